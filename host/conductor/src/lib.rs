@@ -1,0 +1,1 @@
+//! The conductor binary: composition root, command line, reload, signals, admin.

@@ -1,0 +1,1 @@
+//! ZMQ subscriptions to the engines' KV events, with replay.

@@ -1,0 +1,1 @@
+//! Which worker holds which prefix, on which tier.

@@ -1,0 +1,1 @@
+//! A fake inference engine: HTTP and SSE, KV-cache events over ZMQ, deterministic, with scripted faults.

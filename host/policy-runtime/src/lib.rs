@@ -1,0 +1,1 @@
+//! Scheduling policies as WebAssembly components.

@@ -1,0 +1,45 @@
+//! What a policy answers. Unchecked: see `check.rs` for what the router acts on.
+
+/// A policy's answer to one call, not yet checked against the candidates it was given.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// Send the request to a candidate.
+    Route(Choice),
+    /// Hold it in the router's queue and ask again.
+    Queue(Hold),
+    /// Answer the client with an error.
+    Reject(Rejection),
+    /// No opinion: the fallback decides.
+    Pass,
+}
+
+/// A candidate chosen by row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice {
+    /// Row of the worker that answers the client.
+    pub row: u32,
+    /// Row of a separate prefill worker, in a disaggregated pool.
+    pub prefill: Option<u32>,
+    /// The policy's own figure of merit; NaN when it has none.
+    pub score: f64,
+}
+
+/// How to hold a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hold {
+    /// Ascending order among the requests held for one pool.
+    pub order: f64,
+    /// Ask again after this many milliseconds at the latest.
+    pub ask_again_ms: u32,
+}
+
+/// How to refuse a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// HTTP status, 400 to 599 once checked.
+    pub status: u16,
+    /// For `Retry-After`; 0 for none.
+    pub retry_after_ms: u32,
+    /// Shown to the client.
+    pub reason: String,
+}

@@ -1,0 +1,31 @@
+//! The vocabulary of routing and the rules that check a decision.
+//!
+//! Everything here is a value or a pure function: no clock, no sockets, no serialisation, no runtime. The
+//! adapters (proxy, policy-runtime, kv-feed, config) meet in these types and nowhere else.
+
+mod block;
+mod check;
+mod decision;
+mod fallback;
+mod feature;
+mod fleet;
+mod id;
+mod load;
+mod policy;
+mod pool;
+mod worker;
+
+pub use block::{BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
+pub use check::{Decision, InvalidVerdict, Route, check};
+pub use decision::{Choice, Hold, Rejection, Verdict};
+pub use fallback::LeastLoaded;
+pub use feature::{
+    CANDIDATE_CATALOGUE, CandidateFeature, FeatureDoc, FeaturePlan, REQUEST_CATALOGUE, RequestFeature,
+    UnknownFeature,
+};
+pub use fleet::{Fleet, FleetChange};
+pub use id::{DpRank, Generation, WorkerId};
+pub use load::{LoadLease, LoadReading, WorkerLoad};
+pub use policy::{DecisionInput, DecisionQueries, FaultKind, Phase, Policy, PolicyFault, RequestFacts};
+pub use pool::Pool;
+pub use worker::{Role, Worker, WorkerSpec};

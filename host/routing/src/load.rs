@@ -1,0 +1,152 @@
+//! What this router has sent to a worker and not yet had back.
+//!
+//! A [`LoadLease`] is booked when a request is dispatched and gives everything back exactly once, whenever it
+//! is dropped: at the end of the stream, on an error, or when the client leaves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The newest first token weighs 1/8 in the average, as TCP's round-trip estimate does (RFC 6298).
+const EWMA_SHARE: f64 = 1.0 / 8.0;
+
+/// Counters of one worker. Independent relaxed atomics: a reading may mix two moments, which costs a decision
+/// nothing.
+#[derive(Debug, Default)]
+pub struct WorkerLoad {
+    requests: AtomicU32,
+    decoding: AtomicU32,
+    prefill_tokens: AtomicU64,
+    prompt_tokens: AtomicU64,
+    /// Bits of an f64 in milliseconds; 0 while nothing was measured.
+    ttft_ewma: AtomicU64,
+}
+
+/// One look at the counters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LoadReading {
+    /// Requests in flight.
+    pub requests: u32,
+    /// Of those, the ones past their first token.
+    pub decoding: u32,
+    /// Uncached prompt tokens of those before their first token.
+    pub prefill_tokens: u64,
+    /// Prompt tokens of all of them.
+    pub prompt_tokens: u64,
+    /// Average time to first token in milliseconds; NaN while unknown.
+    pub ttft_ewma_ms: f64,
+}
+
+impl WorkerLoad {
+    /// The counters now.
+    #[must_use]
+    pub fn read(&self) -> LoadReading {
+        let ewma = self.ttft_ewma.load(Ordering::Relaxed);
+        LoadReading {
+            requests: self.requests.load(Ordering::Relaxed),
+            decoding: self.decoding.load(Ordering::Relaxed),
+            prefill_tokens: self.prefill_tokens.load(Ordering::Relaxed),
+            prompt_tokens: self.prompt_tokens.load(Ordering::Relaxed),
+            ttft_ewma_ms: if ewma == 0 { f64::NAN } else { f64::from_bits(ewma) },
+        }
+    }
+
+    /// Books a request of `prompt` tokens of which `uncached` must be computed.
+    #[must_use = "dropping the lease gives the booking back"]
+    pub fn book(self: &Arc<Self>, prompt: u32, uncached: u32) -> LoadLease {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.prefill_tokens
+            .fetch_add(u64::from(uncached), Ordering::Relaxed);
+        self.prompt_tokens.fetch_add(u64::from(prompt), Ordering::Relaxed);
+        LoadLease {
+            load: Arc::clone(self),
+            prompt,
+            prefilling: Some(uncached),
+        }
+    }
+
+    fn record_ttft(&self, ttft: Duration) {
+        let sample = ttft.as_secs_f64() * 1e3;
+        let previous = self.ttft_ewma.load(Ordering::Relaxed);
+        let average = if previous == 0 {
+            sample
+        } else {
+            let previous = f64::from_bits(previous);
+            previous + (sample - previous) * EWMA_SHARE
+        };
+        // Two first tokens at once: one sample is lost, which an average can bear.
+        self.ttft_ewma
+            .store(average.max(f64::MIN_POSITIVE).to_bits(), Ordering::Relaxed);
+    }
+}
+
+/// One request's share of a worker's load, until dropped.
+#[derive(Debug)]
+pub struct LoadLease {
+    load: Arc<WorkerLoad>,
+    prompt: u32,
+    /// Uncached tokens still counted as queued; none after the first token.
+    prefilling: Option<u32>,
+}
+
+impl LoadLease {
+    /// The first token came, `ttft` after the dispatch. Later calls do nothing.
+    pub fn first_token(&mut self, ttft: Duration) {
+        let Some(uncached) = self.prefilling.take() else {
+            return;
+        };
+        self.load
+            .prefill_tokens
+            .fetch_sub(u64::from(uncached), Ordering::Relaxed);
+        self.load.decoding.fetch_add(1, Ordering::Relaxed);
+        self.load.record_ttft(ttft);
+    }
+}
+
+impl Drop for LoadLease {
+    fn drop(&mut self) {
+        match self.prefilling {
+            Some(uncached) => self
+                .load
+                .prefill_tokens
+                .fetch_sub(u64::from(uncached), Ordering::Relaxed),
+            None => u64::from(self.load.decoding.fetch_sub(1, Ordering::Relaxed)),
+        };
+        self.load
+            .prompt_tokens
+            .fetch_sub(u64::from(self.prompt), Ordering::Relaxed);
+        self.load.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_gives_back_everything_before_and_after_the_first_token() {
+        let load = Arc::<WorkerLoad>::default();
+        let early = load.book(100, 40);
+        let mut late = load.book(10, 10);
+        late.first_token(Duration::from_millis(5));
+        late.first_token(Duration::from_millis(500));
+        let reading = load.read();
+        assert_eq!((reading.requests, reading.decoding), (2, 1));
+        assert_eq!((reading.prefill_tokens, reading.prompt_tokens), (40, 110));
+        drop(early);
+        drop(late);
+        let reading = load.read();
+        assert_eq!((reading.requests, reading.decoding), (0, 0));
+        assert_eq!((reading.prefill_tokens, reading.prompt_tokens), (0, 0));
+    }
+
+    #[test]
+    fn the_average_starts_at_the_first_sample_and_moves_an_eighth() {
+        let load = Arc::<WorkerLoad>::default();
+        assert!(load.read().ttft_ewma_ms.is_nan());
+        load.book(1, 1).first_token(Duration::from_millis(80));
+        assert_eq!(load.read().ttft_ewma_ms, 80.0);
+        load.book(1, 1).first_token(Duration::from_millis(160));
+        assert_eq!(load.read().ttft_ewma_ms, 90.0);
+    }
+}

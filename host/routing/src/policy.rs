@@ -1,0 +1,152 @@
+//! The seam between the router and whatever decides: two implementations today, WebAssembly components
+//! (`policy-runtime`) and the native fallback (`fallback.rs`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::block::Tier;
+use crate::decision::Verdict;
+use crate::feature::FeaturePlan;
+use crate::id::WorkerId;
+use crate::worker::Worker;
+
+/// Something that places requests.
+pub trait Policy: Send + Sync + fmt::Debug {
+    /// Its name in the configuration.
+    fn name(&self) -> &str;
+
+    /// The numbers it wants laid out.
+    fn plan(&self) -> &FeaturePlan;
+
+    /// Decides one request. Called on the request's own thread; never blocks.
+    ///
+    /// # Errors
+    /// [`PolicyFault`] when the policy failed; the router then asks its fallback, and the client never knows.
+    fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault>;
+}
+
+/// Which part of a request is being placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// One worker does prefill and decode.
+    Mixed,
+    /// Only the prefill leg.
+    Prefill,
+    /// Only the decode leg.
+    Decode,
+}
+
+/// What every policy is told of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestFacts {
+    /// Counts requests from 1; seeds the policy's randomness together with `attempt`.
+    pub seq: u64,
+    /// A stable hash of the client's session key.
+    pub session: Option<u64>,
+    /// What is being placed.
+    pub phase: Phase,
+    /// How often this request has been decided before.
+    pub attempt: u32,
+    /// Microseconds on a monotonic clock, frozen for the call.
+    pub now_us: u64,
+}
+
+/// Everything one decision is made from.
+#[derive(Clone, Copy)]
+pub struct DecisionInput<'a> {
+    /// Of the request.
+    pub request: &'a RequestFacts,
+    /// One id a candidate; never empty.
+    pub ids: &'a [WorkerId],
+    /// The request's numbers, then one row a candidate, as [`FeaturePlan`] asked.
+    pub numbers: &'a [f64],
+    /// What can be asked besides. Shared, because a component's host functions outlive any borrow.
+    pub queries: &'a Arc<dyn DecisionQueries>,
+}
+
+impl fmt::Debug for DecisionInput<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DecisionInput")
+            .field("request", self.request)
+            .field("ids", &self.ids)
+            .field("numbers", &self.numbers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Questions about the current request that are answered on demand. Never blocks.
+pub trait DecisionQueries: Send + Sync {
+    /// A candidate of this call.
+    fn worker(&self, id: WorkerId) -> Option<Arc<Worker>>;
+
+    /// For each candidate, in row order: tokens of the longest prefix held on `tier` or a faster one.
+    fn matched(&self, tier: Tier) -> Vec<u32>;
+
+    /// How many candidates hold at least the first `tokens` tokens on any tier.
+    fn holders(&self, tokens: u32) -> u32;
+
+    /// The first value of a header, unless it holds a secret.
+    fn header(&self, name: &str) -> Option<String>;
+
+    /// `model` of the body; empty when there is none.
+    fn model(&self) -> &str;
+
+    /// Path of the request.
+    fn path(&self) -> &str;
+}
+
+/// How a policy failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FaultKind {
+    /// It trapped (a panic, an unreachable, a memory fault).
+    Trap,
+    /// It used up its time.
+    Deadline,
+    /// It ran out of stack.
+    StackOverflow,
+    /// It was refused memory and died of it.
+    OutOfMemory,
+    /// It answered something that makes no sense.
+    InvalidVerdict,
+    /// No instance could be had.
+    NoInstance,
+}
+
+impl FaultKind {
+    /// Every kind, for metrics.
+    pub const ALL: [Self; 6] = [
+        Self::Trap,
+        Self::Deadline,
+        Self::StackOverflow,
+        Self::OutOfMemory,
+        Self::InvalidVerdict,
+        Self::NoInstance,
+    ];
+
+    /// Its name in metrics and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Trap => "trap",
+            Self::Deadline => "deadline",
+            Self::StackOverflow => "stack-overflow",
+            Self::OutOfMemory => "out-of-memory",
+            Self::InvalidVerdict => "invalid-verdict",
+            Self::NoInstance => "no-instance",
+        }
+    }
+}
+
+/// A policy failed to decide.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("policy `{policy}` failed ({}): {detail}", kind.as_str())]
+pub struct PolicyFault {
+    /// The policy's name in the configuration.
+    pub policy: Arc<str>,
+    /// How it failed.
+    pub kind: FaultKind,
+    /// One line for the log.
+    pub detail: String,
+}

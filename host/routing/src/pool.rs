@@ -1,0 +1,14 @@
+//! A named set of workers that can stand in for one another.
+
+use std::sync::Arc;
+
+use crate::worker::Worker;
+
+/// Immutable; a reload makes a new one.
+#[derive(Debug)]
+pub struct Pool {
+    /// Its name in the configuration.
+    pub name: Box<str>,
+    /// Its workers, in the order of the configuration.
+    pub workers: Box<[Arc<Worker>]>,
+}

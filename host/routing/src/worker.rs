@@ -1,0 +1,166 @@
+//! One inference server.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::id::WorkerId;
+use crate::load::WorkerLoad;
+
+/// What a worker does for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Prefill and decode.
+    Mixed,
+    /// Prefill only.
+    Prefill,
+    /// Decode only.
+    Decode,
+}
+
+impl Role {
+    /// Its name in the configuration and in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mixed => "mixed",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+/// A worker as configured. Two workers with equal specs are the same worker to a reload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerSpec {
+    /// Unique in the fleet.
+    pub name: Box<str>,
+    /// `http://host:port`, without a trailing slash.
+    pub url: Box<str>,
+    /// What it does.
+    pub role: Role,
+    /// Model names it serves; empty means whatever its pool's routes send.
+    pub models: Vec<Box<str>>,
+    /// Relative speed, above 0.
+    pub weight: f64,
+    /// Free facts for policies.
+    pub labels: BTreeMap<Box<str>, Box<str>>,
+}
+
+/// A worker of the running fleet: its spec, its identity, and the load this router put on it.
+#[derive(Debug)]
+pub struct Worker {
+    id: WorkerId,
+    spec: WorkerSpec,
+    load: Arc<WorkerLoad>,
+}
+
+impl Worker {
+    /// A worker new to the fleet.
+    #[must_use]
+    pub fn new(id: WorkerId, spec: WorkerSpec) -> Self {
+        Self {
+            id,
+            spec,
+            load: Arc::default(),
+        }
+    }
+
+    /// The same worker under a changed spec: requests in flight keep counting on it.
+    #[must_use]
+    pub fn with_spec(&self, spec: WorkerSpec) -> Self {
+        Self {
+            id: self.id,
+            spec,
+            load: Arc::clone(&self.load),
+        }
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    /// As configured.
+    #[must_use]
+    pub fn spec(&self) -> &WorkerSpec {
+        &self.spec
+    }
+
+    /// What this router has sent to it.
+    #[must_use]
+    pub fn load(&self) -> &Arc<WorkerLoad> {
+        &self.load
+    }
+
+    /// Whether it may be asked for this model.
+    #[must_use]
+    pub fn serves(&self, model: &str) -> bool {
+        self.spec.models.is_empty() || self.spec.models.iter().any(|served| &**served == model)
+    }
+
+    /// A label as a number: its value where it reads as one, else a 53-bit hash of its text (equal texts give
+    /// equal numbers); NaN where it is not set.
+    #[must_use]
+    pub fn label_number(&self, key: &str) -> f64 {
+        let Some(value) = self.spec.labels.get(key) else {
+            return f64::NAN;
+        };
+        value
+            .parse::<f64>()
+            .ok()
+            .filter(|number| number.is_finite())
+            .unwrap_or_else(|| text_number(value))
+    }
+}
+
+/// FNV-1a folded to 53 bits, so that every value is exact as a double.
+fn text_number(text: &str) -> f64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let hash = text
+        .bytes()
+        .fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+    (hash >> 11) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(labels: &[(&str, &str)], models: &[&str]) -> Worker {
+        Worker::new(
+            WorkerId(1),
+            WorkerSpec {
+                name: "a".into(),
+                url: "http://a:1".into(),
+                role: Role::Mixed,
+                models: models.iter().map(|&model| model.into()).collect(),
+                weight: 1.0,
+                labels: labels
+                    .iter()
+                    .map(|&(key, value)| (key.into(), value.into()))
+                    .collect(),
+            },
+        )
+    }
+
+    #[test]
+    fn a_label_is_a_number_a_stable_hash_or_unknown() {
+        let worker = worker(
+            &[("rank", "2.5"), ("zone", "a"), ("zone2", "a"), ("odd", "inf")],
+            &[],
+        );
+        assert_eq!(worker.label_number("rank"), 2.5);
+        assert_eq!(worker.label_number("zone"), worker.label_number("zone2"));
+        assert!(worker.label_number("odd").is_finite());
+        assert!(worker.label_number("missing").is_nan());
+    }
+
+    #[test]
+    fn a_worker_without_models_serves_any() {
+        assert!(worker(&[], &[]).serves("x"));
+        assert!(worker(&[], &["x"]).serves("x"));
+        assert!(!worker(&[], &["x"]).serves("y"));
+    }
+}

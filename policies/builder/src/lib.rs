@@ -1,0 +1,1 @@
+//! Builds the policies into components and checks policies/prebuilt against their sources.

@@ -1,0 +1,1 @@
+//! Policy: the least loaded worker, by weight.

@@ -1,0 +1,1 @@
+//! Policy: every eligible worker in turn.

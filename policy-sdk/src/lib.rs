@@ -1,0 +1,1 @@
+//! Write a Conductor scheduling policy in Rust: one small trait, native tests, one macro.

@@ -1,0 +1,1 @@
+//! Benches: a decision through WebAssembly against the same policy native.

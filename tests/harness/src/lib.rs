@@ -1,0 +1,1 @@
+//! Builders for tests: a fleet of mock engines, a router in front, a client.

@@ -1,0 +1,1 @@
+//! Load generator and CPU-per-request bench of the proxy.
