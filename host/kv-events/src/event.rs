@@ -1,0 +1,233 @@
+//! One event: a tagged array whose fields are known by position, or a map whose fields are known by name.
+//!
+//! Positions (each version only appended; fields after the known ones are ignored):
+//! `BlockStored`: hashes, parent, token ids, block size, lora id, medium, lora name, extra keys, group, spec kind,
+//! sliding window. `BlockRemoved`: hashes, medium, group. `AllBlocksCleared`: nothing.
+
+use rmp::Marker;
+use routing::{BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
+
+use crate::reject::{EventKind, RejectReason};
+use crate::values;
+use crate::wire::{Cursor, ReadError};
+
+/// Reads one event. On an error the cursor may stand anywhere: the caller goes back and skips the event.
+pub(crate) fn read_event(cursor: &mut Cursor<'_>) -> Result<BlockEvent, (EventKind, RejectReason)> {
+    let mut fields = Fields::default();
+    let outcome = match cursor.peek() {
+        Ok(Marker::FixMap(_) | Marker::Map16 | Marker::Map32) => fields.read_map(cursor),
+        _ => fields.read_array(cursor),
+    };
+    outcome
+        .and_then(|()| fields.build())
+        .map_err(|reason| (fields.kind, reason))
+}
+
+/// What the fields said so far.
+#[derive(Debug)]
+struct Fields<'a> {
+    kind: EventKind,
+    tagged: bool,
+    store_pool: bool,
+    /// The first thing wrong with a map's fields: it is read to its end, to know its type whatever the order.
+    fault: Option<RejectReason>,
+    hashes: Option<Vec<EngineBlockHash>>,
+    parent: Option<EngineBlockHash>,
+    tokens: Option<Vec<u32>>,
+    block_size: Option<u32>,
+    lora_id: Option<i64>,
+    lora_name: Option<&'a str>,
+    medium: Option<Tier>,
+    extra_keys: Vec<Vec<ExtraKey>>,
+    cache_salt: Option<&'a str>,
+    group: u32,
+    full_attention: bool,
+    sliding_window: bool,
+}
+
+impl Default for Fields<'_> {
+    fn default() -> Self {
+        Self {
+            kind: EventKind::Unknown,
+            tagged: false,
+            store_pool: false,
+            fault: None,
+            hashes: None,
+            parent: None,
+            tokens: None,
+            block_size: None,
+            lora_id: None,
+            lora_name: None,
+            medium: None,
+            extra_keys: Vec::new(),
+            cache_salt: None,
+            group: 0,
+            full_attention: true,
+            sliding_window: false,
+        }
+    }
+}
+
+const STORED_FIELDS: &[&str] = &[
+    "block_hashes",
+    "parent_block_hash",
+    "token_ids",
+    "block_size",
+    "lora_id",
+    "medium",
+    "lora_name",
+    "extra_keys",
+    "group_idx",
+    "kv_cache_spec_kind",
+    "kv_cache_spec_sliding_window",
+];
+const REMOVED_FIELDS: &[&str] = &["block_hashes", "medium", "group_idx"];
+
+impl<'a> Fields<'a> {
+    fn read_array(&mut self, cursor: &mut Cursor<'a>) -> Result<(), RejectReason> {
+        let count = cursor.array().map_err(|_| RejectReason::NotAnEvent)?;
+        if count == 0 {
+            return Err(RejectReason::NotAnEvent);
+        }
+        self.tag(cursor.text().map_err(|_| RejectReason::NotAnEvent)?);
+        let names: &[&str] = match self.kind {
+            EventKind::Stored => STORED_FIELDS,
+            EventKind::Removed => REMOVED_FIELDS,
+            EventKind::Cleared => &[],
+            EventKind::Unknown => return Err(RejectReason::UnknownType),
+        };
+        for position in 0..count - 1 {
+            match names.get(position) {
+                Some(name) => self.field(name, cursor)?,
+                None => cursor.skip().map_err(|_| RejectReason::BadField)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn read_map(&mut self, cursor: &mut Cursor<'a>) -> Result<(), RejectReason> {
+        let malformed = |_: ReadError| RejectReason::NotAnEvent;
+        for _ in 0..cursor.map().map_err(malformed)? {
+            let name = cursor.text().map_err(malformed)?;
+            let start = *cursor;
+            let read = match name {
+                "type" => cursor.text().map(|tag| self.tag(tag)).map_err(malformed),
+                _ => self.field(name, cursor),
+            };
+            if let Err(fault) = read {
+                self.fault.get_or_insert(fault);
+                *cursor = start;
+                cursor.skip().map_err(malformed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tag(&mut self, tag: &str) {
+        self.tagged = true;
+        self.kind = match tag {
+            "BlockStored" => EventKind::Stored,
+            "BlockRemoved" => EventKind::Removed,
+            "AllBlocksCleared" => EventKind::Cleared,
+            _ => EventKind::Unknown,
+        };
+    }
+
+    /// Reads the value of one field, or steps over that of an unknown one.
+    fn field(&mut self, name: &str, cursor: &mut Cursor<'a>) -> Result<(), RejectReason> {
+        match name {
+            "block_hashes" => self.hashes = Some(values::hashes(cursor)?),
+            "parent_block_hash" => self.parent = values::optional_hash(cursor)?,
+            "token_ids" => self.tokens = values::tokens(cursor)?,
+            "block_size" => {
+                self.block_size = values::optional_u32(cursor).map_err(|_| RejectReason::BadBlockSize)?;
+            }
+            "lora_id" => self.lora_id = values::optional_i64(cursor)?,
+            "medium" => self.medium = values::medium(cursor)?,
+            "lora_name" => self.lora_name = values::optional_text(cursor)?,
+            "extra_keys" => self.extra_keys = values::extra_keys(cursor)?,
+            "cache_salt" => self.cache_salt = values::optional_text(cursor)?,
+            "group_idx" => self.group = values::optional_u32(cursor)?.unwrap_or(0),
+            "kv_cache_spec_kind" => self.full_attention = values::full_attention(cursor)?,
+            "kv_cache_spec_sliding_window" => self.sliding_window = values::optional_u32(cursor)?.is_some(),
+            other => {
+                // Only a store's publisher names these (RFC 1527 and Mooncake's own).
+                self.store_pool |= matches!(other, "seq_hashes" | "object_key" | "event_type");
+                cursor.skip().map_err(|_| RejectReason::BadField)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn build(&mut self) -> Result<BlockEvent, RejectReason> {
+        if self.store_pool {
+            return Err(RejectReason::StorePool);
+        }
+        if !self.tagged {
+            return Err(RejectReason::NotAnEvent);
+        }
+        match self.kind {
+            EventKind::Unknown => return Err(RejectReason::UnknownType),
+            EventKind::Cleared => return Ok(BlockEvent::Cleared),
+            EventKind::Stored | EventKind::Removed => {}
+        }
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let hashes = self.hashes.take().ok_or(RejectReason::MissingField)?;
+        if self.kind == EventKind::Removed {
+            // A removal that does not say from where may mean every tier: assuming less could keep a gone block.
+            return Ok(BlockEvent::Removed(RemovedBlocks {
+                hashes,
+                tier: self.medium,
+                group: self.group,
+            }));
+        }
+        self.stored(hashes).map(BlockEvent::Stored)
+    }
+
+    fn stored(&mut self, hashes: Vec<EngineBlockHash>) -> Result<StoredBlocks, RejectReason> {
+        let block_size = self.block_size.ok_or(RejectReason::MissingField)?;
+        let width = usize::try_from(block_size)
+            .ok()
+            .filter(|&width| width > 0)
+            .ok_or(RejectReason::BadBlockSize)?;
+        let tokens = self
+            .tokens
+            .take()
+            .filter(|tokens| !tokens.is_empty() || hashes.is_empty());
+        let tokens = tokens.ok_or(RejectReason::NoTokens)?;
+        if hashes.len().checked_mul(width) != Some(tokens.len()) {
+            return Err(RejectReason::TokenCount);
+        }
+        let mut extra_keys = std::mem::take(&mut self.extra_keys);
+        if !extra_keys.is_empty() && extra_keys.len() != hashes.len() {
+            return Err(RejectReason::BadExtraKeys);
+        }
+        if let (Some(salt), None) = (self.cache_salt, self.parent) {
+            // SGLang salts the event as a whole; like vLLM's, the salt then lives in the chain's first block.
+            extra_keys.resize(hashes.len(), Vec::new());
+            if let Some(first) = extra_keys.first_mut() {
+                first.push(ExtraKey::Text(salt.into()));
+            }
+        }
+        Ok(StoredBlocks {
+            hashes,
+            parent: self.parent,
+            tokens,
+            block_size,
+            tier: self.medium.unwrap_or(Tier::Device),
+            lora: self.lora(),
+            extra_keys,
+            group: self.group,
+            full_attention: self.full_attention && !self.sliding_window,
+        })
+    }
+
+    /// Engines number adapters from 1; Dynamo's mocker says 0 and old configurations -1 for the base model.
+    fn lora(&self) -> Option<Lora> {
+        let name = self.lora_name.filter(|name| !name.is_empty());
+        let by_id = || self.lora_id.filter(|&id| id > 0).map(Lora::Id);
+        name.map(|name| Lora::Name(name.into())).or_else(by_id)
+    }
+}

@@ -1,0 +1,167 @@
+//! The values that appear in events: hashes, token ids, media, extra keys.
+//!
+//! It must not know in which field of which event they stand; see `event.rs`.
+
+use rmp::Marker;
+use routing::{EngineBlockHash, ExtraKey, Tier};
+
+use crate::reject::RejectReason;
+use crate::wire::{Cursor, ReadError, be};
+
+/// How deep extra keys may nest before they are refused. vLLM nests one level, `(identifier, offset)`.
+const EXTRA_KEY_DEPTH: usize = 4;
+
+/// vLLM sends u64 or the digest's bytes, SGLang and Mooncake's store i64: negative numbers are the same 64 bits.
+/// Digests are reduced to their last 8 bytes, big endian, as vLLM does for its integer form.
+pub(crate) fn hash(cursor: &mut Cursor<'_>) -> Result<EngineBlockHash, RejectReason> {
+    let number = match cursor.peek().map_err(|_| RejectReason::BadHash)? {
+        Marker::FixNeg(_) | Marker::I8 | Marker::I16 | Marker::I32 | Marker::I64 => {
+            cursor.integer::<i64>().map(i64::cast_unsigned)
+        }
+        Marker::FixPos(_) | Marker::U8 | Marker::U16 | Marker::U32 | Marker::U64 => cursor.integer::<u64>(),
+        _ => cursor.bytes().and_then(|digest| {
+            digest
+                .last_chunk::<8>()
+                .map(|last| be(last))
+                .ok_or(ReadError::Mismatch)
+        }),
+    };
+    number.map(EngineBlockHash).map_err(|_| RejectReason::BadHash)
+}
+
+pub(crate) fn optional_hash(cursor: &mut Cursor<'_>) -> Result<Option<EngineBlockHash>, RejectReason> {
+    if nil(cursor)? {
+        Ok(None)
+    } else {
+        hash(cursor).map(Some)
+    }
+}
+
+pub(crate) fn hashes(cursor: &mut Cursor<'_>) -> Result<Vec<EngineBlockHash>, RejectReason> {
+    let count = cursor.array().map_err(|_| RejectReason::BadHash)?;
+    (0..count).map(|_| hash(cursor)).collect()
+}
+
+/// Token ids; none where the list is nil.
+pub(crate) fn tokens(cursor: &mut Cursor<'_>) -> Result<Option<Vec<u32>>, RejectReason> {
+    if nil(cursor)? {
+        return Ok(None);
+    }
+    let count = cursor.array().map_err(|_| RejectReason::BadToken)?;
+    let mut tokens = Vec::with_capacity(count);
+    for _ in 0..count {
+        let start = *cursor;
+        match cursor.integer::<u32>() {
+            Ok(token) => tokens.push(token),
+            Err(_) => {
+                let pair = matches!(
+                    start.peek(),
+                    Ok(Marker::FixArray(_) | Marker::Array16 | Marker::Array32)
+                );
+                return Err(if pair {
+                    RejectReason::BigramTokens
+                } else {
+                    RejectReason::BadToken
+                });
+            }
+        }
+    }
+    Ok(Some(tokens))
+}
+
+/// Where the blocks are; none where the engine did not say. Dynamo's mocker sends a number in this place of a removal
+/// (`data/captures/mocker`), which names no medium.
+pub(crate) fn medium(cursor: &mut Cursor<'_>) -> Result<Option<Tier>, RejectReason> {
+    const NAMES: &[(&str, Tier)] = &[
+        ("gpu", Tier::Device),
+        ("cpu", Tier::Host),
+        ("cpu_pinned", Tier::Host),
+        ("disk", Tier::Disk),
+        ("storage", Tier::Shared),
+        ("external", Tier::Shared),
+    ];
+    let start = *cursor;
+    if cursor.integer::<i64>().is_ok() {
+        return Ok(None);
+    }
+    *cursor = start;
+    let Some(name) = optional_text(cursor)? else {
+        return Ok(None);
+    };
+    let known = NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    known
+        .map(|&(_, tier)| Some(tier))
+        .ok_or(RejectReason::UnknownMedium)
+}
+
+/// One list a block; nil for a block without any. Nested lists are laid flat.
+pub(crate) fn extra_keys(cursor: &mut Cursor<'_>) -> Result<Vec<Vec<ExtraKey>>, RejectReason> {
+    if nil(cursor)? {
+        return Ok(Vec::new());
+    }
+    let count = cursor.array().map_err(|_| RejectReason::BadExtraKeys)?;
+    let mut blocks = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut keys = Vec::new();
+        if !nil(cursor)? {
+            block_keys(cursor, EXTRA_KEY_DEPTH, &mut keys)?;
+        }
+        blocks.push(keys);
+    }
+    Ok(blocks)
+}
+
+fn block_keys(cursor: &mut Cursor<'_>, depth: usize, keys: &mut Vec<ExtraKey>) -> Result<(), RejectReason> {
+    let bad = |_| RejectReason::BadExtraKeys;
+    match cursor.peek().map_err(bad)? {
+        Marker::FixArray(_) | Marker::Array16 | Marker::Array32 => {
+            let deeper = depth.checked_sub(1).ok_or(RejectReason::BadExtraKeys)?;
+            for _ in 0..cursor.array().map_err(bad)? {
+                block_keys(cursor, deeper, keys)?;
+            }
+        }
+        Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => {
+            keys.push(ExtraKey::Bytes(cursor.bytes().map_err(bad)?.into()));
+        }
+        Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32 => {
+            keys.push(ExtraKey::Text(cursor.text().map_err(bad)?.into()));
+        }
+        _ => keys.push(ExtraKey::Int(cursor.integer::<i64>().map_err(bad)?)),
+    }
+    Ok(())
+}
+
+/// Whether the blocks of a KV-cache group stand for a whole prefix. Sliding windows, chunked attention and state
+/// spaces do not; a kind not known here is not trusted to.
+pub(crate) fn full_attention(cursor: &mut Cursor<'_>) -> Result<bool, RejectReason> {
+    let kind = optional_text(cursor)?;
+    Ok(matches!(kind, None | Some("full_attention" | "mla_attention")))
+}
+
+pub(crate) fn optional_text<'a>(cursor: &mut Cursor<'a>) -> Result<Option<&'a str>, RejectReason> {
+    if nil(cursor)? {
+        Ok(None)
+    } else {
+        cursor.text().map(Some).map_err(|_| RejectReason::BadField)
+    }
+}
+
+pub(crate) fn optional_u32(cursor: &mut Cursor<'_>) -> Result<Option<u32>, RejectReason> {
+    if nil(cursor)? {
+        Ok(None)
+    } else {
+        cursor.integer().map(Some).map_err(|_| RejectReason::BadField)
+    }
+}
+
+pub(crate) fn optional_i64(cursor: &mut Cursor<'_>) -> Result<Option<i64>, RejectReason> {
+    if nil(cursor)? {
+        Ok(None)
+    } else {
+        cursor.integer().map(Some).map_err(|_| RejectReason::BadField)
+    }
+}
+
+fn nil(cursor: &mut Cursor<'_>) -> Result<bool, RejectReason> {
+    cursor.take_nil().map_err(|_| RejectReason::BadField)
+}

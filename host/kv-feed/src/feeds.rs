@@ -1,0 +1,155 @@
+//! The handle on the feeds: says which to follow, reads how they are, ends their thread.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use zmq::{Context, DONTWAIT, Socket};
+
+use crate::sockets::{Contexts, wake_pair};
+use crate::spec::{FeedSink, FeedSpec};
+use crate::status::{FeedState, FeedStatus};
+use crate::thread::{FeedThread, Orders, Wanted};
+
+/// Feeds that one [`KvFeeds`] follows: libzmq allows 1,023 sockets a context. Each needs some four file descriptors.
+pub const MAX_FEEDS: usize = 1000;
+
+/// Why feeds could not be started or set.
+#[derive(Debug, thiserror::Error)]
+pub enum FeedError {
+    /// libzmq refused the sockets between the handle and the thread.
+    #[error("failed to open the feeds' control sockets")]
+    Control(#[source] zmq::Error),
+    /// The system refused a thread.
+    #[error("failed to start the feeds' thread")]
+    Thread(#[source] io::Error),
+    /// More feeds than [`MAX_FEEDS`]; the former list stays in force.
+    #[error("failed to follow {wanted} feeds: at most {MAX_FEEDS} are supported")]
+    TooMany {
+        /// How many were asked for.
+        wanted: usize,
+    },
+}
+
+/// Follows KV event publishers in a thread of its own, until dropped.
+pub struct KvFeeds {
+    orders: Arc<Mutex<Orders>>,
+    caller: Mutex<Caller>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What only callers use; the feeds' thread never waits for it.
+struct Caller {
+    /// Wakes the thread out of its poll: at once, and without any wake-up while nothing happens.
+    waker: Socket,
+    feeds: Vec<Wanted>,
+}
+
+impl KvFeeds {
+    /// Starts the thread, following nothing yet.
+    ///
+    /// # Errors
+    /// Where the system has no more threads or file descriptors.
+    pub fn start(sink: Box<dyn FeedSink>) -> Result<Self, FeedError> {
+        let contexts = Contexts {
+            live: Context::new(),
+            replay: Context::new(),
+        };
+        let (waker, woken) = wake_pair(&contexts.live).map_err(FeedError::Control)?;
+        let orders = Arc::<Mutex<Orders>>::default();
+        let thread = FeedThread {
+            contexts,
+            woken,
+            orders: Arc::clone(&orders),
+            sink,
+            subscriptions: Vec::new(),
+        };
+        let thread = Builder::new()
+            .name("kv-feed".into())
+            .spawn(|| thread.run())
+            .map_err(FeedError::Thread)?;
+        let caller = Mutex::new(Caller {
+            waker,
+            feeds: Vec::new(),
+        });
+        Ok(Self {
+            orders,
+            caller,
+            thread: Some(thread),
+        })
+    }
+
+    /// Follows exactly these from now on. Feeds whose spec did not change keep their sockets; those that are gone reset
+    /// their caches. Returns before it is done: only the latest list counts.
+    ///
+    /// # Errors
+    /// Where there are too many; nothing changes then.
+    pub fn set(&self, specs: Vec<FeedSpec>) -> Result<(), FeedError> {
+        if specs.len() > MAX_FEEDS {
+            return Err(FeedError::TooMany { wanted: specs.len() });
+        }
+        let mut caller = self.caller();
+        let mut feeds: Vec<Wanted> = Vec::with_capacity(specs.len());
+        for spec in specs {
+            if feeds.iter().all(|(known, _)| *known != spec) {
+                let before = caller.feeds.iter().find(|(known, _)| *known == spec);
+                let counters = before
+                    .map(|(_, counters)| Arc::clone(counters))
+                    .unwrap_or_default();
+                feeds.push((spec, counters));
+            }
+        }
+        caller.feeds.clone_from(&feeds);
+        self.orders().feeds = Some(feeds);
+        wake(&caller.waker);
+        Ok(())
+    }
+
+    /// How each feed is, in the order set.
+    #[must_use]
+    pub fn status(&self) -> Vec<FeedStatus> {
+        let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let mut all: Vec<_> = self
+            .caller()
+            .feeds
+            .iter()
+            .map(|(spec, counters)| counters.read(spec))
+            .collect();
+        if ended {
+            all.iter_mut().for_each(|status| status.state = FeedState::Broken);
+        }
+        all
+    }
+
+    fn caller(&self) -> MutexGuard<'_, Caller> {
+        self.caller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A full queue or an ended thread needs no further wake-up.
+fn wake(waker: &Socket) {
+    let _ = waker.send(&b""[..], DONTWAIT);
+}
+
+impl Drop for KvFeeds {
+    fn drop(&mut self) {
+        self.orders().stop = true;
+        wake(&self.caller().waker);
+        if let Some(thread) = self.thread.take() {
+            // It ends only by returning or by a panic of the sink, which has been reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for KvFeeds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KvFeeds")
+            .field("feeds", &self.caller().feeds.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,279 @@
+//! Histories as letters: a payload is its number and its run's name, so that two runs of a publisher differ.
+
+use super::*;
+
+use ResetReason::{GapNotReplayed, GapWithoutReplay, Rebuild, ReplayTimedOut, Restarted};
+
+struct Story {
+    recovery: Recovery<Vec<u8>>,
+    now: Instant,
+    actions: Vec<Action<Vec<u8>>>,
+}
+
+fn payload(run: char, sequence: u64) -> Vec<u8> {
+    format!("{run}{sequence}").into_bytes()
+}
+
+impl Story {
+    fn new(can_replay: bool) -> Self {
+        let (now, mut actions) = (Instant::now(), Vec::new());
+        let recovery = Recovery::new(can_replay, now, &mut actions);
+        Self {
+            recovery,
+            now,
+            actions,
+        }
+    }
+
+    /// After a replay of nothing.
+    fn fresh() -> Self {
+        let mut story = Self::new(true);
+        story.end().told("ask 0, stop");
+        story
+    }
+
+    fn live(&mut self, run: char, sequences: impl IntoIterator<Item = u64>) -> &mut Self {
+        for sequence in sequences {
+            self.recovery
+                .live(sequence, payload(run, sequence), self.now, &mut self.actions);
+        }
+        self
+    }
+
+    fn replayed(&mut self, run: char, sequences: impl IntoIterator<Item = u64>) -> &mut Self {
+        for sequence in sequences {
+            self.recovery
+                .replayed(sequence, payload(run, sequence), self.now, &mut self.actions);
+        }
+        self
+    }
+
+    fn end(&mut self) -> &mut Self {
+        self.recovery.replay_ended(self.now, &mut self.actions);
+        self
+    }
+
+    fn later(&mut self, time: Duration) -> &mut Self {
+        self.now += time;
+        self.recovery.tick(self.now, &mut self.actions);
+        self
+    }
+
+    /// The actions since last told, as text.
+    #[track_caller]
+    fn told(&mut self, expected: &str) -> &mut Self {
+        let spell = |action: Action<Vec<u8>>| match action {
+            Action::Apply(payload) => String::from_utf8(payload).unwrap(),
+            Action::Reset(reason) => format!("reset {reason}"),
+            Action::Ask(from) => format!("ask {from}"),
+            Action::StopAsking => "stop".to_owned(),
+            Action::CountGap => "gap".to_owned(),
+        };
+        let told: Vec<String> = self.actions.drain(..).map(spell).collect();
+        assert_eq!(told.join(", "), expected);
+        self
+    }
+}
+
+#[test]
+fn live_messages_wait_for_the_first_replay_and_follow_it() {
+    let mut story = Story::new(true);
+    story.live('a', 2..=3).told("ask 0");
+    story
+        .replayed('a', 0..=2)
+        .told("a0, a1, a2")
+        .end()
+        .told("stop, a3");
+    assert!(story.recovery.complete() && !story.recovery.replaying());
+    story.live('a', 4..=4).told("a4");
+}
+
+#[test]
+fn a_live_message_that_a_replay_already_brought_is_a_repetition() {
+    let mut story = Story::new(true);
+    story
+        .replayed('a', 0..=5)
+        .end()
+        .told("ask 0, a0, a1, a2, a3, a4, a5, stop");
+    story.live('a', 4..=6).told("a6");
+}
+
+#[test]
+fn a_history_that_starts_late_is_taken_but_known_to_be_incomplete() {
+    let mut story = Story::new(true);
+    story.replayed('a', 7..=8).end().told("ask 0, a7, a8, stop");
+    assert!(!story.recovery.complete());
+}
+
+#[test]
+fn a_gap_is_filled_from_the_last_message_known() {
+    let mut story = Story::fresh();
+    story
+        .live('a', 0..=2)
+        .told("a0, a1, a2")
+        .live('a', 5..=6)
+        .told("gap, ask 2");
+    story
+        .replayed('a', 2..=5)
+        .told("a3, a4, a5")
+        .end()
+        .told("stop, a6");
+    assert!(story.recovery.complete());
+}
+
+#[test]
+fn a_gap_without_replay_voids_what_is_known() {
+    let mut story = Story::new(false);
+    story
+        .live('a', 3..=4)
+        .told("a3, a4")
+        .live('a', 6..=6)
+        .told(&format!("gap, reset {GapWithoutReplay}, a6"));
+    assert!(!story.recovery.complete());
+}
+
+#[test]
+fn a_gap_that_the_publisher_no_longer_holds_voids_what_is_known() {
+    let mut story = Story::fresh();
+    story.live('a', 0..=1).live('a', 9..=9).told("a0, a1, gap, ask 1");
+    story
+        .replayed('a', 5..=9)
+        .end()
+        .told(&format!("reset {GapNotReplayed}, a5, a6, a7, a8, a9, stop"));
+    assert!(!story.recovery.complete());
+}
+
+#[test]
+fn a_gap_that_a_replay_leaves_open_voids_what_is_known() {
+    let mut story = Story::fresh();
+    story.live('a', 0..=1).live('a', 9..=9).told("a0, a1, gap, ask 1");
+    story
+        .replayed('a', 1..=1)
+        .end()
+        .told(&format!("stop, reset {GapNotReplayed}, a9"));
+}
+
+#[test]
+fn messages_lost_within_a_replay_are_asked_for_again() {
+    let mut story = Story::new(true);
+    story.replayed('a', [0, 1, 4]).told("ask 0, a0, a1, ask 1");
+    story.replayed('a', 1..=4).end().told("a2, a3, a4, stop");
+    assert!(story.recovery.complete());
+}
+
+#[test]
+fn a_silent_publisher_costs_what_is_known_and_is_asked_again_later() {
+    let mut story = Story::fresh();
+    story.live('a', 0..=0).live('a', 2..=3).told("a0, gap, ask 0");
+    story
+        .later(REPLAY_TIMEOUT)
+        .told(&format!("stop, reset {ReplayTimedOut}, a2, a3"));
+    story
+        .live('a', 4..=4)
+        .told("a4")
+        .later(FIRST_RETRY)
+        .told("ask 0")
+        .live('a', 5..=5)
+        .told("");
+    story
+        .replayed('a', 0..=1)
+        .told(&format!("reset {Rebuild}, a0, a1"));
+    story.replayed('a', 2..=4).end().told("a2, a3, a4, stop, a5");
+    assert!(story.recovery.complete());
+}
+
+#[test]
+fn a_failed_retry_leaves_what_is_known_and_waits_longer() {
+    let mut story = Story::new(true);
+    story
+        .later(REPLAY_TIMEOUT)
+        .told("ask 0, stop")
+        .later(FIRST_RETRY)
+        .told("ask 0");
+    story
+        .later(REPLAY_TIMEOUT)
+        .told("stop")
+        .later(FIRST_RETRY)
+        .told("")
+        .later(FIRST_RETRY)
+        .told("ask 0");
+}
+
+#[test]
+fn a_publisher_that_comes_up_late_needs_no_replay() {
+    let mut story = Story::new(true);
+    story
+        .later(REPLAY_TIMEOUT)
+        .told("ask 0, stop")
+        .live('a', 0..=1)
+        .told("a0, a1");
+    assert!(story.recovery.complete());
+    story.later(LAST_RETRY).told("");
+}
+
+#[test]
+fn a_restart_voids_what_is_known() {
+    let mut story = Story::fresh();
+    story
+        .live('a', 0..=3)
+        .told("a0, a1, a2, a3")
+        .live('b', 0..=1)
+        .told(&format!("reset {Restarted}, b0, b1"));
+    assert!(story.recovery.complete());
+    let mut story = Story::new(false);
+    story
+        .live('a', 0..=3)
+        .told("a0, a1, a2, a3")
+        .live('b', 2..=2)
+        .told(&format!("reset {Restarted}, b2"));
+}
+
+#[test]
+fn a_restart_whose_beginning_was_missed_is_replayed() {
+    let mut story = Story::fresh();
+    story
+        .live('a', 0..=3)
+        .told("a0, a1, a2, a3")
+        .live('b', 2..=2)
+        .told(&format!("reset {Restarted}, ask 0"));
+    story.replayed('b', 0..=2).end().told("b0, b1, b2, stop");
+}
+
+#[test]
+fn a_restart_hidden_behind_higher_numbers_is_seen_by_the_replay() {
+    let mut story = Story::fresh();
+    story
+        .live('a', 0..=3)
+        .live('b', 6..=6)
+        .told("a0, a1, a2, a3, gap, ask 3");
+    story
+        .replayed('b', 3..=3)
+        .told(&format!("reset {Restarted}, ask 0"));
+    story
+        .replayed('b', 0..=6)
+        .end()
+        .told("b0, b1, b2, b3, b4, b5, b6, stop");
+}
+
+#[test]
+fn a_restart_during_a_replay_discards_what_waited() {
+    let mut story = Story::new(true);
+    story
+        .live('a', 5..=6)
+        .live('b', 0..=0)
+        .told(&format!("ask 0, reset {Restarted}, stop, b0"));
+    story.live('b', 1..=1).told("b1");
+}
+
+#[test]
+fn what_does_not_fit_the_queue_is_asked_for_after_the_replay() {
+    let mut story = Story::new(true);
+    story.told("ask 0");
+    let waiting = MAX_WAITING as u64;
+    story.live('a', 0..waiting + 10).end();
+    assert_eq!(story.actions.len() as u64, 1 + waiting);
+    story.actions.clear();
+    story
+        .live('a', [waiting + 10])
+        .told(&format!("gap, ask {}", waiting - 1));
+}

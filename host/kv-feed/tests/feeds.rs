@@ -1,0 +1,340 @@
+//! Feeds against publishers with real sockets: PUB (as XPUB, to see subscribers come) and a ROUTER for replays.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod publisher;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use kv_feed::{FeedError, FeedSink, FeedSpec, FeedState, FeedStatus, KvFeeds, MAX_FEEDS, ResetReason};
+use publisher::{Form, Publisher};
+use routing::{BlockEvent, DpRank, WorkerId};
+
+/// What a sink was told: the hashes of stored blocks, or a reset. Rank 0 goes without saying.
+type Told = Vec<String>;
+
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Told>>);
+
+impl Notes {
+    fn add(&self, rank: DpRank, note: String) {
+        let rank = if rank.0 == 0 {
+            String::new()
+        } else {
+            format!("rank {}: ", rank.0)
+        };
+        self.0.lock().unwrap().push(rank + &note);
+    }
+
+    fn all(&self) -> String {
+        self.0.lock().unwrap().join(", ")
+    }
+}
+
+impl FeedSink for Notes {
+    fn events(&mut self, worker: WorkerId, rank: DpRank, events: &[BlockEvent]) {
+        assert_eq!(worker, WorkerId(1));
+        for event in events {
+            let BlockEvent::Stored(stored) = event else {
+                continue;
+            };
+            self.add(rank, stored.hashes[0].0.to_string());
+        }
+    }
+
+    fn reset(&mut self, _: WorkerId, rank: DpRank, reason: ResetReason) {
+        self.add(rank, reason.to_string());
+    }
+}
+
+struct Fixture {
+    feeds: KvFeeds,
+    notes: Notes,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let notes = Notes::default();
+        Self {
+            feeds: KvFeeds::start(Box::new(notes.clone())).unwrap(),
+            notes,
+        }
+    }
+
+    /// Follows a publisher and waits until it is subscribed to.
+    fn following(publisher: &mut Publisher) -> Self {
+        let fixture = Self::new();
+        fixture.feeds.set(vec![publisher.spec()]).unwrap();
+        publisher.await_subscriber();
+        fixture
+    }
+
+    #[track_caller]
+    fn told(&self, publisher: &mut Publisher, expected: &str) {
+        eventually(
+            publisher,
+            || self.notes.all() == expected,
+            || format!("{} instead of {expected}", self.notes.all()),
+        );
+    }
+
+    fn status(&self) -> FeedStatus {
+        self.feeds.status().remove(0)
+    }
+
+    #[track_caller]
+    fn shows(&self, publisher: &mut Publisher, wanted: impl Fn(&FeedStatus) -> bool) {
+        eventually(
+            publisher,
+            || wanted(&self.status()),
+            || format!("{:?}", self.status()),
+        );
+    }
+}
+
+/// Serves the publisher until the level is reached.
+#[track_caller]
+fn eventually(publisher: &mut Publisher, reached: impl Fn() -> bool, state: impl Fn() -> String) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !reached() {
+        assert!(Instant::now() < deadline, "not reached in time: {}", state());
+        publisher.serve();
+    }
+}
+
+#[test]
+fn passes_on_live_events_with_their_rank() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = Fixture::following(&mut publisher);
+    publisher.publish(10).publish_as(Some(3), 11);
+    fixture.told(&mut publisher, "10, rank 3: 11");
+    fixture.shows(&mut publisher, |status| {
+        status.state == FeedState::Live && status.last_seq == Some(1)
+    });
+    let status = fixture.status();
+    assert_eq!(
+        (status.batches, status.events, status.gaps, status.replays),
+        (2, 2, 0, 0)
+    );
+    assert!(status.complete);
+}
+
+#[test]
+fn takes_the_rank_from_the_spec_where_the_batch_names_none() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = Fixture::new();
+    fixture
+        .feeds
+        .set(vec![FeedSpec {
+            rank: Some(DpRank(5)),
+            ..publisher.spec()
+        }])
+        .unwrap();
+    publisher.await_subscriber();
+    publisher.publish_as(None, 10).publish_as(Some(2), 11);
+    fixture.told(&mut publisher, "rank 5: 10, rank 2: 11");
+}
+
+#[test]
+fn a_late_feed_learns_the_past_by_replay_in_both_forms() {
+    for form in [Form::ThreeFrames, Form::FourFrames] {
+        let mut publisher = Publisher::new(form);
+        publisher.publish(10).publish(11);
+        let fixture = Fixture::following(&mut publisher);
+        fixture.told(&mut publisher, "10, 11");
+        publisher.publish(12);
+        fixture.told(&mut publisher, "10, 11, 12");
+        fixture.shows(&mut publisher, |status| {
+            status.state == FeedState::Live && status.complete
+        });
+        assert_eq!(fixture.status().resets, 0);
+    }
+}
+
+#[test]
+fn a_gap_is_healed_by_replay() {
+    let mut publisher = Publisher::new(Form::FourFrames);
+    let fixture = Fixture::following(&mut publisher);
+    publisher.publish(10);
+    fixture.told(&mut publisher, "10");
+    publisher.lose(11).lose(12).publish(13);
+    fixture.told(&mut publisher, "10, 11, 12, 13");
+    fixture.shows(&mut publisher, |status| {
+        status.gaps == 1 && status.state == FeedState::Live && status.complete
+    });
+}
+
+#[test]
+fn a_gap_without_replay_resets_the_cache() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = Fixture::following(&mut publisher);
+    publisher.publish(10).publish_as(Some(1), 11);
+    fixture.told(&mut publisher, "10, rank 1: 11");
+    publisher.lose(12).publish(13);
+    fixture.told(
+        &mut publisher,
+        "10, rank 1: 11, gap-without-replay, rank 1: gap-without-replay, 13",
+    );
+    fixture.shows(&mut publisher, |status| !status.complete && status.resets == 2);
+}
+
+#[test]
+fn a_gap_that_the_publisher_has_forgotten_resets_the_cache() {
+    let mut publisher = Publisher::new(Form::ThreeFrames);
+    let fixture = Fixture::following(&mut publisher);
+    publisher.publish(10);
+    fixture.told(&mut publisher, "10");
+    publisher.lose(11).lose(12).forget(2).publish(13);
+    fixture.told(&mut publisher, "10, gap-not-replayed, 12, 13");
+    fixture.shows(&mut publisher, |status| {
+        status.state == FeedState::Live && !status.complete
+    });
+}
+
+#[test]
+fn a_restarted_publisher_resets_the_cache() {
+    let mut publisher = Publisher::new(Form::FourFrames);
+    let fixture = Fixture::following(&mut publisher);
+    publisher.publish(10).publish(11);
+    fixture.told(&mut publisher, "10, 11");
+    publisher.start_anew().publish(20).publish(21);
+    fixture.told(&mut publisher, "10, 11, restarted, 20, 21");
+    publisher.start_anew().lose(30).publish(31);
+    fixture.told(&mut publisher, "10, 11, restarted, 20, 21, restarted, 30, 31");
+    fixture.shows(&mut publisher, |status| status.restarts == 2 && status.complete);
+}
+
+#[test]
+fn garbage_is_counted_and_only_what_may_hide_removals_resets() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = Fixture::following(&mut publisher);
+    publisher
+        .publish(10)
+        .send_frames(&[b"garbage"])
+        .send_frames(&[b"", b"short", b"x"])
+        .publish(11);
+    fixture.told(&mut publisher, "10, 11");
+    publisher.publish_payload(b"no batch").publish(12);
+    fixture.told(&mut publisher, "10, 11, undecodable, 12");
+    fixture.shows(&mut publisher, |status| {
+        status.rejected_messages == 3 && status.last_seq == Some(3)
+    });
+}
+
+#[test]
+fn hears_only_its_topic() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = Fixture::new();
+    fixture
+        .feeds
+        .set(vec![FeedSpec {
+            topic: "kv".to_owned(),
+            ..publisher.spec()
+        }])
+        .unwrap();
+    publisher.await_subscriber();
+    publisher.send_frames(&[b"load", &[0; 8], b"x"]).publish(10);
+    fixture.told(&mut publisher, "10");
+    assert_eq!(fixture.status().rejected_messages, 0);
+}
+
+#[test]
+fn setting_the_same_feed_again_changes_nothing() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = Fixture::following(&mut publisher);
+    publisher.publish(10);
+    fixture.told(&mut publisher, "10");
+    fixture
+        .feeds
+        .set(vec![publisher.spec(), publisher.spec()])
+        .unwrap();
+    publisher.publish(11);
+    fixture.told(&mut publisher, "10, 11");
+    assert_eq!(fixture.feeds.status().len(), 1);
+    assert_eq!(fixture.status().batches, 2);
+}
+
+#[test]
+fn a_changed_endpoint_resets_the_cache_and_follows_the_new_publisher() {
+    let mut old = Publisher::without_replay();
+    let fixture = Fixture::following(&mut old);
+    old.publish(10);
+    fixture.told(&mut old, "10");
+    let mut new = Publisher::new(Form::ThreeFrames);
+    new.publish(20);
+    fixture.feeds.set(vec![new.spec()]).unwrap();
+    new.await_subscriber();
+    fixture.told(&mut new, "10, feed-removed, 20");
+    old.publish(11);
+    new.publish(21);
+    fixture.told(&mut new, "10, feed-removed, 20, 21");
+}
+
+#[test]
+fn a_feed_taken_away_resets_the_cache_and_is_gone() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = Fixture::following(&mut publisher);
+    publisher.publish(10);
+    fixture.told(&mut publisher, "10");
+    fixture.feeds.set(Vec::new()).unwrap();
+    fixture.told(&mut publisher, "10, feed-removed");
+    assert_eq!(fixture.feeds.status(), []);
+}
+
+#[test]
+fn a_feed_whose_publisher_is_not_there_waits_and_a_wrong_endpoint_is_broken() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = Fixture::new();
+    let absent = FeedSpec {
+        endpoint: "tcp://127.0.0.1:1".to_owned(),
+        ..publisher.spec()
+    };
+    let wrong = FeedSpec {
+        endpoint: "nonsense".to_owned(),
+        ..publisher.spec()
+    };
+    fixture.feeds.set(vec![absent, wrong, publisher.spec()]).unwrap();
+    publisher.await_subscriber();
+    publisher.publish(10);
+    fixture.told(&mut publisher, "10");
+    let states: Vec<FeedState> = fixture.feeds.status().iter().map(|status| status.state).collect();
+    assert_eq!(states[..2], [FeedState::Connecting, FeedState::Broken]);
+}
+
+#[test]
+fn refuses_more_feeds_than_sockets() {
+    let fixture = Fixture::new();
+    let spec = Publisher::without_replay().spec();
+    let refused = fixture.feeds.set(vec![spec; MAX_FEEDS + 1]).unwrap_err();
+    assert!(matches!(refused, FeedError::TooMany { wanted } if wanted == MAX_FEEDS + 1));
+}
+
+#[test]
+fn many_feeds_share_one_thread() {
+    let mut publishers: Vec<Publisher> = (0..20).map(|_| Publisher::new(Form::FourFrames)).collect();
+    let fixture = Fixture::new();
+    fixture
+        .feeds
+        .set(publishers.iter().map(Publisher::spec).collect())
+        .unwrap();
+    for (hash, publisher) in (0..).zip(&mut publishers) {
+        publisher.await_subscriber();
+        publisher.publish(hash);
+    }
+    for publisher in &mut publishers {
+        let endpoint = publisher.spec().endpoint;
+        let status = || {
+            fixture
+                .feeds
+                .status()
+                .into_iter()
+                .find(|status| status.endpoint == endpoint)
+                .unwrap()
+        };
+        eventually(
+            publisher,
+            || status().batches == 1 && status().complete,
+            || format!("{:?}", status()),
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! A tiny publisher of KV events: what vLLM's does, plus losing messages on purpose.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use kv_feed::FeedSpec;
+use rmp::encode as rmp;
+use routing::WorkerId;
+use zmq::{Context, POLLIN, Socket, SocketType};
+
+/// How replay replies are framed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Form {
+    /// vLLM to 0.25, SGLang to 0.5.6.
+    ThreeFrames,
+    /// Later ones.
+    FourFrames,
+}
+
+pub(crate) struct Publisher {
+    live: Socket,
+    replay: Option<(Socket, Form)>,
+    kept: VecDeque<(u64, Vec<u8>)>,
+    next: u64,
+    /// Goes into the timestamps, as time does in real ones.
+    run: u32,
+}
+
+const TOPIC: &[u8] = b"kv-events";
+
+fn bind(kind: SocketType) -> Socket {
+    let socket = Context::new().socket(kind).unwrap();
+    socket.set_linger(0).unwrap();
+    socket.bind("tcp://127.0.0.1:*").unwrap();
+    socket
+}
+
+fn endpoint(socket: &Socket) -> String {
+    socket.get_last_endpoint().unwrap().unwrap()
+}
+
+impl Publisher {
+    pub(crate) fn new(form: Form) -> Self {
+        Self {
+            replay: Some((bind(SocketType::ROUTER), form)),
+            ..Self::without_replay()
+        }
+    }
+
+    pub(crate) fn without_replay() -> Self {
+        let live = bind(SocketType::XPUB);
+        live.set_xpub_verbose(true).unwrap();
+        Self {
+            live,
+            replay: None,
+            kept: VecDeque::new(),
+            next: 0,
+            run: 0,
+        }
+    }
+
+    pub(crate) fn spec(&self) -> FeedSpec {
+        FeedSpec {
+            worker: WorkerId(1),
+            name: "worker".into(),
+            endpoint: endpoint(&self.live),
+            replay: self.replay.as_ref().map(|(socket, _)| endpoint(socket)),
+            topic: String::new(),
+            rank: None,
+        }
+    }
+
+    /// Waits until someone has subscribed: what is published before goes nowhere.
+    #[track_caller]
+    pub(crate) fn await_subscriber(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.live.poll(POLLIN, 5).unwrap() == 0 {
+            assert!(Instant::now() < deadline, "nobody subscribed in time");
+            self.serve();
+        }
+        self.live.recv_bytes(0).unwrap();
+    }
+
+    pub(crate) fn publish(&mut self, hash: u64) -> &mut Self {
+        self.publish_as(Some(0), hash)
+    }
+
+    pub(crate) fn publish_as(&mut self, rank: Option<u16>, hash: u64) -> &mut Self {
+        let payload = self.batch(rank, hash);
+        self.publish_payload(&payload)
+    }
+
+    pub(crate) fn publish_payload(&mut self, payload: &[u8]) -> &mut Self {
+        self.send_frames(&[TOPIC, &self.next.to_be_bytes(), payload]);
+        self.keep(payload.to_vec());
+        self
+    }
+
+    pub(crate) fn send_frames(&mut self, frames: &[&[u8]]) -> &mut Self {
+        self.live.send_multipart(frames, 0).unwrap();
+        self
+    }
+
+    /// Publishes a batch that no subscriber gets.
+    pub(crate) fn lose(&mut self, hash: u64) -> &mut Self {
+        let payload = self.batch(Some(0), hash);
+        self.keep(payload);
+        self
+    }
+
+    /// Drops the oldest batches from what can be replayed.
+    pub(crate) fn forget(&mut self, batches: usize) -> &mut Self {
+        self.kept.drain(..batches);
+        self
+    }
+
+    /// As a new process at the same address would.
+    pub(crate) fn start_anew(&mut self) -> &mut Self {
+        self.kept.clear();
+        self.next = 0;
+        self.run += 1;
+        self
+    }
+
+    fn keep(&mut self, payload: Vec<u8>) {
+        self.kept.push_back((self.next, payload));
+        self.next += 1;
+    }
+
+    /// Answers replays that were asked for; waits a little for one.
+    pub(crate) fn serve(&mut self) {
+        let Some((socket, form)) = &self.replay else {
+            std::thread::yield_now();
+            return;
+        };
+        if socket.poll(POLLIN, 5).unwrap() == 0 {
+            return;
+        }
+        let request = socket.recv_multipart(0).unwrap();
+        let [client, empty, start] = &request[..] else {
+            return;
+        };
+        assert!(empty.is_empty());
+        let start = u64::from_be_bytes(start[..].try_into().unwrap());
+        let reply = |topic: &[u8], sequence: u64, payload: &[u8]| {
+            let number = sequence.to_be_bytes();
+            let frames: &[&[u8]] = match form {
+                Form::ThreeFrames => &[client, b"", &number, payload],
+                Form::FourFrames => &[client, b"", topic, &number, payload],
+            };
+            socket.send_multipart(frames, 0).unwrap();
+        };
+        for (sequence, payload) in self.kept.iter().filter(|&&(sequence, _)| sequence >= start) {
+            reply(TOPIC, *sequence, payload);
+        }
+        reply(b"", u64::MAX, b"");
+    }
+
+    /// One block of one token.
+    fn batch(&self, rank: Option<u16>, hash: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        rmp::write_array_len(&mut out, 3).unwrap();
+        rmp::write_f64(&mut out, f64::from(self.run) + 1.5).unwrap();
+        rmp::write_array_len(&mut out, 1).unwrap();
+        rmp::write_array_len(&mut out, 6).unwrap();
+        rmp::write_str(&mut out, "BlockStored").unwrap();
+        rmp::write_array_len(&mut out, 1).unwrap();
+        rmp::write_uint(&mut out, hash).unwrap();
+        rmp::write_nil(&mut out).unwrap();
+        rmp::write_array_len(&mut out, 1).unwrap();
+        rmp::write_uint(&mut out, 7).unwrap();
+        rmp::write_uint(&mut out, 1).unwrap();
+        rmp::write_nil(&mut out).unwrap();
+        match rank {
+            Some(rank) => drop(rmp::write_uint(&mut out, rank.into()).unwrap()),
+            None => rmp::write_nil(&mut out).unwrap(),
+        }
+        out
+    }
+}
