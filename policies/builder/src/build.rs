@@ -1,0 +1,123 @@
+//! Compiles policies so that the same sources and compiler give the same bytes in any folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use crate::component::componentise;
+use crate::sources::entries;
+use crate::toolchain::{Found, Route, TARGET};
+
+/// A stack of 64 KiB: with rustc's 1 MiB a fresh instance costs 21 us instead of 7.
+pub(crate) const LINK_FLAGS: [&str; 1] = ["-Clink-arg=-zstack-size=65536"];
+
+/// The profile of the workspace's `Cargo.toml` that is meant for policies.
+const PROFILE: &str = "policy";
+
+/// Variables of the caller that would change what is built.
+const FOREIGN_VARIABLES: [&str; 6] = [
+    "CARGO_ENCODED_RUSTFLAGS",
+    "LD_LIBRARY_PATH",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "RUSTC_WRAPPER",
+    "RUSTDOCFLAGS",
+    "RUSTFLAGS",
+];
+const FOREIGN_PREFIXES: [&str; 3] = ["CARGO_BUILD_", "CARGO_PROFILE_", "CARGO_TARGET_"];
+
+/// Compiles the policies and makes components of them, by name. The first build on the Debian route compiles the
+/// standard library too, some minutes; artefacts are kept in `target/policies`.
+///
+/// # Errors
+/// Where the compiler fails or leaves no module that makes a component.
+pub(crate) fn build(
+    root: &Path,
+    found: &Found,
+    policies: &[String],
+) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+    let target_dir = root.join("target/policies");
+    let mut command = cargo(root, found);
+    command
+        .args([
+            "build",
+            "--locked",
+            "--quiet",
+            "--profile",
+            PROFILE,
+            "--target",
+            TARGET,
+        ])
+        .arg("--target-dir")
+        .arg(&target_dir)
+        .args(policies.iter().flat_map(|policy| ["--package", policy]))
+        .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(root)?.join("\u{1f}"));
+    if let Some(linker) = found.linker {
+        command.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
+    }
+    if found.toolchain.route == Route::Debian {
+        command
+            .arg("-Zbuild-std=std,panic_abort")
+            .env("RUSTC_BOOTSTRAP", "1");
+    }
+    run(&mut command)?;
+
+    let modules = target_dir.join(TARGET).join(PROFILE);
+    let component = |policy: &String| {
+        let path = modules.join(policy.replace('-', "_")).with_extension("wasm");
+        let module = std::fs::read(&path).with_context(|| format!("failed to read `{}`", path.display()))?;
+        let component = componentise(&module).with_context(|| format!("failed to build `{policy}`"))?;
+        Ok((policy.clone(), component))
+    };
+    policies.iter().map(component).collect()
+}
+
+/// A cargo that sees nothing of the caller's settings.
+fn cargo(root: &Path, found: &Found) -> Command {
+    let mut command = Command::new(&found.cargo);
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        let foreign = FOREIGN_VARIABLES.contains(&&*name);
+        if foreign || FOREIGN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command.current_dir(root).env("RUSTC", &found.rustc);
+    command
+}
+
+/// Panic messages name source files: the folders of this machine are replaced by fixed ones.
+fn rust_flags(root: &Path) -> anyhow::Result<Vec<String>> {
+    let mut flags: Vec<String> = LINK_FLAGS.map(str::to_owned).into();
+    let mut remap = |from: &Path, to: &str| {
+        flags.push(format!("--remap-path-prefix={}={to}", from.display()));
+    };
+    remap(root, "/conductor");
+    let sources = cargo_home()?.join("registry/src");
+    if sources.exists() {
+        for registry in entries(&sources)? {
+            remap(&registry, "/crates");
+        }
+    }
+    Ok(flags)
+}
+
+fn cargo_home() -> anyhow::Result<PathBuf> {
+    let explicit = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = || Some(std::env::home_dir()?.join(".cargo"));
+    explicit
+        .or_else(home)
+        .context("neither `CARGO_HOME` nor a home folder is known")
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command
+        .status()
+        .with_context(|| format!("failed to run `{program}`"))?;
+    if !status.success() {
+        bail!("`{program} build` failed with {status}");
+    }
+    Ok(())
+}

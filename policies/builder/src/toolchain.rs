@@ -1,0 +1,153 @@
+//! Which compiler can build a component here.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+
+/// What policies are compiled for.
+pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
+
+/// Where Debian keeps its compiler, beside rustup's that comes first in `PATH`.
+const DEBIAN_BIN: &str = "/usr/bin";
+/// Debian's linkers for WebAssembly, newest first.
+const DEBIAN_LINKERS: [&str; 4] = ["wasm-ld-22", "wasm-ld-21", "wasm-ld-20", "wasm-ld"];
+
+/// How the standard library for the target is had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Route {
+    /// Built already: `rustup target add wasm32-unknown-unknown`.
+    Rustup,
+    /// Built here from Debian's `rust-web-src`.
+    Debian,
+}
+
+/// A compiler, as the manifest names it: two with equal names make the same bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Toolchain {
+    /// How it has its standard library.
+    pub route: Route,
+    /// What `rustc --version` prints.
+    pub rustc: String,
+    /// What the linker's `--version` prints, where it does not come with the compiler.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linker: Option<String>,
+}
+
+impl fmt::Display for Toolchain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let route = match self.route {
+            Route::Rustup => "rustup",
+            Route::Debian => "debian",
+        };
+        write!(f, "{} ({route} route", self.rustc)?;
+        if let Some(linker) = &self.linker {
+            write!(f, ", {linker}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// A compiler and how to call it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) toolchain: Toolchain,
+    pub(crate) cargo: OsString,
+    pub(crate) rustc: OsString,
+    /// For the Debian route.
+    pub(crate) linker: Option<&'static str>,
+}
+
+/// Finds a way to build: rustup's target where there is one, else Debian's compiler.
+pub(crate) fn find(root: &Path) -> anyhow::Result<Found> {
+    if let Some(found) = rustup(root)? {
+        return Ok(found);
+    }
+    match debian()? {
+        Some(found) => Ok(found),
+        None => bail!(
+            "nothing here can compile for {TARGET}. Either\n  \
+             rustup target add {TARGET}\n\
+             or, on Debian,\n  \
+             apt-get install --no-install-recommends rustc-web cargo-web rust-web-src lld-22"
+        ),
+    }
+}
+
+fn rustup(root: &Path) -> anyhow::Result<Option<Found>> {
+    let from_cargo = |name: &str, default: &str| std::env::var_os(name).unwrap_or_else(|| default.into());
+    let (cargo, rustc) = (from_cargo("CARGO", "cargo"), from_cargo("RUSTC", "rustc"));
+    let mut ask = Command::new(&rustc);
+    ask.args(["--print", "target-libdir", "--target", TARGET])
+        .current_dir(root);
+    let Ok(libdir) = output(&mut ask) else {
+        return Ok(None);
+    };
+    let has_std = std::fs::read_dir(&libdir).is_ok_and(|mut files| {
+        files.any(|file| file.is_ok_and(|file| file.file_name().to_string_lossy().starts_with("libstd-")))
+    });
+    if !has_std {
+        return Ok(None);
+    }
+    let version = output(Command::new(&rustc).arg("--version").current_dir(root))?;
+    Ok(Some(Found {
+        toolchain: Toolchain {
+            route: Route::Rustup,
+            rustc: version,
+            linker: None,
+        },
+        cargo,
+        rustc,
+        linker: None,
+    }))
+}
+
+fn debian() -> anyhow::Result<Option<Found>> {
+    let (cargo, rustc) = (
+        Path::new(DEBIAN_BIN).join("cargo"),
+        Path::new(DEBIAN_BIN).join("rustc"),
+    );
+    let linker = DEBIAN_LINKERS
+        .into_iter()
+        .find(|name| Path::new(DEBIAN_BIN).join(name).exists());
+    let (true, true, Some(linker)) = (cargo.exists(), rustc.exists(), linker) else {
+        return Ok(None);
+    };
+    let sysroot = output(Command::new(&rustc).args(["--print", "sysroot"]))?;
+    if !PathBuf::from(sysroot)
+        .join("lib/rustlib/src/rust/library/std/Cargo.toml")
+        .exists()
+    {
+        return Ok(None);
+    }
+    Ok(Some(Found {
+        toolchain: Toolchain {
+            route: Route::Debian,
+            rustc: output(Command::new(&rustc).arg("--version"))?,
+            linker: Some(output(Command::new(linker).arg("--version"))?),
+        },
+        cargo: cargo.into(),
+        rustc: rustc.into(),
+        linker: Some(linker),
+    }))
+}
+
+/// What a command prints, trimmed.
+fn output(command: &mut Command) -> anyhow::Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    // `cargo run` puts its own compiler's libraries first; another compiler must not find them.
+    let output = command.env_remove("LD_LIBRARY_PATH").output();
+    let output = output.with_context(|| format!("failed to run `{program}`"))?;
+    if !output.status.success() {
+        bail!(
+            "`{program}` failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

@@ -1,0 +1,98 @@
+//! What a [`Scenario`] answers a policy: the router's rules and limits, without a router.
+
+use super::Scenario;
+use crate::call::WorkerId;
+use crate::hash::mix;
+use crate::host::{About, Host, Level, Refusal, Role, Tier};
+
+/// Limits of the shared state, as `wit/policy.wit` gives them.
+const MAX_KEYS: usize = 4096;
+const MAX_KEY_BYTES: usize = 256;
+const MAX_VALUE_BYTES: usize = 16 * 1024;
+
+impl Host for Scenario {
+    fn describe(&self, id: WorkerId) -> Option<About> {
+        let worker = self.offered.contains(&id).then(|| &self.workers[id as usize])?;
+        Some(About {
+            name: worker.name.clone(),
+            role: Role::Mixed,
+            labels: worker.labels.clone().into_iter().collect(),
+        })
+    }
+
+    fn matched(&self, tier: Tier) -> Vec<u32> {
+        let feature = match tier {
+            Tier::Device => "prefix.device-tokens",
+            Tier::Host => "prefix.host-tokens",
+            Tier::Disk => "prefix.any-tokens",
+        };
+        self.offered_numbers(feature)
+            .map(|tokens| tokens as u32)
+            .collect()
+    }
+
+    fn holders(&self, tokens: u32) -> u32 {
+        let held = self.offered_numbers("prefix.any-tokens");
+        held.filter(|held| *held > 0.0 && *held >= f64::from(tokens))
+            .count() as u32
+    }
+
+    fn header(&self, name: &str) -> Option<String> {
+        self.headers.get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    fn model(&self) -> String {
+        self.model.clone()
+    }
+
+    fn path(&self) -> String {
+        "/v1/chat/completions".to_owned()
+    }
+
+    fn log(&self, level: Level, message: &str) {
+        self.logged.borrow_mut().push((level, message.to_owned()));
+    }
+
+    fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    fn random(&self) -> u64 {
+        self.drawn.set(self.drawn.get() + 1);
+        let seed = mix(self.request.seq, u64::from(self.request.attempt));
+        mix(seed, self.drawn.get())
+    }
+
+    fn state(&self, key: &str) -> Option<Vec<u8>> {
+        self.state.borrow().get(key).cloned()
+    }
+
+    fn set_state(&self, key: &str, value: &[u8]) -> Result<(), Refusal> {
+        let mut state = self.state.borrow_mut();
+        if key.len() > MAX_KEY_BYTES {
+            return Err(Refusal::KeyTooLong);
+        }
+        if value.len() > MAX_VALUE_BYTES {
+            return Err(Refusal::ValueTooLong);
+        }
+        if state.len() >= MAX_KEYS && !state.contains_key(key) {
+            return Err(Refusal::Full);
+        }
+        state.insert(key.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    fn add_state(&self, key: &str, by: i64) -> Result<i64, Refusal> {
+        let before = match self.state(key) {
+            None => 0,
+            Some(bytes) => i64::from_le_bytes(bytes.try_into().map_err(|_| Refusal::NotACounter)?),
+        };
+        let after = before.wrapping_add(by);
+        self.set_state(key, &after.to_le_bytes())?;
+        Ok(after)
+    }
+
+    fn delete_state(&self, key: &str) {
+        self.state.borrow_mut().remove(key);
+    }
+}

@@ -1,0 +1,102 @@
+//! A scenario offers what the router offers: every feature of the catalogue, the same limits, the same seeds.
+
+use conductor_policy_sdk::testing::Scenario;
+use conductor_policy_sdk::{
+    Call, Configured, Host, Known, Level, Params, Plan, Policy, Refusal, Tier, Verdict,
+};
+use routing::{CANDIDATE_CATALOGUE, REQUEST_CATALOGUE};
+
+/// Asks for everything and asserts what a call shows.
+struct Everything;
+
+impl Policy for Everything {
+    const NAME: &'static str = "everything";
+    const VERSION: &'static str = "1";
+
+    fn configure(_: &mut Params, plan: &mut Plan) -> Self {
+        for (_, doc) in REQUEST_CATALOGUE {
+            plan.request(doc.name);
+        }
+        for (_, doc) in CANDIDATE_CATALOGUE {
+            plan.column(doc.name);
+        }
+        plan.column("label.zone");
+        plan.column("engine.power-watts?");
+        Self
+    }
+
+    fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
+        assert_eq!(call.rows().count(), call.ids().len());
+        host.log(Level::Info, &host.model());
+        Verdict::Pass
+    }
+}
+
+#[test]
+fn knows_every_feature_of_the_routers_catalogue() {
+    let everything = Configured::<Everything>::new("{}").unwrap();
+    let mut fleet = Scenario::new(["a", "b"]);
+    fleet.set_model("m");
+    assert_eq!(fleet.decide(&everything), Verdict::Pass);
+    let numbers = fleet.numbers(everything.plan());
+    let columns = CANDIDATE_CATALOGUE.len() + 2;
+    assert_eq!(numbers.len(), REQUEST_CATALOGUE.len() + 2 * columns);
+    let never_unknown = REQUEST_CATALOGUE.iter().map(|(_, doc)| doc);
+    let never_unknown = never_unknown.chain(CANDIDATE_CATALOGUE.iter().map(|(_, doc)| doc));
+    for (doc, number) in never_unknown.zip(&numbers) {
+        assert_eq!(number.is_nan(), !doc.unknown.starts_with("never"), "{}", doc.name);
+    }
+    assert_eq!(fleet.logged(), [(Level::Info, "m".to_owned())]);
+}
+
+#[test]
+#[should_panic(expected = "unknown feature `load.request`")]
+fn a_misspelt_feature_fails_the_test() {
+    Scenario::new(["a"]).set("a", "load.request", 1.0);
+}
+
+#[test]
+fn numbers_that_do_not_fill_the_plan_are_no_call() {
+    let everything = Configured::<Everything>::new("{}").unwrap();
+    let fleet = Scenario::new(["a"]);
+    let numbers = fleet.numbers(everything.plan());
+    let verdict = everything.schedule(Default::default(), fleet.ids(), &numbers[1..], &fleet);
+    assert_eq!(verdict, Verdict::Pass);
+    assert!(fleet.logged().is_empty());
+}
+
+#[test]
+fn answers_of_the_index_follow_the_columns() {
+    let mut fleet = Scenario::new(["a", "b", "c"]);
+    fleet.holds("b", 64.0).set("c", "prefix.any-tokens", 32.0);
+    assert_eq!(fleet.matched(Tier::Device), [0, 64, 0]);
+    assert_eq!(fleet.matched(Tier::Disk), [0, 64, 32]);
+    assert_eq!((fleet.holders(32), fleet.holders(33)), (2, 1));
+}
+
+#[test]
+fn a_counter_and_bytes_are_not_mixed_up() {
+    let fleet = Scenario::new(["a"]);
+    assert_eq!(fleet.add_state("n", 2), Ok(2));
+    assert_eq!(fleet.add_state("n", -3), Ok(-1));
+    assert_eq!(fleet.state("n"), Some((-1_i64).to_le_bytes().to_vec()));
+    assert_eq!(fleet.set_state("n", b"text"), Ok(()));
+    assert_eq!(fleet.add_state("n", 1), Err(Refusal::NotACounter));
+    fleet.delete_state("n");
+    assert_eq!(fleet.add_state("n", 1), Ok(1));
+}
+
+#[test]
+fn a_label_is_described_only_for_candidates() {
+    let mut fleet = Scenario::new(["a", "b"]);
+    fleet.label("b", "zone", "eu").offer(&["b"]);
+    assert_eq!(fleet.describe(0), None);
+    let about = fleet.describe(1).unwrap();
+    assert_eq!(about.labels, [("zone".to_owned(), "eu".to_owned())]);
+}
+
+#[test]
+fn unknown_is_the_default_and_zero_is_not() {
+    assert_eq!(f64::NAN.known_or(3.0), 3.0);
+    assert_eq!(0.0.known_or(3.0), 0.0);
+}
