@@ -1,1 +1,200 @@
-//! Benches: a decision through WebAssembly against the same policy native.
+//! One policy twice, as the component this repository ships and compiled natively, over the same fleet: what the
+//! benches time, and the test that both give the same answers.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use conductor_policy_sdk::testing::Scenario;
+use conductor_policy_sdk::{Configured, Policy as NativePolicy, Request};
+use policy_runtime::{EngineLimits, PolicyEngine, PolicySettings, WasmPolicy};
+use routing::{
+    DecisionInput, DecisionQueries, Phase, Policy, PolicyFault, RequestFacts, Tier, Verdict, Worker, WorkerId,
+};
+
+/// A component and what it is asked with.
+pub struct Crossing {
+    policy: WasmPolicy,
+    ids: Vec<WorkerId>,
+    numbers: Vec<f64>,
+    queries: Arc<dyn DecisionQueries>,
+}
+
+/// A policy in both forms and a fleet for it to choose from.
+pub struct Contest<P> {
+    native: Configured<P>,
+    fleet: Scenario,
+    crossing: Crossing,
+}
+
+impl Crossing {
+    /// Loads a component that wants `columns` numbers a candidate, and none of the request.
+    ///
+    /// # Panics
+    /// When it is not taken: there is nothing to measure then.
+    #[must_use]
+    pub fn new(component: &[u8], columns: usize, candidates: usize) -> Self {
+        let numbers = (0..columns * candidates).map(|number| number as f64).collect();
+        Self::over(load("boundary", component), numbers, candidates)
+    }
+
+    fn over(policy: WasmPolicy, numbers: Vec<f64>, candidates: usize) -> Self {
+        Self {
+            policy,
+            ids: (0..).map(WorkerId).take(candidates).collect(),
+            numbers,
+            queries: Arc::new(NoAnswers),
+        }
+    }
+
+    /// Asks the component, as the router does.
+    ///
+    /// # Errors
+    /// The component's fault.
+    pub fn ask(&self, seq: u64) -> Result<Verdict, PolicyFault> {
+        let request = RequestFacts {
+            seq,
+            session: Some(seq),
+            phase: Phase::Mixed,
+            attempt: 0,
+            now_us: seq,
+        };
+        self.policy.decide(&DecisionInput {
+            request: &request,
+            ids: &self.ids,
+            numbers: &self.numbers,
+            queries: &self.queries,
+        })
+    }
+}
+
+impl<P: NativePolicy> Contest<P> {
+    /// Loads `policies/prebuilt/<name>.wasm` and makes up a fleet of that many candidates.
+    ///
+    /// # Panics
+    /// When the component is missing or is not taken.
+    #[must_use]
+    pub fn new(candidates: usize) -> Self {
+        let native = Configured::<P>::new("{}").expect("every parameter has a default");
+        let fleet = fleet(candidates);
+        let numbers = fleet.numbers(native.plan());
+        Self {
+            crossing: Crossing::over(load(P::NAME, &prebuilt(P::NAME)), numbers, candidates),
+            native,
+            fleet,
+        }
+    }
+
+    /// Asks the component.
+    ///
+    /// # Errors
+    /// The component's fault.
+    pub fn ask_wasm(&self, seq: u64) -> Result<Verdict, PolicyFault> {
+        self.crossing.ask(seq)
+    }
+
+    /// Asks the native policy.
+    #[must_use]
+    pub fn ask_native(&self, seq: u64) -> conductor_policy_sdk::Verdict {
+        let request = Request {
+            seq,
+            session: Some(seq),
+            ..Request::default()
+        };
+        let numbers = &self.crossing.numbers;
+        self.native
+            .schedule(request, self.fleet.ids(), numbers, &self.fleet)
+    }
+}
+
+/// A fleet with loads and cache matches spread evenly, no two workers alike.
+fn fleet(candidates: usize) -> Scenario {
+    let name = |worker: usize| format!("worker-{worker}");
+    let mut fleet = Scenario::new((0..candidates).map(name));
+    fleet
+        .request("request.prompt-tokens", 2048.0)
+        .request("request.body-bytes", 9000.0);
+    for worker in 0..candidates {
+        let spread = |step: usize, most: usize| (worker * step % most) as f64;
+        let name = name(worker);
+        fleet
+            .set(&name, "load.requests", spread(7919, 23))
+            .set(&name, "load.decoding", spread(31, 7))
+            .set(&name, "load.prefill-tokens", spread(104_729, 30_011))
+            .holds(&name, 16.0 * spread(17, 129));
+    }
+    fleet
+}
+
+fn prebuilt(name: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/prebuilt");
+    let path = folder.join(format!("{name}.wasm"));
+    std::fs::read(&path).expect("the component is in policies/prebuilt (else: cargo prebuild)")
+}
+
+fn load(name: &str, component: &[u8]) -> WasmPolicy {
+    let engine = PolicyEngine::new(EngineLimits::default()).expect("this machine runs WebAssembly");
+    engine
+        .load(name, component, &PolicySettings::default(), Arc::default())
+        .expect("the component is a policy")
+}
+
+/// These policies ask nothing but their state.
+struct NoAnswers;
+
+impl DecisionQueries for NoAnswers {
+    fn worker(&self, _: WorkerId) -> Option<Arc<Worker>> {
+        None
+    }
+
+    fn matched(&self, _: Tier) -> Vec<u32> {
+        vec![]
+    }
+
+    fn holders(&self, _: u32) -> u32 {
+        0
+    }
+
+    fn header(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn model(&self) -> &str {
+        ""
+    }
+
+    fn path(&self) -> &str {
+        ""
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cache_aware::CacheAware;
+    use round_robin::RoundRobin;
+
+    use super::*;
+
+    /// The component and the native policy agree on a hundred requests.
+    #[track_caller]
+    fn check<P: NativePolicy>(candidates: usize) {
+        let contest = Contest::<P>::new(candidates);
+        for seq in 1..=100 {
+            let Ok(Verdict::Route(wasm)) = contest.ask_wasm(seq) else {
+                panic!("request {seq}: no route")
+            };
+            let conductor_policy_sdk::Verdict::Route { row, score } = contest.ask_native(seq) else {
+                panic!("request {seq}: no native route")
+            };
+            assert_eq!(wasm.row as usize, row, "request {seq}");
+            assert!(wasm.score == score || (wasm.score.is_nan() && score.is_nan()));
+        }
+    }
+
+    #[test]
+    fn a_component_answers_as_the_same_policy_does_natively() {
+        for candidates in [1, 8, 300] {
+            check::<CacheAware>(candidates);
+            check::<RoundRobin>(candidates);
+        }
+    }
+}

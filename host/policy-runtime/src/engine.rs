@@ -1,0 +1,172 @@
+//! The one wasmtime engine of the process, and every knob of it.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use thiserror::Error;
+use wasmtime::component::Linker;
+use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use crate::guest::Guest;
+use crate::host_functions;
+use crate::limits::{CORE_INSTANCES, MEMORIES, TABLE_ELEMENTS, TABLES};
+
+/// How often running calls are looked at. A thousand wake-ups a second took 1.3 % of a core of a busy virtual machine.
+const EPOCH_TICK: Duration = Duration::from_millis(1);
+/// Stack of a call, in bytes. It is taken from the calling thread, of whose stack (2 MiB) enough must be left.
+const WASM_STACK: usize = 512 << 10;
+/// Linear memory of a dropped instance that is zeroed and kept rather than given back to the system, in bytes:
+/// enough for a compiled policy, so that a fresh instance faults no pages.
+const KEEP_MEMORY: usize = 256 << 10;
+/// The same for tables, in bytes.
+const KEEP_TABLE: usize = 64 << 10;
+/// Host-side bookkeeping of one instance, in bytes; componentised Python needs more than the default of 1 MiB.
+const INSTANCE_BYTES: usize = 4 << 20;
+
+/// Sizes of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineLimits {
+    /// Instances of one policy, and so the threads it can decide on at once; the next one is told
+    /// [`routing::FaultKind::NoInstance`].
+    pub instances_per_policy: u32,
+    /// Instances of all policies, of those on trial and of those on their way out.
+    pub instances: u32,
+    /// Most linear memory that [`crate::PolicySettings::memory_bytes`] can ask for, in bytes.
+    pub memory_bytes: usize,
+}
+
+impl Default for EngineLimits {
+    /// For every core two instances of a policy, and room for eight policies.
+    fn default() -> Self {
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let per_policy = u32::try_from(cores * 2).unwrap_or(u32::MAX).clamp(4, 128);
+        Self {
+            instances_per_policy: per_policy,
+            instances: per_policy * 8,
+            memory_bytes: 256 << 20,
+        }
+    }
+}
+
+/// The engine could not be started.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// This machine or these limits do not allow it.
+    #[error("start the WebAssembly engine with room for {instances} instances")]
+    Start {
+        /// From [`EngineLimits::instances`].
+        instances: u32,
+        /// As wasmtime has it.
+        #[source]
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// No thread for the epoch.
+    #[error("start the thread that watches over policies' time")]
+    Ticker(#[source] io::Error),
+}
+
+/// Compiles components and owns what all their instances share. Cheap to clone.
+#[derive(Clone)]
+pub struct PolicyEngine {
+    pub(crate) engine: Engine,
+    pub(crate) linker: Arc<Linker<Guest>>,
+    pub(crate) limits: EngineLimits,
+}
+
+impl PolicyEngine {
+    /// Starts the engine and its ticking thread, which ends with the last clone and the last policy.
+    ///
+    /// # Errors
+    /// [`EngineError`] where the system grants no address space or no thread.
+    pub fn new(limits: EngineLimits) -> Result<Self, EngineError> {
+        let (engine, linker) = start(limits).map_err(|error| EngineError::Start {
+            instances: limits.instances,
+            source: error.into(),
+        })?;
+        tick(&engine).map_err(EngineError::Ticker)?;
+        Ok(Self {
+            engine,
+            linker: Arc::new(linker),
+            limits,
+        })
+    }
+}
+
+impl fmt::Debug for PolicyEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyEngine")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+fn start(limits: EngineLimits) -> wasmtime::Result<(Engine, Linker<Guest>)> {
+    let engine = Engine::new(&config(limits))?;
+    let mut linker = Linker::new(&engine);
+    host_functions::link(&mut linker)?;
+    Ok((engine, linker))
+}
+
+fn config(limits: EngineLimits) -> Config {
+    let mut config = Config::new();
+    config
+        // Loops and function entries look at a counter, which costs a policy of this size nothing that could be
+        // measured; fuel costs the same and counts instructions, not time. See budget.rs for what follows a tick.
+        .epoch_interruption(true)
+        .max_wasm_stack(WASM_STACK)
+        // The same answer on every machine, for replay: one bit pattern for NaN (a sort by `total_cmp` sees its
+        // sign, which x86 and ARM set differently), one result for relaxed SIMD.
+        // (Threads, the other source of chance, are not compiled in.)
+        .cranelift_nan_canonicalization(true)
+        .relaxed_simd_deterministic(true)
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pooling(limits)));
+    config
+}
+
+/// A slot for everything an instance consists of, reserved at start: a fresh instance takes microseconds, and a
+/// leak of instances ends in an error instead of in the system's memory. Reserved is address space, not memory.
+fn pooling(limits: EngineLimits) -> PoolingAllocationConfig {
+    let instances = limits.instances;
+    let mut pooling = PoolingAllocationConfig::new();
+    pooling
+        .total_component_instances(instances)
+        // What one component may consist of (see limits.rs) ...
+        .max_core_instances_per_component(CORE_INSTANCES)
+        .max_memories_per_component(MEMORIES)
+        .max_tables_per_component(TABLES)
+        .max_component_instance_size(INSTANCE_BYTES)
+        .max_core_instance_size(INSTANCE_BYTES)
+        .max_memory_size(limits.memory_bytes)
+        .table_elements(TABLE_ELEMENTS)
+        // ... and all of them together: most have three core instances, one memory and two tables.
+        .total_core_instances(instances.saturating_mul(8).max(CORE_INSTANCES))
+        .total_memories(instances.saturating_mul(2).max(MEMORIES))
+        .total_tables(instances.saturating_mul(4).max(TABLES))
+        // A slot is best reused by the component that had it last; more than this many are not kept warm.
+        .max_unused_warm_slots(instances)
+        .linear_memory_keep_resident(KEEP_MEMORY)
+        .table_keep_resident(KEEP_TABLE);
+    pooling
+}
+
+/// Advances the epoch for as long as anyone else holds the engine.
+fn tick(engine: &Engine) -> io::Result<()> {
+    let engine = engine.weak();
+    let ticker = move || {
+        while let Some(engine) = engine.upgrade() {
+            engine.increment_epoch();
+            drop(engine);
+            thread::sleep(EPOCH_TICK);
+        }
+    };
+    thread::Builder::new()
+        .name("policy-epoch".to_owned())
+        .spawn(ticker)
+        .map(drop)
+}

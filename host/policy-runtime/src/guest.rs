@@ -1,0 +1,47 @@
+//! What the host keeps beside one instance: its limits and, during a call, what its imports answer from.
+
+use std::sync::Arc;
+
+use routing::{DecisionInput, DecisionQueries};
+
+use crate::budget::{Budget, Meter};
+use crate::limits::Limits;
+use crate::policy_log::PolicyLog;
+use crate::random::SplitMix64;
+use crate::state::PolicyState;
+
+/// The host's side of an instance.
+pub(crate) struct Guest {
+    pub(crate) log: Arc<PolicyLog>,
+    pub(crate) state: Arc<PolicyState>,
+    pub(crate) limits: Limits,
+    pub(crate) meter: Meter,
+    /// None outside of a decision: in `describe` and `configure` there is no request to ask about.
+    pub(crate) decision: Option<Decision>,
+}
+
+/// What the imports answer from while a decision runs.
+pub(crate) struct Decision {
+    pub(crate) queries: Arc<dyn DecisionQueries>,
+    pub(crate) now_us: u64,
+    pub(crate) random: SplitMix64,
+}
+
+impl Decision {
+    pub(crate) fn of(input: &DecisionInput<'_>) -> Self {
+        let request = input.request;
+        Self {
+            queries: Arc::clone(input.queries),
+            now_us: request.now_us,
+            random: SplitMix64::of_decision(request.seq, request.attempt),
+        }
+    }
+}
+
+impl Guest {
+    pub(crate) fn begin_call(&mut self, budget: Budget, decision: Option<Decision>) {
+        self.limits.begin_call();
+        self.meter = Meter::new(budget);
+        self.decision = decision;
+    }
+}

@@ -1,0 +1,131 @@
+//! The imports of a policy. None of them blocks, and none does more work than its answer is long: what a policy
+//! may send in one call is bounded by the store (`instance.rs`), what it may keep by `state.rs`.
+
+use routing::{DecisionQueries, Role, Tier, WorkerId};
+use wasmtime::component::{HasSelf, Linker};
+
+use crate::bindings::{Scheduler, host, index, inspect, state, types, workers};
+use crate::guest::Guest;
+use crate::state::Refusal;
+
+/// Longest header value a policy is given, in bytes.
+const MAX_HEADER: usize = 4 << 10;
+/// Headers that hold secrets, which stay in the host.
+const SECRET_HEADERS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
+
+/// Offers every import of the WIT.
+pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    Scheduler::add_to_linker::<Guest, HasSelf<Guest>>(linker, |guest| guest)
+}
+
+impl Guest {
+    fn queries(&self) -> Option<&dyn DecisionQueries> {
+        self.decision.as_ref().map(|decision| &*decision.queries)
+    }
+}
+
+impl types::Host for Guest {}
+
+impl workers::Host for Guest {
+    fn describe(&mut self, id: u32) -> Option<workers::About> {
+        let worker = self.queries()?.worker(WorkerId(id))?;
+        let spec = worker.spec();
+        Some(workers::About {
+            name: spec.name.to_string(),
+            role: match spec.role {
+                Role::Mixed => workers::Role::Mixed,
+                Role::Prefill => workers::Role::Prefill,
+                Role::Decode => workers::Role::Decode,
+            },
+            labels: spec
+                .labels
+                .iter()
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect(),
+        })
+    }
+}
+
+impl index::Host for Guest {
+    fn matched(&mut self, tier: index::Tier) -> Vec<u32> {
+        let tier = match tier {
+            index::Tier::Device => Tier::Device,
+            index::Tier::Host => Tier::Host,
+            // The WIT's slowest tier takes in the shared one.
+            index::Tier::Disk => Tier::Shared,
+        };
+        self.queries()
+            .map_or_else(Vec::new, |queries| queries.matched(tier))
+    }
+
+    fn holders(&mut self, tokens: u32) -> u32 {
+        self.queries().map_or(0, |queries| queries.holders(tokens))
+    }
+}
+
+impl inspect::Host for Guest {
+    fn header(&mut self, name: String) -> Option<String> {
+        if SECRET_HEADERS
+            .iter()
+            .any(|secret| name.eq_ignore_ascii_case(secret))
+        {
+            return None;
+        }
+        self.queries()?
+            .header(&name)
+            .filter(|value| value.len() <= MAX_HEADER)
+    }
+
+    fn model(&mut self) -> String {
+        self.queries().map_or("", DecisionQueries::model).to_owned()
+    }
+
+    fn path(&mut self) -> String {
+        self.queries().map_or("", DecisionQueries::path).to_owned()
+    }
+}
+
+impl host::Host for Guest {
+    fn log(&mut self, level: host::Level, message: String) {
+        self.log.write(level, &message);
+    }
+
+    fn now_us(&mut self) -> u64 {
+        self.decision.as_ref().map_or(0, |decision| decision.now_us)
+    }
+
+    fn random(&mut self) -> u64 {
+        self.decision
+            .as_mut()
+            .map_or(0, |decision| decision.random.next())
+    }
+}
+
+impl state::Host for Guest {
+    fn get(&mut self, key: String) -> Option<Vec<u8>> {
+        self.state.get(&key)
+    }
+
+    fn set(&mut self, key: String, value: Vec<u8>) -> Result<(), state::Refusal> {
+        Ok(self.state.set(&key, value)?)
+    }
+
+    fn add(&mut self, key: String, by: i64) -> Result<i64, state::Refusal> {
+        Ok(self.state.add(&key, by)?)
+    }
+
+    fn delete(&mut self, key: String) {
+        self.state.delete(&key);
+    }
+}
+
+impl From<Refusal> for state::Refusal {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::KeyTooLong => Self::KeyTooLong,
+            Refusal::ValueTooLong => Self::ValueTooLong,
+            Refusal::Full => Self::Full,
+            Refusal::NotACounter => Self::NotACounter,
+        }
+    }
+}

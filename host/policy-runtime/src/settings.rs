@@ -1,0 +1,27 @@
+//! What an operator may set for one policy.
+
+use std::time::Duration;
+
+/// Parameters and limits of one policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicySettings {
+    /// Its `params` as a JSON object; `{}` for none.
+    pub params_json: String,
+    /// CPU time a decision may use; measured in ticks of a millisecond, so a smaller value means one tick.
+    pub cpu_budget: Duration,
+    /// Real time a decision may take.
+    pub wall_limit: Duration,
+    /// Bytes of linear memory an instance may have, all its memories together.
+    pub memory_bytes: usize,
+}
+
+impl Default for PolicySettings {
+    fn default() -> Self {
+        Self {
+            params_json: "{}".to_owned(),
+            cpu_budget: Duration::from_millis(1),
+            wall_limit: Duration::from_millis(50),
+            memory_bytes: 16 << 20,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What a policy remembers, outside of its instances: it outlives their faults and the swap of the component.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use thiserror::Error;
+
+/// Most keys of a policy.
+const MAX_KEYS: usize = 4096;
+/// Longest key, in bytes.
+const MAX_KEY: usize = 256;
+/// Longest value, in bytes.
+const MAX_VALUE: usize = 16 << 10;
+/// Locks the keys are spread over, so that threads rarely meet.
+const SHARDS: usize = 16;
+/// Bytes of a counter.
+const COUNTER: usize = size_of::<i64>();
+
+/// Why a write was refused, as in the WIT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// Over 256 bytes.
+    #[error("key is longer than {MAX_KEY} bytes")]
+    KeyTooLong,
+    /// Over 16 KiB.
+    #[error("value is longer than {MAX_VALUE} bytes")]
+    ValueTooLong,
+    /// 4,096 keys are there already.
+    #[error("there are {MAX_KEYS} keys already")]
+    Full,
+    /// The value has another length than a counter's 8 bytes.
+    #[error("value is not a counter")]
+    NotACounter,
+}
+
+type Shard = HashMap<Box<str>, Box<[u8]>>;
+
+/// The key-value state of one policy, shared by its instances. The caller keeps it under the policy's name and
+/// hands it to every load under that name. A counter is a value of 8 bytes, little endian.
+#[derive(Debug, Default)]
+pub struct PolicyState {
+    shards: [Mutex<Shard>; SHARDS],
+    /// Keys over all shards.
+    keys: AtomicUsize,
+    hasher: RandomState,
+}
+
+impl PolicyState {
+    /// The value under `key`.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Vec<u8>> {
+        self.shard(key).get(key).map(|value| value.to_vec())
+    }
+
+    /// Replaces the whole value.
+    ///
+    /// # Errors
+    /// [`Refusal`] where a limit is reached; then nothing changed.
+    pub fn set(&self, key: &str, value: Vec<u8>) -> Result<(), Refusal> {
+        if value.len() > MAX_VALUE {
+            return Err(Refusal::ValueTooLong);
+        }
+        let mut shard = self.shard(key);
+        match shard.get_mut(key) {
+            Some(present) => *present = value.into(),
+            None => {
+                self.admit(key)?;
+                shard.insert(key.into(), value.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds to a counter, from 0 where the key is new, and gives its new value. Wraps at 64 bits.
+    ///
+    /// # Errors
+    /// [`Refusal`] where a limit is reached or the value is no counter; then nothing changed.
+    pub fn add(&self, key: &str, by: i64) -> Result<i64, Refusal> {
+        let mut shard = self.shard(key);
+        match shard.get_mut(key) {
+            Some(present) => {
+                let counter: [u8; COUNTER] = (**present).try_into().map_err(|_| Refusal::NotACounter)?;
+                let sum = i64::from_le_bytes(counter).wrapping_add(by);
+                present.copy_from_slice(&sum.to_le_bytes());
+                Ok(sum)
+            }
+            None => {
+                self.admit(key)?;
+                shard.insert(key.into(), by.to_le_bytes().into());
+                Ok(by)
+            }
+        }
+    }
+
+    /// Forgets a key.
+    pub fn delete(&self, key: &str) {
+        if self.shard(key).remove(key).is_some() {
+            self.keys.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the place of a new key.
+    fn admit(&self, key: &str) -> Result<(), Refusal> {
+        if key.len() > MAX_KEY {
+            return Err(Refusal::KeyTooLong);
+        }
+        self.keys
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
+                (keys < MAX_KEYS).then_some(keys + 1)
+            })
+            .map(drop)
+            .map_err(|_| Refusal::Full)
+    }
+
+    fn shard(&self, key: &str) -> MutexGuard<'_, Shard> {
+        let shard = self.hasher.hash_one(key) as usize % SHARDS;
+        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_8_bytes_and_other_bytes_are_not_one() {
+        let state = PolicyState::default();
+        assert_eq!(state.add("turn", 3), Ok(3));
+        assert_eq!(state.add("turn", -1), Ok(2));
+        assert_eq!(state.get("turn"), Some(2_i64.to_le_bytes().to_vec()));
+        state.set("text", b"abc".to_vec()).unwrap();
+        assert_eq!(state.add("text", 1), Err(Refusal::NotACounter));
+        state.set("turn", i64::MAX.to_le_bytes().to_vec()).unwrap();
+        assert_eq!(state.add("turn", 1), Ok(i64::MIN));
+    }
+
+    #[test]
+    fn every_limit_refuses_and_a_deleted_key_makes_room() {
+        let state = PolicyState::default();
+        assert_eq!(state.set(&"k".repeat(257), vec![]), Err(Refusal::KeyTooLong));
+        assert_eq!(state.set("k", vec![0; MAX_VALUE + 1]), Err(Refusal::ValueTooLong));
+        for key in 0..MAX_KEYS {
+            state.set(&key.to_string(), vec![1]).unwrap();
+        }
+        assert_eq!(state.add("one more", 1), Err(Refusal::Full));
+        state.set("7", vec![2]).unwrap();
+        state.delete("7");
+        state.delete("7");
+        assert_eq!(state.add("one more", 1), Ok(1));
+        assert_eq!(state.add("yet one", 1), Err(Refusal::Full));
+    }
+
+    #[test]
+    fn no_addition_is_lost_between_threads() {
+        let state = PolicyState::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..1000).all(|_| state.add("n", 1).is_ok()));
+            }
+        });
+        assert_eq!(state.add("n", 0), Ok(4000));
+    }
+}

@@ -1,0 +1,158 @@
+//! Builds components from text, and asks policies to decide, for every test of this crate.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use policy_runtime::{EngineLimits, LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
+use routing::{
+    DecisionInput, DecisionQueries, Phase, Policy, PolicyFault, RequestFacts, Role, Tier, Verdict, Worker,
+    WorkerId, WorkerSpec,
+};
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+/// The project's own contract.
+pub(crate) fn contract() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit/policy.wit");
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// A case of `tests/wat` as a component for the project's contract.
+pub(crate) fn component(case: &str) -> Vec<u8> {
+    component_for(&contract(), &module(case))
+}
+
+/// The text of a core module: the case, the default plan unless it has one, the prelude.
+pub(crate) fn module(case: &str) -> String {
+    let plan = if case.contains("#configure") {
+        ""
+    } else {
+        include_str!("../wat/plan.wat")
+    };
+    format!("(module {case} {plan} {})", include_str!("../wat/prelude.wat"))
+}
+
+/// Any module as a component for any contract with a world `scheduler`.
+pub(crate) fn component_for(wit: &str, module: &str) -> Vec<u8> {
+    let mut resolve = Resolve::default();
+    let package = resolve.push_source("policy.wit", wit).unwrap();
+    let world = resolve.select_world(&[package], Some("scheduler")).unwrap();
+    let mut bytes = wat::parse_str(module).unwrap();
+    embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8, false).unwrap();
+    let mut encoder = ComponentEncoder::default();
+    encoder.module(&bytes).unwrap().encode().unwrap()
+}
+
+/// An engine with room for a few instances.
+pub(crate) fn engine() -> PolicyEngine {
+    PolicyEngine::new(EngineLimits {
+        instances_per_policy: 8,
+        instances: 16,
+        memory_bytes: 64 << 20,
+    })
+    .unwrap()
+}
+
+/// Loads with the default settings and a new state.
+pub(crate) fn load(engine: &PolicyEngine, bytes: &[u8]) -> Result<WasmPolicy, LoadError> {
+    engine.load("tested", bytes, &PolicySettings::default(), Arc::default())
+}
+
+/// Loads a case that must load.
+#[track_caller]
+pub(crate) fn loaded(engine: &PolicyEngine, case: &str) -> WasmPolicy {
+    load(engine, &component(case)).unwrap()
+}
+
+/// The same over a given state.
+#[track_caller]
+pub(crate) fn loaded_over(engine: &PolicyEngine, case: &str, state: &Arc<PolicyState>) -> WasmPolicy {
+    let settings = PolicySettings::default();
+    engine
+        .load("tested", &component(case), &settings, Arc::clone(state))
+        .unwrap()
+}
+
+/// Decides request `seq` over candidates that have one number each.
+pub(crate) fn decide(policy: &WasmPolicy, seq: u64, numbers: &[f64]) -> Result<Verdict, PolicyFault> {
+    let queries: Arc<dyn DecisionQueries> = Arc::new(Answers);
+    decide_with(policy, seq, numbers, &queries)
+}
+
+/// The same, with the answers to its questions.
+pub(crate) fn decide_with(
+    policy: &WasmPolicy,
+    seq: u64,
+    numbers: &[f64],
+    queries: &Arc<dyn DecisionQueries>,
+) -> Result<Verdict, PolicyFault> {
+    let ids: Vec<_> = (7..).map(WorkerId).take(numbers.len()).collect();
+    let request = RequestFacts {
+        seq,
+        session: None,
+        phase: Phase::Mixed,
+        attempt: 0,
+        now_us: 123_456,
+    };
+    policy.decide(&DecisionInput {
+        request: &request,
+        ids: &ids,
+        numbers,
+        queries,
+    })
+}
+
+/// The row and score of a verdict that must be a route.
+#[track_caller]
+pub(crate) fn route(verdict: Result<Verdict, PolicyFault>) -> (u32, f64) {
+    match verdict {
+        Ok(Verdict::Route(choice)) => (choice.row, choice.score),
+        other => panic!("not a route: {other:?}"),
+    }
+}
+
+/// Fixed answers, with a worker 7 called `seven`.
+pub(crate) struct Answers;
+
+impl DecisionQueries for Answers {
+    fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
+        let spec = WorkerSpec {
+            name: "seven".into(),
+            url: "http://seven".into(),
+            role: Role::Decode,
+            models: vec![],
+            weight: 1.0,
+            labels: BTreeMap::from([("zone".into(), "a".into())]),
+        };
+        (id == WorkerId(7)).then(|| Arc::new(Worker::new(id, spec)))
+    }
+
+    fn matched(&self, tier: Tier) -> Vec<u32> {
+        if tier == Tier::Host {
+            vec![16, 48]
+        } else {
+            vec![0, 0]
+        }
+    }
+
+    fn holders(&self, tokens: u32) -> u32 {
+        tokens / 16
+    }
+
+    fn header(&self, name: &str) -> Option<String> {
+        match name {
+            "x-tenant" => Some("acme".to_owned()),
+            "Authorization" => Some("a secret".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn model(&self) -> &str {
+        "llama"
+    }
+
+    fn path(&self) -> &str {
+        "/v1/completions"
+    }
+}

@@ -1,0 +1,10 @@
+//! Whole components through the public interface of the crate.
+
+#[cfg(test)]
+mod components;
+#[cfg(test)]
+mod decide;
+#[cfg(test)]
+mod load;
+#[cfg(test)]
+mod prebuilt;

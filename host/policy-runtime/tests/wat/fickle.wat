@@ -1,0 +1,17 @@
+;; Counts in `state` how often it was configured, and has no features at all from the second time on. Traps on
+;; request 1001.
+(import "conductor:policy/state@0.1.0" "add" (func $add (param i32 i32 i64 i32)))
+(data (i32.const 256) "configured")
+(data (i32.const 48) "load.requests")
+(data (i32.const 152) "\30\00\00\00\0d\00\00\00")
+(func (export "conductor:policy/policy@0.1.0#configure") (param i32 i32) (result i32)
+  (call $add (i32.const 256) (i32.const 10) (i64.const 1) (i32.const 512))
+  (i64.store (i32.const 128) (i64.const 0))
+  (i32.store (i32.const 136) (i32.const 0))
+  (i32.store (i32.const 140) (i32.const 152))
+  (i32.store (i32.const 144) (i64.le_s (i64.load (i32.const 520)) (i64.const 1)))
+  (i32.const 128))
+(func (export "conductor:policy/schedule@0.1.0#schedule")
+  (param $seq i64) (param i32 i64 i32 i32 i32 i32 i32 i32) (result i32)
+  (if (i64.eq (local.get $seq) (i64.const 1001)) (then unreachable))
+  (call $route (i32.const 0) (f64.const 0)))

@@ -1,0 +1,70 @@
+//! `cargo bench -p decision-bench`: one decision, through WebAssembly and native, by number of candidates; and the
+//! boundary alone, crossed by a policy of a few instructions with six columns.
+
+use std::path::Path;
+
+use cache_aware::CacheAware;
+use conductor_policy_sdk::Policy;
+use decision_bench::{Contest, Crossing};
+use divan::Bencher;
+use round_robin::RoundRobin;
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+const CANDIDATES: [usize; 4] = [8, 64, 256, 1024];
+
+fn main() {
+    divan::main();
+}
+
+#[divan::bench(types = [CacheAware, RoundRobin], args = CANDIDATES, sample_size = 100)]
+fn wasm<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
+    let contest = Contest::<P>::new(candidates);
+    warm_up(|seq| drop(contest.ask_wasm(seq)));
+    let mut seq = 0;
+    bencher.bench_local(|| {
+        seq += 1;
+        contest.ask_wasm(seq)
+    });
+}
+
+#[divan::bench(types = [CacheAware, RoundRobin], args = CANDIDATES, sample_size = 100)]
+fn native<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
+    let contest = Contest::<P>::new(candidates);
+    let mut seq = 0;
+    bencher.bench_local(|| {
+        seq += 1;
+        contest.ask_native(seq)
+    });
+}
+
+#[divan::bench(args = CANDIDATES, sample_size = 100)]
+fn boundary(bencher: Bencher<'_, '_>, candidates: usize) {
+    let crossing = Crossing::new(&component(include_str!("boundary.wat")), 6, candidates);
+    warm_up(|seq| drop(crossing.ask(seq)));
+    let mut seq = 0;
+    bencher.bench_local(|| {
+        seq += 1;
+        crossing.ask(seq)
+    });
+}
+
+/// The first calls make the instance and its memory; timing them would have the bench think every call so slow.
+fn warm_up(ask: impl Fn(u64)) {
+    (1..=1000).for_each(ask);
+}
+
+/// A module of text as a component for the project's contract.
+fn component(module: &str) -> Vec<u8> {
+    let mut resolve = Resolve::default();
+    let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit");
+    let (package, _) = resolve.push_path(contract).expect("the contract is valid");
+    let world = resolve.select_world(&[package], Some("scheduler"));
+    let world = world.expect("the contract has that world");
+    let mut bytes = wat::parse_str(module).expect("the module is valid");
+    embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8, false)
+        .expect("the world can be embedded");
+    let mut encoder = ComponentEncoder::default();
+    let encoder = encoder.module(&bytes).expect("the module fits the world");
+    encoder.encode().expect("the component can be written")
+}
