@@ -1,1 +1,42 @@
-//! conductor.toml into a valid configuration, or every mistake in it at once.
+//! `conductor.toml` into a valid configuration, or every mistake in it at once.
+//!
+//! Pure: text in, values out. It opens no file, reads no environment and knows no clock; paths are handed on as
+//! written. The syntax tree, the spans and the half-checked values never leave the crate: a [`Config`] is the
+//! proof that the file is right.
+
+mod address;
+mod code;
+mod config;
+mod diagnostic;
+mod endpoint;
+mod index;
+mod log;
+mod name;
+mod param;
+mod policy;
+mod pool;
+mod reach;
+mod render;
+mod report;
+mod route;
+mod section;
+mod server;
+mod source;
+mod suggest;
+mod syntax;
+mod unit;
+mod value;
+mod worker;
+
+pub use code::{Code, Severity};
+pub use config::{Config, Known, MAX_FILE_BYTES, Parsed};
+pub use diagnostic::{Diagnostic, Diagnostics, Mark};
+pub use index::IndexConfig;
+pub use log::{LogConfig, LogFormat};
+pub use policy::{PolicyConfig, PolicyLimits, PolicySource};
+pub use pool::{PoolConfig, Tokenize};
+pub use render::Paint;
+pub use route::{RouteConfig, RouteMatch};
+pub use server::ServerConfig;
+pub use source::Location;
+pub use worker::{KvEventsConfig, WorkerConfig};

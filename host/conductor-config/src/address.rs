@@ -1,0 +1,128 @@
+//! Addresses to listen on, and the `host:port` part of URLs and endpoints.
+
+use std::net::{Ipv6Addr, SocketAddr};
+
+use crate::code::Code;
+use crate::report::Problem;
+use crate::value::Item;
+
+/// Why a `host:port` cannot be read; each ends the sentence "`x` is not ...: ".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostPortFault {
+    NoHost,
+    BadHost,
+    NoPort,
+    BadPort,
+}
+
+impl HostPortFault {
+    pub(crate) fn why(self) -> &'static str {
+        match self {
+            Self::NoHost => "it has no host",
+            Self::BadHost => "its host is neither a name nor an address",
+            Self::NoPort => "it has no port",
+            Self::BadPort => "its port is not a number from 1 to 65535",
+        }
+    }
+}
+
+/// Reads `host:port` or `[v6]:port` into the host (brackets kept) and the port.
+pub(crate) fn split_host_port(text: &str) -> Result<(&str, u16), HostPortFault> {
+    let (host, port) = match text.rfind(']') {
+        Some(end) => {
+            let (host, rest) = text.split_at(end + 1);
+            (host, rest.strip_prefix(':').ok_or(HostPortFault::NoPort)?)
+        }
+        None => text.rsplit_once(':').ok_or(if text.is_empty() {
+            HostPortFault::NoHost
+        } else {
+            HostPortFault::NoPort
+        })?,
+    };
+    if host.is_empty() {
+        return Err(HostPortFault::NoHost);
+    }
+    if !is_host(host) {
+        return Err(HostPortFault::BadHost);
+    }
+    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+    let port = port.parse().ok().filter(|&port: &u16| digits && port > 0);
+    Ok((host, port.ok_or(HostPortFault::BadPort)?))
+}
+
+fn is_host(host: &str) -> bool {
+    if let Some(v6) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        return v6.parse::<Ipv6Addr>().is_ok();
+    }
+    host.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+}
+
+/// The address of a key such as `listen`. Port 0 is any free port.
+pub(crate) fn listen_address(item: &Item<'_>) -> Option<SocketAddr> {
+    let text = item.text()?;
+    if let Ok(address) = text.text.parse() {
+        return Some(address);
+    }
+    let help = match text.text.strip_prefix(':').or(text.text.strip_prefix("*:")) {
+        Some(port) => format!("write \"0.0.0.0:{port}\" to listen on every interface"),
+        None => match text.text.strip_prefix("localhost:") {
+            Some(port) => format!("write \"127.0.0.1:{port}\""),
+            None => "write an IP address and a port, for example \"127.0.0.1:8080\"".to_owned(),
+        },
+    };
+    item.report.push(
+        Problem::new(
+            Code::InvalidAddress,
+            &text.span,
+            format!("`{}` is not an address to listen on", text.text),
+        )
+        .help(help),
+    );
+    None
+}
+
+/// Whether two listeners on these addresses would get in each other's way.
+pub(crate) fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let same_interface = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() != 0 && one.port() == other.port() && same_interface
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_names_and_both_kinds_of_addresses() {
+        let check = |text, expected| assert_eq!(split_host_port(text), expected, "{text}");
+        check("gpu-1.local:8000", Ok(("gpu-1.local", 8000)));
+        check("10.0.0.1:1", Ok(("10.0.0.1", 1)));
+        check("[::1]:8000", Ok(("[::1]", 8000)));
+        check("", Err(HostPortFault::NoHost));
+        check(":8000", Err(HostPortFault::NoHost));
+        check("gpu", Err(HostPortFault::NoPort));
+        check("[::1]", Err(HostPortFault::NoPort));
+        check("gpu:0", Err(HostPortFault::BadPort));
+        check("gpu:+80", Err(HostPortFault::BadPort));
+        check("gpu:65536", Err(HostPortFault::BadPort));
+        check("::1:8000", Err(HostPortFault::BadHost));
+        check("user@gpu:80", Err(HostPortFault::BadHost));
+        check("*:80", Err(HostPortFault::BadHost));
+    }
+
+    #[test]
+    fn listeners_collide_on_one_port_of_one_interface() {
+        let check = |one: &str, other: &str, expected| {
+            assert_eq!(
+                collide(one.parse().unwrap(), other.parse().unwrap()),
+                expected,
+                "{one} {other}"
+            );
+        };
+        check("127.0.0.1:80", "127.0.0.1:80", true);
+        check("0.0.0.0:80", "127.0.0.1:80", true);
+        check("127.0.0.2:80", "127.0.0.1:80", false);
+        check("127.0.0.1:80", "127.0.0.1:81", false);
+        check("127.0.0.1:0", "127.0.0.1:0", false);
+    }
+}

@@ -1,0 +1,134 @@
+//! The whole file: its sections, and what must hold between them.
+
+use std::path::PathBuf;
+
+use crate::code::Code;
+use crate::diagnostic::Diagnostics;
+use crate::index::{self, IndexConfig};
+use crate::log::{self, LogConfig};
+use crate::policy::{self, PolicyConfig};
+use crate::pool::{self, PoolConfig};
+use crate::report::{Problem, Report};
+use crate::route::{self, Names, RouteConfig};
+use crate::section::Section;
+use crate::server::{self, ServerConfig};
+use crate::source::Source;
+use crate::syntax;
+use crate::value::Item;
+
+/// Most bytes of a file; a fleet of several thousand workers fits.
+pub const MAX_FILE_BYTES: usize = 1 << 20;
+
+/// A valid configuration. Every route's pool is one of `pools`, and its policy one of `policies`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// `[server]`.
+    pub server: ServerConfig,
+    /// `[log]`.
+    pub log: LogConfig,
+    /// `[index]`.
+    pub index: IndexConfig,
+    /// The folder whose `.wasm` files are policies, as written; a relative path starts at the file's folder.
+    pub policy_dir: Option<PathBuf>,
+    /// `[policies.NAME]` in the order of the file, then those that routes name without such a table.
+    pub policies: Vec<PolicyConfig>,
+    /// `[pools.NAME]` in the order of the file; at least one.
+    pub pools: Vec<PoolConfig>,
+    /// `[[routes]]` in the order of the file; at least one.
+    pub routes: Vec<RouteConfig>,
+}
+
+/// What the caller knows and the file may name.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'n> {
+    /// The policies that are part of Conductor.
+    pub builtins: &'n [&'n str],
+    /// The policy of routes that name none: one of `builtins`.
+    pub default_policy: &'n str,
+}
+
+/// A valid configuration and what is odd about it.
+#[derive(Debug, Clone)]
+pub struct Parsed {
+    /// The configuration.
+    pub config: Config,
+    /// Warnings only; often empty.
+    pub warnings: Diagnostics,
+}
+
+impl Config {
+    /// Reads `text`; `name` is what diagnostics call it.
+    ///
+    /// # Errors
+    /// Every mistake of the file, together with its warnings.
+    pub fn parse(name: &str, text: &str, known: &Known<'_>) -> Result<Parsed, Diagnostics> {
+        if text.len() > MAX_FILE_BYTES {
+            return Err(too_large(name, text.len()));
+        }
+        let mut report = Report::new(Source::new(name, text));
+        let tree = syntax::parse(text, &report);
+        let config = read(Section::root(&tree, &report), known);
+        report.forget_consequences();
+        let has_errors = report.has_errors();
+        let diagnostics = report.into_diagnostics();
+        if has_errors {
+            return Err(diagnostics);
+        }
+        Ok(Parsed {
+            config,
+            warnings: diagnostics,
+        })
+    }
+}
+
+fn too_large(name: &str, bytes: usize) -> Diagnostics {
+    let report = Report::new(Source::new(name, ""));
+    report.push(Problem::new(
+        Code::FileTooLarge,
+        &(0..0),
+        format!("the file has {bytes} bytes; at most {MAX_FILE_BYTES} are read"),
+    ));
+    report.into_diagnostics()
+}
+
+/// Reads all sections. What cannot be read is reported and stands as its default.
+fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
+    let report = root.report();
+    let policy_dir = root.item("policy-dir");
+    let has_folder = policy_dir.is_some();
+    let server = server::read(root.section("server", "`[server]`"));
+    let log = log::read(root.section("log", "`[log]`"));
+    let index = index::read(root.section("index", "`[index]`"));
+    let policies = policy::read(root.section("policies", "`[policies.NAME]`"), known, has_folder);
+    let pools = pool::read(root.item("pools").as_ref(), report);
+    let names = Names {
+        known,
+        pools: &pools,
+        policies: &policies,
+        has_folder,
+    };
+    let routes = route::read(root.item("routes").as_ref(), &names, report);
+    root.finish();
+    let declared = policies.into_iter().map(|policy| policy.config);
+    Config {
+        server,
+        log,
+        index,
+        policy_dir: policy_dir.and_then(|item| read_folder(&item)),
+        policies: declared.chain(routes.implied).collect(),
+        pools: pools.into_iter().map(|pool| pool.config).collect(),
+        routes: routes.routes,
+    }
+}
+
+fn read_folder(item: &Item<'_>) -> Option<PathBuf> {
+    let text = item.text()?;
+    if text.text.is_empty() {
+        item.report.push(
+            Problem::new(Code::InvalidValue, &text.span, "`policy-dir` is empty")
+                .help("name a folder, for example \"policies.d\", or leave the key out"),
+        );
+        return None;
+    }
+    Some(PathBuf::from(text.text))
+}

@@ -1,0 +1,105 @@
+//! Where a worker is: its URL, and the ZMQ endpoints of its KV events.
+
+use crate::address::split_host_port;
+use crate::code::Code;
+use crate::report::{Problem, Report};
+use crate::value::Text;
+
+const URL_EXAMPLE: &str = "write http://HOST:PORT, for example \"http://127.0.0.1:8000\"";
+
+/// A worker's URL as `http://host:port`, the host in lower case so that equal servers are equal texts.
+pub(crate) fn worker_url(url: &Text<'_>, report: &Report) -> Option<String> {
+    let invalid = |why: &str, help: &str| {
+        report.push(
+            Problem::new(
+                Code::InvalidAddress,
+                &url.span,
+                format!("`{}` is not the URL of a worker: {why}", url.text),
+            )
+            .help(help),
+        );
+        None
+    };
+    if url.text.starts_with("https://") {
+        report.push(
+            Problem::new(
+                Code::NotSupported,
+                &url.span,
+                "workers behind https are not supported in this version",
+            )
+            .help("use http:// within a trusted network, or a TLS proxy beside the worker"),
+        );
+        return None;
+    }
+    let Some(rest) = url.text.strip_prefix("http://") else {
+        return invalid("it does not begin with http://", URL_EXAMPLE);
+    };
+    if rest.contains('@') {
+        // The message goes to the log: it does not repeat the password.
+        report.push(
+            Problem::new(
+                Code::InvalidAddress,
+                &url.span,
+                "the URL of a worker carries credentials",
+            )
+            .help("leave them out: the client's own headers are forwarded"),
+        );
+        return None;
+    }
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains(['/', '?', '#']) {
+        return invalid(
+            "it goes on after the port",
+            "end it at the port: the path of each request is forwarded as it is",
+        );
+    }
+    match split_host_port(authority) {
+        Ok((host, port)) => Some(format!("http://{}:{port}", host.to_ascii_lowercase())),
+        Err(fault) => invalid(fault.why(), URL_EXAMPLE),
+    }
+}
+
+/// An endpoint to connect to: `tcp://host:port` or `ipc://path`.
+pub(crate) fn zmq_endpoint(endpoint: &Text<'_>, report: &Report) -> Option<String> {
+    let fault = match endpoint.text.split_once("://") {
+        Some(("ipc", path)) if !path.is_empty() => return Some(endpoint.text.to_owned()),
+        Some(("ipc", _)) => (
+            "it has no path",
+            "for example \"ipc:///run/vllm/kv-events\"".to_owned(),
+        ),
+        Some(("tcp", address)) => match bound_port(address) {
+            Some(port) => (
+                "the engine binds it, on every interface",
+                format!(
+                    "keep it in the engine's own settings (vLLM: --kv-events-config) and write \
+                     \"tcp://HOST:{port}\" here, with the host Conductor reaches the engine at"
+                ),
+            ),
+            None => match split_host_port(address) {
+                Ok(_) => return Some(endpoint.text.to_owned()),
+                Err(fault) => (fault.why(), "for example \"tcp://127.0.0.1:5557\"".to_owned()),
+            },
+        },
+        _ => (
+            "it begins with neither tcp:// nor ipc://",
+            "for example \"tcp://127.0.0.1:5557\"".to_owned(),
+        ),
+    };
+    let (why, help) = fault;
+    report.push(
+        Problem::new(
+            Code::InvalidAddress,
+            &endpoint.span,
+            format!("`{}` is not an endpoint to connect to: {why}", endpoint.text),
+        )
+        .help(help),
+    );
+    None
+}
+
+/// The port of `*:port` and of the addresses that stand for every interface.
+fn bound_port(address: &str) -> Option<&str> {
+    ["*:", "0.0.0.0:", "[::]:"]
+        .iter()
+        .find_map(|every| address.strip_prefix(every))
+}

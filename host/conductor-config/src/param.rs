@@ -1,0 +1,130 @@
+//! `params` of a policy as JSON text: what the policy gets when it is configured.
+
+use std::fmt::Write;
+
+use toml::de::{DeTable, DeValue};
+
+use crate::code::Code;
+use crate::report::{Problem, Report};
+use crate::section::Section;
+use crate::source::Span;
+use crate::value::Item;
+
+/// Most bytes of JSON a policy is given.
+const MOST_BYTES: usize = 64 << 10;
+
+/// JSON without whitespace, keys sorted, so that equal parameters are equal texts. `None` when something in it
+/// has no JSON form, which is then reported.
+pub(crate) fn json(params: &Item<'_>) -> Option<String> {
+    let DeValue::Table(table) = params.value else {
+        // Reports the wrong type.
+        return Section::of(params, String::new()).map(|_| String::new());
+    };
+    let mut writer = Writer {
+        report: params.report,
+        json: String::new(),
+        is_sound: true,
+    };
+    writer.table(table);
+    if writer.json.len() > MOST_BYTES {
+        params.report.push(Problem::new(
+            Code::OutOfRange,
+            &params.key_span,
+            format!(
+                "`params` takes {} bytes as JSON; at most {MOST_BYTES} are given to a policy",
+                writer.json.len()
+            ),
+        ));
+        return None;
+    }
+    writer.is_sound.then_some(writer.json)
+}
+
+struct Writer<'t> {
+    report: &'t Report,
+    json: String,
+    is_sound: bool,
+}
+
+impl Writer<'_> {
+    /// The parser's map is sorted by key. Its depth is bounded by the parser.
+    fn table(&mut self, table: &DeTable<'_>) {
+        self.json.push('{');
+        for (place, (key, value)) in table.iter().enumerate() {
+            if place > 0 {
+                self.json.push(',');
+            }
+            self.string(key.get_ref());
+            self.json.push(':');
+            self.value(value.get_ref(), &value.span());
+        }
+        self.json.push('}');
+    }
+
+    fn value(&mut self, value: &DeValue<'_>, span: &Span) {
+        match value {
+            DeValue::String(text) => self.string(text),
+            DeValue::Boolean(yes) => self.json.push_str(if *yes { "true" } else { "false" }),
+            DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
+                Ok(number) => self.json.push_str(&number.to_string()),
+                Err(_) => self.refuse(span, "this number does not fit 64 bits", "write it as a string"),
+            },
+            DeValue::Float(float) => match float
+                .as_str()
+                .parse::<f64>()
+                .ok()
+                .filter(|number| number.is_finite())
+            {
+                // The debug form keeps the point of a whole number: a float stays a float.
+                Some(number) => self.json.push_str(&format!("{number:?}")),
+                None => self.refuse(
+                    span,
+                    "JSON has no such number",
+                    "leave the key out for \"unlimited\"",
+                ),
+            },
+            DeValue::Datetime(_) => self.refuse(span, "JSON has no dates", "write it as a string"),
+            DeValue::Array(items) => {
+                self.json.push('[');
+                for (place, item) in items.iter().enumerate() {
+                    if place > 0 {
+                        self.json.push(',');
+                    }
+                    self.value(item.get_ref(), &item.span());
+                }
+                self.json.push(']');
+            }
+            DeValue::Table(table) => self.table(table),
+        }
+    }
+
+    fn string(&mut self, text: &str) {
+        self.json.push('"');
+        for c in text.chars() {
+            match c {
+                '"' => self.json.push_str("\\\""),
+                '\\' => self.json.push_str("\\\\"),
+                '\n' => self.json.push_str("\\n"),
+                '\r' => self.json.push_str("\\r"),
+                '\t' => self.json.push_str("\\t"),
+                c if c < ' ' => {
+                    write!(self.json, "\\u{:04x}", u32::from(c)).expect("writing to a string cannot fail");
+                }
+                c => self.json.push(c),
+            }
+        }
+        self.json.push('"');
+    }
+
+    fn refuse(&mut self, span: &Span, why: &str, help: &str) {
+        self.is_sound = false;
+        self.report.push(
+            Problem::new(
+                Code::InvalidParam,
+                span,
+                format!("a policy gets its `params` as JSON: {why}"),
+            )
+            .help(help),
+        );
+    }
+}

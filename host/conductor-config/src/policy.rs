@@ -1,0 +1,232 @@
+//! `[policies.NAME]`: where a policy comes from, its parameters and its limits.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::code::Code;
+use crate::config::Known;
+use crate::name;
+use crate::param;
+use crate::report::Problem;
+use crate::section::Section;
+use crate::source::{Location, Span};
+use crate::suggest;
+use crate::value::Item;
+
+/// A policy that is declared, or that a route names.
+///
+/// To tell whether a reload changed it, compare `source`, `params_json` and `limits`: the places move whenever
+/// a line is added above.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyConfig {
+    /// Unique.
+    pub name: String,
+    /// Where it comes from.
+    pub source: PolicySource,
+    /// Where that is said, to report a component that cannot be loaded.
+    pub source_at: Location,
+    /// A JSON object, keys sorted, without whitespace: equal parameters are equal texts.
+    pub params_json: String,
+    /// Where `params` is, to report parameters the policy refuses.
+    pub params_at: Option<Location>,
+    /// What a call may cost.
+    pub limits: PolicyLimits,
+}
+
+/// Where a policy's component comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicySource {
+    /// One that is part of Conductor.
+    Builtin(String),
+    /// A file, as written; relative paths start at the configuration file's folder.
+    File(PathBuf),
+    /// `NAME.wasm` in the policy folder, which is set.
+    Folder,
+}
+
+/// What one call of a policy may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyLimits {
+    /// CPU time.
+    pub cpu: Duration,
+    /// Time on the clock, for when the machine is busy; at least `cpu`.
+    pub wall: Duration,
+    /// Linear memory of one instance, in bytes.
+    pub memory: u64,
+}
+
+impl Default for PolicyLimits {
+    fn default() -> Self {
+        Self {
+            cpu: Duration::from_millis(1),
+            wall: Duration::from_millis(50),
+            memory: 16 << 20,
+        }
+    }
+}
+
+impl PolicyConfig {
+    /// A policy without a table of its own.
+    pub(crate) fn implied(name: &str, source: PolicySource, source_at: Location) -> Self {
+        Self {
+            name: name.to_owned(),
+            source,
+            source_at,
+            params_json: "{}".to_owned(),
+            params_at: None,
+            limits: PolicyLimits::default(),
+        }
+    }
+}
+
+/// A `[policies.NAME]` that was read; its name exists even when something in it is wrong.
+pub(crate) struct DeclaredPolicy {
+    pub(crate) config: PolicyConfig,
+    pub(crate) name_span: Span,
+}
+
+pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>, has_folder: bool) -> Vec<DeclaredPolicy> {
+    let entries = section.map(|policies| policies.entries()).unwrap_or_default();
+    entries
+        .iter()
+        .map(|entry| read_one(entry, known, has_folder))
+        .collect()
+}
+
+fn read_one(entry: &Item<'_>, known: &Known<'_>, has_folder: bool) -> DeclaredPolicy {
+    name::check(
+        &entry.key,
+        name::IN_NAMES,
+        "a policy",
+        &entry.key_span,
+        entry.report,
+    );
+    let place = entry.report.locate(&entry.key_span);
+    let mut declared = DeclaredPolicy {
+        config: PolicyConfig::implied(&entry.key, PolicySource::Folder, place),
+        name_span: entry.key_span.clone(),
+    };
+    let Some(mut policy) = Section::of(entry, format!("`[policies.{}]`", entry.key)) else {
+        return declared;
+    };
+    let config = &mut declared.config;
+    if let Some((source, span)) = read_source(&mut policy, entry, known, has_folder) {
+        config.source = source;
+        config.source_at = entry.report.locate(&span);
+    }
+    if let Some(params) = policy.item("params") {
+        config.params_at = Some(entry.report.locate(&params.span));
+        config.params_json = param::json(&params).unwrap_or_else(|| "{}".to_owned());
+    }
+    if let Some(limits) = policy.section("limits", &format!("`limits` of `[policies.{}]`", entry.key)) {
+        config.limits = read_limits(limits);
+    }
+    policy.finish();
+    declared
+}
+
+fn read_source(
+    policy: &mut Section<'_>,
+    entry: &Item<'_>,
+    known: &Known<'_>,
+    has_folder: bool,
+) -> Option<(PolicySource, Span)> {
+    match (policy.item("builtin"), policy.item("path")) {
+        (Some(builtin), Some(path)) => {
+            entry.report.push(
+                Problem::new(
+                    Code::ConflictingKeys,
+                    &path.key_span,
+                    format!("`{}` has both `builtin` and `path`", entry.key),
+                )
+                .also(&builtin.key_span, "a policy comes from one place")
+                .help("keep one of the two"),
+            );
+            None
+        }
+        (Some(builtin), None) => builtin_source(&builtin, known),
+        (None, Some(path)) => {
+            let text = path.text()?;
+            if text.text.is_empty() {
+                path.report.push(
+                    Problem::new(Code::InvalidValue, &text.span, "`path` is empty")
+                        .help("name a component, for example \"policies/mine.wasm\""),
+                );
+                return None;
+            }
+            Some((PolicySource::File(PathBuf::from(text.text)), text.span))
+        }
+        (None, None) if has_folder && !known.builtins.contains(&entry.key.as_str()) => {
+            Some((PolicySource::Folder, entry.key_span.clone()))
+        }
+        (None, None) => {
+            report_no_source(entry, known);
+            None
+        }
+    }
+}
+
+fn builtin_source(builtin: &Item<'_>, known: &Known<'_>) -> Option<(PolicySource, Span)> {
+    let text = builtin.text()?;
+    if known.builtins.contains(&text.text) {
+        return Some((PolicySource::Builtin(text.text.to_owned()), text.span));
+    }
+    builtin.report.push(
+        Problem::new(
+            Code::NoSuchBuiltin,
+            &text.span,
+            format!("there is no builtin policy `{}`", text.text),
+        )
+        .maybe_help(suggest::help(text.text, known.builtins.iter().copied())),
+    );
+    None
+}
+
+fn report_no_source(entry: &Item<'_>, known: &Known<'_>) {
+    let name = &entry.key;
+    let help = if known.builtins.contains(&name.as_str()) {
+        format!("add builtin = \"{name}\" for the one that is part of Conductor, or a `path`")
+    } else {
+        format!("add `builtin` or `path`, or set `policy-dir` to the folder that holds {name}.wasm")
+    };
+    entry.report.push(
+        Problem::new(
+            Code::PolicyWithoutSource,
+            &entry.key_span,
+            format!("nothing says where the policy `{name}` comes from"),
+        )
+        .help(help),
+    );
+}
+
+fn read_limits(mut limits: Section<'_>) -> PolicyLimits {
+    let default = PolicyLimits::default();
+    let config = PolicyLimits {
+        cpu: limits.duration(
+            "cpu",
+            default.cpu,
+            Duration::from_micros(50)..=Duration::from_secs(1),
+        ),
+        wall: limits.duration(
+            "wall",
+            default.wall,
+            Duration::from_millis(1)..=Duration::from_secs(10),
+        ),
+        memory: limits.size("memory", default.memory, 64 << 10..=1 << 30),
+    };
+    if config.wall < config.cpu {
+        limits.report().push(
+            Problem::new(
+                Code::ConflictingKeys,
+                limits.span(),
+                "`wall` is shorter than `cpu`",
+            )
+            .help(
+                "CPU time passes no faster than the clock: make `wall` several times `cpu`, for when the \
+                 machine is busy",
+            ),
+        );
+    }
+    limits.finish();
+    config
+}

@@ -1,0 +1,119 @@
+//! `[pools.NAME]`: workers that can stand in for one another, and how requests wait for them.
+
+use std::time::Duration;
+
+use crate::code::Code;
+use crate::name;
+use crate::report::{Problem, Report};
+use crate::section::Section;
+use crate::server::TIMEOUTS;
+use crate::source::Span;
+use crate::value::Item;
+use crate::worker::{self, Taken, WorkerConfig};
+
+/// `[pools.NAME]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolConfig {
+    /// Unique.
+    pub name: String,
+    /// How prompts become tokens, for the prefix index.
+    pub tokenize: Tokenize,
+    /// How long that may take; a request that has no tokens by then is placed without them.
+    pub tokenize_timeout: Duration,
+    /// Most requests held in the queue at a time; beyond it they are refused.
+    pub queue_limit: u32,
+    /// How long a request may be held.
+    pub queue_timeout: Duration,
+    /// In the order of the file; may be empty.
+    pub workers: Vec<WorkerConfig>,
+}
+
+/// How prompts become tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tokenize {
+    /// A worker's `/tokenize` is asked.
+    Worker,
+    /// Not at all: only prompts that are token ids are looked up.
+    Off,
+}
+
+/// A `[pools.NAME]` that was read; its name exists even when something in it is wrong.
+pub(crate) struct DeclaredPool {
+    pub(crate) config: PoolConfig,
+    pub(crate) name_span: Span,
+}
+
+pub(crate) fn read(item: Option<&Item<'_>>, report: &Report) -> Vec<DeclaredPool> {
+    let section = item.map(|item| Section::of(item, "`[pools.NAME]`".to_owned()));
+    if matches!(section, Some(None)) {
+        return Vec::new();
+    }
+    let entries = section.flatten().map(|pools| pools.entries()).unwrap_or_default();
+    if entries.is_empty() {
+        let span = item.map_or(0..0, |item| item.span.clone());
+        report.push(
+            Problem::new(Code::NoPools, &span, "there is no worker to send requests to").help(
+                "add a pool with a worker, for example\n\
+                 [[pools.main.workers]]\n\
+                 url = \"http://127.0.0.1:8000\"",
+            ),
+        );
+    }
+    let mut taken = Taken::default();
+    entries.iter().map(|entry| read_one(entry, &mut taken)).collect()
+}
+
+fn read_one(entry: &Item<'_>, taken: &mut Taken) -> DeclaredPool {
+    name::check(
+        &entry.key,
+        name::IN_NAMES,
+        "a pool",
+        &entry.key_span,
+        entry.report,
+    );
+    let mut config = PoolConfig {
+        name: entry.key.clone(),
+        tokenize: Tokenize::Worker,
+        tokenize_timeout: Duration::from_millis(50),
+        queue_limit: 1_000,
+        queue_timeout: Duration::from_secs(30),
+        workers: Vec::new(),
+    };
+    if let Some(pool) = Section::of(entry, format!("`[pools.{}]`", entry.key)) {
+        read_settings(pool, entry, &mut config, taken);
+    }
+    DeclaredPool {
+        config,
+        name_span: entry.key_span.clone(),
+    }
+}
+
+fn read_settings(mut pool: Section<'_>, entry: &Item<'_>, config: &mut PoolConfig, taken: &mut Taken) {
+    config.tokenize = pool.choice(
+        "tokenize",
+        config.tokenize,
+        &[("worker", Tokenize::Worker), ("off", Tokenize::Off)],
+    );
+    config.tokenize_timeout = pool.duration("tokenize-timeout", config.tokenize_timeout, TIMEOUTS);
+    let queue_limit = pool.count("queue-limit", u64::from(config.queue_limit), 0..=1_000_000);
+    config.queue_limit = u32::try_from(queue_limit).expect("within a range that ends at a u32");
+    config.queue_timeout = pool.duration("queue-timeout", config.queue_timeout, TIMEOUTS);
+    let title = format!("`[[pools.{}.workers]]`", entry.key);
+    let workers = pool.item("workers").map(|item| Section::each(&item, &title));
+    if workers.as_ref().is_none_or(Vec::is_empty) {
+        entry.report.push(
+            Problem::new(
+                Code::EmptyPool,
+                &entry.key_span,
+                format!("the pool `{}` has no workers", entry.key),
+            )
+            .help(format!("its requests are refused until there is a {title}")),
+        );
+    }
+    config.workers = workers
+        .into_iter()
+        .flatten()
+        .filter_map(|section| worker::read(section, taken))
+        .collect();
+    pool.finish();
+}

@@ -1,0 +1,153 @@
+//! Where the readers of the sections put what they find wrong, and go on.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+use crate::code::{Code, Severity};
+use crate::diagnostic::{Diagnostic, Diagnostics, Mark};
+use crate::source::{Location, Source, Span};
+
+/// Most problems kept of one file.
+pub(crate) const MOST_PROBLEMS: usize = 1_000;
+
+/// A mistake being described.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    code: Code,
+    message: String,
+    primary: (Span, String),
+    related: Vec<(Span, String)>,
+    help: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(code: Code, span: &Span, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            primary: (span.clone(), String::new()),
+            related: Vec::new(),
+            help: None,
+        }
+    }
+
+    /// What to say at the place itself.
+    pub(crate) fn label(mut self, label: impl Into<String>) -> Self {
+        self.primary.1 = label.into();
+        self
+    }
+
+    /// Another place that has to do with it.
+    pub(crate) fn also(mut self, span: &Span, label: impl Into<String>) -> Self {
+        self.related.push((span.clone(), label.into()));
+        self
+    }
+
+    /// How to mend it.
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// How to mend it, where that is known.
+    pub(crate) fn maybe_help(mut self, help: Option<String>) -> Self {
+        self.help = help;
+        self
+    }
+}
+
+/// Collects problems. Shared by all readers of one file, hence the cell.
+#[derive(Debug)]
+pub(crate) struct Report {
+    source: Source,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl Report {
+    pub(crate) fn new(source: Source) -> Self {
+        Self {
+            source,
+            problems: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Keeps the problem, unless there are more than anybody mends in one go. Warnings are dropped first, so
+    /// that a file with an error never looks like one without.
+    pub(crate) fn push(&self, problem: Problem) {
+        let mut problems = self.problems.borrow_mut();
+        let room = match problem.code.severity() {
+            Severity::Warning => MOST_PROBLEMS / 2,
+            Severity::Error => MOST_PROBLEMS,
+        };
+        if problems.len() < room {
+            problems.push(problem);
+        }
+    }
+
+    /// Whether nothing more is kept, so that looking for more is in vain.
+    pub(crate) fn is_full(&self) -> bool {
+        self.problems.borrow().len() >= MOST_PROBLEMS
+    }
+
+    pub(crate) fn locate(&self, span: &Span) -> Location {
+        self.source.locate(span.start)
+    }
+
+    /// Drops what is only a consequence of broken syntax: whatever is said about a broken line, about a value
+    /// that is not there, or about something missing.
+    pub(crate) fn forget_consequences(&mut self) {
+        let source = &self.source;
+        let problems = self.problems.get_mut();
+        let is_syntax = |problem: &Problem| problem.code == Code::Syntax;
+        let broken: HashSet<usize> = problems
+            .iter()
+            .filter(|problem| is_syntax(problem))
+            .map(|problem| source.locate(problem.primary.0.start).line)
+            .collect();
+        if broken.is_empty() {
+            return;
+        }
+        problems.retain(|problem| {
+            let on_broken_line = broken.contains(&source.locate(problem.primary.0.start).line);
+            is_syntax(problem)
+                || !(on_broken_line || problem.primary.0.is_empty() || problem.code.rests_on_absence())
+        });
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        let problems = self.problems.borrow();
+        problems
+            .iter()
+            .any(|problem| problem.code.severity() == Severity::Error)
+    }
+
+    /// Everything that was reported, in the order of the file.
+    pub(crate) fn into_diagnostics(self) -> Diagnostics {
+        let Self { source, problems } = self;
+        let mark = |(span, label): (Span, String)| {
+            let span = source.clamp(&span);
+            Mark {
+                location: source.locate(span.start),
+                label,
+                span,
+            }
+        };
+        let mut items: Vec<Diagnostic> = problems
+            .into_inner()
+            .into_iter()
+            .map(|problem| Diagnostic {
+                code: problem.code,
+                message: problem.message,
+                primary: mark(problem.primary),
+                related: problem.related.into_iter().map(mark).collect(),
+                help: problem.help,
+            })
+            .collect();
+        items.sort_by_key(|item| item.primary.span.start);
+        Diagnostics { source, items }
+    }
+}

@@ -1,0 +1,130 @@
+//! `[server]`: where Conductor listens, and the limits of every request.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::address::{collide, listen_address};
+use crate::code::Code;
+use crate::report::Problem;
+use crate::section::Section;
+use crate::value::Item;
+
+/// `[server]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where `/admin` and `/metrics` are, `None` for nowhere.
+    pub admin_listen: Option<SocketAddr>,
+    /// Largest request body, in bytes.
+    pub request_body_limit: u64,
+    /// How long running requests may take to end after SIGTERM.
+    pub drain_timeout: Duration,
+    /// How long a worker may take to accept a connection.
+    pub connect_timeout: Duration,
+    /// How long a worker may take to send its response's headers.
+    pub first_byte_timeout: Duration,
+    /// How long a worker may be silent in the middle of a response.
+    pub idle_timeout: Duration,
+    /// Most workers tried for one request before its first byte.
+    pub attempts: u32,
+    /// Most client connections at a time.
+    pub max_connections: u32,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            admin_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 8081))),
+            request_body_limit: 32 << 20,
+            drain_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(1),
+            first_byte_timeout: Duration::from_secs(300),
+            idle_timeout: Duration::from_secs(120),
+            attempts: 3,
+            max_connections: 10_000,
+        }
+    }
+}
+
+/// What any timeout may be: zero would end everything at once, and a day is as good as for ever.
+pub(crate) const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+
+pub(crate) fn read(section: Option<Section<'_>>) -> ServerConfig {
+    let default = ServerConfig::default();
+    let Some(mut server) = section else {
+        return default;
+    };
+    let (listen, admin_listen) = addresses(&mut server, &default);
+    let config = ServerConfig {
+        listen,
+        admin_listen,
+        request_body_limit: server.size(
+            "request-body-limit",
+            default.request_body_limit,
+            1 << 10..=1 << 30,
+        ),
+        drain_timeout: server.duration("drain-timeout", default.drain_timeout, TIMEOUTS),
+        connect_timeout: server.duration("connect-timeout", default.connect_timeout, TIMEOUTS),
+        first_byte_timeout: server.duration("first-byte-timeout", default.first_byte_timeout, TIMEOUTS),
+        idle_timeout: server.duration("idle-timeout", default.idle_timeout, TIMEOUTS),
+        attempts: count(&mut server, "attempts", default.attempts, 16),
+        max_connections: count(&mut server, "max-connections", default.max_connections, 1_000_000),
+    };
+    server.finish();
+    config
+}
+
+fn count(server: &mut Section<'_>, key: &'static str, default: u32, most: u32) -> u32 {
+    let count = server.count(key, u64::from(default), 1..=u64::from(most));
+    u32::try_from(count).expect("within a range that ends at a u32")
+}
+
+fn addresses(server: &mut Section<'_>, default: &ServerConfig) -> (SocketAddr, Option<SocketAddr>) {
+    let listen_item = server.item("listen");
+    let admin_item = server.item("admin-listen");
+    let listen = match &listen_item {
+        Some(item) => listen_address(item),
+        None => Some(default.listen),
+    };
+    let admin = match &admin_item {
+        Some(item) if item.value.as_str() == Some("off") => None,
+        Some(item) => listen_address(item),
+        None => default.admin_listen,
+    };
+    if let (Some(listen), Some(admin)) = (listen, admin)
+        && collide(listen, admin)
+    {
+        report_collision((listen, listen_item), (admin, admin_item));
+    }
+    (listen.unwrap_or(default.listen), admin)
+}
+
+/// The defaults do not collide, so at least one of the two is set.
+fn report_collision(listen: (SocketAddr, Option<Item<'_>>), admin: (SocketAddr, Option<Item<'_>>)) {
+    let problem = |item: &Item<'_>, label: String| {
+        Problem::new(
+            Code::SameAddress,
+            &item.span,
+            "`listen` and `admin-listen` are the same address",
+        )
+        .label(label)
+        .help("give `admin-listen` a port of its own, or \"off\"")
+    };
+    match (listen, admin) {
+        ((_, Some(listen)), (_, Some(admin))) => admin
+            .report
+            .push(problem(&admin, "for administrators".to_owned()).also(&listen.span, "for clients")),
+        ((_, Some(listen)), (admin, None)) => {
+            let label = format!("`admin-listen` is \"{admin}\" unless it is set");
+            listen.report.push(problem(&listen, label));
+        }
+        ((listen, None), (_, Some(admin))) => {
+            let label = format!("`listen` is \"{listen}\" unless it is set");
+            admin.report.push(problem(&admin, label));
+        }
+        ((_, None), (_, None)) => {}
+    }
+}

@@ -1,0 +1,225 @@
+//! `[[pools.NAME.workers]]`: one inference server.
+
+use std::collections::{BTreeMap, HashMap};
+
+use routing::{DpRank, Role};
+
+use crate::code::Code;
+use crate::endpoint::{worker_url, zmq_endpoint};
+use crate::name;
+use crate::report::{Problem, Report};
+use crate::section::Section;
+use crate::source::Span;
+use crate::value::Text;
+
+/// `[[pools.NAME.workers]]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerConfig {
+    /// Unique over all pools; `host:port` of the URL unless it is given.
+    pub name: String,
+    /// `http://host:port`, unique over all pools.
+    pub url: String,
+    /// What it does.
+    pub role: Role,
+    /// Model names it serves; empty means any.
+    pub models: Vec<String>,
+    /// LoRA adapters it serves, by the name requests give as their model.
+    pub adapters: Vec<String>,
+    /// Relative speed, above 0.
+    pub weight: f64,
+    /// Free facts for policies.
+    pub labels: BTreeMap<String, String>,
+    /// Where its KV events are, if it publishes them.
+    pub kv_events: Option<KvEventsConfig>,
+}
+
+/// Where a worker's KV events are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KvEventsConfig {
+    /// The ZMQ endpoint to subscribe to.
+    pub endpoint: String,
+    /// The ZMQ endpoint that repeats missed batches.
+    pub replay: Option<String>,
+    /// Prefix of the topics to subscribe to; empty for all.
+    pub topic: String,
+    /// The data-parallel rank of batches that do not name theirs.
+    pub rank: Option<DpRank>,
+}
+
+/// What only one worker of the whole fleet may have, and where it was first seen.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    names: HashMap<String, Span>,
+    urls: HashMap<String, Span>,
+    endpoints: HashMap<String, Span>,
+}
+
+/// A heavier worker than this is a typing error.
+const MOST_WEIGHT: f64 = 1e6;
+
+/// The worker, unless it has no usable URL.
+pub(crate) fn read(mut worker: Section<'_>, taken: &mut Taken) -> Option<WorkerConfig> {
+    let report = worker.report();
+    let url_text = worker
+        .required("url", "\"http://127.0.0.1:8000\"")
+        .and_then(|item| item.text());
+    let name_text = worker.text("name");
+    let url = url_text.as_ref().and_then(|text| worker_url(text, report));
+    let url_is_new = match (&url, &url_text) {
+        (Some(url), Some(text)) => take(&mut taken.urls, url, &text.span, Code::SameAddress, "URL", report),
+        _ => true,
+    };
+    let name = read_name(name_text.as_ref(), url.as_deref());
+    let name_span = name_text.or(url_text).map(|text| text.span);
+    if let (Some(name), Some(span), true) = (&name, &name_span, url_is_new) {
+        name::check(name, name::IN_WORKER_NAMES, "a worker", span, report);
+        take(
+            &mut taken.names,
+            name,
+            span,
+            Code::DuplicateWorker,
+            "name",
+            report,
+        );
+    }
+    let config = WorkerConfig {
+        name: name.unwrap_or_default(),
+        url: url.clone().unwrap_or_default(),
+        role: read_role(&mut worker),
+        models: read_models(&mut worker, "models"),
+        adapters: read_models(&mut worker, "adapters"),
+        weight: worker
+            .item("weight")
+            .and_then(|item| item.positive(MOST_WEIGHT))
+            .unwrap_or(1.0),
+        labels: read_labels(&mut worker),
+        kv_events: read_kv_events(&mut worker, &mut taken.endpoints),
+    };
+    worker.finish();
+    url.map(|_| config)
+}
+
+fn read_name(name: Option<&Text<'_>>, url: Option<&str>) -> Option<String> {
+    match (name, url) {
+        (Some(name), _) => Some(name.text.to_owned()),
+        (None, Some(url)) => Some(url.trim_start_matches("http://").to_owned()),
+        (None, None) => None,
+    }
+}
+
+fn read_role(worker: &mut Section<'_>) -> Role {
+    let Some(item) = worker.item("role") else {
+        return Role::Mixed;
+    };
+    let later = [Role::Prefill, Role::Decode].map(|role| Some(role.as_str()));
+    if later.contains(&item.value.as_str()) {
+        item.report.push(
+            Problem::new(
+                Code::NotSupported,
+                &item.span,
+                "disaggregated pools are not supported in this version",
+            )
+            .help("use role = \"mixed\", or leave it out"),
+        );
+        return Role::Mixed;
+    }
+    item.choice(&[(Role::Mixed.as_str(), Role::Mixed)])
+        .unwrap_or(Role::Mixed)
+}
+
+fn read_models(worker: &mut Section<'_>, key: &'static str) -> Vec<String> {
+    let report = worker.report();
+    let models = worker.texts(key);
+    for model in models.iter().filter(|model| model.text.is_empty()) {
+        report.push(
+            Problem::new(
+                Code::InvalidValue,
+                &model.span,
+                format!("a name in `{key}` is empty"),
+            )
+            .help("write it as requests give it in `model`"),
+        );
+    }
+    models.into_iter().map(|model| model.text.to_owned()).collect()
+}
+
+fn read_labels(worker: &mut Section<'_>) -> BTreeMap<String, String> {
+    let Some(labels) = worker.section("labels", "`labels`") else {
+        return BTreeMap::new();
+    };
+    let entries = labels.entries();
+    let labels = entries.iter().filter_map(|entry| {
+        name::check(
+            &entry.key,
+            name::IN_NAMES,
+            "a label",
+            &entry.key_span,
+            entry.report,
+        );
+        Some((entry.key.clone(), entry.text()?.text.to_owned()))
+    });
+    labels.collect()
+}
+
+fn read_kv_events(worker: &mut Section<'_>, endpoints: &mut HashMap<String, Span>) -> Option<KvEventsConfig> {
+    let report = worker.report();
+    let events = worker.item("kv-events");
+    let dependants = ["kv-replay", "kv-topic", "dp-rank"].map(|key| worker.item(key));
+    if events.is_none() {
+        for item in dependants.iter().flatten() {
+            report.push(
+                Problem::new(
+                    Code::NeedsKey,
+                    &item.key_span,
+                    format!("`{}` means nothing without `kv-events`", item.key),
+                )
+                .help("add kv-events = \"tcp://HOST:PORT\", where the engine publishes its KV events"),
+            );
+        }
+    }
+    let mut endpoint = |text: Text<'_>| {
+        let endpoint = zmq_endpoint(&text, report)?;
+        take(
+            endpoints,
+            &endpoint,
+            &text.span,
+            Code::SameAddress,
+            "endpoint",
+            report,
+        );
+        Some(endpoint)
+    };
+    let events = events.and_then(|item| item.text()).and_then(&mut endpoint);
+    let [replay, topic, rank] = dependants;
+    let replay = replay.and_then(|item| item.text()).and_then(&mut endpoint);
+    let topic = topic.and_then(|item| item.text());
+    let rank = rank.and_then(|item| item.count(&(0..=u64::from(u16::MAX))));
+    Some(KvEventsConfig {
+        endpoint: events?,
+        replay,
+        topic: topic.map_or(String::new(), |topic| topic.text.to_owned()),
+        rank: rank.and_then(|rank| u16::try_from(rank).ok()).map(DpRank),
+    })
+}
+
+/// Claims `value`; whether nobody had it before. `what` is as in "the URL `x` is used twice".
+fn take(
+    taken: &mut HashMap<String, Span>,
+    value: &str,
+    span: &Span,
+    code: Code,
+    what: &str,
+    report: &Report,
+) -> bool {
+    if let Some(first) = taken.get(value) {
+        report.push(
+            Problem::new(code, span, format!("the {what} `{value}` is used twice"))
+                .label("again here")
+                .also(first, "first here")
+                .help(format!("each {what} belongs to one worker, over all pools")),
+        );
+        return false;
+    }
+    taken.insert(value.to_owned(), span.clone());
+    true
+}

@@ -1,0 +1,104 @@
+//! Every file of `cases/` against what is said about it and what it means, as snapshots.
+//! `INSTA_UPDATE=always cargo test -p conductor-config` writes them anew: read what changed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use conductor_config::{Code, Config, Known, Paint};
+
+const KNOWN: Known<'_> = Known {
+    builtins: &["cache-aware", "load-weighted", "round-robin"],
+    default_policy: "cache-aware",
+};
+
+/// Name and text of every case, in order.
+fn cases() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut cases: Vec<(String, String)> = fs::read_dir(folder)
+        .expect("the cases are there")
+        .map(|entry| {
+            let path = entry.expect("readable").path();
+            let name = path.file_stem().expect("named").to_string_lossy().into_owned();
+            (name, fs::read_to_string(path).expect("readable"))
+        })
+        .collect();
+    cases.sort();
+    cases
+}
+
+#[test]
+fn every_case_reads_as_its_snapshot() {
+    for (name, text) in cases() {
+        let outcome = match Config::parse("conductor.toml", &text, &KNOWN) {
+            Ok(parsed) => format!("{}{:#?}", parsed.warnings.render(Paint::Plain), parsed.config),
+            Err(mistakes) => format!("{}{mistakes}", mistakes.render(Paint::Plain)),
+        };
+        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+            insta::assert_snapshot!(name, outcome);
+        });
+    }
+}
+
+#[test]
+fn the_cases_bring_up_every_code_but_the_size_of_the_file() {
+    let seen: BTreeSet<Code> = cases()
+        .iter()
+        .flat_map(|(_, text)| match Config::parse("conductor.toml", text, &KNOWN) {
+            Ok(parsed) => parsed.warnings.items().to_vec(),
+            Err(mistakes) => mistakes.items().to_vec(),
+        })
+        .map(|item| item.code)
+        .collect();
+    let unseen: Vec<_> = Code::ALL.iter().filter(|code| !seen.contains(code)).collect();
+    assert_eq!(unseen, [&Code::FileTooLarge]);
+}
+
+#[test]
+fn eight_mistakes_are_told_in_one_run_with_place_and_cure() {
+    let text = include_str!("cases/eight-mistakes.toml");
+    let mistakes = Config::parse("conductor.toml", text, &KNOWN).expect_err("it has mistakes");
+    let told: Vec<(usize, usize, &str)> = mistakes
+        .items()
+        .iter()
+        .map(|item| {
+            let place = item.primary.location;
+            (place.line, place.column, item.code.as_str())
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (1, 1, "unknown-key"),
+            (4, 1, "unknown-key"),
+            (5, 17, "missing-unit"),
+            (8, 15, "wrong-type"),
+            (11, 7, "not-supported"),
+            (12, 8, "invalid-value"),
+            (15, 8, "no-such-pool"),
+            (16, 10, "no-such-policy"),
+        ]
+    );
+}
+
+#[test]
+fn a_file_too_large_is_refused_unread() {
+    let text = "#".repeat(conductor_config::MAX_FILE_BYTES + 1);
+    let mistakes = Config::parse("conductor.toml", &text, &KNOWN).expect_err("it is too large");
+    assert_eq!(mistakes.items()[0].code, Code::FileTooLarge);
+}
+
+#[test]
+fn colour_changes_nothing_but_the_escapes() {
+    let text = include_str!("cases/eight-mistakes.toml");
+    let mistakes = Config::parse("conductor.toml", text, &KNOWN).expect_err("it has mistakes");
+    let coloured = mistakes.render(Paint::Ansi);
+    assert!(coloured.contains("\u{1b}["));
+    let mut plain = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, after)) = rest.split_once("\u{1b}[") {
+        plain.push_str(before);
+        rest = after.split_once('m').expect("an escape ends").1;
+    }
+    assert_eq!(plain + rest, mistakes.render(Paint::Plain));
+}

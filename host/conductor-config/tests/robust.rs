@@ -1,0 +1,160 @@
+//! Whatever the text is: no panic, places inside the text, and an answer that can be drawn.
+
+use conductor_config::{Config, Diagnostics, Known, Paint};
+use proptest::prelude::*;
+
+const KNOWN: Known<'_> = Known {
+    builtins: &["cache-aware", "round-robin"],
+    default_policy: "cache-aware",
+};
+
+/// Files with every key and with many kinds of mistakes.
+const SEEDS: &[&str] = &[
+    include_str!("cases/everything.toml"),
+    include_str!("cases/syntax.toml"),
+    include_str!("cases/duplicate-keys.toml"),
+    include_str!("cases/policies.toml"),
+    include_str!("cases/routes.toml"),
+    include_str!("cases/workers.toml"),
+];
+
+/// Pieces that mean something to the parser.
+const PIECES: &[&str] = &[
+    "[",
+    "]",
+    "[[",
+    "]]",
+    "{",
+    "}",
+    "=",
+    ".",
+    ",",
+    "\"",
+    "\"\"\"",
+    "'",
+    "#",
+    "\n",
+    "\r\n",
+    "\0",
+    "é",
+    "\u{feff}",
+    "server",
+    "pools",
+    "routes",
+    "policies",
+    "[server]\n",
+    "[[routes]]\n",
+    "[pools.a]\n",
+    "workers",
+    "match",
+    "url = \"http://a:1\"\n",
+    "params = {",
+    "a.b.c = 1\n",
+    "1e999",
+    "0x",
+    "1979-05-27",
+    "-0",
+    "nan",
+    "true",
+];
+
+fn check(text: &str) -> Result<(), TestCaseError> {
+    let lines = text.split('\n').count();
+    let check_places = |diagnostics: &Diagnostics| {
+        for item in diagnostics.items() {
+            for mark in item.related.iter().chain([&item.primary]) {
+                prop_assert!(mark.location.line >= 1 && mark.location.line <= lines);
+                prop_assert!(mark.location.column >= 1 && mark.location.column <= text.len() + 1);
+            }
+        }
+        prop_assert_eq!(
+            diagnostics.render(Paint::Plain).is_empty(),
+            diagnostics.is_empty()
+        );
+        Ok(())
+    };
+    match Config::parse("any", text, &KNOWN) {
+        Ok(parsed) => {
+            prop_assert_eq!(parsed.warnings.error_count(), 0);
+            for route in &parsed.config.routes {
+                prop_assert!(parsed.config.pools.iter().any(|pool| pool.name == route.pool));
+                prop_assert!(
+                    parsed
+                        .config
+                        .policies
+                        .iter()
+                        .any(|policy| policy.name == route.policy)
+                );
+            }
+            check_places(&parsed.warnings)
+        }
+        Err(mistakes) => {
+            prop_assert!(mistakes.error_count() > 0);
+            check_places(&mistakes)
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
+
+    #[test]
+    fn any_text_gets_an_answer(text in ".{0,200}") {
+        check(&text)?;
+    }
+
+    #[test]
+    fn any_heap_of_pieces_gets_an_answer(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..40)) {
+        check(&pieces.concat())?;
+    }
+
+    #[test]
+    fn a_file_cut_and_patched_anywhere_gets_an_answer(
+        seed in prop::sample::select(SEEDS),
+        cut in any::<prop::sample::Index>(),
+        skip in 0_usize..40,
+        piece in prop::sample::select(PIECES),
+    ) {
+        let cut = seed.floor_char_boundary(cut.index(seed.len()));
+        let resume = seed.floor_char_boundary((cut + skip).min(seed.len()));
+        check(&seed[..cut])?;
+        check(&format!("{}{piece}{}", &seed[..cut], &seed[resume..]))?;
+    }
+}
+
+#[test]
+fn every_prefix_of_a_file_gets_an_answer() {
+    for seed in &SEEDS[..2] {
+        for (end, _) in seed.char_indices() {
+            check(&seed[..end]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_file_wrong_throughout_is_told_in_bounded_space() {
+    let check = |text: String| {
+        let mistakes = Config::parse("any", &text, &KNOWN).expect_err("wrong throughout");
+        assert!((101..=1_000).contains(&mistakes.items().len()));
+        let drawn = mistakes.render(Paint::Plain);
+        assert_eq!(drawn.matches("error[").count(), 100);
+        assert!(drawn.ends_with("... and more: these are the first 100\n"));
+    };
+    let many =
+        |line: fn(usize) -> String| "[server]\n".to_owned() + &(0..5_000).map(line).collect::<String>();
+    check(many(|n| format!("k{n} = 1\n")));
+    check(many(|_| "attempts = 1\n".to_owned()));
+    check(many(|_| "attempts = \n".to_owned()));
+    check(format!(
+        "server = {{ {} }}",
+        many(|n| format!("k{n} = 1, ")).split_off(9)
+    ));
+}
+
+#[test]
+fn warnings_in_their_thousands_do_not_hide_an_error() {
+    let pools: String = (0..2_000).map(|n| format!("[pools.p{n}]\n")).collect();
+    let text = pools + "[[routes]]\npool = \"nowhere\"\n";
+    let mistakes = Config::parse("any", &text, &KNOWN).expect_err("the pool is not there");
+    assert_eq!(mistakes.error_count(), 1);
+}

@@ -1,0 +1,116 @@
+//! The configuration files people are given: they parse, without a warning, and say what is true.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use conductor_config::{Config, Known, Paint};
+
+const KNOWN: Known<'_> = Known {
+    builtins: &["cache-aware", "load-weighted", "round-robin"],
+    default_policy: "cache-aware",
+};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config")
+}
+
+fn annotated() -> String {
+    fs::read_to_string(folder().join("conductor.toml")).expect("conductor.toml is there")
+}
+
+/// The configuration; fails on a warning too.
+#[track_caller]
+fn check(name: &str, text: &str) -> Config {
+    let parsed = Config::parse(name, text, &KNOWN)
+        .map_err(|mistakes| println!("{}", mistakes.render(Paint::Plain)))
+        .expect("no mistakes in it");
+    assert!(
+        parsed.warnings.is_empty(),
+        "{}",
+        parsed.warnings.render(Paint::Plain)
+    );
+    parsed.config
+}
+
+#[test]
+fn every_example_parses_without_a_warning() {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder().join("examples")).expect("the examples are there") {
+        let path = entry.expect("readable").path();
+        let name = path.file_name().expect("named").to_string_lossy().into_owned();
+        check(&name, &fs::read_to_string(&path).expect("readable"));
+        names.push(name);
+    }
+    names.sort();
+    assert_eq!(
+        names,
+        ["own-policy.toml", "two-workers.toml", "vllm-kv-events.toml"]
+    );
+}
+
+#[test]
+fn the_annotated_file_states_the_defaults() {
+    let mut annotated = check("conductor.toml", &annotated());
+    let mut minimal = check("minimal", include_str!("cases/minimal.toml"));
+    for config in [&mut annotated, &mut minimal] {
+        for policy in &mut config.policies {
+            policy.source_at = conductor_config::Location { line: 1, column: 1 };
+        }
+    }
+    assert_eq!(annotated, minimal);
+}
+
+/// The annotated file with its optional keys set.
+fn uncommented() -> String {
+    let text = annotated();
+    let lines = text.lines().map(|line| match line.strip_prefix('#') {
+        Some(optional) if !optional.is_empty() && !optional.starts_with([' ', '#']) => optional,
+        _ => line,
+    });
+    let text = lines.collect::<Vec<_>>().join("\n");
+    text.replace("policy = \"cache-aware\"", "policy = \"gentle\"")
+}
+
+#[test]
+fn the_annotated_file_with_everything_uncommented_parses_too() {
+    let config = check("conductor.toml", &uncommented());
+    assert!(config.policy_dir.is_some());
+    assert!(config.pools[0].workers[0].kv_events.is_some());
+    let minimal = check("minimal", include_str!("cases/minimal.toml"));
+    assert_eq!(config.policies[0].limits, minimal.policies[0].limits);
+}
+
+#[test]
+fn the_annotated_file_shows_every_key_there_is() {
+    // An unknown key makes the reader list the known ones; here they are asked for section by section.
+    let probes = [
+        ("zzzzzzzz = 1\n", "top"),
+        ("[server]\nzzzzzzzz = 1\n", "server"),
+        ("[log]\nzzzzzzzz = 1\n", "log"),
+        ("[index]\nzzzzzzzz = [1, 2]\n", "index"),
+        ("[policies.p]\nzzzzzzzz = 1\n", "policy"),
+        ("[policies.p]\nlimits.zzzzzzzz = 1\n", "limits"),
+        ("[pools.p]\nzzzzzzzz = 1\n", "pool"),
+        ("[[pools.p.workers]]\nzzzzzzzz = 1\n", "worker"),
+        ("[[routes]]\nzzzzzzzz = 1\n", "route"),
+        ("[[routes]]\nmatch.zzzzzzzz = 1\n", "match"),
+    ];
+    let shown = uncommented();
+    for (probe, what) in probes {
+        let mistakes = Config::parse("probe", probe, &KNOWN).expect_err("the key is unknown");
+        let unknown = mistakes
+            .items()
+            .iter()
+            .find(|item| item.message.contains("zzzzzzzz"));
+        let help = unknown
+            .and_then(|item| item.help.as_deref())
+            .expect("it lists the keys");
+        let keys: Vec<&str> = help.split('`').skip(1).step_by(2).collect();
+        assert!(!keys.is_empty(), "{what}");
+        for key in keys {
+            let forms = [format!("{key} = "), format!("[{key}"), format!(".{key}]")];
+            let is_shown = forms.iter().any(|form| shown.contains(form));
+            assert!(is_shown, "`{key}` of {what} is not in conductor.toml");
+        }
+    }
+}
