@@ -1,1 +1,47 @@
 //! HTTP in, HTTP out: the request path of the router.
+//!
+//! It knows workers by URL, policies as `dyn routing::Policy` and the index by its questions; it knows nothing
+//! of configuration files, of event feeds, or of what a policy is made of. `pipeline.rs` is one request's walk
+//! on one screen. See `host/adr/0006-request-path.md`.
+
+mod attempt;
+mod body;
+mod candidates;
+mod cold;
+mod context;
+mod cooldown;
+mod decide;
+mod exchange;
+mod feeds;
+mod fleet_collector;
+mod forward;
+mod headers;
+mod hold;
+mod intake;
+mod label;
+mod metrics;
+mod models;
+mod pipeline;
+mod proxy;
+mod queries;
+mod readiness;
+mod relay;
+mod reply;
+mod route;
+mod server;
+mod snapshot;
+mod tasks;
+mod throttle;
+mod tokens;
+mod upstream;
+
+pub use feeds::LiveFeeds;
+pub use metrics::ProxyMetrics;
+pub use proxy::{Proxy, ProxyParts};
+pub use readiness::Readiness;
+pub use route::RouteError;
+pub use server::{DrainOutcome, serve};
+pub use snapshot::{
+    PoolSpec, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotSpec, TokenSource,
+};
+pub use upstream::UrlError;

@@ -1,0 +1,86 @@
+//! One `/v1/models` list out of many.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+/// A worker's model list could not be read.
+#[derive(Debug, Error)]
+#[error("read a model list")]
+pub struct ModelsError {
+    #[source]
+    source: serde_json::Error,
+}
+
+#[derive(Deserialize)]
+struct List<'a> {
+    #[serde(borrow)]
+    data: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Model<'a> {
+    #[serde(borrow)]
+    id: Cow<'a, str>,
+}
+
+#[derive(Serialize)]
+struct Merged<'a> {
+    object: &'static str,
+    data: Vec<&'a RawValue>,
+}
+
+/// Merges model lists: each id once, as the first list that has it describes it, every field untouched.
+///
+/// # Errors
+/// [`ModelsError`] for the first list that is not one. Callers that would rather go on without it ask
+/// list by list.
+pub fn merge_models<'a>(lists: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<u8>, ModelsError> {
+    let mut seen = HashSet::new();
+    let mut data = Vec::new();
+    for list in lists {
+        let list: List<'a> = serde_json::from_slice(list).map_err(|source| ModelsError { source })?;
+        for raw in list.data {
+            let model: Model<'a> =
+                serde_json::from_str(raw.get()).map_err(|source| ModelsError { source })?;
+            if seen.insert(model.id) {
+                data.push(raw);
+            }
+        }
+    }
+    let merged = Merged { object: "list", data };
+    serde_json::to_vec(&merged).map_err(|source| ModelsError { source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(lists: &[&str], expected: &str) {
+        let merged = merge_models(lists.iter().map(|list| list.as_bytes())).unwrap();
+        assert_eq!(String::from_utf8(merged).unwrap(), expected);
+    }
+
+    #[test]
+    fn each_model_is_listed_once_as_first_described_with_its_fields() {
+        check(&[], r#"{"object":"list","data":[]}"#);
+        check(
+            &[
+                r#"{"object":"list","data":[{"id":"a","x":1.50},{"id":"b"}]}"#,
+                r#"{"data":[{"id":"b","y":2},{"id":"c","z":{"k":[1]}}],"extra":0}"#,
+            ],
+            r#"{"object":"list","data":[{"id":"a","x":1.50},{"id":"b"},{"id":"c","z":{"k":[1]}}]}"#,
+        );
+    }
+
+    #[test]
+    fn what_is_no_list_is_an_error() {
+        for list in ["", "[]", "{}", r#"{"data":[{"name":"x"}]}"#] {
+            assert!(merge_models([list.as_bytes()]).is_err(), "{list}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What routing needs to know of a request body, in one pass and without copying its text.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use crate::endpoint::Endpoint;
+
+/// The body is nothing an inference endpoint could accept.
+#[derive(Debug, Error)]
+pub enum BodyError {
+    /// Not JSON at all, or a field that is read here stands in it twice.
+    #[error("read the request body as JSON")]
+    Invalid {
+        /// Says what is wrong and at which line and column; never quotes the prompt.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// JSON, but no object.
+    #[error("find a JSON object in the request body")]
+    NotAnObject,
+}
+
+/// The fields of a body that routing may need. Fields of an unexpected type count as absent: refusing them is
+/// the engine's business, in the engine's words.
+#[derive(Debug)]
+pub struct Peek<'a> {
+    /// `model`; empty when there is none.
+    pub model: Cow<'a, str>,
+    /// `stream`; false when there is none.
+    pub stream: bool,
+    /// `max_completion_tokens`, else `max_tokens`, else `max_output_tokens`.
+    pub max_tokens: Option<u64>,
+    /// `priority`; lower is sooner.
+    pub priority: Option<i64>,
+    /// What is to be computed.
+    pub prompt: Prompt<'a>,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) fields: Fields<'a>,
+}
+
+/// Where the prompt stands in the body, unparsed.
+#[derive(Debug, Clone, Copy)]
+pub enum Prompt<'a> {
+    /// One prompt as an array of token ids.
+    TokenIds(&'a RawValue),
+    /// One prompt as a JSON string.
+    Text(&'a RawValue),
+    /// A conversation.
+    Messages(&'a RawValue),
+    /// An array of prompts, each text or token ids.
+    Batch(&'a RawValue),
+    /// None, or in a form not known here.
+    Other,
+}
+
+/// Slices of the body, by field name. Everything else in the body is skipped.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Fields<'a> {
+    #[serde(borrow)]
+    pub(crate) model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    stream: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_completion_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_output_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    priority: Option<&'a RawValue>,
+    #[serde(borrow)]
+    user: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt_cache_key: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cache_salt: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+    #[serde(borrow)]
+    messages: Option<&'a RawValue>,
+    // What changes the text a chat is rendered to.
+    #[serde(borrow)]
+    pub(crate) tools: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) add_generation_prompt: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) continue_final_message: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) add_special_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) chat_template: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) chat_template_kwargs: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) mm_processor_kwargs: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) instructions: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) previous_response_id: Option<&'a RawValue>,
+}
+
+/// Reads what routing needs. Fields with other names are skipped, whatever they hold.
+///
+/// # Errors
+/// [`BodyError`] when the body is not a JSON object, or names a field that is read here twice: router and
+/// engine might then disagree on which of the two counts.
+pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, BodyError> {
+    let fields: Fields<'_> = match serde_json::from_slice(body) {
+        // A struct is also read from an array of its fields; an API body is not.
+        Ok(fields) if body.trim_ascii_start().starts_with(b"{") => fields,
+        Ok(_) => return Err(BodyError::NotAnObject),
+        Err(source) if source.is_data() && !body.trim_ascii_start().starts_with(b"{") => {
+            return Err(BodyError::NotAnObject);
+        }
+        Err(source) => return Err(BodyError::Invalid { source }),
+    };
+    let limit = [
+        fields.max_completion_tokens,
+        fields.max_tokens,
+        fields.max_output_tokens,
+    ];
+    Ok(Peek {
+        model: fields.model.and_then(text).unwrap_or_default(),
+        stream: fields.stream.is_some_and(|raw| raw.get() == "true"),
+        max_tokens: limit.into_iter().flatten().find_map(|raw| raw.get().parse().ok()),
+        priority: fields.priority.and_then(|raw| raw.get().parse().ok()),
+        prompt: prompt(endpoint, &fields),
+        endpoint,
+        fields,
+    })
+}
+
+impl<'a> Peek<'a> {
+    /// `user`, where it is text.
+    #[must_use]
+    pub fn user(&self) -> Option<Cow<'a, str>> {
+        self.fields.user.and_then(text)
+    }
+
+    /// `prompt_cache_key`, where it is text.
+    #[must_use]
+    pub fn prompt_cache_key(&self) -> Option<Cow<'a, str>> {
+        self.fields.prompt_cache_key.and_then(text)
+    }
+
+    /// `cache_salt`, where it is text. Prompts with different salts share no cache.
+    #[must_use]
+    pub fn cache_salt(&self) -> Option<Cow<'a, str>> {
+        self.fields.cache_salt.and_then(text)
+    }
+
+    /// The prompt's token ids, where the client sent ids: of one prompt, or of a batch of one.
+    #[must_use]
+    pub fn token_ids(&self) -> Option<Vec<u32>> {
+        match self.prompt.single() {
+            Prompt::TokenIds(raw) => serde_json::from_str(raw.get()).ok(),
+            _ => None,
+        }
+    }
+}
+
+impl Prompt<'_> {
+    /// A batch of one is that one; anything else is itself.
+    pub(crate) fn single(self) -> Self {
+        let Prompt::Batch(raw) = self else {
+            return self;
+        };
+        match serde_json::from_str::<[&RawValue; 1]>(raw.get()) {
+            Ok([only]) => classify(only),
+            Err(_) => self,
+        }
+    }
+}
+
+fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> Prompt<'a> {
+    match endpoint {
+        Endpoint::ChatCompletions => fields.messages.map_or(Prompt::Other, Prompt::Messages),
+        Endpoint::Completions => fields.prompt.map_or(Prompt::Other, classify),
+        Endpoint::Embeddings => match (fields.input, fields.messages) {
+            (Some(input), _) => classify(input),
+            // vLLM's embeddings take chats too.
+            (None, Some(messages)) => Prompt::Messages(messages),
+            (None, None) => Prompt::Other,
+        },
+        // An array of items is a conversation in a dialect of its own, which `/tokenize` does not know.
+        Endpoint::Responses => match fields.input {
+            Some(input) if input.get().starts_with('"') => Prompt::Text(input),
+            _ => Prompt::Other,
+        },
+    }
+}
+
+/// By the first two tokens alone: the array may be long.
+fn classify(raw: &RawValue) -> Prompt<'_> {
+    let text = raw.get();
+    if text.starts_with('"') {
+        return Prompt::Text(raw);
+    }
+    let Some(inner) = text.strip_prefix('[') else {
+        return Prompt::Other;
+    };
+    match inner.trim_ascii_start().as_bytes().first() {
+        Some(b'0'..=b'9') => Prompt::TokenIds(raw),
+        Some(b'"' | b'[') => Prompt::Batch(raw),
+        _ => Prompt::Other,
+    }
+}
+
+/// Borrows where the string has no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
+    serde_json::from_str::<Text<'_>>(raw.get())
+        .ok()
+        .map(|text| text.0)
+}
+
+#[cfg(test)]
+#[path = "peek_tests.rs"]
+mod tests;

@@ -1,0 +1,172 @@
+//! Everything that is not inference: health, readiness, metrics, models, tokenisation.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Request, Response, StatusCode, Uri};
+use axum::routing::{MethodRouter, get, post};
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::uri::PathAndQuery;
+use hyper::body::Incoming;
+use inference_api::Endpoint;
+
+use crate::forward::{ForwardLimits, Outgoing, forward};
+use crate::headers::{X_CONDUCTOR_WORKER, for_worker, strip_hop_by_hop};
+use crate::intake::{self, IntakeError};
+use crate::proxy::Proxy;
+use crate::reply::{self, Refusal};
+use crate::tokens;
+
+/// Longest answer to `/tokenize` that is passed on, in bytes.
+const LONGEST_ANSWER: usize = 64 << 20;
+
+type Shared = State<Arc<Proxy>>;
+
+/// The cold routes.
+pub(crate) fn router(proxy: Arc<Proxy>) -> Router {
+    Router::new()
+        .route("/health", takes_get(get(health)))
+        .route("/readyz", takes_get(get(readyz)))
+        .route("/metrics", takes_get(get(metrics)))
+        .route("/v1/models", takes_get(get(models)))
+        .route("/tokenize", post(tokenize).fallback(only_post))
+        .fallback(unknown_path)
+        .with_state(proxy)
+}
+
+fn takes_get(methods: MethodRouter<Arc<Proxy>>) -> MethodRouter<Arc<Proxy>> {
+    methods.fallback(only_get)
+}
+
+async fn health() -> StatusCode {
+    StatusCode::OK
+}
+
+async fn readyz(State(proxy): Shared) -> Response<Body> {
+    let (status, body) = match proxy.readiness.objection() {
+        None => (StatusCode::OK, r#"{"ready":true}"#.to_owned()),
+        Some(reason) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(r#"{{"ready":false,"reason":"{reason}"}}"#),
+        ),
+    };
+    reply::json(status, body).map(Body::from)
+}
+
+async fn metrics(State(proxy): Shared) -> Response<Body> {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &proxy.registry)
+        .expect("writing to a string does not fail");
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+    );
+    response
+}
+
+async fn models(State(proxy): Shared, headers: HeaderMap) -> Response<Body> {
+    let snapshot = proxy.snapshots.load();
+    match proxy.models.get(&snapshot, &headers).await {
+        Some(list) => reply::json(StatusCode::OK, list).map(Body::from),
+        None => refuse(&Refusal::NoModels),
+    }
+}
+
+async fn tokenize(State(proxy): Shared, request: Request<Body>) -> Response<Body> {
+    match tokenize_at_worker(&proxy, request).await {
+        Ok(response) => response.map(Body::from),
+        Err(refusal) => refuse(&refusal),
+    }
+}
+
+/// Passes the request to a worker of the pool its model is routed to.
+async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Response<Bytes>, Refusal> {
+    let snapshot = proxy.snapshots.load();
+    let limits = &snapshot.limits;
+    let (mut head, body) = request.into_parts();
+    let body = intake::collect(body, limits.body_bytes, limits.idle_timeout)
+        .await
+        .map_err(refusal)?;
+    let peek = inference_api::peek(Endpoint::Completions, &body)?;
+    let not_found = || Refusal::ModelNotFound {
+        model: (&*peek.model).into(),
+    };
+    let route = snapshot
+        .route(&peek.model, None, &head.headers)
+        .ok_or_else(not_found)?;
+    let pool = &snapshot.pools[snapshot.routes[route].pool];
+    if !pool
+        .members
+        .iter()
+        .any(|member| member.worker.serves(&peek.model))
+    {
+        return Err(not_found());
+    }
+    let member = tokens::pick(pool, &peek.model, proxy.next_seq()).ok_or(Refusal::NoWorker(None))?;
+    for_worker(&mut head.headers);
+    let target = head.uri.into_parts().path_and_query;
+    let target = target.unwrap_or(PathAndQuery::from_static("/tokenize"));
+    let outgoing = Outgoing {
+        method: &head.method,
+        target: &target,
+        headers: &head.headers,
+        body: &body,
+    };
+    let forward_limits = ForwardLimits {
+        connect: limits.connect_timeout,
+        first_byte: limits.first_byte_timeout,
+    };
+    let upstream = &member.link.upstream;
+    let answer = forward(upstream, outgoing, forward_limits).await?;
+    let (mut head, mut answer) = answer.into_parts();
+    let body = intake::collect(&mut answer, LONGEST_ANSWER, limits.idle_timeout)
+        .await
+        .map_err(|_| Refusal::NoWorker(None))?;
+    upstream.checkin(answer);
+    strip_hop_by_hop(&mut head.headers);
+    head.headers.insert(X_CONDUCTOR_WORKER, member.link.label.clone());
+    Ok(Response::from_parts(head, body))
+}
+
+fn refusal(error: IntakeError<axum::Error>) -> Refusal {
+    match error {
+        IntakeError::TooLarge { limit } => Refusal::BodyTooLarge { limit },
+        IntakeError::Stalled { .. } => Refusal::BodyTimeout,
+        IntakeError::Broken(source) => Refusal::BodyBroken(source.into_inner()),
+    }
+}
+
+async fn unknown_path(uri: Uri) -> Response<Body> {
+    refuse(&Refusal::UnknownPath {
+        path: uri.path().into(),
+    })
+}
+
+async fn only_get(uri: Uri) -> Response<Body> {
+    refuse(&wrong_method(uri.path(), "GET"))
+}
+
+async fn only_post(uri: Uri) -> Response<Body> {
+    refuse(&wrong_method(uri.path(), "POST"))
+}
+
+/// For a path that exists, but not for this method.
+pub(crate) fn wrong_method(path: &str, allow: &'static str) -> Refusal {
+    Refusal::WrongMethod {
+        path: path.into(),
+        allow,
+    }
+}
+
+fn refuse(refusal: &Refusal) -> Response<Body> {
+    reply::refuse(refusal).map(Body::from)
+}
+
+/// A request for the cold routes.
+pub(crate) fn request(request: Request<Incoming>) -> Request<Body> {
+    request.map(Body::new)
+}

@@ -1,0 +1,122 @@
+//! Everything known of one request before it is placed. Made once; decisions and attempts only read it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::uri::PathAndQuery;
+use inference_api::{Endpoint, Peek};
+use kv_index::PrefixQuery;
+
+use crate::headers::X_SESSION_ID;
+use crate::route::Route;
+use crate::snapshot::{PoolState, Snapshot};
+
+/// Without its tokens, a prompt counts as one token for so many bytes of its body.
+const BYTES_PER_TOKEN: usize = 4;
+
+#[derive(Debug)]
+pub(crate) struct RequestContext {
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// Index of the route that took the request.
+    pub(crate) route: usize,
+    /// Counts requests from 1.
+    pub(crate) seq: u64,
+    /// When the request's head had arrived.
+    pub(crate) arrived: Instant,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) target: PathAndQuery,
+    /// Without those of the connection.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) model: Box<str>,
+    pub(crate) stream: bool,
+    pub(crate) max_tokens: Option<u64>,
+    pub(crate) priority: Option<i64>,
+    /// A hash of the client's session key.
+    pub(crate) session: Option<u64>,
+    pub(crate) cache_salt: Option<Box<str>>,
+    /// The prompt's token ids, where they are known.
+    pub(crate) tokens: Option<Vec<u32>>,
+}
+
+impl RequestContext {
+    pub(crate) fn route(&self) -> &Route {
+        &self.snapshot.routes[self.route]
+    }
+
+    pub(crate) fn pool(&self) -> &PoolState {
+        &self.snapshot.pools[self.route().pool]
+    }
+
+    /// What to ask the index; none while the tokens are unknown.
+    pub(crate) fn prefix_query(&self) -> Option<PrefixQuery<'_>> {
+        let tokens = self.tokens.as_deref()?;
+        let is_adapter = self.pool().adapters.contains(&self.model);
+        Some(PrefixQuery {
+            tokens,
+            lora: is_adapter.then_some(&*self.model),
+            cache_salt: self.cache_salt.as_deref(),
+        })
+    }
+
+    /// The prompt's length in tokens, estimated where it is not known.
+    pub(crate) fn prompt_tokens(&self) -> u32 {
+        let tokens = self
+            .tokens
+            .as_ref()
+            .map_or(self.body.len() / BYTES_PER_TOKEN, Vec::len);
+        u32::try_from(tokens).unwrap_or(u32::MAX)
+    }
+}
+
+/// A hash of what the client calls its session: the header, else `prompt_cache_key`, else `user`.
+pub(crate) fn session(headers: &HeaderMap, peek: &Peek<'_>) -> Option<u64> {
+    if let Some(key) = headers.get(X_SESSION_ID) {
+        return Some(stable_hash(key.as_bytes()));
+    }
+    let key = peek.prompt_cache_key().or_else(|| peek.user())?;
+    Some(stable_hash(key.as_bytes()))
+}
+
+/// FNV-1a, 64 bits: the same in every process and version, which policies may rely on.
+fn stable_hash(bytes: &[u8]) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    bytes
+        .iter()
+        .fold(OFFSET, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(header: Option<&'static str>, body: &str, expected: Option<&str>) {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = header {
+            headers.insert(X_SESSION_ID, value.parse().unwrap());
+        }
+        let peek = inference_api::peek(Endpoint::ChatCompletions, body.as_bytes()).unwrap();
+        assert_eq!(
+            session(&headers, &peek),
+            expected.map(|key| stable_hash(key.as_bytes()))
+        );
+    }
+
+    #[test]
+    fn a_session_is_named_by_header_then_cache_key_then_user() {
+        let body = r#"{"prompt_cache_key":"k","user":"u"}"#;
+        check(Some("h"), body, Some("h"));
+        check(None, body, Some("k"));
+        check(None, r#"{"user":"u"}"#, Some("u"));
+        check(None, "{}", None);
+    }
+
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        assert_eq!(stable_hash(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+}

@@ -1,0 +1,112 @@
+//! Keeping away from a worker that could not be reached. Pure: time is passed in.
+//!
+//! After a failure a worker rests for 1 s, doubled by each further failure up to 30 s. When the rest is over, one
+//! request tries it (half-open) while the others still keep away; its success ends the story, its failure
+//! starts the next, longer rest.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const FIRST_REST_MS: u64 = 1_000;
+const LONGEST_REST_MS: u64 = 30_000;
+
+/// Relaxed atomics: two requests that race may both try a resting worker, which does no harm.
+#[derive(Debug, Default)]
+pub(crate) struct Cooldown {
+    /// End of the rest; 0 while healthy.
+    until_ms: AtomicU64,
+    /// Failed tries in a row.
+    failures: AtomicU32,
+}
+
+/// What a request is to a worker it is sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dispatch {
+    /// Ordinary traffic.
+    Plain,
+    /// The one request that finds out whether the worker is back.
+    Trial,
+}
+
+impl Cooldown {
+    /// Whether it failed and has not answered since.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failures.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether to keep away.
+    pub(crate) fn is_resting(&self, now_ms: u64) -> bool {
+        self.until_ms.load(Ordering::Relaxed) > now_ms
+    }
+
+    /// A request is about to be sent.
+    pub(crate) fn begin(&self, now_ms: u64) -> Dispatch {
+        let failures = self.failures.load(Ordering::Relaxed);
+        if failures == 0 || self.is_resting(now_ms) {
+            return Dispatch::Plain;
+        }
+        // Should the trial hang, another may follow after as long again.
+        self.until_ms.store(now_ms + rest(failures), Ordering::Relaxed);
+        Dispatch::Trial
+    }
+
+    /// The worker answered, whatever it said.
+    pub(crate) fn succeeded(&self) {
+        if self.has_failed() {
+            self.failures.store(0, Ordering::Relaxed);
+            self.until_ms.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The worker could not be reached. True when it begins to rest now; the requests that were under way when
+    /// it failed count as one failure.
+    pub(crate) fn failed(&self, dispatch: Dispatch, now_ms: u64) -> bool {
+        if dispatch == Dispatch::Plain && self.is_resting(now_ms) {
+            return false;
+        }
+        let failures = self.failures.load(Ordering::Relaxed).saturating_add(1);
+        self.failures.store(failures, Ordering::Relaxed);
+        self.until_ms.store(now_ms + rest(failures), Ordering::Relaxed);
+        true
+    }
+}
+
+fn rest(failures: u32) -> u64 {
+    let doublings = failures.saturating_sub(1).min(5);
+    (FIRST_REST_MS << doublings).min(LONGEST_REST_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_grow_from_one_second_to_thirty() {
+        let rests: Vec<_> = (1..8).map(rest).collect();
+        assert_eq!(rests, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+    }
+
+    #[test]
+    fn failures_of_one_outage_count_once() {
+        let cooldown = Cooldown::default();
+        assert!(cooldown.failed(Dispatch::Plain, 0));
+        assert!(!cooldown.failed(Dispatch::Plain, 1));
+        assert!(cooldown.is_resting(999));
+        assert!(!cooldown.is_resting(1_000));
+    }
+
+    #[test]
+    fn one_trial_at_a_time_decides_when_the_rest_is_over() {
+        let cooldown = Cooldown::default();
+        assert_eq!(cooldown.begin(0), Dispatch::Plain);
+        cooldown.failed(Dispatch::Plain, 0);
+        assert_eq!(cooldown.begin(1_000), Dispatch::Trial);
+        assert!(cooldown.is_resting(1_001), "the others keep away");
+        assert_eq!(cooldown.begin(1_001), Dispatch::Plain);
+        assert!(cooldown.failed(Dispatch::Trial, 1_002));
+        assert!(cooldown.is_resting(3_001));
+        assert_eq!(cooldown.begin(3_002), Dispatch::Trial);
+        cooldown.succeeded();
+        assert!(!cooldown.is_resting(3_003));
+        assert_eq!(cooldown.begin(3_003), Dispatch::Plain);
+    }
+}

@@ -1,0 +1,96 @@
+//! Metrics read off the running state at the moment Prometheus asks.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::snapshot::{Member, PoolState, SnapshotCell};
+
+#[derive(Debug)]
+pub(crate) struct FleetCollector {
+    cell: Arc<SnapshotCell>,
+}
+
+/// A gauge of each worker: name, help, and how to read it.
+type WorkerGauge = (&'static str, &'static str, fn(&Member) -> f64);
+
+const WORKER_GAUGES: [WorkerGauge; 6] = [
+    (
+        "worker_requests_in_flight",
+        "Requests sent to a worker and not yet answered in full",
+        |member| f64::from(member.worker.load().read().requests),
+    ),
+    (
+        "worker_requests_decoding",
+        "Of those, the ones past their first token",
+        |member| f64::from(member.worker.load().read().decoding),
+    ),
+    (
+        "worker_prefill_tokens",
+        "Uncached prompt tokens of requests before their first token",
+        |member| member.worker.load().read().prefill_tokens as f64,
+    ),
+    (
+        "worker_ttft_ewma_milliseconds",
+        "Moving average of the time to first token; NaN before the first",
+        |member| member.worker.load().read().ttft_ewma_ms,
+    ),
+    ("worker_connections", "Connections open to a worker", |member| {
+        member.link.upstream.open() as f64
+    }),
+    (
+        "worker_resting",
+        "1 while a worker that could not be reached is kept away from",
+        |member| f64::from(u8::from(member.link.is_resting())),
+    ),
+];
+
+impl FleetCollector {
+    pub(crate) fn new(cell: Arc<SnapshotCell>) -> Self {
+        Self { cell }
+    }
+}
+
+impl Collector for FleetCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let snapshot = self.cell.load();
+        let generation = encoder.encode_descriptor(
+            "snapshot_generation",
+            "Which configuration is in force, counted from 1",
+            None,
+            MetricType::Gauge,
+        )?;
+        ConstGauge::new(snapshot.generation.0 as f64).encode(generation)?;
+
+        let mut queued = encoder.encode_descriptor(
+            "queue_length",
+            "Requests held in a pool's queue",
+            None,
+            MetricType::Gauge,
+        )?;
+        for pool in &snapshot.pools {
+            let label = [("pool", &*pool.name)];
+            ConstGauge::new(pool.queue.len() as f64).encode(queued.encode_family(&label)?)?;
+        }
+        for (name, help, read) in WORKER_GAUGES {
+            let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for member in distinct(&snapshot.pools) {
+                let label = [("worker", &*member.worker.spec().name)];
+                ConstGauge::new(read(member)).encode(gauge.encode_family(&label)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Each worker once, however many pools it is in.
+fn distinct(pools: &[PoolState]) -> Vec<&Member> {
+    let mut members: Vec<&Member> = pools.iter().flat_map(|pool| &pool.members).collect();
+    members.sort_by_key(|member| member.worker.id());
+    members.dedup_by_key(|member| member.worker.id());
+    members
+}

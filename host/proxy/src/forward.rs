@@ -1,0 +1,109 @@
+//! One request to one worker: up to the head of its answer.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body_util::Full;
+use thiserror::Error;
+use tokio::time::timeout;
+
+use crate::label::FailureKind;
+use crate::upstream::{ConnectError, Connection, Upstream, WorkerBody};
+
+/// What is sent, the same to every worker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outgoing<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) target: &'a PathAndQuery,
+    /// Without those of a connection.
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: &'a Bytes,
+}
+
+/// How long each step may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ForwardLimits {
+    pub(crate) connect: Duration,
+    pub(crate) first_byte: Duration,
+}
+
+/// No answer came. Nothing has reached the client, so another worker may be tried where that is safe.
+#[derive(Debug, Error)]
+pub(crate) enum ForwardError {
+    #[error("reach the worker")]
+    Connect(#[source] ConnectError),
+    #[error("get an answer: the worker closed the connection before its first byte")]
+    Closed(#[source] hyper::Error),
+    #[error("get an answer within {0:?}")]
+    FirstByteTimeout(Duration),
+    #[error("read the answer's head")]
+    BadAnswer(#[source] hyper::Error),
+}
+
+impl ForwardError {
+    /// Whether the worker is gone, rather than slow or confused: then it rests and another is tried.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Closed(_))
+    }
+
+    pub(crate) fn kind(&self) -> FailureKind {
+        match self {
+            Self::Connect(_) => FailureKind::Connect,
+            Self::Closed(_) => FailureKind::Closed,
+            Self::FirstByteTimeout(_) => FailureKind::FirstByteTimeout,
+            Self::BadAnswer(_) => FailureKind::BadAnswer,
+        }
+    }
+}
+
+/// Sends the request and waits for the answer's head. Its body holds the connection: read to its end, it is to be
+/// given back to the upstream; dropped before, it cancels.
+pub(crate) async fn forward(
+    upstream: &Upstream,
+    outgoing: Outgoing<'_>,
+    limits: ForwardLimits,
+) -> Result<Response<WorkerBody>, ForwardError> {
+    if let Some(kept) = upstream.checkout() {
+        match send(upstream, kept, outgoing, limits.first_byte).await {
+            // Servers close idle connections when they please, also just now: a fresh one tells.
+            Err(ForwardError::Closed(_)) => {}
+            answer => return answer,
+        }
+    }
+    let fresh = upstream
+        .connect(limits.connect)
+        .await
+        .map_err(ForwardError::Connect)?;
+    send(upstream, fresh, outgoing, limits.first_byte).await
+}
+
+async fn send(
+    upstream: &Upstream,
+    connection: Connection,
+    outgoing: Outgoing<'_>,
+    limit: Duration,
+) -> Result<Response<WorkerBody>, ForwardError> {
+    let request = request(upstream, outgoing);
+    let answer = timeout(limit, connection.send(request))
+        .await
+        .map_err(|_| ForwardError::FirstByteTimeout(limit))?;
+    answer.map_err(|error| {
+        if error.is_parse() {
+            ForwardError::BadAnswer(error)
+        } else {
+            ForwardError::Closed(error)
+        }
+    })
+}
+
+fn request(upstream: &Upstream, outgoing: Outgoing<'_>) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(outgoing.body.clone()));
+    *request.method_mut() = outgoing.method.clone();
+    *request.uri_mut() = Uri::from(outgoing.target.clone());
+    *request.headers_mut() = outgoing.headers.clone();
+    request.headers_mut().insert(HOST, upstream.host().clone());
+    request
+}

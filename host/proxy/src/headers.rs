@@ -1,0 +1,91 @@
+//! Which headers pass and which are each connection's own.
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+
+/// Names a request from end to end; made by the router where the client sent none.
+pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Names the worker that answered.
+pub(crate) const X_CONDUCTOR_WORKER: HeaderName = HeaderName::from_static("x-conductor-worker");
+/// A client's session, for policies with affinity.
+pub(crate) const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
+
+/// RFC 9110, section 7.6.1.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Leaves of a request's headers what is meant for the worker. The body was read in full, so its length is
+/// written anew and nobody is left to expect a `100 Continue`.
+pub(crate) fn for_worker(headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers);
+    for name in [HOST, CONTENT_LENGTH, EXPECT] {
+        headers.remove(name);
+    }
+}
+
+/// Removes what belongs to one connection, as the `Connection` header and the standard name it.
+pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        for name in named_by_connection(headers) {
+            headers.remove(name);
+        }
+        headers.remove(CONNECTION);
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        // The usual options, which name no header.
+        .filter(|option| {
+            !option.eq_ignore_ascii_case("keep-alive") && !option.eq_ignore_ascii_case("close")
+        })
+        .filter_map(|option| HeaderName::try_from(option).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|&(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn what_belongs_to_the_connection_goes_and_the_rest_stays() {
+        let mut map = headers(&[
+            ("host", "router"),
+            ("connection", "keep-alive, x-private"),
+            ("keep-alive", "timeout=5"),
+            ("x-private", "1"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "7"),
+            ("expect", "100-continue"),
+            ("authorization", "Bearer k"),
+            ("x-tenant", "t"),
+        ]);
+        for_worker(&mut map);
+        assert_eq!(map, headers(&[("authorization", "Bearer k"), ("x-tenant", "t")]));
+    }
+}

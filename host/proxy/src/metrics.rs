@@ -1,0 +1,318 @@
+//! Every metric of the request path, declared here and nowhere else.
+//!
+//! Handles are resolved when a snapshot is built, so that a request only adds to atomics. What can be read off
+//! the running state (loads, queues, connections) is read when Prometheus asks, and costs a request nothing.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use routing::FaultKind;
+
+use crate::fleet_collector::FleetCollector;
+use crate::label::{FAILURES, FailureKind, OUTCOMES, Outcome, TOKENS, TokensKind, VERDICTS, VerdictKind};
+use crate::snapshot::SnapshotCell;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolLabel {
+    pool: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolOutcomeLabel {
+    pool: String,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkerLabel {
+    worker: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkerKindLabel {
+    worker: String,
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabel {
+    policy: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyVerdictLabel {
+    policy: String,
+    verdict: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyKindLabel {
+    policy: String,
+    kind: &'static str,
+}
+
+type Times<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// The metrics of the request path. A clone is another handle to the same numbers.
+#[derive(Debug, Clone)]
+pub struct ProxyMetrics {
+    requests: Family<PoolOutcomeLabel, Counter>,
+    attempts: Family<WorkerLabel, Counter>,
+    failures: Family<WorkerKindLabel, Counter>,
+    first_token: Times<PoolLabel>,
+    duration: Times<PoolLabel>,
+    queue_wait: Times<PoolLabel>,
+    prompt_tokens: Family<PoolLabel, Counter>,
+    matched_tokens: Family<PoolLabel, Counter>,
+    cached_tokens: Family<PoolLabel, Counter>,
+    tokenized: Family<PoolOutcomeLabel, Counter>,
+    decisions: Family<PolicyVerdictLabel, Counter>,
+    faults: Family<PolicyKindLabel, Counter>,
+    fallbacks: Family<PolicyLabel, Counter>,
+    decision_time: Times<PolicyLabel>,
+}
+
+impl ProxyMetrics {
+    /// Registers every metric, with names that begin with `conductor_`.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            requests: Family::default(),
+            attempts: Family::default(),
+            failures: Family::default(),
+            first_token: Family::new_with_constructor(request_times),
+            duration: Family::new_with_constructor(request_times),
+            queue_wait: Family::new_with_constructor(request_times),
+            prompt_tokens: Family::default(),
+            matched_tokens: Family::default(),
+            cached_tokens: Family::default(),
+            tokenized: Family::default(),
+            decisions: Family::default(),
+            faults: Family::default(),
+            fallbacks: Family::default(),
+            decision_time: Family::new_with_constructor(decision_times),
+        };
+        metrics.register(registry.sub_registry_with_prefix("conductor"));
+        metrics
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let r = registry;
+        r.register(
+            "requests",
+            "Inference requests by how they ended; pool is empty where no route matched",
+            self.requests.clone(),
+        );
+        r.register(
+            "worker_attempts",
+            "Requests sent to a worker",
+            self.attempts.clone(),
+        );
+        r.register(
+            "worker_failures",
+            "Attempts that failed, and answers with a status of 500 or more",
+            self.failures.clone(),
+        );
+        r.register(
+            "time_to_first_token_seconds",
+            "From the request's head to the first byte of a streamed answer",
+            self.first_token.clone(),
+        );
+        r.register(
+            "request_duration_seconds",
+            "From the request's head to the end of its answer",
+            self.duration.clone(),
+        );
+        r.register(
+            "queue_wait_seconds",
+            "Time spent in the queue, of requests that were held",
+            self.queue_wait.clone(),
+        );
+        r.register(
+            "prompt_tokens",
+            "Prompt tokens of routed requests whose tokens were known",
+            self.prompt_tokens.clone(),
+        );
+        r.register(
+            "matched_tokens",
+            "Of those, tokens the index said the chosen worker holds",
+            self.matched_tokens.clone(),
+        );
+        r.register(
+            "cached_tokens",
+            "Prompt tokens that workers reported as cached in their usage",
+            self.cached_tokens.clone(),
+        );
+        r.register(
+            "tokenized",
+            "Prompts by how their tokens came to be known",
+            self.tokenized.clone(),
+        );
+        r.register("policy_decisions", "Answers of a policy", self.decisions.clone());
+        r.register("policy_faults", "Failures of a policy", self.faults.clone());
+        r.register(
+            "policy_fallbacks",
+            "Decisions made by the fallback in place of a policy",
+            self.fallbacks.clone(),
+        );
+        r.register(
+            "policy_decision_seconds",
+            "Time of one call of a policy",
+            self.decision_time.clone(),
+        );
+    }
+
+    /// Reports what can be read off the running state: generation, loads, queues, connections.
+    pub fn watch(&self, registry: &mut Registry, cell: &Arc<SnapshotCell>) {
+        let collector = FleetCollector::new(Arc::clone(cell));
+        registry
+            .sub_registry_with_prefix("conductor")
+            .register_collector(Box::new(collector));
+    }
+
+    pub(crate) fn pool(&self, name: &str) -> PoolMetrics {
+        let pool = || PoolLabel {
+            pool: name.to_owned(),
+        };
+        let with = |outcome| PoolOutcomeLabel {
+            pool: name.to_owned(),
+            outcome,
+        };
+        PoolMetrics {
+            requests: OUTCOMES.map(|(_, label)| self.requests.get_or_create_owned(&with(label))),
+            tokenized: TOKENS.map(|(_, label)| self.tokenized.get_or_create_owned(&with(label))),
+            first_token: self.first_token.get_or_create_owned(&pool()),
+            duration: self.duration.get_or_create_owned(&pool()),
+            queue_wait: self.queue_wait.get_or_create_owned(&pool()),
+            prompt_tokens: self.prompt_tokens.get_or_create_owned(&pool()),
+            matched_tokens: self.matched_tokens.get_or_create_owned(&pool()),
+            cached_tokens: self.cached_tokens.get_or_create_owned(&pool()),
+        }
+    }
+
+    pub(crate) fn worker(&self, name: &str) -> WorkerMetrics {
+        let worker = WorkerLabel {
+            worker: name.to_owned(),
+        };
+        let with = |kind| WorkerKindLabel {
+            worker: name.to_owned(),
+            kind,
+        };
+        WorkerMetrics {
+            attempts: self.attempts.get_or_create_owned(&worker),
+            failures: FAILURES.map(|(_, label)| self.failures.get_or_create_owned(&with(label))),
+        }
+    }
+
+    pub(crate) fn policy(&self, name: &str) -> PolicyMetrics {
+        let policy = PolicyLabel {
+            policy: name.to_owned(),
+        };
+        let verdict = |verdict| PolicyVerdictLabel {
+            policy: name.to_owned(),
+            verdict,
+        };
+        let fault = |kind: FaultKind| PolicyKindLabel {
+            policy: name.to_owned(),
+            kind: kind.as_str(),
+        };
+        PolicyMetrics {
+            decisions: VERDICTS.map(|(_, label)| self.decisions.get_or_create_owned(&verdict(label))),
+            faults: FaultKind::ALL.map(|kind| (kind, self.faults.get_or_create_owned(&fault(kind)))),
+            fallbacks: self.fallbacks.get_or_create_owned(&policy),
+            decision_time: self.decision_time.get_or_create_owned(&policy),
+        }
+    }
+
+    /// A request that no route matched.
+    pub(crate) fn unrouted(&self, outcome: Outcome) {
+        let label = PoolOutcomeLabel {
+            pool: String::new(),
+            outcome: OUTCOMES[outcome as usize].1,
+        };
+        self.requests.get_or_create(&label).inc();
+    }
+
+    /// A worker is gone for good: its name is not reported any more.
+    pub(crate) fn forget_worker(&self, name: &str) {
+        self.attempts.remove(&WorkerLabel {
+            worker: name.to_owned(),
+        });
+        for (_, kind) in FAILURES {
+            self.failures.remove(&WorkerKindLabel {
+                worker: name.to_owned(),
+                kind,
+            });
+        }
+    }
+}
+
+/// 1 ms to 9 minutes.
+fn request_times() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 20))
+}
+
+/// 0.25 us to 8 ms.
+fn decision_times() -> Histogram {
+    Histogram::new(exponential_buckets(0.25e-6, 2.0, 16))
+}
+
+/// Handles of one pool.
+#[derive(Debug)]
+pub(crate) struct PoolMetrics {
+    requests: [Counter; OUTCOMES.len()],
+    tokenized: [Counter; TOKENS.len()],
+    pub(crate) first_token: Histogram,
+    pub(crate) duration: Histogram,
+    pub(crate) queue_wait: Histogram,
+    pub(crate) prompt_tokens: Counter,
+    pub(crate) matched_tokens: Counter,
+    pub(crate) cached_tokens: Counter,
+}
+
+impl PoolMetrics {
+    pub(crate) fn ended(&self, outcome: Outcome) {
+        self.requests[outcome as usize].inc();
+    }
+
+    pub(crate) fn tokens(&self, kind: TokensKind) {
+        self.tokenized[kind as usize].inc();
+    }
+}
+
+/// Handles of one worker.
+#[derive(Debug)]
+pub(crate) struct WorkerMetrics {
+    pub(crate) attempts: Counter,
+    failures: [Counter; FAILURES.len()],
+}
+
+impl WorkerMetrics {
+    pub(crate) fn failed(&self, kind: FailureKind) {
+        self.failures[kind as usize].inc();
+    }
+}
+
+/// Handles of one policy.
+#[derive(Debug)]
+pub(crate) struct PolicyMetrics {
+    decisions: [Counter; VERDICTS.len()],
+    faults: [(FaultKind, Counter); FaultKind::ALL.len()],
+    pub(crate) fallbacks: Counter,
+    pub(crate) decision_time: Histogram,
+}
+
+impl PolicyMetrics {
+    pub(crate) fn answered(&self, verdict: VerdictKind) {
+        self.decisions[verdict as usize].inc();
+    }
+
+    pub(crate) fn failed(&self, kind: FaultKind) {
+        if let Some((_, counter)) = self.faults.iter().find(|(known, _)| *known == kind) {
+            counter.inc();
+        }
+    }
+}

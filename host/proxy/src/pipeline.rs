@@ -1,0 +1,199 @@
+//! One inference request, from its head to its answer's: read, match a route, learn the tokens, decide, send,
+//! relay. Failing over ends where the client gets its first byte.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use inference_api::Endpoint;
+use routing::WorkerId;
+
+use crate::attempt::{self, Answer};
+use crate::body::Body;
+use crate::candidates::NoCandidate;
+use crate::context::{self, RequestContext};
+use crate::decide::{self, Step};
+use crate::exchange::Exchange;
+use crate::forward::ForwardError;
+use crate::headers::{self, X_REQUEST_ID};
+use crate::hold::Ticket;
+use crate::intake;
+use crate::proxy::Proxy;
+use crate::relay;
+use crate::reply::{self, Refusal};
+use crate::snapshot::Snapshot;
+use crate::tokens;
+
+/// Answers a request to an inference endpoint.
+pub(crate) async fn infer(proxy: &Proxy, endpoint: Endpoint, request: Request<Incoming>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let mut arrival = Arrival {
+        endpoint,
+        seq: proxy.next_seq(),
+        arrived: Instant::now(),
+        target: head.uri.into_parts().path_and_query,
+        headers: head.headers,
+    };
+    let id = arrival.headers.entry(X_REQUEST_ID);
+    let id = id.or_insert_with(|| proxy.request_id(arrival.seq)).clone();
+    let mut response = match answer(proxy, arrival, body).await {
+        Ok(response) => response,
+        Err(refusal) => reply::refuse(&refusal).map(Body::from),
+    };
+    response.headers_mut().entry(X_REQUEST_ID).or_insert(id);
+    response
+}
+
+/// A request's head.
+struct Arrival {
+    endpoint: Endpoint,
+    seq: u64,
+    arrived: Instant,
+    target: Option<PathAndQuery>,
+    headers: HeaderMap,
+}
+
+async fn answer(proxy: &Proxy, arrival: Arrival, body: Incoming) -> Result<Response<Body>, Refusal> {
+    let (endpoint, arrived) = (arrival.endpoint, arrival.arrived);
+    let snapshot = proxy.snapshots.load();
+    let unrouted = |refusal: Refusal| {
+        proxy.metrics.unrouted(refusal.outcome());
+        refusal
+    };
+    let limits = &snapshot.limits;
+    let body = intake::collect(body, limits.body_bytes, limits.idle_timeout)
+        .await
+        .map_err(|error| unrouted(error.into()))?;
+    let peek = inference_api::peek(endpoint, &body).map_err(|error| unrouted(error.into()))?;
+    let route = snapshot
+        .route(&peek.model, Some(endpoint.path()), &arrival.headers)
+        .ok_or_else(|| unrouted(model_not_found(&peek.model)))?;
+    let pool = snapshot.routes[route].pool;
+    let mut exchange = Exchange::begin(Arc::clone(&snapshot), pool, arrived);
+    let request = context(snapshot, route, arrival, &peek, body.clone()).await;
+    match place(proxy, &Arc::new(request)).await {
+        Ok(answer) => Ok(relay::response(answer, exchange, endpoint)),
+        Err(refusal) => {
+            exchange.finish(refusal.outcome());
+            Err(refusal)
+        }
+    }
+}
+
+async fn context(
+    snapshot: Arc<Snapshot>,
+    route: usize,
+    mut arrival: Arrival,
+    peek: &inference_api::Peek<'_>,
+    body: bytes::Bytes,
+) -> RequestContext {
+    let session = context::session(&arrival.headers, peek);
+    headers::for_worker(&mut arrival.headers);
+    let taken_by = &snapshot.routes[route];
+    let tokens = if taken_by.policy.plan().needs_tokens() {
+        let pool = &snapshot.pools[taken_by.pool];
+        tokens::learn(pool, peek, arrival.seq, &arrival.headers, &snapshot.limits).await
+    } else {
+        None
+    };
+    let path = || PathAndQuery::from_static(arrival.endpoint.path());
+    RequestContext {
+        snapshot,
+        route,
+        seq: arrival.seq,
+        arrived: arrival.arrived,
+        endpoint: arrival.endpoint,
+        target: arrival.target.unwrap_or_else(path),
+        headers: arrival.headers,
+        body,
+        model: (&*peek.model).into(),
+        stream: peek.stream,
+        max_tokens: peek.max_tokens,
+        priority: peek.priority,
+        session,
+        cache_salt: peek.cache_salt().map(|salt| (&*salt).into()),
+        tokens,
+    }
+}
+
+/// Decides and tries until a worker answers.
+async fn place(proxy: &Proxy, request: &Arc<RequestContext>) -> Result<Answer, Refusal> {
+    let pool = request.pool();
+    let mut ticket: Option<Ticket> = None;
+    let mut failures = Failures::default();
+    let mut attempt = 0;
+    loop {
+        let released = pool.queue.releases();
+        let step = decide::decide(proxy, request, attempt, &failures.tried)
+            .map_err(|none| failures.refusal(none, &request.model))?;
+        attempt += 1;
+        match step {
+            Step::Send(placement) => {
+                leave_queue(request, ticket.take());
+                match attempt::send(request, placement).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => {
+                        let worker = pool.members[placement.member].worker.id();
+                        failures.add(worker, error, request.snapshot.limits.attempts)?;
+                    }
+                }
+            }
+            Step::Hold(hold) => {
+                let place = match ticket.take() {
+                    Some(place) => place,
+                    None => pool
+                        .queue
+                        .enter(pool.queue_limit, pool.queue_timeout)
+                        .map_err(|_| Refusal::QueueFull)?,
+                };
+                let waited = place.wait(hold, released).await;
+                ticket = Some(place);
+                if waited.is_err() {
+                    leave_queue(request, ticket.take());
+                    return Err(Refusal::QueueTimeout);
+                }
+            }
+            Step::Reject(rejection) => return Err(Refusal::Rejected(rejection)),
+        }
+    }
+}
+
+/// What was tried in vain.
+#[derive(Default)]
+struct Failures {
+    tried: Vec<WorkerId>,
+    last: Option<ForwardError>,
+}
+
+impl Failures {
+    /// Another worker may be tried unless this returns.
+    fn add(&mut self, worker: WorkerId, error: ForwardError, most: u32) -> Result<(), Refusal> {
+        self.tried.push(worker);
+        if !error.is_unreachable() || self.tried.len() >= most as usize {
+            return Err(error.into());
+        }
+        self.last = Some(error);
+        Ok(())
+    }
+
+    fn refusal(&mut self, none: NoCandidate, model: &str) -> Refusal {
+        match (none, self.last.take()) {
+            (NoCandidate::NotServed, _) => model_not_found(model),
+            (NoCandidate::AllTried, Some(error)) => error.into(),
+            (NoCandidate::AllTried, None) => Refusal::NoWorker(None),
+        }
+    }
+}
+
+fn leave_queue(request: &RequestContext, ticket: Option<Ticket>) {
+    if let Some(ticket) = ticket {
+        let waited = ticket.waited().as_secs_f64();
+        request.pool().metrics.queue_wait.observe(waited);
+    }
+}
+
+fn model_not_found(model: &str) -> Refusal {
+    Refusal::ModelNotFound { model: model.into() }
+}

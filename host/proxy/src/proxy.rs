@@ -1,0 +1,91 @@
+//! What all requests share.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use http::HeaderValue;
+use kv_index::SharedPrefixIndex;
+use prometheus_client::registry::Registry;
+use routing::LeastLoaded;
+
+use crate::feeds::LiveFeeds;
+use crate::metrics::ProxyMetrics;
+use crate::models::ModelList;
+use crate::readiness::Readiness;
+use crate::snapshot::SnapshotCell;
+use crate::throttle::Throttle;
+
+/// What a proxy is put together from.
+#[derive(Debug)]
+pub struct ProxyParts {
+    /// The configuration in force.
+    pub snapshots: Arc<SnapshotCell>,
+    /// Who holds which prefix.
+    pub index: Arc<SharedPrefixIndex>,
+    /// Whose events the index knows.
+    pub live: Arc<LiveFeeds>,
+    /// Registered in `registry`.
+    pub metrics: ProxyMetrics,
+    /// What `/metrics` shows, complete.
+    pub registry: Arc<Registry>,
+    /// What `/readyz` tells.
+    pub readiness: Readiness,
+}
+
+/// The router, but for its listeners: see [`serve`](crate::serve).
+#[derive(Debug)]
+pub struct Proxy {
+    pub(crate) snapshots: Arc<SnapshotCell>,
+    pub(crate) index: Arc<SharedPrefixIndex>,
+    pub(crate) live: Arc<LiveFeeds>,
+    pub(crate) metrics: ProxyMetrics,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) readiness: Readiness,
+    pub(crate) fallback: LeastLoaded,
+    pub(crate) fault_log: Throttle,
+    pub(crate) models: ModelList,
+    started: Instant,
+    /// Tells this run's request ids from those of others.
+    run: u32,
+    requests: AtomicU64,
+}
+
+impl Proxy {
+    /// A proxy that serves nobody yet.
+    #[must_use]
+    pub fn new(parts: ProxyParts) -> Arc<Self> {
+        Arc::new(Self {
+            snapshots: parts.snapshots,
+            index: parts.index,
+            live: parts.live,
+            metrics: parts.metrics,
+            registry: parts.registry,
+            readiness: parts.readiness,
+            fallback: LeastLoaded::default(),
+            fault_log: Throttle::default(),
+            models: ModelList::default(),
+            started: Instant::now(),
+            run: RandomState::new().build_hasher().finish() as u32,
+            requests: AtomicU64::new(0),
+        })
+    }
+
+    /// The number of a request that has just come, from 1.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// An id for a request that came without one.
+    pub(crate) fn request_id(&self, seq: u64) -> HeaderValue {
+        let id = format!("req-{:08x}-{seq:x}", self.run);
+        HeaderValue::try_from(id).expect("hexadecimal digits and dashes make a header value")
+    }
+
+    /// Microseconds since the start.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.started.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,266 @@
+//! A worker's answer on its way to the client: frame by frame as it comes, and accounted for at its end.
+//!
+//! The first byte passed on commits the request to this worker. From then on a failure is told in the answer
+//! itself: as an event where the answer is a stream of events, else by aborting the connection. Time to first
+//! token is taken at the first byte of the body of a streamed answer (status 200 to 299, `text/event-stream`);
+//! an answer in one piece has no first token to see.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{Response, Version};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use inference_api::{Endpoint, Tail, error_event};
+use thiserror::Error;
+use tokio::time::Sleep;
+use tracing::warn;
+
+use crate::attempt::Answer;
+use crate::body::Body;
+use crate::exchange::{Booking, Exchange};
+use crate::headers::{X_CONDUCTOR_WORKER, strip_hop_by_hop};
+use crate::label::{FailureKind, Outcome};
+use crate::reply;
+use crate::upstream::WorkerBody;
+
+/// An answer broke off.
+#[derive(Debug, Error)]
+pub(crate) enum RelayError {
+    #[error("read on in the worker's answer")]
+    Broken(#[source] hyper::Error),
+    #[error("read on in the worker's answer: nothing came for {0:?}")]
+    Silent(Duration),
+}
+
+/// The body of a relayed answer.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    /// None once it is over. Its connection is kept when it was read to the end; dropped before, it is closed.
+    upstream: Option<WorkerBody>,
+    exchange: Exchange,
+    endpoint: Endpoint,
+    /// Index into the pool's members.
+    member: usize,
+    booking: Option<Booking>,
+    kind: AnswerKind,
+    tail: Tail,
+    silence: Silence,
+}
+
+/// What the body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AnswerKind {
+    /// Server-sent events, which can carry an error.
+    Events,
+    /// JSON or the like.
+    Whole,
+    /// Compressed: not to be read or added to.
+    Encoded,
+}
+
+/// How long nothing has come, with one timer for the whole answer: it is set for the end of the first silence
+/// and, when it fires, moved on to the end of the one that is under way.
+#[derive(Debug)]
+struct Silence {
+    dispatched: Instant,
+    first_byte: Duration,
+    idle: Duration,
+    seen_first: bool,
+    since: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// The response to a client, made of a worker's.
+pub(crate) fn response(answer: Answer, exchange: Exchange, endpoint: Endpoint) -> Response<Body> {
+    let (mut head, upstream) = answer.response.into_parts();
+    let link = &exchange.member(answer.member).link;
+    if head.status.is_server_error() {
+        link.metrics.failed(FailureKind::ServerError);
+    }
+    strip_hop_by_hop(&mut head.headers);
+    if !link.label.is_empty() {
+        head.headers.insert(X_CONDUCTOR_WORKER, link.label.clone());
+    }
+    // The worker's version is its own; the server speaks the client's.
+    head.version = Version::HTTP_11;
+    let limits = exchange.snapshot().limits;
+    let mut relay = Relay {
+        kind: kind(&head, &upstream),
+        upstream: Some(upstream),
+        endpoint,
+        member: answer.member,
+        booking: Some(answer.booking),
+        tail: Tail::default(),
+        silence: Silence {
+            dispatched: answer.dispatched,
+            first_byte: limits.first_byte_timeout,
+            idle: limits.idle_timeout,
+            seen_first: false,
+            since: None,
+            timer: None,
+        },
+        exchange,
+    };
+    relay.finish_if_read();
+    Response::from_parts(head, Body::Relay(Box::new(relay)))
+}
+
+fn kind(head: &http::response::Parts, body: &WorkerBody) -> AnswerKind {
+    if head.headers.contains_key(CONTENT_ENCODING) {
+        return AnswerKind::Encoded;
+    }
+    let is_events = head.headers.get(CONTENT_TYPE).is_some_and(|value| {
+        let essence = value
+            .as_bytes()
+            .split(|byte| *byte == b';')
+            .next()
+            .unwrap_or_default();
+        essence.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+    });
+    // With a length announced nothing can be added.
+    if is_events && head.status.is_success() && body.size_hint().exact().is_none() {
+        AnswerKind::Events
+    } else {
+        AnswerKind::Whole
+    }
+}
+
+impl Relay {
+    fn passed(&mut self, data: &Bytes) {
+        if !self.silence.seen_first && self.kind == AnswerKind::Events {
+            self.exchange.first_token();
+            if let Some(booking) = &mut self.booking {
+                booking.first_token(self.silence.dispatched.elapsed());
+            }
+        }
+        self.silence.broken();
+        if self.kind != AnswerKind::Encoded {
+            self.tail.push(data);
+        }
+        self.finish_if_read();
+    }
+
+    /// Ends the exchange with the last byte, not when the server gets round to asking for more.
+    fn finish_if_read(&mut self) {
+        if self.upstream.as_ref().is_some_and(HttpBody::is_end_stream) {
+            self.complete();
+        }
+    }
+
+    fn complete(&mut self) {
+        if let Some(cached) = self.tail.cached_tokens() {
+            self.exchange.pool().metrics.cached_tokens.inc_by(cached);
+        }
+        if let Some(body) = self.upstream.take() {
+            self.exchange.member(self.member).link.upstream.checkin(body);
+        }
+        self.finish(Outcome::Complete);
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        self.upstream = None;
+        self.booking = None;
+        self.exchange.finish(outcome);
+    }
+
+    /// The answer will not go on. An event says so where it can; else the error aborts the connection.
+    fn broken(&mut self, error: RelayError) -> Option<Result<Frame<Bytes>, RelayError>> {
+        // Lost after its last word, a stream has lost nothing.
+        if self.kind == AnswerKind::Events && self.tail.stream_is_finished() {
+            self.upstream = None;
+            self.complete();
+            return None;
+        }
+        let (outcome, kind) = match error {
+            RelayError::Broken(_) => (Outcome::UpstreamError, FailureKind::BrokenOff),
+            RelayError::Silent(_) => (Outcome::IdleTimeout, FailureKind::IdleTimeout),
+        };
+        let member = self.exchange.member(self.member);
+        member.link.metrics.failed(kind);
+        let worker = &*member.worker.spec().name;
+        if let Some(held_back) = member.link.failure_log.pass() {
+            let error = &error as &dyn std::error::Error;
+            warn!(worker, error, held_back, "a worker's answer broke off");
+        }
+        self.finish(outcome);
+        if self.kind == AnswerKind::Events {
+            let event = error_event(self.endpoint, &reply::broken_off(&error));
+            return Some(Ok(Frame::data(event.into())));
+        }
+        Some(Err(error))
+    }
+}
+
+impl HttpBody for Relay {
+    type Data = Bytes;
+    type Error = RelayError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+        let relay = self.get_mut();
+        let Some(upstream) = &mut relay.upstream else {
+            return Poll::Ready(None);
+        };
+        match Pin::new(upstream).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    relay.passed(data);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(relay.broken(RelayError::Broken(error))),
+            Poll::Ready(None) => {
+                relay.complete();
+                Poll::Ready(None)
+            }
+            Poll::Pending => {
+                let limit = std::task::ready!(relay.silence.poll_too_long(cx));
+                Poll::Ready(relay.broken(RelayError::Silent(limit)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.upstream.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let over = || SizeHint::with_exact(0);
+        self.upstream.as_ref().map_or_else(over, HttpBody::size_hint)
+    }
+}
+
+impl Silence {
+    fn broken(&mut self) {
+        self.seen_first = true;
+        self.since = None;
+    }
+
+    /// Ready with the limit when nothing has come for that long.
+    fn poll_too_long(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
+        let (since, limit) = if self.seen_first {
+            (*self.since.get_or_insert_with(Instant::now), self.idle)
+        } else {
+            (self.dispatched, self.first_byte)
+        };
+        let deadline = tokio::time::Instant::from_std(since + limit);
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
+        }
+        loop {
+            std::task::ready!(timer.as_mut().poll(cx));
+            if timer.deadline() >= deadline {
+                return Poll::Ready(limit);
+            }
+            timer.as_mut().reset(deadline);
+        }
+    }
+}

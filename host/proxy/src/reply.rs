@@ -1,0 +1,239 @@
+//! The only place that makes HTTP errors: status, stable code and public message, in the shape OpenAI clients
+//! read. What went on inside goes to the log.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use inference_api::{BodyError, ErrorBody};
+use routing::Rejection;
+use thiserror::Error;
+use tracing::debug;
+
+use crate::forward::ForwardError;
+use crate::intake::IntakeError;
+use crate::label::Outcome;
+use crate::relay::RelayError;
+
+/// When a client may come back after finding no room or nobody there.
+const COME_BACK: Duration = Duration::from_secs(1);
+
+/// Why the router answers instead of a worker. Its text is what the client is told.
+#[derive(Debug, Error)]
+pub(crate) enum Refusal {
+    #[error("the request body is longer than {limit} bytes")]
+    BodyTooLarge { limit: usize },
+    #[error("the request body did not arrive in time")]
+    BodyTimeout,
+    #[error("the request body could not be read")]
+    BodyBroken(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the request body is not valid JSON: {0}")]
+    BodyInvalid(serde_json::Error),
+    #[error("the request body is not a JSON object")]
+    BodyNotObject,
+    #[error("the model `{model}` does not exist")]
+    ModelNotFound { model: Box<str> },
+    #[error("no worker could be reached")]
+    NoWorker(#[source] Option<ForwardError>),
+    #[error("the worker closed the connection before it answered")]
+    WorkerClosed(#[source] ForwardError),
+    #[error("the worker's answer could not be understood")]
+    WorkerConfused(#[source] ForwardError),
+    #[error("the worker did not begin to answer in time")]
+    WorkerSlow(#[source] ForwardError),
+    #[error("no worker told its models")]
+    NoModels,
+    #[error("too many requests are waiting for a worker")]
+    QueueFull,
+    #[error("no worker became free in time")]
+    QueueTimeout,
+    #[error("{}", .0.reason)]
+    Rejected(Rejection),
+    #[error("there is nothing at `{path}`")]
+    UnknownPath { path: Box<str> },
+    #[error("`{path}` takes {allow} only")]
+    WrongMethod { path: Box<str>, allow: &'static str },
+}
+
+/// Status, type and code of an error.
+type Class = (StatusCode, &'static str, &'static str);
+
+const INVALID: &str = "invalid_request_error";
+const SERVER: &str = "server_error";
+const BUSY: &str = "rate_limit_error";
+
+impl Refusal {
+    fn class(&self) -> Class {
+        match self {
+            Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, "body_too_large"),
+            Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, INVALID, "body_timeout"),
+            Self::BodyBroken(_) => (StatusCode::BAD_REQUEST, INVALID, "body_incomplete"),
+            Self::BodyInvalid(_) | Self::BodyNotObject => (StatusCode::BAD_REQUEST, INVALID, "invalid_json"),
+            Self::ModelNotFound { .. } => (StatusCode::NOT_FOUND, INVALID, "model_not_found"),
+            Self::NoWorker(_) => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "no_worker_reachable"),
+            Self::WorkerClosed(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_closed"),
+            Self::WorkerConfused(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_bad_answer"),
+            Self::WorkerSlow(_) => (StatusCode::GATEWAY_TIMEOUT, SERVER, "worker_timeout"),
+            Self::NoModels => (StatusCode::BAD_GATEWAY, SERVER, "no_models"),
+            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, BUSY, "queue_full"),
+            Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "queue_timeout"),
+            Self::Rejected(rejection) => rejected(rejection.status),
+            Self::UnknownPath { .. } => (StatusCode::NOT_FOUND, INVALID, "unknown_path"),
+            Self::WrongMethod { .. } => (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed"),
+        }
+    }
+
+    /// As what the request is counted.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::NoWorker(_) | Self::NoModels => Outcome::Unreachable,
+            Self::WorkerClosed(_) | Self::WorkerConfused(_) => Outcome::UpstreamError,
+            Self::WorkerSlow(_) => Outcome::FirstByteTimeout,
+            Self::QueueFull => Outcome::QueueFull,
+            Self::QueueTimeout => Outcome::QueueTimeout,
+            Self::Rejected(_) => Outcome::Rejected,
+            _ => Outcome::Invalid,
+        }
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::NoWorker(_) | Self::QueueFull | Self::QueueTimeout => Some(COME_BACK),
+            Self::Rejected(rejection) if rejection.retry_after_ms > 0 => {
+                Some(Duration::from_millis(rejection.retry_after_ms.into()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Policies choose the status; the type follows from it.
+fn rejected(status: u16) -> Class {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    let kind = match status {
+        StatusCode::TOO_MANY_REQUESTS => BUSY,
+        _ if status.is_client_error() => INVALID,
+        _ => SERVER,
+    };
+    (status, kind, "rejected_by_policy")
+}
+
+/// The answer to a request that is refused.
+pub(crate) fn refuse(refusal: &Refusal) -> Response<Bytes> {
+    let (status, kind, code) = refusal.class();
+    // What a worker did wrong was warned of where it happened.
+    debug!(%status, code, error = refusal as &dyn std::error::Error, "a request is refused");
+    let message = refusal.to_string();
+    let param = matches!(refusal, Refusal::ModelNotFound { .. }).then_some("model");
+    let body = ErrorBody {
+        message: &message,
+        kind,
+        param,
+        code,
+    };
+    let mut response = json(status, body.to_json());
+    let headers = response.headers_mut();
+    if let Some(after) = refusal.retry_after() {
+        headers.insert(
+            RETRY_AFTER,
+            HeaderValue::from(after.as_millis().div_ceil(1_000) as u64),
+        );
+    }
+    if let Refusal::WrongMethod { allow, .. } = refusal {
+        headers.insert(ALLOW, HeaderValue::from_static(allow));
+    }
+    response
+}
+
+/// A JSON answer of the router's own.
+pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Bytes> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
+/// What is told in the middle of a stream that will not go on.
+pub(crate) fn broken_off(error: &RelayError) -> ErrorBody<'static> {
+    let (message, code) = match error {
+        RelayError::Broken(_) => ("the worker broke off its answer", "worker_broke_off"),
+        RelayError::Silent(_) => ("the worker stopped answering", "worker_timeout"),
+    };
+    ErrorBody {
+        message,
+        kind: SERVER,
+        param: None,
+        code,
+    }
+}
+
+impl From<IntakeError<hyper::Error>> for Refusal {
+    fn from(error: IntakeError<hyper::Error>) -> Self {
+        match error {
+            IntakeError::TooLarge { limit } => Self::BodyTooLarge { limit },
+            IntakeError::Stalled { .. } => Self::BodyTimeout,
+            IntakeError::Broken(source) => Self::BodyBroken(source.into()),
+        }
+    }
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Invalid { source } => Self::BodyInvalid(source),
+            BodyError::NotAnObject => Self::BodyNotObject,
+        }
+    }
+}
+
+/// For an attempt after which no other follows.
+impl From<ForwardError> for Refusal {
+    fn from(error: ForwardError) -> Self {
+        match error {
+            ForwardError::Connect(_) => Self::NoWorker(Some(error)),
+            ForwardError::Closed(_) => Self::WorkerClosed(error),
+            ForwardError::BadAnswer(_) => Self::WorkerConfused(error),
+            ForwardError::FirstByteTimeout(_) => Self::WorkerSlow(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(refusal: &Refusal, status: u16, retry_after: Option<&str>, body: &str) {
+        let response = refuse(refusal);
+        assert_eq!(response.status(), status);
+        let header = response
+            .headers()
+            .get(RETRY_AFTER)
+            .map(|value| value.to_str().unwrap());
+        assert_eq!(header, retry_after);
+        assert_eq!(response.body(), body);
+    }
+
+    #[test]
+    fn a_refusal_has_the_shape_clients_know() {
+        check(
+            &Refusal::ModelNotFound { model: "x".into() },
+            404,
+            None,
+            r#"{"error":{"message":"the model `x` does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#,
+        );
+        let rejection = Rejection {
+            status: 429,
+            retry_after_ms: 1_500,
+            reason: "over quota".into(),
+        };
+        check(
+            &Refusal::Rejected(rejection),
+            429,
+            Some("2"),
+            r#"{"error":{"message":"over quota","type":"rate_limit_error","param":null,"code":"rejected_by_policy"}}"#,
+        );
+    }
+}

@@ -1,0 +1,319 @@
+//! What a request sees of the configuration: one immutable value, loaded once at its entry and kept to its end.
+//!
+//! The only file with an `ArcSwap`. What must outlive a reload (connections, health, queues) is taken over from
+//! the snapshot before, worker by worker and pool by pool.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use http::HeaderValue;
+use routing::{Generation, Policy, Pool, Worker, WorkerId};
+use thiserror::Error;
+
+use crate::cooldown::{Cooldown, Dispatch};
+use crate::hold::HoldQueue;
+use crate::metrics::{PoolMetrics, ProxyMetrics, WorkerMetrics};
+use crate::route::{Route, RouteError};
+use crate::throttle::Throttle;
+use crate::upstream::{Upstream, UrlError};
+
+/// Everything a snapshot is made of.
+#[derive(Debug)]
+pub struct SnapshotSpec {
+    /// Counts snapshots.
+    pub generation: Generation,
+    /// Pools, with distinct names.
+    pub pools: Vec<PoolSpec>,
+    /// Routes in the order in which they are tried.
+    pub routes: Vec<RouteSpec>,
+    /// What bounds every request.
+    pub limits: RequestLimits,
+}
+
+/// A pool and how requests for it are treated.
+#[derive(Debug)]
+pub struct PoolSpec {
+    /// Its name and workers.
+    pub pool: Pool,
+    /// How the tokens of a prompt become known.
+    pub tokens: TokenSource,
+    /// Most requests held at once; 0 holds none.
+    pub queue_limit: usize,
+    /// Longest time a request is held in all.
+    pub queue_timeout: Duration,
+    /// Model names that are LoRA adapters: their blocks match only themselves.
+    pub adapters: Vec<Box<str>>,
+}
+
+/// How the tokens of a text prompt become known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenSource {
+    /// A worker of the pool is asked, for at most so long.
+    Worker {
+        /// Over it, the prompt's tokens are unknown.
+        timeout: Duration,
+    },
+    /// They do not: a policy sees no matches.
+    Off,
+}
+
+/// Which requests go to which pool, decided by which policy.
+pub struct RouteSpec {
+    /// Globs (`*`, `?`), one of which the model must match; empty for any request.
+    pub models: Vec<String>,
+    /// The request's whole path, without its query; none for any.
+    pub path: Option<String>,
+    /// Headers the request must have, with exactly these values.
+    pub headers: Vec<(String, String)>,
+    /// Name of a pool of the same snapshot.
+    pub pool: String,
+    /// What decides.
+    pub policy: Arc<dyn Policy>,
+}
+
+/// What bounds every request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// Longest body of a request, in bytes.
+    pub body_bytes: usize,
+    /// For a connection to a worker.
+    pub connect_timeout: Duration,
+    /// From the dispatch to the first byte of the worker's answer, and of its body where that is streamed.
+    pub first_byte_timeout: Duration,
+    /// Longest silence in the middle of a body, of the client's or the worker's.
+    pub idle_timeout: Duration,
+    /// Most workers tried for one request.
+    pub attempts: u32,
+}
+
+/// A snapshot cannot be built.
+#[derive(Debug, Error)]
+pub enum SnapshotError {
+    /// A worker's URL cannot be connected to.
+    #[error("use worker `{worker}`")]
+    Worker {
+        /// Its name.
+        worker: Box<str>,
+        /// What is wrong.
+        #[source]
+        source: UrlError,
+    },
+    /// A route makes no sense.
+    #[error("use route {number}")]
+    Route {
+        /// Counted from 1.
+        number: usize,
+        /// What is wrong.
+        #[source]
+        source: RouteError,
+    },
+}
+
+/// One configuration in force.
+#[derive(Debug)]
+pub struct Snapshot {
+    pub(crate) generation: Generation,
+    pub(crate) pools: Box<[PoolState]>,
+    pub(crate) routes: Box<[Route]>,
+    pub(crate) limits: RequestLimits,
+    metrics: ProxyMetrics,
+}
+
+/// A pool of a snapshot.
+#[derive(Debug)]
+pub(crate) struct PoolState {
+    pub(crate) name: Box<str>,
+    pub(crate) members: Box<[Member]>,
+    pub(crate) tokens: TokenSource,
+    pub(crate) queue: Arc<HoldQueue>,
+    pub(crate) queue_limit: usize,
+    pub(crate) queue_timeout: Duration,
+    pub(crate) adapters: Box<[Box<str>]>,
+    pub(crate) metrics: PoolMetrics,
+}
+
+/// A worker of a pool.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) link: Arc<WorkerLink>,
+}
+
+/// What lives as long as a worker does, over all snapshots.
+#[derive(Debug)]
+pub(crate) struct WorkerLink {
+    pub(crate) upstream: Upstream,
+    pub(crate) cooldown: Cooldown,
+    pub(crate) metrics: WorkerMetrics,
+    pub(crate) failure_log: Throttle,
+    /// Value of `x-conductor-worker`.
+    pub(crate) label: HeaderValue,
+    since: Instant,
+}
+
+impl WorkerLink {
+    fn new(worker: &Worker, metrics: &ProxyMetrics) -> Result<Self, UrlError> {
+        let name = &worker.spec().name;
+        Ok(Self {
+            upstream: Upstream::new(&worker.spec().url)?,
+            cooldown: Cooldown::default(),
+            metrics: metrics.worker(name),
+            failure_log: Throttle::default(),
+            // A name that is no header value is not shown.
+            label: HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("")),
+            since: Instant::now(),
+        })
+    }
+
+    /// Milliseconds on the clock of `cooldown`.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX)
+    }
+
+    /// Whether to keep away; reads the clock only after a failure.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.cooldown.has_failed() && self.cooldown.is_resting(self.now_ms())
+    }
+
+    /// A request is about to be sent; as [`Cooldown::begin`].
+    pub(crate) fn begin(&self) -> Dispatch {
+        if self.cooldown.has_failed() {
+            self.cooldown.begin(self.now_ms())
+        } else {
+            Dispatch::Plain
+        }
+    }
+}
+
+impl Snapshot {
+    /// The snapshot that follows `previous`. Workers that are still there by id keep connections, health and
+    /// metrics; pools that are still there by name keep their queue.
+    ///
+    /// # Errors
+    /// [`SnapshotError`] when the spec makes no sense; nothing has changed then.
+    pub fn next(
+        previous: Option<&Self>,
+        spec: SnapshotSpec,
+        metrics: &ProxyMetrics,
+    ) -> Result<Self, SnapshotError> {
+        let mut links: HashMap<WorkerId, Arc<WorkerLink>> = previous
+            .iter()
+            .flat_map(|snapshot| snapshot.members())
+            .map(|member| (member.worker.id(), Arc::clone(&member.link)))
+            .collect();
+        let mut pools = Vec::with_capacity(spec.pools.len());
+        for pool in spec.pools {
+            let members = members(&pool.pool, &mut links, metrics)?;
+            let before = previous
+                .and_then(|snapshot| snapshot.pools.iter().find(|before| before.name == pool.pool.name));
+            pools.push(PoolState {
+                metrics: metrics.pool(&pool.pool.name),
+                queue: before.map_or_else(Arc::default, |before| Arc::clone(&before.queue)),
+                name: pool.pool.name,
+                members,
+                tokens: pool.tokens,
+                queue_limit: pool.queue_limit,
+                queue_timeout: pool.queue_timeout,
+                adapters: pool.adapters.into(),
+            });
+        }
+        let routes = spec.routes.into_iter().enumerate().map(|(at, route)| {
+            Route::new(route, &pools, metrics).map_err(|source| SnapshotError::Route {
+                number: at + 1,
+                source,
+            })
+        });
+        Ok(Self {
+            generation: spec.generation,
+            routes: routes.collect::<Result<_, _>>()?,
+            pools: pools.into(),
+            limits: spec.limits,
+            metrics: metrics.clone(),
+        })
+    }
+
+    /// Counts snapshots.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Every member of every pool; a worker of two pools twice.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.pools.iter().flat_map(|pool| &pool.members)
+    }
+}
+
+fn members(
+    pool: &Pool,
+    links: &mut HashMap<WorkerId, Arc<WorkerLink>>,
+    metrics: &ProxyMetrics,
+) -> Result<Box<[Member]>, SnapshotError> {
+    let member = |worker: &Arc<Worker>| {
+        let link = match links.get(&worker.id()) {
+            Some(link) => Arc::clone(link),
+            None => {
+                let link = WorkerLink::new(worker, metrics).map_err(|source| SnapshotError::Worker {
+                    worker: worker.spec().name.clone(),
+                    source,
+                })?;
+                let link = Arc::new(link);
+                links.insert(worker.id(), Arc::clone(&link));
+                link
+            }
+        };
+        Ok(Member {
+            worker: Arc::clone(worker),
+            link,
+        })
+    };
+    pool.workers.iter().map(member).collect()
+}
+
+impl fmt::Debug for RouteSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteSpec")
+            .field("models", &self.models)
+            .field("path", &self.path)
+            .field("pool", &self.pool)
+            .field("policy", &self.policy.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Holds the snapshot in force. Readers load it without waiting; there is one writer, the composition root.
+#[derive(Debug)]
+pub struct SnapshotCell {
+    current: ArcSwap<Snapshot>,
+}
+
+impl SnapshotCell {
+    /// A cell with its first snapshot.
+    #[must_use]
+    pub fn new(first: Snapshot) -> Self {
+        Self {
+            current: ArcSwap::from_pointee(first),
+        }
+    }
+
+    /// The snapshot in force.
+    #[must_use]
+    pub fn load(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+
+    /// Puts another in force for requests that come from now on. Those under way keep theirs.
+    pub fn store(&self, next: Snapshot) {
+        let next = Arc::new(next);
+        let before = self.current.swap(Arc::clone(&next));
+        let stays = |name: &str| next.members().any(|member| &*member.worker.spec().name == name);
+        for gone in before.members().map(|member| &*member.worker.spec().name) {
+            if !stays(gone) {
+                next.metrics.forget_worker(gone);
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The proxy in a process of its own, between real sockets: tiny workers behind it, a plain client before it.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test's own functions fail by panicking too"
+)]
+
+mod client;
+mod placement;
+mod policy;
+mod relay;
+mod requests;
+mod router;
+mod server;
+mod tokens;
+mod worker;
+
+use std::time::{Duration, Instant};
+
+/// Waits until something is so, which must be within seconds.
+async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never happened: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}

@@ -1,0 +1,306 @@
+//! Which worker gets a request: the policy's choice, the fallback's, the next one's after a failure; and when it
+//! has to wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+use http::StatusCode;
+use routing::{Hold, Rejection, Verdict};
+
+use crate::client::{chat, post, send};
+use crate::eventually;
+use crate::policy::{Scripted, fault, route};
+use crate::router::router;
+use crate::worker::{Worker, json, streaming};
+
+#[tokio::test]
+async fn the_policy_chooses_by_what_it_was_shown() {
+    let (a, b) = (Worker::named("a").await, Worker::named("b").await);
+    let policy = Scripted::seeing(
+        &[
+            "request.max-tokens",
+            "request.body-bytes",
+            "request.stream",
+            "request.priority",
+            "request.prompt-tokens",
+        ],
+        &[
+            "load.requests",
+            "worker.weight",
+            "cache.blocks",
+            "prefix.any-tokens",
+            "ttft.ewma-ms",
+        ],
+        |_| Ok(route(1)),
+    );
+    let router = router()
+        .worker("a", &a.url())
+        .worker("b", &b.url())
+        .policy(policy.clone())
+        .start()
+        .await;
+    let body = r#"{"model":"m","max_tokens":7,"stream":true}"#;
+    let answer = send(router.address, post("/v1/completions", body)).await;
+    assert_eq!(answer.header("x-conductor-worker"), Some("b"));
+    let numbers = &policy.shown()[0];
+    assert_eq!(numbers[..3], [7.0, body.len() as f64, 1.0]);
+    assert!(numbers[3..5].iter().all(|unknown| unknown.is_nan()));
+    for row in numbers[5..].chunks_exact(5) {
+        assert_eq!(row[..2], [0.0, 1.0]);
+        assert!(row[2..].iter().all(|unknown| unknown.is_nan()));
+    }
+}
+
+#[tokio::test]
+async fn a_failing_policy_is_replaced_by_the_fallback() {
+    let worker = Worker::named("a").await;
+    let policy = Scripted::new(|input| match input.request.seq {
+        1 => Err(fault()),
+        2 => Ok(route(7)),
+        _ => Ok(Verdict::Pass),
+    });
+    let router = router().worker("a", &worker.url()).policy(policy).start().await;
+    for _ in 0..3 {
+        assert_eq!(send(router.address, chat()).await.text().await, "a");
+    }
+    let fault = |kind: &str| {
+        router.metric(&format!(
+            "conductor_policy_faults_total{{policy=\"scripted\",kind=\"{kind}\"}}"
+        ))
+    };
+    assert_eq!((fault("trap"), fault("invalid-verdict")), (1.0, 1.0));
+    assert_eq!(
+        router.metric(r#"conductor_policy_fallbacks_total{policy="scripted"}"#),
+        3.0
+    );
+}
+
+#[tokio::test]
+async fn a_refused_connection_goes_to_the_next_worker_and_the_first_rests() {
+    let b = Worker::named("b").await;
+    let policy = Scripted::first(&[], &["load.requests"]);
+    let router = router()
+        .worker("a", &Worker::nobody().await)
+        .worker("b", &b.url())
+        .policy(policy.clone())
+        .start()
+        .await;
+    for _ in 0..2 {
+        let answer = send(router.address, chat()).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        assert_eq!(answer.header("x-conductor-worker"), Some("b"));
+    }
+    let candidates: Vec<_> = policy.shown().iter().map(Vec::len).collect();
+    assert_eq!(
+        candidates,
+        [2, 1, 1],
+        "decided again without the first, which then rests"
+    );
+    assert_eq!(
+        router.metric(r#"conductor_worker_failures_total{worker="a",kind="connect"}"#),
+        1.0
+    );
+    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 1.0);
+}
+
+#[tokio::test]
+async fn a_worker_that_hangs_up_without_an_answer_is_passed_over() {
+    let (a, b) = (Worker::hanging_up().await, Worker::named("b").await);
+    let router = router().worker("a", &a.url()).worker("b", &b.url()).start().await;
+    let answer = send(router.address, chat()).await;
+    assert_eq!(answer.header("x-conductor-worker"), Some("b"));
+    assert_eq!(b.received().len(), 1);
+    assert_eq!(
+        router.metric(r#"conductor_worker_failures_total{worker="a",kind="closed"}"#),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_was_closed_meanwhile_is_replaced_and_nobody_rests() {
+    let worker = Worker::start_closing(|_| async { json(200, "a") }).await;
+    let router = router().worker("a", &worker.url()).start().await;
+    for _ in 0..5 {
+        assert_eq!(send(router.address, chat()).await.text().await, "a");
+    }
+    assert_eq!(worker.received().len(), 5);
+    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 0.0);
+}
+
+#[tokio::test]
+async fn when_nobody_can_be_reached_the_client_is_told_so() {
+    let router = router()
+        .worker("a", &Worker::nobody().await)
+        .worker("b", &Worker::nobody().await)
+        .start()
+        .await;
+    for _ in 0..2 {
+        let answer = send(router.address, chat()).await;
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        assert!(answer.text().await.contains("\"code\":\"no_worker_reachable\""));
+    }
+    assert_eq!(
+        router.metric(r#"conductor_requests_total{pool="main",outcome="unreachable"}"#),
+        2.0
+    );
+    assert_eq!((router.in_flight("a"), router.in_flight("b")), (0, 0));
+}
+
+#[tokio::test]
+async fn no_more_workers_are_tried_than_allowed() {
+    let workers = [
+        Worker::hanging_up().await,
+        Worker::hanging_up().await,
+        Worker::hanging_up().await,
+    ];
+    let mut builder = router().with(|builder| builder.limits.attempts = 2);
+    for (name, worker) in ["a", "b", "c"].iter().zip(&workers) {
+        builder = builder.worker(name, &worker.url());
+    }
+    let router = builder.start().await;
+    let answer = send(router.address, chat()).await;
+    assert_eq!(answer.status, StatusCode::BAD_GATEWAY);
+    assert!(answer.text().await.contains("\"code\":\"worker_closed\""));
+    let tried = workers.iter().filter(|worker| worker.connections() > 0).count();
+    assert_eq!(tried, 2);
+}
+
+#[tokio::test]
+async fn a_rejection_reaches_the_client_with_its_reason() {
+    let worker = Worker::named("a").await;
+    let policy = Scripted::new(|_| {
+        Ok(Verdict::Reject(Rejection {
+            status: 429,
+            retry_after_ms: 2_500,
+            reason: "over budget".to_owned(),
+        }))
+    });
+    let router = router().worker("a", &worker.url()).policy(policy).start().await;
+    let answer = send(router.address, chat()).await;
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(answer.header("retry-after"), Some("3"));
+    assert!(answer.text().await.contains("over budget"));
+    assert!(worker.received().is_empty());
+}
+
+/// Holds whatever comes while a request is in flight.
+fn one_at_a_time() -> Arc<Scripted> {
+    Scripted::seeing(&[], &["load.requests"], |input| {
+        Ok(if input.numbers[0] >= 1.0 {
+            Verdict::Queue(Hold {
+                order: 0.0,
+                ask_again_ms: 10_000,
+            })
+        } else {
+            route(0)
+        })
+    })
+}
+
+#[tokio::test]
+async fn a_held_request_goes_when_another_ends() {
+    let (worker, mut pens) = streaming().await;
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(one_at_a_time())
+        .start()
+        .await;
+    let first = send(router.address, chat()).await;
+    let first_pen = pens.recv().await.unwrap();
+    let second = send(router.address, chat());
+    let release = async {
+        eventually("the second is held", || {
+            router.metric(r#"conductor_queue_length{pool="main"}"#) == 1.0
+        })
+        .await;
+        assert_eq!(worker.received().len(), 1);
+        drop(first_pen);
+        first.text().await;
+    };
+    let (second, ()) = join(second, release).await;
+    assert_eq!(second.status, StatusCode::OK);
+    assert_eq!(router.metric(r#"conductor_queue_length{pool="main"}"#), 0.0);
+    assert_eq!(
+        router.metric(r#"conductor_queue_wait_seconds_count{pool="main"}"#),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn a_full_queue_and_a_long_wait_are_told_apart() {
+    for (limit, status, code) in [(0, 429, "queue_full"), (1, 503, "queue_timeout")] {
+        let (worker, mut pens) = streaming().await;
+        let router = router()
+            .worker("a", &worker.url())
+            .policy(one_at_a_time())
+            .with(|builder| {
+                builder.queue_limit = limit;
+                builder.queue_timeout = Duration::from_millis(20);
+            })
+            .start()
+            .await;
+        let _first = send(router.address, chat()).await;
+        let _pen = pens.recv().await.unwrap();
+        let refused = send(router.address, chat()).await;
+        assert_eq!(refused.status, status);
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        assert!(refused.text().await.contains(code));
+    }
+}
+
+#[tokio::test]
+async fn a_request_keeps_the_snapshot_it_began_with() {
+    let (old, mut pens) = streaming().await;
+    let new = Worker::named("new").await;
+    let mut router_ = router().worker("a", &old.url()).start().await;
+    let running = send(router_.address, chat()).await;
+    let pen = pens.recv().await.unwrap();
+    router_.change(router().worker("b", &new.url()));
+    assert_eq!(send(router_.address, chat()).await.text().await, "new");
+    pen.send(Ok("data: [DONE]\n\n".into())).await.unwrap();
+    drop(pen);
+    assert_eq!(running.text().await, "data: [DONE]\n\n");
+    assert_eq!(router_.metric("conductor_snapshot_generation"), 2.0);
+    assert_eq!(
+        router_.metric(r#"conductor_worker_attempts_total{worker="a"}"#),
+        0.0,
+        "forgotten"
+    );
+}
+
+#[tokio::test]
+async fn a_worker_that_stays_keeps_its_connections() {
+    let worker = Worker::named("a").await;
+    let mut router_ = router().worker("a", &worker.url()).start().await;
+    send(router_.address, chat()).await.text().await;
+    router_.change(
+        router()
+            .worker("a", &worker.url())
+            .worker("b", &Worker::nobody().await),
+    );
+    send(router_.address, chat()).await.text().await;
+    assert_eq!(worker.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_rested_worker_is_tried_again_by_one_request() {
+    let b = Worker::named("b").await;
+    let router = router()
+        .worker("a", &Worker::nobody().await)
+        .worker("b", &b.url())
+        .start()
+        .await;
+    let attempts = || router.metric(r#"conductor_worker_attempts_total{worker="a"}"#);
+    send(router.address, chat()).await.text().await;
+    assert_eq!(attempts(), 1.0);
+    eventually("its rest is over", || {
+        router.metric(r#"conductor_worker_resting{worker="a"}"#) == 0.0
+    })
+    .await;
+    for _ in 0..3 {
+        assert_eq!(send(router.address, chat()).await.text().await, "b");
+    }
+    assert_eq!(attempts(), 2.0, "it rests again after one more try");
+}

@@ -1,0 +1,81 @@
+//! A native policy that answers as its script says and keeps what it was shown.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use routing::{Choice, DecisionInput, FaultKind, FeaturePlan, Policy, PolicyFault, Verdict};
+
+type Script = Box<dyn Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync>;
+
+pub(crate) struct Scripted {
+    plan: FeaturePlan,
+    script: Script,
+    /// The numbers of every call.
+    pub(crate) shown: Mutex<Vec<Vec<f64>>>,
+}
+
+impl Scripted {
+    pub(crate) fn new(
+        script: impl Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Self::seeing(&[], &[], script)
+    }
+
+    pub(crate) fn seeing(
+        request: &[&str],
+        candidate: &[&str],
+        script: impl Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            plan: FeaturePlan::resolve(request, candidate).unwrap(),
+            script: Box::new(script),
+            shown: Mutex::default(),
+        })
+    }
+
+    /// Always takes the first candidate.
+    pub(crate) fn first(request: &[&str], candidate: &[&str]) -> Arc<Self> {
+        Self::seeing(request, candidate, |_| Ok(route(0)))
+    }
+
+    pub(crate) fn shown(&self) -> Vec<Vec<f64>> {
+        self.shown.lock().unwrap().clone()
+    }
+}
+
+impl fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scripted")
+    }
+}
+
+impl Policy for Scripted {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn plan(&self) -> &FeaturePlan {
+        &self.plan
+    }
+
+    fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
+        self.shown.lock().unwrap().push(input.numbers.to_vec());
+        (self.script)(input)
+    }
+}
+
+pub(crate) fn route(row: u32) -> Verdict {
+    Verdict::Route(Choice {
+        row,
+        prefill: None,
+        score: f64::NAN,
+    })
+}
+
+pub(crate) fn fault() -> PolicyFault {
+    PolicyFault {
+        policy: "scripted".into(),
+        kind: FaultKind::Trap,
+        detail: "unreachable".to_owned(),
+    }
+}

@@ -1,0 +1,204 @@
+//! Answers on their way back: chunk by chunk, to the last, and what happens when either side goes.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::client::{End, chat, send};
+use crate::eventually;
+use crate::router::router;
+use crate::worker::{BrokenOff, Worker, streaming, writing};
+
+const FIRST: &str = "data: {\"n\":1}\n\n";
+const LAST: &str = "data: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":64}}}\n\ndata: [DONE]\n\n";
+
+#[tokio::test]
+async fn a_chunk_arrives_before_the_next_is_sent() {
+    let (worker, mut pens) = streaming().await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let mut answer = send(router.address, chat()).await;
+    assert_eq!(
+        answer.header("content-type"),
+        Some("text/event-stream; charset=utf-8")
+    );
+    let pen = pens.recv().await.unwrap();
+    pen.send(Ok(FIRST.into())).await.unwrap();
+    assert_eq!(answer.piece().await.unwrap().unwrap(), FIRST);
+    assert_eq!(router.worker("a").load().read().decoding, 1);
+    pen.send(Ok(LAST.into())).await.unwrap();
+    drop(pen);
+    assert_eq!(answer.text().await, LAST);
+    assert_eq!(router.in_flight("a"), 0);
+    assert!(!router.worker("a").load().read().ttft_ewma_ms.is_nan());
+    assert_eq!(
+        router.metric(r#"conductor_time_to_first_token_seconds_count{pool="main"}"#),
+        1.0
+    );
+    assert_eq!(
+        router.metric(r#"conductor_cached_tokens_total{pool="main"}"#),
+        64.0
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_a_stream_frees_the_worker() {
+    let (worker, mut pens) = streaming().await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let mut answer = send(router.address, chat()).await;
+    let pen = pens.recv().await.unwrap();
+    pen.send(Ok(FIRST.into())).await.unwrap();
+    answer.piece().await.unwrap().unwrap();
+    assert_eq!((router.in_flight("a"), worker.busy()), (1, 1));
+    drop(answer);
+    eventually("the lease is given back", || router.in_flight("a") == 0).await;
+    eventually("the worker's connection is closed", || worker.busy() == 0).await;
+    assert_eq!(
+        router.metric(r#"conductor_requests_total{pool="main",outcome="client-left"}"#),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_the_answer_frees_the_worker() {
+    let worker = Worker::start(|_| std::future::pending()).await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let asked = tokio::time::timeout(Duration::from_millis(200), send(router.address, chat()));
+    assert!(asked.await.is_err());
+    eventually("the lease is given back", || router.in_flight("a") == 0).await;
+    eventually("the worker's connection is closed", || worker.busy() == 0).await;
+    assert_eq!(
+        router.metric(r#"conductor_requests_total{pool="main",outcome="client-left"}"#),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn a_stream_whose_worker_dies_ends_with_an_error_event() {
+    let (worker, mut pens) = streaming().await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let mut answer = send(router.address, chat()).await;
+    let pen = pens.recv().await.unwrap();
+    pen.send(Ok("data: {\"n\":".into())).await.unwrap();
+    assert_eq!(answer.piece().await.unwrap().unwrap(), "data: {\"n\":");
+    pen.send(Err(BrokenOff)).await.unwrap();
+    let (text, end) = answer.rest().await;
+    let event = "data: {\"error\":{\"message\":\"the worker broke off its answer\",\"type\":\"server_error\",\
+                 \"param\":null,\"code\":\"worker_broke_off\"}}";
+    assert_eq!(text, format!("\n\n{event}\n\n"));
+    assert_eq!(end, End::Clean);
+    assert_eq!(router.in_flight("a"), 0);
+    assert_eq!(
+        router.metric(r#"conductor_requests_total{pool="main",outcome="upstream-error"}"#),
+        1.0
+    );
+    assert_eq!(
+        router.metric(r#"conductor_worker_failures_total{worker="a",kind="broken-off"}"#),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn a_stream_that_dies_after_its_last_event_is_complete() {
+    let (worker, mut pens) = streaming().await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let mut answer = send(router.address, chat()).await;
+    let pen = pens.recv().await.unwrap();
+    pen.send(Ok(LAST.into())).await.unwrap();
+    assert_eq!(answer.piece().await.unwrap().unwrap(), LAST);
+    pen.send(Err(BrokenOff)).await.unwrap();
+    assert_eq!(answer.text().await, "");
+    assert_eq!(
+        router.metric(r#"conductor_requests_total{pool="main",outcome="complete"}"#),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_that_breaks_off_is_aborted() {
+    let (worker, mut pens) = writing("application/json").await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let mut answer = send(router.address, chat()).await;
+    let pen = pens.recv().await.unwrap();
+    pen.send(Ok("{\"half\":".into())).await.unwrap();
+    assert_eq!(answer.piece().await.unwrap().unwrap(), "{\"half\":");
+    pen.send(Err(BrokenOff)).await.unwrap();
+    assert_eq!(answer.rest().await, (String::new(), End::Aborted));
+    assert_eq!(router.in_flight("a"), 0);
+}
+
+#[tokio::test]
+async fn a_stream_that_falls_silent_ends_with_an_error_event() {
+    let (worker, mut pens) = streaming().await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|builder| builder.limits.idle_timeout = Duration::from_millis(50))
+        .start()
+        .await;
+    let answer = send(router.address, chat()).await;
+    let pen = pens.recv().await.unwrap();
+    pen.send(Ok(FIRST.into())).await.unwrap();
+    let (text, end) = answer.rest().await;
+    assert!(
+        text.starts_with(FIRST) && text.contains("\"code\":\"worker_timeout\""),
+        "{text}"
+    );
+    assert_eq!(end, End::Clean);
+    eventually("the worker's connection is closed", || worker.busy() == 0).await;
+    assert_eq!(
+        router.metric(r#"conductor_requests_total{pool="main",outcome="idle-timeout"}"#),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn a_worker_that_does_not_begin_in_time_is_given_up() {
+    let worker = Worker::start(|_| std::future::pending()).await;
+    let router = router()
+        .worker("a", &worker.url())
+        .worker("b", &worker.url())
+        .with(|builder| builder.limits.first_byte_timeout = Duration::from_millis(50))
+        .start()
+        .await;
+    let answer = send(router.address, chat()).await;
+    assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT);
+    assert!(answer.text().await.contains("\"code\":\"worker_timeout\""));
+    assert_eq!(
+        worker.received().len(),
+        1,
+        "it may be at work: nobody else is asked"
+    );
+    eventually("the worker's connection is closed", || worker.busy() == 0).await;
+}
+
+#[tokio::test]
+async fn a_drain_lets_a_running_stream_finish() {
+    let (worker, mut pens) = streaming().await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let answer = send(router.address, chat()).await;
+    let pen = pens.recv().await.unwrap();
+    pen.send(Ok(FIRST.into())).await.unwrap();
+    router.shut_down();
+    eventually("draining", || router.readiness.objection() == Some("draining")).await;
+    pen.send(Ok(LAST.into())).await.unwrap();
+    drop(pen);
+    assert_eq!(answer.text().await, [FIRST, LAST].concat());
+    assert_eq!(router.ended().await.cut, 0);
+}
+
+#[tokio::test]
+async fn a_drain_cuts_what_does_not_finish_in_time() {
+    let (worker, mut pens) = streaming().await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|builder| builder.drain = Duration::from_millis(50))
+        .start()
+        .await;
+    let answer = send(router.address, chat()).await;
+    let _pen = pens.recv().await.unwrap();
+    let address = router.address;
+    router.shut_down();
+    assert_eq!(router.ended().await.cut, 1);
+    assert_eq!(answer.rest().await.1, End::Aborted);
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+    eventually("the worker's connection is closed", || worker.busy() == 0).await;
+}

@@ -1,0 +1,199 @@
+//! A whole router on a port of its own. A test states what differs from the plain one: a pool `main` whose
+//! workers take everything, decided by the first-candidate policy.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kv_index::{IndexLimits, SharedPrefixIndex};
+use prometheus_client::registry::Registry;
+use proxy::{
+    DrainOutcome, LiveFeeds, PoolSpec, Proxy, ProxyMetrics, ProxyParts, Readiness, RequestLimits, RouteSpec,
+    Snapshot, SnapshotCell, SnapshotSpec, TokenSource,
+};
+use routing::{Fleet, Generation, Policy, Pool, Role, WorkerId, WorkerSpec};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::policy::Scripted;
+
+pub(crate) struct Builder {
+    workers: Vec<WorkerSpec>,
+    policy: Arc<dyn Policy>,
+    pub(crate) models: Vec<String>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) tokens: TokenSource,
+    pub(crate) queue_limit: usize,
+    pub(crate) queue_timeout: Duration,
+    pub(crate) limits: RequestLimits,
+    pub(crate) drain: Duration,
+}
+
+pub(crate) struct Router {
+    pub(crate) address: SocketAddr,
+    pub(crate) index: Arc<SharedPrefixIndex>,
+    pub(crate) feeds: Arc<LiveFeeds>,
+    pub(crate) readiness: Readiness,
+    cell: Arc<SnapshotCell>,
+    metrics: ProxyMetrics,
+    fleet: Fleet,
+    registry: Arc<Registry>,
+    shutdown: CancellationToken,
+    server: JoinSet<DrainOutcome>,
+}
+
+pub(crate) fn router() -> Builder {
+    Builder {
+        workers: vec![],
+        policy: Scripted::first(&[], &[]),
+        models: vec![],
+        headers: vec![],
+        tokens: TokenSource::Off,
+        queue_limit: 16,
+        queue_timeout: Duration::from_secs(10),
+        limits: RequestLimits {
+            body_bytes: 1 << 20,
+            connect_timeout: Duration::from_secs(5),
+            first_byte_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(10),
+            attempts: 3,
+        },
+        drain: Duration::from_secs(10),
+    }
+}
+
+impl Builder {
+    pub(crate) fn worker(self, name: &str, url: &str) -> Self {
+        self.serving(name, url, &[])
+    }
+
+    pub(crate) fn serving(mut self, name: &str, url: &str, models: &[&str]) -> Self {
+        self.workers.push(WorkerSpec {
+            name: name.into(),
+            url: url.into(),
+            role: Role::Mixed,
+            models: models.iter().map(|&model| model.into()).collect(),
+            weight: 1.0,
+            labels: BTreeMap::new(),
+        });
+        self
+    }
+
+    pub(crate) fn policy(mut self, policy: Arc<dyn Policy>) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn spec(&self, fleet: &Fleet, generation: u64) -> SnapshotSpec {
+        SnapshotSpec {
+            generation: Generation(generation),
+            pools: vec![PoolSpec {
+                pool: Pool {
+                    name: "main".into(),
+                    workers: fleet.workers().into(),
+                },
+                tokens: self.tokens,
+                queue_limit: self.queue_limit,
+                queue_timeout: self.queue_timeout,
+                adapters: vec![],
+            }],
+            routes: vec![RouteSpec {
+                models: self.models.clone(),
+                path: None,
+                headers: self.headers.clone(),
+                pool: "main".to_owned(),
+                policy: Arc::clone(&self.policy),
+            }],
+            limits: self.limits,
+        }
+    }
+
+    pub(crate) async fn start(self) -> Router {
+        let mut registry = Registry::default();
+        let metrics = ProxyMetrics::new(&mut registry);
+        let (fleet, _) = Fleet::default().next(self.workers.clone());
+        let first = Snapshot::next(None, self.spec(&fleet, 1), &metrics).unwrap();
+        let cell = Arc::new(SnapshotCell::new(first));
+        metrics.watch(&mut registry, &cell);
+        let registry = Arc::new(registry);
+        let index = Arc::new(SharedPrefixIndex::new(IndexLimits { max_blocks: 1_000 }));
+        let (feeds, readiness) = (Arc::<LiveFeeds>::default(), Readiness::default());
+        let proxy = Proxy::new(ProxyParts {
+            snapshots: Arc::clone(&cell),
+            index: Arc::clone(&index),
+            live: Arc::clone(&feeds),
+            metrics: metrics.clone(),
+            registry: Arc::clone(&registry),
+            readiness: readiness.clone(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let mut server = JoinSet::new();
+        server.spawn(proxy::serve(listener, proxy, shutdown.clone(), self.drain, 1_000));
+        Router {
+            address,
+            index,
+            feeds,
+            readiness,
+            cell,
+            metrics,
+            fleet,
+            registry,
+            shutdown,
+            server,
+        }
+    }
+}
+
+impl Router {
+    /// Puts another configuration in force.
+    pub(crate) fn change(&mut self, to: Builder) {
+        let (fleet, _) = self.fleet.next(to.workers.clone());
+        let before = self.cell.load();
+        let spec = to.spec(&fleet, before.generation().0 + 1);
+        let next = Snapshot::next(Some(&before), spec, &self.metrics).unwrap();
+        self.cell.store(next);
+        self.fleet = fleet;
+    }
+
+    /// The worker of that name.
+    pub(crate) fn worker(&self, name: &str) -> &routing::Worker {
+        let mut workers = self.fleet.workers().iter();
+        workers.find(|worker| &*worker.spec().name == name).unwrap()
+    }
+
+    pub(crate) fn id(&self, name: &str) -> WorkerId {
+        self.worker(name).id()
+    }
+
+    /// Requests in flight at a worker.
+    pub(crate) fn in_flight(&self, name: &str) -> u32 {
+        self.worker(name).load().read().requests
+    }
+
+    /// A metric's value by its whole name, labels included; 0 where it is not there.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map_or(0.0, |value| value.parse().unwrap())
+    }
+
+    pub(crate) fn shut_down(&self) {
+        self.shutdown.cancel();
+    }
+
+    pub(crate) async fn ended(mut self) -> DrainOutcome {
+        self.server.join_next().await.unwrap().unwrap()
+    }
+}

@@ -1,0 +1,59 @@
+//! Health, readiness, and connections.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::client::{get, send};
+use crate::router::router;
+use crate::worker::Worker;
+
+#[tokio::test]
+async fn health_is_always_good_and_readiness_tells_why_not() {
+    let router = router().start().await;
+    assert_eq!(send(router.address, get("/health")).await.status, 200);
+    let check = async |status: u16, body: &str| {
+        let answer = send(router.address, get("/readyz")).await;
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.text().await, body);
+    };
+    check(503, r#"{"ready":false,"reason":"starting"}"#).await;
+    router.readiness.mark_ready();
+    check(200, r#"{"ready":true}"#).await;
+    router.readiness.mark_draining();
+    check(503, r#"{"ready":false,"reason":"draining"}"#).await;
+    assert_eq!(send(router.address, get("/health")).await.status, 200);
+}
+
+#[tokio::test]
+async fn requests_follow_each_other_on_one_connection() {
+    let worker = Worker::named("answer").await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let mut stream = TcpStream::connect(router.address).await.unwrap();
+    let request = b"POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-length: 2\r\n\r\n{}";
+    for _ in 0..3 {
+        stream.write_all(request).await.unwrap();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"answer") {
+            assert_ne!(stream.read_buf(&mut seen).await.unwrap(), 0, "closed early");
+        }
+        assert!(seen.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    }
+    assert_eq!(worker.connections(), 1);
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_by_a_drain() {
+    let router = router().start().await;
+    let mut stream = TcpStream::connect(router.address).await.unwrap();
+    stream
+        .write_all(b"GET /health HTTP/1.1\r\nhost: r\r\n\r\n")
+        .await
+        .unwrap();
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"\r\n\r\n") {
+        stream.read_buf(&mut seen).await.unwrap();
+    }
+    router.shut_down();
+    assert_eq!(stream.read_buf(&mut seen).await.unwrap(), 0);
+    assert_eq!(router.ended().await.cut, 0);
+}

@@ -1,0 +1,193 @@
+//! Prompt tokens: where they come from, and what a policy sees of the index once they are known.
+
+use std::time::Duration;
+
+use kv_index::Holder;
+use proxy::TokenSource;
+use routing::{BlockEvent, DpRank, EngineBlockHash, StoredBlocks, Tier};
+
+use crate::client::{chat, post, send};
+use crate::policy::Scripted;
+use crate::router::{Builder, Router, router};
+use crate::worker::{Worker, json};
+
+const COLUMNS: [&str; 4] = [
+    "prefix.device-tokens",
+    "prefix.host-tokens",
+    "prefix.any-tokens",
+    "cache.blocks",
+];
+
+/// Block size 4: the worker holds the first two blocks of 1, 2, 3, ...
+fn hold_two_blocks(router: &Router, worker: &str) {
+    let stored = StoredBlocks {
+        hashes: vec![EngineBlockHash(11), EngineBlockHash(12)],
+        parent: None,
+        tokens: (1..=8).collect(),
+        block_size: 4,
+        tier: Tier::Device,
+        lora: None,
+        extra_keys: vec![],
+        group: 0,
+        full_attention: true,
+    };
+    let holder = Holder {
+        worker: router.id(worker),
+        rank: DpRank(0),
+    };
+    router.index.apply(holder, &BlockEvent::Stored(stored));
+}
+
+fn asking_worker(builder: &mut Builder) {
+    builder.tokens = TokenSource::Worker {
+        timeout: Duration::from_secs(10),
+    };
+}
+
+#[tokio::test]
+async fn a_prompt_of_token_ids_is_matched_without_asking_anyone() {
+    let (a, b) = (Worker::named("a").await, Worker::named("b").await);
+    let policy = Scripted::first(&["request.prompt-tokens"], &COLUMNS);
+    let router = router()
+        .worker("a", &a.url())
+        .worker("b", &b.url())
+        .policy(policy.clone())
+        .with(asking_worker)
+        .start()
+        .await;
+    hold_two_blocks(&router, "b");
+    router.feeds.set(router.id("b"), true);
+    let body = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
+    send(router.address, post("/v1/completions", body))
+        .await
+        .text()
+        .await;
+    let numbers = &policy.shown()[0];
+    assert_eq!(numbers[0], 10.0);
+    assert!(
+        numbers[1..5].iter().all(|unknown| unknown.is_nan()),
+        "no live feed: {numbers:?}"
+    );
+    assert_eq!(numbers[5..], [8.0, 8.0, 8.0, 2.0]);
+    assert_eq!([a.paths(), b.paths()].concat(), ["/v1/completions"]);
+    assert_eq!(
+        router.metric(r#"conductor_prompt_tokens_total{pool="main"}"#),
+        10.0
+    );
+}
+
+/// A worker with a tokeniser that knows one prompt.
+async fn tokenizing() -> Worker {
+    Worker::start(|request| async move {
+        if request.uri.path() == "/tokenize" {
+            json(
+                200,
+                r#"{"count":9,"max_model_len":512,"tokens":[1,2,3,4,5,6,7,8,9]}"#,
+            )
+        } else {
+            json(200, "a")
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_chat_is_tokenised_by_a_worker() {
+    let worker = tokenizing().await;
+    let policy = Scripted::first(&[], &COLUMNS);
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy.clone())
+        .with(asking_worker)
+        .start()
+        .await;
+    hold_two_blocks(&router, "a");
+    router.feeds.set(router.id("a"), true);
+    assert_eq!(send(router.address, chat()).await.text().await, "a");
+    assert_eq!(policy.shown()[0], [8.0, 8.0, 8.0, 2.0]);
+    assert_eq!(worker.paths(), ["/tokenize", "/v1/chat/completions"]);
+    let asked = &worker.received()[0];
+    assert_eq!(
+        asked.body,
+        r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#
+    );
+    assert_eq!(asked.headers["content-type"], "application/json");
+    assert_eq!(
+        router.metric(r#"conductor_tokenized_total{pool="main",outcome="worker"}"#),
+        1.0
+    );
+    assert_eq!(
+        router.metric(r#"conductor_matched_tokens_total{pool="main"}"#),
+        8.0
+    );
+}
+
+#[tokio::test]
+async fn nobody_is_asked_for_tokens_that_no_policy_wants() {
+    let worker = tokenizing().await;
+    let policy = Scripted::first(&[], &["load.requests"]);
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy)
+        .with(asking_worker)
+        .start()
+        .await;
+    send(router.address, chat()).await.text().await;
+    assert_eq!(worker.paths(), ["/v1/chat/completions"]);
+}
+
+async fn check_unknown(worker: Worker, source: TokenSource, outcome: &str) {
+    let policy = Scripted::first(&["request.prompt-tokens"], &COLUMNS);
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy.clone())
+        .with(|builder| builder.tokens = source)
+        .start()
+        .await;
+    router.feeds.set(router.id("a"), true);
+    assert_eq!(send(router.address, chat()).await.text().await, "a");
+    let numbers = &policy.shown()[0];
+    assert!(
+        numbers[..4].iter().all(|unknown| unknown.is_nan()),
+        "{outcome}: {numbers:?}"
+    );
+    assert_eq!(numbers[4], 0.0, "{outcome}");
+    let count = router.metric(&format!(
+        "conductor_tokenized_total{{pool=\"main\",outcome=\"{outcome}\"}}"
+    ));
+    assert_eq!(count, 1.0, "{outcome}");
+}
+
+#[tokio::test]
+async fn a_request_is_served_without_tokens_when_they_cannot_be_had() {
+    let soon = TokenSource::Worker {
+        timeout: Duration::from_millis(30),
+    };
+    let late = TokenSource::Worker {
+        timeout: Duration::from_secs(10),
+    };
+    let slow = Worker::start(|request| async move {
+        if request.uri.path() == "/tokenize" {
+            std::future::pending::<()>().await;
+        }
+        json(200, "a")
+    })
+    .await;
+    check_unknown(slow, soon, "timeout").await;
+    // Its answer to everything is `a`, which no tokeniser says.
+    check_unknown(Worker::named("a").await, late, "failed").await;
+    check_unknown(Worker::named("a").await, TokenSource::Off, "off").await;
+}
+
+#[tokio::test]
+async fn a_tokenize_request_goes_to_a_worker_of_the_models_pool() {
+    let worker = tokenizing().await;
+    let router = router().serving("a", &worker.url(), &["m"]).start().await;
+    let body = r#"{"model":"m","prompt":"hi","return_token_strs":true}"#;
+    let answer = send(router.address, post("/tokenize", body)).await;
+    assert_eq!(answer.header("x-conductor-worker"), Some("a"));
+    assert!(answer.text().await.contains("\"count\":9"));
+    assert_eq!(worker.received()[0].body, body);
+    let unknown = send(router.address, post("/tokenize", r#"{"model":"x"}"#)).await;
+    assert_eq!(unknown.status, 404);
+}

@@ -1,0 +1,273 @@
+//! A tiny worker: answers as its script says and remembers what it was asked.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
+use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body::Frame;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// A body that may break off.
+pub(crate) type WorkerBody = BoxBody<Bytes, BrokenOff>;
+
+#[derive(Debug)]
+pub(crate) struct BrokenOff;
+
+impl std::fmt::Display for BrokenOff {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("broken off")
+    }
+}
+
+impl std::error::Error for BrokenOff {}
+
+/// A request as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Received {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+type Script = Arc<dyn Fn(Received) -> BoxFuture<'static, Response<WorkerBody>> + Send + Sync>;
+
+pub(crate) struct Worker {
+    pub(crate) address: SocketAddr,
+    received: Arc<Mutex<Vec<Received>>>,
+    /// Answers under way: from the request's arrival until its body was sent or given up.
+    busy: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
+    _tasks: JoinSet<()>,
+}
+
+impl Worker {
+    pub(crate) async fn start<F>(script: impl Fn(Received) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Response<WorkerBody>> + Send + 'static,
+    {
+        Self::run(script, true).await
+    }
+
+    /// Closes every connection after its first answer, without having said so.
+    pub(crate) async fn start_closing<F>(script: impl Fn(Received) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Response<WorkerBody>> + Send + 'static,
+    {
+        Self::run(script, false).await
+    }
+
+    async fn run<F>(script: impl Fn(Received) -> F + Send + Sync + 'static, keep_alive: bool) -> Self
+    where
+        F: Future<Output = Response<WorkerBody>> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (received, busy) = (Arc::default(), Arc::<AtomicUsize>::default());
+        let connections = Arc::<AtomicUsize>::default();
+        let script: Script = Arc::new(move |request| script(request).boxed());
+        let mut tasks = JoinSet::new();
+        let scene = Scene {
+            script,
+            received: Arc::clone(&received),
+            busy: Arc::clone(&busy),
+        };
+        tasks.spawn(accept(listener, scene, Arc::clone(&connections), keep_alive));
+        Self {
+            address,
+            received,
+            busy,
+            connections,
+            _tasks: tasks,
+        }
+    }
+
+    /// Answers 200 with its name.
+    pub(crate) async fn named(name: &'static str) -> Self {
+        Self::start(move |_| async move { json(200, name) }).await
+    }
+
+    /// A URL where nobody listens.
+    pub(crate) async fn nobody() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        format!("http://{}", listener.local_addr().unwrap())
+    }
+
+    /// Takes connections and requests and hangs up on them.
+    pub(crate) async fn hanging_up() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&connections);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                let mut some = [0; 64];
+                stream.readable().await.unwrap();
+                let _ = stream.try_read(&mut some);
+            }
+        });
+        Self {
+            address,
+            received: Arc::default(),
+            busy: Arc::default(),
+            connections,
+            _tasks: tasks,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.received.lock().unwrap().clone()
+    }
+
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.received()
+            .iter()
+            .map(|request| request.uri.path().to_owned())
+            .collect()
+    }
+
+    pub(crate) fn busy(&self) -> usize {
+        self.busy.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+#[derive(Clone)]
+struct Scene {
+    script: Script,
+    received: Arc<Mutex<Vec<Received>>>,
+    busy: Arc<AtomicUsize>,
+}
+
+struct Busy(Arc<AtomicUsize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn accept(listener: TcpListener, scene: Scene, connections: Arc<AtomicUsize>, keep_alive: bool) {
+    let mut tasks = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.fetch_add(1, Ordering::SeqCst);
+        stream.set_nodelay(true).unwrap();
+        let scene = scene.clone();
+        tasks.spawn(async move {
+            let done = Arc::new(tokio::sync::Notify::new());
+            let told = Arc::clone(&done);
+            let service = service_fn(move |request| {
+                let (scene, told) = (scene.clone(), Arc::clone(&told));
+                async move { Ok::<_, Infallible>(answer(scene, request, told).await) }
+            });
+            let connection =
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            if keep_alive {
+                let _ = connection.await;
+            } else {
+                let mut connection = std::pin::pin!(connection);
+                tokio::select! {
+                    _ = connection.as_mut() => {}
+                    () = done.notified() => {
+                        // The answer is handed over; a few more polls send it.
+                        let _ = tokio::time::timeout(std::time::Duration::from_millis(20), connection).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+async fn answer(
+    scene: Scene,
+    request: Request<Incoming>,
+    done: Arc<tokio::sync::Notify>,
+) -> Response<WorkerBody> {
+    scene.busy.fetch_add(1, Ordering::SeqCst);
+    let busy = Busy(Arc::clone(&scene.busy));
+    let (head, body) = request.into_parts();
+    let received = Received {
+        method: head.method,
+        uri: head.uri,
+        headers: head.headers,
+        body: body.collect().await.unwrap().to_bytes(),
+    };
+    scene.received.lock().unwrap().push(received.clone());
+    let response = (scene.script)(received).await;
+    done.notify_one();
+    response.map(|body| {
+        BodyExt::boxed(body.map_frame(move |frame| {
+            let _ = &busy;
+            frame
+        }))
+    })
+}
+
+pub(crate) fn whole(status: u16, content_type: &str, body: impl Into<Bytes>) -> Response<WorkerBody> {
+    let body = body.into();
+    Response::builder()
+        .status(status)
+        .header("content-type", content_type)
+        .header("content-length", body.len())
+        .body(Full::new(body).map_err(|never| match never {}).boxed())
+        .unwrap()
+}
+
+pub(crate) fn json(status: u16, body: impl Into<Bytes>) -> Response<WorkerBody> {
+    whole(status, "application/json", body)
+}
+
+/// What an answer still under way is to send. It ends when all senders are gone.
+pub(crate) type Pen = mpsc::Sender<Result<Bytes, BrokenOff>>;
+
+/// An answer written piece by piece.
+pub(crate) fn written(content_type: &str) -> (Pen, Response<WorkerBody>) {
+    let (pen, paper) = mpsc::channel::<Result<Bytes, BrokenOff>>(16);
+    let pieces = stream::unfold(paper, async |mut paper| Some((paper.recv().await?, paper)));
+    let body = StreamBody::new(pieces.map(|piece| piece.map(Frame::data)));
+    let response = Response::builder()
+        .header("content-type", content_type)
+        .body(BodyExt::boxed(body))
+        .unwrap();
+    (pen, response)
+}
+
+/// A worker that streams events, and the pen of each of its answers.
+pub(crate) async fn streaming() -> (Worker, mpsc::Receiver<Pen>) {
+    writing("text/event-stream; charset=utf-8").await
+}
+
+/// A worker whose answers are written by the test.
+pub(crate) async fn writing(content_type: &'static str) -> (Worker, mpsc::Receiver<Pen>) {
+    let (pens, taken) = mpsc::channel(16);
+    let worker = Worker::start(move |_| {
+        let pens = pens.clone();
+        async move {
+            let (pen, response) = written(content_type);
+            pens.send(pen).await.unwrap();
+            response
+        }
+    })
+    .await;
+    (worker, taken)
+}
