@@ -1,0 +1,241 @@
+//! What a mock engine can be told. Plain data and the rules that make it usable; starts nothing.
+
+use thiserror::Error;
+
+use crate::cost::CostModel;
+
+/// How events are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventForm {
+    /// Msgpack maps, as vLLM sends since 0.26 (and SGLang 0.5.23).
+    Map,
+    /// Msgpack arrays with `lora_name`, `extra_keys` and `group_idx` at the end, as vLLM 0.20 to 0.23 sent.
+    Array,
+}
+
+/// How a block hash is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HashForm {
+    /// An unsigned 64-bit integer, vLLM's default.
+    Int,
+    /// 32 bytes whose last eight, big endian, are the integer form
+    /// (`VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0`).
+    Bytes,
+}
+
+/// What a replayed batch looks like to a DEALER.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayForm {
+    /// `["", seq, payload]`, the end being `["", -1, ""]`: vLLM up to 0.23.
+    ThreeFrames,
+    /// `["", topic, seq, payload]`, the end being `["", "", -1, ""]`: vLLM since 0.26.
+    FourFrames,
+}
+
+/// One mock engine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MockConfig {
+    /// The model it serves.
+    pub model: String,
+    /// Its LoRA adapters, asked for as models; the first has `lora_id` 1.
+    pub loras: Vec<String>,
+    /// HTTP port on 127.0.0.1; 0 lets the system choose, as for the next two.
+    pub port: u16,
+    /// Port of the PUB socket.
+    pub kv_events_port: u16,
+    /// Port of the ROUTER socket.
+    pub kv_replay_port: u16,
+    /// Tokens a block.
+    pub block_size: u32,
+    /// Blocks in the cache, all of them usable (vLLM keeps one of its `num_gpu_blocks` to itself).
+    pub cache_blocks: u32,
+    /// Longest prompt plus answer in tokens; none means whatever the cache holds.
+    pub max_model_len: Option<u32>,
+    /// What steps cost.
+    pub cost: CostModel,
+    /// Most sequences that decode at once; more wait.
+    pub max_running: usize,
+    /// Most requests that wait; more are refused with 503.
+    pub max_waiting: usize,
+    /// Most prompt tokens a step, so that decoding goes on during a long prefill; none computes a prompt in
+    /// one step. Prompts are computed one after another either way, first come first served.
+    pub chunk_tokens: Option<u32>,
+    /// Engine milliseconds that pass in one real millisecond: 10 runs ten times as fast as the cost model.
+    pub time_scale: f64,
+    /// Of the answers: equal seed and prompt give equal answers, on any engine.
+    pub seed: u64,
+    /// Of the block hashes; engines with different seeds announce the same block under different hashes.
+    pub hash_seed: u64,
+    /// Tokens of an answer that no `max_tokens` cuts short.
+    pub answer_tokens: u32,
+    /// Whether cache events are published at all. The sockets are there either way.
+    pub publish_events: bool,
+    /// How events are written.
+    pub event_form: EventForm,
+    /// How hashes are written.
+    pub hash_form: HashForm,
+    /// How replays are written.
+    pub replay_form: ReplayForm,
+    /// Batches kept for replay; the oldest go first.
+    pub replay_batches: usize,
+    /// First frame of every message.
+    pub topic: String,
+    /// The data-parallel rank in every batch.
+    pub dp_rank: u16,
+}
+
+impl Default for MockConfig {
+    /// vLLM 0.32's wire forms, 65,536 tokens of cache, real time.
+    fn default() -> Self {
+        Self {
+            model: "mock".to_owned(),
+            loras: Vec::new(),
+            port: 0,
+            kv_events_port: 0,
+            kv_replay_port: 0,
+            block_size: 16,
+            cache_blocks: 4096,
+            max_model_len: None,
+            cost: CostModel::default(),
+            max_running: 64,
+            max_waiting: 4096,
+            chunk_tokens: None,
+            time_scale: 1.0,
+            seed: 0,
+            hash_seed: 0,
+            answer_tokens: 64,
+            publish_events: true,
+            event_form: EventForm::Map,
+            hash_form: HashForm::Int,
+            replay_form: ReplayForm::FourFrames,
+            replay_batches: 10_000,
+            topic: "kv-events".to_owned(),
+            dp_rank: 0,
+        }
+    }
+}
+
+/// Why a configuration cannot work.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum InvalidConfig {
+    /// A size or a limit of nothing.
+    #[error("use 0 as `{field}`")]
+    Zero {
+        /// The field's name.
+        field: &'static str,
+    },
+    /// A speed that is no speed.
+    #[error("run at time scale {time_scale}: it must be above 0 and finite")]
+    TimeScale {
+        /// As given.
+        time_scale: f64,
+    },
+    /// Negative or not finite.
+    #[error("use the cost model: its figures must be finite and not negative")]
+    Cost,
+    /// One sequence must always fit, or it would wait for ever.
+    #[error("hold {max_model_len} tokens of context in a cache of {capacity}")]
+    ContextTooLong {
+        /// As given.
+        max_model_len: u32,
+        /// Tokens the cache holds.
+        capacity: u64,
+    },
+}
+
+impl MockConfig {
+    /// Longest prompt plus answer, in tokens.
+    #[must_use]
+    pub fn context_limit(&self) -> u32 {
+        self.max_model_len
+            .unwrap_or_else(|| u32::try_from(self.capacity()).unwrap_or(u32::MAX))
+    }
+
+    fn capacity(&self) -> u64 {
+        u64::from(self.cache_blocks) * u64::from(self.block_size)
+    }
+
+    /// # Errors
+    /// [`InvalidConfig`] for what could never serve a request.
+    pub(crate) fn check(&self) -> Result<(), InvalidConfig> {
+        let sizes = [
+            ("block_size", self.block_size as usize),
+            ("cache_blocks", self.cache_blocks as usize),
+            ("max_running", self.max_running),
+            ("max_waiting", self.max_waiting),
+            ("answer_tokens", self.answer_tokens as usize),
+            ("replay_batches", self.replay_batches),
+            (
+                "chunk_tokens",
+                self.chunk_tokens.map_or(1, |tokens| tokens as usize),
+            ),
+            ("max_model_len", self.context_limit() as usize),
+        ];
+        if let Some((field, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
+            return Err(InvalidConfig::Zero { field });
+        }
+        if !(self.time_scale.is_finite() && self.time_scale > 0.0) {
+            return Err(InvalidConfig::TimeScale {
+                time_scale: self.time_scale,
+            });
+        }
+        if !self.cost.is_sane() {
+            return Err(InvalidConfig::Cost);
+        }
+        if u64::from(self.context_limit()) > self.capacity() {
+            return Err(InvalidConfig::ContextTooLong {
+                max_model_len: self.context_limit(),
+                capacity: self.capacity(),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(config: MockConfig, expected: Result<(), &str>) {
+        let found = config.check().map_err(|error| error.to_string());
+        assert_eq!(found, expected.map_err(str::to_owned));
+    }
+
+    #[test]
+    fn a_configuration_that_could_never_serve_is_refused() {
+        let default = MockConfig::default;
+        check(default(), Ok(()));
+        check(
+            MockConfig {
+                block_size: 0,
+                ..default()
+            },
+            Err("use 0 as `block_size`"),
+        );
+        check(
+            MockConfig {
+                time_scale: 0.0,
+                ..default()
+            },
+            Err("run at time scale 0: it must be above 0 and finite"),
+        );
+        check(
+            MockConfig {
+                cache_blocks: 2,
+                max_model_len: Some(33),
+                ..default()
+            },
+            Err("hold 33 tokens of context in a cache of 32"),
+        );
+    }
+
+    #[test]
+    fn the_context_is_what_the_cache_holds_unless_told() {
+        let config = MockConfig {
+            cache_blocks: 3,
+            ..MockConfig::default()
+        };
+        assert_eq!(config.context_limit(), 48);
+    }
+}

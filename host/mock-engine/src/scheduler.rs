@@ -1,0 +1,274 @@
+//! The engine's brain: which sequence gets which blocks and what each step computes. A pure state machine: the
+//! caller (`core_loop.rs`) says when a step begins and when it is over, so it knows neither clock nor socket.
+//!
+//! After vLLM's scheduler, simplified: decoding sequences go first, then one prompt at a time is computed, first
+//! come first served. A step's evictions are announced before its new blocks, in one batch, when it is over.
+
+use std::collections::VecDeque;
+
+use tokio::sync::mpsc;
+
+use crate::cache::BlockCache;
+use crate::config::MockConfig;
+use crate::cost::CostModel;
+use crate::event::CacheEvent;
+use crate::sequence::{Output, Sequence, Submission};
+use crate::stats::MockStats;
+
+/// A step that has begun.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Step {
+    /// How long it takes, in engine milliseconds.
+    pub(crate) millis: f64,
+    /// Prompt tokens it computes.
+    chunk: usize,
+}
+
+/// What a step brought.
+#[derive(Debug, Default)]
+pub(crate) struct StepResult {
+    /// To be published as one batch, unless empty.
+    pub(crate) events: Vec<CacheEvent>,
+    /// To be delivered after that.
+    pub(crate) outputs: Vec<(mpsc::Sender<Output>, Output)>,
+}
+
+/// Sequences, their blocks and their order.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    limits: Limits,
+    cost: CostModel,
+    seed: u64,
+    hash_seed: u64,
+    cache: BlockCache,
+    /// What the next batch starts with.
+    pending: Vec<CacheEvent>,
+    waiting: VecDeque<Sequence>,
+    prefilling: Option<Sequence>,
+    decoding: Vec<Sequence>,
+    stats: MockStats,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    block_size: usize,
+    cache_blocks: u32,
+    chunk: usize,
+    running: usize,
+    waiting: usize,
+}
+
+impl Scheduler {
+    pub(crate) fn new(config: &MockConfig) -> Self {
+        Self {
+            limits: Limits {
+                block_size: config.block_size as usize,
+                cache_blocks: config.cache_blocks,
+                chunk: config.chunk_tokens.map_or(usize::MAX, |tokens| tokens as usize),
+                running: config.max_running,
+                waiting: config.max_waiting,
+            },
+            cost: config.cost,
+            seed: config.seed,
+            hash_seed: config.hash_seed,
+            cache: BlockCache::new(config.cache_blocks),
+            pending: Vec::new(),
+            waiting: VecDeque::new(),
+            prefilling: None,
+            decoding: Vec::new(),
+            stats: MockStats::default(),
+        }
+    }
+
+    /// Queues a request; false, and the request dropped, when too many wait.
+    pub(crate) fn submit(&mut self, submission: Submission) -> bool {
+        if self.waiting.len() >= self.limits.waiting {
+            return false;
+        }
+        let mut sequence = Sequence::new(submission, self.seed);
+        sequence.hash_blocks(sequence.tokens.len(), self.limits.block_size, self.hash_seed);
+        self.waiting.push_back(sequence);
+        self.stats.requests += 1;
+        true
+    }
+
+    /// Forgets the prefix cache; false while anything runs. Announced with the next step, as vLLM does.
+    pub(crate) fn reset_prefix_cache(&mut self) -> bool {
+        let cleared = self.cache.clear();
+        if cleared {
+            self.pending.push(CacheEvent::Cleared);
+        }
+        cleared
+    }
+
+    /// Starts over as a new process would: no sequences, no cache, no counters.
+    pub(crate) fn restart(&mut self, hash_seed: Option<u64>) {
+        self.hash_seed = hash_seed.unwrap_or(self.hash_seed);
+        self.cache = BlockCache::new(self.limits.cache_blocks);
+        self.pending.clear();
+        self.waiting.clear();
+        self.prefilling = None;
+        self.decoding.clear();
+        self.stats = MockStats::default();
+    }
+
+    /// Counters and levels, but for what only the publisher and the faults know.
+    pub(crate) fn stats(&self) -> MockStats {
+        MockStats {
+            running: self.decoding.len() as u64 + u64::from(self.prefilling.is_some()),
+            waiting: self.waiting.len() as u64,
+            blocks_held: self.cache.held() as u64,
+            blocks_used: self.cache.used() as u64,
+            evictions: self.cache.evictions(),
+            ..self.stats
+        }
+    }
+
+    /// Decides the next step; none when there is nothing to do.
+    pub(crate) fn begin_step(&mut self) -> Option<Step> {
+        self.drop_abandoned();
+        self.reserve_decode_slots();
+        self.admit();
+        let decode = self.cost.decode_ms(self.decoding.len());
+        let Some(sequence) = &mut self.prefilling else {
+            return (!self.decoding.is_empty()).then_some(Step {
+                millis: decode,
+                chunk: 0,
+            });
+        };
+        let chunk = (sequence.tokens.len() - sequence.computed).min(self.limits.chunk);
+        let first = !std::mem::replace(&mut sequence.begun, true);
+        let end = sequence.computed + chunk;
+        let prefill = self.cost.prefill_ms(sequence.computed, end, first);
+        Some(Step {
+            millis: decode + prefill,
+            chunk,
+        })
+    }
+
+    /// The step is over: its blocks are full, its tokens are there.
+    pub(crate) fn finish_step(&mut self, step: Step) -> StepResult {
+        let mut result = StepResult {
+            events: std::mem::take(&mut self.pending),
+            outputs: Vec::new(),
+        };
+        for mut sequence in std::mem::take(&mut self.decoding) {
+            sequence.computed += 1;
+            self.announce(&mut sequence, &mut result);
+            self.advance(sequence, &mut result);
+        }
+        if let Some(mut sequence) = self.prefilling.take() {
+            sequence.computed += step.chunk;
+            self.announce(&mut sequence, &mut result);
+            if sequence.computed == sequence.tokens.len() {
+                self.advance(sequence, &mut result);
+            } else {
+                self.prefilling = Some(sequence);
+            }
+        }
+        result
+    }
+
+    /// Generates a token; the sequence goes on decoding unless it was the last.
+    fn advance(&mut self, mut sequence: Sequence, result: &mut StepResult) {
+        let (to, output) = sequence.generate();
+        self.stats.generated_tokens += 1;
+        if output.finish.is_some() {
+            self.stats.completed += 1;
+            self.cache.release(&sequence.blocks);
+        } else {
+            self.decoding.push(sequence);
+        }
+        result.outputs.push((to, output));
+    }
+
+    /// Makes the blocks that became full findable.
+    fn announce(&mut self, sequence: &mut Sequence, result: &mut StepResult) {
+        let full = sequence.computed / self.limits.block_size;
+        let known = sequence.announced;
+        if full <= known {
+            return;
+        }
+        sequence.hash_blocks(sequence.computed, self.limits.block_size, self.hash_seed);
+        for block in known..full {
+            self.cache.fill(sequence.blocks[block], sequence.hashes[block]);
+        }
+        let stored = sequence.stored(known, full, self.limits.block_size);
+        result.events.push(CacheEvent::Stored(stored));
+        sequence.announced = full;
+    }
+
+    /// Frees what belongs to clients that left.
+    fn drop_abandoned(&mut self) {
+        let prefilling = self.prefilling.take_if(|sequence| sequence.client_left());
+        let decoding = self.decoding.extract_if(.., |sequence| sequence.client_left());
+        let abandoned: Vec<_> = decoding.chain(prefilling).collect();
+        for sequence in &abandoned {
+            self.cache.release(&sequence.blocks);
+        }
+        let waiting = self.waiting.len();
+        self.waiting.retain(|sequence| !sequence.client_left());
+        self.stats.cancelled += (abandoned.len() + waiting - self.waiting.len()) as u64;
+    }
+
+    /// Gives every decoding sequence a block for its next token, taking from the newest when there is none.
+    fn reserve_decode_slots(&mut self) {
+        let mut index = 0;
+        while let Some(sequence) = self.decoding.get_mut(index) {
+            if sequence.computed / self.limits.block_size >= sequence.blocks.len() {
+                let Some(block) = self.cache.take(&mut self.pending) else {
+                    self.preempt_newest();
+                    continue;
+                };
+                sequence.blocks.push(block);
+            }
+            index += 1;
+        }
+    }
+
+    /// The sequence that started last goes back to the head of the queue, without its blocks.
+    fn preempt_newest(&mut self) {
+        let Some(mut sequence) = self.prefilling.take().or_else(|| self.decoding.pop()) else {
+            return;
+        };
+        self.cache.release(&sequence.blocks);
+        sequence.blocks.clear();
+        (sequence.computed, sequence.announced, sequence.begun) = (0, 0, false);
+        self.stats.preemptions += 1;
+        self.waiting.push_front(sequence);
+    }
+
+    /// Starts the next prompt, if the one before is done and there is room.
+    fn admit(&mut self) {
+        if self.prefilling.is_some() || self.decoding.len() >= self.limits.running {
+            return;
+        }
+        let Some(sequence) = self.waiting.front_mut() else {
+            return;
+        };
+        let tokens = sequence.tokens.len();
+        sequence.hash_blocks(tokens, self.limits.block_size, self.hash_seed);
+        // The last token is always computed: its output is the first token of the answer.
+        let most = (tokens - 1) / self.limits.block_size;
+        let hits = self.cache.matched(&sequence.hashes[..most]);
+        let fresh = tokens.div_ceil(self.limits.block_size) - hits;
+        let Some(blocks) = self
+            .cache
+            .acquire(&sequence.hashes[..hits], fresh, &mut self.pending)
+        else {
+            return;
+        };
+        sequence.blocks = blocks;
+        sequence.computed = hits * self.limits.block_size;
+        sequence.announced = hits;
+        if sequence.cached_tokens.is_none() {
+            sequence.cached_tokens = Some(u32::try_from(sequence.computed).unwrap_or(u32::MAX));
+            self.stats.prompt_tokens += sequence.prompt_len() as u64;
+            self.stats.cached_tokens += sequence.computed as u64;
+        }
+        self.prefilling = self.waiting.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! One request inside the engine: its tokens, its blocks, how far it is computed.
+
+use tokio::sync::mpsc;
+
+use crate::answer::Answer;
+use crate::cache::BlockId;
+use crate::event::{Namespace, Stored, block_hash};
+use crate::tokens::token_id;
+
+/// Why an answer ended, in OpenAI's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finish {
+    /// It said all it had to say.
+    Stop,
+    /// It reached `max_tokens`.
+    Length,
+}
+
+impl Finish {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+        }
+    }
+}
+
+/// One generated token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Output {
+    /// Its text.
+    pub(crate) text: String,
+    /// Prompt tokens that were found in the cache.
+    pub(crate) cached_tokens: u32,
+    /// Set on the last one.
+    pub(crate) finish: Option<Finish>,
+}
+
+/// A request as it reaches the scheduler.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    /// Not empty; with `limit` more tokens it fits the context.
+    pub(crate) prompt: Vec<u32>,
+    /// Tokens to generate, at least one.
+    pub(crate) limit: u32,
+    /// What ends it there.
+    pub(crate) finish: Finish,
+    /// What keeps its blocks apart.
+    pub(crate) namespace: Namespace,
+    /// Where tokens go, with room for `limit` of them; closed when the client leaves.
+    pub(crate) output: mpsc::Sender<Output>,
+}
+
+/// A request being served.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    /// The prompt, then what was generated.
+    pub(crate) tokens: Vec<u32>,
+    /// Of its full blocks, as far as they are known.
+    pub(crate) hashes: Vec<u64>,
+    /// What holds it, in order.
+    pub(crate) blocks: Vec<BlockId>,
+    /// Tokens whose cache entries exist.
+    pub(crate) computed: usize,
+    /// Blocks that need no announcement any more.
+    pub(crate) announced: usize,
+    /// Prompt tokens that were cached when it first started.
+    pub(crate) cached_tokens: Option<u32>,
+    /// Whether a part of its prompt has been computed since it was last admitted.
+    pub(crate) begun: bool,
+    prompt_len: usize,
+    limit: u32,
+    finish: Finish,
+    namespace: Namespace,
+    answer: Answer,
+    output: mpsc::Sender<Output>,
+}
+
+impl Sequence {
+    pub(crate) fn new(submission: Submission, seed: u64) -> Self {
+        Self {
+            answer: Answer::new(seed, &submission.prompt),
+            prompt_len: submission.prompt.len(),
+            tokens: submission.prompt,
+            hashes: Vec::new(),
+            blocks: Vec::new(),
+            computed: 0,
+            announced: 0,
+            cached_tokens: None,
+            begun: false,
+            limit: submission.limit,
+            finish: submission.finish,
+            namespace: submission.namespace,
+            output: submission.output,
+        }
+    }
+
+    pub(crate) fn prompt_len(&self) -> usize {
+        self.prompt_len
+    }
+
+    pub(crate) fn client_left(&self) -> bool {
+        self.output.is_closed()
+    }
+
+    /// Hashes every block that `tokens` leading tokens fill.
+    pub(crate) fn hash_blocks(&mut self, tokens: usize, block_size: usize, seed: u64) {
+        while self.hashes.len() < tokens / block_size {
+            let start = self.hashes.len() * block_size;
+            let content = &self.tokens[start..start + block_size];
+            let hash = block_hash(seed, self.hashes.last().copied(), content, &self.namespace);
+            self.hashes.push(hash);
+        }
+    }
+
+    /// The announcement of blocks `from..to`.
+    pub(crate) fn stored(&self, from: usize, to: usize, block_size: usize) -> Stored {
+        Stored {
+            hashes: self.hashes[from..to].to_vec(),
+            parent: from.checked_sub(1).map(|before| self.hashes[before]),
+            tokens: self.tokens[from * block_size..to * block_size].to_vec(),
+            namespace: self.namespace.clone(),
+        }
+    }
+
+    /// Generates one token. Answers where it goes; the last one says so.
+    pub(crate) fn generate(&mut self) -> (mpsc::Sender<Output>, Output) {
+        let text = self.answer.next_word();
+        self.tokens.push(token_id(&text));
+        let done = self.tokens.len() - self.prompt_len >= self.limit as usize;
+        let output = Output {
+            text,
+            cached_tokens: self.cached_tokens.unwrap_or_default(),
+            finish: done.then_some(self.finish),
+        };
+        (self.output.clone(), output)
+    }
+}

@@ -1,0 +1,260 @@
+//! Requests for an answer, from bytes to something the scheduler understands. Unknown fields are ignored, as
+//! vLLM ignores them.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::config::MockConfig;
+use crate::event::{Adapter, Namespace};
+use crate::serving::refusal::Refusal;
+use crate::serving::shapes::Dialect;
+use crate::tokens::{Ending, Message, chat_segments, segment_tokens, tokenize};
+
+/// vLLM gives a completion so many tokens when the client does not say.
+const COMPLETION_TOKENS: u32 = 16;
+
+/// What a client asked for.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) dialect: Dialect,
+    /// As the client named it.
+    pub(crate) model: String,
+    pub(crate) prompt: Vec<u32>,
+    /// At least one, where given.
+    pub(crate) max_tokens: Option<u32>,
+    pub(crate) ignore_eos: bool,
+    pub(crate) stream: bool,
+    pub(crate) include_usage: bool,
+    pub(crate) continuous_usage: bool,
+    pub(crate) namespace: Namespace,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct StreamOptions {
+    #[serde(default)]
+    include_usage: bool,
+    #[serde(default)]
+    continuous_usage_stats: bool,
+}
+
+/// Fields that all bodies share.
+#[derive(Debug, Deserialize)]
+struct Shared {
+    model: Option<String>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    ignore_eos: Option<bool>,
+    cache_salt: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ChatBody {
+    messages: Vec<ChatMessage>,
+    max_tokens: Option<i64>,
+    max_completion_tokens: Option<i64>,
+    #[serde(flatten)]
+    shared: Shared,
+}
+
+#[derive(Debug, Deserialize)]
+struct CompletionBody {
+    prompt: Prompt,
+    max_tokens: Option<i64>,
+    #[serde(flatten)]
+    shared: Shared,
+}
+
+#[derive(Debug, Deserialize)]
+struct ResponsesBody {
+    input: ResponsesInput,
+    instructions: Option<String>,
+    max_output_tokens: Option<i64>,
+    #[serde(flatten)]
+    shared: Shared,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum ResponsesInput {
+    Text(String),
+    Messages(Vec<ChatMessage>),
+}
+
+/// One message as clients write it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ChatMessage {
+    role: String,
+    content: Option<Content>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Debug, Deserialize)]
+struct Part {
+    text: Option<String>,
+}
+
+/// A prompt as clients write it: one of them, or a batch.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Prompt {
+    Text(String),
+    Tokens(Vec<u32>),
+    Texts(Vec<String>),
+    TokenLists(Vec<Vec<u32>>),
+}
+
+impl Prompt {
+    /// The token ids of every prompt of the batch.
+    pub(crate) fn into_token_lists(self) -> Vec<Vec<u32>> {
+        match self {
+            Self::Text(text) => vec![tokenize(&text)],
+            Self::Tokens(tokens) => vec![tokens],
+            Self::Texts(texts) => texts.iter().map(|text| tokenize(text)).collect(),
+            Self::TokenLists(lists) => lists,
+        }
+    }
+}
+
+impl From<ChatMessage> for Message {
+    /// Only text is kept: the mock sees no images.
+    fn from(message: ChatMessage) -> Self {
+        let content = match message.content {
+            Some(Content::Text(text)) => text,
+            Some(Content::Parts(parts)) => parts.into_iter().filter_map(|part| part.text).collect(),
+            None => String::new(),
+        };
+        Self {
+            role: message.role,
+            content,
+        }
+    }
+}
+
+/// Reads a body as this type.
+pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(body).map_err(|error| Refusal::invalid(&error))
+}
+
+/// The model of a request and the adapter it means; no model means the one that is served.
+pub(crate) fn resolve(
+    config: &MockConfig,
+    model: Option<String>,
+) -> Result<(String, Option<Adapter>), Refusal> {
+    let model = model.unwrap_or_else(|| config.model.clone());
+    if model == config.model {
+        return Ok((model, None));
+    }
+    let mut adapters = (1..).zip(&config.loras);
+    let Some((id, name)) = adapters.find(|(_, name)| **name == model) else {
+        return Err(Refusal::unknown_model(&model, &served(config)));
+    };
+    let name = Arc::from(name.as_str());
+    Ok((model, Some(Adapter { id, name })))
+}
+
+/// Every name that can be asked for.
+pub(crate) fn served(config: &MockConfig) -> Vec<&str> {
+    std::iter::once(&config.model)
+        .chain(&config.loras)
+        .map(String::as_str)
+        .collect()
+}
+
+impl Ask {
+    /// A body of `/v1/chat/completions`.
+    pub(crate) fn chat(config: &MockConfig, body: &[u8]) -> Result<Self, Refusal> {
+        let body: ChatBody = read(body)?;
+        if body.messages.is_empty() {
+            return Err(Refusal::bad("messages", "messages must not be empty".to_owned()));
+        }
+        let asked = body.max_completion_tokens.or(body.max_tokens);
+        let prompt = conversation(body.messages);
+        Self::new(config, Dialect::Chat, body.shared, prompt, max_tokens(asked)?)
+    }
+
+    /// A body of `/v1/completions`.
+    pub(crate) fn completion(config: &MockConfig, body: &[u8]) -> Result<Self, Refusal> {
+        let body: CompletionBody = read(body)?;
+        let mut prompts = body.prompt.into_token_lists();
+        let (Some(prompt), true) = (prompts.pop(), prompts.is_empty()) else {
+            return Err(Refusal::bad(
+                "prompt",
+                "this engine takes exactly one prompt".to_owned(),
+            ));
+        };
+        let asked = max_tokens(body.max_tokens)?.unwrap_or(COMPLETION_TOKENS);
+        Self::new(config, Dialect::Completion, body.shared, prompt, Some(asked))
+    }
+
+    /// A body of `/v1/responses`.
+    pub(crate) fn responses(config: &MockConfig, body: &[u8]) -> Result<Self, Refusal> {
+        let body: ResponsesBody = read(body)?;
+        let text = |role: &str, text| ChatMessage {
+            role: role.to_owned(),
+            content: Some(Content::Text(text)),
+        };
+        let mut messages: Vec<_> = body
+            .instructions
+            .into_iter()
+            .map(|said| text("system", said))
+            .collect();
+        match body.input {
+            ResponsesInput::Text(said) => messages.push(text("user", said)),
+            ResponsesInput::Messages(said) => messages.extend(said),
+        }
+        let asked = max_tokens(body.max_output_tokens)?;
+        Self::new(
+            config,
+            Dialect::Responses,
+            body.shared,
+            conversation(messages),
+            asked,
+        )
+    }
+
+    fn new(
+        config: &MockConfig,
+        dialect: Dialect,
+        shared: Shared,
+        prompt: Vec<u32>,
+        max_tokens: Option<u32>,
+    ) -> Result<Self, Refusal> {
+        let (model, adapter) = resolve(config, shared.model)?;
+        let options = shared.stream_options.unwrap_or_default();
+        Ok(Self {
+            dialect,
+            model,
+            prompt,
+            max_tokens,
+            ignore_eos: shared.ignore_eos.unwrap_or(false),
+            stream: shared.stream.unwrap_or(false),
+            include_usage: options.include_usage,
+            continuous_usage: options.continuous_usage_stats,
+            namespace: Namespace {
+                adapter,
+                salt: shared.cache_salt.map(Arc::from),
+            },
+        })
+    }
+}
+
+fn conversation(messages: Vec<ChatMessage>) -> Vec<u32> {
+    let messages: Vec<Message> = messages.into_iter().map(Message::from).collect();
+    let segments = chat_segments(&messages, Ending::AssistantTurn);
+    segment_tokens(&segments).map(|(id, _)| id).collect()
+}
+
+fn max_tokens(asked: Option<i64>) -> Result<Option<u32>, Refusal> {
+    match asked {
+        Some(asked) if asked < 1 => Err(Refusal::too_few_tokens(asked)),
+        asked => Ok(asked.map(|asked| u32::try_from(asked).unwrap_or(u32::MAX))),
+    }
+}

@@ -1,0 +1,166 @@
+//! Bodies of answers: whole, token by token as server-sent events, or cut off on purpose. Dropping a body that is
+//! not finished (the client left) closes the sequence's channel, which is how the scheduler learns of it.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use hyper::Response;
+use hyper::body::{Body, Frame, SizeHint};
+use serde_json::Value;
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+use crate::sequence::Output;
+use crate::serving::shapes::Stream;
+
+/// The body ends before its end: the connection must be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("finish the body: it was cut short")]
+pub(crate) struct CutShort;
+
+/// What an answer consists of.
+#[derive(Debug)]
+pub(crate) enum ReplyBody {
+    /// All of it at once.
+    Whole(Bytes),
+    /// Some of it, then nothing.
+    Torn(Torn),
+    /// Tokens as they come.
+    Tokens(Box<TokenStream>),
+}
+
+/// A beginning, delivered before the connection is closed.
+#[derive(Debug)]
+pub(crate) struct Torn {
+    beginning: Bytes,
+    flushed: bool,
+}
+
+/// One answer as events.
+#[derive(Debug)]
+pub(crate) struct TokenStream {
+    tokens: mpsc::Receiver<Output>,
+    shape: Stream,
+    ready: VecDeque<Bytes>,
+    delivered: u32,
+    cut_after: Option<u32>,
+    flushed: bool,
+    finished: bool,
+}
+
+impl ReplyBody {
+    /// The first half of these bytes.
+    pub(crate) fn torn(bytes: &Bytes) -> Self {
+        Self::Torn(Torn {
+            beginning: bytes.slice(..bytes.len() / 2),
+            flushed: false,
+        })
+    }
+
+    /// Tokens as they come, in this shape; cut off after some of them if so scripted.
+    pub(crate) fn tokens(tokens: mpsc::Receiver<Output>, shape: Stream, cut_after: Option<u32>) -> Self {
+        Self::Tokens(Box::new(TokenStream {
+            tokens,
+            shape,
+            ready: VecDeque::new(),
+            delivered: 0,
+            cut_after,
+            flushed: false,
+            finished: false,
+        }))
+    }
+}
+
+/// Lets hyper write out what it has once, so that a cut loses nothing that came before it.
+fn flush_then_cut<T>(flushed: &mut bool, context: &Context<'_>) -> Poll<Option<Result<T, CutShort>>> {
+    if std::mem::replace(flushed, true) {
+        return Poll::Ready(Some(Err(CutShort)));
+    }
+    context.waker().wake_by_ref();
+    Poll::Pending
+}
+
+impl TokenStream {
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, CutShort>>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Poll::Ready(Some(Ok(event)));
+            }
+            if self.finished {
+                return Poll::Ready(None);
+            }
+            if self.cut_after == Some(self.delivered) {
+                return flush_then_cut(&mut self.flushed, context);
+            }
+            let Some(output) = ready!(self.tokens.poll_recv(context)) else {
+                return Poll::Ready(Some(Err(CutShort)));
+            };
+            self.delivered += 1;
+            self.finished = output.finish.is_some();
+            self.shape.token(&output, &mut self.ready);
+        }
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = CutShort;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, CutShort>>> {
+        let piece = match &mut *self {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
+            Self::Torn(torn) if torn.beginning.is_empty() => flush_then_cut(&mut torn.flushed, context),
+            Self::Torn(torn) => Poll::Ready(Some(Ok(std::mem::take(&mut torn.beginning)))),
+            Self::Tokens(stream) => stream.poll_event(context),
+        };
+        piece.map(|piece| piece.map(|bytes| bytes.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Torn(_) | Self::Tokens(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// An answer of one content type.
+pub(crate) fn reply(status: StatusCode, content_type: &'static str, body: ReplyBody) -> Response<ReplyBody> {
+    let mut reply = Response::new(body);
+    *reply.status_mut() = status;
+    let content_type = HeaderValue::from_static(content_type);
+    reply.headers_mut().insert(CONTENT_TYPE, content_type);
+    reply
+}
+
+/// A JSON answer.
+pub(crate) fn json_reply(status: StatusCode, value: &Value) -> Response<ReplyBody> {
+    reply(
+        status,
+        "application/json",
+        ReplyBody::Whole(Bytes::from(value.to_string())),
+    )
+}
+
+/// An answer of nothing but a status.
+pub(crate) fn empty_reply(status: StatusCode) -> Response<ReplyBody> {
+    let mut reply = Response::new(ReplyBody::Whole(Bytes::new()));
+    *reply.status_mut() = status;
+    reply
+}
+
+/// What hyper wants to hear from a service that never fails.
+pub(crate) type Answer = Result<Response<ReplyBody>, Infallible>;

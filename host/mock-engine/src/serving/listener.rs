@@ -1,0 +1,182 @@
+//! Accepts connections, and refuses and closes them when told to. Knows nothing of what they carry.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::faults::EngineGone;
+use crate::serving::{Context, routes};
+
+/// More connections than this are closed as they come.
+const MAX_CONNECTIONS: usize = 4096;
+/// Connections the system may queue before they are accepted.
+const BACKLOG: u32 = 1024;
+/// Before the next try, when the system has no more sockets.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+type Change = (bool, oneshot::Sender<()>);
+
+/// Opens and closes the listener from outside.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    changes: mpsc::Sender<Change>,
+    stop: CancellationToken,
+    /// Ends every connection that is open now; replaced when that happened.
+    connections: Mutex<CancellationToken>,
+}
+
+impl Gate {
+    /// A gate and its receiving end, for [`Listening::new`].
+    pub(crate) fn new(stop: &CancellationToken) -> (Arc<Self>, mpsc::Receiver<Change>) {
+        let (sender, changes) = mpsc::channel(1);
+        let gate = Self {
+            changes: sender,
+            stop: stop.clone(),
+            connections: Mutex::new(stop.child_token()),
+        };
+        (Arc::new(gate), changes)
+    }
+
+    /// Opens or closes, and waits until it is so.
+    pub(crate) async fn set_open(&self, open: bool) -> Result<(), EngineGone> {
+        let (done, wait) = oneshot::channel();
+        self.changes.send((open, done)).await.map_err(|_| EngineGone)?;
+        wait.await.map_err(|_| EngineGone)
+    }
+
+    /// Closes every open connection, whatever it is doing.
+    pub(crate) fn close_connections(&self) {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.cancel();
+        *connections = self.stop.child_token();
+    }
+
+    fn connection(&self) -> CancellationToken {
+        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.clone()
+    }
+}
+
+/// The accepting side.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    context: Arc<Context>,
+    gate: Arc<Gate>,
+    changes: mpsc::Receiver<Change>,
+    address: SocketAddr,
+    tasks: TaskTracker,
+}
+
+impl Listening {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        gate: Arc<Gate>,
+        changes: mpsc::Receiver<Change>,
+        address: SocketAddr,
+        tasks: TaskTracker,
+    ) -> Self {
+        Self {
+            context,
+            gate,
+            changes,
+            address,
+            tasks,
+        }
+    }
+
+    /// Runs until the gate's token is cancelled.
+    pub(crate) async fn run(mut self, listener: TcpListener) {
+        let stop = self.gate.stop.clone();
+        stop.run_until_cancelled(self.open_and_closed(listener)).await;
+    }
+
+    async fn open_and_closed(&mut self, mut listener: TcpListener) {
+        loop {
+            let Some(closed) = self.accept_until_closed(&listener).await else {
+                return;
+            };
+            drop(listener);
+            self.gate.close_connections();
+            match self.refuse_until_opened(closed).await {
+                Ok(Some(reopened)) => listener = reopened,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::error!(address = %self.address, %error, "the mock engine lost its port");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Answers whom to tell that the listener is closed; none when nobody can ask any more.
+    async fn accept_until_closed(&mut self, listener: &TcpListener) -> Option<oneshot::Sender<()>> {
+        loop {
+            tokio::select! {
+                change = self.changes.recv() => match change? {
+                    (false, done) => return Some(done),
+                    (true, done) => _ = done.send(()),
+                },
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => self.serve(stream),
+                    Err(error) => {
+                        tracing::warn!(%error, "the mock engine failed to accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Keeps the port, without listening on it: connections are refused.
+    async fn refuse_until_opened(
+        &mut self,
+        closed: oneshot::Sender<()>,
+    ) -> std::io::Result<Option<TcpListener>> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(self.address)?;
+        let _ = closed.send(());
+        while let Some((open, done)) = self.changes.recv().await {
+            if open {
+                let listener = socket.listen(BACKLOG)?;
+                let _ = done.send(());
+                return Ok(Some(listener));
+            }
+            let _ = done.send(());
+        }
+        Ok(None)
+    }
+
+    fn serve(&self, stream: TcpStream) {
+        if self.tasks.len() >= MAX_CONNECTIONS {
+            return;
+        }
+        let closed = self.gate.connection();
+        let context = Arc::clone(&self.context);
+        self.tasks.spawn(async move {
+            closed
+                .run_until_cancelled(serve_connection(stream, context))
+                .await;
+        });
+    }
+}
+
+async fn serve_connection(stream: TcpStream, context: Arc<Context>) {
+    // Only delays tokens where it fails.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request| routes::answer(Arc::clone(&context), request));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection to the mock engine broke off");
+    }
+}

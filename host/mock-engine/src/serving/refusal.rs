@@ -1,0 +1,146 @@
+//! Errors as vLLM words and shapes them.
+
+use http::StatusCode;
+use http::header::{HeaderValue, RETRY_AFTER};
+use hyper::Response;
+use serde_json::json;
+
+use crate::serving::body::{ReplyBody, json_reply};
+
+/// An error answer: `{"error":{"message","type","param","code"}}`.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    kind: &'static str,
+    param: Option<String>,
+    message: String,
+    retry_after: Option<u32>,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, kind: &'static str, param: Option<&str>, message: String) -> Self {
+        Self {
+            status,
+            kind,
+            param: param.map(str::to_owned),
+            message,
+            retry_after: None,
+        }
+    }
+
+    /// A parameter that makes no sense.
+    pub(crate) fn bad(param: &str, message: String) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequestError", Some(param), message)
+    }
+
+    /// A body that is no JSON or has the wrong fields.
+    pub(crate) fn invalid(error: &serde_json::Error) -> Self {
+        let text = error.to_string();
+        let field = text
+            .strip_prefix("missing field `")
+            .and_then(|rest| rest.split('`').next())
+            .map(|field| format!("body.{field}"));
+        Self {
+            param: field,
+            ..Self::new(
+                StatusCode::BAD_REQUEST,
+                "Bad Request",
+                None,
+                format!("1 validation error:\n  {text}"),
+            )
+        }
+    }
+
+    /// A body too large to read, or cut off.
+    pub(crate) fn unreadable() -> Self {
+        let message = "the body could not be read".to_owned();
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BadRequestError", None, message)
+    }
+
+    /// A model that is not served.
+    pub(crate) fn unknown_model(model: &str, served: &[&str]) -> Self {
+        let message = format!(
+            "The model `{model}` does not exist. Valid aliases: {}.",
+            served.join(", ")
+        );
+        Self::new(StatusCode::NOT_FOUND, "NotFoundError", Some("model"), message)
+    }
+
+    /// A prompt that leaves no room for an answer.
+    pub(crate) fn prompt_too_long(limit: u32, tokens: usize) -> Self {
+        let message = format!(
+            "This model's maximum context length is {limit} tokens. However, your prompt contains {tokens} \
+             input tokens, which exceeds this limit even without any output tokens. Please reduce the length \
+             of the input prompt. (parameter=input_tokens, value={tokens})"
+        );
+        Self::bad("input_tokens", message)
+    }
+
+    /// A prompt that leaves less room than was asked for.
+    pub(crate) fn answer_too_long(limit: u32, prompt: usize, asked: u32) -> Self {
+        let message = format!(
+            "This model's maximum context length is {limit} tokens. However, you requested {asked} output \
+             tokens and your prompt contains {prompt} input tokens. (parameter=max_tokens, value={asked})"
+        );
+        Self::bad("max_tokens", message)
+    }
+
+    /// `max_tokens` below one.
+    pub(crate) fn too_few_tokens(asked: i64) -> Self {
+        let message =
+            format!("max_tokens must be at least 1, got {asked}. (parameter=max_tokens, value={asked})");
+        Self::bad("max_tokens", message)
+    }
+
+    /// The queue is full.
+    pub(crate) fn overloaded() -> Self {
+        let message = "too many requests are waiting".to_owned();
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "ServiceUnavailableError",
+            None,
+            message,
+        )
+    }
+
+    /// The engine ended before the answer did.
+    pub(crate) fn engine_dead() -> Self {
+        let message = "the engine stopped while serving this request".to_owned();
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "InternalServerError",
+            None,
+            message,
+        )
+    }
+
+    /// A fault that was asked for.
+    pub(crate) fn scripted(status: StatusCode, retry_after: Option<u32>) -> Self {
+        let kind = match status {
+            StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
+            StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailableError",
+            _ => "InternalServerError",
+        };
+        Self {
+            retry_after,
+            ..Self::new(status, kind, None, "a scripted fault".to_owned())
+        }
+    }
+
+    /// As an answer.
+    pub(crate) fn into_reply(self) -> Response<ReplyBody> {
+        let error = json!({"error": {
+            "message": self.message,
+            "type": self.kind,
+            "param": self.param,
+            "code": self.status.as_u16(),
+        }});
+        let mut reply = json_reply(self.status, &error);
+        if let Some(seconds) = self.retry_after {
+            reply
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        reply
+    }
+}

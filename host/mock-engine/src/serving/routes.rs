@@ -1,0 +1,178 @@
+//! Which path does what, and which faults meet a request on the way.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ALLOW, HeaderValue};
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use serde_json::{Value, json};
+
+use crate::config::MockConfig;
+use crate::faults::RequestFault;
+use crate::serving::ask::{Ask, served};
+use crate::serving::body::{Answer, ReplyBody, empty_reply, json_reply, reply};
+use crate::serving::embeddings::embed;
+use crate::serving::generate::generate;
+use crate::serving::refusal::Refusal;
+use crate::serving::tokenize::tokenize;
+use crate::serving::{Context, metrics, unix_now};
+
+/// Largest body read.
+const MAX_BODY: usize = 16 << 20;
+/// The version imitated.
+const VERSION: &str = "0.32.0";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    Health,
+    Version,
+    Metrics,
+    Models,
+    KvEventSources,
+    Tokenize,
+    ResetPrefixCache,
+    Inference(Inference),
+}
+
+/// What a [`RequestFault`] can meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inference {
+    Chat,
+    Completion,
+    Responses,
+    Embeddings,
+}
+
+fn route(path: &str) -> Option<(Method, Route)> {
+    Some(match path {
+        "/health" | "/ping" => (Method::GET, Route::Health),
+        "/version" => (Method::GET, Route::Version),
+        "/metrics" => (Method::GET, Route::Metrics),
+        "/v1/models" => (Method::GET, Route::Models),
+        "/kv_event_sources" => (Method::GET, Route::KvEventSources),
+        "/tokenize" => (Method::POST, Route::Tokenize),
+        "/reset_prefix_cache" => (Method::POST, Route::ResetPrefixCache),
+        "/v1/chat/completions" => (Method::POST, Route::Inference(Inference::Chat)),
+        "/v1/completions" => (Method::POST, Route::Inference(Inference::Completion)),
+        "/v1/responses" => (Method::POST, Route::Inference(Inference::Responses)),
+        "/v1/embeddings" => (Method::POST, Route::Inference(Inference::Embeddings)),
+        _ => return None,
+    })
+}
+
+/// Answers one request.
+pub(crate) async fn answer(context: Arc<Context>, request: Request<Incoming>) -> Answer {
+    let Some((method, route)) = route(request.uri().path()) else {
+        let detail = json!({"detail": "Not Found"});
+        return Ok(json_reply(StatusCode::NOT_FOUND, &detail));
+    };
+    if *request.method() != method {
+        let detail = json!({"detail": "Method Not Allowed"});
+        let mut refused = json_reply(StatusCode::METHOD_NOT_ALLOWED, &detail);
+        let allowed = if method == Method::GET { "GET" } else { "POST" };
+        refused
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static(allowed));
+        return Ok(refused);
+    }
+    Ok(serve(&context, route, request)
+        .await
+        .unwrap_or_else(Refusal::into_reply))
+}
+
+async fn serve(
+    context: &Context,
+    route: Route,
+    request: Request<Incoming>,
+) -> Result<Response<ReplyBody>, Refusal> {
+    let ok = |value: Value| Ok(json_reply(StatusCode::OK, &value));
+    match route {
+        Route::Health => Ok(empty_reply(context.faults.health().unwrap_or(StatusCode::OK))),
+        Route::Version => ok(json!({"version": VERSION})),
+        Route::Metrics => {
+            let page = Bytes::from(metrics::page(&context.config, &context.stats()));
+            let content_type = "text/plain; version=1.0.0; charset=utf-8";
+            Ok(reply(StatusCode::OK, content_type, ReplyBody::Whole(page)))
+        }
+        Route::Models => ok(models(&context.config)),
+        Route::KvEventSources => ok(kv_event_sources(context)),
+        Route::Tokenize => {
+            let body = read_body(request).await?;
+            tokio::time::sleep(context.faults.tokenize_delay()).await;
+            ok(tokenize(&context.config, &body)?)
+        }
+        Route::ResetPrefixCache => ok(json!({"success": context.reset_prefix_cache().await})),
+        Route::Inference(kind) => infer(context, kind, request).await,
+    }
+}
+
+async fn infer(
+    context: &Context,
+    kind: Inference,
+    request: Request<Incoming>,
+) -> Result<Response<ReplyBody>, Refusal> {
+    let id = request.headers().get("x-request-id").cloned();
+    let id = id.as_ref().and_then(|id| id.to_str().ok());
+    let body = read_body(request).await?;
+    let mut cut_after = None;
+    if let Some(mut met) = context.faults.meet() {
+        match met.fault {
+            RequestFault::Hang => met.cleared().await,
+            RequestFault::Status { status, retry_after } => {
+                return Err(Refusal::scripted(status, retry_after));
+            }
+            RequestFault::Cut { after_tokens } => cut_after = Some(after_tokens),
+        }
+    }
+    let ask = match kind {
+        Inference::Chat => Ask::chat(&context.config, &body)?,
+        Inference::Completion => Ask::completion(&context.config, &body)?,
+        Inference::Responses => Ask::responses(&context.config, &body)?,
+        Inference::Embeddings => {
+            let vectors = Bytes::from(embed(context, &body).await?.to_string());
+            let body = match cut_after {
+                Some(_) => ReplyBody::torn(&vectors),
+                None => ReplyBody::Whole(vectors),
+            };
+            return Ok(reply(StatusCode::OK, "application/json", body));
+        }
+    };
+    generate(context, ask, id, cut_after).await
+}
+
+async fn read_body(request: Request<Incoming>) -> Result<Bytes, Refusal> {
+    let body = Limited::new(request.into_body(), MAX_BODY).collect().await;
+    body.map(|body| body.to_bytes())
+        .map_err(|_| Refusal::unreadable())
+}
+
+fn models(config: &MockConfig) -> Value {
+    let model = |name: &&str| {
+        let base = **name == config.model;
+        json!({
+            "id": name, "object": "model", "created": unix_now(), "owned_by": "vllm", "root": name,
+            "parent": (!base).then_some(&config.model),
+            "max_model_len": base.then(|| config.context_limit()),
+            "permission": [],
+        })
+    };
+    let data: Vec<Value> = served(config).iter().map(model).collect();
+    json!({"object": "list", "data": data})
+}
+
+/// As vLLM answers where events are on; empty where they are off.
+fn kv_event_sources(context: &Context) -> Value {
+    let config = &context.config;
+    if !context.publisher.enabled() {
+        return json!({});
+    }
+    json!({config.dp_rank.to_string(): {
+        "enable_kv_cache_events": true, "publisher": "zmq",
+        "endpoint": context.publisher.events(), "replay_endpoint": context.publisher.replay(),
+        "buffer_steps": config.replay_batches, "hwm": 100_000, "max_queue_size": 100_000,
+        "topic": config.topic,
+    }})
+}

@@ -1,0 +1,43 @@
+//! `/tokenize`: the very ids the engine would compute.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::config::MockConfig;
+use crate::serving::ask::{ChatMessage, read, resolve};
+use crate::serving::refusal::Refusal;
+use crate::tokens::{Ending, Message, Segment, chat_segments, segment_tokens};
+
+#[derive(Debug, Deserialize)]
+struct Body {
+    model: Option<String>,
+    prompt: Option<String>,
+    messages: Option<Vec<ChatMessage>>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
+    return_token_strs: Option<bool>,
+}
+
+/// The answer to a body.
+pub(crate) fn tokenize(config: &MockConfig, body: &[u8]) -> Result<Value, Refusal> {
+    let body: Body = read(body)?;
+    resolve(config, body.model)?;
+    let segments = match (body.messages, body.prompt) {
+        (Some(messages), _) => {
+            let ending = match (body.continue_final_message, body.add_generation_prompt) {
+                (Some(true), _) => Ending::OpenMessage,
+                (_, Some(false)) => Ending::Closed,
+                _ => Ending::AssistantTurn,
+            };
+            let messages: Vec<_> = messages.into_iter().map(Message::from).collect();
+            chat_segments(&messages, ending)
+        }
+        (None, Some(prompt)) => vec![Segment::Text(prompt)],
+        (None, None) => return Err(Refusal::bad("prompt", "give a prompt or messages".to_owned())),
+    };
+    let (ids, texts): (Vec<u32>, Vec<&str>) = segment_tokens(&segments).unzip();
+    let texts = body.return_token_strs.unwrap_or(false).then_some(texts);
+    Ok(json!({
+        "count": ids.len(), "max_model_len": config.context_limit(), "tokens": ids, "token_strs": texts,
+    }))
+}

@@ -1,0 +1,172 @@
+//! A tokeniser of its own and a chat template: text in, stable token ids out. Not any real model's, but with
+//! the properties a router depends on: equal text gives equal ids, and an answer's text gives the ids that
+//! were generated, so that a conversation's next turn finds its history in the cache.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// How many token ids there are.
+pub(crate) const VOCABULARY: u32 = 32_000;
+/// Ids below this one are special tokens.
+const FIRST_WORD: u32 = 16;
+/// Longest word piece in bytes, without its leading space. Longer words become several tokens.
+pub(crate) const MAX_PIECE: usize = 8;
+
+const TURN_START: &str = "<|im_start|>";
+const TURN_END: &str = "<|im_end|>";
+
+/// A stretch of a prompt. Tokens never span two segments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Segment {
+    /// A token of the template's own, which no text can spell.
+    Special(&'static str),
+    /// Text to be split.
+    Text(String),
+}
+
+/// One message of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// Who speaks.
+    pub(crate) role: String,
+    /// What is said.
+    pub(crate) content: String,
+}
+
+/// How a conversation ends as a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With the start of the assistant's turn: the usual.
+    AssistantTurn,
+    /// With the last message closed.
+    Closed,
+    /// In the middle of the last message.
+    OpenMessage,
+}
+
+/// The token ids of a text, as `/tokenize` and a `prompt` give them: runs of up to eight ASCII letters and
+/// digits with at most one space before them, any other character alone.
+#[must_use]
+pub fn tokenize(text: &str) -> Vec<u32> {
+    Pieces(text).map(token_id).collect()
+}
+
+/// The id of one piece of text.
+pub(crate) fn token_id(piece: &str) -> u32 {
+    let slot = xxh3_64(piece.as_bytes()) % u64::from(VOCABULARY - FIRST_WORD);
+    FIRST_WORD + u32::try_from(slot).expect("a remainder of a 32-bit number fits")
+}
+
+/// A conversation as segments.
+pub(crate) fn chat_segments(messages: &[Message], ending: Ending) -> Vec<Segment> {
+    let mut segments = Vec::with_capacity(messages.len() * 5 + 2);
+    for message in messages {
+        segments.push(Segment::Special(TURN_START));
+        segments.push(Segment::Text(format!("{}\n", message.role)));
+        segments.push(Segment::Text(message.content.clone()));
+        segments.push(Segment::Special(TURN_END));
+        segments.push(Segment::Text("\n".to_owned()));
+    }
+    match ending {
+        Ending::AssistantTurn => {
+            segments.push(Segment::Special(TURN_START));
+            segments.push(Segment::Text("assistant\n".to_owned()));
+        }
+        Ending::Closed => {}
+        Ending::OpenMessage => segments.truncate(segments.len().saturating_sub(2)),
+    }
+    segments
+}
+
+/// Every token of the segments with its text.
+pub(crate) fn segment_tokens(segments: &[Segment]) -> impl Iterator<Item = (u32, &str)> {
+    segments.iter().flat_map(|segment| {
+        let (special, text) = match segment {
+            Segment::Special(name) => (Some((special_id(name), *name)), ""),
+            Segment::Text(text) => (None, text.as_str()),
+        };
+        special
+            .into_iter()
+            .chain(Pieces(text).map(|piece| (token_id(piece), piece)))
+    })
+}
+
+fn special_id(name: &str) -> u32 {
+    u32::from(name == TURN_END)
+}
+
+/// Splits a text from the left.
+struct Pieces<'a>(&'a str);
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let first = self.0.chars().next()?;
+        let space = usize::from(first == ' ');
+        let word = self.0.as_bytes()[space..]
+            .iter()
+            .take(MAX_PIECE)
+            .take_while(|byte| byte.is_ascii_alphanumeric())
+            .count();
+        let length = if word > 0 { space + word } else { first.len_utf8() };
+        let (piece, rest) = self.0.split_at(length);
+        self.0 = rest;
+        Some(piece)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, pieces: &[&str]) {
+        assert_eq!(Pieces(text).collect::<Vec<_>>(), pieces);
+    }
+
+    #[test]
+    fn text_splits_into_words_with_their_space() {
+        check("", &[]);
+        check("hello world", &["hello", " world"]);
+        check("a  b\n c", &["a", " ", " b", "\n", " c"]);
+        check("incomprehensible!", &["incompre", "hensible", "!"]);
+        check(" é1", &[" ", "é", "1"]);
+    }
+
+    #[test]
+    fn ids_are_stable_and_never_special() {
+        assert_eq!(tokenize("hello world"), tokenize("hello world"));
+        assert_ne!(tokenize("hello"), tokenize(" hello"));
+        let text = (0..2000).map(|n| format!(" w{n}")).collect::<String>();
+        assert!(
+            tokenize(&text)
+                .iter()
+                .all(|id| (FIRST_WORD..VOCABULARY).contains(id))
+        );
+    }
+
+    #[test]
+    fn the_next_turn_starts_with_the_last_prompt_and_its_answer() {
+        let user = |content: &str| Message {
+            role: "user".into(),
+            content: content.into(),
+        };
+        let assistant = Message {
+            role: "assistant".into(),
+            content: " kato miru".into(),
+        };
+        let ids = |messages: &[Message], ending| {
+            segment_tokens(&chat_segments(messages, ending))
+                .map(|(id, _)| id)
+                .collect::<Vec<_>>()
+        };
+        let mut first = ids(&[user("hi")], Ending::AssistantTurn);
+        first.extend(tokenize(" kato miru"));
+        let second = ids(
+            &[user("hi"), assistant.clone(), user("and?")],
+            Ending::AssistantTurn,
+        );
+        assert!(second.starts_with(&first));
+        assert_eq!(ids(&[user("hi"), assistant], Ending::OpenMessage), first);
+    }
+}
