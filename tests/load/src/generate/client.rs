@@ -1,0 +1,230 @@
+//! One connection of the generator, with at most one request under way.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::http::{Framing, Head, MessageReader, MessageSink};
+use crate::loopback::Loopback;
+use crate::readiness::Readiness;
+
+/// How long a connection may take to be made: loopback either accepts or refuses at once.
+const CONNECT: Duration = Duration::from_secs(2);
+
+pub(super) struct Client {
+    key: usize,
+    target: Loopback,
+    stream: Option<TcpStream>,
+    reader: MessageReader,
+    reply: ReplySoFar,
+    /// What the socket did not take, from `sent` on.
+    unsent: Vec<u8>,
+    sent: usize,
+    /// Since when the request under way is due.
+    since: Option<Instant>,
+}
+
+/// What became of a request.
+pub(super) enum Outcome {
+    /// Nothing yet.
+    Pending,
+    /// A whole reply has come.
+    Answered(Answer),
+    /// No usable reply will come.
+    Failed(Failure),
+    /// The peer closed the connection while there was no request on it.
+    ClosedIdle,
+}
+
+/// A whole reply.
+pub(super) struct Answer {
+    /// The HTTP status.
+    pub(super) status: u16,
+    /// From when the request was due to the end of its reply.
+    pub(super) latency: Duration,
+    /// From when the request was due to the first byte of the reply's body.
+    pub(super) first_byte: Duration,
+    /// Whether it was an event stream.
+    pub(super) streamed: bool,
+    /// Whether the peer closes the connection.
+    pub(super) close: bool,
+}
+
+/// Why no reply came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The connection broke or ended before the reply did.
+    Broken,
+    /// What came is not HTTP as this generator reads it.
+    Malformed,
+}
+
+/// What is known of the reply under way.
+#[derive(Default)]
+struct ReplySoFar {
+    status: u16,
+    close: bool,
+    endless: bool,
+    events: bool,
+    first_byte: Option<Instant>,
+    /// Lines not yet taken that begin with `d`, as only `data:` does in an event stream.
+    data_lines: u64,
+    in_line: bool,
+}
+
+impl MessageSink for ReplySoFar {
+    fn head(&mut self, head: &Head<'_>) {
+        let status = head
+            .start
+            .get(9..12)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        *self = Self {
+            // Zero, which is no status, for a line that is none.
+            status: status.and_then(|digits| digits.parse().ok()).unwrap_or(0),
+            close: head.close,
+            endless: head.framing == Framing::None,
+            // The only chunked replies that are looked into are event streams: see `data_lines`.
+            events: head.framing == Framing::Chunked,
+            ..Self::default()
+        };
+    }
+
+    fn body(&mut self, bytes: &[u8]) {
+        if self.first_byte.is_none() {
+            self.first_byte = Some(Instant::now());
+        }
+        if self.events {
+            for byte in bytes {
+                self.data_lines += u64::from(!self.in_line && *byte == b'd');
+                self.in_line = *byte != b'\n';
+            }
+        }
+    }
+}
+
+impl Client {
+    pub(super) fn new(key: usize, target: Loopback) -> Self {
+        Self {
+            key,
+            target,
+            stream: None,
+            reader: MessageReader::default(),
+            reply: ReplySoFar::default(),
+            unsent: Vec::new(),
+            sent: 0,
+            since: None,
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Since when the request under way is due, where there is one.
+    pub(super) fn waits_since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    /// Closes the connection; what was under way is forgotten.
+    pub(super) fn disconnect(&mut self) {
+        *self = Self::new(self.key, self.target);
+    }
+
+    /// Connects anew; what was under way is forgotten.
+    pub(super) fn connect(&mut self, readiness: &Readiness) -> io::Result<()> {
+        self.disconnect();
+        let stream = TcpStream::connect_timeout(&self.target.address(), CONNECT)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        readiness.watch(&stream, self.key as u64)?;
+        self.stream = Some(stream);
+        Ok(())
+    }
+
+    /// Sends a request that is due since `since`.
+    pub(super) fn send(&mut self, request: &[u8], since: Instant, readiness: &Readiness) -> Outcome {
+        self.since = Some(since);
+        let Some(mut stream) = self.stream.as_ref() else {
+            return Outcome::Failed(Failure::Broken);
+        };
+        let written = match stream.write(request) {
+            Ok(written) => written,
+            Err(error) if is_pause(&error) => 0,
+            Err(_) => return Outcome::Failed(Failure::Broken),
+        };
+        if written < request.len() {
+            self.unsent.extend_from_slice(&request[written..]);
+            if readiness.watch_room(stream, self.key as u64, true).is_err() {
+                return Outcome::Failed(Failure::Broken);
+            }
+        }
+        Outcome::Pending
+    }
+
+    /// The socket has input, or room for what was not sent.
+    pub(super) fn ready(&mut self, scratch: &mut [u8], readiness: &Readiness) -> Outcome {
+        if !self.unsent.is_empty() && self.send_rest(readiness).is_err() {
+            return Outcome::Failed(Failure::Broken);
+        }
+        let Some(mut stream) = self.stream.as_ref() else {
+            return Outcome::Pending;
+        };
+        match stream.read(scratch) {
+            Ok(received) if received > 0 => self.receive(&scratch[..received]),
+            Err(error) if is_pause(&error) => Outcome::Pending,
+            _ if self.since.is_none() => Outcome::ClosedIdle,
+            _ => Outcome::Failed(Failure::Broken),
+        }
+    }
+
+    /// The `data:` lines that came since this was last asked, `[DONE]` among them.
+    pub(super) fn take_data_lines(&mut self) -> u64 {
+        std::mem::take(&mut self.reply.data_lines)
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Outcome {
+        let Some(since) = self.since else {
+            return Outcome::Failed(Failure::Malformed);
+        };
+        let Ok((used, complete)) = self.reader.feed(bytes, &mut self.reply) else {
+            return Outcome::Failed(Failure::Malformed);
+        };
+        // Bytes behind the reply answer no request of ours.
+        if self.reply.endless || used < bytes.len() {
+            return Outcome::Failed(Failure::Malformed);
+        }
+        if !complete {
+            return Outcome::Pending;
+        }
+        self.since = None;
+        let now = Instant::now();
+        Outcome::Answered(Answer {
+            status: self.reply.status,
+            latency: now - since,
+            first_byte: self.reply.first_byte.unwrap_or(now) - since,
+            streamed: self.reply.events,
+            close: self.reply.close,
+        })
+    }
+
+    fn send_rest(&mut self, readiness: &Readiness) -> io::Result<()> {
+        let Some(mut stream) = self.stream.as_ref() else {
+            return Ok(());
+        };
+        match stream.write(&self.unsent[self.sent..]) {
+            Ok(written) => self.sent += written,
+            Err(error) if is_pause(&error) => {}
+            Err(error) => return Err(error),
+        }
+        if self.sent == self.unsent.len() {
+            self.unsent.clear();
+            self.sent = 0;
+            readiness.watch_room(stream, self.key as u64, false)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

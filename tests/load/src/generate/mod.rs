@@ -1,0 +1,238 @@
+//! The load generator: keep-alive connections to one loopback address, closed or open loop, in one thread.
+//!
+//! Closed loop: each connection sends its next request when the last one is answered. Open loop: request `k` is due at
+//! `k / rate` whatever happened before, and its latency counts from that moment, also while it waited for a
+//! connection to be free; a slow system cannot hide by slowing the generator ("coordinated omission").
+
+mod client;
+mod prompts;
+mod report;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::loopback::Loopback;
+use crate::readiness::Readiness;
+use client::{Client, Outcome};
+pub use prompts::PromptForm;
+use prompts::Prompts;
+pub use report::{Errors, Report};
+
+/// What one read takes at most, in bytes.
+const READ_BUFFER: usize = 64 * 1024;
+
+/// How often connections are looked at without being ready: for those that are overdue or broken.
+const SWEEP: Duration = Duration::from_millis(100);
+
+/// What to send, and for how long.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Where to.
+    pub target: Loopback,
+    /// How the prompt is given.
+    pub prompt: PromptForm,
+    /// The length of each request's body; short ones are made as long as a prompt needs.
+    pub body_bytes: usize,
+    /// Ask for streams of so many tokens.
+    pub stream_tokens: Option<u32>,
+    /// How many connections.
+    pub connections: usize,
+    /// Requests per second of an open loop; closed loop without.
+    pub rate: Option<f64>,
+    /// Load before anything is counted.
+    pub warm_up: Duration,
+    /// How long requests are counted.
+    pub window: Duration,
+    /// After so long a request counts as failed and its connection is replaced.
+    pub patience: Duration,
+}
+
+/// A moment of a run that its caller may want to read clocks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edge {
+    /// The warm-up is over: what completes from here on is counted.
+    Opens,
+    /// The measured window is over.
+    Closes,
+}
+
+/// Runs a plan. `edge` is called at both ends of the measured window, under load; `stop` is asked at least ten times a
+/// second and ends the run early.
+///
+/// # Errors
+/// Where `edge` fails, the run is stopped, or epoll itself fails. Failed requests are counted, not returned.
+pub fn run(plan: &Plan, mut edge: impl FnMut(Edge) -> Result<()>, stop: impl Fn() -> bool) -> Result<Report> {
+    anyhow::ensure!(
+        plan.connections > 0,
+        "the generator needs at least one connection"
+    );
+    anyhow::ensure!(
+        plan.rate.is_none_or(|rate| rate > 0.0),
+        "the rate must be above zero"
+    );
+    let mut run = Run::new(plan)?;
+    let opens = run.started + plan.warm_up;
+    run.until(opens, &stop)?;
+    run.report = Report::default();
+    edge(Edge::Opens)?;
+    let opened = Instant::now();
+    run.until(opened + plan.window, &stop)?;
+    run.report.elapsed = opened.elapsed();
+    edge(Edge::Closes)?;
+    run.report.unanswered = run.overdue_at(Instant::now());
+    Ok(run.report)
+}
+
+struct Run<'a> {
+    plan: &'a Plan,
+    readiness: Readiness,
+    prompts: Prompts,
+    clients: Vec<Client>,
+    /// Connected clients without a request.
+    idle: Vec<usize>,
+    /// How many requests of the open loop have been sent.
+    issued: u64,
+    started: Instant,
+    swept: Instant,
+    scratch: Box<[u8]>,
+    report: Report,
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a Plan) -> Result<Self> {
+        let started = Instant::now();
+        Ok(Self {
+            plan,
+            readiness: Readiness::new().context("failed to create an epoll set")?,
+            prompts: Prompts::new(plan.prompt, plan.body_bytes, plan.stream_tokens),
+            clients: (0..plan.connections)
+                .map(|key| Client::new(key, plan.target))
+                .collect(),
+            idle: Vec::with_capacity(plan.connections),
+            issued: 0,
+            started,
+            swept: started,
+            scratch: vec![0; READ_BUFFER].into_boxed_slice(),
+            report: Report::default(),
+        })
+    }
+
+    /// Keeps the load up until `end`.
+    fn until(&mut self, end: Instant, stop: impl Fn() -> bool) -> Result<()> {
+        let mut ready = Vec::new();
+        self.sweep(self.swept);
+        loop {
+            let now = Instant::now();
+            if now >= end {
+                return Ok(());
+            }
+            if now >= self.swept + SWEEP {
+                anyhow::ensure!(!stop(), "interrupted");
+                self.sweep(now);
+            }
+            self.issue(now);
+            let until = end.min(self.swept + SWEEP);
+            let until = self
+                .next_due()
+                .filter(|_| !self.idle.is_empty())
+                .map_or(until, |due| until.min(due));
+            self.readiness
+                .wait(Some(until), &mut ready)
+                .context("failed to wait for sockets")?;
+            for key in &ready {
+                self.advance(*key as usize);
+            }
+        }
+    }
+
+    /// When the next request of the open loop is due.
+    fn next_due(&self) -> Option<Instant> {
+        self.plan
+            .rate
+            .map(|rate| self.started + Duration::from_secs_f64(self.issued as f64 / rate))
+    }
+
+    /// Sends what is due over idle connections.
+    fn issue(&mut self, now: Instant) {
+        while let Some(key) = self.idle.pop() {
+            let due = self.next_due();
+            if due.is_some_and(|due| due > now) {
+                self.idle.push(key);
+                return;
+            }
+            self.issued += 1;
+            let since = due.unwrap_or_else(Instant::now);
+            let outcome = self.clients[key].send(self.prompts.next(), since, &self.readiness);
+            self.settle(key, outcome);
+        }
+    }
+
+    fn advance(&mut self, key: usize) {
+        let outcome = self.clients[key].ready(&mut self.scratch, &self.readiness);
+        // As they come, so that streams longer than the window count by what came within it.
+        self.report.tokens += self.clients[key].take_data_lines();
+        self.settle(key, outcome);
+    }
+
+    fn settle(&mut self, key: usize, outcome: Outcome) {
+        match outcome {
+            Outcome::Pending => {}
+            Outcome::Answered(answer) => {
+                self.report.count(&answer);
+                if answer.close {
+                    self.connect(key);
+                } else {
+                    self.idle.push(key);
+                }
+            }
+            Outcome::Failed(failure) => {
+                self.report.errors.count(failure);
+                // The next sweep connects anew: a peer that fails every request must not make this loop spin.
+                self.clients[key].disconnect();
+            }
+            // An idle connection may be closed at any time: no request was lost.
+            Outcome::ClosedIdle => {
+                self.idle.retain(|idle| *idle != key);
+                self.connect(key);
+            }
+        }
+    }
+
+    /// A connection that cannot be made is tried again by the next sweep.
+    fn connect(&mut self, key: usize) {
+        match self.clients[key].connect(&self.readiness) {
+            Ok(()) => self.idle.push(key),
+            Err(_) => self.report.errors.connect += 1,
+        }
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        self.swept = now;
+        for key in 0..self.clients.len() {
+            if !self.clients[key].is_connected() {
+                self.connect(key);
+            } else if self.clients[key]
+                .waits_since()
+                .is_some_and(|since| now >= since + self.plan.patience)
+            {
+                self.report.errors.timed_out += 1;
+                self.connect(key);
+            }
+        }
+    }
+
+    /// Requests due by `now` and not answered: those under way, and in an open loop those not even sent.
+    fn overdue_at(&self, now: Instant) -> u64 {
+        let under_way = self
+            .clients
+            .iter()
+            .filter(|client| client.waits_since().is_some())
+            .count() as u64;
+        let due = self
+            .plan
+            .rate
+            .map_or(0, |rate| ((now - self.started).as_secs_f64() * rate) as u64);
+        under_way + due.saturating_sub(self.issued)
+    }
+}

@@ -1,0 +1,149 @@
+//! The command line of the bench: see `tests/load/README.md`.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use load::affinity;
+use load::backends::Backends;
+use load::generate::{self, Plan, PromptForm};
+use load::interrupt::Interrupt;
+use load::loopback::Loopback;
+use load::proxy_cpu::{self, Options};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+/// Mock backends, a load generator, and the bench of a proxy's CPU per request. Loopback only.
+#[derive(Debug, Parser)]
+#[command(name = "load")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve mock OpenAI backends made for speed; prints one URL per line.
+    Backends(BackendsArgs),
+    /// Send load to one loopback address and report rates and latencies.
+    Generate(GenerateArgs),
+    /// Compare the CPU per request of no proxy, nginx and Conductor in one run.
+    ProxyCpu(Options),
+}
+
+#[derive(Debug, Args)]
+struct BackendsArgs {
+    /// How many ports.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    count: u16,
+    /// The first port; 0 takes any that are free.
+    #[arg(long, default_value_t = 0)]
+    base_port: u16,
+    /// Microseconds between two tokens of a stream.
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    spacing_us: u64,
+    /// Pin to this core.
+    #[arg(long)]
+    core: Option<usize>,
+    /// Be killed when the thread that started this process ends.
+    #[arg(long)]
+    with_parent: bool,
+}
+
+#[derive(Debug, Args)]
+struct GenerateArgs {
+    /// Where to: `http://127.0.0.1:PORT`. Other machines are refused.
+    #[arg(long)]
+    target: Loopback,
+    /// How the prompt is given.
+    #[arg(long, value_enum, default_value_t = PromptForm::Chat)]
+    prompt: PromptForm,
+    /// The length of each request's body.
+    #[arg(long, default_value_t = 1024)]
+    body_bytes: usize,
+    /// Ask for streams of so many tokens.
+    #[arg(long, value_name = "TOKENS")]
+    stream_tokens: Option<u32>,
+    /// How many keep-alive connections.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Open loop: requests per second, with latencies from the time each was due. Without: closed loop.
+    #[arg(long, value_name = "PER_SECOND")]
+    rate: Option<f64>,
+    /// Seconds of load before the measured window.
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    warm_up_s: f64,
+    /// Seconds of the measured window.
+    #[arg(long, value_name = "S", default_value_t = 5.0)]
+    window_s: f64,
+    /// Seconds after which a request counts as failed.
+    #[arg(long, value_name = "S", default_value_t = 10.0)]
+    patience_s: f64,
+    /// Pin to this core.
+    #[arg(long)]
+    core: Option<usize>,
+    /// Also write the report to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Backends(args) => serve_backends(&args),
+        Command::Generate(args) => send_load(&args),
+        Command::ProxyCpu(options) => {
+            Interrupt::listen().and_then(|interrupt| proxy_cpu::run(&options, &interrupt))
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve_backends(args: &BackendsArgs) -> Result<()> {
+    if args.with_parent {
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .context("failed to tie this process to its parent")?;
+    }
+    let interrupt = Interrupt::listen()?;
+    args.core.map_or(Ok(()), affinity::pin_to)?;
+    let mut backends = Backends::bind(args.count, args.base_port, Duration::from_micros(args.spacing_us))?;
+    for address in backends.addresses() {
+        println!("http://{address}");
+    }
+    std::io::stdout()
+        .flush()
+        .context("failed to print the addresses")?;
+    backends.serve(|| interrupt.is_set())
+}
+
+fn send_load(args: &GenerateArgs) -> Result<()> {
+    let seconds =
+        |value| Duration::try_from_secs_f64(value).with_context(|| format!("`{value}` is no duration"));
+    let plan = Plan {
+        target: args.target,
+        prompt: args.prompt,
+        body_bytes: args.body_bytes,
+        stream_tokens: args.stream_tokens,
+        connections: args.connections,
+        rate: args.rate,
+        warm_up: seconds(args.warm_up_s)?,
+        window: seconds(args.window_s)?,
+        patience: seconds(args.patience_s)?,
+    };
+    args.core.map_or(Ok(()), affinity::pin_to)?;
+    let interrupt = Interrupt::listen()?;
+    let report = generate::run(&plan, |_| Ok(()), || interrupt.is_set())?;
+    print!("{}", report.to_text());
+    if let Some(file) = &args.json {
+        let json = format!("{:#}\n", report.to_json());
+        std::fs::write(file, json).with_context(|| format!("failed to write `{}`", file.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! Level-triggered epoll with one precise timer: which of the watched sockets can go on. Knows no protocol.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+/// The key that no watched socket may have: it belongs to the timer.
+const TIMER: u64 = u64::MAX;
+
+/// How many events one wait takes at most; the others come with the next.
+const BATCH: usize = 256;
+
+/// A set of watched sockets.
+pub(crate) struct Readiness {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    armed: Option<Instant>,
+    events: Vec<epoll::Event>,
+}
+
+impl Readiness {
+    /// An empty set.
+    pub(crate) fn new() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        // A timer of its own because epoll's time-outs are rounded up to milliseconds.
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
+        epoll::add(
+            &epoll,
+            &timer,
+            epoll::EventData::new_u64(TIMER),
+            epoll::EventFlags::IN,
+        )?;
+        Ok(Self {
+            epoll,
+            timer,
+            armed: None,
+            events: Vec::with_capacity(BATCH),
+        })
+    }
+
+    /// Watches a socket for input until it is closed; `key` names it and is not `u64::MAX`.
+    pub(crate) fn watch(&self, socket: impl AsFd, key: u64) -> io::Result<()> {
+        Ok(epoll::add(
+            &self.epoll,
+            socket,
+            epoll::EventData::new_u64(key),
+            epoll::EventFlags::IN,
+        )?)
+    }
+
+    /// Watches a socket, already watched, for room to write as well, or no longer.
+    pub(crate) fn watch_room(&self, socket: impl AsFd, key: u64, wanted: bool) -> io::Result<()> {
+        let flags = if wanted {
+            epoll::EventFlags::IN | epoll::EventFlags::OUT
+        } else {
+            epoll::EventFlags::IN
+        };
+        Ok(epoll::modify(
+            &self.epoll,
+            socket,
+            epoll::EventData::new_u64(key),
+            flags,
+        )?)
+    }
+
+    /// Waits until a socket is ready or `until` has come, and puts the keys of the ready ones into `ready`.
+    pub(crate) fn wait(&mut self, until: Option<Instant>, ready: &mut Vec<u64>) -> io::Result<()> {
+        ready.clear();
+        if until.is_some() && until != self.armed {
+            self.arm(until)?;
+        }
+        self.events.clear();
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut self.events),
+            None,
+        ) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let mut rang = false;
+        for event in &self.events {
+            let data = event.data;
+            match data.u64() {
+                TIMER => rang = true,
+                key => ready.push(key),
+            }
+        }
+        if rang {
+            // Setting the timer clears its readiness.
+            self.arm(None)?;
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self, at: Option<Instant>) -> io::Result<()> {
+        // A zero would switch the timer off instead of letting it ring at once.
+        let wait = at.map(|at| {
+            at.saturating_duration_since(Instant::now())
+                .max(Duration::from_nanos(1))
+        });
+        let value = Timespec::try_from(wait.unwrap_or_default()).map_err(io::Error::other)?;
+        let once = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: value,
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+        self.armed = at;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wakes_at_the_time_asked_for_although_no_socket_is_ready() {
+        let mut readiness = Readiness::new().unwrap();
+        let mut ready = vec![7];
+        for _ in 0..3 {
+            let until = Instant::now() + Duration::from_micros(300);
+            readiness.wait(Some(until), &mut ready).unwrap();
+            assert!(Instant::now() >= until);
+            assert!(ready.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_time_that_has_passed_does_not_block() {
+        let mut readiness = Readiness::new().unwrap();
+        readiness.wait(Some(Instant::now()), &mut Vec::new()).unwrap();
+    }
+}
