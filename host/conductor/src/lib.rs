@@ -1,1 +1,26 @@
-//! The conductor binary: composition root, command line, reload, signals, admin.
+//! The composition root as a library, so that tests start the very router the binary starts.
+
+mod admin;
+mod app;
+pub mod builtin;
+mod check;
+pub mod cli;
+mod compose;
+mod config_source;
+pub mod demo;
+mod exit;
+mod index_feed;
+mod metrics;
+mod policy_library;
+mod reload;
+pub mod serve;
+mod signals;
+mod status;
+mod tasks;
+mod telemetry;
+mod watch;
+
+pub use app::{App, BuildError};
+pub use check::{Checked, check, check_text};
+pub use config_source::ConfigSource;
+pub use exit::Exit;

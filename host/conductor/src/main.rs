@@ -1,2 +1,51 @@
-//! The `conductor` binary.
-fn main() {}
+//! The `conductor` binary: picks the subcommand, and turns how it ended into an exit code.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use conductor::cli::{CheckFormat, Cli, Command, DemoArgs, ServeArgs};
+use conductor::{Exit, demo, serve};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let ended = match cli.command {
+        Some(Command::Check(args)) => {
+            return match serve::check(&args.file, args.format == CheckFormat::Json) {
+                Ok(exit) => exit.into(),
+                Err(error) => failed(&error, Exit::Usage),
+            };
+        }
+        Some(Command::Version) => {
+            println!(
+                "conductor {}, policy contract conductor:policy@0.1.0",
+                env!("CARGO_PKG_VERSION")
+            );
+            Ok(Exit::Success)
+        }
+        Some(Command::Serve(args)) => router(&args),
+        Some(Command::Demo(args)) => block_on(demo::run(&args)),
+        None if cli.serve.is_empty() => block_on(demo::run(&DemoArgs::default())),
+        None => router(&cli.serve),
+    };
+    ended.map_or_else(|error| failed(&error, Exit::Failure), Into::into)
+}
+
+fn router(args: &ServeArgs) -> anyhow::Result<Exit> {
+    anyhow::ensure!(
+        !args.is_empty(),
+        "nothing to serve: give --config FILE or --worker URL"
+    );
+    block_on(serve::run(args))
+}
+
+fn block_on(task: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(task)
+}
+
+fn failed(error: &anyhow::Error, exit: Exit) -> ExitCode {
+    eprintln!("conductor: {error:#}");
+    exit.into()
+}

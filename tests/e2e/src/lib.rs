@@ -1,1 +1,1 @@
-//! End-to-end tests of the router over real sockets.
+//! End-to-end tests of the router: see `tests/it`, one binary, so that it links once.

@@ -1,1 +1,14 @@
-//! Builders for tests: a fleet of mock engines, a router in front, a client.
+//! Builders for tests of the whole router: a fleet of mock engines, the router the binary starts, and a client.
+//!
+//! A test reads as a story: start a fleet, start a router over it, send, look. Everything binds port 0 and lives
+//! in the test's process.
+
+mod client;
+mod fleet;
+mod poll;
+mod router;
+
+pub use client::{Answer, Client, Stream};
+pub use fleet::{Fleet, route_all, workers_toml};
+pub use poll::{DEADLINE, eventually, eventually_ok};
+pub use router::TestRouter;

@@ -1,0 +1,111 @@
+//! The admin pages, on a listener of their own.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use kv_feed::KvFeeds;
+use prometheus_client::registry::Registry;
+use proxy::{Readiness, SnapshotCell};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use crate::policy_library::chain;
+use crate::reload::Bell;
+use crate::status::Status;
+
+/// What the pages tell of.
+#[derive(Clone)]
+pub(crate) struct Admin {
+    pub(crate) status: Status,
+    pub(crate) cell: Arc<SnapshotCell>,
+    pub(crate) feeds: Arc<KvFeeds>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) readiness: Readiness,
+}
+
+impl Admin {
+    /// Serves until `stop` is cancelled.
+    pub(crate) async fn serve(self, listener: TcpListener, bell: SyncSender<Bell>, stop: CancellationToken) {
+        let pages = axum::Router::new()
+            .route(
+                "/admin/config",
+                get(|State(admin): State<Self>| async move { Json(admin.status.config()) }),
+            )
+            .route(
+                "/admin/policies",
+                get(|State(admin): State<Self>| async move { Json(admin.status.policies()) }),
+            )
+            .route(
+                "/admin/feeds",
+                get(|State(admin): State<Self>| async move { admin.feeds_page() }),
+            )
+            .route("/admin/reload", post(move || reload(bell.clone())))
+            .route("/health", get(|| async { "ok" }))
+            .route(
+                "/readyz",
+                get(|State(admin): State<Self>| async move { admin.ready() }),
+            )
+            .route(
+                "/metrics",
+                get(|State(admin): State<Self>| async move { admin.metrics() }),
+            )
+            .with_state(self);
+        let served =
+            axum::serve(listener, pages).with_graceful_shutdown(async move { stop.cancelled().await });
+        if let Err(error) = served.await {
+            error!(error = chain(&error), "the admin pages are gone");
+        }
+    }
+
+    fn ready(&self) -> Response {
+        match self.readiness.objection() {
+            None => Json(json!({ "ready": true })).into_response(),
+            Some(reason) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                Json(json!({ "ready": false, "reason": reason })),
+            )
+                .into_response(),
+        }
+    }
+
+    fn feeds_page(&self) -> Response {
+        let feed = |feed: kv_feed::FeedStatus| {
+            json!({
+                "worker": &*feed.name, "state": format!("{:?}", feed.state), "batches": feed.batches,
+                "events": feed.events, "gaps": feed.gaps, "replays": feed.replays, "rejected": feed.rejected,
+            })
+        };
+        let feeds: Vec<_> = self.feeds.status().into_iter().map(feed).collect();
+        Json(json!({ "generation": self.cell.load().generation().0, "feeds": feeds })).into_response()
+    }
+
+    fn metrics(&self) -> Response {
+        let mut text = String::new();
+        match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
+            Ok(()) => {
+                let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+                ([("content-type", kind)], text).into_response()
+            }
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        }
+    }
+}
+
+async fn reload(bell: SyncSender<Bell>) -> Response {
+    let (asked, answer) = oneshot::channel();
+    if bell.try_send(Bell::Asked(asked)).is_err() {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    match answer.await {
+        Ok(report) => Json(report).into_response(),
+        Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}

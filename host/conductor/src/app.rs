@@ -1,0 +1,325 @@
+//! The composition root: the only place that knows how all parts fit together.
+//!
+//! `build` constructs everything in order and binds the sockets, so that the addresses are known and every mistake
+//! shows at once; nothing serves or follows events until `spawn`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kv_feed::{FeedError, FeedState, KvFeeds};
+use kv_index::{IndexLimits, SharedPrefixIndex};
+use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
+use prometheus_client::registry::Registry;
+use proxy::{DrainOutcome, LiveFeeds, Proxy, ProxyMetrics, Readiness, SnapshotCell};
+use routing::{Fleet, Generation, WorkerId};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::admin::Admin;
+use crate::compose;
+use crate::config_source::{ConfigSource, ReadConfigError};
+use crate::exit::Exit;
+use crate::index_feed::IndexFeed;
+use crate::metrics::{CacheCollector, ControlMetrics};
+use crate::policy_library::{PolicyLibrary, chain};
+use crate::reload::{self, Bell, InForce, RefusedConfig, Reloader};
+use crate::status::Status;
+use crate::tasks;
+use crate::telemetry::LogFilter;
+
+/// How often the request path learns which feeds are live.
+const FEED_LOOK: Duration = Duration::from_millis(100);
+
+/// A router that is ready to run.
+pub struct App {
+    listener: TcpListener,
+    admin: Option<TcpListener>,
+    addresses: (SocketAddr, Option<SocketAddr>),
+    proxy: Arc<Proxy>,
+    readiness: Readiness,
+    live: Arc<LiveFeeds>,
+    feeds: Arc<KvFeeds>,
+    reloader: Reloader,
+    pages: Admin,
+    limits: ServeLimits,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ServeLimits {
+    drain: Duration,
+    max_connections: usize,
+}
+
+/// The router cannot start.
+#[derive(Debug, Error)]
+pub enum BuildError {
+    /// The configuration cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadConfigError),
+    /// The configuration is not good.
+    #[error("failed to use the configuration")]
+    Config(#[source] RefusedConfig),
+    /// WebAssembly cannot be set up.
+    #[error("failed to start the policy engine")]
+    Engine(#[source] EngineError),
+    /// The event feeds cannot be set up.
+    #[error("failed to start the KV-event feeds")]
+    Feeds(#[source] FeedError),
+    /// The request path refuses the fleet.
+    #[error("failed to set up the request path")]
+    Snapshot(#[source] proxy::SnapshotError),
+    /// An address cannot be listened on.
+    #[error("failed to listen on {address} (`{key}`)")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// The key that names it.
+        key: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl App {
+    /// Builds a router from a configuration.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub async fn build(source: ConfigSource) -> Result<Self, BuildError> {
+        Self::build_logging(source, None).await
+    }
+
+    /// The same, where a reload may change the log level.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub async fn build_logging(source: ConfigSource, log: Option<LogFilter>) -> Result<Self, BuildError> {
+        let text = source.read()?;
+        let config = reload::parse(&source, &text).map_err(BuildError::Config)?;
+        let engine = PolicyEngine::new(EngineLimits::default()).map_err(BuildError::Engine)?;
+        let library = load_policies(&source, &config, engine)?;
+
+        let mut registry = Registry::default();
+        let proxy_metrics = ProxyMetrics::new(&mut registry);
+        let metrics = ControlMetrics::register(&mut registry);
+        let index = Arc::new(SharedPrefixIndex::new(IndexLimits {
+            max_blocks: usize::try_from(config.index.max_blocks).unwrap_or(usize::MAX),
+        }));
+        let sink = IndexFeed::new(Arc::clone(&index));
+        let feeds = Arc::new(KvFeeds::start(Box::new(sink)).map_err(BuildError::Feeds)?);
+        registry.register_collector(Box::new(CacheCollector {
+            feeds: Arc::clone(&feeds),
+            index: Arc::clone(&index),
+        }));
+
+        let (fleet, _) = Fleet::default().next(compose::worker_specs(&config));
+        let generation = Generation(1);
+        let first = reload::snapshot(None, &config, &fleet, &library, generation, &proxy_metrics)
+            .map_err(BuildError::Snapshot)?;
+        let cell = Arc::new(SnapshotCell::new(first));
+        proxy_metrics.watch(&mut registry, &cell);
+        metrics.in_force(generation);
+
+        let live = Arc::new(LiveFeeds::default());
+        let readiness = Readiness::default();
+        let registry = Arc::new(registry);
+        let proxy = Proxy::new(proxy::ProxyParts {
+            snapshots: Arc::clone(&cell),
+            index,
+            live: Arc::clone(&live),
+            metrics: proxy_metrics.clone(),
+            registry: Arc::clone(&registry),
+            readiness: readiness.clone(),
+        });
+
+        let status = Status::started(&source, &config, library.report());
+        let server = &config.server;
+        let listener = listen(server.listen, "server.listen").await?;
+        let admin = match server.admin_listen {
+            Some(address) => Some(listen(address, "server.admin-listen").await?),
+            None => None,
+        };
+        let addresses = (
+            address_of(&listener, server.listen),
+            admin.as_ref().and_then(|admin| admin.local_addr().ok()),
+        );
+        let limits = ServeLimits {
+            drain: server.drain_timeout,
+            max_connections: server.max_connections as usize,
+        };
+        let pages = Admin {
+            status: status.clone(),
+            cell: Arc::clone(&cell),
+            feeds: Arc::clone(&feeds),
+            registry,
+            readiness: readiness.clone(),
+        };
+        let in_force = InForce {
+            text,
+            config,
+            fleet,
+            generation,
+        };
+        let reloader = Reloader {
+            source,
+            library,
+            feeds: Arc::clone(&feeds),
+            cell,
+            status,
+            metrics,
+            proxy_metrics,
+            log,
+            in_force,
+        };
+        Ok(Self {
+            listener,
+            admin,
+            addresses,
+            proxy,
+            readiness,
+            live,
+            feeds,
+            reloader,
+            pages,
+            limits,
+        })
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addresses.0
+    }
+
+    /// Where the admin pages are, if anywhere.
+    #[must_use]
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.addresses.1
+    }
+
+    /// Serves until `shutdown` is cancelled and the drain is over, in a task of its own.
+    pub fn spawn(self, shutdown: CancellationToken) -> JoinHandle<Exit> {
+        tasks::spawn("router", self.run(shutdown))
+    }
+
+    async fn run(self, shutdown: CancellationToken) -> Exit {
+        let Self {
+            listener,
+            admin,
+            addresses,
+            proxy,
+            readiness,
+            live,
+            feeds,
+            reloader,
+            pages,
+            limits,
+        } = self;
+        if let Err(error) = feeds.set(compose::feed_specs(
+            &reloader.in_force.config,
+            &reloader.in_force.fleet,
+        )) {
+            error!(error = chain(&error), "failed to follow the event feeds");
+            return Exit::Failure;
+        }
+        let bell = match reloader.spawn() {
+            Ok(bell) => bell,
+            Err(error) => {
+                error!(error = chain(&error), "failed to start the reload thread");
+                return Exit::Failure;
+            }
+        };
+        let background = CancellationToken::new();
+        tasks::spawn("feed-look", follow_feeds(feeds, live, background.clone()));
+        if let Some(admin) = admin {
+            tasks::spawn("admin", pages.serve(admin, bell.clone(), background.clone()));
+        }
+        readiness.mark_ready();
+        info!(listen = %addresses.0, admin = ?addresses.1, "ready");
+        let outcome = proxy::serve(listener, proxy, shutdown, limits.drain, limits.max_connections).await;
+        background.cancel();
+        // A full channel has a reader that will find the sender gone.
+        let _ = bell.try_send(Bell::Stop);
+        ended(&outcome)
+    }
+}
+
+fn ended(outcome: &DrainOutcome) -> Exit {
+    if outcome.cut == 0 {
+        info!("drained");
+        Exit::Success
+    } else {
+        warn!(
+            cut = outcome.cut,
+            "the drain deadline passed with connections still busy"
+        );
+        Exit::DrainCut
+    }
+}
+
+fn load_policies(
+    source: &ConfigSource,
+    config: &conductor_config::Config,
+    engine: PolicyEngine,
+) -> Result<PolicyLibrary, BuildError> {
+    let mut library = PolicyLibrary::new(engine);
+    let mut done = library.reconcile(compose::wanted_policies(config, source));
+    while done.unsettled {
+        // Only at start, where there is no last good version to go on with.
+        std::thread::sleep(reload::UNSETTLED);
+        done = library.reconcile(compose::wanted_policies(config, source));
+    }
+    for (name, problem) in &done.failed {
+        error!(policy = name, error = chain(problem), "policy refused");
+    }
+    let missing = reload::missing_policies(config, &library);
+    if missing.is_empty() {
+        Ok(library)
+    } else {
+        Err(BuildError::Config(RefusedConfig::Policies(missing)))
+    }
+}
+
+async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, BuildError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| BuildError::Listen { address, key, source })
+}
+
+fn address_of(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
+    listener.local_addr().unwrap_or(asked)
+}
+
+/// Tells the request path which workers' feeds are live.
+async fn follow_feeds(feeds: Arc<KvFeeds>, live: Arc<LiveFeeds>, stop: CancellationToken) {
+    let mut known: Vec<(WorkerId, bool)> = Vec::new();
+    loop {
+        let now: Vec<_> = feeds
+            .status()
+            .iter()
+            .map(|feed| (feed.worker, feed.state == FeedState::Live))
+            .collect();
+        for &(worker, is_live) in &now {
+            if !known.contains(&(worker, is_live)) {
+                live.set(worker, is_live);
+            }
+        }
+        for &(gone, _) in known
+            .iter()
+            .filter(|(worker, _)| now.iter().all(|(still, _)| still != worker))
+        {
+            live.set(gone, false);
+        }
+        known = now;
+        tokio::select! {
+            () = tokio::time::sleep(FEED_LOOK) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What the user typed, and nothing more: parsing does no I/O. `main.rs` hands it to the module that acts.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A router for fleets of LLM inference servers whose scheduling policies are WebAssembly components.
+///
+/// Without arguments it runs `conductor demo`: a router over four mock engines, with things to try.
+#[derive(Debug, Parser)]
+#[command(
+    name = "conductor",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+pub struct Cli {
+    /// What to do; without it, `serve` where there are arguments and `demo` where there are none.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
+    /// `conductor --config FILE` is `conductor serve --config FILE`.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the router.
+    Serve(ServeArgs),
+    /// Check a configuration file, offline. Exits with 0 when it is valid, 1 when it is not, 2 when it cannot be read.
+    Check(CheckArgs),
+    /// Run the router over a fleet of mock engines in this process: no GPU, no files.
+    Demo(DemoArgs),
+    /// Print the version and what it was built with.
+    Version,
+}
+
+/// Where the configuration comes from: a file, or a few flags that stand for one.
+#[derive(Debug, Default, Args)]
+pub struct ServeArgs {
+    /// The configuration file, watched while running.
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["worker", "policy", "listen"])]
+    pub config: Option<PathBuf>,
+
+    /// A worker, instead of a file; repeat for more. `URL[,kv-events=tcp://HOST:PORT][,kv-replay=tcp://HOST:PORT]`.
+    #[arg(long, value_name = "URL")]
+    pub worker: Vec<String>,
+
+    /// The policy of the one route these flags make: a built-in's name.
+    #[arg(long, value_name = "NAME", requires = "worker")]
+    pub policy: Option<String>,
+
+    /// Where to listen, with `--worker`.
+    #[arg(long, value_name = "ADDR", requires = "worker")]
+    pub listen: Option<SocketAddr>,
+
+    /// Print the configuration these flags mean and exit.
+    #[arg(long, requires = "worker")]
+    pub print_config: bool,
+}
+
+impl ServeArgs {
+    /// Whether anything was said.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.config.is_none() && self.worker.is_empty()
+    }
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The file to check.
+    pub file: PathBuf,
+
+    /// How to print what was found.
+    #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
+    pub format: CheckFormat,
+}
+
+/// How `check` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CheckFormat {
+    /// With the lines concerned, for people.
+    Text,
+    /// One JSON array, for tools.
+    Json,
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Where to listen.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+
+    /// How many mock engines.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub workers: u16,
+
+    /// Instead of serving: run one multi-turn workload against round-robin and cache-aware and compare them.
+    #[arg(long)]
+    pub compare: bool,
+
+    /// Seed of the mock engines and of the workload.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl Default for DemoArgs {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            workers: 4,
+            compare: false,
+            seed: 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn parse(args: &[&str]) -> Cli {
+        Cli::try_parse_from(std::iter::once(&"conductor").chain(args)).unwrap()
+    }
+
+    #[test]
+    fn no_arguments_mean_no_command_and_nothing_to_serve() {
+        let cli = parse(&[]);
+        assert!(cli.command.is_none() && cli.serve.is_empty());
+    }
+
+    #[test]
+    fn serve_may_be_left_out() {
+        assert_eq!(parse(&["--config", "a.toml"]).serve.config, Some("a.toml".into()));
+        let Some(Command::Serve(args)) = parse(&["serve", "--config", "a.toml"]).command else {
+            panic!()
+        };
+        assert_eq!(args.config, Some("a.toml".into()));
+    }
+
+    #[test]
+    fn a_file_and_quick_flags_exclude_each_other() {
+        assert!(Cli::try_parse_from(["conductor", "--config", "a", "--worker", "http://b"]).is_err());
+        assert!(Cli::try_parse_from(["conductor", "--policy", "round-robin"]).is_err());
+    }
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

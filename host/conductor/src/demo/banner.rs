@@ -1,0 +1,43 @@
+//! What the demo prints: where it is, and what to try.
+
+use std::path::Path;
+
+use crate::app::App;
+
+pub(super) fn print(app: &App, file: &Path, workers: usize) {
+    let base = format!("http://{}", app.addr());
+    let admin = app
+        .admin_addr()
+        .map(|addr| format!("http://{addr}"))
+        .unwrap_or_default();
+    let folder = file.parent().unwrap_or(file).display();
+    println!(
+        r#"
+Conductor is routing {base} over {workers} mock engines. Try, in another terminal:
+
+  a streamed chat answer
+    curl -N {base}/v1/chat/completions -H 'content-type: application/json' \
+      -d '{{"model": "mock", "stream": true, "messages": [{{"role": "user", "content": "Where does this go?"}}]}}'
+
+  which worker got it, and how much of the prompt it had cached (send it twice)
+    curl -si {base}/v1/completions -H 'content-type: application/json' \
+      -d '{{"model": "mock", "max_tokens": 4, "prompt": "{prompt}"}}' | grep -iE '^x-conductor|usage'
+
+  another policy, live: change "cache-aware" to "round-robin" in
+    {file}
+  a policy of your own: drop a component here and name it in a route
+    {folder}/policies/mine.wasm
+
+  what is in force
+    curl -s {admin}/admin/config; curl -s {admin}/admin/policies; curl -s {admin}/admin/workers
+
+  proof: conductor demo --compare
+
+Ctrl-C stops it.
+"#,
+        file = file.display(),
+        prompt = "The quick brown fox jumps over the lazy dog. "
+            .repeat(4)
+            .trim_end(),
+    );
+}

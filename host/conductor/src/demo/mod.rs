@@ -1,0 +1,87 @@
+//! `conductor demo`: the router over mock engines in one process. No GPU, no files needed.
+//!
+//! The demo writes a real `conductor.toml` and a policy folder into a temporary folder and runs from them, so that everything
+//! a user would do (edit, drop a policy, break the file) can be tried at once.
+
+mod banner;
+mod compare;
+
+use std::fs;
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use mock_engine::{MockConfig, MockEngine};
+use tempfile::TempDir;
+
+use crate::app::App;
+use crate::cli::DemoArgs;
+use crate::config_source::ConfigSource;
+use crate::exit::Exit;
+use crate::serve;
+
+/// Runs the demo until a signal, or the comparison.
+///
+/// # Errors
+/// Where the fleet or the router does not start.
+pub async fn run(args: &DemoArgs) -> Result<Exit> {
+    if args.compare {
+        return compare::run(args).await;
+    }
+    let fleet = fleet(args.workers, args.seed).await?;
+    let folder = tempfile::Builder::new()
+        .prefix("conductor-demo-")
+        .tempdir()
+        .context("make a folder for the demo")?;
+    let admin = SocketAddr::new(
+        args.listen.ip(),
+        if args.listen.port() == 0 {
+            0
+        } else {
+            args.listen.port() + 1
+        },
+    );
+    let file = write_config(&folder, &config(args.listen, admin, &fleet, "cache-aware"))?;
+    let app = App::build(ConfigSource::File(file.clone())).await?;
+    banner::print(&app, &file, fleet.len());
+    let exit = serve::until_signalled(app).await?;
+    for engine in fleet {
+        engine.stop().await;
+    }
+    Ok(exit)
+}
+
+/// Mock engines whose caches are small enough that placement matters.
+async fn fleet(workers: u16, seed: u64) -> Result<Vec<MockEngine>> {
+    let mut engines = Vec::new();
+    for number in 0..workers {
+        let config = MockConfig {
+            seed: seed + u64::from(number),
+            ..MockConfig::default()
+        };
+        engines.push(MockEngine::start(config).await.context("start a mock engine")?);
+    }
+    Ok(engines)
+}
+
+fn config(listen: SocketAddr, admin: SocketAddr, fleet: &[MockEngine], policy: &str) -> String {
+    let mut text = format!(
+        "# The demo's configuration: edit and save it, and watch the log.\npolicy-dir = \"policies\"\n\n\
+         [server]\nlisten = \"{listen}\"\nadmin-listen = \"{admin}\"\n\n"
+    );
+    for (number, engine) in fleet.iter().enumerate() {
+        text += &format!(
+            "[[pools.demo.workers]]\nname = \"mock-{number}\"\nurl = \"{}\"\nkv-events = \"{}\"\nkv-replay = \"{}\"\n\n",
+            engine.url(),
+            engine.kv_events(),
+            engine.kv_replay(),
+        );
+    }
+    text + &format!("[[routes]]\npool = \"demo\"\npolicy = \"{policy}\"\n")
+}
+
+fn write_config(folder: &TempDir, text: &str) -> Result<std::path::PathBuf> {
+    fs::create_dir(folder.path().join("policies")).context("make the policy folder")?;
+    let file = folder.path().join("conductor.toml");
+    fs::write(&file, text).context("write the demo's configuration")?;
+    Ok(file)
+}

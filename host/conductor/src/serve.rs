@@ -1,0 +1,99 @@
+//! `conductor serve`: from what the user typed to a router that runs until a signal.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use conductor_config::{LogFormat as ConfiguredFormat, Paint};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::app::App;
+use crate::cli::ServeArgs;
+use crate::config_source::{ConfigSource, from_flags};
+use crate::exit::Exit;
+use crate::reload::{self, RefusedConfig};
+use crate::signals::{Asked, Signals};
+use crate::telemetry::{self, LogFormat};
+
+/// Runs the router until it has drained.
+///
+/// # Errors
+/// Where it cannot start.
+pub async fn run(args: &ServeArgs) -> Result<Exit> {
+    let source = match &args.config {
+        Some(file) => ConfigSource::File(file.clone()),
+        None => ConfigSource::Text(from_flags(args)?),
+    };
+    let text = source.read()?;
+    if args.print_config {
+        print!("{text}");
+        return Ok(Exit::Success);
+    }
+    let config = match reload::parse(&source, &text) {
+        Ok(config) => config,
+        Err(RefusedConfig::Invalid(diagnostics)) => {
+            eprint!("{}", diagnostics.render(Paint::Plain));
+            return Ok(Exit::Failure);
+        }
+        Err(refused) => return Err(refused.into()),
+    };
+    let format = match config.log.format {
+        ConfiguredFormat::Text => LogFormat::Text,
+        ConfiguredFormat::Json => LogFormat::Json,
+    };
+    let log = telemetry::init(&config.log.level, format)?;
+    info!(
+        config = source.name(),
+        version = env!("CARGO_PKG_VERSION"),
+        "starting"
+    );
+    let app = App::build_logging(source, Some(log)).await?;
+    until_signalled(app).await
+}
+
+/// Runs a router until a signal has stopped it: the first drains, the second cuts.
+///
+/// # Errors
+/// Where signals cannot be had or the router's task failed.
+pub async fn until_signalled(app: App) -> Result<Exit> {
+    let mut signals = Signals::listen().context("take over signals")?;
+    let shutdown = CancellationToken::new();
+    let mut router = app.spawn(shutdown.clone());
+    loop {
+        tokio::select! {
+            exit = &mut router => return exit.context("the router's task failed"),
+            asked = signals.next() => match asked {
+                Asked::Reload => info!("files are watched; POST /admin/reload asks for a reload"),
+                Asked::Stop if shutdown.is_cancelled() => {
+                    info!("asked twice: not waiting for running requests");
+                    return Ok(Exit::DrainCut);
+                }
+                Asked::Stop => {
+                    info!("draining; a second signal ends it at once");
+                    shutdown.cancel();
+                }
+            },
+        }
+    }
+}
+
+/// `conductor check`: prints every mistake of a file.
+///
+/// # Errors
+/// Where the file cannot be read.
+pub fn check(file: &Path, json: bool) -> Result<Exit> {
+    let source = ConfigSource::File(file.to_owned());
+    let text = source.read()?;
+    let parsed = crate::check::check(&source.name(), &text);
+    if json {
+        println!("{}", serde_json::to_string_pretty(&parsed.problems)?);
+    } else {
+        print!("{}", parsed.rendered);
+        println!("{}: {}", file.display(), parsed.summary());
+    }
+    Ok(if parsed.errors == 0 {
+        Exit::Success
+    } else {
+        Exit::Failure
+    })
+}

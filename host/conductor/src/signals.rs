@@ -1,0 +1,45 @@
+//! Signals: the first SIGTERM or SIGINT starts the drain, a second one ends it, SIGHUP asks for a reload.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Stop: gracefully at first, at once when asked again.
+    Stop,
+    /// Read the configuration again.
+    Reload,
+}
+
+/// The process's signals. Made once, before anything that a signal may interrupt.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Takes over SIGTERM, SIGINT and SIGHUP.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next signal.
+    pub(crate) async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.interrupt.recv() => Asked::Stop,
+            _ = self.hangup.recv() => Asked::Reload,
+        }
+    }
+}

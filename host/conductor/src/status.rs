@@ -1,0 +1,106 @@
+//! What the admin pages tell about configuration and policies. Written by the reload thread, read by requests.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use conductor_config::Config;
+use serde::Serialize;
+
+use crate::config_source::ConfigSource;
+use crate::policy_library::PolicyReport;
+
+/// A mistake in the configuration, for tools.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ProblemReport {
+    /// Its stable kind, such as `unknown-key`.
+    pub code: String,
+    /// `error` or `warning`.
+    pub severity: &'static str,
+    /// From 1.
+    pub line: usize,
+    /// From 1, in characters.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// How to mend it.
+    pub help: Option<String>,
+}
+
+/// The page `/admin/config`.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct ConfigReport {
+    /// Configurations and policies put in force since start; changes with each of them.
+    pub generation: u64,
+    /// The file, or what stands for it.
+    pub source: String,
+    /// Names of the pools in force.
+    pub pools: Vec<String>,
+    /// Configurations that were read and put in force, or found unchanged in meaning.
+    pub reloads_applied: u64,
+    /// Configurations that were read and refused.
+    pub reloads_refused: u64,
+    /// What is wrong with the newest file, while an older one is in force; empty when it is in force.
+    pub problems: Vec<ProblemReport>,
+    /// Keys whose new value needs a restart.
+    pub needs_restart: Vec<String>,
+}
+
+/// The page `/admin/policies`.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct PoliciesReport {
+    /// Every policy that is configured or lies in the policy folder.
+    pub policies: Vec<PolicyReport>,
+}
+
+/// Shared by the writer and the admin pages.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Status {
+    shared: Arc<Mutex<Reports>>,
+}
+
+#[derive(Debug, Default)]
+struct Reports {
+    config: ConfigReport,
+    policies: PoliciesReport,
+}
+
+impl Status {
+    /// What is told of a router that has just been built.
+    pub(crate) fn started(source: &ConfigSource, config: &Config, policies: Vec<PolicyReport>) -> Self {
+        let status = Self::default();
+        status.change_config(|report| {
+            report.generation = 1;
+            report.source = source.name();
+            report.pools = config.pools.iter().map(|pool| pool.name.clone()).collect();
+        });
+        status.set_policies(policies);
+        status
+    }
+
+    /// The newest report on the configuration.
+    #[must_use]
+    pub(crate) fn config(&self) -> ConfigReport {
+        self.lock().config.clone()
+    }
+
+    /// The newest report on the policies. Its counters are as old as the last look of the reload thread.
+    #[must_use]
+    pub(crate) fn policies(&self) -> PoliciesReport {
+        self.lock().policies.clone()
+    }
+
+    pub(crate) fn set_policies(&self, policies: Vec<PolicyReport>) {
+        self.lock().policies = PoliciesReport { policies };
+    }
+
+    pub(crate) fn change_config(&self, change: impl FnOnce(&mut ConfigReport)) {
+        change(&mut self.lock().config);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Reports> {
+        // A report is replaced whole or field by field; none of them can be left half-made by a panic.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,176 @@
+//! Tells that something changed in the folders of the configuration and the policies.
+//!
+//! Only *that*: whoever is told reads the files again and compares their bytes, so that it does not matter whether a
+//! save was a write, a rename over the old file (editors, `mv`) or a swap of a symlinked folder (Kubernetes
+//! config maps). Folders are watched, never files, because a rename leaves a file's watch on the dead inode.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use thiserror::Error;
+
+/// Watches folders and rings a bell.
+#[derive(Debug)]
+pub(crate) struct FolderWatch {
+    watcher: RecommendedWatcher,
+    folders: BTreeSet<PathBuf>,
+}
+
+/// Folders could not be watched.
+#[derive(Debug, Error)]
+pub(crate) enum WatchError {
+    /// The system offers no watch at all.
+    #[error("set up watching of files")]
+    Start(#[source] notify::Error),
+    /// One folder.
+    #[error("watch the folder `{}`", folder.display())]
+    Folder {
+        /// Which.
+        folder: PathBuf,
+        /// Why not.
+        #[source]
+        source: notify::Error,
+    },
+}
+
+impl FolderWatch {
+    /// Calls `ring` for every change, on a thread of the watcher's.
+    ///
+    /// # Errors
+    /// [`WatchError::Start`].
+    pub(crate) fn start(ring: impl Fn() + Send + 'static) -> Result<Self, WatchError> {
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // An error means that events were lost: reading again is right then too. Our own reads are no news.
+            if !matches!(&event, Ok(event) if matches!(event.kind, EventKind::Access(_))) {
+                ring();
+            }
+        });
+        Ok(Self {
+            watcher: watcher.map_err(WatchError::Start)?,
+            folders: BTreeSet::new(),
+        })
+    }
+
+    /// Watches exactly the folders of these paths (and the folders they point to through symlinks).
+    ///
+    /// # Errors
+    /// The first folder that cannot be watched; the others are watched all the same.
+    pub(crate) fn set<'a>(&mut self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), WatchError> {
+        let wanted: BTreeSet<PathBuf> = paths.into_iter().flat_map(folders_of).collect();
+        let mut failed = Ok(());
+        for gone in self.folders.difference(&wanted) {
+            // A folder that was deleted has lost its watch already.
+            let _ = self.watcher.unwatch(gone);
+        }
+        let mut watched: BTreeSet<PathBuf> = self.folders.intersection(&wanted).cloned().collect();
+        for folder in wanted.difference(&self.folders) {
+            match self.watcher.watch(folder, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    watched.insert(folder.clone());
+                }
+                Err(source) if failed.is_ok() => {
+                    failed = Err(WatchError::Folder {
+                        folder: folder.clone(),
+                        source,
+                    });
+                }
+                Err(_) => {}
+            }
+        }
+        self.folders = watched;
+        failed
+    }
+}
+
+/// The folder that holds the path's name, and the one that holds what it really is.
+fn folders_of(path: &Path) -> Vec<PathBuf> {
+    let folder = |path: &Path| {
+        if path.is_dir() {
+            return Some(path.to_owned());
+        }
+        let parent = path.parent()?;
+        Some(if parent.as_os_str().is_empty() {
+            PathBuf::from(".")
+        } else {
+            parent.to_owned()
+        })
+    };
+    let real = path.canonicalize().ok();
+    let parent_of_link = path.is_dir().then(|| path.parent().map(Path::to_owned)).flatten();
+    let parent_of_link = parent_of_link.filter(|parent| !parent.as_os_str().is_empty());
+    [
+        folder(path),
+        real.as_deref().and_then(folder),
+        parent_of_link.filter(|_| path.is_symlink()),
+    ]
+    .into_iter()
+    .flatten()
+    .filter(|folder| folder.is_dir())
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::mpsc::{Receiver, sync_channel};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn watching(path: &Path) -> (FolderWatch, Receiver<()>) {
+        let (bell, rung) = sync_channel(1);
+        let mut watch = FolderWatch::start(move || _ = bell.try_send(())).unwrap();
+        watch.set([path]).unwrap();
+        (watch, rung)
+    }
+
+    #[track_caller]
+    fn rings(rung: &Receiver<()>) {
+        rung.recv_timeout(Duration::from_secs(10))
+            .expect("the change was not noticed");
+    }
+
+    #[test]
+    fn a_rename_over_the_file_is_noticed_again_and_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("conductor.toml");
+        fs::write(&file, "0").unwrap();
+        let (_watch, rung) = watching(&file);
+        for round in 1..=3 {
+            while rung.try_recv().is_ok() {}
+            let fresh = folder.path().join("fresh");
+            fs::write(&fresh, round.to_string()).unwrap();
+            fs::rename(&fresh, &file).unwrap();
+            rings(&rung);
+        }
+    }
+
+    #[test]
+    fn a_swap_of_a_symlinked_folder_is_noticed() {
+        // As the kubelet does it: file -> ..data/file, and ..data is renamed onto another folder.
+        let root = tempfile::tempdir().unwrap();
+        for version in ["v1", "v2"] {
+            fs::create_dir(root.path().join(version)).unwrap();
+            fs::write(root.path().join(version).join("conductor.toml"), version).unwrap();
+        }
+        let link =
+            |target: &str, name: &str| std::os::unix::fs::symlink(target, root.path().join(name)).unwrap();
+        link("v1", "..data");
+        link("..data/conductor.toml", "conductor.toml");
+        let file = root.path().join("conductor.toml");
+        let (_watch, rung) = watching(&file);
+        link("v2", "..data_tmp");
+        fs::rename(root.path().join("..data_tmp"), root.path().join("..data")).unwrap();
+        rings(&rung);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "v2");
+    }
+
+    #[test]
+    fn a_file_dropped_into_a_watched_folder_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_watch, rung) = watching(folder.path());
+        fs::write(folder.path().join("mine.wasm"), "x").unwrap();
+        rings(&rung);
+    }
+}

@@ -1,0 +1,101 @@
+//! `conductor.toml` edited while serving.
+
+use harness::{TestRouter, route_all};
+use http::StatusCode;
+
+use crate::{chat, fast_fleet};
+
+async fn worker_of(router: &TestRouter) -> String {
+    let answer = router
+        .client
+        .post("/v1/chat/completions", &chat("hi", false))
+        .await
+        .unwrap();
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    answer.header("x-conductor-worker").to_owned()
+}
+
+#[tokio::test]
+async fn a_worker_that_is_added_gets_traffic_and_one_that_is_removed_gets_none() {
+    let fleet = fast_fleet(2).await;
+    let one = |name: &str, url: &str| format!("[[pools.chat.workers]]\nname = \"{name}\"\nurl = \"{url}\"\n");
+    let first = one("w0", fleet.engines[0].url());
+    let second = one("w1", fleet.engines[1].url());
+    let routes = route_all("round-robin");
+
+    let router = TestRouter::start(&format!("{first}{routes}")).await.unwrap();
+    assert_eq!(worker_of(&router).await, "w0");
+
+    router.save_config(&format!("{first}{second}{routes}")).unwrap();
+    router
+        .admin_shows("/admin/config", "generation 2", |page| page["generation"] == 2)
+        .await;
+    let seen = [worker_of(&router).await, worker_of(&router).await];
+    assert!(
+        seen.contains(&"w0".into()) && seen.contains(&"w1".into()),
+        "{seen:?}"
+    );
+
+    router.save_config(&format!("{second}{routes}")).unwrap();
+    router
+        .admin_shows("/admin/config", "generation 3", |page| page["generation"] == 3)
+        .await;
+    for _ in 0..4 {
+        assert_eq!(worker_of(&router).await, "w1");
+    }
+}
+
+#[tokio::test]
+async fn a_broken_file_changes_nothing_and_says_where_it_is_broken() {
+    let fleet = fast_fleet(1).await;
+    let good = format!("{}{}", fleet.workers_toml(), route_all("round-robin"));
+    let router = TestRouter::start(&good).await.unwrap();
+    assert_eq!(worker_of(&router).await, "w0");
+
+    router
+        .save_config(&good.replace("policy = \"round-robin\"", "policy = \"rund-robin\"\npol = 1"))
+        .unwrap();
+    let page = router
+        .admin_shows("/admin/config", "the mistakes are shown", |page| {
+            page["problems"]
+                .as_array()
+                .is_some_and(|problems| !problems.is_empty())
+        })
+        .await;
+    let problems = page["problems"].as_array().unwrap();
+    assert!(
+        problems.iter().all(|problem| problem["line"].as_u64() > Some(1)),
+        "{problems:?}"
+    );
+    assert!(problems.len() >= 2, "both mistakes in one run: {problems:?}");
+    assert_eq!(page["generation"], 1);
+    assert_eq!(worker_of(&router).await, "w0");
+    let metrics = router.admin.get("/metrics").await.unwrap().text();
+    assert!(metrics.contains("conductor_config_valid 0"), "{metrics}");
+
+    router.save_config(&good).unwrap();
+    router
+        .admin_shows("/admin/config", "mended", |page| {
+            page["problems"].as_array().is_some_and(Vec::is_empty)
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_reload_can_be_asked_for() {
+    let fleet = fast_fleet(1).await;
+    let router = TestRouter::start(&format!("{}{}", fleet.workers_toml(), route_all("round-robin")))
+        .await
+        .unwrap();
+    let answer = router
+        .admin
+        .post("/admin/reload", &serde_json::json!({}))
+        .await
+        .unwrap();
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    assert_eq!(
+        answer.json().unwrap()["generation"],
+        1,
+        "nothing changed, so nothing was swapped"
+    );
+}

@@ -1,0 +1,44 @@
+//! The router as a user meets it: real HTTP, real ZMQ, real components, mock engines.
+
+mod affinity;
+mod churn;
+mod config_reload;
+mod policy_folder;
+mod serving;
+mod workers;
+
+use harness::{Fleet, TestRouter, route_all};
+use mock_engine::MockConfig;
+use serde_json::{Value, json};
+
+/// Mock engines that answer in no time.
+async fn fast_fleet(count: usize) -> Fleet {
+    Fleet::start(count, |number, config| fast(number, config))
+        .await
+        .unwrap()
+}
+
+fn fast(number: usize, config: &mut MockConfig) {
+    config.seed = number as u64;
+    config.time_scale = 100.0;
+}
+
+/// A router over a fleet, with one route.
+async fn router_over(fleet: &Fleet, policy: &str) -> TestRouter {
+    TestRouter::start(&format!("{}{}", fleet.workers_toml(), route_all(policy)))
+        .await
+        .unwrap()
+}
+
+/// A chat request of one user turn.
+fn chat(text: &str, stream: bool) -> Value {
+    json!({
+        "model": "mock", "stream": stream, "max_tokens": 4,
+        "messages": [{ "role": "user", "content": text }],
+    })
+}
+
+/// A prompt long enough for several cache blocks; different numbers share nothing.
+fn long_prompt(number: usize) -> String {
+    (0..120).map(|word| format!("topic{number}word{word} ")).collect()
+}

@@ -1,0 +1,126 @@
+//! The router the binary starts, in the test's process, over a configuration file in a folder of its own.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use conductor::{App, ConfigSource};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+use crate::poll::eventually_ok;
+
+/// A running router. Dropping it stops it.
+#[derive(Debug)]
+pub struct TestRouter {
+    folder: TempDir,
+    /// To its public listener.
+    pub client: Client,
+    /// To its admin listener.
+    pub admin: Client,
+    shutdown: CancellationToken,
+    task: Option<JoinHandle<conductor::Exit>>,
+}
+
+impl TestRouter {
+    /// Starts a router on `toml`, which is completed with listeners on ports of their own and `policy-dir = "policies"`.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub async fn start(toml: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        fs::create_dir(folder.path().join("policies"))?;
+        let file = folder.path().join("conductor.toml");
+        fs::write(&file, complete(toml))?;
+        let app = App::build(ConfigSource::File(file)).await?;
+        let client = Client::new(format!("http://{}", app.addr()));
+        let admin = Client::new(format!(
+            "http://{}",
+            app.admin_addr().context("an admin listener")?
+        ));
+        let shutdown = CancellationToken::new();
+        let task = app.spawn(shutdown.clone());
+        Ok(Self {
+            folder,
+            client,
+            admin,
+            shutdown,
+            task: Some(task),
+        })
+    }
+
+    /// Saves the configuration as an editor does: writes beside it and renames over it.
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn save_config(&self, toml: &str) -> Result<()> {
+        self.save("conductor.toml", complete(toml).as_bytes())
+    }
+
+    /// Saves a policy into the policy folder, by rename.
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn save_policy(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.save(&format!("policies/{name}.wasm"), bytes)
+    }
+
+    /// A path in the folder of the configuration.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn save(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let fresh = self.path(&format!("{name}.saving"));
+        fs::write(&fresh, bytes)?;
+        fs::rename(&fresh, self.path(name))?;
+        Ok(())
+    }
+
+    /// What an admin page says.
+    ///
+    /// # Errors
+    /// Where it says nothing.
+    pub async fn admin(&self, path: &str) -> Result<Value> {
+        self.admin.get(path).await?.json()
+    }
+
+    /// Waits until an admin page satisfies `look`, and gives it.
+    pub async fn admin_shows(&self, path: &str, what: &str, look: impl Fn(&Value) -> bool) -> Value {
+        eventually_ok(what, || async {
+            let page = self.admin(path).await.map_err(|error| format!("{error:#}"))?;
+            if look(&page) {
+                Ok(page)
+            } else {
+                Err(page.to_string())
+            }
+        })
+        .await
+    }
+
+    /// Stops it as SIGTERM does, and says how it ended.
+    ///
+    /// # Errors
+    /// Where its task failed.
+    pub async fn stop(mut self) -> Result<conductor::Exit> {
+        self.shutdown.cancel();
+        let task = self.task.take().context("it was running")?;
+        Ok(task.await?)
+    }
+}
+
+impl Drop for TestRouter {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+fn complete(toml: &str) -> String {
+    format!(
+        "policy-dir = \"policies\"\n[server]\nlisten = \"127.0.0.1:0\"\nadmin-listen = \"127.0.0.1:0\"\ndrain-timeout = \"5s\"\n{toml}"
+    )
+}

@@ -1,0 +1,150 @@
+//! The direction of dependencies, as `host/ARCHITECTURE.md` draws it: arrows only point down, adapters never name each
+//! other, and heavy or I/O crates are named only where they belong.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+use tidy::root;
+
+/// What each crate of `host/` may use of the others, outside its tests.
+const INTERNAL: &[(&str, &[&str])] = &[
+    ("routing", &[]),
+    ("kv-index", &["routing"]),
+    ("kv-events", &["routing"]),
+    ("inference-api", &[]),
+    ("conductor-config", &["routing"]),
+    ("policy-runtime", &["routing"]),
+    ("kv-feed", &["kv-events", "routing"]),
+    ("proxy", &["inference-api", "kv-index", "routing"]),
+    ("mock-engine", &[]),
+    (
+        "conductor",
+        &[
+            "conductor-config",
+            "inference-api",
+            "kv-events",
+            "kv-feed",
+            "kv-index",
+            "mock-engine",
+            "policy-runtime",
+            "proxy",
+            "routing",
+        ],
+    ),
+];
+
+/// Crates that only these may name.
+const ONLY_IN: &[(&str, &[&str])] = &[
+    ("wasmtime", &["policy-runtime"]),
+    ("zmq", &["kv-feed", "mock-engine"]),
+    ("toml", &["conductor-config", "policy-builder"]),
+    ("notify", &["conductor"]),
+    ("clap", &["conductor", "policy-builder", "load"]),
+    ("axum", &["conductor", "mock-engine", "proxy"]),
+    ("hyper", &["mock-engine", "proxy", "load"]),
+    ("wit-bindgen", &["conductor-policy-sdk"]),
+    ("anyhow", &["conductor", "harness", "load", "policy-builder"]),
+];
+
+/// Crates without any I/O: no runtime, no sockets.
+const PURE: &[&str] = &[
+    "routing",
+    "kv-index",
+    "kv-events",
+    "inference-api",
+    "conductor-config",
+];
+const IMPURE: &[&str] = &[
+    "tokio", "hyper", "axum", "zmq", "wasmtime", "notify", "socket2", "rustix",
+];
+
+fn packages() -> BTreeMap<String, Package> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .unwrap();
+    metadata
+        .packages
+        .into_iter()
+        .map(|package| (package.name.to_string(), package))
+        .collect()
+}
+
+fn uses(package: &Package) -> BTreeSet<String> {
+    let outside_tests = package
+        .dependencies
+        .iter()
+        .filter(|dependency| dependency.kind != DependencyKind::Development);
+    outside_tests.map(|dependency| dependency.name.clone()).collect()
+}
+
+#[test]
+fn the_crates_of_the_host_depend_on_each_other_only_as_drawn() {
+    let packages = packages();
+    let table: BTreeMap<_, _> = INTERNAL.iter().copied().collect();
+    for (name, package) in &packages {
+        if !package.manifest_path.as_str().contains("/host/") {
+            continue;
+        }
+        let allowed = table
+            .get(name.as_str())
+            .unwrap_or_else(|| panic!("`{name}` is not in the table of this test"));
+        let internal: Vec<_> = uses(package)
+            .into_iter()
+            .filter(|used| packages.contains_key(used))
+            .collect();
+        for used in internal {
+            assert!(
+                allowed.contains(&used.as_str()),
+                "`{name}` must not depend on `{used}`"
+            );
+        }
+    }
+    for (name, _) in INTERNAL {
+        assert!(
+            packages.contains_key(*name),
+            "`{name}` is in the table but not in the workspace"
+        );
+    }
+}
+
+#[test]
+fn heavy_crates_are_named_only_where_they_belong() {
+    for (name, package) in packages() {
+        for used in uses(&package) {
+            let Some((_, allowed)) = ONLY_IN.iter().find(|(restricted, _)| *restricted == used) else {
+                continue;
+            };
+            assert!(
+                allowed.contains(&name.as_str()),
+                "`{name}` must not name `{used}`: only {allowed:?} may"
+            );
+        }
+    }
+}
+
+#[test]
+fn pure_crates_know_no_io() {
+    let packages = packages();
+    for name in PURE {
+        let used = uses(&packages[*name]);
+        let impure: Vec<_> = IMPURE.iter().filter(|impure| used.contains(**impure)).collect();
+        assert!(impure.is_empty(), "`{name}` is pure but depends on {impure:?}");
+    }
+}
+
+#[test]
+fn every_crate_takes_its_lints_and_versions_from_the_workspace() {
+    for (name, package) in packages() {
+        let manifest = std::fs::read_to_string(&package.manifest_path).unwrap();
+        assert!(manifest.contains("[lints"), "`{name}` has no [lints]");
+        assert!(
+            manifest.contains("edition.workspace = true"),
+            "`{name}` names an edition of its own"
+        );
+        for line in manifest.lines().filter(|line| line.contains("version = \"")) {
+            panic!("`{name}` names a version of its own: {line}; versions live in the root manifest");
+        }
+    }
+}
