@@ -29,7 +29,7 @@ Conductor is routing {base} over {workers} mock engines. Try, in another termina
     {folder}/policies/mine.wasm
 
   what is in force
-    curl -s {admin}/admin/config; curl -s {admin}/admin/policies; curl -s {admin}/admin/workers
+    curl -s {admin}/admin/config; curl -s {admin}/admin/policies; curl -s {admin}/admin/feeds
 
   proof: conductor demo --compare
 
