@@ -13,17 +13,15 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// # Panics
 /// After [`DEADLINE`], naming what was waited for.
 #[track_caller]
-pub fn eventually<F, Fut>(what: &str, look: F) -> impl Future<Output = ()>
+pub fn eventually<F, Fut>(what: &str, mut look: F) -> impl Future<Output = ()>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = bool>,
 {
-    let mut look = look;
-    let ok = eventually_ok(what, move || {
+    eventually_ok(what, move || {
         let seen = look();
         async move { if seen.await { Ok(()) } else { Err("not yet") } }
-    });
-    async move { ok.await }
+    })
 }
 
 /// Waits until `look` gives a value; the last refusal is shown when it never does.
@@ -44,14 +42,12 @@ where
         loop {
             match look().await {
                 Ok(value) => return value,
-                Err(refusal) if started.elapsed() > DEADLINE => {
-                    assert!(
-                        started.elapsed() < DEADLINE,
-                        "{caller}: never happened: {what}; last seen: {refusal:?}"
-                    );
-                }
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(refusal) => assert!(
+                    started.elapsed() < DEADLINE,
+                    "{caller}: never happened: {what}; last seen: {refusal:?}"
+                ),
             }
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }

@@ -48,8 +48,9 @@ fn collect(root: &Path, folder: &Path, extensions: &[&str], found: &mut Vec<Sour
             .and_then(|name| name.to_str())
             .unwrap_or_default();
         if path.is_dir() {
-            let built = name == "target" || name == "node_modules" || name == "__pycache__";
-            if !built && !(name.starts_with('.') && name != ".ci") {
+            let built = ["target", "node_modules", "__pycache__"].contains(&name);
+            let hidden = name.starts_with('.') && name != ".ci";
+            if !built && !hidden {
                 collect(root, &path, extensions, found);
             }
         } else if extensions

@@ -63,7 +63,7 @@ fn packages() -> BTreeMap<String, Package> {
         .manifest_path(root().join("Cargo.toml"))
         .no_deps()
         .exec()
-        .unwrap();
+        .expect("cargo describes the workspace");
     metadata
         .packages
         .into_iter()
@@ -143,8 +143,10 @@ fn every_crate_takes_its_lints_and_versions_from_the_workspace() {
             manifest.contains("edition.workspace = true"),
             "`{name}` names an edition of its own"
         );
-        for line in manifest.lines().filter(|line| line.contains("version = \"")) {
-            panic!("`{name}` names a version of its own: {line}; versions live in the root manifest");
-        }
+        let own_version = manifest.lines().find(|line| line.contains("version = \""));
+        assert_eq!(
+            own_version, None,
+            "`{name}` names a version of its own; versions live in the root manifest"
+        );
     }
 }

@@ -19,8 +19,8 @@ async fn worker_of(router: &TestRouter) -> String {
 async fn a_worker_that_is_added_gets_traffic_and_one_that_is_removed_gets_none() {
     let fleet = fast_fleet(2).await;
     let one = |name: &str, url: &str| format!("[[pools.chat.workers]]\nname = \"{name}\"\nurl = \"{url}\"\n");
-    let first = one("w0", fleet.engines[0].url());
-    let second = one("w1", fleet.engines[1].url());
+    let first = one("w0", &fleet.engines[0].url());
+    let second = one("w1", &fleet.engines[1].url());
     let routes = route_all("round-robin");
 
     let router = TestRouter::start(&format!("{first}{routes}")).await.unwrap();
