@@ -1,6 +1,7 @@
 //! The whole file: its sections, and what must hold between them.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostics;
@@ -45,6 +46,21 @@ pub struct Known<'n> {
     pub builtins: &'n [&'n str],
     /// The policy of routes that name none: one of `builtins`.
     pub default_policy: &'n str,
+    /// What lies in the policy folder.
+    pub files: &'n dyn PolicyFiles,
+}
+
+/// Looks into policy folders, so that this crate needs no file system.
+pub trait PolicyFiles: fmt::Debug {
+    /// Names (file stems) of the components in `folder`, which is as the file has it: maybe relative to the file.
+    fn names_in(&self, folder: &Path) -> Vec<String>;
+}
+
+/// The same files in every folder.
+impl<const N: usize> PolicyFiles for [&str; N] {
+    fn names_in(&self, _: &Path) -> Vec<String> {
+        self.map(str::to_owned).to_vec()
+    }
 }
 
 /// A valid configuration and what is odd about it.
@@ -94,18 +110,22 @@ fn too_large(name: &str, bytes: usize) -> Diagnostics {
 /// Reads all sections. What cannot be read is reported and stands as its default.
 fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
     let report = root.report();
-    let policy_dir = root.item("policy-dir");
-    let has_folder = policy_dir.is_some();
+    let policy_dir = root.item("policy-dir").map(|item| read_folder(&item));
+    let in_folder = policy_dir.as_ref().map(|folder| {
+        let folder = folder.as_deref();
+        folder.map_or_else(Vec::new, |folder| known.files.names_in(folder))
+    });
+    let in_folder = in_folder.as_deref();
     let server = server::read(root.section("server", "`[server]`"));
     let log = log::read(root.section("log", "`[log]`"));
     let index = index::read(root.section("index", "`[index]`"));
-    let policies = policy::read(root.section("policies", "`[policies.NAME]`"), known, has_folder);
+    let policies = policy::read(root.section("policies", "`[policies.NAME]`"), known, in_folder);
     let pools = pool::read(root.item("pools").as_ref(), report);
     let names = Names {
         known,
         pools: &pools,
         policies: &policies,
-        has_folder,
+        in_folder,
     };
     let routes = route::read(root.item("routes").as_ref(), &names, report);
     root.finish();
@@ -114,7 +134,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
         server,
         log,
         index,
-        policy_dir: policy_dir.and_then(|item| read_folder(&item)),
+        policy_dir: policy_dir.flatten(),
         policies: declared.chain(routes.implied).collect(),
         pools: pools.into_iter().map(|pool| pool.config).collect(),
         routes: routes.routes,

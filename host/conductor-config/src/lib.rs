@@ -29,7 +29,7 @@ mod value;
 mod worker;
 
 pub use code::{Code, Severity};
-pub use config::{Config, Known, MAX_FILE_BYTES, Parsed};
+pub use config::{Config, Known, MAX_FILE_BYTES, Parsed, PolicyFiles};
 pub use diagnostic::{Diagnostic, Diagnostics, Mark};
 pub use index::IndexConfig;
 pub use log::{LogConfig, LogFormat};

@@ -85,15 +85,19 @@ pub(crate) struct DeclaredPolicy {
     pub(crate) name_span: Span,
 }
 
-pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>, has_folder: bool) -> Vec<DeclaredPolicy> {
+pub(crate) fn read(
+    section: Option<Section<'_>>,
+    known: &Known<'_>,
+    in_folder: Option<&[String]>,
+) -> Vec<DeclaredPolicy> {
     let entries = section.map(|policies| policies.entries()).unwrap_or_default();
     entries
         .iter()
-        .map(|entry| read_one(entry, known, has_folder))
+        .map(|entry| read_one(entry, known, in_folder))
         .collect()
 }
 
-fn read_one(entry: &Item<'_>, known: &Known<'_>, has_folder: bool) -> DeclaredPolicy {
+fn read_one(entry: &Item<'_>, known: &Known<'_>, in_folder: Option<&[String]>) -> DeclaredPolicy {
     name::check(
         &entry.key,
         name::IN_NAMES,
@@ -110,7 +114,7 @@ fn read_one(entry: &Item<'_>, known: &Known<'_>, has_folder: bool) -> DeclaredPo
         return declared;
     };
     let config = &mut declared.config;
-    if let Some((source, span)) = read_source(&mut policy, entry, known, has_folder) {
+    if let Some((source, span)) = read_source(&mut policy, entry, known, in_folder) {
         config.source = source;
         config.source_at = entry.report.locate(&span);
     }
@@ -129,7 +133,7 @@ fn read_source(
     policy: &mut Section<'_>,
     entry: &Item<'_>,
     known: &Known<'_>,
-    has_folder: bool,
+    in_folder: Option<&[String]>,
 ) -> Option<(PolicySource, Span)> {
     match (policy.item("builtin"), policy.item("path")) {
         (Some(builtin), Some(path)) => {
@@ -156,11 +160,11 @@ fn read_source(
             }
             Some((PolicySource::File(PathBuf::from(text.text)), text.span))
         }
-        (None, None) if has_folder && !known.builtins.contains(&entry.key.as_str()) => {
+        (None, None) if in_folder.is_some_and(|names| names.contains(&entry.key)) => {
             Some((PolicySource::Folder, entry.key_span.clone()))
         }
         (None, None) => {
-            report_no_source(entry, known);
+            report_no_source(entry, known, in_folder.is_some());
             None
         }
     }
@@ -182,10 +186,12 @@ fn builtin_source(builtin: &Item<'_>, known: &Known<'_>) -> Option<(PolicySource
     None
 }
 
-fn report_no_source(entry: &Item<'_>, known: &Known<'_>) {
+fn report_no_source(entry: &Item<'_>, known: &Known<'_>, has_folder: bool) {
     let name = &entry.key;
     let help = if known.builtins.contains(&name.as_str()) {
         format!("add builtin = \"{name}\" for the one that is part of Conductor, or a `path`")
+    } else if has_folder {
+        format!("add `builtin` or `path`, or put {name}.wasm into the folder `policy-dir` names")
     } else {
         format!("add `builtin` or `path`, or set `policy-dir` to the folder that holds {name}.wasm")
     };

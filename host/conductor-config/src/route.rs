@@ -41,7 +41,7 @@ pub(crate) struct Names<'n> {
     pub(crate) pools: &'n [DeclaredPool],
     pub(crate) policies: &'n [DeclaredPolicy],
     /// Whether there is a policy folder.
-    pub(crate) has_folder: bool,
+    pub(crate) in_folder: Option<&'n [String]>,
 }
 
 /// The routes, and the policies they name that have no table of their own.
@@ -243,14 +243,22 @@ fn find_policy(
     let found = resolve(text.text, names, implied, report.locate(&text.span));
     if found.is_none() {
         let declared = names.policies.iter().map(|policy| policy.config.name.as_str());
-        let all = declared.chain(names.known.builtins.iter().copied());
+        let in_folder = names.in_folder.unwrap_or_default().iter().map(String::as_str);
+        let all = declared
+            .chain(names.known.builtins.iter().copied())
+            .chain(in_folder);
+        let name = text.text;
+        let help = suggest::help(name, all).map(|help| match names.in_folder {
+            Some(_) => format!("{help}; or put {name}.wasm into the folder `policy-dir` names"),
+            None => help,
+        });
         report.push(
             Problem::new(
                 Code::NoSuchPolicy,
                 &text.span,
                 format!("there is no policy `{}`", text.text),
             )
-            .maybe_help(suggest::help(text.text, all)),
+            .maybe_help(help),
         );
     }
     found
@@ -268,7 +276,10 @@ fn resolve(
     if !exists {
         let source = if names.known.builtins.contains(&name) {
             PolicySource::Builtin(name.to_owned())
-        } else if names.has_folder {
+        } else if names
+            .in_folder
+            .is_some_and(|files| files.iter().any(|file| file == name))
+        {
             PolicySource::Folder
         } else {
             return None;

@@ -10,6 +10,7 @@ use conductor_config::{Code, Config, Known, Paint};
 const KNOWN: Known<'_> = Known {
     builtins: &["cache-aware", "load-weighted", "round-robin"],
     default_policy: "cache-aware",
+    files: &["own", "dropped", "in-the-folder"],
 };
 
 /// Name and text of every case, in order.

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 const KNOWN: Known<'_> = Known {
     builtins: &["cache-aware", "round-robin"],
     default_policy: "cache-aware",
+    files: &["own"],
 };
 
 /// Files with every key and with many kinds of mistakes.

@@ -8,6 +8,7 @@ use conductor_config::{Config, Known, Paint};
 const KNOWN: Known<'_> = Known {
     builtins: &["cache-aware", "load-weighted", "round-robin"],
     default_policy: "cache-aware",
+    files: &["my-policy", "next-policy"],
 };
 
 fn folder() -> PathBuf {

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use kv_feed::{FeedError, FeedState, KvFeeds};
@@ -16,6 +17,7 @@ use proxy::{DrainOutcome, LiveFeeds, Proxy, ProxyMetrics, Readiness, SnapshotCel
 use routing::{Fleet, Generation, WorkerId};
 use thiserror::Error;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -47,6 +49,7 @@ pub struct App {
     reloader: Reloader,
     pages: Admin,
     limits: ServeLimits,
+    reload: Arc<Notify>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -188,6 +191,7 @@ impl App {
             reloader,
             pages,
             limits,
+            reload: Arc::default(),
         })
     }
 
@@ -201,6 +205,12 @@ impl App {
     #[must_use]
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.addresses.1
+    }
+
+    /// Asks the running router to look at its files now.
+    #[must_use]
+    pub fn reload_request(&self) -> Arc<Notify> {
+        Arc::clone(&self.reload)
     }
 
     /// Serves until `shutdown` is cancelled and the drain is over, in a task of its own.
@@ -220,6 +230,7 @@ impl App {
             reloader,
             pages,
             limits,
+            reload,
         } = self;
         if let Err(error) = feeds.set(compose::feed_specs(
             &reloader.in_force.config,
@@ -237,6 +248,10 @@ impl App {
         };
         let background = CancellationToken::new();
         tasks::spawn("feed-look", follow_feeds(feeds, live, background.clone()));
+        tasks::spawn(
+            "reload-requests",
+            pass_on(reload, bell.clone(), background.clone()),
+        );
         if let Some(admin) = admin {
             tasks::spawn("admin", pages.serve(admin, bell.clone(), background.clone()));
         }
@@ -294,6 +309,17 @@ async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, B
 
 fn address_of(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
     listener.local_addr().unwrap_or(asked)
+}
+
+/// Rings the bell for every request to reload.
+async fn pass_on(requests: Arc<Notify>, bell: SyncSender<Bell>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            // A full channel is rung already.
+            () = requests.notified() => drop(bell.try_send(Bell::Changed)),
+            () = stop.cancelled() => return,
+        }
+    }
 }
 
 /// Tells the request path which workers' feeds are live.

@@ -1,9 +1,13 @@
-//! Checking a configuration without running it. Pure.
+//! Checking a configuration without running it: its text, and then that every policy it needs can be loaded.
 
-use conductor_config::{Config, Known, Paint};
+use conductor_config::{Config, Diagnostics, Paint};
+use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
+use thiserror::Error;
 
-use crate::builtin;
-use crate::reload::reports;
+use crate::compose;
+use crate::config_source::{ConfigSource, ReadConfigError};
+use crate::policy_library::PolicyLibrary;
+use crate::reload::{self, reports};
 use crate::status::ProblemReport;
 
 /// What there is to say about a configuration.
@@ -11,31 +15,71 @@ use crate::status::ProblemReport;
 pub struct Checked {
     /// Every error and warning, for tools.
     pub problems: Vec<ProblemReport>,
-    /// The same drawn over the lines concerned.
+    /// The same for people: mistakes of the text are drawn over the lines concerned.
     pub rendered: String,
     /// How many of them are errors.
     pub errors: usize,
 }
 
-/// Checks the text of a configuration; `name` is what messages call it.
-#[must_use]
-pub fn check(name: &str, text: &str) -> Checked {
-    let known = Known {
-        builtins: &builtin::names(),
-        default_policy: builtin::DEFAULT,
-    };
-    let diagnostics = match Config::parse(name, text, &known) {
-        Ok(parsed) => parsed.warnings,
-        Err(diagnostics) => diagnostics,
-    };
-    Checked {
-        problems: reports(&diagnostics),
-        rendered: diagnostics.render(Paint::Plain),
-        errors: diagnostics.error_count(),
+/// A configuration could not be checked.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadConfigError),
+    /// WebAssembly cannot be set up here, so policies cannot be tried.
+    #[error("failed to start the policy engine")]
+    Engine(#[source] EngineError),
+}
+
+/// Checks a configuration and loads its policies.
+///
+/// # Errors
+/// [`CheckError`]; mistakes of the configuration are no error of checking it.
+pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
+    let text = source.read()?;
+    Ok(match reload::read(source, &text) {
+        Ok(parsed) => {
+            let mut checked = Checked::of(&parsed.warnings);
+            checked.add(unavailable(&parsed.config, source)?, source);
+            checked
+        }
+        Err(mistakes) => Checked::of(&mistakes),
+    })
+}
+
+/// Policies of routes that cannot be loaded.
+fn unavailable(config: &Config, source: &ConfigSource) -> Result<Vec<ProblemReport>, CheckError> {
+    let engine = PolicyEngine::new(EngineLimits::default()).map_err(CheckError::Engine)?;
+    let mut library = PolicyLibrary::new(engine);
+    while library
+        .reconcile(compose::wanted_policies(config, source))
+        .unsettled
+    {
+        std::thread::sleep(reload::UNSETTLED);
     }
+    Ok(reload::missing_policies(config, &library))
 }
 
 impl Checked {
+    fn of(diagnostics: &Diagnostics) -> Self {
+        Self {
+            problems: reports(diagnostics),
+            rendered: diagnostics.render(Paint::Plain),
+            errors: diagnostics.error_count(),
+        }
+    }
+
+    fn add(&mut self, errors: Vec<ProblemReport>, source: &ConfigSource) {
+        let name = source.name();
+        for error in &errors {
+            let (line, column, message) = (error.line, error.column, &error.message);
+            self.rendered += &format!("error[{}]: {name}:{line}:{column}: {message}\n", error.code);
+        }
+        self.errors += errors.len();
+        self.problems.extend(errors);
+    }
+
     /// One line.
     #[must_use]
     pub fn summary(&self) -> String {
@@ -47,10 +91,4 @@ impl Checked {
             (errors, warnings) => format!("{errors} error(s), {warnings} warning(s)"),
         }
     }
-}
-
-/// Every error and warning of a configuration, drawn; empty when there is nothing to say.
-#[must_use]
-pub fn check_text(name: &str, text: &str) -> String {
-    check(name, text).rendered
 }

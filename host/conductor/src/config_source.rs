@@ -5,9 +5,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use conductor_config::PolicyFiles;
 use thiserror::Error;
 
 use crate::cli::ServeArgs;
+use crate::policy_library::policies_in;
 
 /// A configuration file, or text that stands for one.
 #[derive(Debug, Clone)]
@@ -85,6 +87,13 @@ impl ConfigSource {
     }
 }
 
+impl PolicyFiles for ConfigSource {
+    fn names_in(&self, folder: &Path) -> Vec<String> {
+        let found = policies_in(&self.resolve(folder)).into_iter();
+        found.map(|(name, _)| name).collect()
+    }
+}
+
 /// The configuration that the quick flags mean.
 ///
 /// # Errors
@@ -142,7 +151,8 @@ mod tests {
             ])
         })
         .unwrap();
-        assert_eq!(crate::check_text("command line", &text), "", "{text}");
+        let checked = crate::check(&ConfigSource::Text(text.clone())).unwrap();
+        assert_eq!(checked.rendered, "", "{text}");
         assert!(text.contains("policy = \"round-robin\""));
     }
 

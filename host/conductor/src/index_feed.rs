@@ -31,5 +31,8 @@ impl FeedSink for IndexFeed {
     fn reset(&mut self, worker: WorkerId, rank: DpRank, reason: ResetReason) {
         info!(%worker, rank = rank.0, ?reason, "forgot the blocks of a worker: its events have to be learnt anew");
         self.index.clear(Holder { worker, rank });
+        if reason == ResetReason::FeedRemoved {
+            self.index.remove_worker(worker);
+        }
     }
 }

@@ -21,6 +21,6 @@ mod telemetry;
 mod watch;
 
 pub use app::{App, BuildError};
-pub use check::{Checked, check, check_text};
+pub use check::{CheckError, Checked, check};
 pub use config_source::ConfigSource;
 pub use exit::Exit;

@@ -116,6 +116,22 @@ pub(crate) struct PolicyReport {
     pub calls: u64,
     /// Of those, the ones it failed.
     pub faults: u64,
+    /// The version in force, for [`PolicyReport::counted`].
+    #[serde(skip)]
+    deciding: Option<Arc<WasmPolicy>>,
+}
+
+impl PolicyReport {
+    /// With its counters as they are now.
+    #[must_use]
+    pub(crate) fn counted(mut self) -> Self {
+        if let Some(policy) = &self.deciding {
+            let stats = policy.stats();
+            self.calls = stats.calls;
+            self.faults = FaultKind::ALL.iter().map(|kind| stats.faults(*kind)).sum();
+        }
+        self
+    }
 }
 
 #[derive(Debug)]
@@ -173,8 +189,9 @@ impl PolicyLibrary {
 
     /// Forgets every other policy, once a configuration without them is in force.
     pub(crate) fn keep_only(&mut self, wanted: &[WantedPolicy]) {
-        self.entries
-            .retain(|name, _| wanted.iter().any(|policy| policy.name == *name));
+        let is_wanted = |name: &String| wanted.iter().any(|policy| policy.name == *name);
+        self.entries.retain(|name, _| is_wanted(name));
+        self.states.retain(|name, _| is_wanted(name));
     }
 
     fn reconcile_one(&mut self, wanted: WantedPolicy, done: &mut Reconciled) {
@@ -259,7 +276,6 @@ impl Entry {
 
     fn report(&self, name: &str) -> PolicyReport {
         let active = self.active.as_ref();
-        let stats = active.map(|active| active.policy.stats());
         PolicyReport {
             name: name.to_owned(),
             source: match &self.source {
@@ -277,10 +293,9 @@ impl Entry {
                 u64::try_from(since.as_millis()).ok()
             }),
             problem: self.problem.clone(),
-            calls: stats.as_ref().map_or(0, |stats| stats.calls),
-            faults: stats.as_ref().map_or(0, |stats| {
-                FaultKind::ALL.iter().map(|kind| stats.faults(*kind)).sum()
-            }),
+            calls: 0,
+            faults: 0,
+            deciding: active.map(|active| Arc::clone(&active.policy)),
         }
     }
 }

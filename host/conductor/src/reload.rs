@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use conductor_config::{Config, Diagnostics, Known, Paint, Severity};
+use conductor_config::{Config, Diagnostics, Known, Paint, Parsed, Severity};
 use kv_feed::KvFeeds;
 use proxy::{ProxyMetrics, Snapshot, SnapshotCell, SnapshotError, SnapshotSpec};
 use routing::{Fleet, Generation, Policy};
@@ -91,16 +91,25 @@ fn list(problems: &[ProblemReport]) -> String {
         .join("; ")
 }
 
-/// Reads and checks a configuration.
+/// Reads a configuration as this binary does.
+///
+/// # Errors
+/// Every mistake.
+pub(crate) fn read(source: &ConfigSource, text: &str) -> Result<Parsed, Diagnostics> {
+    let known = Known {
+        builtins: &builtin::names(),
+        default_policy: builtin::DEFAULT,
+        files: source,
+    };
+    Config::parse(&source.name(), text, &known)
+}
+
+/// Reads a configuration and logs its warnings.
 ///
 /// # Errors
 /// [`RefusedConfig`], with every mistake.
 pub(crate) fn parse(source: &ConfigSource, text: &str) -> Result<Config, RefusedConfig> {
-    let known = Known {
-        builtins: &builtin::names(),
-        default_policy: builtin::DEFAULT,
-    };
-    let parsed = Config::parse(&source.name(), text, &known).map_err(RefusedConfig::Invalid)?;
+    let parsed = read(source, text).map_err(RefusedConfig::Invalid)?;
     for warning in reports(&parsed.warnings) {
         let ProblemReport {
             line,
@@ -250,13 +259,26 @@ impl Reloader {
             .library
             .reconcile(compose::wanted_policies(config, &self.source));
         self.tell(&done);
-        if let Ok(candidate) = candidate {
-            self.apply(candidate, !done.swapped.is_empty());
-        } else if !done.swapped.is_empty() {
-            self.put_in_force();
+        let swapped = self.decides(&done.swapped);
+        match candidate {
+            Ok(candidate) => self.apply(candidate, swapped),
+            Err(_) if swapped => self.put_in_force(),
+            Err(_) => {}
         }
         self.status.set_policies(self.library.report());
         done.unsettled
+    }
+
+    /// Whether one of these policies decides for a route that is in force.
+    fn decides(&self, policies: &[String]) -> bool {
+        let routes = &self.in_force.config.routes;
+        routes.iter().any(|route| policies.contains(&route.policy))
+    }
+
+    /// Forgets policies that neither the configuration nor the folder names any more.
+    fn forget_unwanted(&mut self) {
+        self.library
+            .keep_only(&compose::wanted_policies(&self.in_force.config, &self.source));
     }
 
     /// The configuration as it is now; none where its text is the one in force.
@@ -271,6 +293,7 @@ impl Reloader {
 
     fn apply(&mut self, candidate: Option<(String, Config)>, swapped: bool) {
         let Some((text, config)) = candidate else {
+            self.forget_unwanted();
             if swapped {
                 self.put_in_force();
             }
@@ -299,8 +322,7 @@ impl Reloader {
             fleet,
             generation: self.in_force.generation,
         };
-        self.library
-            .keep_only(&compose::wanted_policies(&self.in_force.config, &self.source));
+        self.forget_unwanted();
         if let Err(error) = self
             .feeds
             .set(compose::feed_specs(&self.in_force.config, &self.in_force.fleet))

@@ -58,12 +58,13 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
 pub async fn until_signalled(app: App) -> Result<Exit> {
     let mut signals = Signals::listen().context("take over signals")?;
     let shutdown = CancellationToken::new();
+    let reload = app.reload_request();
     let mut router = app.spawn(shutdown.clone());
     loop {
         tokio::select! {
             exit = &mut router => return exit.context("the router's task failed"),
             asked = signals.next() => match asked {
-                Asked::Reload => info!("files are watched; POST /admin/reload asks for a reload"),
+                Asked::Reload => reload.notify_one(),
                 Asked::Stop if shutdown.is_cancelled() => {
                     info!("asked twice: not waiting for running requests");
                     return Ok(Exit::DrainCut);
@@ -83,8 +84,7 @@ pub async fn until_signalled(app: App) -> Result<Exit> {
 /// Where the file cannot be read.
 pub fn check(file: &Path, json: bool) -> Result<Exit> {
     let source = ConfigSource::File(file.to_owned());
-    let text = source.read()?;
-    let parsed = crate::check::check(&source.name(), &text);
+    let parsed = crate::check::check(&source)?;
     if json {
         println!("{}", serde_json::to_string_pretty(&parsed.problems)?);
     } else {

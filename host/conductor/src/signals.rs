@@ -1,4 +1,4 @@
-//! Signals: the first SIGTERM or SIGINT starts the drain, a second one ends it. SIGHUP is only answered in the log: files are watched anyway.
+//! Signals: the first SIGTERM or SIGINT starts the drain, a second one ends it. SIGHUP asks for a reload.
 
 use std::io;
 

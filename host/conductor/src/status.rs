@@ -85,10 +85,13 @@ impl Status {
         self.lock().config.clone()
     }
 
-    /// The newest report on the policies. Its counters are as old as the last look of the reload thread.
+    /// The newest report on the policies, with their counters as they are now.
     #[must_use]
     pub(crate) fn policies(&self) -> PoliciesReport {
-        self.lock().policies.clone()
+        let reports = self.lock().policies.policies.clone();
+        PoliciesReport {
+            policies: reports.into_iter().map(PolicyReport::counted).collect(),
+        }
     }
 
     pub(crate) fn set_policies(&self, policies: Vec<PolicyReport>) {

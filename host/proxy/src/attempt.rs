@@ -21,6 +21,8 @@ pub(crate) struct Answer {
     /// Index into the pool's members.
     pub(crate) member: usize,
     pub(crate) dispatched: Instant,
+    /// Tokens of the prompt the index says the worker holds; none where the tokens or the matches are unknown.
+    pub(crate) matched: Option<u32>,
 }
 
 pub(crate) async fn send(
@@ -59,6 +61,7 @@ pub(crate) async fn send(
                 booking,
                 member: placement.member,
                 dispatched,
+                matched: request.tokens.as_ref().and(placement.matched),
             })
         }
         Err(error) => {

@@ -9,6 +9,9 @@ use http::header::{
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Names the worker that answered.
 pub(crate) const X_CONDUCTOR_WORKER: HeaderName = HeaderName::from_static("x-conductor-worker");
+/// Tokens of the prompt that the index says this worker holds, where a policy asked for that.
+pub(crate) const X_CONDUCTOR_MATCHED_TOKENS: HeaderName =
+    HeaderName::from_static("x-conductor-matched-tokens");
 /// A client's session, for policies with affinity.
 pub(crate) const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 

@@ -21,7 +21,7 @@ use tracing::warn;
 use crate::attempt::Answer;
 use crate::body::Body;
 use crate::exchange::{Booking, Exchange};
-use crate::headers::{X_CONDUCTOR_WORKER, strip_hop_by_hop};
+use crate::headers::{X_CONDUCTOR_MATCHED_TOKENS, X_CONDUCTOR_WORKER, strip_hop_by_hop};
 use crate::label::{FailureKind, Outcome};
 use crate::reply;
 use crate::upstream::WorkerBody;
@@ -83,6 +83,9 @@ pub(crate) fn response(answer: Answer, exchange: Exchange, endpoint: Endpoint) -
     strip_hop_by_hop(&mut head.headers);
     if !link.label.is_empty() {
         head.headers.insert(X_CONDUCTOR_WORKER, link.label.clone());
+    }
+    if let Some(matched) = answer.matched {
+        head.headers.insert(X_CONDUCTOR_MATCHED_TOKENS, matched.into());
     }
     // The worker's version is its own; the server speaks the client's.
     head.version = Version::HTTP_11;

@@ -41,7 +41,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("notify", &["conductor"]),
     ("clap", &["conductor", "policy-builder", "load"]),
     ("axum", &["conductor", "mock-engine", "proxy"]),
-    ("hyper", &["mock-engine", "proxy", "load"]),
+    ("hyper", &["harness", "load", "mock-engine", "proxy"]),
     ("wit-bindgen", &["conductor-policy-sdk"]),
     ("anyhow", &["conductor", "harness", "load", "policy-builder"]),
 ];

@@ -1,6 +1,21 @@
 //! Every configuration that the project shows parses, without a warning.
 
+use conductor::{ConfigSource, builtin};
 use tidy::{files, root};
+
+/// A folder with the policies that examples say a user has put there.
+fn with_policies() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let policies = folder.path().join("policies.d");
+    std::fs::create_dir(&policies).expect("a fresh folder");
+    let component = builtin::find(builtin::DEFAULT)
+        .expect("the default is built in")
+        .bytes;
+    for name in ["my-policy", "next-policy"] {
+        std::fs::write(policies.join(format!("{name}.wasm")), component).expect("a writable folder");
+    }
+    folder
+}
 
 #[test]
 fn every_example_configuration_is_valid() {
@@ -9,7 +24,10 @@ fn every_example_configuration_is_valid() {
         .filter(|file| file.path.starts_with("config/"));
     let mut checked = 0;
     for file in shown {
-        let rendered = conductor::check_text(&file.path, &file.text);
+        let folder = with_policies();
+        let path = folder.path().join("conductor.toml");
+        std::fs::write(&path, &file.text).unwrap();
+        let rendered = conductor::check(&ConfigSource::File(path)).unwrap().rendered;
         assert!(rendered.is_empty(), "{}:\n{rendered}", file.path);
         checked += 1;
     }

@@ -18,12 +18,16 @@ use crate::cli::DemoArgs;
 use crate::config_source::ConfigSource;
 use crate::exit::Exit;
 use crate::serve;
+use crate::telemetry::{self, LogFormat};
 
 /// Runs the demo until a signal, or the comparison.
 ///
 /// # Errors
 /// Where the fleet or the router does not start.
 pub async fn run(args: &DemoArgs) -> Result<Exit> {
+    // The comparison prints a table, so there only what went wrong is told beside it.
+    let level = if args.compare { "warn" } else { "info" };
+    let log = telemetry::init(level, LogFormat::Text)?;
     if args.compare {
         return compare::run(args).await;
     }
@@ -41,7 +45,7 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
         },
     );
     let file = write_config(&folder, &config(args.listen, admin, &fleet, "cache-aware"))?;
-    let app = App::build(ConfigSource::File(file.clone())).await?;
+    let app = App::build_logging(ConfigSource::File(file.clone()), Some(log)).await?;
     banner::print(&app, &file, fleet.len());
     let exit = serve::until_signalled(app).await?;
     for engine in fleet {

@@ -2,7 +2,7 @@
 
 use harness::eventually_ok;
 use mock_engine::MockConfig;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{fast, fast_fleet, long_prompt, router_over};
 
@@ -34,13 +34,26 @@ async fn index_agrees(router: &harness::TestRouter, prompt: &str, enough: impl F
     .await
 }
 
+/// Events that all feeds have delivered.
+fn events(page: &Value) -> u64 {
+    let feeds = page["feeds"].as_array().into_iter().flatten();
+    feeds.filter_map(|feed| feed["events"].as_u64()).sum()
+}
+
 #[tokio::test]
 async fn a_prompt_goes_back_to_the_worker_that_holds_its_prefix() {
     let fleet = fast_fleet(4).await;
     let router = router_over(&fleet, "cache-aware").await;
     for number in 0..8 {
         let prompt = long_prompt(number);
+        let known = events(&router.admin("/admin/feeds").await.unwrap());
         let (first, ..) = ask(&router, &prompt).await;
+        // Asked again before its events have come, it may go anywhere.
+        router
+            .admin_shows("/admin/feeds", "the events have come", |page| {
+                events(page) > known
+            })
+            .await;
         let again = index_agrees(&router, &prompt, |matched| matched > 100).await;
         assert_eq!(again, first, "prompt {number}");
     }

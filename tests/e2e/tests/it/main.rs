@@ -1,5 +1,10 @@
 //! The router as a user meets it: real HTTP, real ZMQ, real components, mock engines.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its own functions too"
+)]
+
 mod affinity;
 mod churn;
 mod config_reload;
@@ -13,9 +18,7 @@ use serde_json::{Value, json};
 
 /// Mock engines that answer in no time.
 async fn fast_fleet(count: usize) -> Fleet {
-    Fleet::start(count, |number, config| fast(number, config))
-        .await
-        .unwrap()
+    Fleet::start(count, fast).await.unwrap()
 }
 
 fn fast(number: usize, config: &mut MockConfig) {

@@ -111,6 +111,7 @@ policy = \"cache-aware\"
         let known = Known {
             builtins: &builtins,
             default_policy: builtins[0],
+            files: &[],
         };
         for setup in [
             Setup::RoundRobin,
