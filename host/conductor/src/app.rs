@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use kv_feed::{FeedError, FeedState, KvFeeds};
+use kv_feed::{FeedError, KvFeeds};
 use kv_index::{IndexLimits, SharedPrefixIndex};
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use prometheus_client::registry::Registry;
 use proxy::{DrainOutcome, LiveFeeds, Proxy, ProxyMetrics, Readiness, SnapshotCell};
-use routing::{Fleet, Generation, WorkerId};
+use routing::{Fleet, Generation};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -34,9 +34,6 @@ use crate::status::Status;
 use crate::tasks;
 use crate::telemetry::LogFilter;
 
-/// How often the request path learns which feeds are live.
-const FEED_LOOK: Duration = Duration::from_millis(100);
-
 /// A router that is ready to run.
 pub struct App {
     listener: TcpListener,
@@ -44,7 +41,6 @@ pub struct App {
     addresses: (SocketAddr, Option<SocketAddr>),
     proxy: Arc<Proxy>,
     readiness: Readiness,
-    live: Arc<LiveFeeds>,
     feeds: Arc<KvFeeds>,
     reloader: Reloader,
     pages: Admin,
@@ -114,7 +110,8 @@ impl App {
         let index = Arc::new(SharedPrefixIndex::new(IndexLimits {
             max_blocks: usize::try_from(config.index.max_blocks).unwrap_or(usize::MAX),
         }));
-        let sink = IndexFeed::new(Arc::clone(&index));
+        let live = Arc::new(LiveFeeds::default());
+        let sink = IndexFeed::new(Arc::clone(&index), Arc::clone(&live));
         let feeds = Arc::new(KvFeeds::start(Box::new(sink)).map_err(BuildError::Feeds)?);
         registry.register_collector(Box::new(CacheCollector {
             feeds: Arc::clone(&feeds),
@@ -129,13 +126,12 @@ impl App {
         proxy_metrics.watch(&mut registry, &cell);
         metrics.in_force(generation);
 
-        let live = Arc::new(LiveFeeds::default());
         let readiness = Readiness::default();
         let registry = Arc::new(registry);
         let proxy = Proxy::new(proxy::ProxyParts {
             snapshots: Arc::clone(&cell),
             index,
-            live: Arc::clone(&live),
+            live,
             metrics: proxy_metrics.clone(),
             registry: Arc::clone(&registry),
             readiness: readiness.clone(),
@@ -186,7 +182,6 @@ impl App {
             addresses,
             proxy,
             readiness,
-            live,
             feeds,
             reloader,
             pages,
@@ -225,7 +220,6 @@ impl App {
             addresses,
             proxy,
             readiness,
-            live,
             feeds,
             reloader,
             pages,
@@ -247,7 +241,6 @@ impl App {
             }
         };
         let background = CancellationToken::new();
-        tasks::spawn("feed-look", follow_feeds(feeds, live, background.clone()));
         tasks::spawn(
             "reload-requests",
             pass_on(reload, bell.clone(), background.clone()),
@@ -317,34 +310,6 @@ async fn pass_on(requests: Arc<Notify>, bell: SyncSender<Bell>, stop: Cancellati
         tokio::select! {
             // A full channel is rung already.
             () = requests.notified() => drop(bell.try_send(Bell::Changed)),
-            () = stop.cancelled() => return,
-        }
-    }
-}
-
-/// Tells the request path which workers' feeds are live.
-async fn follow_feeds(feeds: Arc<KvFeeds>, live: Arc<LiveFeeds>, stop: CancellationToken) {
-    let mut known: Vec<(WorkerId, bool)> = Vec::new();
-    loop {
-        let now: Vec<_> = feeds
-            .status()
-            .iter()
-            .map(|feed| (feed.worker, feed.state == FeedState::Live))
-            .collect();
-        for &(worker, is_live) in &now {
-            if !known.contains(&(worker, is_live)) {
-                live.set(worker, is_live);
-            }
-        }
-        for &(gone, _) in known
-            .iter()
-            .filter(|(worker, _)| now.iter().all(|(still, _)| still != worker))
-        {
-            live.set(gone, false);
-        }
-        known = now;
-        tokio::select! {
-            () = tokio::time::sleep(FEED_LOOK) => {}
             () = stop.cancelled() => return,
         }
     }

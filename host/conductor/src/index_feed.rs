@@ -4,19 +4,21 @@ use std::sync::Arc;
 
 use kv_feed::{FeedSink, ResetReason};
 use kv_index::{Holder, SharedPrefixIndex};
+use proxy::LiveFeeds;
 use routing::{BlockEvent, DpRank, WorkerId};
 use tracing::info;
 
 /// Applies what feeds deliver to the index. Runs on the feed thread.
 pub(crate) struct IndexFeed {
     index: Arc<SharedPrefixIndex>,
+    live: Arc<LiveFeeds>,
 }
 
 impl IndexFeed {
-    /// A sink into `index`.
+    /// A sink into `index` that tells the request path which workers it knows of.
     #[must_use]
-    pub(crate) fn new(index: Arc<SharedPrefixIndex>) -> Self {
-        Self { index }
+    pub(crate) fn new(index: Arc<SharedPrefixIndex>, live: Arc<LiveFeeds>) -> Self {
+        Self { index, live }
     }
 }
 
@@ -34,5 +36,9 @@ impl FeedSink for IndexFeed {
         if reason == ResetReason::FeedRemoved {
             self.index.remove_worker(worker);
         }
+    }
+
+    fn live(&mut self, worker: WorkerId, live: bool) {
+        self.live.set(worker, live);
     }
 }

@@ -28,6 +28,9 @@ pub trait FeedSink: Send {
 
     /// Everything told of this cache so far is void.
     fn reset(&mut self, worker: WorkerId, rank: DpRank, reason: ResetReason);
+
+    /// Whether what is told of this worker is current from now on; it is not before the first time.
+    fn live(&mut self, worker: WorkerId, live: bool);
 }
 
 /// Why what was known of a cache is void.

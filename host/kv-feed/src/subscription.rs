@@ -31,6 +31,7 @@ pub(crate) struct Subscription {
     ranks: BTreeSet<DpRank>,
     /// Whether something undecodable was already logged.
     warned: bool,
+    announced_live: bool,
     actions: Vec<Action<Message>>,
 }
 
@@ -58,6 +59,7 @@ impl Subscription {
             recovery,
             ranks: BTreeSet::new(),
             warned: false,
+            announced_live: false,
             actions,
         }
     }
@@ -107,7 +109,7 @@ impl Subscription {
         }
         self.recovery.tick(now, &mut self.actions);
         self.act(sink);
-        self.publish_status();
+        self.publish_status(sink);
     }
 
     fn heard(&self, socket: &Socket, frames: &mut Vec<Message>) -> bool {
@@ -119,6 +121,7 @@ impl Subscription {
     /// Ends the feed: nothing keeps its blocks up to date any more.
     pub(crate) fn close(mut self, sink: &mut dyn FeedSink) {
         self.reset(sink, ResetReason::FeedRemoved);
+        self.announce(sink, false);
     }
 
     fn act(&mut self, sink: &mut dyn FeedSink) {
@@ -204,15 +207,24 @@ impl Subscription {
         }
     }
 
-    fn publish_status(&self) {
+    fn publish_status(&mut self, sink: &mut dyn FeedSink) {
         let state = match () {
             () if self.live.is_none() => FeedState::Broken,
             () if !self.recovery.reached() => FeedState::Connecting,
             () if self.recovery.replaying() => FeedState::Rebuilding,
             () => FeedState::Live,
         };
+        // The sink first: whoever reads that the feed is live can rely on it.
+        self.announce(sink, state == FeedState::Live);
         self.counters.set_state(state);
         self.counters
             .set_progress(self.recovery.last_applied(), self.recovery.complete());
+    }
+
+    fn announce(&mut self, sink: &mut dyn FeedSink, live: bool) {
+        if self.announced_live != live {
+            self.announced_live = live;
+            sink.live(self.spec.worker, live);
+        }
     }
 }

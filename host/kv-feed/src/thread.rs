@@ -37,7 +37,8 @@ impl FeedThread {
                 Ok(ready) => ready,
                 Err(zmq::Error::EINTR) => continue,
                 Err(error) => {
-                    return error!(%error, "failed to poll for KV events: no feed is followed any more");
+                    error!(%error, "failed to poll for KV events: no feed is followed any more");
+                    return self.set(Vec::new(), Instant::now());
                 }
             };
             while receive(&self.woken, &mut frames).unwrap_or(false) {}

@@ -3,6 +3,7 @@
 
 mod publisher;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use routing::{BlockEvent, DpRank, WorkerId};
 type Told = Vec<String>;
 
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Told>>);
+struct Notes(Arc<Mutex<Told>>, Arc<AtomicBool>);
 
 impl Notes {
     fn add(&self, rank: DpRank, note: String) {
@@ -44,6 +45,11 @@ impl FeedSink for Notes {
 
     fn reset(&mut self, _: WorkerId, rank: DpRank, reason: ResetReason) {
         self.add(rank, reason.to_string());
+    }
+
+    fn live(&mut self, worker: WorkerId, live: bool) {
+        assert_eq!(worker, WorkerId(1));
+        self.1.store(live, Ordering::Relaxed);
     }
 }
 
@@ -117,6 +123,18 @@ fn passes_on_live_events_with_their_rank() {
         (2, 2, 0, 0)
     );
     assert!(status.complete);
+}
+
+#[test]
+fn the_sink_knows_whether_what_it_was_told_is_current() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = Fixture::following(&mut publisher);
+    publisher.publish(10);
+    fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
+    let live = || fixture.notes.1.load(Ordering::Relaxed);
+    assert!(live());
+    fixture.feeds.set(Vec::new()).unwrap();
+    eventually(&mut publisher, || !live(), || "still live".to_owned());
 }
 
 #[test]

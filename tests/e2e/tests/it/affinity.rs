@@ -1,13 +1,13 @@
 //! The index is true: what it says is held where is what the engine itself finds in its cache.
 
-use harness::eventually_ok;
+use harness::{Fleet, TestRouter, eventually_ok};
 use mock_engine::MockConfig;
 use serde_json::{Value, json};
 
 use crate::{fast, fast_fleet, long_prompt, router_over};
 
 /// Sends a prompt and gives: the worker, the tokens the index had matched there, the tokens the engine found cached.
-async fn ask(router: &harness::TestRouter, prompt: &str) -> (String, u64, u64) {
+async fn ask(router: &TestRouter, prompt: &str) -> (String, u64, u64) {
     let body = json!({ "model": "mock", "prompt": prompt, "max_tokens": 2 });
     let answer = router.client.post("/v1/completions", &body).await.unwrap();
     let usage = answer.json().unwrap();
@@ -19,7 +19,7 @@ async fn ask(router: &harness::TestRouter, prompt: &str) -> (String, u64, u64) {
 }
 
 /// Waits until the index matches as much of the prompt as `enough` says, then checks it against the engine.
-async fn index_agrees(router: &harness::TestRouter, prompt: &str, enough: impl Fn(u64) -> bool) -> String {
+async fn index_agrees(router: &TestRouter, prompt: &str, enough: impl Fn(u64) -> bool) -> String {
     let what = "the index and the engine agree";
     eventually_ok(what, || async {
         let (worker, matched, cached) = ask(router, prompt).await;
@@ -34,6 +34,20 @@ async fn index_agrees(router: &harness::TestRouter, prompt: &str, enough: impl F
     .await
 }
 
+/// A cache-aware router that follows all its feeds.
+async fn informed_router_over(fleet: &Fleet) -> TestRouter {
+    let router = router_over(fleet, "cache-aware").await;
+    let is_live = |feed: &Value| feed["state"] == "Live";
+    router
+        .admin_shows("/admin/feeds", "all feeds are live", |page| {
+            page["feeds"]
+                .as_array()
+                .is_some_and(|feeds| feeds.iter().all(is_live))
+        })
+        .await;
+    router
+}
+
 /// Events that all feeds have delivered.
 fn events(page: &Value) -> u64 {
     let feeds = page["feeds"].as_array().into_iter().flatten();
@@ -43,7 +57,7 @@ fn events(page: &Value) -> u64 {
 #[tokio::test]
 async fn a_prompt_goes_back_to_the_worker_that_holds_its_prefix() {
     let fleet = fast_fleet(4).await;
-    let router = router_over(&fleet, "cache-aware").await;
+    let router = informed_router_over(&fleet).await;
     for number in 0..8 {
         let prompt = long_prompt(number);
         let known = events(&router.admin("/admin/feeds").await.unwrap());
@@ -64,21 +78,21 @@ async fn a_router_that_starts_late_learns_what_is_cached_by_replay() {
     let fleet = fast_fleet(2).await;
     let prompt = long_prompt(1);
     {
-        let router = router_over(&fleet, "cache-aware").await;
+        let router = informed_router_over(&fleet).await;
         ask(&router, &prompt).await;
     }
-    let late = router_over(&fleet, "cache-aware").await;
+    let late = informed_router_over(&fleet).await;
     index_agrees(&late, &prompt, |matched| matched > 100).await;
 }
 
 #[tokio::test]
 async fn evictions_and_resets_are_reflected() {
-    let fleet = harness::Fleet::start(1, |number, config| {
+    let fleet = Fleet::start(1, |number, config| {
         fast(number, config);
         config.cache_blocks = 64;
     });
     let fleet = fleet.await.unwrap();
-    let router = router_over(&fleet, "cache-aware").await;
+    let router = informed_router_over(&fleet).await;
     let prompt = long_prompt(0);
     ask(&router, &prompt).await;
     index_agrees(&router, &prompt, |matched| matched > 100).await;
