@@ -218,7 +218,7 @@ fn read_limits(mut limits: Section<'_>) -> PolicyLimits {
             default.wall,
             Duration::from_millis(1)..=Duration::from_secs(10),
         ),
-        memory: limits.size("memory", default.memory, 64 << 10..=1 << 30),
+        memory: limits.size("memory", default.memory, 64 << 10..=256 << 20),
     };
     if config.wall < config.cpu {
         limits.report().push(

@@ -212,6 +212,16 @@ fn read_headers(section: &Section<'_>) -> Vec<(String, String)> {
             );
         }
         if let Some(value) = entry.text() {
+            if value.text.chars().any(char::is_control) {
+                entry.report.push(
+                    Problem::new(
+                        Code::InvalidValue,
+                        &value.span,
+                        format!("no header can have this value of `{name}`: it has a control character"),
+                    )
+                    .help("write the value as a client sends it"),
+                );
+            }
             headers.push((name, value.text.to_owned()));
         }
     }

@@ -39,6 +39,9 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, QuantityFault> {
 
 /// The shortest way to write a time so that it can be read again.
 pub(crate) fn show_time(time: Duration) -> String {
+    if time.is_zero() {
+        return "0s".to_owned();
+    }
     show(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), TIMES)
 }
 
@@ -129,6 +132,6 @@ mod tests {
         for text in ["1B", "1KiB", "1GiB"] {
             assert_eq!(show_size(parse_size(text).unwrap()), text);
         }
-        assert_eq!(show_time(Duration::ZERO), "0us");
+        assert_eq!(show_time(Duration::ZERO), "0s");
     }
 }

@@ -79,8 +79,11 @@ impl Admin {
     fn feeds_page(&self) -> Response {
         let feed = |feed: kv_feed::FeedStatus| {
             json!({
-                "worker": &*feed.name, "state": format!("{:?}", feed.state), "batches": feed.batches,
-                "events": feed.events, "gaps": feed.gaps, "replays": feed.replays, "rejected": feed.rejected,
+                "worker": &*feed.name, "endpoint": feed.endpoint, "state": feed.state.as_str(),
+                "complete": feed.complete, "last_seq": feed.last_seq, "batches": feed.batches,
+                "events": feed.events, "gaps": feed.gaps, "replays": feed.replays,
+                "restarts": feed.restarts, "resets": feed.resets, "rejected": feed.rejected,
+                "rejected_messages": feed.rejected_messages,
             })
         };
         let feeds: Vec<_> = self.feeds.status().into_iter().map(feed).collect();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use conductor_config::{Config, ServerConfig};
 use kv_feed::{FeedError, KvFeeds};
 use kv_index::{IndexLimits, SharedPrefixIndex};
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
@@ -36,9 +37,7 @@ use crate::telemetry::LogFilter;
 
 /// A router that is ready to run.
 pub struct App {
-    listener: TcpListener,
-    admin: Option<TcpListener>,
-    addresses: (SocketAddr, Option<SocketAddr>),
+    sockets: Sockets,
     proxy: Arc<Proxy>,
     readiness: Readiness,
     feeds: Arc<KvFeeds>,
@@ -63,6 +62,9 @@ pub enum BuildError {
     /// The configuration is not good.
     #[error("failed to use the configuration")]
     Config(#[source] RefusedConfig),
+    /// Loading was broken off.
+    #[error("failed to load the policies")]
+    Load(#[source] tokio::task::JoinError),
     /// WebAssembly cannot be set up.
     #[error("failed to start the policy engine")]
     Engine(#[source] EngineError),
@@ -99,28 +101,20 @@ impl App {
     /// # Errors
     /// [`BuildError`].
     pub async fn build_logging(source: ConfigSource, log: Option<LogFilter>) -> Result<Self, BuildError> {
-        let text = source.read()?;
-        let config = reload::parse(&source, &text).map_err(BuildError::Config)?;
-        let engine = PolicyEngine::new(EngineLimits::default()).map_err(BuildError::Engine)?;
-        let library = load_policies(&source, &config, engine)?;
-
+        let Loaded {
+            text,
+            config,
+            library,
+        } = load(&source).await?;
         let mut registry = Registry::default();
         let proxy_metrics = ProxyMetrics::new(&mut registry);
         let metrics = ControlMetrics::register(&mut registry);
-        let index = Arc::new(SharedPrefixIndex::new(IndexLimits {
-            max_blocks: usize::try_from(config.index.max_blocks).unwrap_or(usize::MAX),
-        }));
-        let live = Arc::new(LiveFeeds::default());
-        let sink = IndexFeed::new(Arc::clone(&index), Arc::clone(&live));
-        let feeds = Arc::new(KvFeeds::start(Box::new(sink)).map_err(BuildError::Feeds)?);
-        registry.register_collector(Box::new(CacheCollector {
-            feeds: Arc::clone(&feeds),
-            index: Arc::clone(&index),
-        }));
+        let caches = Caches::start(&config, &mut registry)?;
 
         let (fleet, _) = Fleet::default().next(compose::worker_specs(&config));
         let generation = Generation(1);
-        let first = reload::snapshot(None, &config, &fleet, &library, generation, &proxy_metrics)
+        let decides = |name: &str| library.active(name);
+        let first = reload::snapshot(None, (&config, &fleet), decides, generation, &proxy_metrics)
             .map_err(BuildError::Snapshot)?;
         let cell = Arc::new(SnapshotCell::new(first));
         proxy_metrics.watch(&mut registry, &cell);
@@ -130,59 +124,47 @@ impl App {
         let registry = Arc::new(registry);
         let proxy = Proxy::new(proxy::ProxyParts {
             snapshots: Arc::clone(&cell),
-            index,
-            live,
+            index: caches.index,
+            live: caches.live,
             metrics: proxy_metrics.clone(),
             registry: Arc::clone(&registry),
             readiness: readiness.clone(),
         });
-
         let status = Status::started(&source, &config, library.report());
-        let server = &config.server;
-        let listener = listen(server.listen, "server.listen").await?;
-        let admin = match server.admin_listen {
-            Some(address) => Some(listen(address, "server.admin-listen").await?),
-            None => None,
-        };
-        let addresses = (
-            address_of(&listener, server.listen),
-            admin.as_ref().and_then(|admin| admin.local_addr().ok()),
-        );
-        let limits = ServeLimits {
-            drain: server.drain_timeout,
-            max_connections: server.max_connections as usize,
-        };
+        let sockets = Sockets::bind(&config.server).await?;
         let pages = Admin {
             status: status.clone(),
             cell: Arc::clone(&cell),
-            feeds: Arc::clone(&feeds),
+            feeds: Arc::clone(&caches.feeds),
             registry,
             readiness: readiness.clone(),
         };
-        let in_force = InForce {
-            text,
-            config,
-            fleet,
-            generation,
+        let limits = ServeLimits {
+            drain: config.server.drain_timeout,
+            max_connections: config.server.max_connections as usize,
         };
         let reloader = Reloader {
             source,
             library,
-            feeds: Arc::clone(&feeds),
+            feeds: Arc::clone(&caches.feeds),
             cell,
             status,
             metrics,
             proxy_metrics,
             log,
-            in_force,
+            at_start: config.clone(),
+            in_force: InForce {
+                text,
+                config,
+                fleet,
+                generation,
+            },
         };
         Ok(Self {
-            listener,
-            admin,
-            addresses,
+            sockets,
             proxy,
             readiness,
-            feeds,
+            feeds: caches.feeds,
             reloader,
             pages,
             limits,
@@ -193,13 +175,13 @@ impl App {
     /// Where clients connect.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
-        self.addresses.0
+        self.sockets.addresses.0
     }
 
     /// Where the admin pages are, if anywhere.
     #[must_use]
     pub fn admin_addr(&self) -> Option<SocketAddr> {
-        self.addresses.1
+        self.sockets.addresses.1
     }
 
     /// Asks the running router to look at its files now.
@@ -215,9 +197,7 @@ impl App {
 
     async fn run(self, shutdown: CancellationToken) -> Exit {
         let Self {
-            listener,
-            admin,
-            addresses,
+            sockets,
             proxy,
             readiness,
             feeds,
@@ -233,7 +213,8 @@ impl App {
             error!(error = chain(&error), "failed to follow the event feeds");
             return Exit::Failure;
         }
-        let bell = match reloader.spawn() {
+        let background = CancellationToken::new();
+        let bell = match reloader.spawn(background.clone()) {
             Ok(bell) => bell,
             Err(error) => {
                 error!(error = chain(&error), "failed to start the reload thread");
@@ -245,15 +226,24 @@ impl App {
             "reload-requests",
             pass_on(reload, bell.clone(), background.clone()),
         );
-        if let Some(admin) = admin {
+        if let Some(admin) = sockets.admin {
             tasks::spawn("admin", pages.serve(admin, bell.clone(), background.clone()));
         }
         readiness.mark_ready();
-        info!(listen = %addresses.0, admin = ?addresses.1, "ready");
-        let outcome = proxy::serve(listener, proxy, shutdown, limits.drain, limits.max_connections).await;
+        let (listen, admin) = sockets.addresses;
+        let admin = admin.map(|admin| admin.to_string());
+        info!(%listen, admin = admin.as_deref().unwrap_or("off"), "ready");
+        let outcome = proxy::serve(
+            sockets.listener,
+            proxy,
+            shutdown,
+            limits.drain,
+            limits.max_connections,
+        )
+        .await;
         background.cancel();
-        // A full channel has a reader that will find the sender gone.
-        let _ = bell.try_send(Bell::Stop);
+        // Wakes the thread, which then sees that it is over; a full channel has woken it already.
+        let _ = bell.try_send(Bell::Changed);
         ended(&outcome)
     }
 }
@@ -271,26 +261,87 @@ fn ended(outcome: &DrainOutcome) -> Exit {
     }
 }
 
-fn load_policies(
-    source: &ConfigSource,
-    config: &conductor_config::Config,
-    engine: PolicyEngine,
-) -> Result<PolicyLibrary, BuildError> {
+/// What is read before anything is set up.
+struct Loaded {
+    text: String,
+    config: Config,
+    library: PolicyLibrary,
+}
+
+/// Reads the configuration and loads its policies, off the threads that serve.
+async fn load(source: &ConfigSource) -> Result<Loaded, BuildError> {
+    let source = source.clone();
+    let loaded = tokio::task::spawn_blocking(move || load_blocking(&source)).await;
+    loaded.map_err(BuildError::Load)?
+}
+
+fn load_blocking(source: &ConfigSource) -> Result<Loaded, BuildError> {
+    let text = source.read()?;
+    let parsed = reload::read(source, &text)
+        .map_err(|mistakes| BuildError::Config(RefusedConfig::Invalid(mistakes)))?;
+    reload::log_warnings(&parsed.warnings);
+    let engine = PolicyEngine::new(EngineLimits::default()).map_err(BuildError::Engine)?;
     let mut library = PolicyLibrary::new(engine);
-    let mut done = library.reconcile(compose::wanted_policies(config, source));
-    while done.unsettled {
-        // Only at start, where there is no last good version to go on with.
-        std::thread::sleep(reload::UNSETTLED);
-        done = library.reconcile(compose::wanted_policies(config, source));
+    let prepared = library.prepare_settled(|| compose::wanted_policies(&parsed.config, source));
+    let unavailable = reload::unavailable_policies(&parsed.config, &prepared);
+    if !unavailable.is_empty() {
+        return Err(BuildError::Config(RefusedConfig::Policies(unavailable)));
     }
-    for (name, problem) in &done.failed {
-        error!(policy = name, error = chain(problem), "policy refused");
+    library.commit(prepared).log();
+    Ok(Loaded {
+        text,
+        config: parsed.config,
+        library,
+    })
+}
+
+/// What is known of the workers' caches.
+struct Caches {
+    index: Arc<SharedPrefixIndex>,
+    live: Arc<LiveFeeds>,
+    feeds: Arc<KvFeeds>,
+}
+
+impl Caches {
+    fn start(config: &Config, registry: &mut Registry) -> Result<Self, BuildError> {
+        let index = Arc::new(SharedPrefixIndex::new(IndexLimits {
+            max_blocks: usize::try_from(config.index.max_blocks).unwrap_or(usize::MAX),
+        }));
+        let live = Arc::new(LiveFeeds::default());
+        let sink = IndexFeed::new(Arc::clone(&index), Arc::clone(&live));
+        let feeds = Arc::new(KvFeeds::start(Box::new(sink)).map_err(BuildError::Feeds)?);
+        registry.register_collector(Box::new(CacheCollector {
+            feeds: Arc::clone(&feeds),
+            index: Arc::clone(&index),
+        }));
+        Ok(Self { index, live, feeds })
     }
-    let missing = reload::missing_policies(config, &library);
-    if missing.is_empty() {
-        Ok(library)
-    } else {
-        Err(BuildError::Config(RefusedConfig::Policies(missing)))
+}
+
+/// The sockets that clients and administrators connect to.
+struct Sockets {
+    listener: TcpListener,
+    admin: Option<TcpListener>,
+    /// As they are, where port 0 was asked for.
+    addresses: (SocketAddr, Option<SocketAddr>),
+}
+
+impl Sockets {
+    async fn bind(server: &ServerConfig) -> Result<Self, BuildError> {
+        let listener = listen(server.listen, "server.listen").await?;
+        let admin = match server.admin_listen {
+            Some(address) => Some(listen(address, "server.admin-listen").await?),
+            None => None,
+        };
+        let addresses = (
+            listener.local_addr().unwrap_or(server.listen),
+            admin.as_ref().and_then(|admin| admin.local_addr().ok()),
+        );
+        Ok(Self {
+            listener,
+            admin,
+            addresses,
+        })
     }
 }
 
@@ -298,10 +349,6 @@ async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, B
     TcpListener::bind(address)
         .await
         .map_err(|source| BuildError::Listen { address, key, source })
-}
-
-fn address_of(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
-    listener.local_addr().unwrap_or(asked)
 }
 
 /// Rings the bell for every request to reload.

@@ -48,17 +48,12 @@ pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
     })
 }
 
-/// Policies of routes that cannot be loaded.
+/// Policies of the configuration that cannot be loaded.
 fn unavailable(config: &Config, source: &ConfigSource) -> Result<Vec<ProblemReport>, CheckError> {
     let engine = PolicyEngine::new(EngineLimits::default()).map_err(CheckError::Engine)?;
     let mut library = PolicyLibrary::new(engine);
-    while library
-        .reconcile(compose::wanted_policies(config, source))
-        .unsettled
-    {
-        std::thread::sleep(reload::UNSETTLED);
-    }
-    Ok(reload::missing_policies(config, &library))
+    let prepared = library.prepare_settled(|| compose::wanted_policies(config, source));
+    Ok(reload::unavailable_policies(config, &prepared))
 }
 
 impl Checked {
@@ -75,6 +70,9 @@ impl Checked {
         for error in &errors {
             let (line, column, message) = (error.line, error.column, &error.message);
             self.rendered += &format!("error[{}]: {name}:{line}:{column}: {message}\n", error.code);
+            if let Some(help) = &error.help {
+                self.rendered += &format!("  help: {help}\n");
+            }
         }
         self.errors += errors.len();
         self.problems.extend(errors);

@@ -53,7 +53,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME", requires = "worker")]
     pub policy: Option<String>,
 
-    /// Where to listen, with `--worker`.
+    /// Where to listen, with `--worker`. The admin pages are on the next port of 127.0.0.1.
     #[arg(long, value_name = "ADDR", requires = "worker")]
     pub listen: Option<SocketAddr>,
 
@@ -93,7 +93,7 @@ pub enum CheckFormat {
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Where to listen.
+    /// Where to listen; the admin pages are on the next port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use conductor_config::PolicyFiles;
@@ -101,9 +102,10 @@ impl PolicyFiles for ConfigSource {
 pub(crate) fn from_flags(args: &ServeArgs) -> Result<String, WorkerFlagError> {
     let mut text = String::from("# The configuration these flags mean.\n");
     if let Some(listen) = args.listen {
+        let admin = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port_beside(listen));
         let _ = write!(
             text,
-            "[server]\nlisten = \"{listen}\"\nadmin-listen = \"off\"\n\n"
+            "[server]\nlisten = \"{listen}\"\nadmin-listen = \"{admin}\"\n\n"
         );
     }
     for flag in &args.worker {
@@ -130,6 +132,15 @@ pub(crate) fn from_flags(args: &ServeArgs) -> Result<String, WorkerFlagError> {
     Ok(text)
 }
 
+/// Where the admin pages are unless told: the port after the clients', as with the default addresses. Any port where
+/// there is none after it, or the clients' is any.
+pub(crate) fn port_beside(listen: SocketAddr) -> u16 {
+    match listen.port() {
+        0 => 0,
+        port => port.checked_add(1).unwrap_or(0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +165,24 @@ mod tests {
         let checked = crate::check(&ConfigSource::Text(text.clone())).unwrap();
         assert_eq!(checked.rendered, "", "{text}");
         assert!(text.contains("policy = \"round-robin\""));
+    }
+
+    #[test]
+    fn the_admin_pages_are_on_the_port_beside_on_this_machine_only() {
+        let check = |listen: &str, admin: &str| {
+            let text = from_flags(&ServeArgs {
+                listen: Some(listen.parse().unwrap()),
+                ..args(&["http://127.0.0.1:1"])
+            })
+            .unwrap();
+            assert!(
+                text.contains(&format!("admin-listen = \"127.0.0.1:{admin}\"")),
+                "{text}"
+            );
+        };
+        check("0.0.0.0:9000", "9001");
+        check("127.0.0.1:65535", "0");
+        check("127.0.0.1:0", "0");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::config_source::{ReadConfigError, WorkerFlagError};
+
 /// How a run of the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -15,6 +17,21 @@ pub enum Exit {
     DrainCut,
 }
 
+impl Exit {
+    /// How a run ended that failed for this reason.
+    #[must_use]
+    pub fn of(error: &anyhow::Error) -> Self {
+        let usage = |cause: &(dyn std::error::Error + 'static)| {
+            cause.is::<ReadConfigError>() || cause.is::<WorkerFlagError>()
+        };
+        if error.chain().any(usage) {
+            Self::Usage
+        } else {
+            Self::Failure
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(match exit {
@@ -23,5 +40,27 @@ impl From<Exit> for ExitCode {
             Exit::Usage => 2,
             Exit::DrainCut => 3,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+    use crate::cli::ServeArgs;
+    use crate::config_source::{ConfigSource, from_flags};
+
+    #[test]
+    fn what_was_typed_wrong_is_told_from_what_went_wrong() {
+        let unreadable = ConfigSource::File("/nowhere/conductor.toml".into()).read();
+        let error = unreadable.context("start").unwrap_err();
+        assert_eq!(Exit::of(&error), Exit::Usage);
+        let nonsense = from_flags(&ServeArgs {
+            worker: vec!["http://127.0.0.1:1,weight=2".into()],
+            ..ServeArgs::default()
+        });
+        assert_eq!(Exit::of(&nonsense.unwrap_err().into()), Exit::Usage);
+        assert_eq!(Exit::of(&anyhow::anyhow!("no port")), Exit::Failure);
     }
 }

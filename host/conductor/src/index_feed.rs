@@ -6,7 +6,6 @@ use kv_feed::{FeedSink, ResetReason};
 use kv_index::{Holder, SharedPrefixIndex};
 use proxy::LiveFeeds;
 use routing::{BlockEvent, DpRank, WorkerId};
-use tracing::info;
 
 /// Applies what feeds deliver to the index. Runs on the feed thread.
 pub(crate) struct IndexFeed {
@@ -31,7 +30,6 @@ impl FeedSink for IndexFeed {
     }
 
     fn reset(&mut self, worker: WorkerId, rank: DpRank, reason: ResetReason) {
-        info!(%worker, rank = rank.0, ?reason, "forgot the blocks of a worker: its events have to be learnt anew");
         self.index.clear(Holder { worker, rank });
         if reason == ResetReason::FeedRemoved {
             self.index.remove_worker(worker);

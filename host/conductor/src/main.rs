@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use conductor::cli::{CheckFormat, Cli, Command, DemoArgs, ServeArgs};
 use conductor::{Exit, demo, serve};
 
@@ -27,14 +28,16 @@ fn main() -> ExitCode {
         None if cli.serve.is_empty() => block_on(demo::run(&DemoArgs::default())),
         None => router(&cli.serve),
     };
-    ended.map_or_else(|error| failed(&error, Exit::Failure), Into::into)
+    ended.map_or_else(|error| failed(&error, Exit::of(&error)), Into::into)
 }
 
 fn router(args: &ServeArgs) -> anyhow::Result<Exit> {
-    anyhow::ensure!(
-        !args.is_empty(),
-        "nothing to serve: give --config FILE or --worker URL"
-    );
+    if args.is_empty() {
+        let missing = "nothing to serve: give --config FILE or --worker URL";
+        Cli::command()
+            .error(ErrorKind::MissingRequiredArgument, missing)
+            .exit();
+    }
     block_on(serve::run(args))
 }
 

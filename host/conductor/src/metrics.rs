@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use kv_feed::{FeedState, FeedStatus, KvFeeds};
-use kv_index::SharedPrefixIndex;
+use kv_index::{IndexStats, SharedPrefixIndex};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -109,38 +110,101 @@ pub(crate) struct CacheCollector {
 }
 
 impl Collector for CacheCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        encode_index(&self.index, &mut encoder)?;
-        encode_feeds(&self.feeds.status(), &mut encoder)
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let mut page = Page(encoder);
+        encode_index(&self.index.stats(), &mut page)?;
+        let feeds = self.feeds.status();
+        if feeds.is_empty() {
+            return Ok(());
+        }
+        encode_feeds(&feeds, &mut page)?;
+        let help = "Blocks that the index says the worker holds, over all its ranks";
+        let held = |feed: &FeedStatus| self.index.held_blocks(feed.worker);
+        page.gauges("conductor_index_worker_blocks", help, by_worker(&feeds, held))
     }
 }
 
-fn encode_index(
-    index: &SharedPrefixIndex,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), std::fmt::Error> {
-    let stats = index.stats();
-    let blocks = ConstGauge::new(i64::try_from(stats.blocks).unwrap_or(i64::MAX));
-    let help = "Distinct blocks in the prefix index";
-    let metric = encoder.encode_descriptor("conductor_index_blocks", help, None, blocks.metric_type())?;
-    blocks.encode(metric)
+/// Writes families whose values are known only now.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+type Labels<'a> = [(&'static str, &'a str); 1];
+
+impl Page<'_> {
+    fn gauge(&mut self, name: &str, help: &str, value: usize) -> Result<(), std::fmt::Error> {
+        let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+        let metric = self.0.encode_descriptor(name, help, None, gauge.metric_type())?;
+        gauge.encode(metric)
+    }
+
+    fn gauges<'l>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = (Labels<'l>, u64)>,
+    ) -> Result<(), std::fmt::Error> {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in values {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn counters<'l>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = (Labels<'l>, u64)>,
+    ) -> Result<(), std::fmt::Error> {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in values {
+            ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
 }
 
-type FeedCount = fn(&FeedStatus) -> u64;
+fn encode_index(stats: &IndexStats, page: &mut Page<'_>) -> Result<(), std::fmt::Error> {
+    page.gauge(
+        "conductor_index_blocks",
+        "Blocks in the prefix index, counted once for each worker and rank that holds them: what `index.max-blocks` bounds",
+        stats.blocks,
+    )?;
+    page.gauge(
+        "conductor_index_distinct_blocks",
+        "Different blocks in the prefix index, however many workers hold them",
+        stats.distinct_blocks,
+    )?;
+    let outcomes = stats.applied.named().into_iter();
+    page.counters(
+        "conductor_index_events",
+        "Blocks that events told of, by what became of them",
+        outcomes.map(|(what, blocks)| ([("what", what)], blocks)),
+    )
+}
 
-const FEED_COUNTERS: &[(&str, &str, FeedCount)] = &[
-    ("conductor_kv_feed_batches", "Event batches received", |feed| {
-        feed.batches
-    }),
+type OfFeed = fn(&FeedStatus) -> u64;
+
+const FEED_COUNTERS: &[(&str, &str, OfFeed)] = &[
+    (
+        "conductor_kv_feed_batches",
+        "Event batches passed on to the index",
+        |feed| feed.batches,
+    ),
     (
         "conductor_kv_feed_events",
-        "Events applied to the index",
+        "Events passed on to the index",
         |feed| feed.events,
     ),
     (
         "conductor_kv_feed_rejected",
-        "Events or batches that could not be used",
+        "Events skipped as undecodable or not understood",
         |feed| feed.rejected,
+    ),
+    (
+        "conductor_kv_feed_rejected_messages",
+        "Messages dropped whole: wrong frames, or a payload that is no batch",
+        |feed| feed.rejected_messages,
     ),
     (
         "conductor_kv_feed_gaps",
@@ -150,25 +214,108 @@ const FEED_COUNTERS: &[(&str, &str, FeedCount)] = &[
     ("conductor_kv_feed_replays", "Replays asked for", |feed| {
         feed.replays
     }),
+    (
+        "conductor_kv_feed_restarts",
+        "Times that the publisher was seen to have started anew",
+        |feed| feed.restarts,
+    ),
+    (
+        "conductor_kv_feed_resets",
+        "Times that what was known of one of the worker's caches was dropped",
+        |feed| feed.resets,
+    ),
 ];
 
-fn encode_feeds(feeds: &[FeedStatus], encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-    if feeds.is_empty() {
-        return Ok(());
-    }
+const FEED_LEVELS: &[(&str, &str, OfFeed)] = &[
+    (
+        "conductor_kv_feed_live",
+        "1 while what the worker's event feed tells is current",
+        |feed| u64::from(feed.state == FeedState::Live),
+    ),
+    (
+        "conductor_kv_feed_complete",
+        "1 while everything since the publisher's start was seen; else hits may be missed, never made up",
+        |feed| u64::from(feed.complete),
+    ),
+];
+
+fn encode_feeds(feeds: &[FeedStatus], page: &mut Page<'_>) -> Result<(), std::fmt::Error> {
     for (name, help, count) in FEED_COUNTERS {
-        let kind = ConstCounter::new(0_u64).metric_type();
-        let mut metrics = encoder.encode_descriptor(name, help, None, kind)?;
-        for feed in feeds {
-            ConstCounter::new(count(feed)).encode(metrics.encode_family(&[("worker", &*feed.name)])?)?;
-        }
+        page.counters(name, help, by_worker(feeds, count))?;
     }
-    let help = "1 while the worker's event feed is live and complete";
-    let kind = ConstGauge::new(0_i64).metric_type();
-    let mut metrics = encoder.encode_descriptor("conductor_kv_feed_live", help, None, kind)?;
-    for feed in feeds {
-        let live = ConstGauge::new(i64::from(feed.state == FeedState::Live));
-        live.encode(metrics.encode_family(&[("worker", &*feed.name)])?)?;
+    for (name, help, level) in FEED_LEVELS {
+        page.gauges(name, help, by_worker(feeds, level))?;
     }
     Ok(())
+}
+
+fn by_worker<'a>(
+    feeds: &'a [FeedStatus],
+    value: impl Fn(&FeedStatus) -> u64 + 'a,
+) -> impl Iterator<Item = (Labels<'a>, u64)> {
+    feeds
+        .iter()
+        .map(move |feed| ([("worker", &*feed.name)], value(feed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use kv_feed::FeedSpec;
+    use kv_index::{Holder, IndexLimits};
+    use prometheus_client::encoding::text::encode;
+    use routing::{BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, WorkerId};
+
+    use super::*;
+    use crate::index_feed::IndexFeed;
+
+    /// A page about one worker, whose feed is never reached and who removed a block that it did not have.
+    fn page() -> String {
+        let index = Arc::new(SharedPrefixIndex::new(IndexLimits { max_blocks: 8 }));
+        let worker = WorkerId(1);
+        let rank = DpRank(0);
+        let removed = BlockEvent::Removed(RemovedBlocks {
+            hashes: vec![EngineBlockHash(7)],
+            tier: None,
+            group: 0,
+        });
+        index.apply(Holder { worker, rank }, &removed);
+        let sink = IndexFeed::new(Arc::clone(&index), Arc::default());
+        let feeds = KvFeeds::start(Box::new(sink)).unwrap();
+        let spec = FeedSpec {
+            worker,
+            name: "w1".into(),
+            endpoint: "tcp://127.0.0.1:1".into(),
+            replay: None,
+            topic: String::new(),
+            rank: None,
+        };
+        feeds.set(vec![spec]).unwrap();
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(CacheCollector {
+            feeds: Arc::new(feeds),
+            index,
+        }));
+        let mut page = String::new();
+        encode(&mut page, &registry).unwrap();
+        page
+    }
+
+    #[test]
+    fn the_index_and_every_feed_are_on_the_page() {
+        let page = page();
+        for line in [
+            "conductor_index_blocks 0",
+            "conductor_index_distinct_blocks 0",
+            "conductor_index_events_total{what=\"absent\"} 1",
+            "conductor_index_events_total{what=\"over-limit\"} 0",
+            "conductor_index_worker_blocks{worker=\"w1\"} 0",
+            "conductor_kv_feed_live{worker=\"w1\"} 0",
+            "conductor_kv_feed_complete{worker=\"w1\"} 0",
+            "conductor_kv_feed_rejected_messages_total{worker=\"w1\"} 0",
+            "conductor_kv_feed_restarts_total{worker=\"w1\"} 0",
+            "conductor_kv_feed_resets_total{worker=\"w1\"} 0",
+        ] {
+            assert!(page.lines().any(|found| found == line), "no {line} in:\n{page}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::cli::ServeArgs;
 use crate::config_source::{ConfigSource, from_flags};
 use crate::exit::Exit;
-use crate::reload::{self, RefusedConfig};
+use crate::reload;
 use crate::signals::{Asked, Signals};
 use crate::telemetry::{self, LogFormat};
 
@@ -20,23 +20,24 @@ use crate::telemetry::{self, LogFormat};
 /// # Errors
 /// Where it cannot start.
 pub async fn run(args: &ServeArgs) -> Result<Exit> {
+    // Before anything that a signal may interrupt.
+    let signals = Signals::listen().context("take over signals")?;
     let source = match &args.config {
         Some(file) => ConfigSource::File(file.clone()),
         None => ConfigSource::Text(from_flags(args)?),
     };
     let text = source.read()?;
+    let config = match reload::read(&source, &text) {
+        Ok(parsed) => parsed.config,
+        Err(mistakes) => {
+            eprint!("{}", mistakes.render(Paint::Plain));
+            return Ok(Exit::Failure);
+        }
+    };
     if args.print_config {
         print!("{text}");
         return Ok(Exit::Success);
     }
-    let config = match reload::parse(&source, &text) {
-        Ok(config) => config,
-        Err(RefusedConfig::Invalid(diagnostics)) => {
-            eprint!("{}", diagnostics.render(Paint::Plain));
-            return Ok(Exit::Failure);
-        }
-        Err(refused) => return Err(refused.into()),
-    };
     let format = match config.log.format {
         ConfiguredFormat::Text => LogFormat::Text,
         ConfiguredFormat::Json => LogFormat::Json,
@@ -48,15 +49,14 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
         "starting"
     );
     let app = App::build_logging(source, Some(log)).await?;
-    until_signalled(app).await
+    until_signalled(app, signals).await
 }
 
 /// Runs a router until a signal has stopped it: the first drains, the second cuts.
 ///
 /// # Errors
-/// Where signals cannot be had or the router's task failed.
-pub async fn until_signalled(app: App) -> Result<Exit> {
-    let mut signals = Signals::listen().context("take over signals")?;
+/// Where the router's task failed.
+pub(crate) async fn until_signalled(app: App, mut signals: Signals) -> Result<Exit> {
     let shutdown = CancellationToken::new();
     let reload = app.reload_request();
     let mut router = app.spawn(shutdown.clone());

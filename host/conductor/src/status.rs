@@ -36,7 +36,7 @@ pub(crate) struct ConfigReport {
     pub source: String,
     /// Names of the pools in force.
     pub pools: Vec<String>,
-    /// Configurations that were read and put in force, or found unchanged in meaning.
+    /// Configurations that were read and put in force.
     pub reloads_applied: u64,
     /// Configurations that were read and refused.
     pub reloads_refused: u64,

@@ -10,7 +10,9 @@
 //! many batches as before, so that its next number follows the last one known. Only the connection tells of it.
 //!
 //! While a replay runs, live messages wait: applied at once, an old replayed store could bring back a block that a
-//! newer live removal took away.
+//! newer live removal took away. Only a retry holds nothing up before it brings anything: a publisher that never answers
+//! one would otherwise be followed in fits and starts. Its first batch voids what was applied until then, and what it
+//! does not bring of that is asked for once more.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -44,16 +46,27 @@ pub(crate) enum Action<P> {
     StopAsking,
     /// Count messages that were missing.
     CountGap,
+    /// Tell that replays bring nothing: once until one brings something.
+    TellUnanswered,
 }
 
 #[derive(Debug)]
 struct Replay {
     goal: Goal,
+    /// Asked for again after one that brought nothing.
+    retry: bool,
     /// Whether a batch has come.
     started: bool,
     /// Whether a batch was applied.
     progress: bool,
     deadline: Instant,
+}
+
+impl Replay {
+    /// Whether live messages wait for it.
+    fn holds_up(&self) -> bool {
+        self.started || !self.retry
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +89,8 @@ pub(crate) struct Recovery<P> {
     waiting_bytes: usize,
     retry_at: Option<Instant>,
     retry_delay: Duration,
+    /// Replays bring nothing, and that was told.
+    unanswered: bool,
     /// Everything since the publisher's start was applied.
     complete: bool,
     /// Anything was ever received.
@@ -96,6 +111,7 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
             waiting_bytes: 0,
             retry_at: None,
             retry_delay: FIRST_RETRY,
+            unanswered: false,
             complete: false,
             reached: false,
         };
@@ -117,8 +133,9 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
         self.reached
     }
 
+    /// Whether what is known is behind what the publisher has told.
     pub(crate) fn replaying(&self) -> bool {
-        self.replay.is_some()
+        self.replay.as_ref().is_some_and(Replay::holds_up)
     }
 
     /// When [`Recovery::tick`] has something to do, if nothing is received before.
@@ -132,7 +149,7 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
     /// A message of the live stream.
     pub(crate) fn live(&mut self, sequence: u64, payload: P, now: Instant, actions: &mut Actions<P>) {
         self.reached = true;
-        if self.replay.is_some() {
+        if self.replaying() {
             let went_back = self.newest_live.is_some_and(|newest| sequence <= newest);
             self.newest_live = Some(sequence);
             if went_back {
@@ -172,6 +189,7 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
         replay.deadline = now + REPLAY_TIMEOUT;
         let (goal, first) = (replay.goal, !replay.started);
         replay.started = true;
+        self.unanswered = false;
         let mark = fingerprint(&payload);
         if first && goal == Goal::Rebuild {
             if self.tracker.last().is_some() {
@@ -218,16 +236,20 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
         actions.push(Action::StopAsking);
         self.retry_at = None;
         self.retry_delay = FIRST_RETRY;
+        self.unanswered = false;
         if !replay.started {
             if self.tracker.last().is_some() {
                 // Not even the last message known: this publisher never sent it.
                 self.void(ResetReason::Restarted, actions);
             }
             // Nothing was published yet, unless a live message tells otherwise.
-            self.complete = self.waiting.front().is_none_or(|&(sequence, _)| sequence == 0);
+            let first_live = self.waiting.front().map(|&(sequence, _)| sequence);
+            self.complete = first_live
+                .or(self.newest_live)
+                .is_none_or(|sequence| sequence == 0);
         }
         let stuck = (replay.goal == Goal::Fill && !replay.progress).then_some(ResetReason::GapNotReplayed);
-        self.apply_waiting(stuck, now, actions);
+        self.catch_up(stuck, now, actions);
     }
 
     /// Time has passed; for deadlines.
@@ -238,6 +260,7 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
             self.retry_at = None;
             if !self.complete {
                 self.ask(Goal::Rebuild, now, actions);
+                self.replay.iter_mut().for_each(|replay| replay.retry = true);
             }
         }
     }
@@ -246,14 +269,18 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
     fn give_up(&mut self, now: Instant, actions: &mut Actions<P>) {
         self.replay = None;
         actions.push(Action::StopAsking);
+        if !self.unanswered {
+            self.unanswered = true;
+            actions.push(Action::TellUnanswered);
+        }
         self.retry_at = Some(now + self.retry_delay);
         self.retry_delay = (self.retry_delay * 2).min(LAST_RETRY);
-        self.apply_waiting(Some(ResetReason::ReplayTimedOut), now, actions);
+        self.catch_up(Some(ResetReason::ReplayTimedOut), now, actions);
     }
 
-    /// Applies the messages that waited. Where one is missing before them: gives up what is known for `stuck`, or asks
-    /// for it.
-    fn apply_waiting(&mut self, stuck: Option<ResetReason>, now: Instant, actions: &mut Actions<P>) {
+    /// Applies the messages that waited. Where any is missing, before them or after: gives up what is known for `stuck`,
+    /// or asks for it.
+    fn catch_up(&mut self, stuck: Option<ResetReason>, now: Instant, actions: &mut Actions<P>) {
         let mut stuck = stuck;
         while let Some((sequence, payload)) = self.waiting.pop_front() {
             self.waiting_bytes -= payload.len();
@@ -275,6 +302,20 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
                     }
                 },
                 _ => actions.push(Action::Apply(payload)),
+            }
+        }
+        // Live messages that did not fit the queue, or were applied before the replay voided them.
+        if self
+            .tracker
+            .last()
+            .is_some_and(|last| self.newest_live > Some(last))
+        {
+            match stuck {
+                Some(reason) => self.void(reason, actions),
+                None => {
+                    actions.push(Action::CountGap);
+                    self.ask(Goal::Fill, now, actions);
+                }
             }
         }
     }
@@ -326,6 +367,7 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
         self.retry_at = None;
         self.replay = Some(Replay {
             goal,
+            retry: false,
             started: false,
             progress: false,
             deadline: now + REPLAY_TIMEOUT,

@@ -125,6 +125,10 @@ impl Subscription {
     }
 
     fn act(&mut self, sink: &mut dyn FeedSink) {
+        // What a replay brings is of the past: nobody may take it for the present.
+        if self.recovery.replaying() {
+            self.announce(sink, false);
+        }
         let mut actions = std::mem::take(&mut self.actions);
         for action in actions.drain(..) {
             match action {
@@ -133,6 +137,7 @@ impl Subscription {
                 Action::CountGap => self.counters.gaps.add(1),
                 Action::StopAsking => self.replay = None,
                 Action::Ask(from) => self.ask(from),
+                Action::TellUnanswered => self.tell_unanswered(),
             }
         }
         // Nothing was added meanwhile: the allocation is kept.
@@ -192,6 +197,14 @@ impl Subscription {
                 |error| warn!(worker = %self.spec.name, endpoint, %error, "failed to ask for a replay"),
             )
             .ok();
+    }
+
+    fn tell_unanswered(&self) {
+        let endpoint = self.spec.replay.as_deref().unwrap_or_default();
+        warn!(
+            worker = %self.spec.name, endpoint,
+            "no answer to a request for a replay of KV events: going on with live ones, asking again now and then"
+        );
     }
 
     fn drop_message(&mut self, why: &dyn std::fmt::Display) {

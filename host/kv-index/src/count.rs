@@ -37,6 +37,26 @@ pub struct Applied {
     pub malformed: u64,
 }
 
+impl Applied {
+    /// Each count with its field's name, as metrics spell it.
+    #[must_use]
+    pub fn named(self) -> [(&'static str, u64); 11] {
+        [
+            ("stored", self.stored),
+            ("known", self.known),
+            ("removed", self.removed),
+            ("cleared", self.cleared),
+            ("absent", self.absent),
+            ("unknown-parent", self.unknown_parent),
+            ("skipped-group", self.skipped_group),
+            ("other-block-size", self.other_block_size),
+            ("ambiguous", self.ambiguous),
+            ("over-limit", self.over_limit),
+            ("malformed", self.malformed),
+        ]
+    }
+}
+
 impl AddAssign for Applied {
     fn add_assign(&mut self, other: Self) {
         self.stored += other.stored;

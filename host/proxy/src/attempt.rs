@@ -25,14 +25,11 @@ pub(crate) struct Answer {
     pub(crate) matched: Option<u32>,
 }
 
-pub(crate) async fn send(
-    request: &Arc<RequestContext>,
-    placement: Placement,
-) -> Result<Answer, ForwardError> {
-    let pool = request.route().pool;
-    let member = &request.pool().members[placement.member];
+pub(crate) async fn send(request: &RequestContext, placement: Placement) -> Result<Answer, ForwardError> {
+    let pool = request.pool();
+    let member = &pool.members[placement.member];
     let link = &member.link;
-    let booking = Booking::new(book(request, placement), Arc::clone(&request.snapshot), pool);
+    let booking = Booking::new(book(request, placement), Arc::clone(&pool.queue));
     let limits = &request.snapshot.limits;
     let limits = ForwardLimits {
         connect: limits.connect_timeout,

@@ -1,14 +1,16 @@
 //! Who may take a request, and the numbers a policy asked for about them.
 //!
-//! All buffers are the thread's own and keep their room, so that a decision allocates nothing here.
+//! All buffers are the thread's own and keep their room: nothing is allocated here, and of a whole decision only
+//! the one shared value a policy asks its questions of (`queries.rs`), which borrows two of these buffers.
 
 use std::time::Instant;
 
-use kv_index::{SharedPrefixIndex, WorkerMatch};
+use kv_index::WorkerMatch;
 use routing::{CandidateFeature, FeaturePlan, RequestFeature, Role, WorkerId};
 
 use crate::context::RequestContext;
-use crate::feeds::LiveFeeds;
+use crate::matches::Matches;
+use crate::proxy::Proxy;
 use crate::snapshot::{Member, PoolState};
 
 /// The candidates of one call.
@@ -16,10 +18,10 @@ use crate::snapshot::{Member, PoolState};
 pub(crate) struct Candidates {
     /// Indices into the pool's members; the rows.
     pub(crate) members: Vec<usize>,
-    /// Their ids, row by row.
+    /// Their ids, row by row; with the queries while a call lasts.
     pub(crate) ids: Vec<WorkerId>,
-    /// What the index says of them, row by row; empty where it was not asked.
-    pub(crate) matches: Vec<WorkerMatch>,
+    /// Room for the queries' matches.
+    pub(crate) matches: Matches,
     /// Laid out for a policy.
     pub(crate) numbers: Vec<f64>,
 }
@@ -44,7 +46,6 @@ impl Candidates {
     ) -> Result<(), NoCandidate> {
         self.members.clear();
         self.ids.clear();
-        self.matches.clear();
         let mut served = false;
         for resting_too in [false, true] {
             for (at, member) in pool.members.iter().enumerate() {
@@ -70,20 +71,14 @@ impl Candidates {
         })
     }
 
-    /// Asks the index once for all, if the prompt's tokens are known.
-    pub(crate) fn ask_index(&mut self, request: &RequestContext, index: &SharedPrefixIndex) {
-        if let Some(query) = request.prefix_query() {
-            index.matches(&query, &self.ids, &mut self.matches);
-        }
-    }
-
-    /// Lays out the numbers of a plan: the request's, then one row a candidate.
+    /// Lays out the numbers of a plan: the request's, then one row a candidate. `matches` are there if the plan
+    /// needs them.
     pub(crate) fn lay_out(
         &mut self,
+        proxy: &Proxy,
         plan: &FeaturePlan,
         request: &RequestContext,
-        index: &SharedPrefixIndex,
-        feeds: &LiveFeeds,
+        matches: Option<&Matches>,
     ) {
         self.numbers.clear();
         let now = Instant::now();
@@ -91,13 +86,12 @@ impl Candidates {
         self.numbers
             .extend(of_request.map(|feature| request_number(*feature, request, now)));
         let pool = request.pool();
-        let live = feeds.now();
+        let live = proxy.live.now();
         for (row, at) in self.members.iter().enumerate() {
             let member = &pool.members[*at];
             let worker = &member.worker;
             let load = worker.load().read();
-            let is_live = live.contains(worker.id());
-            let found = self.matches.get(row).filter(|_| is_live);
+            let found = matches.and_then(|matches| matches.get(row));
             let matched =
                 |tokens: fn(&WorkerMatch) -> u32| found.map_or(f64::NAN, |found| tokens(found).into());
             for feature in plan.candidate() {
@@ -111,7 +105,9 @@ impl Candidates {
                     CandidateFeature::PrefixDevice => matched(|found| found.device_tokens),
                     CandidateFeature::PrefixHost => matched(|found| found.host_tokens),
                     CandidateFeature::PrefixAny => matched(|found| found.any_tokens),
-                    CandidateFeature::CacheBlocks if is_live => index.held_blocks(worker.id()) as f64,
+                    CandidateFeature::CacheBlocks if live.contains(worker.id()) => {
+                        proxy.index.held_blocks(worker.id()) as f64
+                    }
                     CandidateFeature::Label(key) => worker.label_number(key),
                     CandidateFeature::CacheBlocks | CandidateFeature::Unknown => f64::NAN,
                 });

@@ -13,12 +13,14 @@ use http::uri::PathAndQuery;
 use hyper::body::Incoming;
 use inference_api::Endpoint;
 
-use crate::forward::{ForwardLimits, Outgoing, forward};
+use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
 use crate::headers::{X_CONDUCTOR_WORKER, for_worker, strip_hop_by_hop};
 use crate::intake::{self, IntakeError};
 use crate::proxy::Proxy;
 use crate::reply::{self, Refusal};
+use crate::snapshot::{Member, RequestLimits};
 use crate::tokens;
+use crate::upstream::WorkerBody;
 
 /// Longest answer to `/tokenize` that is passed on, in bytes.
 const LONGEST_ANSWER: usize = 64 << 20;
@@ -83,7 +85,7 @@ async fn tokenize(State(proxy): Shared, request: Request<Body>) -> Response<Body
     }
 }
 
-/// Passes the request to a worker of the pool its model is routed to.
+/// Passes the request to a worker of the pool its model is routed to, to another where one cannot be reached.
 async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Response<Bytes>, Refusal> {
     let snapshot = proxy.snapshots.load();
     let limits = &snapshot.limits;
@@ -98,15 +100,15 @@ async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Res
     let route = snapshot
         .route(&peek.model, None, &head.headers)
         .ok_or_else(not_found)?;
-    let pool = &snapshot.pools[snapshot.routes[route].pool];
-    if !pool
-        .members
-        .iter()
-        .any(|member| member.worker.serves(&peek.model))
-    {
+    let pool = snapshot.pool_of(route);
+    let mut members: Vec<&Member> = tokens::able(pool, &peek.model, proxy.next_seq()).collect();
+    if members.is_empty() {
+        // When all are resting, all are tried rather than none.
+        members.extend(pool.serving(&peek.model));
+    }
+    if members.is_empty() {
         return Err(not_found());
     }
-    let member = tokens::pick(pool, &peek.model, proxy.next_seq()).ok_or(Refusal::NoWorker(None))?;
     for_worker(&mut head.headers);
     let target = head.uri.into_parts().path_and_query;
     let target = target.unwrap_or(PathAndQuery::from_static("/tokenize"));
@@ -116,19 +118,53 @@ async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Res
         headers: &head.headers,
         body: &body,
     };
+    let mut refusal = Refusal::NoWorker(None);
+    for member in members.into_iter().take(limits.attempts as usize) {
+        match forward_tokenize(member, outgoing, limits).await {
+            Err(error) if error.is_unreachable() => refusal = error.into(),
+            answer => return read_tokenized(member, answer?, limits).await,
+        }
+    }
+    Err(refusal)
+}
+
+async fn forward_tokenize(
+    member: &Member,
+    outgoing: Outgoing<'_>,
+    limits: &RequestLimits,
+) -> Result<Response<WorkerBody>, ForwardError> {
+    let link = &member.link;
+    let dispatch = link.begin_tokenizing();
     let forward_limits = ForwardLimits {
         connect: limits.connect_timeout,
         first_byte: limits.first_byte_timeout,
     };
-    let upstream = &member.link.upstream;
-    let answer = forward(upstream, outgoing, forward_limits).await?;
+    let answer = forward(&link.upstream, outgoing, forward_limits).await;
+    match &answer {
+        Ok(answer) if answer.status().is_success() => link.tokenizer.succeeded(),
+        Err(error) if error.is_unreachable() => {
+            link.tokenizer.failed(dispatch, link.now_ms());
+        }
+        _ => {}
+    }
+    answer
+}
+
+async fn read_tokenized(
+    member: &Member,
+    answer: Response<WorkerBody>,
+    limits: &RequestLimits,
+) -> Result<Response<Bytes>, Refusal> {
+    let link = &member.link;
     let (mut head, mut answer) = answer.into_parts();
     let body = intake::collect(&mut answer, LONGEST_ANSWER, limits.idle_timeout)
         .await
-        .map_err(|_| Refusal::NoWorker(None))?;
-    upstream.checkin(answer);
+        .map_err(Refusal::WorkerBrokeOff)?;
+    link.upstream.checkin(answer);
     strip_hop_by_hop(&mut head.headers);
-    head.headers.insert(X_CONDUCTOR_WORKER, member.link.label.clone());
+    if !link.label.is_empty() {
+        head.headers.insert(X_CONDUCTOR_WORKER, link.label.clone());
+    }
     Ok(Response::from_parts(head, body))
 }
 

@@ -47,7 +47,7 @@ impl RequestContext {
     }
 
     pub(crate) fn pool(&self) -> &PoolState {
-        &self.snapshot.pools[self.route().pool]
+        self.snapshot.pool_of(self.route)
     }
 
     /// What to ask the index; none while the tokens are unknown.

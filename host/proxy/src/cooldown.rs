@@ -1,4 +1,4 @@
-//! Keeping away from a worker that could not be reached. Pure: time is passed in.
+//! Keeping away from a worker, or a part of it, that could not be reached. Pure: time is passed in.
 //!
 //! After a failure a worker rests for 1 s, doubled by each further failure up to 30 s. When the rest is over, one
 //! request tries it (half-open) while the others still keep away; its success ends the story, its failure
@@ -68,6 +68,13 @@ impl Cooldown {
         self.until_ms.store(now_ms + rest(failures), Ordering::Relaxed);
         true
     }
+
+    /// What is asked for is not there at all: it rests for `rest_ms`, as after one failure.
+    pub(crate) fn absent(&self, now_ms: u64, rest_ms: u64) {
+        self.failures.store(1, Ordering::Relaxed);
+        self.until_ms
+            .store(now_ms.saturating_add(rest_ms), Ordering::Relaxed);
+    }
 }
 
 fn rest(failures: u32) -> u64 {
@@ -92,6 +99,15 @@ mod tests {
         assert!(!cooldown.failed(Dispatch::Plain, 1));
         assert!(cooldown.is_resting(999));
         assert!(!cooldown.is_resting(1_000));
+    }
+
+    #[test]
+    fn what_is_absent_rests_as_long_as_told_and_is_then_tried() {
+        let cooldown = Cooldown::default();
+        cooldown.absent(5, 300_000);
+        assert!(cooldown.is_resting(300_004));
+        assert_eq!(cooldown.begin(300_005), Dispatch::Trial);
+        assert!(cooldown.is_resting(300_006), "the others keep away");
     }
 
     #[test]

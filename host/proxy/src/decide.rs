@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use routing::{
-    Decision, DecisionInput, DecisionQueries, FaultKind, Hold, Phase, Policy, Rejection, RequestFacts,
-    Verdict, WorkerId, check,
+    Decision, DecisionInput, DecisionQueries, FaultKind, FeaturePlan, Hold, Phase, Policy, Rejection,
+    RequestFacts, Verdict, WorkerId, check,
 };
 use tracing::warn;
 
@@ -35,7 +35,7 @@ pub(crate) enum Step {
 pub(crate) struct Placement {
     /// Index into the pool's members.
     pub(crate) member: usize,
-    /// Tokens of the prompt the worker holds on any tier, where the index was asked.
+    /// Tokens of the prompt the worker holds on any tier, where the index was asked and knows.
     pub(crate) matched: Option<u32>,
 }
 
@@ -67,96 +67,106 @@ fn decide_among(
         attempt,
         now_us: proxy.now_us(),
     };
-    let plan = request.route().policy.plan();
-    if plan.needs_prefix() {
-        candidates.ask_index(request, &proxy.index);
-    }
-    let known = plan.needs_prefix().then_some(&*candidates.matches);
-    let queries = CallQueries::new(
-        Arc::clone(request),
-        Arc::clone(&proxy.index),
-        &candidates.ids,
-        known,
-    );
-    let queries: Arc<dyn DecisionQueries> = Arc::new(queries);
-    let row = match ask_policy(candidates, proxy, request, &facts, &queries) {
-        Decision::Route(route) => route.row(),
-        Decision::Queue(hold) => return Ok(Step::Hold(hold)),
-        Decision::Reject(rejection) => return Ok(Step::Reject(rejection)),
-        Decision::Pass => ask_fallback(candidates, proxy, request, &facts, &queries),
-    };
-    Ok(Step::Send(Placement {
-        member: candidates.members[row],
-        matched: candidates.matches.get(row).map(|found| found.any_tokens),
-    }))
-}
-
-/// The policy's checked answer; one that makes no sense, or none at all, is as good as a pass.
-fn ask_policy(
-    candidates: &mut Candidates,
-    proxy: &Proxy,
-    request: &RequestContext,
-    facts: &RequestFacts,
-    queries: &Arc<dyn DecisionQueries>,
-) -> Decision {
-    let route = request.route();
-    let (policy, metrics) = (&route.policy, &route.metrics);
-    candidates.lay_out(policy.plan(), request, &proxy.index, &proxy.live);
-    let input = input(candidates, facts, queries);
-    let asked = Instant::now();
-    let verdict = policy.decide(&input);
-    metrics.decision_time.observe(asked.elapsed().as_secs_f64());
-    let failed = |kind: FaultKind, error: &(dyn std::error::Error + 'static)| {
-        metrics.failed(kind);
-        if let Some(held_back) = proxy.fault_log.pass() {
-            warn!(
-                policy = policy.name(),
-                fault = kind.as_str(),
-                error,
-                seq = facts.seq,
-                held_back,
-                "the policy failed to decide; the fallback does"
-            );
-        }
-        Decision::Pass
-    };
-    match verdict {
-        Ok(verdict) => {
-            metrics.answered(kind(&verdict));
-            check(verdict, candidates.ids.len())
-                .unwrap_or_else(|invalid| failed(FaultKind::InvalidVerdict, &invalid))
-        }
-        Err(fault) => failed(fault.kind, &fault),
-    }
-}
-
-fn ask_fallback(
-    candidates: &mut Candidates,
-    proxy: &Proxy,
-    request: &RequestContext,
-    facts: &RequestFacts,
-    queries: &Arc<dyn DecisionQueries>,
-) -> usize {
-    request.route().metrics.fallbacks.inc();
-    candidates.lay_out(proxy.fallback.plan(), request, &proxy.index, &proxy.live);
-    let verdict = proxy.fallback.decide(&input(candidates, facts, queries));
-    match verdict.map(|verdict| check(verdict, candidates.ids.len())) {
-        Ok(Ok(Decision::Route(route))) => route.row(),
-        // The fallback routes to a row it was shown; were it ever to fail, the first is as good as any.
-        _ => 0,
-    }
-}
-
-fn input<'a>(
-    candidates: &'a Candidates,
-    request: &'a RequestFacts,
-    queries: &'a Arc<dyn DecisionQueries>,
-) -> DecisionInput<'a> {
-    DecisionInput {
+    let queries = Arc::new(CallQueries::begin(proxy, request, candidates));
+    let call = Call {
+        proxy,
         request,
-        ids: &candidates.ids,
-        numbers: &candidates.numbers,
-        queries,
+        facts: &facts,
+        shared: Arc::clone(&queries) as Arc<dyn DecisionQueries>,
+        queries: &queries,
+    };
+    let step = match call.ask_policy(candidates) {
+        Decision::Route(route) => Step::Send(call.placement(candidates, route.row())),
+        Decision::Queue(hold) => Step::Hold(hold),
+        Decision::Reject(rejection) => Step::Reject(rejection),
+        Decision::Pass => {
+            let row = call.ask_fallback(candidates);
+            Step::Send(call.placement(candidates, row))
+        }
+    };
+    drop(call);
+    if let Some(queries) = Arc::into_inner(queries) {
+        queries.end(candidates);
+    }
+    Ok(step)
+}
+
+/// One decision under way.
+struct Call<'a> {
+    proxy: &'a Proxy,
+    request: &'a RequestContext,
+    facts: &'a RequestFacts,
+    queries: &'a CallQueries,
+    /// The same, for a policy.
+    shared: Arc<dyn DecisionQueries>,
+}
+
+impl Call<'_> {
+    /// The policy's checked answer; one that makes no sense, or none at all, is as good as a pass.
+    fn ask_policy(&self, candidates: &mut Candidates) -> Decision {
+        let route = self.request.route();
+        let (policy, metrics) = (&route.policy, &route.metrics);
+        self.lay_out(candidates, policy.plan());
+        let input = self.input(candidates);
+        let asked = Instant::now();
+        let verdict = policy.decide(&input);
+        metrics.decision_time.observe(asked.elapsed().as_secs_f64());
+        let failed = |kind: FaultKind, error: &(dyn std::error::Error + 'static)| {
+            metrics.failed(kind);
+            if let Some(held_back) = self.proxy.fault_log.pass() {
+                warn!(
+                    policy = policy.name(),
+                    fault = kind.as_str(),
+                    error,
+                    seq = self.facts.seq,
+                    held_back,
+                    "the policy failed to decide; the fallback does"
+                );
+            }
+            Decision::Pass
+        };
+        match verdict {
+            Ok(verdict) => {
+                metrics.answered(kind(&verdict));
+                check(verdict, input.ids.len())
+                    .unwrap_or_else(|invalid| failed(FaultKind::InvalidVerdict, &invalid))
+            }
+            Err(fault) => failed(fault.kind, &fault),
+        }
+    }
+
+    fn ask_fallback(&self, candidates: &mut Candidates) -> usize {
+        self.request.route().metrics.fallbacks.inc();
+        let fallback = &self.proxy.fallback;
+        self.lay_out(candidates, fallback.plan());
+        let input = self.input(candidates);
+        let verdict = fallback.decide(&input);
+        match verdict.map(|verdict| check(verdict, input.ids.len())) {
+            Ok(Ok(Decision::Route(route))) => route.row(),
+            // The fallback routes to a row it was shown; were it ever to fail, the first is as good as any.
+            _ => 0,
+        }
+    }
+
+    fn lay_out(&self, candidates: &mut Candidates, plan: &FeaturePlan) {
+        candidates.lay_out(self.proxy, plan, self.request, self.queries.asked());
+    }
+
+    fn input<'a>(&'a self, candidates: &'a Candidates) -> DecisionInput<'a> {
+        DecisionInput {
+            request: self.facts,
+            ids: &self.queries.ids,
+            numbers: &candidates.numbers,
+            queries: &self.shared,
+        }
+    }
+
+    fn placement(&self, candidates: &Candidates, row: usize) -> Placement {
+        let matched = self.queries.asked().and_then(|matches| matches.get(row));
+        Placement {
+            member: candidates.members[row],
+            matched: matched.map(|found| found.any_tokens),
+        }
     }
 }
 

@@ -1,48 +1,46 @@
 //! One request from the match of its route to its end, and its share of a worker's load. Both are accounted for
 //! exactly once, however the request ends, also when everything about it is dropped because the client left.
+//!
+//! They live as long as an answer is relayed, which may be hours, and must not know the snapshot: it would keep
+//! every policy alive that a reload has long replaced.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use routing::LoadLease;
 
+use crate::hold::HoldQueue;
 use crate::label::Outcome;
-use crate::snapshot::{Member, PoolState, Snapshot};
+use crate::snapshot::{Member, PoolState};
 
 /// Counts the request's outcome and duration. Dropped without an outcome, the client has left.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    snapshot: Arc<Snapshot>,
-    pool: usize,
+    pool: Arc<PoolState>,
     arrived: Instant,
     over: bool,
 }
 
 impl Exchange {
-    pub(crate) fn begin(snapshot: Arc<Snapshot>, pool: usize, arrived: Instant) -> Self {
+    pub(crate) fn begin(pool: Arc<PoolState>, arrived: Instant) -> Self {
         Self {
-            snapshot,
             pool,
             arrived,
             over: false,
         }
     }
 
-    pub(crate) fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
-    }
-
     pub(crate) fn pool(&self) -> &PoolState {
-        &self.snapshot.pools[self.pool]
+        &self.pool
     }
 
     pub(crate) fn member(&self, at: usize) -> &Member {
-        &self.pool().members[at]
+        &self.pool.members[at]
     }
 
     /// The first byte of a streamed answer came.
     pub(crate) fn first_token(&self) {
-        self.pool()
+        self.pool
             .metrics
             .first_token
             .observe(self.arrived.elapsed().as_secs_f64());
@@ -51,7 +49,7 @@ impl Exchange {
     /// It is over; only the first call counts.
     pub(crate) fn finish(&mut self, outcome: Outcome) {
         if !std::mem::replace(&mut self.over, true) {
-            let metrics = &self.pool().metrics;
+            let metrics = &self.pool.metrics;
             metrics.ended(outcome);
             metrics.duration.observe(self.arrived.elapsed().as_secs_f64());
         }
@@ -68,16 +66,14 @@ impl Drop for Exchange {
 #[derive(Debug)]
 pub(crate) struct Booking {
     lease: Option<LoadLease>,
-    snapshot: Arc<Snapshot>,
-    pool: usize,
+    queue: Arc<HoldQueue>,
 }
 
 impl Booking {
-    pub(crate) fn new(lease: LoadLease, snapshot: Arc<Snapshot>, pool: usize) -> Self {
+    pub(crate) fn new(lease: LoadLease, queue: Arc<HoldQueue>) -> Self {
         Self {
             lease: Some(lease),
-            snapshot,
-            pool,
+            queue,
         }
     }
 
@@ -93,6 +89,6 @@ impl Drop for Booking {
     fn drop(&mut self) {
         // First the load, so that whoever is asked again sees it gone.
         self.lease = None;
-        self.snapshot.pools[self.pool].queue.release();
+        self.queue.release();
     }
 }

@@ -88,7 +88,7 @@ impl Collector for FleetCollector {
 }
 
 /// Each worker once, however many pools it is in.
-fn distinct(pools: &[PoolState]) -> Vec<&Member> {
+fn distinct(pools: &[Arc<PoolState>]) -> Vec<&Member> {
     let mut members: Vec<&Member> = pools.iter().flat_map(|pool| &pool.members).collect();
     members.sort_by_key(|member| member.worker.id());
     members.dedup_by_key(|member| member.worker.id());

@@ -1,5 +1,8 @@
 //! A pool's queue: requests a policy wants held, asked again in its order when capacity frees.
 //!
+//! A release of capacity wakes one request. Whether the wake was of use only its policy can tell: a woken request
+//! that is not sent passes it on to the next in order, until one is sent or all were asked since the release.
+//!
 //! The lock is taken for a map operation at a time and never held across a wait. Whoever releases capacity while
 //! nobody is held pays two atomic operations.
 
@@ -9,19 +12,22 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use prometheus_client::metrics::histogram::Histogram;
 use routing::Hold;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// The requests held for one pool.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HoldQueue {
-    waiting: Mutex<BTreeMap<Key, oneshot::Sender<()>>>,
+    waiting: Mutex<BTreeMap<Key, Waiting>>,
     /// Tickets out, waiting or just being asked again.
     held: AtomicUsize,
     arrivals: AtomicU64,
     /// Counts releases, so that one between a policy's answer and the wait for the next is not missed.
     releases: AtomicU64,
+    /// Seconds from a ticket's taking to its end.
+    waited: Histogram,
 }
 
 /// Ascending order, then first come, first served.
@@ -29,6 +35,13 @@ pub(crate) struct HoldQueue {
 struct Key {
     order: f64,
     arrival: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    /// Releases before its policy was last asked.
+    seen: u64,
+    wake: oneshot::Sender<()>,
 }
 
 /// The queue had no room.
@@ -39,23 +52,42 @@ pub(crate) struct QueueFull;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueTimeout;
 
-/// One request's place, kept over all its waits.
+/// When a request was held first, and until when it may be; the same however often it enters the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    arrival: u64,
+    deadline: Instant,
+}
+
+/// One request's place, kept over all its waits. Its end is the end of the time in the queue, for whatever reason.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     queue: Arc<HoldQueue>,
-    arrival: u64,
+    turn: Turn,
     since: Instant,
-    deadline: Instant,
+    /// It was woken and has not made use of it.
+    owes_wake: bool,
 }
 
 /// A ticket's entry in the map, for one wait.
 struct Entry<'a> {
-    queue: &'a HoldQueue,
+    ticket: &'a mut Ticket,
     key: Key,
-    asked: bool,
+    woken: oneshot::Receiver<()>,
 }
 
 impl HoldQueue {
+    /// An empty queue that tells `waited` how long each request was held, in seconds.
+    pub(crate) fn new(waited: Histogram) -> Arc<Self> {
+        Arc::new(Self {
+            waiting: Mutex::default(),
+            held: AtomicUsize::new(0),
+            arrivals: AtomicU64::new(0),
+            releases: AtomicU64::new(0),
+            waited,
+        })
+    }
+
     /// How many are held.
     pub(crate) fn len(&self) -> usize {
         self.held.load(Ordering::SeqCst)
@@ -70,89 +102,113 @@ impl HoldQueue {
     pub(crate) fn release(&self) {
         self.releases.fetch_add(1, Ordering::SeqCst);
         if self.len() > 0 {
-            self.wake_first();
+            self.wake_next();
         }
     }
 
-    /// A place for at most `patience` in all, if fewer than `limit` are held.
-    pub(crate) fn enter(self: &Arc<Self>, limit: usize, patience: Duration) -> Result<Ticket, QueueFull> {
+    /// The turn of a request that is held for the first time, for at most `patience` in all.
+    pub(crate) fn turn(&self, patience: Duration) -> Turn {
+        Turn {
+            arrival: self.arrivals.fetch_add(1, Ordering::Relaxed),
+            deadline: Instant::now() + patience,
+        }
+    }
+
+    /// A place, if fewer than `limit` are held.
+    pub(crate) fn enter(self: &Arc<Self>, turn: Turn, limit: usize) -> Result<Ticket, QueueFull> {
         let more = |held: usize| (held < limit).then_some(held + 1);
         self.held
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
             .map_err(|_| QueueFull)?;
-        let since = Instant::now();
         Ok(Ticket {
             queue: Arc::clone(self),
-            arrival: self.arrivals.fetch_add(1, Ordering::Relaxed),
-            since,
-            deadline: since + patience,
+            turn,
+            since: Instant::now(),
+            owes_wake: false,
         })
     }
 
-    fn wake_first(&self) {
+    /// Wakes the first in order that was not asked since the last release. That each is asked once a release
+    /// bounds the chain of those that pass their wake on.
+    fn wake_next(&self) {
         let mut waiting = self.waiting();
+        let releases = self.releases();
+        let next = waiting.iter().find(|(_, one)| one.seen < releases);
+        let next = next.map(|(key, _)| *key);
         // One whose wait is over already has given up its entry, so the wake always lands.
-        if let Some((_, first)) = waiting.pop_first() {
-            let _ = first.send(());
+        if let Some(one) = next.and_then(|key| waiting.remove(&key)) {
+            let _ = one.wake.send(());
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<Key, oneshot::Sender<()>>> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<Key, Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Ticket {
     /// Waits until it is time to ask the policy again: capacity was freed (also since `seen`, see
-    /// [`HoldQueue::releases`]) and this request is the first in order, or `ask_again_ms` have passed.
-    pub(crate) async fn wait(&self, hold: Hold, seen: u64) -> Result<(), QueueTimeout> {
+    /// [`HoldQueue::releases`]) and this request is the next in order, or `ask_again_ms` have passed.
+    pub(crate) async fn wait(&mut self, hold: Hold, seen: u64) -> Result<(), QueueTimeout> {
         let now = Instant::now();
-        if now >= self.deadline {
+        let deadline = self.turn.deadline;
+        if now >= deadline {
             return Err(QueueTimeout);
         }
         let ask_again = now + Duration::from_millis(u64::from(hold.ask_again_ms));
-        let (send, woken) = oneshot::channel();
-        // Adding 0.0 makes of -0.0 the 0.0 it equals.
-        let key = Key {
-            order: hold.order + 0.0,
-            arrival: self.arrival,
-        };
-        self.queue.waiting().insert(key, send);
-        let mut entry = Entry {
-            queue: &self.queue,
-            key,
-            asked: false,
-        };
-        if self.queue.releases() != seen {
+        let mut entry = self.enlist(hold.order, seen);
+        if entry.ticket.queue.releases() != seen {
             return Ok(());
         }
-        let woken = tokio::time::timeout_at(ask_again.min(self.deadline), woken).await;
-        entry.asked = woken.is_ok();
-        if woken.is_err() && Instant::now() >= self.deadline {
-            return Err(QueueTimeout);
+        entry.ticket.pass_wake_on();
+        match tokio::time::timeout_at(ask_again.min(deadline), &mut entry.woken).await {
+            Ok(_) => entry.ticket.owes_wake = true,
+            Err(_) if Instant::now() >= deadline => return Err(QueueTimeout),
+            Err(_) => {}
         }
         Ok(())
     }
 
-    /// Time since it was taken.
-    pub(crate) fn waited(&self) -> Duration {
-        self.since.elapsed()
+    /// The request has found a worker: the wake, if there was one, was of use.
+    pub(crate) fn sent(mut self) {
+        self.owes_wake = false;
+    }
+
+    fn enlist(&mut self, order: f64, seen: u64) -> Entry<'_> {
+        let (wake, woken) = oneshot::channel();
+        let key = Key {
+            // Adding 0.0 makes of -0.0 the 0.0 it equals.
+            order: order + 0.0,
+            arrival: self.turn.arrival,
+        };
+        self.queue.waiting().insert(key, Waiting { seen, wake });
+        Entry {
+            ticket: self,
+            key,
+            woken,
+        }
+    }
+
+    fn pass_wake_on(&mut self) {
+        if std::mem::take(&mut self.owes_wake) {
+            self.queue.wake_next();
+        }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.queue.held.fetch_sub(1, Ordering::SeqCst);
+        self.queue.waited.observe(self.since.elapsed().as_secs_f64());
+        self.pass_wake_on();
     }
 }
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        let was_waiting = self.queue.waiting().remove(&self.key).is_some();
-        // Woken, but gone or out of time before it could ask: the next shall.
-        if !was_waiting && !self.asked {
-            self.queue.wake_first();
-        }
+        self.ticket.queue.waiting().remove(&self.key);
+        // Woken while it was leaving, it has the wake all the same.
+        self.ticket.owes_wake |= self.woken.try_recv().is_ok();
     }
 }
 
@@ -179,81 +235,4 @@ impl PartialEq for Key {
 impl Eq for Key {}
 
 #[cfg(test)]
-mod tests {
-    use std::pin::pin;
-
-    use futures_util::poll;
-
-    use super::*;
-
-    const LONG: Duration = Duration::from_secs(60);
-
-    fn hold(order: f64) -> Hold {
-        Hold {
-            order,
-            ask_again_ms: 10_000,
-        }
-    }
-
-    #[tokio::test]
-    async fn releases_wake_in_order_then_by_arrival() {
-        let queue = Arc::<HoldQueue>::default();
-        let tickets: Vec<_> = (0..3).map(|_| queue.enter(3, LONG).unwrap()).collect();
-        let mut late = pin!(tickets[0].wait(hold(5.0), 0));
-        let mut second = pin!(tickets[2].wait(hold(1.0), 0));
-        let mut first = pin!(tickets[1].wait(hold(1.0), 0));
-        assert!(poll!(&mut late).is_pending());
-        assert!(poll!(&mut second).is_pending());
-        assert!(poll!(&mut first).is_pending());
-        queue.release();
-        assert!(poll!(&mut late).is_pending());
-        assert!(poll!(&mut second).is_pending());
-        assert!(poll!(&mut first).is_ready());
-        queue.release();
-        assert!(poll!(&mut second).is_ready());
-        assert!(poll!(&mut late).is_pending());
-    }
-
-    #[tokio::test]
-    async fn a_release_while_the_policy_was_asked_is_not_missed() {
-        let queue = Arc::<HoldQueue>::default();
-        let seen = queue.releases();
-        queue.release();
-        let ticket = queue.enter(1, LONG).unwrap();
-        assert_eq!(ticket.wait(hold(0.0), seen).await, Ok(()));
-        assert!(queue.waiting().is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_wake_of_one_who_left_goes_to_the_next() {
-        let queue = Arc::<HoldQueue>::default();
-        let (gone, next) = (queue.enter(2, LONG).unwrap(), queue.enter(2, LONG).unwrap());
-        let mut waits = Box::pin(gone.wait(hold(0.0), 0));
-        let mut next = pin!(next.wait(hold(1.0), 0));
-        assert!(poll!(&mut waits).is_pending());
-        assert!(poll!(&mut next).is_pending());
-        queue.release();
-        drop(waits);
-        assert!(poll!(&mut next).is_ready());
-    }
-
-    #[tokio::test]
-    async fn the_queue_is_bounded_in_length_and_time() {
-        let queue = Arc::<HoldQueue>::default();
-        let ticket = queue.enter(1, Duration::ZERO).unwrap();
-        assert_eq!(queue.enter(1, LONG).unwrap_err(), QueueFull);
-        assert_eq!(ticket.wait(hold(0.0), 0).await, Err(QueueTimeout));
-        drop(ticket);
-        assert_eq!(queue.len(), 0);
-        let ticket = queue.enter(1, LONG).unwrap();
-        let soon = Hold {
-            order: 0.0,
-            ask_again_ms: 1,
-        };
-        assert_eq!(
-            ticket.wait(soon, 0).await,
-            Ok(()),
-            "asked again when the time is up"
-        );
-    }
-}
+mod tests;

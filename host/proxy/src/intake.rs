@@ -1,4 +1,4 @@
-//! Reading a client's body: whole, within limits, without a copy where it came in one piece.
+//! Reading a body, a client's or a worker's: whole, within limits, without a copy where it came in one piece.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use thiserror::Error;
 
-/// A request body could not be read.
+/// A body could not be read.
 #[derive(Debug, Error)]
 pub(crate) enum IntakeError<E: std::error::Error + 'static> {
-    #[error("read a request body of more than {limit} bytes")]
+    #[error("read a body of more than {limit} bytes")]
     TooLarge { limit: usize },
-    #[error("read the request body: nothing came for {waited:?}")]
+    #[error("read a body: nothing came for {waited:?}")]
     Stalled { waited: Duration },
-    #[error("read the request body")]
+    #[error("read a body")]
     Broken(#[source] E),
 }
 

@@ -19,6 +19,8 @@ mod headers;
 mod hold;
 mod intake;
 mod label;
+mod link;
+mod matches;
 mod metrics;
 mod models;
 mod pipeline;

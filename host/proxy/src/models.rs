@@ -1,10 +1,12 @@
-//! `/v1/models`: what all workers serve, asked at once and remembered for a moment.
+//! `/v1/models`: what all workers serve, asked at once and remembered for a moment. What was told to a client's
+//! credentials is told to nobody else.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 use inference_api::merge_models;
@@ -14,7 +16,8 @@ use tracing::debug;
 
 use crate::forward::{ForwardLimits, Outgoing, forward};
 use crate::intake;
-use crate::snapshot::{RequestLimits, Snapshot, WorkerLink};
+use crate::link::WorkerLink;
+use crate::snapshot::{RequestLimits, Snapshot};
 
 /// How long an answer is given again.
 const FRESH: Duration = Duration::from_secs(5);
@@ -27,7 +30,7 @@ const LONGEST_LIST: usize = 4 << 20;
 
 const MODELS: PathAndQuery = PathAndQuery::from_static("/v1/models");
 
-/// The merged list, as last asked for.
+/// The merged list, as last asked for without credentials.
 #[derive(Debug, Default)]
 pub(crate) struct ModelList(Mutex<Option<Remembered>>);
 
@@ -41,6 +44,9 @@ struct Remembered {
 impl ModelList {
     /// The merged list of all workers that tell theirs in time; none when no worker does.
     pub(crate) async fn get(&self, snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
+        if client.contains_key(AUTHORIZATION) {
+            return ask_all(snapshot, client).await;
+        }
         if let Some(list) = self.remembered(snapshot.generation) {
             return Some(list);
         }
@@ -69,8 +75,8 @@ async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
         }
     }
     let headers: HeaderMap = client
-        .get(http::header::AUTHORIZATION)
-        .map(|value| (http::header::AUTHORIZATION, value.clone()))
+        .get(AUTHORIZATION)
+        .map(|value| (AUTHORIZATION, value.clone()))
         .into_iter()
         .collect();
     let ask = |(id, link): (WorkerId, Arc<WorkerLink>)| {

@@ -18,7 +18,7 @@ use crate::decide::{self, Step};
 use crate::exchange::Exchange;
 use crate::forward::ForwardError;
 use crate::headers::{self, X_REQUEST_ID};
-use crate::hold::Ticket;
+use crate::hold::{Ticket, Turn};
 use crate::intake;
 use crate::proxy::Proxy;
 use crate::relay;
@@ -70,11 +70,12 @@ async fn answer(proxy: &Proxy, arrival: Arrival, body: Incoming) -> Result<Respo
     let route = snapshot
         .route(&peek.model, Some(endpoint.path()), &arrival.headers)
         .ok_or_else(|| unrouted(model_not_found(&peek.model)))?;
-    let pool = snapshot.routes[route].pool;
-    let mut exchange = Exchange::begin(Arc::clone(&snapshot), pool, arrived);
+    let (pool, limits) = (Arc::clone(snapshot.pool_of(route)), snapshot.limits);
+    let mut exchange = Exchange::begin(pool, arrived);
     let request = context(snapshot, route, arrival, &peek, body.clone()).await;
-    match place(proxy, &Arc::new(request)).await {
-        Ok(answer) => Ok(relay::response(answer, exchange, endpoint)),
+    // Takes the request, and with it the snapshot: the answer may go on long after both.
+    match place(proxy, Arc::new(request)).await {
+        Ok(answer) => Ok(relay::response(answer, exchange, endpoint, &limits)),
         Err(refusal) => {
             exchange.finish(refusal.outcome());
             Err(refusal)
@@ -93,7 +94,7 @@ async fn context(
     headers::for_worker(&mut arrival.headers);
     let taken_by = &snapshot.routes[route];
     let tokens = if taken_by.policy.plan().needs_tokens() {
-        let pool = &snapshot.pools[taken_by.pool];
+        let pool = snapshot.pool_of(route);
         tokens::learn(pool, peek, arrival.seq, &arrival.headers, &snapshot.limits).await
     } else {
         None
@@ -119,20 +120,23 @@ async fn context(
 }
 
 /// Decides and tries until a worker answers.
-async fn place(proxy: &Proxy, request: &Arc<RequestContext>) -> Result<Answer, Refusal> {
+async fn place(proxy: &Proxy, request: Arc<RequestContext>) -> Result<Answer, Refusal> {
     let pool = request.pool();
+    let mut turn: Option<Turn> = None;
     let mut ticket: Option<Ticket> = None;
     let mut failures = Failures::default();
     let mut attempt = 0;
     loop {
         let released = pool.queue.releases();
-        let step = decide::decide(proxy, request, attempt, &failures.tried)
+        let step = decide::decide(proxy, &request, attempt, &failures.tried)
             .map_err(|none| failures.refusal(none, &request.model))?;
         attempt += 1;
         match step {
             Step::Send(placement) => {
-                leave_queue(request, ticket.take());
-                match attempt::send(request, placement).await {
+                if let Some(ticket) = ticket.take() {
+                    ticket.sent();
+                }
+                match attempt::send(&request, placement).await {
                     Ok(answer) => return Ok(answer),
                     Err(error) => {
                         let worker = pool.members[placement.member].worker.id();
@@ -141,19 +145,19 @@ async fn place(proxy: &Proxy, request: &Arc<RequestContext>) -> Result<Answer, R
                 }
             }
             Step::Hold(hold) => {
-                let place = match ticket.take() {
+                let turn = turn.get_or_insert_with(|| pool.queue.turn(pool.queue_timeout));
+                let mut place = match ticket.take() {
                     Some(place) => place,
                     None => pool
                         .queue
-                        .enter(pool.queue_limit, pool.queue_timeout)
+                        .enter(*turn, pool.queue_limit)
                         .map_err(|_| Refusal::QueueFull)?,
                 };
-                let waited = place.wait(hold, released).await;
+                place
+                    .wait(hold, released)
+                    .await
+                    .map_err(|_| Refusal::QueueTimeout)?;
                 ticket = Some(place);
-                if waited.is_err() {
-                    leave_queue(request, ticket.take());
-                    return Err(Refusal::QueueTimeout);
-                }
             }
             Step::Reject(rejection) => return Err(Refusal::Rejected(rejection)),
         }
@@ -184,13 +188,6 @@ impl Failures {
             (NoCandidate::AllTried, Some(error)) => error.into(),
             (NoCandidate::AllTried, None) => Refusal::NoWorker(None),
         }
-    }
-}
-
-fn leave_queue(request: &RequestContext, ticket: Option<Ticket>) {
-    if let Some(ticket) = ticket {
-        let waited = ticket.waited().as_secs_f64();
-        request.pool().metrics.queue_wait.observe(waited);
     }
 }
 

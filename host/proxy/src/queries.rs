@@ -2,50 +2,71 @@
 
 use std::sync::{Arc, OnceLock};
 
-use kv_index::{SharedPrefixIndex, WorkerMatch};
+use kv_index::SharedPrefixIndex;
 use routing::{DecisionQueries, Tier, Worker, WorkerId};
 
+use crate::candidates::Candidates;
 use crate::context::RequestContext;
+use crate::feeds::LiveFeeds;
+use crate::matches::Matches;
+use crate::proxy::Proxy;
 
 /// Longest header value a policy is shown, in bytes.
 const LONGEST_HEADER: usize = 4096;
 /// Never shown to a policy.
 const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
-/// The candidates of one call, and the request they are for.
+/// The candidates of one call, and the request they are for. Shared with the policy, so that the buffers in it are
+/// lent by [`Candidates`] for the call.
 pub(crate) struct CallQueries {
-    pub(crate) request: Arc<RequestContext>,
-    pub(crate) index: Arc<SharedPrefixIndex>,
-    pub(crate) ids: Box<[WorkerId]>,
-    /// Filled by the first question about the index.
-    matches: OnceLock<Vec<WorkerMatch>>,
+    request: Arc<RequestContext>,
+    index: Arc<SharedPrefixIndex>,
+    live: Arc<LiveFeeds>,
+    /// Of the candidates, row by row.
+    pub(crate) ids: Vec<WorkerId>,
+    /// Filled at once for a policy that has a column of it, else by the first question.
+    matches: OnceLock<Matches>,
 }
 
 impl CallQueries {
-    pub(crate) fn new(
-        request: Arc<RequestContext>,
-        index: Arc<SharedPrefixIndex>,
-        ids: &[WorkerId],
-        known: Option<&[WorkerMatch]>,
-    ) -> Self {
-        let matches = known.map_or_else(OnceLock::new, |known| OnceLock::from(known.to_vec()));
-        Self {
-            request,
-            index,
-            ids: ids.into(),
-            matches,
+    pub(crate) fn begin(proxy: &Proxy, request: &Arc<RequestContext>, candidates: &mut Candidates) -> Self {
+        let queries = Self {
+            request: Arc::clone(request),
+            index: Arc::clone(&proxy.index),
+            live: Arc::clone(&proxy.live),
+            ids: std::mem::take(&mut candidates.ids),
+            matches: OnceLock::new(),
+        };
+        if request.route().policy.plan().needs_prefix() {
+            let room = std::mem::take(&mut candidates.matches);
+            queries.matches.get_or_init(|| queries.ask(room));
+        }
+        queries
+    }
+
+    /// Gives the buffers back.
+    pub(crate) fn end(self, candidates: &mut Candidates) {
+        candidates.ids = self.ids;
+        if let Some(matches) = self.matches.into_inner() {
+            candidates.matches = matches;
         }
     }
 
-    /// One match a candidate; empty while the tokens are unknown.
-    fn matches(&self) -> &[WorkerMatch] {
-        self.matches.get_or_init(|| {
-            let mut matches = Vec::new();
-            if let Some(query) = self.request.prefix_query() {
-                self.index.matches(&query, &self.ids, &mut matches);
-            }
-            matches
-        })
+    /// The matches, if the index was asked.
+    pub(crate) fn asked(&self) -> Option<&Matches> {
+        self.matches.get()
+    }
+
+    fn matches(&self) -> &Matches {
+        self.matches.get_or_init(|| self.ask(Matches::default()))
+    }
+
+    fn ask(&self, mut matches: Matches) -> Matches {
+        match self.request.prefix_query() {
+            Some(query) => matches.ask(&query, &self.ids, &self.index, &self.live),
+            None => matches.clear(),
+        }
+        matches
     }
 }
 
@@ -60,16 +81,12 @@ impl DecisionQueries for CallQueries {
     }
 
     fn matched(&self, tier: Tier) -> Vec<u32> {
-        let tokens = |found: &WorkerMatch| match tier {
-            Tier::Device => found.device_tokens,
-            Tier::Host => found.host_tokens,
-            Tier::Disk | Tier::Shared => found.any_tokens,
-        };
-        self.matches().iter().map(tokens).collect()
+        self.matches().on(tier).collect()
     }
 
     fn holders(&self, tokens: u32) -> u32 {
-        let holders = self.matches().iter().filter(|found| found.any_tokens >= tokens);
+        // `Disk` is the slowest tier: whatever is held at all.
+        let holders = self.matches().on(Tier::Disk).filter(|held| *held >= tokens);
         u32::try_from(holders.count()).unwrap_or(u32::MAX)
     }
 

@@ -24,6 +24,7 @@ use crate::exchange::{Booking, Exchange};
 use crate::headers::{X_CONDUCTOR_MATCHED_TOKENS, X_CONDUCTOR_WORKER, strip_hop_by_hop};
 use crate::label::{FailureKind, Outcome};
 use crate::reply;
+use crate::snapshot::RequestLimits;
 use crate::upstream::WorkerBody;
 
 /// An answer broke off.
@@ -74,7 +75,12 @@ struct Silence {
 }
 
 /// The response to a client, made of a worker's.
-pub(crate) fn response(answer: Answer, exchange: Exchange, endpoint: Endpoint) -> Response<Body> {
+pub(crate) fn response(
+    answer: Answer,
+    exchange: Exchange,
+    endpoint: Endpoint,
+    limits: &RequestLimits,
+) -> Response<Body> {
     let (mut head, upstream) = answer.response.into_parts();
     let link = &exchange.member(answer.member).link;
     if head.status.is_server_error() {
@@ -89,7 +95,6 @@ pub(crate) fn response(answer: Answer, exchange: Exchange, endpoint: Endpoint) -
     }
     // The worker's version is its own; the server speaks the client's.
     head.version = Version::HTTP_11;
-    let limits = exchange.snapshot().limits;
     let mut relay = Relay {
         kind: kind(&head, &upstream),
         upstream: Some(upstream),

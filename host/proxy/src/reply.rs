@@ -42,6 +42,8 @@ pub(crate) enum Refusal {
     WorkerConfused(#[source] ForwardError),
     #[error("the worker did not begin to answer in time")]
     WorkerSlow(#[source] ForwardError),
+    #[error("the worker's answer could not be read to its end")]
+    WorkerBrokeOff(#[source] IntakeError<hyper::Error>),
     #[error("no worker told its models")]
     NoModels,
     #[error("too many requests are waiting for a worker")]
@@ -75,6 +77,10 @@ impl Refusal {
             Self::WorkerClosed(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_closed"),
             Self::WorkerConfused(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_bad_answer"),
             Self::WorkerSlow(_) => (StatusCode::GATEWAY_TIMEOUT, SERVER, "worker_timeout"),
+            Self::WorkerBrokeOff(IntakeError::Stalled { .. }) => {
+                (StatusCode::GATEWAY_TIMEOUT, SERVER, "worker_timeout")
+            }
+            Self::WorkerBrokeOff(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_broke_off"),
             Self::NoModels => (StatusCode::BAD_GATEWAY, SERVER, "no_models"),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, BUSY, "queue_full"),
             Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "queue_timeout"),
@@ -88,7 +94,9 @@ impl Refusal {
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::NoWorker(_) | Self::NoModels => Outcome::Unreachable,
-            Self::WorkerClosed(_) | Self::WorkerConfused(_) => Outcome::UpstreamError,
+            Self::WorkerClosed(_) | Self::WorkerConfused(_) | Self::WorkerBrokeOff(_) => {
+                Outcome::UpstreamError
+            }
             Self::WorkerSlow(_) => Outcome::FirstByteTimeout,
             Self::QueueFull => Outcome::QueueFull,
             Self::QueueTimeout => Outcome::QueueTimeout,

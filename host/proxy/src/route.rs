@@ -45,7 +45,7 @@ pub(crate) struct Route {
 impl Route {
     pub(crate) fn new(
         spec: RouteSpec,
-        pools: &[PoolState],
+        pools: &[Arc<PoolState>],
         metrics: &ProxyMetrics,
     ) -> Result<Self, RouteError> {
         let pool = pools.iter().position(|pool| *pool.name == *spec.pool);

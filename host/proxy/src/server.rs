@@ -11,6 +11,7 @@ use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use inference_api::Endpoint;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,11 @@ use crate::{cold, pipeline, reply, tasks};
 const HEAD_WITHIN: Duration = Duration::from_secs(75);
 /// Pause after an accept that failed for want of file descriptors or the like.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// A connection on which nothing has moved for so long is asked whether the client is still there.
+const PROBE_AFTER: Duration = Duration::from_secs(30);
+/// Pause between two such questions.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
 
 /// How a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +74,9 @@ pub async fn serve(
         () = shutdown.cancelled() => {}
         () = accepting => {}
     }
-    drop(listener);
+    // Whoever asks shall hear of it before being refused.
     proxy.readiness.mark_draining();
+    drop(listener);
     connections.close();
     info!(connections = connections.len(), "draining");
     if tokio::time::timeout(drain, connections.wait()).await.is_ok() {
@@ -103,10 +110,11 @@ async fn serve_connection(
     stop: CancellationToken,
     cut: CancellationToken,
 ) {
-    if let Err(error) = stream.set_nodelay(true) {
+    let patience = service.proxy.snapshots.load().limits.idle_timeout;
+    if let Err(error) = set_options(&stream, patience) {
         debug!(
             error = &error as &dyn std::error::Error,
-            "failed to switch Nagle's algorithm off"
+            "failed to set a connection's options"
         );
     }
     let connection = Builder::new()
@@ -132,6 +140,24 @@ async fn serve_connection(
             "a connection ended early"
         );
     }
+}
+
+/// Has the system end a connection on which the client takes nothing for `patience`, be it gone or just not
+/// reading. Nobody polls an answer that cannot be written, so no timer of its own could tell, and the worker
+/// would stay booked.
+fn set_options(stream: &TcpStream, patience: Duration) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let probes = TcpKeepalive::new()
+        .with_time(PROBE_AFTER)
+        .with_interval(PROBE_EVERY);
+    socket.set_tcp_keepalive(&probes)?;
+    // Not known elsewhere, where the retransmission limit has to do.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(patience))?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = patience;
+    Ok(())
 }
 
 struct Service {

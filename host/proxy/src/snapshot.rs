@@ -1,4 +1,5 @@
-//! What a request sees of the configuration: one immutable value, loaded once at its entry and kept to its end.
+//! What a request sees of the configuration: one immutable value, loaded once at its entry and kept until its
+//! answer begins. What is needed to the end of the answer, the pool and the limits, can be had apart from it.
 //!
 //! The only file with an `ArcSwap`. What must outlive a reload (connections, health, queues) is taken over from
 //! the snapshot before, worker by worker and pool by pool.
@@ -6,19 +7,17 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::HeaderValue;
 use routing::{Generation, Policy, Pool, Worker, WorkerId};
 use thiserror::Error;
 
-use crate::cooldown::{Cooldown, Dispatch};
 use crate::hold::HoldQueue;
-use crate::metrics::{PoolMetrics, ProxyMetrics, WorkerMetrics};
+use crate::link::WorkerLink;
+use crate::metrics::{PoolMetrics, ProxyMetrics};
 use crate::route::{Route, RouteError};
-use crate::throttle::Throttle;
-use crate::upstream::{Upstream, UrlError};
+use crate::upstream::UrlError;
 
 /// Everything a snapshot is made of.
 #[derive(Debug)]
@@ -116,7 +115,8 @@ pub enum SnapshotError {
 #[derive(Debug)]
 pub struct Snapshot {
     pub(crate) generation: Generation,
-    pub(crate) pools: Box<[PoolState]>,
+    /// Each to be kept apart from the routes and their policies.
+    pub(crate) pools: Box<[Arc<PoolState>]>,
     pub(crate) routes: Box<[Route]>,
     pub(crate) limits: RequestLimits,
     metrics: ProxyMetrics,
@@ -135,57 +135,18 @@ pub(crate) struct PoolState {
     pub(crate) metrics: PoolMetrics,
 }
 
+impl PoolState {
+    /// The members that serve a model.
+    pub(crate) fn serving<'a>(&'a self, model: &'a str) -> impl Iterator<Item = &'a Member> + Clone {
+        self.members.iter().filter(|member| member.worker.serves(model))
+    }
+}
+
 /// A worker of a pool.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) worker: Arc<Worker>,
     pub(crate) link: Arc<WorkerLink>,
-}
-
-/// What lives as long as a worker does, over all snapshots.
-#[derive(Debug)]
-pub(crate) struct WorkerLink {
-    pub(crate) upstream: Upstream,
-    pub(crate) cooldown: Cooldown,
-    pub(crate) metrics: WorkerMetrics,
-    pub(crate) failure_log: Throttle,
-    /// Value of `x-conductor-worker`.
-    pub(crate) label: HeaderValue,
-    since: Instant,
-}
-
-impl WorkerLink {
-    fn new(worker: &Worker, metrics: &ProxyMetrics) -> Result<Self, UrlError> {
-        let name = &worker.spec().name;
-        Ok(Self {
-            upstream: Upstream::new(&worker.spec().url)?,
-            cooldown: Cooldown::default(),
-            metrics: metrics.worker(name),
-            failure_log: Throttle::default(),
-            // A name that is no header value is not shown.
-            label: HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("")),
-            since: Instant::now(),
-        })
-    }
-
-    /// Milliseconds on the clock of `cooldown`.
-    pub(crate) fn now_ms(&self) -> u64 {
-        self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX)
-    }
-
-    /// Whether to keep away; reads the clock only after a failure.
-    pub(crate) fn is_resting(&self) -> bool {
-        self.cooldown.has_failed() && self.cooldown.is_resting(self.now_ms())
-    }
-
-    /// A request is about to be sent; as [`Cooldown::begin`].
-    pub(crate) fn begin(&self) -> Dispatch {
-        if self.cooldown.has_failed() {
-            self.cooldown.begin(self.now_ms())
-        } else {
-            Dispatch::Plain
-        }
-    }
 }
 
 impl Snapshot {
@@ -209,16 +170,18 @@ impl Snapshot {
             let members = members(&pool.pool, &mut links, metrics)?;
             let before = previous
                 .and_then(|snapshot| snapshot.pools.iter().find(|before| before.name == pool.pool.name));
-            pools.push(PoolState {
-                metrics: metrics.pool(&pool.pool.name),
-                queue: before.map_or_else(Arc::default, |before| Arc::clone(&before.queue)),
+            let pool_metrics = metrics.pool(&pool.pool.name);
+            let queue = before.map(|before| Arc::clone(&before.queue));
+            pools.push(Arc::new(PoolState {
+                queue: queue.unwrap_or_else(|| HoldQueue::new(pool_metrics.queue_wait.clone())),
+                metrics: pool_metrics,
                 name: pool.pool.name,
                 members,
                 tokens: pool.tokens,
                 queue_limit: pool.queue_limit,
                 queue_timeout: pool.queue_timeout,
                 adapters: pool.adapters.into(),
-            });
+            }));
         }
         let routes = spec.routes.into_iter().enumerate().map(|(at, route)| {
             Route::new(route, &pools, metrics).map_err(|source| SnapshotError::Route {
@@ -239,6 +202,11 @@ impl Snapshot {
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// The pool that a route leads to.
+    pub(crate) fn pool_of(&self, route: usize) -> &Arc<PoolState> {
+        &self.pools[self.routes[route].pool]
     }
 
     /// Every member of every pool; a worker of two pools twice.

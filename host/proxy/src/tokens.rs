@@ -4,19 +4,24 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use inference_api::{Peek, Tokenized};
+use thiserror::Error;
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::forward::{ForwardLimits, Outgoing, forward};
+use crate::cooldown::Dispatch;
+use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
 use crate::headers::X_REQUEST_ID;
-use crate::intake;
+use crate::intake::{self, IntakeError};
 use crate::label::TokensKind;
+use crate::link::WorkerLink;
 use crate::snapshot::{Member, PoolState, RequestLimits, TokenSource};
 
+/// A worker without `/tokenize` is not asked again for so long, in milliseconds: it may be replaced by one with.
+const ABSENT_MS: u64 = 5 * 60 * 1_000;
 /// Longest answer of `/tokenize` that is read, in bytes: some four million tokens.
 const LONGEST_ANSWER: usize = 32 << 20;
 
@@ -51,37 +56,82 @@ async fn ask(
     let Some(body) = peek.tokenize_body() else {
         return (TokensKind::Unsupported, None);
     };
-    let Some(member) = pick(pool, &peek.model, seq) else {
+    let Some(member) = able(pool, &peek.model, seq).next() else {
         return (TokensKind::Failed, None);
     };
-    let answer = ask_worker(member, body.into(), headers, patience, limits);
-    match timeout(patience, answer).await {
-        Ok(Some(tokens)) => (TokensKind::Worker, Some(tokens)),
-        Ok(None) => (TokensKind::Failed, None),
-        Err(_) => (TokensKind::Timeout, None),
+    let dispatch = member.link.begin_tokenizing();
+    let asked = ask_worker(member, body.into(), &peek.model, headers, patience, limits);
+    let tokens = match timeout(patience, asked).await {
+        Ok(answer) => answer,
+        Err(_) => Err(LearnError::Timeout(patience)),
+    };
+    learn_health(&member.link, dispatch, tokens.as_ref().err());
+    match tokens {
+        Ok(tokens) => (TokensKind::Worker, Some(tokens)),
+        Err(error) => {
+            let kind = match error {
+                LearnError::Timeout(_) => TokensKind::Timeout,
+                _ => TokensKind::Failed,
+            };
+            let error = &error as &dyn std::error::Error;
+            debug!(worker = %member.worker.spec().name, error, "failed to learn a prompt's tokens");
+            (kind, None)
+        }
     }
 }
 
-/// A worker that serves the model; another for each request.
-pub(crate) fn pick<'a>(pool: &'a PoolState, model: &str, seq: u64) -> Option<&'a Member> {
-    let able = || {
-        let serving = pool.members.iter().filter(|member| member.worker.serves(model));
-        serving.filter(|member| !member.link.is_resting())
-    };
-    let count = able().count() as u64;
-    able().nth(usize::try_from(seq.checked_rem(count)?).ok()?)
+/// The workers that serve the model and whose tokeniser is not known to be out; another is first for each request.
+pub(crate) fn able<'a>(pool: &'a PoolState, model: &'a str, seq: u64) -> impl Iterator<Item = &'a Member> {
+    let is_well = |member: &&Member| !member.link.is_resting() && !member.link.tokenizer_is_resting();
+    let able = pool.serving(model).filter(is_well);
+    let count = able.clone().count();
+    let first = seq.checked_rem(count as u64).unwrap_or(0);
+    able.cycle().skip(first as usize).take(count)
+}
+
+/// A worker did not tell a prompt's tokens.
+#[derive(Debug, Error)]
+enum LearnError {
+    #[error("ask for tokens")]
+    Forward(#[source] ForwardError),
+    #[error("get tokens within {0:?}")]
+    Timeout(Duration),
+    #[error("read tokens to their end")]
+    Broken(#[source] IntakeError<hyper::Error>),
+    #[error("get tokens: the worker has no `/tokenize`, it answered {0}")]
+    Absent(StatusCode),
+    #[error("get tokens: the worker answered {0}")]
+    Refused(StatusCode),
+    #[error("read tokens")]
+    Senseless(#[source] inference_api::TokenizeError),
+}
+
+/// A tokeniser that is out shall not cost every request the time to find that out.
+fn learn_health(link: &WorkerLink, dispatch: Dispatch, error: Option<&LearnError>) {
+    match error {
+        None => link.tokenizer.succeeded(),
+        // Other refusals are the affair of this one prompt.
+        Some(LearnError::Refused(status)) if !matches!(status.as_u16(), 502..=504) => {
+            link.tokenizer.succeeded();
+        }
+        Some(LearnError::Absent(_)) => link.tokenizer.absent(link.now_ms(), ABSENT_MS),
+        Some(_) => {
+            link.tokenizer.failed(dispatch, link.now_ms());
+        }
+    }
 }
 
 async fn ask_worker(
     member: &Member,
     body: Bytes,
+    model: &str,
     client: &HeaderMap,
     patience: Duration,
     limits: &RequestLimits,
-) -> Option<Vec<u32>> {
+) -> Result<Vec<u32>, LearnError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    for name in [X_REQUEST_ID, http::header::AUTHORIZATION] {
+    for name in [X_REQUEST_ID, AUTHORIZATION] {
         if let Some(value) = client.get(&name) {
             headers.insert(name, value.clone());
         }
@@ -97,26 +147,36 @@ async fn ask_worker(
         first_byte: limits.first_byte_timeout,
     };
     let upstream = &member.link.upstream;
-    let tokenized = async {
-        let answer = forward(upstream, outgoing, limits)
-            .await
-            .map_err(|error| error.to_string())?;
-        let status = answer.status();
-        let mut body = answer.into_body();
-        let answer = intake::collect(&mut body, LONGEST_ANSWER, patience)
-            .await
-            .map_err(|error| error.to_string())?;
-        upstream.checkin(body);
-        if !status.is_success() {
-            return Err(format!("read tokens: the worker answered {status}"));
+    let answer = forward(upstream, outgoing, limits)
+        .await
+        .map_err(LearnError::Forward)?;
+    let status = answer.status();
+    let mut body = answer.into_body();
+    let answer = intake::collect(&mut body, LONGEST_ANSWER, patience)
+        .await
+        .map_err(LearnError::Broken)?;
+    upstream.checkin(body);
+    if status.is_success() {
+        let tokenized = Tokenized::parse(&answer).map_err(LearnError::Senseless)?;
+        return Ok(tokenized.tokens);
+    }
+    Err(if is_absence(status, &answer, model) {
+        LearnError::Absent(status)
+    } else {
+        LearnError::Refused(status)
+    })
+}
+
+/// Whether an answer says that there is no such path, rather than no such model: then it would name the model,
+/// as vLLM does. Else a client could put a tokeniser out of use by asking for a model that does not exist.
+fn is_absence(status: StatusCode, answer: &[u8], model: &str) -> bool {
+    match status {
+        StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => true,
+        StatusCode::NOT_FOUND => {
+            let model = serde_json::Value::from(model).to_string();
+            let model = model.trim_matches('"');
+            model.is_empty() || !String::from_utf8_lossy(answer).contains(model)
         }
-        Tokenized::parse(&answer).map_err(|error| error.to_string())
-    };
-    match tokenized.await {
-        Ok(tokenized) => Some(tokenized.tokens),
-        Err(error) => {
-            debug!(worker = %member.worker.spec().name, error, "failed to learn a prompt's tokens");
-            None
-        }
+        _ => false,
     }
 }

@@ -21,8 +21,6 @@ const INTERNAL: &[(&str, &[&str])] = &[
         "conductor",
         &[
             "conductor-config",
-            "inference-api",
-            "kv-events",
             "kv-feed",
             "kv-index",
             "mock-engine",

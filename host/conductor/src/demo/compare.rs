@@ -1,8 +1,9 @@
 //! `conductor demo --compare`: one multi-turn workload against two policies, each on a fleet of its own.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use mock_engine::workload::{Driver, Summary, Workload};
 use tokio_util::sync::CancellationToken;
 
@@ -14,24 +15,57 @@ use crate::exit::Exit;
 
 const POLICIES: [&str; 2] = ["round-robin", "cache-aware"];
 
+/// Conversations that together need more than one engine's cache, so that where a turn goes decides what it finds.
+fn workload(seed: u64) -> Workload {
+    Workload {
+        seed,
+        sessions: 96,
+        turns: 5,
+        system_prompts: 8,
+        ..Workload::default()
+    }
+}
+
 pub(super) async fn run(args: &DemoArgs) -> Result<Exit> {
+    let Workload {
+        sessions,
+        turns,
+        system_prompts,
+        ..
+    } = workload(args.seed);
     println!(
-        "| policy | requests | errors | cached share of prompt tokens | mean TTFT | p99 TTFT |\n|---|---|---|---|---|---|"
+        "{sessions} conversations of {turns} turns with {system_prompts} system prompts on {} mock engines, seed {}.\n\
+         Cached is the share of the prompt tokens that the engines' own usage reports as cached.\n\n\
+         | policy | requests | errors | cached | mean TTFT | p99 TTFT |\n|---|---|---|---|---|---|",
+        args.workers, args.seed,
     );
     for policy in POLICIES {
         let summary = measure(args, policy)
             .await
             .with_context(|| format!("measure {policy}"))?;
-        println!(
-            "| {policy} | {} | {} | {:.3} | {:.1?} | {:.1?} |",
-            summary.requests,
-            summary.errors,
-            summary.cached_share(),
-            summary.mean_ttft(),
-            summary.p99_ttft(),
-        );
+        println!("{}", row(policy, &summary));
+        if let Some(error) = &summary.first_error {
+            bail!("requests failed under {policy}, the first with: {error}");
+        }
     }
     Ok(Exit::Success)
+}
+
+fn row(policy: &str, summary: &Summary) -> String {
+    let milliseconds = |time: Option<Duration>| {
+        time.map_or_else(
+            || "none".to_owned(),
+            |time| format!("{:.0} ms", time.as_secs_f64() * 1e3),
+        )
+    };
+    format!(
+        "| {policy} | {} | {} | {:.1} % | {} | {} |",
+        summary.requests,
+        summary.errors,
+        summary.cached_share() * 100.0,
+        milliseconds(summary.mean_ttft()),
+        milliseconds(summary.p99_ttft()),
+    )
 }
 
 async fn measure(args: &DemoArgs, policy: &str) -> Result<Summary> {
@@ -41,11 +75,7 @@ async fn measure(args: &DemoArgs, policy: &str) -> Result<Summary> {
     let base_url = format!("http://{}", app.addr());
     let shutdown = CancellationToken::new();
     let router = app.spawn(shutdown.clone());
-    let sessions = Workload {
-        seed: args.seed,
-        ..Workload::default()
-    }
-    .multi_turn();
+    let sessions = workload(args.seed).multi_turn();
     let summary = Driver {
         base_url,
         ..Driver::default()

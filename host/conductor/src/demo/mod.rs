@@ -15,9 +15,10 @@ use tempfile::TempDir;
 
 use crate::app::App;
 use crate::cli::DemoArgs;
-use crate::config_source::ConfigSource;
+use crate::config_source::{ConfigSource, port_beside};
 use crate::exit::Exit;
 use crate::serve;
+use crate::signals::Signals;
 use crate::telemetry::{self, LogFormat};
 
 /// Runs the demo until a signal, or the comparison.
@@ -31,30 +32,24 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
     if args.compare {
         return compare::run(args).await;
     }
+    let signals = Signals::listen().context("take over signals")?;
     let fleet = fleet(args.workers, args.seed).await?;
     let folder = tempfile::Builder::new()
         .prefix("conductor-demo-")
         .tempdir()
         .context("make a folder for the demo")?;
-    let admin = SocketAddr::new(
-        args.listen.ip(),
-        if args.listen.port() == 0 {
-            0
-        } else {
-            args.listen.port() + 1
-        },
-    );
+    let admin = SocketAddr::new(args.listen.ip(), port_beside(args.listen));
     let file = write_config(&folder, &config(args.listen, admin, &fleet, "cache-aware"))?;
     let app = App::build_logging(ConfigSource::File(file.clone()), Some(log)).await?;
     banner::print(&app, &file, fleet.len());
-    let exit = serve::until_signalled(app).await?;
+    let exit = serve::until_signalled(app, signals).await?;
     for engine in fleet {
         engine.stop().await;
     }
     Ok(exit)
 }
 
-/// Mock engines whose caches are small enough that placement matters.
+/// Mock engines that differ only in their seed.
 async fn fleet(workers: u16, seed: u64) -> Result<Vec<MockEngine>> {
     let mut engines = Vec::new();
     for number in 0..workers {

@@ -8,10 +8,12 @@
 mod client;
 mod placement;
 mod policy;
+mod queue;
 mod relay;
 mod requests;
 mod router;
 mod server;
+mod tokenizer;
 mod tokens;
 mod worker;
 

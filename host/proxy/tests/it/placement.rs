@@ -1,12 +1,10 @@
-//! Which worker gets a request: the policy's choice, the fallback's, the next one's after a failure; and when it
-//! has to wait.
+//! Which worker gets a request: the policy's choice, the fallback's, the next one's after a failure; and what a
+//! reload changes about it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::future::join;
 use http::StatusCode;
-use routing::{Hold, Rejection, Verdict};
+use routing::{Rejection, Verdict};
 
 use crate::client::{chat, post, send};
 use crate::eventually;
@@ -185,71 +183,6 @@ async fn a_rejection_reaches_the_client_with_its_reason() {
     assert!(worker.received().is_empty());
 }
 
-/// Holds whatever comes while a request is in flight.
-fn one_at_a_time() -> Arc<Scripted> {
-    Scripted::seeing(&[], &["load.requests"], |input| {
-        Ok(if input.numbers[0] >= 1.0 {
-            Verdict::Queue(Hold {
-                order: 0.0,
-                ask_again_ms: 10_000,
-            })
-        } else {
-            route(0)
-        })
-    })
-}
-
-#[tokio::test]
-async fn a_held_request_goes_when_another_ends() {
-    let (worker, mut pens) = streaming().await;
-    let router = router()
-        .worker("a", &worker.url())
-        .policy(one_at_a_time())
-        .start()
-        .await;
-    let first = send(router.address, chat()).await;
-    let first_pen = pens.recv().await.unwrap();
-    let second = send(router.address, chat());
-    let release = async {
-        eventually("the second is held", || {
-            router.metric(r#"conductor_queue_length{pool="main"}"#) == 1.0
-        })
-        .await;
-        assert_eq!(worker.received().len(), 1);
-        drop(first_pen);
-        first.text().await;
-    };
-    let (second, ()) = join(second, release).await;
-    assert_eq!(second.status, StatusCode::OK);
-    assert_eq!(router.metric(r#"conductor_queue_length{pool="main"}"#), 0.0);
-    assert_eq!(
-        router.metric(r#"conductor_queue_wait_seconds_count{pool="main"}"#),
-        1.0
-    );
-}
-
-#[tokio::test]
-async fn a_full_queue_and_a_long_wait_are_told_apart() {
-    for (limit, status, code) in [(0, 429, "queue_full"), (1, 503, "queue_timeout")] {
-        let (worker, mut pens) = streaming().await;
-        let router = router()
-            .worker("a", &worker.url())
-            .policy(one_at_a_time())
-            .with(|builder| {
-                builder.queue_limit = limit;
-                builder.queue_timeout = Duration::from_millis(20);
-            })
-            .start()
-            .await;
-        let _first = send(router.address, chat()).await;
-        let _pen = pens.recv().await.unwrap();
-        let refused = send(router.address, chat()).await;
-        assert_eq!(refused.status, status);
-        assert_eq!(refused.header("retry-after"), Some("1"));
-        assert!(refused.text().await.contains(code));
-    }
-}
-
 #[tokio::test]
 async fn a_request_keeps_the_snapshot_it_began_with() {
     let (old, mut pens) = streaming().await;
@@ -268,6 +201,24 @@ async fn a_request_keeps_the_snapshot_it_began_with() {
         0.0,
         "forgotten"
     );
+}
+
+#[tokio::test]
+async fn a_stream_does_not_keep_a_replaced_policy_alive() {
+    let (worker, mut pens) = streaming().await;
+    let policy = Scripted::first(&[], &[]);
+    let old = Arc::downgrade(&policy);
+    let mut router_ = router().worker("a", &worker.url()).policy(policy).start().await;
+    let mut running = send(router_.address, chat()).await;
+    let pen = pens.recv().await.unwrap();
+    pen.send(Ok("data: 1\n\n".into())).await.unwrap();
+    running.piece().await.unwrap().unwrap();
+    router_.change(router().worker("a", &worker.url()));
+    eventually("the old policy is dropped", || old.strong_count() == 0).await;
+    assert_eq!(router_.in_flight("a"), 1, "the stream goes on");
+    pen.send(Ok("data: [DONE]\n\n".into())).await.unwrap();
+    drop(pen);
+    assert_eq!(running.text().await, "data: [DONE]\n\n");
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 use crate::client::{End, chat, send};
 use crate::eventually;
@@ -50,6 +52,33 @@ async fn a_client_that_leaves_a_stream_frees_the_worker() {
     answer.piece().await.unwrap().unwrap();
     assert_eq!((router.in_flight("a"), worker.busy()), (1, 1));
     drop(answer);
+    eventually("the lease is given back", || router.in_flight("a") == 0).await;
+    eventually("the worker's connection is closed", || worker.busy() == 0).await;
+    assert_eq!(
+        router.metric(r#"conductor_requests_total{pool="main",outcome="client-left"}"#),
+        1.0
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_client_that_stops_reading_frees_the_worker() {
+    let (worker, mut pens) = streaming().await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|builder| builder.limits.idle_timeout = Duration::from_millis(300))
+        .start()
+        .await;
+    let mut client = TcpStream::connect(router.address).await.unwrap();
+    let request = b"POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-length: 2\r\n\r\n{}";
+    client.write_all(request).await.unwrap();
+    let pen = pens.recv().await.unwrap();
+    let mut writing = tokio::task::JoinSet::new();
+    writing.spawn(async move {
+        let piece = bytes::Bytes::from(vec![b'.'; 1 << 16]);
+        while pen.send(Ok(piece.clone())).await.is_ok() {}
+    });
+    eventually("the stream runs", || router.in_flight("a") == 1).await;
     eventually("the lease is given back", || router.in_flight("a") == 0).await;
     eventually("the worker's connection is closed", || worker.busy() == 0).await;
     assert_eq!(
@@ -199,6 +228,6 @@ async fn a_drain_cuts_what_does_not_finish_in_time() {
     router.shut_down();
     assert_eq!(router.ended().await.cut, 1);
     assert_eq!(answer.rest().await.1, End::Aborted);
-    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+    assert!(TcpStream::connect(address).await.is_err());
     eventually("the worker's connection is closed", || worker.busy() == 0).await;
 }

@@ -223,6 +223,34 @@ async fn models_of_all_workers_are_one_list() {
 }
 
 #[tokio::test]
+async fn a_model_list_told_to_credentials_is_told_to_nobody_else() {
+    let worker = Worker::start(|request| async move {
+        let model = request.headers.get("authorization").map_or("open", |_| "private");
+        json(200, format!(r#"{{"data":[{{"id":"{model}"}}]}}"#))
+    })
+    .await;
+    let router = router().worker("a", &worker.url()).start().await;
+    for (credentials, model) in [
+        (true, "private"),
+        (false, "open"),
+        (true, "private"),
+        (false, "open"),
+    ] {
+        let mut request = get("/v1/models");
+        if credentials {
+            let value = "Bearer k".parse().unwrap();
+            request.headers_mut().insert("authorization", value);
+        }
+        let list = send(router.address, request).await.text().await;
+        assert_eq!(
+            list,
+            format!(r#"{{"object":"list","data":[{{"id":"{model}"}}]}}"#)
+        );
+    }
+    assert_eq!(worker.received().len(), 3, "only the open list is remembered");
+}
+
+#[tokio::test]
 async fn metrics_are_in_the_prometheus_text_format() {
     let worker = Worker::named("a").await;
     let router = router().worker("a", &worker.url()).start().await;

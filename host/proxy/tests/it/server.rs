@@ -25,6 +25,15 @@ async fn health_is_always_good_and_readiness_tells_why_not() {
 }
 
 #[tokio::test]
+async fn whoever_is_refused_a_connection_could_have_heard_of_the_drain() {
+    let router = router().start().await;
+    router.readiness.mark_ready();
+    router.shut_down();
+    while TcpStream::connect(router.address).await.is_ok() {}
+    assert_eq!(router.readiness.objection(), Some("draining"));
+}
+
+#[tokio::test]
 async fn requests_follow_each_other_on_one_connection() {
     let worker = Worker::named("answer").await;
     let router = router().worker("a", &worker.url()).start().await;

@@ -7,9 +7,9 @@ use proxy::TokenSource;
 use routing::{BlockEvent, DpRank, EngineBlockHash, StoredBlocks, Tier};
 
 use crate::client::{chat, post, send};
-use crate::policy::Scripted;
+use crate::policy::{Scripted, route};
 use crate::router::{Builder, Router, router};
-use crate::worker::{Worker, json};
+use crate::worker::{Worker, json, streaming, tokenizing};
 
 const COLUMNS: [&str; 4] = [
     "prefix.device-tokens",
@@ -38,7 +38,7 @@ fn hold_two_blocks(router: &Router, worker: &str) {
     router.index.apply(holder, &BlockEvent::Stored(stored));
 }
 
-fn asking_worker(builder: &mut Builder) {
+pub(crate) fn asking_worker(builder: &mut Builder) {
     builder.tokens = TokenSource::Worker {
         timeout: Duration::from_secs(10),
     };
@@ -76,19 +76,62 @@ async fn a_prompt_of_token_ids_is_matched_without_asking_anyone() {
     );
 }
 
-/// A worker with a tokeniser that knows one prompt.
-async fn tokenizing() -> Worker {
-    Worker::start(|request| async move {
-        if request.uri.path() == "/tokenize" {
-            json(
-                200,
-                r#"{"count":9,"max_model_len":512,"tokens":[1,2,3,4,5,6,7,8,9]}"#,
-            )
-        } else {
-            json(200, "a")
-        }
-    })
-    .await
+/// Block size 4, two blocks held, whose feed is not live: `columns` decides whether the index is asked at once.
+async fn check_feed_not_live(columns: &[&str]) {
+    let (worker, mut pens) = streaming().await;
+    let policy = Scripted::seeing(&["request.prompt-tokens"], columns, |input| {
+        assert_eq!(input.queries.matched(Tier::Device), [0]);
+        assert_eq!(input.queries.holders(1), 0);
+        Ok(route(0))
+    });
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy)
+        .with(asking_worker)
+        .start()
+        .await;
+    hold_two_blocks(&router, "a");
+    let body = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
+    let answer = send(router.address, post("/v1/completions", body)).await;
+    let _pen = pens.recv().await.unwrap();
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("x-conductor-matched-tokens"), None);
+    assert_eq!(router.worker("a").load().read().prefill_tokens, 10);
+    assert_eq!(
+        router.metric(r#"conductor_matched_tokens_total{pool="main"}"#),
+        0.0
+    );
+    assert_eq!(
+        router.metric(r#"conductor_policy_fallbacks_total{policy="scripted"}"#),
+        0.0
+    );
+}
+
+#[tokio::test]
+async fn what_is_held_behind_a_feed_that_is_not_live_counts_for_nobody() {
+    check_feed_not_live(&COLUMNS).await;
+    check_feed_not_live(&["load.requests"]).await;
+}
+
+#[tokio::test]
+async fn a_policy_that_asks_by_itself_is_told_what_the_booking_counts() {
+    let worker = Worker::named("a").await;
+    let policy = Scripted::seeing(&["request.prompt-tokens"], &[], |input| {
+        assert_eq!(input.queries.matched(Tier::Device), [8]);
+        assert_eq!([input.queries.holders(8), input.queries.holders(9)], [1, 0]);
+        Ok(route(0))
+    });
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy)
+        .with(asking_worker)
+        .start()
+        .await;
+    hold_two_blocks(&router, "a");
+    router.feeds.set(router.id("a"), true);
+    let body = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
+    let answer = send(router.address, post("/v1/completions", body)).await;
+    assert_eq!(answer.header("x-conductor-matched-tokens"), Some("8"));
 }
 
 #[tokio::test]
@@ -177,17 +220,4 @@ async fn a_request_is_served_without_tokens_when_they_cannot_be_had() {
     // Its answer to everything is `a`, which no tokeniser says.
     check_unknown(Worker::named("a").await, late, "failed").await;
     check_unknown(Worker::named("a").await, TokenSource::Off, "off").await;
-}
-
-#[tokio::test]
-async fn a_tokenize_request_goes_to_a_worker_of_the_models_pool() {
-    let worker = tokenizing().await;
-    let router = router().serving("a", &worker.url(), &["m"]).start().await;
-    let body = r#"{"model":"m","prompt":"hi","return_token_strs":true}"#;
-    let answer = send(router.address, post("/tokenize", body)).await;
-    assert_eq!(answer.header("x-conductor-worker"), Some("a"));
-    assert!(answer.text().await.contains("\"count\":9"));
-    assert_eq!(worker.received()[0].body, body);
-    let unknown = send(router.address, post("/tokenize", r#"{"model":"x"}"#)).await;
-    assert_eq!(unknown.status, 404);
 }

@@ -271,3 +271,18 @@ pub(crate) async fn writing(content_type: &'static str) -> (Worker, mpsc::Receiv
     .await;
     (worker, taken)
 }
+
+/// A worker with a tokeniser that knows one prompt.
+pub(crate) async fn tokenizing() -> Worker {
+    Worker::start(|request| async move {
+        if request.uri.path() == "/tokenize" {
+            json(
+                200,
+                r#"{"count":9,"max_model_len":512,"tokens":[1,2,3,4,5,6,7,8,9]}"#,
+            )
+        } else {
+            json(200, "a")
+        }
+    })
+    .await
+}

@@ -1,43 +1,51 @@
 //! The index is true: what it says is held where is what the engine itself finds in its cache.
 
-use harness::{Fleet, TestRouter, eventually_ok};
-use mock_engine::MockConfig;
+use harness::{Fleet, TestRouter, eventually, route_all};
+use mock_engine::{MockConfig, MockEngine, tokenize};
 use serde_json::{Value, json};
 
-use crate::{fast, fast_fleet, long_prompt, router_over};
+use crate::{fast, fast_fleet, long_prompt};
 
-/// Sends a prompt and gives: the worker, the tokens the index had matched there, the tokens the engine found cached.
-async fn ask(router: &TestRouter, prompt: &str) -> (String, u64, u64) {
+/// Where a prompt went, the tokens the index had matched there, and the tokens the engine found in its cache.
+#[derive(Debug)]
+struct Placed {
+    worker: String,
+    matched: u64,
+    cached: u64,
+}
+
+async fn ask(router: &TestRouter, prompt: &str) -> Placed {
     let body = json!({ "model": "mock", "prompt": prompt, "max_tokens": 2 });
     let answer = router.client.post("/v1/completions", &body).await.unwrap();
-    let usage = answer.json().unwrap();
-    let cached = usage["usage"]["prompt_tokens_details"]["cached_tokens"]
-        .as_u64()
-        .unwrap_or(0);
-    let matched = answer.header("x-conductor-matched-tokens").parse().unwrap_or(0);
-    (answer.header("x-conductor-worker").to_owned(), matched, cached)
+    let usage = &answer.json().unwrap()["usage"];
+    Placed {
+        worker: answer.header("x-conductor-worker").to_owned(),
+        matched: answer.header("x-conductor-matched-tokens").parse().unwrap(),
+        cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap(),
+    }
 }
 
-/// Waits until the index matches as much of the prompt as `enough` says, then checks it against the engine.
-async fn index_agrees(router: &TestRouter, prompt: &str, enough: impl Fn(u64) -> bool) -> String {
-    let what = "the index and the engine agree";
-    eventually_ok(what, || async {
-        let (worker, matched, cached) = ask(router, prompt).await;
-        // The engine always recomputes the last token, so a prompt that ends on a block's end shows one block less.
-        let block = MockConfig::default().block_size as u64;
-        if enough(matched) && matched.abs_diff(cached) <= block {
-            Ok(worker)
-        } else {
-            Err((worker, matched, cached))
-        }
-    })
-    .await
+/// Asks for a prompt that one worker has served: the index matches all its whole blocks, and so does the engine, which
+/// only ever computes the last token itself.
+async fn finds_all(router: &TestRouter, prompt: &str) -> Placed {
+    let block = u64::from(MockConfig::default().block_size);
+    let tokens = tokenize(prompt).len() as u64;
+    let placed = ask(router, prompt).await;
+    let whole = |tokens: u64| tokens / block * block;
+    assert_eq!(
+        (placed.matched, placed.cached),
+        (whole(tokens), whole(tokens - 1)),
+        "{placed:?}"
+    );
+    placed
 }
 
-/// A cache-aware router that follows all its feeds.
+/// A cache-aware router that follows all its feeds, and has all the time it needs to learn a prompt's tokens.
 async fn informed_router_over(fleet: &Fleet) -> TestRouter {
-    let router = router_over(fleet, "cache-aware").await;
-    let is_live = |feed: &Value| feed["state"] == "Live";
+    let patient = "[pools.chat]\ntokenize-timeout = \"10s\"\n";
+    let toml = format!("{patient}{}{}", fleet.workers_toml(), route_all("cache-aware"));
+    let router = TestRouter::start(&toml).await.unwrap();
+    let is_live = |feed: &Value| feed["state"] == "live";
     router
         .admin_shows("/admin/feeds", "all feeds are live", |page| {
             page["feeds"]
@@ -48,10 +56,16 @@ async fn informed_router_over(fleet: &Fleet) -> TestRouter {
     router
 }
 
-/// Events that all feeds have delivered.
-fn events(page: &Value) -> u64 {
-    let feeds = page["feeds"].as_array().into_iter().flatten();
-    feeds.filter_map(|feed| feed["events"].as_u64()).sum()
+/// Waits until the index knows all that the engines have told of their caches.
+async fn caught_up(router: &TestRouter, fleet: &Fleet) {
+    let applied = |feed: &Value| feed["last_seq"].as_u64().map_or(0, |last| last + 1);
+    router
+        .admin_shows("/admin/feeds", "the index has caught up", |page| {
+            let published = fleet.engines.iter().map(|engine| engine.stats().batches);
+            let feeds = page["feeds"].as_array().into_iter().flatten();
+            published.eq(feeds.map(applied))
+        })
+        .await;
 }
 
 #[tokio::test]
@@ -60,16 +74,11 @@ async fn a_prompt_goes_back_to_the_worker_that_holds_its_prefix() {
     let router = informed_router_over(&fleet).await;
     for number in 0..8 {
         let prompt = long_prompt(number);
-        let known = events(&router.admin("/admin/feeds").await.unwrap());
-        let (first, ..) = ask(&router, &prompt).await;
-        // Asked again before its events have come, it may go anywhere.
-        router
-            .admin_shows("/admin/feeds", "the events have come", |page| {
-                events(page) > known
-            })
-            .await;
-        let again = index_agrees(&router, &prompt, |matched| matched > 100).await;
-        assert_eq!(again, first, "prompt {number}");
+        let first = ask(&router, &prompt).await;
+        assert_eq!((first.matched, first.cached), (0, 0), "prompt {number}");
+        caught_up(&router, &fleet).await;
+        let again = finds_all(&router, &prompt).await;
+        assert_eq!(again.worker, first.worker, "prompt {number}");
     }
 }
 
@@ -82,51 +91,60 @@ async fn a_router_that_starts_late_learns_what_is_cached_by_replay() {
         ask(&router, &prompt).await;
     }
     let late = informed_router_over(&fleet).await;
-    index_agrees(&late, &prompt, |matched| matched > 100).await;
+    caught_up(&late, &fleet).await;
+    finds_all(&late, &prompt).await;
+}
+
+/// One engine whose cache holds four of the prompts.
+async fn small_fleet() -> Fleet {
+    let small = |number, config: &mut MockConfig| {
+        fast(number, config);
+        config.cache_blocks = 64;
+    };
+    Fleet::start(1, small).await.unwrap()
 }
 
 #[tokio::test]
-async fn evictions_and_resets_are_reflected() {
-    let fleet = Fleet::start(1, |number, config| {
-        fast(number, config);
-        config.cache_blocks = 64;
-    });
-    let fleet = fleet.await.unwrap();
+async fn what_an_engine_evicts_is_forgotten() {
+    let fleet = small_fleet().await;
     let router = informed_router_over(&fleet).await;
     let prompt = long_prompt(0);
     ask(&router, &prompt).await;
-    index_agrees(&router, &prompt, |matched| matched > 100).await;
-    for number in 1..8 {
+    caught_up(&router, &fleet).await;
+    let before = finds_all(&router, &prompt).await;
+    // The fourth of these finds room only in place of this prompt's last blocks.
+    for number in 1..=4 {
         ask(&router, &long_prompt(number)).await;
     }
-    let engine = harness::Client::new(fleet.engines[0].url());
-    eventually_ok("the evicted prefix is forgotten", || async {
-        let (_, matched, cached) = ask(&router, &prompt).await;
-        // Asking stores it anew, so push it out again before the next look.
-        for number in 1..8 {
-            ask(&router, &long_prompt(number)).await;
-        }
-        if matched == cached {
-            Ok(())
-        } else {
-            Err((matched, cached))
-        }
-    })
-    .await;
+    caught_up(&router, &fleet).await;
+    let after = ask(&router, &prompt).await;
+    assert!((1..before.matched).contains(&after.matched), "{after:?}");
+    assert_eq!(after.matched, after.cached);
+}
 
+#[tokio::test]
+async fn what_an_engine_held_before_a_reset_is_forgotten() {
+    let fleet = small_fleet().await;
+    let router = informed_router_over(&fleet).await;
+    let prompt = long_prompt(0);
     ask(&router, &prompt).await;
-    index_agrees(&router, &prompt, |matched| matched > 100).await;
-    engine.post("/reset_prefix_cache", &json!({})).await.unwrap();
+    caught_up(&router, &fleet).await;
+    finds_all(&router, &prompt).await;
+    reset_prefix_cache(&fleet.engines[0]).await;
     // As in vLLM the reset is announced with the next step, so another prompt comes first.
-    ask(&router, &long_prompt(20)).await;
-    let (_, matched, cached) = eventually_ok("the reset is known", || async {
-        let seen = ask(&router, &long_prompt(21)).await;
-        if seen.1 <= seen.2 + 16 {
-            Ok(seen)
-        } else {
-            Err(seen)
-        }
+    ask(&router, &long_prompt(1)).await;
+    caught_up(&router, &fleet).await;
+    let after = ask(&router, &prompt).await;
+    assert_eq!((after.matched, after.cached), (0, 0));
+}
+
+/// Refused while anything runs, and a request may still be on its way out when its answer has come.
+async fn reset_prefix_cache(engine: &MockEngine) {
+    let url = engine.url();
+    let client = harness::Client::new(url);
+    eventually("the cache is reset", || async {
+        let answer = client.post("/reset_prefix_cache", &json!({})).await.unwrap();
+        answer.json().unwrap()["success"] == true
     })
     .await;
-    assert!(matched.abs_diff(cached) <= 16, "{matched} {cached}");
 }

@@ -99,3 +99,99 @@ async fn a_reload_can_be_asked_for() {
         "nothing changed, so nothing was swapped"
     );
 }
+
+/// One policy with a table, and what routes to it.
+fn tuned(workers: &str, params: &str) -> String {
+    format!(
+        "[policies.tuned]\nbuiltin = \"cache-aware\"\nparams = {{ {params} }}\n\n{workers}{}",
+        route_all("tuned")
+    )
+}
+
+fn tuned_state(page: &serde_json::Value) -> &serde_json::Value {
+    let policies = page["policies"].as_array().into_iter().flatten();
+    let mut tuned = policies.filter(|policy| policy["name"] == "tuned");
+    tuned.next().unwrap_or(&serde_json::Value::Null)
+}
+
+#[tokio::test]
+async fn bad_params_of_a_policy_that_works_are_refused_at_their_place() {
+    let fleet = fast_fleet(1).await;
+    let workers = fleet.workers_toml();
+    let router = TestRouter::start(&tuned(&workers, "backlog-price = 0.5"))
+        .await
+        .unwrap();
+    router
+        .save_config(&tuned(&workers, "backlog-prise = 0.7"))
+        .unwrap();
+    let page = router
+        .admin_shows("/admin/config", "the mistake is shown", |page| {
+            page["problems"].to_string().contains("backlog-prise")
+        })
+        .await;
+    let text = std::fs::read_to_string(router.path("conductor.toml")).unwrap();
+    let line = 1 + text.lines().position(|line| line.starts_with("params")).unwrap() as u64;
+    assert_eq!(page["problems"][0]["line"], line, "{page}");
+    assert_eq!(page["generation"], 1);
+    assert_eq!(worker_of(&router).await, "w0");
+}
+
+#[tokio::test]
+async fn of_a_refused_edit_nothing_is_applied() {
+    let fleet = fast_fleet(1).await;
+    let workers = fleet.workers_toml();
+    let router = TestRouter::start(&tuned(&workers, "backlog-price = 0.5"))
+        .await
+        .unwrap();
+    router.save_policy("broken", b"not wasm").unwrap();
+    let edit = format!(
+        "{}\n[[routes]]\npool = \"chat\"\npolicy = \"broken\"\n",
+        tuned(&workers, "backlog-price = 0.7")
+            .replace("[[routes]]\n", "[[routes]]\nmatch = { model = \"a\" }\n")
+    );
+    router.save_config(&edit).unwrap();
+    router
+        .admin_shows("/admin/config", "the broken policy is named", |page| {
+            page["problems"].to_string().contains("broken")
+        })
+        .await;
+    let page = router.admin("/admin/policies").await.unwrap();
+    assert_eq!(
+        tuned_state(&page)["swaps"],
+        1,
+        "the new params are not in force: {page}"
+    );
+    assert_eq!(router.admin("/admin/config").await.unwrap()["generation"], 1);
+
+    router
+        .save_policy("broken", conductor::builtin::find("round-robin").unwrap().bytes)
+        .unwrap();
+    router
+        .admin_shows("/admin/config", "all of it is in force", |page| {
+            page["problems"].as_array().is_some_and(Vec::is_empty) && page["generation"].as_u64() > Some(1)
+        })
+        .await;
+    let page = router.admin("/admin/policies").await.unwrap();
+    assert_eq!(tuned_state(&page)["swaps"], 2, "{page}");
+}
+
+#[tokio::test]
+async fn keys_that_need_a_restart_are_named_while_they_differ_from_the_start() {
+    let fleet = fast_fleet(1).await;
+    let good = format!("{}{}", fleet.workers_toml(), route_all("round-robin"));
+    let router = TestRouter::start(&good).await.unwrap();
+    router
+        .save_config(&format!("[index]\nmax-blocks = 5000\n\n{good}"))
+        .unwrap();
+    router
+        .admin_shows("/admin/config", "the key is named", |page| {
+            page["needs-restart"] == serde_json::json!(["index.max-blocks"])
+        })
+        .await;
+    router.save_config(&good).unwrap();
+    router
+        .admin_shows("/admin/config", "the key is back", |page| {
+            page["needs-restart"] == serde_json::json!([])
+        })
+        .await;
+}

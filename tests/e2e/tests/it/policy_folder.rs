@@ -124,3 +124,59 @@ async fn a_broken_or_half_written_file_leaves_the_last_good_version_deciding() {
         .await;
     serves(&router).await;
 }
+
+#[tokio::test]
+async fn a_policy_whose_file_is_deleted_goes_on_and_is_well_again_when_it_is_put_back() {
+    let fleet = fast_fleet(1).await;
+    let router = TestRouter::start(&format!("{}{}", fleet.workers_toml(), route_all("round-robin")))
+        .await
+        .unwrap();
+    router.save_policy("mine", builtin("load-weighted")).unwrap();
+    router
+        .admin_shows("/admin/policies", "loaded", |page| {
+            policy(page, "mine").is_some_and(|policy| policy["sha256"].is_string())
+        })
+        .await;
+    router
+        .save_config(&format!("{}{}", fleet.workers_toml(), route_all("mine")))
+        .unwrap();
+    router
+        .admin_shows("/admin/config", "the route is in force", |page| {
+            page["generation"] == 2
+        })
+        .await;
+    let problem_is = |page: &serde_json::Value, wanted: bool| {
+        policy(page, "mine").is_some_and(|policy| policy["problem"].is_string() == wanted)
+    };
+    std::fs::remove_file(router.path("policies/mine.wasm")).unwrap();
+    router
+        .admin_shows("/admin/policies", "the file is missed", |page| {
+            problem_is(page, true)
+        })
+        .await;
+    serves(&router).await;
+    router.save_policy("mine", builtin("load-weighted")).unwrap();
+    router
+        .admin_shows("/admin/policies", "the file is back", |page| {
+            problem_is(page, false)
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_policy_that_left_the_folder_and_no_route_names_is_forgotten() {
+    let fleet = fast_fleet(1).await;
+    let router = TestRouter::start(&format!("{}{}", fleet.workers_toml(), route_all("round-robin")))
+        .await
+        .unwrap();
+    router.save_policy("mine", builtin("load-weighted")).unwrap();
+    router
+        .admin_shows("/admin/policies", "loaded", |page| policy(page, "mine").is_some())
+        .await;
+    std::fs::remove_file(router.path("policies/mine.wasm")).unwrap();
+    router
+        .admin_shows("/admin/policies", "forgotten", |page| {
+            policy(page, "mine").is_none()
+        })
+        .await;
+}

@@ -1,0 +1,82 @@
+//! A configuration that may be put in force, and what stands in the way.
+
+use std::sync::Arc;
+
+use conductor_config::{Config, Diagnostics, Known, Parsed};
+use policy_runtime::WasmPolicy;
+use proxy::{ProxyMetrics, Snapshot, SnapshotError, SnapshotSpec};
+use routing::{Fleet, Generation, Policy};
+use tracing::warn;
+
+use super::problem::reports;
+use crate::builtin;
+use crate::compose;
+use crate::config_source::ConfigSource;
+use crate::status::ProblemReport;
+
+/// Reads a configuration as this binary does.
+///
+/// # Errors
+/// Every mistake.
+pub(crate) fn read(source: &ConfigSource, text: &str) -> Result<Parsed, Diagnostics> {
+    let known = Known {
+        builtins: &builtin::names(),
+        default_policy: builtin::DEFAULT,
+        files: source,
+    };
+    Config::parse(&source.name(), text, &known)
+}
+
+/// Logs what is odd about a configuration that is put in force.
+pub(crate) fn log_warnings(warnings: &Diagnostics) {
+    for warning in reports(warnings) {
+        let ProblemReport {
+            line,
+            column,
+            message,
+            help,
+            ..
+        } = warning;
+        warn!(line, column, help, "configuration: {message}");
+    }
+}
+
+/// A snapshot of what the configuration says. `policy` finds the version that decides; every policy of a route has one.
+pub(crate) fn snapshot(
+    previous: Option<&Snapshot>,
+    (config, fleet): (&Config, &Fleet),
+    policy: impl Fn(&str) -> Option<Arc<WasmPolicy>>,
+    generation: Generation,
+    metrics: &ProxyMetrics,
+) -> Result<Snapshot, SnapshotError> {
+    let routes = config.routes.iter().map(|route| {
+        let policy: Arc<dyn Policy> = policy(&route.policy)
+            .expect("a configuration is refused while one of its policies has no version");
+        compose::route_spec(route, policy)
+    });
+    let spec = SnapshotSpec {
+        generation,
+        pools: compose::pool_specs(config, fleet),
+        routes: routes.collect(),
+        limits: compose::request_limits(config),
+    };
+    Snapshot::next(previous, spec, metrics)
+}
+
+/// Keys that are read only at start and differ now.
+pub(crate) fn needs_restart(at_start: &Config, now: &Config) -> Vec<String> {
+    let (was, is) = (&at_start.server, &now.server);
+    let changed = [
+        ("server.listen", was.listen != is.listen),
+        ("server.admin-listen", was.admin_listen != is.admin_listen),
+        (
+            "server.max-connections",
+            was.max_connections != is.max_connections,
+        ),
+        ("server.drain-timeout", was.drain_timeout != is.drain_timeout),
+        ("log.format", at_start.log.format != now.log.format),
+        ("index.max-blocks", at_start.index != now.index),
+    ];
+    let keys = changed.iter().filter(|(_, changed)| *changed);
+    keys.map(|(key, _)| (*key).to_owned()).collect()
+}

@@ -1,0 +1,262 @@
+//! The one writer. A thread of its own reads the configuration and the policies whenever something may have changed,
+//! and puts a new snapshot in force when they are good.
+//!
+//! The contract of a reload: what it reads is valid and applied as a whole to new requests, or what was in force
+//! stays in force and the reason is logged, counted and shown. So everything that can fail comes first: reading, loading
+//! the policies, building the snapshot. Compiling happens here, never on a request's thread.
+
+mod candidate;
+mod problem;
+mod thread;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use conductor_config::{Config, Parsed};
+use kv_feed::KvFeeds;
+use proxy::{ProxyMetrics, SnapshotCell};
+use routing::{Fleet, Generation};
+use tracing::{error, info, warn};
+
+pub(crate) use self::candidate::{log_warnings, read, snapshot};
+pub(crate) use self::problem::RefusedConfig;
+pub(crate) use self::problem::{reports, unavailable_policies};
+pub(crate) use self::thread::Bell;
+use crate::compose;
+use crate::config_source::ConfigSource;
+use crate::metrics::ControlMetrics;
+use crate::policy_library::{Committed, PolicyLibrary, Prepared, chain};
+use crate::status::{ProblemReport, Status};
+use crate::telemetry::LogFilter;
+
+/// Everything a reload works on.
+pub(crate) struct Reloader {
+    pub(crate) source: ConfigSource,
+    pub(crate) library: PolicyLibrary,
+    pub(crate) feeds: Arc<KvFeeds>,
+    pub(crate) cell: Arc<SnapshotCell>,
+    pub(crate) status: Status,
+    pub(crate) metrics: ControlMetrics,
+    pub(crate) proxy_metrics: ProxyMetrics,
+    pub(crate) log: Option<LogFilter>,
+    /// What the router was started with: some keys are read only then.
+    pub(crate) at_start: Config,
+    pub(crate) in_force: InForce,
+}
+
+/// What the last successful reload put in force.
+#[derive(Debug)]
+pub(crate) struct InForce {
+    /// The text it came from.
+    pub(crate) text: String,
+    pub(crate) config: Config,
+    pub(crate) fleet: Fleet,
+    pub(crate) generation: Generation,
+}
+
+impl Reloader {
+    /// The files and folders that matter.
+    fn paths(&self) -> Vec<PathBuf> {
+        let config = &self.in_force.config;
+        let mut paths: Vec<PathBuf> = self.source.file().map(PathBuf::from).into_iter().collect();
+        paths.extend(compose::policy_folder(config, &self.source));
+        let policies = compose::wanted_policies(config, &self.source).into_iter();
+        paths.extend(policies.filter_map(|wanted| wanted.file()));
+        paths
+    }
+
+    /// One reload. Returns whether some file seemed half-written and should be looked at again soon.
+    fn reload(&mut self) -> bool {
+        let mut unsettled = false;
+        match self.changed_text() {
+            Ok(None) => self.unchanged(),
+            Ok(Some(text)) => match self.apply(text, &mut unsettled) {
+                Ok(()) => {
+                    self.status.set_policies(self.library.report());
+                    return unsettled;
+                }
+                Err(refused) => self.refuse(refused.problems()),
+            },
+            Err(refused) => self.refuse(refused.problems()),
+        }
+        // The configuration in force goes on, maybe with new bytes of its policies.
+        let wanted = compose::wanted_policies(&self.in_force.config, &self.source);
+        let prepared = self.library.prepare(wanted);
+        unsettled |= prepared.is_unsettled();
+        self.swap_policies(prepared);
+        self.status.set_policies(self.library.report());
+        unsettled
+    }
+
+    /// The configuration's text; none where it is the one in force.
+    fn changed_text(&self) -> Result<Option<String>, RefusedConfig> {
+        let text = self.source.read().map_err(RefusedConfig::Read)?;
+        Ok((text != self.in_force.text).then_some(text))
+    }
+
+    /// Puts a configuration in force, or changes nothing.
+    fn apply(&mut self, text: String, unsettled: &mut bool) -> Result<(), RefusedConfig> {
+        let Parsed { config, warnings } = read(&self.source, &text).map_err(RefusedConfig::Invalid)?;
+        let wanted = compose::wanted_policies(&config, &self.source);
+        let prepared = self.library.prepare(wanted);
+        *unsettled = prepared.is_unsettled();
+        let unavailable = unavailable_policies(&config, &prepared);
+        if !unavailable.is_empty() {
+            return Err(RefusedConfig::Policies(unavailable));
+        }
+        let (fleet, change) = self.in_force.fleet.next(compose::worker_specs(&config));
+        let generation = Generation(self.in_force.generation.0 + 1);
+        let next = self
+            .snapshot((&config, &fleet), &prepared, generation)
+            .map_err(RefusedConfig::Snapshot)?;
+        self.feeds
+            .set(compose::feed_specs(&config, &fleet))
+            .map_err(RefusedConfig::Feeds)?;
+
+        // Nothing fails from here on.
+        self.cell.store(next);
+        let committed = self.library.commit(prepared);
+        self.in_force = InForce {
+            text,
+            config,
+            fleet,
+            generation,
+        };
+        log_warnings(&warnings);
+        self.tell(&committed);
+        self.tell_in_force();
+        self.set_log_level();
+        self.metrics.reload_applied();
+        info!(
+            generation = generation.0,
+            added = change.added.len(),
+            removed = change.removed.len(),
+            changed = change.changed.len(),
+            "configuration in force"
+        );
+        Ok(())
+    }
+
+    fn snapshot(
+        &self,
+        config_and_fleet: (&Config, &Fleet),
+        prepared: &Prepared,
+        generation: Generation,
+    ) -> Result<proxy::Snapshot, proxy::SnapshotError> {
+        let policy = |name: &str| {
+            prepared
+                .fresh(name)
+                .cloned()
+                .or_else(|| self.library.active(name))
+        };
+        let previous = self.cell.load();
+        snapshot(
+            Some(&previous),
+            config_and_fleet,
+            policy,
+            generation,
+            &self.proxy_metrics,
+        )
+    }
+
+    /// Puts new versions of policies in force under the configuration as it is.
+    fn swap_policies(&mut self, prepared: Prepared) {
+        let InForce {
+            config,
+            fleet,
+            generation,
+            ..
+        } = &self.in_force;
+        let routed = config
+            .routes
+            .iter()
+            .any(|route| prepared.fresh(&route.policy).is_some());
+        if routed {
+            let generation = Generation(generation.0 + 1);
+            match self.snapshot((config, fleet), &prepared, generation) {
+                Ok(next) => self.cell.store(next),
+                // It was accepted before, with other policies only.
+                Err(error) => {
+                    return error!(error = chain(&error), "the request path refused new policies");
+                }
+            }
+            self.in_force.generation = generation;
+        }
+        let committed = self.library.commit(prepared);
+        self.tell(&committed);
+        if routed {
+            self.metrics.in_force(self.in_force.generation);
+            let generation = self.in_force.generation.0;
+            self.status.change_config(|report| report.generation = generation);
+        }
+    }
+
+    /// The file is, or was put back to, what is in force.
+    fn unchanged(&self) {
+        if self.status.config().problems.is_empty() {
+            return;
+        }
+        info!("the configuration is again the one in force");
+        self.metrics.reload_unchanged();
+        self.status.change_config(|report| report.problems.clear());
+    }
+
+    fn tell_in_force(&self) {
+        let InForce {
+            config, generation, ..
+        } = &self.in_force;
+        self.metrics.in_force(*generation);
+        let needs_restart = candidate::needs_restart(&self.at_start, config);
+        if !needs_restart.is_empty() {
+            warn!(keys = needs_restart.join(", "), "these changes need a restart");
+        }
+        self.status.change_config(|report| {
+            report.generation = generation.0;
+            report.pools = config.pools.iter().map(|pool| pool.name.clone()).collect();
+            report.reloads_applied += 1;
+            report.problems.clear();
+            report.needs_restart = needs_restart;
+        });
+    }
+
+    fn set_log_level(&self) {
+        let level = &self.in_force.config.log.level;
+        if let Some(Err(error)) = self.log.as_ref().map(|log| log.set(level)) {
+            warn!(error = chain(&error), "kept the old log level");
+        }
+    }
+
+    fn refuse(&self, problems: Vec<ProblemReport>) {
+        if self.status.config().problems == problems {
+            return;
+        }
+        for problem in &problems {
+            let ProblemReport {
+                line,
+                column,
+                message,
+                help,
+                ..
+            } = problem;
+            error!(
+                file = self.source.name(),
+                line, column, help, "configuration refused, the old one stays: {message}"
+            );
+        }
+        self.metrics.reload_refused();
+        self.status.change_config(|report| {
+            report.reloads_refused += 1;
+            report.problems = problems;
+        });
+    }
+
+    fn tell(&self, committed: &Committed) {
+        committed.log();
+        for name in &committed.swapped {
+            self.metrics.policy_swapped(name);
+        }
+        for (name, _) in &committed.failed {
+            self.metrics.policy_refused(name);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! When to look: the thread that waits for changes, for somebody who asks, and for time to pass.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::Reloader;
+use crate::policy_library::chain;
+use crate::status::ConfigReport;
+use crate::watch::FolderWatch;
+
+/// Changes come in bursts (write, rename, chmod): wait until it has been quiet for this long...
+const QUIET: Duration = Duration::from_millis(50);
+/// ...but not longer than this.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// A look without being told: folders that were replaced or lie on a network tell nothing.
+const UNASKED: Duration = Duration::from_secs(2);
+/// The next look at a file that seemed half-written.
+const UNSETTLED: Duration = Duration::from_millis(100);
+
+/// What the reload thread is told.
+#[derive(Debug)]
+pub(crate) enum Bell {
+    /// Some watched folder changed, or the router stops.
+    Changed,
+    /// Somebody wants a reload now, and to know how it went.
+    Asked(oneshot::Sender<ConfigReport>),
+}
+
+impl Reloader {
+    /// Starts the thread, which ends soon after `stop` is cancelled. Ring the returned bell to make it look.
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub(crate) fn spawn(self, stop: CancellationToken) -> std::io::Result<SyncSender<Bell>> {
+        let (bell, rung) = sync_channel(16);
+        let watched = bell.clone();
+        std::thread::Builder::new()
+            .name("reload".into())
+            .spawn(move || self.run(watched, &rung, &stop))?;
+        Ok(bell)
+    }
+
+    fn run(mut self, bell: SyncSender<Bell>, rung: &Receiver<Bell>, stop: &CancellationToken) {
+        let mut watch = Watch::start(bell);
+        let mut pause = UNASKED;
+        while !stop.is_cancelled() {
+            watch.set(&self.paths());
+            // Woken or not, there may be something to see.
+            let first = rung.recv_timeout(pause).ok();
+            let asked = collect(first, rung);
+            if stop.is_cancelled() {
+                return;
+            }
+            pause = if self.reload() { UNSETTLED } else { UNASKED };
+            for waiting in asked {
+                // Whoever asked may have left.
+                let _ = waiting.send(self.status.config());
+            }
+        }
+    }
+}
+
+/// Waits until it is quiet, and gives everybody who asked.
+fn collect(first: Option<Bell>, rung: &Receiver<Bell>) -> Vec<oneshot::Sender<ConfigReport>> {
+    let started = Instant::now();
+    let mut asked = Vec::new();
+    let mut next = first;
+    while let Some(bell) = next {
+        if let Bell::Asked(waiting) = bell {
+            asked.push(waiting);
+        }
+        next = if started.elapsed() < PATIENCE {
+            rung.recv_timeout(QUIET).ok()
+        } else {
+            None
+        };
+    }
+    asked
+}
+
+/// The watched folders, where the system can watch; each complaint is told once.
+struct Watch {
+    folders: Option<FolderWatch>,
+    complaint: Option<String>,
+}
+
+impl Watch {
+    fn start(bell: SyncSender<Bell>) -> Self {
+        let ring = move || {
+            // A full channel is rung already.
+            let _ = bell.try_send(Bell::Changed);
+        };
+        let mut watch = Self {
+            folders: None,
+            complaint: None,
+        };
+        match FolderWatch::start(ring) {
+            Ok(folders) => watch.folders = Some(folders),
+            Err(error) => watch.complain(Some(chain(&error))),
+        }
+        watch
+    }
+
+    fn set(&mut self, paths: &[PathBuf]) {
+        if let Some(folders) = &mut self.folders {
+            let failed = folders.set(paths.iter().map(PathBuf::as_path)).err();
+            self.complain(failed.map(|error| chain(&error)));
+        }
+    }
+
+    fn complain(&mut self, complaint: Option<String>) {
+        if complaint == self.complaint {
+            return;
+        }
+        if let Some(error) = &complaint {
+            warn!(error, "changes there are noticed only every {UNASKED:?}");
+        }
+        self.complaint = complaint;
+    }
+}

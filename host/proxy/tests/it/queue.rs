@@ -1,0 +1,124 @@
+//! Requests that have to wait: until another ends, or until their time is up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+use http::StatusCode;
+use routing::{Hold, Verdict};
+
+use crate::client::{chat, send};
+use crate::eventually;
+use crate::policy::{Scripted, route};
+use crate::router::router;
+use crate::worker::streaming;
+
+/// Holds whatever comes while a request is in flight.
+fn one_at_a_time() -> Arc<Scripted> {
+    Scripted::seeing(&[], &["load.requests"], |input| {
+        Ok(if input.numbers[0] >= 1.0 {
+            Verdict::Queue(Hold {
+                order: 0.0,
+                ask_again_ms: 10_000,
+            })
+        } else {
+            route(0)
+        })
+    })
+}
+
+#[tokio::test]
+async fn a_held_request_goes_when_another_ends() {
+    let (worker, mut pens) = streaming().await;
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(one_at_a_time())
+        .start()
+        .await;
+    let first = send(router.address, chat()).await;
+    let first_pen = pens.recv().await.unwrap();
+    let second = send(router.address, chat());
+    let release = async {
+        eventually("the second is held", || {
+            router.metric(r#"conductor_queue_length{pool="main"}"#) == 1.0
+        })
+        .await;
+        assert_eq!(worker.received().len(), 1);
+        drop(first_pen);
+        first.text().await;
+    };
+    let (second, ()) = join(second, release).await;
+    assert_eq!(second.status, StatusCode::OK);
+    assert_eq!(router.metric(r#"conductor_queue_length{pool="main"}"#), 0.0);
+    assert_eq!(
+        router.metric(r#"conductor_queue_wait_seconds_count{pool="main"}"#),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn a_release_that_one_request_cannot_use_serves_the_next() {
+    let (worker, mut pens) = streaming().await;
+    // The second request is never content; the third waits behind it for the first to end.
+    let policy = Scripted::seeing(&[], &["load.requests"], |input| {
+        let seq = input.request.seq;
+        Ok(if seq == 2 || input.numbers[0] >= 1.0 {
+            Verdict::Queue(Hold {
+                order: seq as f64,
+                ask_again_ms: 60_000,
+            })
+        } else {
+            route(0)
+        })
+    });
+    let router = router().worker("a", &worker.url()).policy(policy).start().await;
+    let queued = async |count: f64| {
+        eventually("they are held", || {
+            router.metric(r#"conductor_queue_length{pool="main"}"#) == count
+        })
+        .await;
+    };
+    let first = send(router.address, chat()).await;
+    let first_pen = pens.recv().await.unwrap();
+    let mut others = tokio::task::JoinSet::new();
+    let address = router.address;
+    others.spawn(async move { send(address, chat()).await.status });
+    queued(1.0).await;
+    let third = send(router.address, chat());
+    let release = async {
+        queued(2.0).await;
+        drop(first_pen);
+        first.text().await;
+    };
+    let (third, ()) = join(third, release).await;
+    assert_eq!(third.status, StatusCode::OK);
+    others.shutdown().await;
+    queued(0.0).await;
+    assert_eq!(
+        router.metric(r#"conductor_queue_wait_seconds_count{pool="main"}"#),
+        2.0,
+        "the one that left in vain has waited, too"
+    );
+}
+
+#[tokio::test]
+async fn a_full_queue_and_a_long_wait_are_told_apart() {
+    for (limit, status, code) in [(0, 429, "queue_full"), (1, 503, "queue_timeout")] {
+        let (worker, mut pens) = streaming().await;
+        let router = router()
+            .worker("a", &worker.url())
+            .policy(one_at_a_time())
+            .with(|builder| {
+                builder.queue_limit = limit;
+                builder.queue_timeout = Duration::from_millis(20);
+            })
+            .start()
+            .await;
+        let _first = send(router.address, chat()).await;
+        let _pen = pens.recv().await.unwrap();
+        let refused = send(router.address, chat()).await;
+        assert_eq!(refused.status, status);
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        assert!(refused.text().await.contains(code));
+    }
+}

@@ -1,0 +1,112 @@
+//! `/tokenize`: passed on for clients, and left alone where it is out.
+
+use futures_util::future::join;
+
+use crate::client::{chat, post, send};
+use crate::policy::{Scripted, route};
+use crate::router::router;
+use crate::tokens::asking_worker;
+use crate::worker::{BrokenOff, Worker, json, tokenizing, writing};
+
+#[tokio::test]
+async fn a_tokenize_request_goes_to_a_worker_of_the_models_pool() {
+    let worker = tokenizing().await;
+    let router = router().serving("a", &worker.url(), &["m"]).start().await;
+    let body = r#"{"model":"m","prompt":"hi","return_token_strs":true}"#;
+    let answer = send(router.address, post("/tokenize", body)).await;
+    assert_eq!(answer.header("x-conductor-worker"), Some("a"));
+    assert!(answer.text().await.contains("\"count\":9"));
+    assert_eq!(worker.received()[0].body, body);
+    let unknown = send(router.address, post("/tokenize", r#"{"model":"x"}"#)).await;
+    assert_eq!(unknown.status, 404);
+}
+
+/// Whether a second request asks for tokens after `/tokenize` has answered the first with a status and a text.
+async fn check_asked_again(status: u16, text: &'static str, asked_again: bool) {
+    let worker = Worker::start(move |request| async move {
+        if request.uri.path() == "/tokenize" {
+            json(status, text)
+        } else {
+            json(200, "a")
+        }
+    })
+    .await;
+    let policy = Scripted::first(&["request.prompt-tokens"], &[]);
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy)
+        .with(asking_worker)
+        .start()
+        .await;
+    for _ in 0..2 {
+        assert_eq!(send(router.address, chat()).await.text().await, "a");
+    }
+    let paths = worker.paths();
+    let asked = paths.iter().filter(|path| *path == "/tokenize").count();
+    assert_eq!(asked, 1 + usize::from(asked_again), "{status} {text}");
+    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 0.0);
+}
+
+#[tokio::test]
+async fn a_tokenizer_that_is_out_is_left_alone_and_one_that_refuses_a_prompt_is_not() {
+    check_asked_again(404, r#"{"detail":"Not Found"}"#, false).await;
+    check_asked_again(405, "", false).await;
+    check_asked_again(503, "", false).await;
+    check_asked_again(200, "not tokens", false).await;
+    check_asked_again(404, r#"{"message":"The model `m` does not exist."}"#, true).await;
+    check_asked_again(400, "too long", true).await;
+}
+
+#[tokio::test]
+async fn a_tokenizer_that_cannot_be_reached_is_passed_over() {
+    let worker = tokenizing().await;
+    let policy = Scripted::seeing(&["request.prompt-tokens"], &[], |_| Ok(route(1)));
+    let router = router()
+        .worker("a", &Worker::nobody().await)
+        .worker("b", &worker.url())
+        .policy(policy.clone())
+        .with(asking_worker)
+        .start()
+        .await;
+    for _ in 0..4 {
+        send(router.address, chat()).await.text().await;
+    }
+    let known = policy.shown().iter().filter(|numbers| numbers[0] == 9.0).count();
+    assert_eq!(known, 3, "only the first to come upon it has paid");
+}
+
+#[tokio::test]
+async fn a_tokenize_request_goes_to_another_worker_when_one_cannot_be_reached() {
+    let worker = tokenizing().await;
+    let router = router()
+        .worker("a", &Worker::nobody().await)
+        .worker("b", &worker.url())
+        .start()
+        .await;
+    for _ in 0..3 {
+        let answer = send(
+            router.address,
+            post("/tokenize", r#"{"model":"m","prompt":"hi"}"#),
+        )
+        .await;
+        assert_eq!(answer.header("x-conductor-worker"), Some("b"));
+    }
+}
+
+#[tokio::test]
+async fn a_tokenize_answer_that_breaks_off_is_told_as_such() {
+    let (worker, mut pens) = writing("application/json").await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let asked = send(
+        router.address,
+        post("/tokenize", r#"{"model":"m","prompt":"hi"}"#),
+    );
+    let write = async {
+        let pen = pens.recv().await.unwrap();
+        pen.send(Ok("{\"half\":".into())).await.unwrap();
+        pen.send(Err(BrokenOff)).await.unwrap();
+    };
+    let (answer, ()) = join(asked, write).await;
+    assert_eq!(answer.status, 502);
+    assert!(answer.text().await.contains("\"code\":\"worker_broke_off\""));
+}
