@@ -13,7 +13,7 @@ mod tokenize;
 
 pub use endpoint::Endpoint;
 pub use error_body::ErrorBody;
-pub use models::{ModelsError, merge_models};
+pub use models::{ModelsError, find_model, merge_models};
 pub use peek::{BodyError, Peek, Prompt, peek};
 pub use sse::error_event;
 pub use tail::Tail;

@@ -55,6 +55,21 @@ pub fn merge_models<'a>(lists: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec
     serde_json::to_vec(&merged).map_err(|source| ModelsError { source })
 }
 
+/// The model of that id in a list, as the list describes it: its JSON text, untouched.
+///
+/// # Errors
+/// [`ModelsError`] for what is not a list.
+pub fn find_model<'a>(list: &'a [u8], id: &str) -> Result<Option<&'a str>, ModelsError> {
+    let list: List<'a> = serde_json::from_slice(list).map_err(|source| ModelsError { source })?;
+    for raw in list.data {
+        let model: Model<'a> = serde_json::from_str(raw.get()).map_err(|source| ModelsError { source })?;
+        if model.id == id {
+            return Ok(Some(raw.get()));
+        }
+    }
+    Ok(None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +90,17 @@ mod tests {
             ],
             r#"{"object":"list","data":[{"id":"a","x":1.50},{"id":"b"},{"id":"c","z":{"k":[1]}}]}"#,
         );
+    }
+
+    #[test]
+    fn a_model_is_found_by_its_id_with_its_fields() {
+        let list = br#"{"data":[{"id":"a"},{"id":"o\u002fb","x":1.50}]}"#;
+        assert_eq!(
+            find_model(list, "o/b").unwrap(),
+            Some(r#"{"id":"o\u002fb","x":1.50}"#)
+        );
+        assert_eq!(find_model(list, "c").unwrap(), None);
+        assert!(find_model(b"[]", "a").is_err());
     }
 
     #[test]

@@ -305,11 +305,7 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
             }
         }
         // Live messages that did not fit the queue, or were applied before the replay voided them.
-        if self
-            .tracker
-            .last()
-            .is_some_and(|last| self.newest_live > Some(last))
-        {
+        if self.behind_live() {
             match stuck {
                 Some(reason) => self.void(reason, actions),
                 None => {
@@ -318,6 +314,13 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
                 }
             }
         }
+    }
+
+    /// Whether something is known, but not the latest live message.
+    fn behind_live(&self) -> bool {
+        self.tracker
+            .last()
+            .is_some_and(|last| self.newest_live > Some(last))
     }
 
     /// A live message while nothing is known.
@@ -376,5 +379,7 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

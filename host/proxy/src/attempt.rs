@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{Method, Response};
+use http::{HeaderValue, Method, Response};
 use tracing::{debug, warn};
 
 use crate::context::RequestContext;
+use crate::cooldown::Dispatch;
 use crate::decide::Placement;
 use crate::exchange::Booking;
 use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
+use crate::request_id::RequestId;
 use crate::snapshot::Member;
 use crate::upstream::WorkerBody;
 
@@ -20,6 +22,8 @@ pub(crate) struct Answer {
     pub(crate) booking: Booking,
     /// Index into the pool's members.
     pub(crate) member: usize,
+    /// What the request was to the worker, whose health shows with the first byte of the body.
+    pub(crate) dispatch: Dispatch,
     pub(crate) dispatched: Instant,
     /// Tokens of the prompt the index says the worker holds; none where the tokens or the matches are unknown.
     pub(crate) matched: Option<u32>,
@@ -51,37 +55,35 @@ pub(crate) async fn send(request: &RequestContext, placement: Placement) -> Resu
     let dispatch = link.begin();
     let dispatched = Instant::now();
     match forward(&link.upstream, outgoing, limits).await {
-        Ok(response) => {
-            link.cooldown.succeeded();
-            Ok(Answer {
-                response,
-                booking,
-                member: placement.member,
-                dispatched,
-                matched: request.tokens.as_ref().and(placement.matched),
-            })
-        }
+        Ok(response) => Ok(Answer {
+            response,
+            booking,
+            member: placement.member,
+            dispatch,
+            dispatched,
+            matched: request.tokens.as_ref().and(placement.matched),
+        }),
         Err(error) => {
             link.metrics.failed(error.kind());
-            let rests = error.is_unreachable() && link.cooldown.failed(dispatch, link.now_ms());
-            report(member, &error, rests);
+            let rests = link.cooldown.failed(dispatch, link.now_ms());
+            report(member, &request.id, &error, rests);
             Err(error)
         }
     }
 }
 
-fn report(member: &Member, error: &ForwardError, rests: bool) {
+fn report(member: &Member, id: &HeaderValue, error: &ForwardError, rests: bool) {
     let worker = &*member.worker.spec().name;
     let held_back = || member.link.failure_log.pass();
-    let chain = error as &dyn std::error::Error;
+    let (id, chain) = (RequestId(id), error as &dyn std::error::Error);
     if rests {
-        warn!(worker, error = chain, "a worker cannot be reached and rests");
-    } else if !error.is_unreachable()
+        warn!(worker, request = %id, error = chain, "a worker failed to answer and rests");
+    } else if !error.may_go_elsewhere()
         && let Some(held_back) = held_back()
     {
-        warn!(worker, error = chain, held_back, "a worker failed to answer");
+        warn!(worker, request = %id, error = chain, held_back, "a worker failed to answer");
     } else {
-        debug!(worker, error = chain, "an attempt failed");
+        debug!(worker, request = %id, error = chain, "an attempt failed");
     }
 }
 

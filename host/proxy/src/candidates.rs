@@ -29,7 +29,9 @@ pub(crate) struct Candidates {
 /// Why there are no candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoCandidate {
-    /// No worker of the pool serves the model.
+    /// The pool has no workers, which is its state and not the request's fault.
+    EmptyPool,
+    /// There are workers, but none serves the model.
     NotServed,
     /// Every one that does was tried.
     AllTried,
@@ -46,6 +48,9 @@ impl Candidates {
     ) -> Result<(), NoCandidate> {
         self.members.clear();
         self.ids.clear();
+        if pool.members.is_empty() {
+            return Err(NoCandidate::EmptyPool);
+        }
         let mut served = false;
         for resting_too in [false, true] {
             for (at, member) in pool.members.iter().enumerate() {

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Request, Response, StatusCode, Uri};
 use axum::routing::{MethodRouter, get, post};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
-use inference_api::Endpoint;
+use inference_api::{Endpoint, find_model};
 
 use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
 use crate::headers::{X_CONDUCTOR_WORKER, for_worker, strip_hop_by_hop};
@@ -34,6 +35,8 @@ pub(crate) fn router(proxy: Arc<Proxy>) -> Router {
         .route("/readyz", takes_get(get(readyz)))
         .route("/metrics", takes_get(get(metrics)))
         .route("/v1/models", takes_get(get(models)))
+        // Ids may contain slashes.
+        .route("/v1/models/{*id}", takes_get(get(model)))
         .route("/tokenize", post(tokenize).fallback(only_post))
         .fallback(unknown_path)
         .with_state(proxy)
@@ -78,6 +81,26 @@ async fn models(State(proxy): Shared, headers: HeaderMap) -> Response<Body> {
     }
 }
 
+async fn model(
+    State(proxy): Shared,
+    id: Result<Path<String>, PathRejection>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response<Body> {
+    let Ok(Path(id)) = id else {
+        return unknown_path(uri).await;
+    };
+    let snapshot = proxy.snapshots.load();
+    let Some(list) = proxy.models.get(&snapshot, &headers).await else {
+        return refuse(&Refusal::NoModels);
+    };
+    match find_model(&list, &id) {
+        Ok(Some(model)) => reply::json(StatusCode::OK, model.to_owned()).map(Body::from),
+        // What was merged is a list.
+        Ok(None) | Err(_) => refuse(&Refusal::not_served(&id)),
+    }
+}
+
 async fn tokenize(State(proxy): Shared, request: Request<Body>) -> Response<Body> {
     match tokenize_at_worker(&proxy, request).await {
         Ok(response) => response.map(Body::from),
@@ -85,7 +108,7 @@ async fn tokenize(State(proxy): Shared, request: Request<Body>) -> Response<Body
     }
 }
 
-/// Passes the request to a worker of the pool its model is routed to, to another where one cannot be reached.
+/// Passes the request to a worker of the pool its model is routed to, to another where one fails to answer.
 async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Response<Bytes>, Refusal> {
     let snapshot = proxy.snapshots.load();
     let limits = &snapshot.limits;
@@ -94,13 +117,16 @@ async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Res
         .await
         .map_err(refusal)?;
     let peek = inference_api::peek(Endpoint::Completions, &body)?;
-    let not_found = || Refusal::ModelNotFound {
-        model: (&*peek.model).into(),
-    };
+    let not_found = || Refusal::not_served(&peek.model);
     let route = snapshot
         .route(&peek.model, None, &head.headers)
         .ok_or_else(not_found)?;
     let pool = snapshot.pool_of(route);
+    if pool.members.is_empty() {
+        return Err(Refusal::PoolEmpty {
+            pool: pool.name.clone(),
+        });
+    }
     let mut members: Vec<&Member> = tokens::able(pool, &peek.model, proxy.next_seq()).collect();
     if members.is_empty() {
         // When all are resting, all are tried rather than none.
@@ -121,7 +147,7 @@ async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Res
     let mut refusal = Refusal::NoWorker(None);
     for member in members.into_iter().take(limits.attempts as usize) {
         match forward_tokenize(member, outgoing, limits).await {
-            Err(error) if error.is_unreachable() => refusal = error.into(),
+            Err(error) if error.may_go_elsewhere() => refusal = error.into(),
             answer => return read_tokenized(member, answer?, limits).await,
         }
     }
@@ -142,10 +168,10 @@ async fn forward_tokenize(
     let answer = forward(&link.upstream, outgoing, forward_limits).await;
     match &answer {
         Ok(answer) if answer.status().is_success() => link.tokenizer.succeeded(),
-        Err(error) if error.is_unreachable() => {
+        Err(_) => {
             link.tokenizer.failed(dispatch, link.now_ms());
         }
-        _ => {}
+        Ok(_) => {}
     }
     answer
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue};
 use inference_api::{Endpoint, Peek};
 use kv_index::PrefixQuery;
 
@@ -23,6 +23,8 @@ pub(crate) struct RequestContext {
     pub(crate) route: usize,
     /// Counts requests from 1.
     pub(crate) seq: u64,
+    /// Its `x-request-id`.
+    pub(crate) id: HeaderValue,
     /// When the request's head had arrived.
     pub(crate) arrived: Instant,
     pub(crate) endpoint: Endpoint,

@@ -1,4 +1,4 @@
-//! Keeping away from a worker, or a part of it, that could not be reached. Pure: time is passed in.
+//! Keeping away from a worker, or a part of it, that failed to answer. Pure: time is passed in.
 //!
 //! After a failure a worker rests for 1 s, doubled by each further failure up to 30 s. When the rest is over, one
 //! request tries it (half-open) while the others still keep away; its success ends the story, its failure
@@ -57,7 +57,7 @@ impl Cooldown {
         }
     }
 
-    /// The worker could not be reached. True when it begins to rest now; the requests that were under way when
+    /// The worker failed to answer. True when it begins to rest now; the requests that were under way when
     /// it failed count as one failure.
     pub(crate) fn failed(&self, dispatch: Dispatch, now_ms: u64) -> bool {
         if dispatch == Dispatch::Plain && self.is_resting(now_ms) {

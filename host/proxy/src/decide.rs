@@ -16,6 +16,7 @@ use crate::context::RequestContext;
 use crate::label::VerdictKind;
 use crate::proxy::Proxy;
 use crate::queries::CallQueries;
+use crate::request_id::RequestId;
 
 thread_local! {
     /// Taken for the time of a decision and put back.
@@ -119,6 +120,7 @@ impl Call<'_> {
                     fault = kind.as_str(),
                     error,
                     seq = self.facts.seq,
+                    request = %RequestId(&self.request.id),
                     held_back,
                     "the policy failed to decide; the fallback does"
                 );

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::HeaderValue;
 use routing::LoadLease;
 
 use crate::hold::HoldQueue;
@@ -17,14 +18,16 @@ use crate::snapshot::{Member, PoolState};
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pool: Arc<PoolState>,
+    id: HeaderValue,
     arrived: Instant,
     over: bool,
 }
 
 impl Exchange {
-    pub(crate) fn begin(pool: Arc<PoolState>, arrived: Instant) -> Self {
+    pub(crate) fn begin(pool: Arc<PoolState>, id: HeaderValue, arrived: Instant) -> Self {
         Self {
             pool,
+            id,
             arrived,
             over: false,
         }
@@ -32,6 +35,11 @@ impl Exchange {
 
     pub(crate) fn pool(&self) -> &PoolState {
         &self.pool
+    }
+
+    /// The request's `x-request-id`.
+    pub(crate) fn id(&self) -> &HeaderValue {
+        &self.id
     }
 
     pub(crate) fn member(&self, at: usize) -> &Member {

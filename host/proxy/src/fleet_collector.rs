@@ -44,7 +44,7 @@ const WORKER_GAUGES: [WorkerGauge; 6] = [
     }),
     (
         "worker_resting",
-        "1 while a worker that could not be reached is kept away from",
+        "1 while a worker that failed to answer is kept away from",
         |member| f64::from(u8::from(member.link.is_resting())),
     ),
 ];

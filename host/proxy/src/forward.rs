@@ -30,7 +30,7 @@ pub(crate) struct ForwardLimits {
     pub(crate) first_byte: Duration,
 }
 
-/// No answer came. Nothing has reached the client, so another worker may be tried where that is safe.
+/// No answer came. Nothing has reached the client, so another worker may be tried where that makes sense.
 #[derive(Debug, Error)]
 pub(crate) enum ForwardError {
     #[error("reach the worker")]
@@ -44,9 +44,10 @@ pub(crate) enum ForwardError {
 }
 
 impl ForwardError {
-    /// Whether the worker is gone, rather than slow or confused: then it rests and another is tried.
-    pub(crate) fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Closed(_))
+    /// Whether another worker may be tried. Not for one that is slow to begin: it may be at work, and nobody
+    /// would be helped by the same work twice.
+    pub(crate) fn may_go_elsewhere(&self) -> bool {
+        !matches!(self, Self::FirstByteTimeout(_))
     }
 
     pub(crate) fn kind(&self) -> FailureKind {

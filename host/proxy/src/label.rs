@@ -9,6 +9,8 @@ pub(crate) enum Outcome {
     ClientLeft,
     /// The worker broke off, or answered no HTTP.
     UpstreamError,
+    /// The router shut down in the middle of a stream.
+    ShutDown,
     /// The worker fell silent in the middle of its answer.
     IdleTimeout,
     /// The worker did not begin to answer in time.
@@ -26,10 +28,11 @@ pub(crate) enum Outcome {
 }
 
 /// Every outcome in the order of its discriminant, with its label.
-pub(crate) const OUTCOMES: [(Outcome, &str); 10] = [
+pub(crate) const OUTCOMES: [(Outcome, &str); 11] = [
     (Outcome::Complete, "complete"),
     (Outcome::ClientLeft, "client-left"),
     (Outcome::UpstreamError, "upstream-error"),
+    (Outcome::ShutDown, "shut-down"),
     (Outcome::IdleTimeout, "idle-timeout"),
     (Outcome::FirstByteTimeout, "first-byte-timeout"),
     (Outcome::Unreachable, "unreachable"),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use routing::FaultKind;
@@ -60,6 +61,8 @@ type Times<L> = Family<L, Histogram, fn() -> Histogram>;
 /// The metrics of the request path. A clone is another handle to the same numbers.
 #[derive(Debug, Clone)]
 pub struct ProxyMetrics {
+    pub(crate) client_connections: Gauge,
+    pub(crate) client_connections_limit: Gauge,
     requests: Family<PoolOutcomeLabel, Counter>,
     attempts: Family<WorkerLabel, Counter>,
     failures: Family<WorkerKindLabel, Counter>,
@@ -80,6 +83,8 @@ impl ProxyMetrics {
     /// Registers every metric, with names that begin with `conductor_`.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
+            client_connections: Gauge::default(),
+            client_connections_limit: Gauge::default(),
             requests: Family::default(),
             attempts: Family::default(),
             failures: Family::default(),
@@ -101,6 +106,16 @@ impl ProxyMetrics {
 
     fn register(&self, registry: &mut Registry) {
         let r = registry;
+        r.register(
+            "client_connections",
+            "Connections of clients",
+            self.client_connections.clone(),
+        );
+        r.register(
+            "client_connections_limit",
+            "Most connections of clients; at the limit, further ones wait",
+            self.client_connections_limit.clone(),
+        );
         r.register(
             "requests",
             "Inference requests by how they ended; pool is empty where no route matched",

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use inference_api::Endpoint;
 use routing::WorkerId;
+use tracing::{Instrument, debug_span};
 
 use crate::attempt::{self, Answer};
 use crate::body::Body;
@@ -23,26 +24,35 @@ use crate::intake;
 use crate::proxy::Proxy;
 use crate::relay;
 use crate::reply::{self, Refusal};
+use crate::request_id::RequestId;
 use crate::snapshot::Snapshot;
 use crate::tokens;
 
 /// Answers a request to an inference endpoint.
 pub(crate) async fn infer(proxy: &Proxy, endpoint: Endpoint, request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
-    let mut arrival = Arrival {
+    let (seq, mut headers) = (proxy.next_seq(), head.headers);
+    let id = headers.entry(X_REQUEST_ID);
+    let id = id.or_insert_with(|| proxy.request_id(seq)).clone();
+    let arrival = Arrival {
         endpoint,
-        seq: proxy.next_seq(),
+        seq,
+        id: id.clone(),
         arrived: Instant::now(),
         target: head.uri.into_parts().path_and_query,
-        headers: head.headers,
+        headers,
     };
-    let id = arrival.headers.entry(X_REQUEST_ID);
-    let id = id.or_insert_with(|| proxy.request_id(arrival.seq)).clone();
-    let mut response = match answer(proxy, arrival, body).await {
-        Ok(response) => response,
-        Err(refusal) => reply::refuse(&refusal).map(Body::from),
+    // Costs nothing unless someone debugs; warnings name the request themselves.
+    let span = debug_span!("request", id = %RequestId(&id), path = endpoint.path());
+    let answered = async {
+        match answer(proxy, arrival, body).await {
+            Ok(response) => response,
+            Err(refusal) => reply::refuse(&refusal).map(Body::from),
+        }
     };
-    response.headers_mut().entry(X_REQUEST_ID).or_insert(id);
+    let mut response = answered.instrument(span).await;
+    // The one the client knows, whatever the worker calls it.
+    response.headers_mut().insert(X_REQUEST_ID, id);
     response
 }
 
@@ -50,6 +60,7 @@ pub(crate) async fn infer(proxy: &Proxy, endpoint: Endpoint, request: Request<In
 struct Arrival {
     endpoint: Endpoint,
     seq: u64,
+    id: HeaderValue,
     arrived: Instant,
     target: Option<PathAndQuery>,
     headers: HeaderMap,
@@ -69,13 +80,16 @@ async fn answer(proxy: &Proxy, arrival: Arrival, body: Incoming) -> Result<Respo
     let peek = inference_api::peek(endpoint, &body).map_err(|error| unrouted(error.into()))?;
     let route = snapshot
         .route(&peek.model, Some(endpoint.path()), &arrival.headers)
-        .ok_or_else(|| unrouted(model_not_found(&peek.model)))?;
+        .ok_or_else(|| unrouted(Refusal::not_served(&peek.model)))?;
     let (pool, limits) = (Arc::clone(snapshot.pool_of(route)), snapshot.limits);
-    let mut exchange = Exchange::begin(pool, arrived);
+    let mut exchange = Exchange::begin(pool, arrival.id.clone(), arrived);
     let request = context(snapshot, route, arrival, &peek, body.clone()).await;
     // Takes the request, and with it the snapshot: the answer may go on long after both.
     match place(proxy, Arc::new(request)).await {
-        Ok(answer) => Ok(relay::response(answer, exchange, endpoint, &limits)),
+        Ok(answer) => {
+            let readiness = proxy.readiness.clone();
+            Ok(relay::response(answer, exchange, endpoint, &limits, readiness))
+        }
         Err(refusal) => {
             exchange.finish(refusal.outcome());
             Err(refusal)
@@ -104,6 +118,7 @@ async fn context(
         snapshot,
         route,
         seq: arrival.seq,
+        id: arrival.id,
         arrived: arrival.arrived,
         endpoint: arrival.endpoint,
         target: arrival.target.unwrap_or_else(path),
@@ -129,7 +144,7 @@ async fn place(proxy: &Proxy, request: Arc<RequestContext>) -> Result<Answer, Re
     loop {
         let released = pool.queue.releases();
         let step = decide::decide(proxy, &request, attempt, &failures.tried)
-            .map_err(|none| failures.refusal(none, &request.model))?;
+            .map_err(|none| failures.refusal(none, &request))?;
         attempt += 1;
         match step {
             Step::Send(placement) => {
@@ -175,22 +190,21 @@ impl Failures {
     /// Another worker may be tried unless this returns.
     fn add(&mut self, worker: WorkerId, error: ForwardError, most: u32) -> Result<(), Refusal> {
         self.tried.push(worker);
-        if !error.is_unreachable() || self.tried.len() >= most as usize {
+        if !error.may_go_elsewhere() || self.tried.len() >= most as usize {
             return Err(error.into());
         }
         self.last = Some(error);
         Ok(())
     }
 
-    fn refusal(&mut self, none: NoCandidate, model: &str) -> Refusal {
+    fn refusal(&mut self, none: NoCandidate, request: &RequestContext) -> Refusal {
         match (none, self.last.take()) {
-            (NoCandidate::NotServed, _) => model_not_found(model),
+            (NoCandidate::EmptyPool, _) => Refusal::PoolEmpty {
+                pool: request.pool().name.clone(),
+            },
+            (NoCandidate::NotServed, _) => Refusal::not_served(&request.model),
             (NoCandidate::AllTried, Some(error)) => error.into(),
             (NoCandidate::AllTried, None) => Refusal::NoWorker(None),
         }
     }
-}
-
-fn model_not_found(model: &str) -> Refusal {
-    Refusal::ModelNotFound { model: model.into() }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const STARTING: u8 = 0;
 const READY: u8 = 1;
 const DRAINING: u8 = 2;
+const CUTTING: u8 = 3;
 
 /// Shared by the composition root, which changes it, and the server, which reports it. Starts as not ready.
 #[derive(Debug, Clone, Default)]
@@ -23,7 +24,17 @@ impl Readiness {
     /// No new traffic, please. There is no way back. [`serve`](crate::serve) does it on shutdown; doing it
     /// earlier gives load balancers time to look elsewhere.
     pub fn mark_draining(&self) {
-        self.0.store(DRAINING, Ordering::Relaxed);
+        self.0.fetch_max(DRAINING, Ordering::Relaxed);
+    }
+
+    /// The time for draining is up: what is still under way shall end now.
+    pub(crate) fn mark_cutting(&self) {
+        self.0.fetch_max(CUTTING, Ordering::Relaxed);
+    }
+
+    /// Whether what is under way shall end now. Cheap enough to ask for every chunk.
+    pub(crate) fn is_cutting(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == CUTTING
     }
 
     /// Why traffic is not welcome; none when it is.
@@ -31,8 +42,8 @@ impl Readiness {
     pub fn objection(&self) -> Option<&'static str> {
         match self.0.load(Ordering::Relaxed) {
             READY => None,
-            DRAINING => Some("draining"),
-            _ => Some("starting"),
+            STARTING => Some("starting"),
+            _ => Some("draining"),
         }
     }
 }
@@ -49,6 +60,11 @@ mod tests {
         assert_eq!(readiness.objection(), None);
         readiness.mark_draining();
         readiness.mark_ready();
+        assert_eq!(readiness.objection(), Some("draining"));
+        assert!(!readiness.is_cutting());
+        readiness.mark_cutting();
+        readiness.mark_draining();
+        assert!(readiness.is_cutting());
         assert_eq!(readiness.objection(), Some("draining"));
     }
 }

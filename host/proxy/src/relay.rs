@@ -7,7 +7,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -15,15 +15,18 @@ use http::{Response, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use inference_api::{Endpoint, Tail, error_event};
 use thiserror::Error;
-use tokio::time::Sleep;
 use tracing::warn;
 
 use crate::attempt::Answer;
 use crate::body::Body;
+use crate::cooldown::Dispatch;
 use crate::exchange::{Booking, Exchange};
 use crate::headers::{X_CONDUCTOR_MATCHED_TOKENS, X_CONDUCTOR_WORKER, strip_hop_by_hop};
 use crate::label::{FailureKind, Outcome};
+use crate::readiness::Readiness;
 use crate::reply;
+use crate::request_id::RequestId;
+use crate::silence::Silence;
 use crate::snapshot::RequestLimits;
 use crate::upstream::WorkerBody;
 
@@ -34,6 +37,8 @@ pub(crate) enum RelayError {
     Broken(#[source] hyper::Error),
     #[error("read on in the worker's answer: nothing came for {0:?}")]
     Silent(Duration),
+    #[error("read on in the worker's answer: the router is shutting down")]
+    ShuttingDown,
 }
 
 /// The body of a relayed answer.
@@ -45,10 +50,12 @@ pub(crate) struct Relay {
     endpoint: Endpoint,
     /// Index into the pool's members.
     member: usize,
+    dispatch: Dispatch,
     booking: Option<Booking>,
     kind: AnswerKind,
     tail: Tail,
     silence: Silence,
+    readiness: Readiness,
 }
 
 /// What the body is.
@@ -62,24 +69,13 @@ enum AnswerKind {
     Encoded,
 }
 
-/// How long nothing has come, with one timer for the whole answer: it is set for the end of the first silence
-/// and, when it fires, moved on to the end of the one that is under way.
-#[derive(Debug)]
-struct Silence {
-    dispatched: Instant,
-    first_byte: Duration,
-    idle: Duration,
-    seen_first: bool,
-    since: Option<Instant>,
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
 /// The response to a client, made of a worker's.
 pub(crate) fn response(
     answer: Answer,
     exchange: Exchange,
     endpoint: Endpoint,
     limits: &RequestLimits,
+    readiness: Readiness,
 ) -> Response<Body> {
     let (mut head, upstream) = answer.response.into_parts();
     let link = &exchange.member(answer.member).link;
@@ -100,16 +96,11 @@ pub(crate) fn response(
         upstream: Some(upstream),
         endpoint,
         member: answer.member,
+        dispatch: answer.dispatch,
         booking: Some(answer.booking),
         tail: Tail::default(),
-        silence: Silence {
-            dispatched: answer.dispatched,
-            first_byte: limits.first_byte_timeout,
-            idle: limits.idle_timeout,
-            seen_first: false,
-            since: None,
-            timer: None,
-        },
+        silence: Silence::since(answer.dispatched, limits),
+        readiness,
         exchange,
     };
     relay.finish_if_read();
@@ -138,17 +129,25 @@ fn kind(head: &http::response::Parts, body: &WorkerBody) -> AnswerKind {
 
 impl Relay {
     fn passed(&mut self, data: &Bytes) {
-        if !self.silence.seen_first && self.kind == AnswerKind::Events {
-            self.exchange.first_token();
-            if let Some(booking) = &mut self.booking {
-                booking.first_token(self.silence.dispatched.elapsed());
-            }
+        if !self.silence.seen_first {
+            self.begun();
         }
         self.silence.broken();
         if self.kind != AnswerKind::Encoded {
             self.tail.push(data);
         }
         self.finish_if_read();
+    }
+
+    /// The first byte came. Not with the head: engines send that before they are at work.
+    fn begun(&mut self) {
+        self.exchange.member(self.member).link.cooldown.succeeded();
+        if self.kind == AnswerKind::Events {
+            self.exchange.first_token();
+            if let Some(booking) = &mut self.booking {
+                booking.first_token(self.silence.dispatched.elapsed());
+            }
+        }
     }
 
     /// Ends the exchange with the last byte, not when the server gets round to asking for more.
@@ -162,8 +161,10 @@ impl Relay {
         if let Some(cached) = self.tail.cached_tokens() {
             self.exchange.pool().metrics.cached_tokens.inc_by(cached);
         }
+        let link = &self.exchange.member(self.member).link;
+        link.cooldown.succeeded();
         if let Some(body) = self.upstream.take() {
-            self.exchange.member(self.member).link.upstream.checkin(body);
+            link.upstream.checkin(body);
         }
         self.finish(Outcome::Complete);
     }
@@ -182,16 +183,13 @@ impl Relay {
             self.complete();
             return None;
         }
-        let (outcome, kind) = match error {
-            RelayError::Broken(_) => (Outcome::UpstreamError, FailureKind::BrokenOff),
-            RelayError::Silent(_) => (Outcome::IdleTimeout, FailureKind::IdleTimeout),
+        let (outcome, fault) = match error {
+            RelayError::Broken(_) => (Outcome::UpstreamError, Some(FailureKind::BrokenOff)),
+            RelayError::Silent(_) => (Outcome::IdleTimeout, Some(FailureKind::IdleTimeout)),
+            RelayError::ShuttingDown => (Outcome::ShutDown, None),
         };
-        let member = self.exchange.member(self.member);
-        member.link.metrics.failed(kind);
-        let worker = &*member.worker.spec().name;
-        if let Some(held_back) = member.link.failure_log.pass() {
-            let error = &error as &dyn std::error::Error;
-            warn!(worker, error, held_back, "a worker's answer broke off");
+        if let Some(fault) = fault {
+            self.blame(fault, &error);
         }
         self.finish(outcome);
         if self.kind == AnswerKind::Events {
@@ -199,6 +197,25 @@ impl Relay {
             return Some(Ok(Frame::data(event.into())));
         }
         Some(Err(error))
+    }
+
+    /// The worker is at fault. One that never began is hung for all we know, and rests.
+    fn blame(&self, fault: FailureKind, error: &RelayError) {
+        let member = self.exchange.member(self.member);
+        let link = &member.link;
+        link.metrics.failed(fault);
+        let hung = fault == FailureKind::IdleTimeout && !self.silence.seen_first;
+        let rests = hung && link.cooldown.failed(self.dispatch, link.now_ms());
+        let worker = &*member.worker.spec().name;
+        if let Some(held_back) = link.failure_log.pass() {
+            let (id, error) = (RequestId(self.exchange.id()), error as &dyn std::error::Error);
+            warn!(worker, request = %id, error, rests, held_back, "a worker's answer broke off");
+        }
+    }
+
+    /// Whether to say goodbye: only a stream of events can.
+    fn is_cut(&self) -> bool {
+        self.kind == AnswerKind::Events && self.readiness.is_cutting()
     }
 }
 
@@ -211,6 +228,9 @@ impl HttpBody for Relay {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
         let relay = self.get_mut();
+        if relay.upstream.is_some() && relay.is_cut() {
+            return Poll::Ready(relay.broken(RelayError::ShuttingDown));
+        }
         let Some(upstream) = &mut relay.upstream else {
             return Poll::Ready(None);
         };
@@ -240,35 +260,5 @@ impl HttpBody for Relay {
     fn size_hint(&self) -> SizeHint {
         let over = || SizeHint::with_exact(0);
         self.upstream.as_ref().map_or_else(over, HttpBody::size_hint)
-    }
-}
-
-impl Silence {
-    fn broken(&mut self) {
-        self.seen_first = true;
-        self.since = None;
-    }
-
-    /// Ready with the limit when nothing has come for that long.
-    fn poll_too_long(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
-        let (since, limit) = if self.seen_first {
-            (*self.since.get_or_insert_with(Instant::now), self.idle)
-        } else {
-            (self.dispatched, self.first_byte)
-        };
-        let deadline = tokio::time::Instant::from_std(since + limit);
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if timer.deadline() > deadline {
-            timer.as_mut().reset(deadline);
-        }
-        loop {
-            std::task::ready!(timer.as_mut().poll(cx));
-            if timer.deadline() >= deadline {
-                return Poll::Ready(limit);
-            }
-            timer.as_mut().reset(deadline);
-        }
     }
 }

@@ -34,6 +34,10 @@ pub(crate) enum Refusal {
     BodyNotObject,
     #[error("the model `{model}` does not exist")]
     ModelNotFound { model: Box<str> },
+    #[error("the request names no model")]
+    ModelMissing,
+    #[error("the pool `{pool}` has no workers")]
+    PoolEmpty { pool: Box<str> },
     #[error("no worker could be reached")]
     NoWorker(#[source] Option<ForwardError>),
     #[error("the worker closed the connection before it answered")]
@@ -66,6 +70,14 @@ const SERVER: &str = "server_error";
 const BUSY: &str = "rate_limit_error";
 
 impl Refusal {
+    /// For a model that nobody serves, or for none at all.
+    pub(crate) fn not_served(model: &str) -> Self {
+        if model.is_empty() {
+            return Self::ModelMissing;
+        }
+        Self::ModelNotFound { model: model.into() }
+    }
+
     fn class(&self) -> Class {
         match self {
             Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, "body_too_large"),
@@ -73,6 +85,8 @@ impl Refusal {
             Self::BodyBroken(_) => (StatusCode::BAD_REQUEST, INVALID, "body_incomplete"),
             Self::BodyInvalid(_) | Self::BodyNotObject => (StatusCode::BAD_REQUEST, INVALID, "invalid_json"),
             Self::ModelNotFound { .. } => (StatusCode::NOT_FOUND, INVALID, "model_not_found"),
+            Self::ModelMissing => (StatusCode::BAD_REQUEST, INVALID, "model_missing"),
+            Self::PoolEmpty { .. } => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "pool_empty"),
             Self::NoWorker(_) => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "no_worker_reachable"),
             Self::WorkerClosed(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_closed"),
             Self::WorkerConfused(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_bad_answer"),
@@ -93,7 +107,7 @@ impl Refusal {
     /// As what the request is counted.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
-            Self::NoWorker(_) | Self::NoModels => Outcome::Unreachable,
+            Self::NoWorker(_) | Self::PoolEmpty { .. } | Self::NoModels => Outcome::Unreachable,
             Self::WorkerClosed(_) | Self::WorkerConfused(_) | Self::WorkerBrokeOff(_) => {
                 Outcome::UpstreamError
             }
@@ -107,7 +121,9 @@ impl Refusal {
 
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::NoWorker(_) | Self::QueueFull | Self::QueueTimeout => Some(COME_BACK),
+            Self::NoWorker(_) | Self::PoolEmpty { .. } | Self::QueueFull | Self::QueueTimeout => {
+                Some(COME_BACK)
+            }
             Self::Rejected(rejection) if rejection.retry_after_ms > 0 => {
                 Some(Duration::from_millis(rejection.retry_after_ms.into()))
             }
@@ -133,7 +149,8 @@ pub(crate) fn refuse(refusal: &Refusal) -> Response<Bytes> {
     // What a worker did wrong was warned of where it happened.
     debug!(%status, code, error = refusal as &dyn std::error::Error, "a request is refused");
     let message = refusal.to_string();
-    let param = matches!(refusal, Refusal::ModelNotFound { .. }).then_some("model");
+    let of_model = matches!(refusal, Refusal::ModelNotFound { .. } | Refusal::ModelMissing);
+    let param = of_model.then_some("model");
     let body = ErrorBody {
         message: &message,
         kind,
@@ -168,6 +185,7 @@ pub(crate) fn broken_off(error: &RelayError) -> ErrorBody<'static> {
     let (message, code) = match error {
         RelayError::Broken(_) => ("the worker broke off its answer", "worker_broke_off"),
         RelayError::Silent(_) => ("the worker stopped answering", "worker_timeout"),
+        RelayError::ShuttingDown => ("the router is shutting down", "shutting_down"),
     };
     ErrorBody {
         message,

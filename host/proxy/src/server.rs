@@ -1,7 +1,11 @@
 //! Accepting connections, telling hot paths from cold ones, and draining at the end.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -13,18 +17,22 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use inference_api::Endpoint;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
-use tracing::{Instrument, debug, info, warn};
+use tracing::{debug, info, warn};
 
 use crate::body::Body;
+use crate::connections::Room;
 use crate::proxy::Proxy;
 use crate::{cold, pipeline, reply, tasks};
 
 /// How long a connection may take for the next request's head, waiting for it included.
 const HEAD_WITHIN: Duration = Duration::from_secs(75);
+/// The same for the first head of a new connection, whose client has come to ask something.
+const FIRST_HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// How long streams that are cut may take to say so.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 /// Pause after an accept that failed for want of file descriptors or the like.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
@@ -41,7 +49,8 @@ pub struct DrainOutcome {
 }
 
 /// Serves a listener until `shutdown`, then stops accepting and lets what is under way finish, for at most
-/// `drain`. At `max_connections` no more are accepted until one closes; they wait in the listener's backlog.
+/// `drain`. Streams of events that are cut then end with an error event. At `max_connections` no more are
+/// accepted until one closes; they wait in the listener's backlog.
 pub async fn serve(
     listener: TcpListener,
     proxy: Arc<Proxy>,
@@ -51,14 +60,13 @@ pub async fn serve(
 ) -> DrainOutcome {
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
-    let room = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+    let room = Room::new(max_connections, &proxy.metrics);
     let cold = cold::router(Arc::clone(&proxy));
     let accepting = async {
         loop {
-            let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
-                return;
-            };
+            let seat = room.seat().await;
             let stream = accept(&listener).await;
+            let seat = seat.take();
             let service = Service {
                 proxy: Arc::clone(&proxy),
                 cold: cold.clone(),
@@ -66,7 +74,7 @@ pub async fn serve(
             let (stop, cut) = (shutdown.child_token(), cut.child_token());
             tasks::spawn(&connections, "connection", async move {
                 serve_connection(stream, service, stop, cut).await;
-                drop(permit);
+                drop(seat);
             });
         }
     };
@@ -84,6 +92,8 @@ pub async fn serve(
     }
     let left = connections.len();
     warn!(connections = left, "cutting what did not finish in time");
+    // First the word, then the wake-up: whoever wakes shall find it.
+    proxy.readiness.mark_cutting();
     cut.cancel();
     connections.wait().await;
     DrainOutcome { cut: left }
@@ -117,20 +127,31 @@ async fn serve_connection(
             "failed to set a connection's options"
         );
     }
+    let heard = AtomicBool::new(false);
+    let answer = service_fn(|request| {
+        heard.store(true, Ordering::Relaxed);
+        service.call(request)
+    });
     let connection = Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
-        .serve_connection(TokioIo::new(stream), service_fn(|request| service.call(request)));
-    let mut connection = std::pin::pin!(connection);
+        .serve_connection(TokioIo::new(stream), answer);
+    let mut connection = pin!(connection);
+    let mut unheard = pin!(unheard(&heard, FIRST_HEAD_WITHIN));
     let served = tokio::select! {
         biased;
         served = connection.as_mut() => served,
+        () = unheard.as_mut() => return,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 biased;
-                served = connection => served,
-                () = cut.cancelled() => return,
+                served = connection.as_mut() => served,
+                () = unheard => return,
+                () = cut.cancelled() => {
+                    let _ = tokio::time::timeout(LAST_WORDS, connection).await;
+                    return;
+                }
             }
         }
     };
@@ -140,6 +161,18 @@ async fn serve_connection(
             "a connection ended early"
         );
     }
+}
+
+/// Ends when nothing was heard for `limit`, and never once something was.
+async fn unheard(heard: &AtomicBool, limit: Duration) {
+    let mut timer = pin!(tokio::time::sleep(limit));
+    poll_fn(|cx| {
+        if heard.load(Ordering::Relaxed) {
+            return Poll::Pending;
+        }
+        timer.as_mut().poll(cx)
+    })
+    .await;
 }
 
 /// Has the system end a connection on which the client takes nothing for `patience`, be it gone or just not
@@ -170,10 +203,7 @@ impl Service {
         let path = request.uri().path();
         Ok(match Endpoint::of_path(path) {
             Some(endpoint) if request.method() == Method::POST => {
-                let span = tracing::debug_span!("request", path = endpoint.path());
-                pipeline::infer(&self.proxy, endpoint, request)
-                    .instrument(span)
-                    .await
+                pipeline::infer(&self.proxy, endpoint, request).await
             }
             Some(_) => reply::refuse(&cold::wrong_method(path, "POST")).map(Body::from),
             None => {
@@ -181,5 +211,20 @@ impl Service {
                 response.map(Body::Cold)
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_connection_that_has_said_nothing_is_given_up() {
+        let heard = AtomicBool::new(false);
+        unheard(&heard, Duration::from_millis(1)).await;
+        heard.store(true, Ordering::Relaxed);
+        assert_eq!(unheard(&heard, Duration::ZERO).now_or_never(), None);
     }
 }

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use kv_feed::FeedSpec;
-use rmp::encode as rmp;
 use routing::WorkerId;
 use zmq::{Context, POLLIN, Socket, SocketType};
 
@@ -158,23 +157,8 @@ impl Publisher {
 
     /// One block of one token.
     fn batch(&self, rank: Option<u16>, hash: u64) -> Vec<u8> {
-        let mut out = Vec::new();
-        rmp::write_array_len(&mut out, 3).unwrap();
-        rmp::write_f64(&mut out, f64::from(self.run) + 1.5).unwrap();
-        rmp::write_array_len(&mut out, 1).unwrap();
-        rmp::write_array_len(&mut out, 6).unwrap();
-        rmp::write_str(&mut out, "BlockStored").unwrap();
-        rmp::write_array_len(&mut out, 1).unwrap();
-        rmp::write_uint(&mut out, hash).unwrap();
-        rmp::write_nil(&mut out).unwrap();
-        rmp::write_array_len(&mut out, 1).unwrap();
-        rmp::write_uint(&mut out, 7).unwrap();
-        rmp::write_uint(&mut out, 1).unwrap();
-        rmp::write_nil(&mut out).unwrap();
-        match rank {
-            Some(rank) => drop(rmp::write_uint(&mut out, rank.into()).unwrap()),
-            None => rmp::write_nil(&mut out).unwrap(),
-        }
-        out
+        let (hashes, parent, tokens, block_size, lora) = ([hash], None::<u64>, [7], 1, None::<u64>);
+        let event = ("BlockStored", hashes, parent, tokens, block_size, lora);
+        rmp_serde::to_vec(&(f64::from(self.run) + 1.5, [event], rank)).unwrap()
     }
 }

@@ -6,6 +6,7 @@
 )]
 
 mod client;
+mod log;
 mod placement;
 mod policy;
 mod queue;

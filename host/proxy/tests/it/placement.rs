@@ -8,6 +8,7 @@ use routing::{Rejection, Verdict};
 
 use crate::client::{chat, post, send};
 use crate::eventually;
+use crate::log::Log;
 use crate::policy::{Scripted, fault, route};
 use crate::router::router;
 use crate::worker::{Worker, json, streaming};
@@ -58,10 +59,19 @@ async fn a_failing_policy_is_replaced_by_the_fallback() {
         2 => Ok(route(7)),
         _ => Ok(Verdict::Pass),
     });
-    let router = router().worker("a", &worker.url()).policy(policy).start().await;
+    let (log, router) = (
+        Log::begin(),
+        router().worker("a", &worker.url()).policy(policy).start().await,
+    );
     for _ in 0..3 {
-        assert_eq!(send(router.address, chat()).await.text().await, "a");
+        let mut request = chat();
+        request
+            .headers_mut()
+            .insert("x-request-id", "mine".parse().unwrap());
+        assert_eq!(send(router.address, request).await.text().await, "a");
     }
+    let warnings = log.lines("the policy failed to decide");
+    assert!(warnings[0].contains("request=mine "), "{warnings:?}");
     let fault = |kind: &str| {
         router.metric(&format!(
             "conductor_policy_faults_total{{policy=\"scripted\",kind=\"{kind}\"}}"
@@ -111,6 +121,46 @@ async fn a_worker_that_hangs_up_without_an_answer_is_passed_over() {
     assert_eq!(b.received().len(), 1);
     assert_eq!(
         router.metric(r#"conductor_worker_failures_total{worker="a",kind="closed"}"#),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn a_worker_that_answers_no_http_is_passed_over_and_rests() {
+    let (log, a, b) = (Log::begin(), Worker::babbling().await, Worker::named("b").await);
+    let router = router().worker("a", &a.url()).worker("b", &b.url()).start().await;
+    for id in ["first", "second"] {
+        let mut request = chat();
+        request.headers_mut().insert("x-request-id", id.parse().unwrap());
+        let answer = send(router.address, request).await;
+        assert_eq!(answer.header("x-conductor-worker"), Some("b"));
+    }
+    assert_eq!((a.connections(), b.received().len()), (1, 2));
+    assert_eq!(
+        router.metric(r#"conductor_worker_failures_total{worker="a",kind="bad-answer"}"#),
+        1.0
+    );
+    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 1.0);
+    let warnings = log.lines("rests");
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].contains("request=first "), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn a_pool_that_lost_its_workers_is_unavailable_and_its_models_exist() {
+    let worker = Worker::named("a").await;
+    let mut router = router().worker("a", &worker.url()).start().await;
+    router.change(crate::router::router());
+    let tokenize = || post("/tokenize", r#"{"model":"m","prompt":"hi"}"#);
+    for request in [chat(), tokenize()] {
+        let answer = send(router.address, request).await;
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        let text = answer.text().await;
+        assert!(text.contains("the pool `main` has no workers"), "{text}");
+    }
+    assert_eq!(
+        router.metric(r#"conductor_requests_total{pool="main",outcome="unreachable"}"#),
         1.0
     );
 }

@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::client::{End, chat, send};
 use crate::eventually;
+use crate::log::Log;
 use crate::router::router;
 use crate::worker::{BrokenOff, Worker, streaming, writing};
 
@@ -196,7 +197,31 @@ async fn a_worker_that_does_not_begin_in_time_is_given_up() {
         1,
         "it may be at work: nobody else is asked"
     );
+    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 1.0);
     eventually("the worker's connection is closed", || worker.busy() == 0).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_sends_a_head_and_never_begins_rests() {
+    let (worker, mut pens) = streaming().await;
+    let log = Log::begin();
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|builder| builder.limits.first_byte_timeout = Duration::from_millis(50))
+        .start()
+        .await;
+    let mut request = chat();
+    request
+        .headers_mut()
+        .insert("x-request-id", "mine".parse().unwrap());
+    let answer = send(router.address, request).await;
+    let _pen = pens.recv().await.unwrap();
+    let (text, end) = answer.rest().await;
+    assert!(text.contains("\"code\":\"worker_timeout\""), "{text}");
+    assert_eq!(end, End::Clean);
+    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 1.0);
+    let warnings = log.lines("broke off");
+    assert!(warnings[0].contains("request=mine "), "{warnings:?}");
 }
 
 #[tokio::test]
@@ -216,7 +241,7 @@ async fn a_drain_lets_a_running_stream_finish() {
 
 #[tokio::test]
 async fn a_drain_cuts_what_does_not_finish_in_time() {
-    let (worker, mut pens) = streaming().await;
+    let (worker, mut pens) = writing("application/json").await;
     let router = router()
         .worker("a", &worker.url())
         .with(|builder| builder.drain = Duration::from_millis(50))
@@ -227,7 +252,35 @@ async fn a_drain_cuts_what_does_not_finish_in_time() {
     let address = router.address;
     router.shut_down();
     assert_eq!(router.ended().await.cut, 1);
-    assert_eq!(answer.rest().await.1, End::Aborted);
+    assert_eq!(answer.rest().await, (String::new(), End::Aborted));
     assert!(TcpStream::connect(address).await.is_err());
+    eventually("the worker's connection is closed", || worker.busy() == 0).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_a_drain_cuts_ends_with_an_error_event() {
+    let (worker, mut pens) = streaming().await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|builder| builder.drain = Duration::from_millis(50))
+        .start()
+        .await;
+    let mut answer = send(router.address, chat()).await;
+    let pen = pens.recv().await.unwrap();
+    pen.send(Ok(FIRST.into())).await.unwrap();
+    assert_eq!(answer.piece().await.unwrap().unwrap(), FIRST);
+    router.shut_down();
+    let event = "data: {\"error\":{\"message\":\"the router is shutting down\",\"type\":\"server_error\",\
+                 \"param\":null,\"code\":\"shutting_down\"}}";
+    assert_eq!(answer.rest().await, (format!("\n\n{event}\n\n"), End::Clean));
+    assert_eq!(
+        router.metric(r#"conductor_requests_total{pool="main",outcome="shut-down"}"#),
+        1.0
+    );
+    assert_eq!(
+        router.metric(r#"conductor_worker_failures_total{worker="a",kind="broken-off"}"#),
+        0.0
+    );
+    assert_eq!(router.ended().await.cut, 1);
     eventually("the worker's connection is closed", || worker.busy() == 0).await;
 }

@@ -85,6 +85,26 @@ async fn a_request_id_is_made_where_there_is_none_and_kept_where_there_is_one() 
 }
 
 #[tokio::test]
+async fn the_answer_has_the_clients_request_id_whatever_the_worker_calls_it() {
+    let worker = Worker::start(|_| async {
+        let mut response = json(200, "a");
+        response
+            .headers_mut()
+            .insert("x-request-id", "theirs".parse().unwrap());
+        response
+    })
+    .await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let mut request = chat();
+    request
+        .headers_mut()
+        .insert("x-request-id", "mine".parse().unwrap());
+    let answer = send(router.address, request).await;
+    let ids: Vec<_> = answer.headers.get_all("x-request-id").iter().collect();
+    assert_eq!(ids, ["mine"]);
+}
+
+#[tokio::test]
 async fn every_inference_path_is_proxied() {
     let worker = Worker::named("a").await;
     let router = router().worker("a", &worker.url()).start().await;
@@ -153,6 +173,12 @@ async fn what_no_worker_could_answer_is_refused_in_the_openai_shape() {
             "the model `m-2` does not exist",
         ),
         (
+            post(path, r#"{"prompt":"x"}"#),
+            400,
+            "model_missing",
+            "the request names no model",
+        ),
+        (
             get("/v1/nothing"),
             404,
             "unknown_path",
@@ -177,11 +203,13 @@ async fn what_no_worker_could_answer_is_refused_in_the_openai_shape() {
         let error: serde_json::Value = serde_json::from_str(&answer.text().await).unwrap();
         assert_eq!(error["error"]["code"], code);
         assert_eq!(error["error"]["message"], message);
+        let of_model = code.starts_with("model_");
+        assert_eq!(error["error"]["param"].as_str(), of_model.then_some("model"));
     }
     assert!(worker.received().is_empty());
     assert_eq!(
         router.metric(r#"conductor_requests_total{pool="",outcome="invalid"}"#),
-        4.0
+        5.0
     );
     assert_eq!(
         router.metric(r#"conductor_requests_total{pool="main",outcome="invalid"}"#),
@@ -220,6 +248,26 @@ async fn models_of_all_workers_are_one_list() {
     assert_eq!(send(router.address, get("/v1/models")).await.text().await, list);
     assert_eq!(send(router.address, get("/v1/models")).await.text().await, list);
     assert_eq!(first.received().len(), 1, "the list is remembered for a while");
+}
+
+#[tokio::test]
+async fn a_model_of_the_list_can_be_had_by_its_id() {
+    let models = r#"{"data":[{"id":"x"},{"id":"org/y","root":"/y"}]}"#;
+    let worker = Worker::start(move |_| async move { json(200, models) }).await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let check = async |path: &str, status: u16, expected: &str| {
+        let answer = send(router.address, get(path)).await;
+        assert_eq!(answer.status, status, "{path}");
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        let text = answer.text().await;
+        assert!(text.contains(expected), "{path}: {text}");
+    };
+    check("/v1/models/x", 200, r#"{"id":"x"}"#).await;
+    check("/v1/models/org/y", 200, r#"{"id":"org/y","root":"/y"}"#).await;
+    check("/v1/models/org%2Fy", 200, r#"{"id":"org/y","root":"/y"}"#).await;
+    check("/v1/models/z", 404, r#""code":"model_not_found""#).await;
+    check("/v1/models/%ff", 404, r#""code":"unknown_path""#).await;
+    check("/v1/models/", 404, r#""code":"unknown_path""#).await;
 }
 
 #[tokio::test]

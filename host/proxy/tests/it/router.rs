@@ -29,6 +29,7 @@ pub(crate) struct Builder {
     pub(crate) queue_timeout: Duration,
     pub(crate) limits: RequestLimits,
     pub(crate) drain: Duration,
+    pub(crate) max_connections: usize,
 }
 
 pub(crate) struct Router {
@@ -61,6 +62,7 @@ pub(crate) fn router() -> Builder {
             attempts: 3,
         },
         drain: Duration::from_secs(10),
+        max_connections: 1_000,
     }
 }
 
@@ -137,7 +139,14 @@ impl Builder {
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let mut server = JoinSet::new();
-        server.spawn(proxy::serve(listener, proxy, shutdown.clone(), self.drain, 1_000));
+        let serving = proxy::serve(
+            listener,
+            proxy,
+            shutdown.clone(),
+            self.drain,
+            self.max_connections,
+        );
+        server.spawn(serving);
         Router {
             address,
             index,

@@ -4,6 +4,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::client::{get, send};
+use crate::eventually;
+use crate::log::Log;
 use crate::router::router;
 use crate::worker::Worker;
 
@@ -65,4 +67,26 @@ async fn an_idle_connection_is_closed_by_a_drain() {
     router.shut_down();
     assert_eq!(stream.read_buf(&mut seen).await.unwrap(), 0);
     assert_eq!(router.ended().await.cut, 0);
+}
+
+#[tokio::test]
+async fn at_the_limit_a_connection_waits_and_the_log_says_why() {
+    let log = Log::begin();
+    let router = router().with(|builder| builder.max_connections = 1).start().await;
+    let connected = || router.metric("conductor_client_connections");
+    let first = TcpStream::connect(router.address).await.unwrap();
+    eventually("one is connected", || connected() == 1.0).await;
+    assert_eq!(router.metric("conductor_client_connections_limit"), 1.0);
+    let mut second = TcpStream::connect(router.address).await.unwrap();
+    let request = b"GET /health HTTP/1.1\r\nhost: r\r\nconnection: close\r\n\r\n";
+    second.write_all(request).await.unwrap();
+    let warned = || log.lines("server.max-connections");
+    eventually("the limit is told", || !warned().is_empty()).await;
+    assert!(warned()[0].contains("limit=1 "), "{:?}", warned());
+    assert_eq!(connected(), 1.0, "nobody was accepted beyond the limit");
+    drop(first);
+    let mut seen = Vec::new();
+    second.read_to_end(&mut seen).await.unwrap();
+    assert!(seen.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    eventually("all have left", || connected() == 0.0).await;
 }

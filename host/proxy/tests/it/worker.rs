@@ -106,6 +106,10 @@ impl Worker {
 
     /// Takes connections and requests and hangs up on them.
     pub(crate) async fn hanging_up() -> Self {
+        Self::saying(b"").await
+    }
+
+    async fn saying(words: &'static [u8]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::<AtomicUsize>::default();
@@ -117,6 +121,7 @@ impl Worker {
                 let mut some = [0; 64];
                 stream.readable().await.unwrap();
                 let _ = stream.try_read(&mut some);
+                let _ = stream.try_write(words);
             }
         });
         Self {
@@ -126,6 +131,11 @@ impl Worker {
             connections,
             _tasks: tasks,
         }
+    }
+
+    /// Answers the first request on each connection with what is no HTTP.
+    pub(crate) async fn babbling() -> Self {
+        Self::saying(b"what?\r\n\r\n").await
     }
 
     pub(crate) fn url(&self) -> String {

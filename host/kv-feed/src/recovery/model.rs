@@ -1,0 +1,165 @@
+//! A publisher that loses messages, forgets its history, restarts and falls silent, at random: whatever it does, what is
+//! passed on is one unbroken stretch that reaches the latest live message, unless the recovery says that it is behind.
+
+use super::*;
+
+/// Numbers that look random and are the same in every run (a linear congruence with Knuth's factor).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+type Numbered = (u64, Vec<u8>);
+
+/// What is on the way of an answer to one request: batches, then the end.
+type Answer = VecDeque<Option<Numbered>>;
+
+struct World {
+    dice: Dice,
+    now: Instant,
+    recovery: Recovery<Vec<u8>>,
+    actions: Actions<Vec<u8>>,
+    run: u64,
+    history: VecDeque<Numbered>,
+    next: u64,
+    on_the_wire: VecDeque<Numbered>,
+    /// A request that waits for the publisher, or its answer.
+    asked: Option<u64>,
+    answer: Option<Answer>,
+    heard: Option<u64>,
+    /// Numbers passed on since the last reset.
+    applied: Vec<u64>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let (now, mut actions) = (Instant::now(), Vec::new());
+        let recovery = Recovery::new(true, now, &mut actions);
+        let mut world = Self {
+            dice: Dice(seed),
+            now,
+            recovery,
+            actions,
+            run: 0,
+            history: VecDeque::new(),
+            next: 0,
+            on_the_wire: VecDeque::new(),
+            asked: None,
+            answer: None,
+            heard: None,
+            applied: Vec::new(),
+        };
+        world.act();
+        world
+    }
+
+    fn step(&mut self) {
+        match self.dice.below(100) {
+            0..=29 => self.publish(),
+            30..=59 => self.hear(),
+            60..=64 => self.publisher_answers(),
+            65..=91 => self.hear_answer(),
+            92..=97 => self.wait(),
+            98 => self.history.truncate(0),
+            _ => self.restart(),
+        }
+        self.act();
+    }
+
+    fn publish(&mut self) {
+        let message = (self.next, format!("{}:{}", self.run, self.next).into_bytes());
+        self.next += 1;
+        self.history.push_back(message.clone());
+        if self.dice.below(10) > 0 {
+            self.on_the_wire.push_back(message);
+        }
+    }
+
+    fn hear(&mut self) {
+        if let Some((sequence, payload)) = self.on_the_wire.pop_front() {
+            self.heard = Some(sequence);
+            self.recovery.live(sequence, payload, self.now, &mut self.actions);
+        }
+    }
+
+    fn publisher_answers(&mut self) {
+        if let Some(from) = self.asked.take() {
+            let kept = self.history.iter().filter(|(sequence, _)| *sequence >= from);
+            self.answer = Some(kept.cloned().map(Some).chain([None]).collect());
+        }
+    }
+
+    fn hear_answer(&mut self) {
+        let Some(part) = self.answer.as_mut().and_then(VecDeque::pop_front) else {
+            return;
+        };
+        match part {
+            // Lost on the way.
+            Some(_) if self.dice.below(20) == 0 => {}
+            Some((sequence, payload)) => {
+                self.recovery
+                    .replayed(sequence, payload, self.now, &mut self.actions);
+            }
+            None => self.recovery.replay_ended(self.now, &mut self.actions),
+        }
+    }
+
+    fn wait(&mut self) {
+        self.now += FIRST_RETRY * u32::try_from(self.dice.below(7)).expect("below 7");
+        self.recovery.tick(self.now, &mut self.actions);
+    }
+
+    fn restart(&mut self) {
+        self.run += 1;
+        self.next = 0;
+        self.history.clear();
+    }
+
+    fn act(&mut self) {
+        for action in self.actions.drain(..) {
+            match action {
+                Action::Apply(payload) => {
+                    let text = String::from_utf8(payload).unwrap();
+                    self.applied
+                        .push(text.split_once(':').unwrap().1.parse().unwrap());
+                }
+                Action::Reset(_) => self.applied.clear(),
+                Action::Ask(from) => (self.asked, self.answer) = (Some(from), None),
+                Action::StopAsking => (self.asked, self.answer) = (None, None),
+                Action::CountGap | Action::TellUnanswered => {}
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check(&self, place: &str) {
+        let unbroken = self.applied.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+        assert!(unbroken, "{place}: {:?}", self.applied);
+        if let (false, Some(last)) = (self.recovery.replaying(), self.applied.last()) {
+            assert!(
+                Some(*last) >= self.heard,
+                "{place}: {:?} is behind {:?}",
+                self.applied,
+                self.heard
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_passed_on_is_never_behind_what_was_heard() {
+    for seed in 0..200 {
+        let mut world = World::new(seed);
+        for step in 0..500 {
+            world.step();
+            world.check(&format!("seed {seed}, step {step}"));
+        }
+    }
+}

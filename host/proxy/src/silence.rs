@@ -1,0 +1,64 @@
+//! How long a worker's answer has been silent, and when that is too long.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::time::Sleep;
+
+use crate::snapshot::RequestLimits;
+
+/// How long nothing has come, with one timer for the whole answer: it is set for the end of the first silence
+/// and, when it fires, moved on to the end of the one that is under way.
+#[derive(Debug)]
+pub(crate) struct Silence {
+    pub(crate) dispatched: Instant,
+    first_byte: Duration,
+    idle: Duration,
+    pub(crate) seen_first: bool,
+    since: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Silence {
+    /// From the dispatch of the request, whose answer's head has come.
+    pub(crate) fn since(dispatched: Instant, limits: &RequestLimits) -> Self {
+        Self {
+            dispatched,
+            first_byte: limits.first_byte_timeout,
+            idle: limits.idle_timeout,
+            seen_first: false,
+            since: None,
+            timer: None,
+        }
+    }
+
+    /// Something came.
+    pub(crate) fn broken(&mut self) {
+        self.seen_first = true;
+        self.since = None;
+    }
+
+    /// Ready with the limit when nothing has come for that long.
+    pub(crate) fn poll_too_long(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
+        let (since, limit) = if self.seen_first {
+            (*self.since.get_or_insert_with(Instant::now), self.idle)
+        } else {
+            (self.dispatched, self.first_byte)
+        };
+        let deadline = tokio::time::Instant::from_std(since + limit);
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
+        }
+        loop {
+            std::task::ready!(timer.as_mut().poll(cx));
+            if timer.deadline() >= deadline {
+                return Poll::Ready(limit);
+            }
+            timer.as_mut().reset(deadline);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The log of a test, whose tasks all run on its thread.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::{DefaultGuard, Subscriber, set_default};
+use tracing::{Event, Level, Metadata};
+
+/// Warnings since it began, one a line: message and fields as they come.
+pub(crate) struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+    _guard: DefaultGuard,
+}
+
+impl Log {
+    pub(crate) fn begin() -> Self {
+        let lines = Arc::default();
+        let _guard = set_default(Recorder(Arc::clone(&lines)));
+        Self { lines, _guard }
+    }
+
+    /// The lines that contain `part`.
+    pub(crate) fn lines(&self, part: &str) -> Vec<String> {
+        let lines = self.lines.lock().unwrap();
+        lines.iter().filter(|line| line.contains(part)).cloned().collect()
+    }
+}
+
+struct Recorder(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).unwrap();
+    }
+}
+
+impl Subscriber for Recorder {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= Level::WARN
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
