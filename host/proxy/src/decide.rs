@@ -60,6 +60,7 @@ fn decide_among(
     attempt: u32,
     tried: &[WorkerId],
 ) -> Result<Step, NoCandidate> {
+    let started = Instant::now();
     candidates.find(request.pool(), &request.model, tried)?;
     let facts = RequestFacts {
         seq: request.seq,
@@ -73,6 +74,7 @@ fn decide_among(
         proxy,
         request,
         facts: &facts,
+        started,
         shared: Arc::clone(&queries) as Arc<dyn DecisionQueries>,
         queries: &queries,
     };
@@ -97,6 +99,7 @@ struct Call<'a> {
     proxy: &'a Proxy,
     request: &'a RequestContext,
     facts: &'a RequestFacts,
+    started: Instant,
     queries: &'a CallQueries,
     /// The same, for a policy.
     shared: Arc<dyn DecisionQueries>,
@@ -110,6 +113,8 @@ impl Call<'_> {
         self.lay_out(candidates, policy.plan());
         let input = self.input(candidates);
         let asked = Instant::now();
+        let gathering = asked.duration_since(self.started);
+        metrics.gather_time.observe(gathering.as_secs_f64());
         let verdict = policy.decide(&input);
         metrics.decision_time.observe(asked.elapsed().as_secs_f64());
         let failed = |kind: FaultKind, error: &(dyn std::error::Error + 'static)| {

@@ -76,6 +76,7 @@ pub struct ProxyMetrics {
     decisions: Family<PolicyVerdictLabel, Counter>,
     faults: Family<PolicyKindLabel, Counter>,
     fallbacks: Family<PolicyLabel, Counter>,
+    gather_time: Times<PolicyLabel>,
     decision_time: Times<PolicyLabel>,
 }
 
@@ -98,6 +99,7 @@ impl ProxyMetrics {
             decisions: Family::default(),
             faults: Family::default(),
             fallbacks: Family::default(),
+            gather_time: Family::new_with_constructor(decision_times),
             decision_time: Family::new_with_constructor(decision_times),
         };
         metrics.register(registry.sub_registry_with_prefix("conductor"));
@@ -174,6 +176,11 @@ impl ProxyMetrics {
             self.fallbacks.clone(),
         );
         r.register(
+            "policy_gather_seconds",
+            "Time to find a call's candidates, ask the index and lay out the numbers",
+            self.gather_time.clone(),
+        );
+        r.register(
             "policy_decision_seconds",
             "Time of one call of a policy",
             self.decision_time.clone(),
@@ -238,6 +245,7 @@ impl ProxyMetrics {
             decisions: VERDICTS.map(|(_, label)| self.decisions.get_or_create_owned(&verdict(label))),
             faults: FaultKind::ALL.map(|kind| (kind, self.faults.get_or_create_owned(&fault(kind)))),
             fallbacks: self.fallbacks.get_or_create_owned(&policy),
+            gather_time: self.gather_time.get_or_create_owned(&policy),
             decision_time: self.decision_time.get_or_create_owned(&policy),
         }
     }
@@ -317,6 +325,7 @@ pub(crate) struct PolicyMetrics {
     decisions: [Counter; VERDICTS.len()],
     faults: [(FaultKind, Counter); FaultKind::ALL.len()],
     pub(crate) fallbacks: Counter,
+    pub(crate) gather_time: Histogram,
     pub(crate) decision_time: Histogram,
 }
 
