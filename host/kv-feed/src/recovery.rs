@@ -1,7 +1,7 @@
 //! One publisher's history put in order: what to apply, when to ask for a replay, when to give up what is known.
 //!
 //! Pure: messages and the time come in, [`Action`]s come out; it must not know about sockets or events. What it relies on
-//! (vLLM, SGLang; `research/engines.md`): numbers count up by one from 0 within one run of the publisher; a replay from
+//! (vLLM 0.32, SGLang 0.5.23 and their predecessors): numbers count up by one from 0 within one run of the publisher; a replay from
 //! `n` brings what the publisher still has from `n` on, in order, then an end. Nothing says that the start had already
 //! been dropped, nor that the publisher is another one than before. Therefore a gap is asked for from the last message
 //! known: getting that very message back proves that nothing was lost and that the publisher is the same.
