@@ -4,5 +4,9 @@ set -euo pipefail
 target=$(rustc --print target-libdir --target wasm32-unknown-unknown 2>/dev/null || true)
 if [ -d "$target" ] || [ -x /usr/bin/wasm-ld-22 ]; then exit 0; fi
 command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] || { echo 'needs root on a Debian machine' >&2; exit 1; }
-apt-get update -qq
-apt-get install -y -qq --no-install-recommends rustc-web cargo-web rust-web-src lld-22
+# Where there is no network this gives up instead of trying every mirror for minutes.
+quick='-o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 -o Acquire::Retries=1'
+# shellcheck disable=SC2086
+apt-get $quick update -qq
+# shellcheck disable=SC2086
+apt-get $quick install -y -qq --no-install-recommends rustc-web cargo-web rust-web-src lld-22
