@@ -214,14 +214,13 @@ impl App {
             return Exit::Failure;
         }
         let background = CancellationToken::new();
-        let bell = match reloader.spawn(background.clone()) {
-            Ok(bell) => bell,
+        let (bell, reloading) = match reloader.spawn(background.clone()) {
+            Ok(started) => started,
             Err(error) => {
                 error!(error = chain(&error), "failed to start the reload thread");
                 return Exit::Failure;
             }
         };
-        let background = CancellationToken::new();
         tasks::spawn(
             "reload-requests",
             pass_on(reload, bell.clone(), background.clone()),
@@ -244,6 +243,9 @@ impl App {
         background.cancel();
         // Wakes the thread, which then sees that it is over; a full channel has woken it already.
         let _ = bell.try_send(Bell::Changed);
+        if !matches!(tokio::task::spawn_blocking(|| reloading.join()).await, Ok(Ok(()))) {
+            error!("the reload thread had panicked; its message is on stderr");
+        }
         ended(&outcome)
     }
 }

@@ -1,7 +1,9 @@
 //! When to look: the thread that waits for changes, for somebody who asks, and for time to pass.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -36,13 +38,13 @@ impl Reloader {
     ///
     /// # Errors
     /// Where the system gives no thread.
-    pub(crate) fn spawn(self, stop: CancellationToken) -> std::io::Result<SyncSender<Bell>> {
+    pub(crate) fn spawn(self, stop: CancellationToken) -> io::Result<(SyncSender<Bell>, JoinHandle<()>)> {
         let (bell, rung) = sync_channel(16);
         let watched = bell.clone();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("reload".into())
             .spawn(move || self.run(watched, &rung, &stop))?;
-        Ok(bell)
+        Ok((bell, thread))
     }
 
     fn run(mut self, bell: SyncSender<Bell>, rung: &Receiver<Bell>, stop: &CancellationToken) {
