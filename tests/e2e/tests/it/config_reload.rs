@@ -3,7 +3,7 @@
 use harness::{TestRouter, route_all};
 use http::StatusCode;
 
-use crate::{chat, fast_fleet};
+use crate::{chat, fast_fleet, router_over};
 
 async fn worker_of(router: &TestRouter) -> String {
     let answer = router
@@ -84,9 +84,7 @@ async fn a_broken_file_changes_nothing_and_says_where_it_is_broken() {
 #[tokio::test]
 async fn a_reload_can_be_asked_for() {
     let fleet = fast_fleet(1).await;
-    let router = TestRouter::start(&format!("{}{}", fleet.workers_toml(), route_all("round-robin")))
-        .await
-        .unwrap();
+    let router = router_over(&fleet, "round-robin").await;
     let answer = router
         .admin
         .post("/admin/reload", &serde_json::json!({}))

@@ -3,7 +3,7 @@
 use harness::{TestRouter, route_all};
 use http::StatusCode;
 
-use crate::{chat, fast_fleet};
+use crate::{chat, fast_fleet, router_over};
 
 fn builtin(name: &str) -> &'static [u8] {
     conductor::builtin::find(name).unwrap().bytes
@@ -82,9 +82,7 @@ async fn a_route_may_name_a_policy_whose_file_comes_later() {
 #[tokio::test]
 async fn a_broken_or_half_written_file_leaves_the_last_good_version_deciding() {
     let fleet = fast_fleet(1).await;
-    let router = TestRouter::start(&format!("{}{}", fleet.workers_toml(), route_all("round-robin")))
-        .await
-        .unwrap();
+    let router = router_over(&fleet, "round-robin").await;
     router.save_policy("mine", builtin("round-robin")).unwrap();
     let page = router
         .admin_shows("/admin/policies", "loaded", |page| policy(page, "mine").is_some())
@@ -128,9 +126,7 @@ async fn a_broken_or_half_written_file_leaves_the_last_good_version_deciding() {
 #[tokio::test]
 async fn a_policy_whose_file_is_deleted_goes_on_and_is_well_again_when_it_is_put_back() {
     let fleet = fast_fleet(1).await;
-    let router = TestRouter::start(&format!("{}{}", fleet.workers_toml(), route_all("round-robin")))
-        .await
-        .unwrap();
+    let router = router_over(&fleet, "round-robin").await;
     router.save_policy("mine", builtin("load-weighted")).unwrap();
     router
         .admin_shows("/admin/policies", "loaded", |page| {
@@ -166,9 +162,7 @@ async fn a_policy_whose_file_is_deleted_goes_on_and_is_well_again_when_it_is_put
 #[tokio::test]
 async fn a_policy_that_left_the_folder_and_no_route_names_is_forgotten() {
     let fleet = fast_fleet(1).await;
-    let router = TestRouter::start(&format!("{}{}", fleet.workers_toml(), route_all("round-robin")))
-        .await
-        .unwrap();
+    let router = router_over(&fleet, "round-robin").await;
     router.save_policy("mine", builtin("load-weighted")).unwrap();
     router
         .admin_shows("/admin/policies", "loaded", |page| policy(page, "mine").is_some())
