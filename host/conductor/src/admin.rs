@@ -9,8 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use kv_feed::KvFeeds;
-use prometheus_client::registry::Registry;
-use proxy::{Readiness, SnapshotCell};
+use proxy::{Proxy, SnapshotCell};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -27,13 +26,13 @@ pub(crate) struct Admin {
     pub(crate) status: Status,
     pub(crate) cell: Arc<SnapshotCell>,
     pub(crate) feeds: Arc<KvFeeds>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) readiness: Readiness,
+    pub(crate) proxy: Arc<Proxy>,
 }
 
 impl Admin {
     /// Serves until `stop` is cancelled.
     pub(crate) async fn serve(self, listener: TcpListener, bell: SyncSender<Bell>, stop: CancellationToken) {
+        let status = proxy::status_pages(Arc::clone(&self.proxy));
         let pages = axum::Router::new()
             .route(
                 "/admin/config",
@@ -48,31 +47,12 @@ impl Admin {
                 get(|State(admin): State<Self>| async move { admin.feeds_page() }),
             )
             .route("/admin/reload", post(move || reload(bell.clone())))
-            .route("/health", get(|| async { "ok" }))
-            .route(
-                "/readyz",
-                get(|State(admin): State<Self>| async move { admin.ready() }),
-            )
-            .route(
-                "/metrics",
-                get(|State(admin): State<Self>| async move { admin.metrics() }),
-            )
-            .with_state(self);
+            .with_state(self)
+            .merge(status);
         let served =
             axum::serve(listener, pages).with_graceful_shutdown(async move { stop.cancelled().await });
         if let Err(error) = served.await {
             error!(error = chain(&error), "the admin pages are gone");
-        }
-    }
-
-    fn ready(&self) -> Response {
-        match self.readiness.objection() {
-            None => Json(json!({ "ready": true })).into_response(),
-            Some(reason) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                Json(json!({ "ready": false, "reason": reason })),
-            )
-                .into_response(),
         }
     }
 
@@ -88,17 +68,6 @@ impl Admin {
         };
         let feeds: Vec<_> = self.feeds.status().into_iter().map(feed).collect();
         Json(json!({ "generation": self.cell.load().generation().0, "feeds": feeds })).into_response()
-    }
-
-    fn metrics(&self) -> Response {
-        let mut text = String::new();
-        match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
-            Ok(()) => {
-                let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-                ([("content-type", kind)], text).into_response()
-            }
-            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        }
     }
 }
 

@@ -121,13 +121,12 @@ impl App {
         metrics.in_force(generation);
 
         let readiness = Readiness::default();
-        let registry = Arc::new(registry);
         let proxy = Proxy::new(proxy::ProxyParts {
             snapshots: Arc::clone(&cell),
             index: caches.index,
             live: caches.live,
             metrics: proxy_metrics.clone(),
-            registry: Arc::clone(&registry),
+            registry: Arc::new(registry),
             readiness: readiness.clone(),
         });
         let status = Status::started(&source, &config, library.report());
@@ -136,8 +135,7 @@ impl App {
             status: status.clone(),
             cell: Arc::clone(&cell),
             feeds: Arc::clone(&caches.feeds),
-            registry,
-            readiness: readiness.clone(),
+            proxy: Arc::clone(&proxy),
         };
         let limits = ServeLimits {
             drain: config.server.drain_timeout,

@@ -28,12 +28,21 @@ const LONGEST_ANSWER: usize = 64 << 20;
 
 type Shared = State<Arc<Proxy>>;
 
-/// The cold routes.
-pub(crate) fn router(proxy: Arc<Proxy>) -> Router {
+/// `/health`, `/readyz` and `/metrics`: the same for clients and for operators.
+pub fn status_pages(proxy: Arc<Proxy>) -> Router {
+    status_routes().with_state(proxy)
+}
+
+fn status_routes() -> Router<Arc<Proxy>> {
     Router::new()
         .route("/health", takes_get(get(health)))
         .route("/readyz", takes_get(get(readyz)))
         .route("/metrics", takes_get(get(metrics)))
+}
+
+/// The cold routes.
+pub(crate) fn router(proxy: Arc<Proxy>) -> Router {
+    status_routes()
         .route("/v1/models", takes_get(get(models)))
         // Ids may contain slashes.
         .route("/v1/models/{*id}", takes_get(get(model)))

@@ -40,6 +40,7 @@ mod throttle;
 mod tokens;
 mod upstream;
 
+pub use cold::status_pages;
 pub use feeds::LiveFeeds;
 pub use metrics::ProxyMetrics;
 pub use proxy::{Proxy, ProxyParts};
