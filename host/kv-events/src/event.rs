@@ -41,8 +41,8 @@ struct Fields<'a> {
     extra_keys: Vec<Vec<ExtraKey>>,
     cache_salt: Option<&'a str>,
     group: u32,
-    full_attention: bool,
-    sliding_window: bool,
+    spec_kind: Option<&'a str>,
+    sliding_window: Option<u32>,
 }
 
 impl Default for Fields<'_> {
@@ -62,8 +62,8 @@ impl Default for Fields<'_> {
             extra_keys: Vec::new(),
             cache_salt: None,
             group: 0,
-            full_attention: true,
-            sliding_window: false,
+            spec_kind: None,
+            sliding_window: None,
         }
     }
 }
@@ -148,8 +148,8 @@ impl<'a> Fields<'a> {
             "extra_keys" => self.extra_keys = values::extra_keys(cursor)?,
             "cache_salt" => self.cache_salt = values::optional_text(cursor)?,
             "group_idx" => self.group = values::optional_u32(cursor)?.unwrap_or(0),
-            "kv_cache_spec_kind" => self.full_attention = values::full_attention(cursor)?,
-            "kv_cache_spec_sliding_window" => self.sliding_window = values::optional_u32(cursor)?.is_some(),
+            "kv_cache_spec_kind" => self.spec_kind = values::optional_text(cursor)?,
+            "kv_cache_spec_sliding_window" => self.sliding_window = values::optional_u32(cursor)?,
             other => {
                 // Only a store's publisher names these (RFC 1527 and Mooncake's own).
                 self.store_pool |= matches!(other, "seq_hashes" | "object_key" | "event_type");
@@ -220,7 +220,7 @@ impl<'a> Fields<'a> {
             lora: self.lora(),
             extra_keys,
             group: self.group,
-            full_attention: self.full_attention && !self.sliding_window,
+            attention: values::attention(self.spec_kind, self.sliding_window),
         })
     }
 

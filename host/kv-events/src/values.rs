@@ -3,7 +3,7 @@
 //! It must not know in which field of which event they stand; see `event.rs`.
 
 use rmp::Marker;
-use routing::{EngineBlockHash, ExtraKey, Tier};
+use routing::{Attention, EngineBlockHash, ExtraKey, Tier};
 
 use crate::reject::RejectReason;
 use crate::wire::{Cursor, ReadError, be};
@@ -131,11 +131,17 @@ fn block_keys(cursor: &mut Cursor<'_>, depth: usize, keys: &mut Vec<ExtraKey>) -
     Ok(())
 }
 
-/// Whether the blocks of a KV-cache group stand for a whole prefix. Sliding windows, chunked attention and state
-/// spaces do not; a kind not known here is not trusted to.
-pub(crate) fn full_attention(cursor: &mut Cursor<'_>) -> Result<bool, RejectReason> {
-    let kind = optional_text(cursor)?;
-    Ok(matches!(kind, None | Some("full_attention" | "mla_attention")))
+/// What the layers of a KV-cache group need, by vLLM's `kv_cache_spec_kind` and `kv_cache_spec_sliding_window`. A kind
+/// not known here, or a window of unknown width, is [`Attention::Unknown`].
+pub(crate) fn attention(kind: Option<&str>, window: Option<u32>) -> Attention {
+    match (kind, window.filter(|&tokens| tokens > 0)) {
+        (None | Some("full_attention" | "mla_attention" | "sink_full_attention"), None) => Attention::Full,
+        (None | Some("sliding_window" | "sliding_window_mla" | "chunked_local_attention"), Some(tokens)) => {
+            Attention::Window { tokens }
+        }
+        (Some("mamba"), None) => Attention::State,
+        _ => Attention::Unknown,
+    }
 }
 
 pub(crate) fn optional_text<'a>(cursor: &mut Cursor<'a>) -> Result<Option<&'a str>, RejectReason> {

@@ -10,7 +10,9 @@ mod encode;
 
 use encode::{Value, array, bin, encode, ints, map, nil, text};
 use kv_events::{DecodeError, EventKind, RejectReason, decode_batch};
-use routing::{BlockEvent, DpRank, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
+use routing::{
+    Attention, BlockEvent, DpRank, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier,
+};
 
 /// Two blocks of two tokens in the array form, with `more` fields after the block size.
 fn stored_array(more: &[Value]) -> Value {
@@ -46,7 +48,7 @@ fn plain() -> StoredBlocks {
         lora: None,
         extra_keys: Vec::new(),
         group: 0,
-        full_attention: true,
+        attention: Attention::Full,
     }
 }
 
@@ -114,7 +116,7 @@ fn reads_arrays_of_every_length_the_engines_ever_sent() {
     check_stored(stored_array(&full), |stored| {
         stored.extra_keys = vec![vec![ExtraKey::Text("salt".into())], vec![]];
         stored.group = 1;
-        stored.full_attention = false;
+        stored.attention = Attention::Window { tokens: 128 };
     });
 }
 
@@ -206,16 +208,16 @@ fn puts_media_on_tiers_in_any_case() {
 }
 
 #[test]
-fn knows_which_groups_stand_for_a_whole_prefix() {
-    for (kind, whole) in [
-        ("full_attention", true),
-        ("mla_attention", true),
-        ("mamba", false),
-        ("newer", false),
+fn knows_what_the_layers_of_a_group_need() {
+    for (kind, needed) in [
+        ("full_attention", Attention::Full),
+        ("mla_attention", Attention::Full),
+        ("mamba", Attention::State),
+        ("newer", Attention::Unknown),
     ] {
         let event = stored_map(&[("kv_cache_spec_kind", text(kind)), ("group_idx", Value::Int(2))]);
         check_stored(event, |stored| {
-            stored.full_attention = whole;
+            stored.attention = needed;
             stored.group = 2;
         });
     }

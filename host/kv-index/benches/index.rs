@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use divan::{Bencher, black_box, counter::ItemsCount};
 use kv_index::{Holder, IndexLimits, PrefixQuery, SharedPrefixIndex, WorkerMatch};
-use routing::{BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId};
+use routing::{Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId};
 
 const WORKERS: u32 = 128;
 const BLOCKS: usize = 2048;
@@ -47,7 +47,7 @@ fn stored() -> BlockEvent {
         lora: None,
         extra_keys: Vec::new(),
         group: 0,
-        full_attention: true,
+        attention: Attention::Full,
     })
 }
 

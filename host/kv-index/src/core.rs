@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, hash_map};
 
-use routing::{BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId};
+use routing::{Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId};
 
 use crate::chain::{ChainHasher, HashKeyed, Namespace, PrefixHash};
 use crate::content::Contents;
@@ -218,7 +218,7 @@ impl Core {
         let width = stored.block_size as usize;
         let keys_fit = stored.extra_keys.is_empty() || stored.extra_keys.len() == count;
         let cache = self.caches.get(&holder);
-        let refused = if !indexed_group(stored.group) || !stored.full_attention {
+        let refused = if !indexed_group(stored.group) || stored.attention != Attention::Full {
             &mut applied.skipped_group
         } else if width == 0 || count.checked_mul(width) != Some(stored.tokens.len()) || !keys_fit {
             &mut applied.malformed

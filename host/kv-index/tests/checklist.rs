@@ -6,7 +6,7 @@ use std::thread;
 
 use chains::*;
 use kv_index::{IndexLimits, PrefixQuery, SharedPrefixIndex, WorkerMatch};
-use routing::{BlockEvent, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier, WorkerId};
+use routing::{Attention, BlockEvent, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier, WorkerId};
 
 #[test]
 fn matches_whole_blocks_of_the_longest_common_prefix() {
@@ -274,11 +274,11 @@ fn other_groups_neither_store_nor_remove() {
     index.apply(holder(1, 0), &stored("a", 0));
     let window = StoredBlocks {
         group: 1,
-        full_attention: false,
+        attention: Attention::Unknown,
         ..store("ab", 0)
     };
     let unlike = StoredBlocks {
-        full_attention: false,
+        attention: Attention::Unknown,
         ..store("ab", 0)
     };
     for event in [window, unlike] {

@@ -39,6 +39,23 @@ pub enum ExtraKey {
     Bytes(Box<[u8]>),
 }
 
+/// What the layers of one KV-cache group need of a prefix to go on from its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Attention {
+    /// Every block of it (full attention, MLA).
+    #[default]
+    Full,
+    /// The blocks of its last `tokens` tokens (sliding window, chunked local attention).
+    Window {
+        /// How far back a token looks, at least 1.
+        tokens: u32,
+    },
+    /// Its last block, which stands for all before it (state-space layers).
+    State,
+    /// Something this version does not know: such a group's blocks are counted and not indexed.
+    Unknown,
+}
+
 /// Consecutive blocks of one chain that a cache now holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredBlocks {
@@ -58,8 +75,8 @@ pub struct StoredBlocks {
     pub extra_keys: Vec<Vec<ExtraKey>>,
     /// The engine's KV-cache group (hybrid models have several); 0 where there is one.
     pub group: u32,
-    /// False for groups whose blocks do not stand for a whole prefix (sliding window, state-space layers).
-    pub full_attention: bool,
+    /// What the layers of that group need of a prefix.
+    pub attention: Attention,
 }
 
 /// Blocks that a cache no longer holds.

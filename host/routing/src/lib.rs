@@ -13,9 +13,10 @@ mod id;
 mod load;
 mod policy;
 mod pool;
+mod store;
 mod worker;
 
-pub use block::{BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
+pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Route, check};
 pub use decision::{Choice, Hold, Rejection, Verdict};
 pub use fallback::LeastLoaded;
@@ -28,4 +29,5 @@ pub use id::{DpRank, Generation, WorkerId};
 pub use load::{LoadLease, LoadReading, WorkerLoad};
 pub use policy::{DecisionInput, DecisionQueries, FaultKind, Phase, Policy, PolicyFault, RequestFacts};
 pub use pool::Pool;
+pub use store::{ObjectEvent, Shard, StoreId, StoreObject};
 pub use worker::{Role, Worker, WorkerSpec};

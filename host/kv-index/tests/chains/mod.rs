@@ -6,7 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use kv_index::{Applied, Holder, IndexLimits, PrefixQuery, SharedPrefixIndex, WorkerMatch};
 use routing::{
-    BlockEvent, DpRank, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier, WorkerId,
+    Attention, BlockEvent, DpRank, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier,
+    WorkerId,
 };
 
 pub(crate) const BLOCK: u32 = 2;
@@ -46,7 +47,7 @@ pub(crate) fn store(prompt: &str, parent: usize) -> StoredBlocks {
         lora: None,
         extra_keys: Vec::new(),
         group: 0,
-        full_attention: true,
+        attention: Attention::Full,
     }
 }
 

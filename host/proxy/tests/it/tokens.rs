@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kv_index::Holder;
 use proxy::TokenSource;
-use routing::{BlockEvent, DpRank, EngineBlockHash, StoredBlocks, Tier};
+use routing::{Attention, BlockEvent, DpRank, EngineBlockHash, StoredBlocks, Tier};
 
 use crate::client::{chat, post, send};
 use crate::policy::{Scripted, route};
@@ -29,7 +29,7 @@ fn hold_two_blocks(router: &Router, worker: &str) {
         lora: None,
         extra_keys: vec![],
         group: 0,
-        full_attention: true,
+        attention: Attention::Full,
     };
     let holder = Holder {
         worker: router.id(worker),

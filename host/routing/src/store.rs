@@ -1,0 +1,61 @@
+//! What a store that several workers share says of its objects (Mooncake RFC 1527), free of any wire format.
+//!
+//! A store knows no tokens and no prefixes: it holds objects under keys, and an engine writes one object per block and
+//! shard. The key's hash is the engine's name of the block, which joins the object to a prefix.
+
+use crate::block::{EngineBlockHash, Tier};
+
+/// Names one store; never reused within one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StoreId(pub u32);
+
+/// Which part of a block one object is. Absent parts of a key are 0. A block is complete with all its shards only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Shard {
+    /// Tensor-parallel rank, or the attention head's.
+    pub tensor: u16,
+    /// Pipeline rank.
+    pub pipeline: u16,
+    /// Prefill context-parallel rank.
+    pub prefill_context: u16,
+    /// Decode context-parallel rank.
+    pub decode_context: u16,
+    /// KV-cache group.
+    pub group: u16,
+    /// Layer, where layers are stored apart.
+    pub layer: u16,
+    /// 0 where keys and values are one object or this is the keys', 1 for the values'.
+    pub part: u8,
+}
+
+/// One object: one shard of one block.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StoreObject {
+    /// The model as the key spells it, with whatever prefix it has; empty where the key names none.
+    pub model: Box<str>,
+    /// The block, as the engine that wrote it names it.
+    pub block: EngineBlockHash,
+    /// Which part of it.
+    pub shard: Shard,
+}
+
+/// One change of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectEvent {
+    /// The store holds a copy of the object.
+    Stored {
+        /// Which.
+        object: StoreObject,
+        /// Host or disk: where in the store.
+        tier: Tier,
+    },
+    /// A copy is gone.
+    Removed {
+        /// Which.
+        object: StoreObject,
+        /// Where it was; none means everywhere.
+        tier: Option<Tier>,
+    },
+    /// The store is empty.
+    Cleared,
+}
