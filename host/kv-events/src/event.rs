@@ -4,15 +4,27 @@
 //! `BlockStored`: hashes, parent, token ids, block size, lora id, medium, lora name, extra keys, group, spec kind,
 //! sliding window. `BlockRemoved`: hashes, medium, group. `AllBlocksCleared`: nothing.
 
+use std::cmp::Ordering;
+
 use rmp::Marker;
 use routing::{BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 
+use crate::batch::Rejection;
 use crate::reject::{EventKind, RejectReason};
 use crate::values;
 use crate::wire::{Cursor, ReadError};
 
+/// What an event was read as.
+#[derive(Debug)]
+pub(crate) enum Read {
+    /// An event.
+    Whole(BlockEvent),
+    /// A store of fewer blocks than its tokens make: what it says depends on the batch's others, see `sparse.rs`.
+    Sparse(StoredBlocks),
+}
+
 /// Reads one event. On an error the cursor may stand anywhere: the caller goes back and skips the event.
-pub(crate) fn read_event(cursor: &mut Cursor<'_>) -> Result<BlockEvent, (EventKind, RejectReason)> {
+pub(crate) fn read_event(cursor: &mut Cursor<'_>) -> Result<Read, Rejection> {
     let mut fields = Fields::default();
     let outcome = match cursor.peek() {
         Ok(Marker::FixMap(_) | Marker::Map16 | Marker::Map32) => fields.read_map(cursor),
@@ -108,11 +120,11 @@ impl<'a> Fields<'a> {
     fn read_map(&mut self, cursor: &mut Cursor<'a>) -> Result<(), RejectReason> {
         let malformed = |_: ReadError| RejectReason::NotAnEvent;
         for _ in 0..cursor.map().map_err(malformed)? {
-            let name = cursor.text().map_err(malformed)?;
+            let name = cursor.key().map_err(malformed)?;
             let start = *cursor;
             let read = match name {
-                "type" => cursor.text().map(|tag| self.tag(tag)).map_err(malformed),
-                _ => self.field(name, cursor),
+                Some("type") => cursor.text().map(|tag| self.tag(tag)).map_err(malformed),
+                name => self.field(name.unwrap_or_default(), cursor),
             };
             if let Err(fault) = read {
                 self.fault.get_or_insert(fault);
@@ -140,16 +152,16 @@ impl<'a> Fields<'a> {
             "parent_block_hash" => self.parent = values::optional_hash(cursor)?,
             "token_ids" => self.tokens = values::tokens(cursor)?,
             "block_size" => {
-                self.block_size = values::optional_u32(cursor).map_err(|_| RejectReason::BadBlockSize)?;
+                self.block_size = values::optional(cursor).map_err(|_| RejectReason::BadBlockSize)?;
             }
-            "lora_id" => self.lora_id = values::optional_i64(cursor)?,
+            "lora_id" => self.lora_id = values::optional(cursor)?,
             "medium" => self.medium = values::medium(cursor)?,
             "lora_name" => self.lora_name = values::optional_text(cursor)?,
             "extra_keys" => self.extra_keys = values::extra_keys(cursor)?,
             "cache_salt" => self.cache_salt = values::optional_text(cursor)?,
-            "group_idx" => self.group = values::optional_u32(cursor)?.unwrap_or(0),
+            "group_idx" => self.group = values::optional(cursor)?.unwrap_or(0),
             "kv_cache_spec_kind" => self.spec_kind = values::optional_text(cursor)?,
-            "kv_cache_spec_sliding_window" => self.sliding_window = values::optional_u32(cursor)?,
+            "kv_cache_spec_sliding_window" => self.sliding_window = values::optional(cursor)?,
             other => {
                 // Only a store's publisher names these (RFC 1527 and Mooncake's own).
                 self.store_pool |= matches!(other, "seq_hashes" | "object_key" | "event_type");
@@ -159,7 +171,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    fn build(&mut self) -> Result<BlockEvent, RejectReason> {
+    fn build(&mut self) -> Result<Read, RejectReason> {
         if self.store_pool {
             return Err(RejectReason::StorePool);
         }
@@ -168,7 +180,7 @@ impl<'a> Fields<'a> {
         }
         match self.kind {
             EventKind::Unknown => return Err(RejectReason::UnknownType),
-            EventKind::Cleared => return Ok(BlockEvent::Cleared),
+            EventKind::Cleared => return Ok(Read::Whole(BlockEvent::Cleared)),
             EventKind::Stored | EventKind::Removed => {}
         }
         if let Some(fault) = self.fault {
@@ -177,29 +189,23 @@ impl<'a> Fields<'a> {
         let hashes = self.hashes.take().ok_or(RejectReason::MissingField)?;
         if self.kind == EventKind::Removed {
             // A removal that does not say from where may mean every tier: assuming less could keep a gone block.
-            return Ok(BlockEvent::Removed(RemovedBlocks {
+            return Ok(Read::Whole(BlockEvent::Removed(RemovedBlocks {
                 hashes,
                 tier: self.medium,
                 group: self.group,
-            }));
+            })));
         }
-        self.stored(hashes).map(BlockEvent::Stored)
+        self.stored(hashes)
     }
 
-    fn stored(&mut self, hashes: Vec<EngineBlockHash>) -> Result<StoredBlocks, RejectReason> {
-        let block_size = self.block_size.ok_or(RejectReason::MissingField)?;
-        let width = usize::try_from(block_size)
-            .ok()
-            .filter(|&width| width > 0)
-            .ok_or(RejectReason::BadBlockSize)?;
+    fn stored(&mut self, hashes: Vec<EngineBlockHash>) -> Result<Read, RejectReason> {
         let tokens = self
             .tokens
             .take()
             .filter(|tokens| !tokens.is_empty() || hashes.is_empty());
         let tokens = tokens.ok_or(RejectReason::NoTokens)?;
-        if hashes.len().checked_mul(width) != Some(tokens.len()) {
-            return Err(RejectReason::TokenCount);
-        }
+        let block_size = self.block_size.ok_or(RejectReason::MissingField)?;
+        let blocks = whole_blocks(tokens.len(), block_size)?;
         let mut extra_keys = std::mem::take(&mut self.extra_keys);
         if !extra_keys.is_empty() && extra_keys.len() != hashes.len() {
             return Err(RejectReason::BadExtraKeys);
@@ -211,7 +217,8 @@ impl<'a> Fields<'a> {
                 first.push(ExtraKey::Text(salt.into()));
             }
         }
-        Ok(StoredBlocks {
+        let count = hashes.len();
+        let stored = StoredBlocks {
             hashes,
             parent: self.parent,
             tokens,
@@ -221,7 +228,14 @@ impl<'a> Fields<'a> {
             extra_keys,
             group: self.group,
             attention: values::attention(self.spec_kind, self.sliding_window),
-        })
+        };
+        match blocks.cmp(&count) {
+            Ordering::Equal => Ok(Read::Whole(BlockEvent::Stored(stored))),
+            // A salt is the first block's own, and which one that is is not known yet.
+            Ordering::Greater if self.cache_salt.is_none() => Ok(Read::Sparse(stored)),
+            Ordering::Greater => Err(RejectReason::SkippedBlocks),
+            Ordering::Less => Err(RejectReason::TokenCount),
+        }
     }
 
     /// Engines number adapters from 1; Dynamo's mocker says 0 and old configurations -1 for the base model.
@@ -229,5 +243,18 @@ impl<'a> Fields<'a> {
         let name = self.lora_name.filter(|name| !name.is_empty());
         let by_id = || self.lora_id.filter(|&id| id > 0).map(Lora::Id);
         name.map(|name| Lora::Name(name.into())).or_else(by_id)
+    }
+}
+
+/// How many blocks the tokens fill.
+fn whole_blocks(tokens: usize, block_size: u32) -> Result<usize, RejectReason> {
+    let width = usize::try_from(block_size)
+        .ok()
+        .filter(|&width| width > 0)
+        .ok_or(RejectReason::BadBlockSize)?;
+    if tokens.is_multiple_of(width) {
+        Ok(tokens / width)
+    } else {
+        Err(RejectReason::TokenCount)
     }
 }

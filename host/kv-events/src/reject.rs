@@ -13,48 +13,68 @@ pub enum EventKind {
     Unknown,
 }
 
-/// Why an event was rejected. A closed set, so that each can be a metric's label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum RejectReason {
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $reason:ident = $label:literal, $message:literal;)+) => {
+        /// Why an event was rejected. A closed set, so that each can be a metric's label.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+        pub enum RejectReason {
+            $($(#[doc = $doc])+ #[error($message)] $reason,)+
+        }
+
+        impl RejectReason {
+            /// Every reason, in the order of their numbers (`reason as usize`).
+            pub const ALL: &[Self] = &[$(Self::$reason,)+];
+
+            /// The reason in a metric's label.
+            #[must_use]
+            pub fn label(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $label,)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
     /// Neither an array nor a map, or without a type.
-    #[error("event is neither a tagged array nor a map with a `type`")]
-    NotAnEvent,
+    NotAnEvent = "not-an-event", "event is neither a tagged array nor a map with a `type`";
     /// A type that changes no block, or not yet known.
-    #[error("event is of an unknown type")]
-    UnknownType,
+    UnknownType = "unknown-type", "event is of an unknown type";
     /// A required field is absent or nil.
-    #[error("event lacks `block_hashes` or `block_size`")]
-    MissingField,
-    /// Not an integer and not a byte string of at least 8 bytes.
-    #[error("block hash is neither an integer nor at least 8 bytes")]
-    BadHash,
+    MissingField = "missing-field", "event lacks a required field";
+    /// Another field has a value of the wrong kind, or contradicts its fellow.
+    BadField = "bad-field", "field has a value of the wrong kind";
+    /// Not an integer of 64 bits, not hexadecimal text of at least 16 digits and not at least 8 bytes.
+    BadHash = "bad-hash", "block hash is neither an integer nor at least 8 bytes";
     /// Not an unsigned 32-bit number.
-    #[error("token id is not an unsigned 32-bit number")]
-    BadToken,
-    /// Token ids in pairs, as speculative decoding with bigram keys publishes them: not indexed for now.
-    #[error("token ids are bigram pairs")]
-    BigramTokens,
-    /// No token ids, so its content is unknown: not indexed for now.
-    #[error("event carries no token ids")]
-    NoTokens,
+    BadToken = "bad-token", "token id is not an unsigned 32-bit number";
+    /// Token ids in pairs, as SGLang publishes them where speculative decoding keys its cache by bigrams. The last pair
+    /// of a page names the token after it, so the page fits one continuation only: taking the pairs' first halves for
+    /// the page's tokens would claim a page too many wherever a prompt goes on otherwise.
+    BigramTokens = "bigram-tokens", "token ids are bigram pairs";
+    /// No token ids, so its content is unknown: offloading connectors (vLLM's placeholder has a block size of 0 too).
+    NoTokens = "no-tokens", "event carries no token ids";
+    /// Fewer hashes than the token ids make blocks, and no store of the same batch tells which they are; see `sparse.rs`.
+    SkippedBlocks = "skipped-blocks", "event has token ids of blocks it leaves out";
     /// `token_ids` is not `block_hashes` times `block_size` long.
-    #[error("number of token ids is not blocks times block size")]
-    TokenCount,
+    TokenCount = "token-count", "number of token ids is not blocks times block size";
     /// A block size of 0 or not a number.
-    #[error("block size is not a positive number")]
-    BadBlockSize,
+    BadBlockSize = "bad-block-size", "block size is not a positive number";
     /// A medium this decoder cannot put on a tier.
-    #[error("medium is unknown")]
-    UnknownMedium,
+    UnknownMedium = "unknown-medium", "medium is unknown";
     /// Extra keys that are not one list a block, or hold something other than text, numbers and bytes.
-    #[error("extra keys are not one list of scalars a block")]
-    BadExtraKeys,
-    /// A Mooncake store's event, which names objects and not tokens: not indexed for now.
-    #[error("event is a Mooncake store's")]
-    StorePool,
-    /// Another field has a value of the wrong kind.
-    #[error("field has a value of the wrong kind")]
-    BadField,
+    BadExtraKeys = "bad-extra-keys", "extra keys are not one list of scalars a block";
+    /// A store's event among an engine's: `decode_objects` reads these.
+    StorePool = "store-pool", "event is a store's and not an engine's";
+    /// An engine's event among a store's: `decode_batch` reads these.
+    EngineEvent = "engine-event", "event is an engine's and not a store's";
+    /// An object under a key of no known grammar: written by something else than an engine's cache.
+    UnknownObjectKey = "unknown-object-key", "object key follows no known grammar";
+    /// An object key whose hash or rank cannot be one.
+    BadObjectKey = "bad-object-key", "object key has a hash or a rank that cannot be one";
+    /// An object beside a block's keys and values (a draft model's, an indexer's, a state): it is not followed.
+    SidecarObject = "sidecar-object", "object is no part of a block's keys and values";
 }
 
 /// One event that was skipped; its batch's other events are not affected.
@@ -69,10 +89,19 @@ pub struct RejectedEvent {
 }
 
 impl RejectedEvent {
-    /// Whether blocks may be gone that this event would have told of. A store pool's removals do not count: its
-    /// blocks were never indexed.
+    /// Whether blocks or objects may be gone that this event would have told of. What is rejected for its kind of
+    /// content is rejected when it is stored too, so nothing that was indexed can be meant.
     #[must_use]
     pub fn hides_removal(&self) -> bool {
-        matches!(self.kind, EventKind::Removed | EventKind::Cleared) && self.reason != RejectReason::StorePool
+        let never_indexed = matches!(
+            self.reason,
+            RejectReason::StorePool
+                | RejectReason::EngineEvent
+                | RejectReason::UnknownMedium
+                | RejectReason::UnknownObjectKey
+                | RejectReason::BadObjectKey
+                | RejectReason::SidecarObject
+        );
+        matches!(self.kind, EventKind::Removed | EventKind::Cleared) && !never_indexed
     }
 }

@@ -5,25 +5,30 @@
 use rmp::Marker;
 use routing::{Attention, EngineBlockHash, ExtraKey, Tier};
 
+use crate::hex;
 use crate::reject::RejectReason;
-use crate::wire::{Cursor, ReadError, be};
+use crate::wire::{Cursor, Integer, ReadError, be};
 
 /// How deep extra keys may nest before they are refused. vLLM nests one level, `(identifier, offset)`.
 const EXTRA_KEY_DEPTH: usize = 4;
 
 /// vLLM sends u64 or the digest's bytes, SGLang and Mooncake's store i64: negative numbers are the same 64 bits.
-/// Digests are reduced to their last 8 bytes, big endian, as vLLM does for its integer form.
+/// Digests are reduced to their last 8 bytes, big endian, as vLLM does for its integer form. A digest spelt in hexadecimal
+/// is read as such: the last 8 of its characters would be 32 bits of a hash.
 pub(crate) fn hash(cursor: &mut Cursor<'_>) -> Result<EngineBlockHash, RejectReason> {
     let number = match cursor.peek().map_err(|_| RejectReason::BadHash)? {
         Marker::FixNeg(_) | Marker::I8 | Marker::I16 | Marker::I32 | Marker::I64 => {
             cursor.integer::<i64>().map(i64::cast_unsigned)
         }
         Marker::FixPos(_) | Marker::U8 | Marker::U16 | Marker::U32 | Marker::U64 => cursor.integer::<u64>(),
-        _ => cursor.bytes().and_then(|digest| {
-            digest
-                .last_chunk::<8>()
-                .map(|last| be(last))
-                .ok_or(ReadError::Mismatch)
+        marker => cursor.bytes().and_then(|digest| {
+            let text = matches!(
+                marker,
+                Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32
+            );
+            let spelt = if text { hex::low64(digest) } else { None };
+            let last = || digest.last_chunk::<8>().map(|last| be(last));
+            spelt.or_else(last).ok_or(ReadError::Mismatch)
         }),
     };
     number.map(EngineBlockHash).map_err(|_| RejectReason::BadHash)
@@ -51,7 +56,7 @@ pub(crate) fn tokens(cursor: &mut Cursor<'_>) -> Result<Option<Vec<u32>>, Reject
     let mut tokens = Vec::with_capacity(count);
     for _ in 0..count {
         let start = *cursor;
-        match cursor.integer::<u32>() {
+        match cursor.unsigned() {
             Ok(token) => tokens.push(token),
             Err(_) => {
                 let pair = matches!(
@@ -131,15 +136,19 @@ fn block_keys(cursor: &mut Cursor<'_>, depth: usize, keys: &mut Vec<ExtraKey>) -
     Ok(())
 }
 
-/// What the layers of a KV-cache group need, by vLLM's `kv_cache_spec_kind` and `kv_cache_spec_sliding_window`. A kind
-/// not known here, or a window of unknown width, is [`Attention::Unknown`].
+/// What the layers of a KV-cache group need, by vLLM's `kv_cache_spec_kind` and `kv_cache_spec_sliding_window` (0.32:
+/// `v1/kv_cache_interface.py`). [`Attention::Unknown`]: a window of unknown width (chunked local attention never
+/// tells its chunk's), encoder-only and cross attention (their blocks stand for no prefix of tokens), a mixture that
+/// vLLM itself calls `unknown`, and any kind not known here.
 pub(crate) fn attention(kind: Option<&str>, window: Option<u32>) -> Attention {
     match (kind, window.filter(|&tokens| tokens > 0)) {
-        (None | Some("full_attention" | "mla_attention" | "sink_full_attention"), None) => Attention::Full,
+        (Some("full_attention" | "mla_attention" | "sink_full_attention"), _) | (None, None) => {
+            Attention::Full
+        }
         (None | Some("sliding_window" | "sliding_window_mla" | "chunked_local_attention"), Some(tokens)) => {
             Attention::Window { tokens }
         }
-        (Some("mamba"), None) => Attention::State,
+        (Some("mamba"), _) => Attention::State,
         _ => Attention::Unknown,
     }
 }
@@ -152,15 +161,7 @@ pub(crate) fn optional_text<'a>(cursor: &mut Cursor<'a>) -> Result<Option<&'a st
     }
 }
 
-pub(crate) fn optional_u32(cursor: &mut Cursor<'_>) -> Result<Option<u32>, RejectReason> {
-    if nil(cursor)? {
-        Ok(None)
-    } else {
-        cursor.integer().map(Some).map_err(|_| RejectReason::BadField)
-    }
-}
-
-pub(crate) fn optional_i64(cursor: &mut Cursor<'_>) -> Result<Option<i64>, RejectReason> {
+pub(crate) fn optional<T: Integer>(cursor: &mut Cursor<'_>) -> Result<Option<T>, RejectReason> {
     if nil(cursor)? {
         Ok(None)
     } else {

@@ -39,6 +39,25 @@ impl<'a> Cursor<'a> {
         ahead.marker()
     }
 
+    /// Whether everything was read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// A map's key; none where it is not text, and then it is stepped over like any unknown one.
+    pub(crate) fn key(&mut self) -> Result<Option<&'a str>, ReadError> {
+        let start = *self;
+        match self.text() {
+            Ok(key) => Ok(Some(key)),
+            Err(ReadError::Malformed) => Err(ReadError::Malformed),
+            Err(ReadError::Mismatch) => {
+                *self = start;
+                self.skip()?;
+                Ok(None)
+            }
+        }
+    }
+
     /// Reads a nil if one is next.
     pub(crate) fn take_nil(&mut self) -> Result<bool, ReadError> {
         let nil = self.peek()? == Marker::Null;
@@ -116,6 +135,21 @@ impl<'a> Cursor<'a> {
             NumValueReadError::OutOfRange => ReadError::Mismatch,
             _ => ReadError::Malformed,
         })
+    }
+
+    /// An unsigned integer, its usual forms read without a detour: a payload is token ids mostly.
+    pub(crate) fn unsigned(&mut self) -> Result<u32, ReadError> {
+        let (number, rest) = match *self.rest {
+            [one @ ..0x80, ref rest @ ..] => (u32::from(one), rest),
+            [0xcc, one, ref rest @ ..] => (u32::from(one), rest),
+            [0xcd, one, two, ref rest @ ..] => (u32::from(u16::from_be_bytes([one, two])), rest),
+            [0xce, one, two, three, four, ref rest @ ..] => {
+                (u32::from_be_bytes([one, two, three, four]), rest)
+            }
+            _ => return self.integer(),
+        };
+        self.rest = rest;
+        Ok(number)
     }
 
     /// An integer or a float.

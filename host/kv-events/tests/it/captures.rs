@@ -1,71 +1,11 @@
 //! Real engines' bytes, where `/work/shared`-style captures lie beside the project: every payload is decoded and compared
-//! with the JSON view that the capture tool (another decoder) wrote. `decode.rs` makes the same claims without them.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
-use std::fs;
-use std::path::{Path, PathBuf};
+//! with the JSON view that the capture tool (another decoder) wrote. The other tests make the same claims without them.
 
 use kv_events::{DecodedBatch, RejectReason, ReplayPart, decode_batch, live_message, replay_part};
-use routing::{BlockEvent, EngineBlockHash, StoredBlocks, Tier};
+use routing::{BlockEvent, EngineBlockHash, StoredBlocks};
 use serde_json::Value;
 
-/// The shared data folder, if it is there.
-fn data() -> Option<PathBuf> {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(3)?
-        .join("shared/data");
-    let present = data.is_dir();
-    if !present {
-        println!("skipped: no captures at {}", data.display());
-    }
-    present.then_some(data)
-}
-
-fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files(&path, endings));
-        } else if endings
-            .iter()
-            .any(|ending| path.to_string_lossy().ends_with(ending))
-        {
-            found.push(path);
-        }
-    }
-    found
-}
-
-fn lines(path: &Path) -> Vec<Value> {
-    fs::read_to_string(path)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
-
-fn unhex(hex: &str) -> Vec<u8> {
-    (0..hex.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
-        .collect()
-}
-
-fn frames(value: &Value) -> Vec<Vec<u8>> {
-    value
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|frame| unhex(frame.as_str().unwrap()))
-        .collect()
-}
+use crate::recordings::{data, files, frames, hash, lines};
 
 /// A field of an event's JSON view, by its name in maps and its place in arrays.
 fn field<'a>(event: &'a Value, name: &str) -> &'a Value {
@@ -85,38 +25,6 @@ fn field<'a>(event: &'a Value, name: &str) -> &'a Value {
         Value::Object(fields) => fields.get(name).unwrap_or(&Value::Null),
         _ => place.and_then(|place| event.get(place)).unwrap_or(&Value::Null),
     }
-}
-
-fn hash(view: &Value) -> EngineBlockHash {
-    let number = view.as_u64().or_else(|| view.as_i64().map(i64::cast_unsigned));
-    EngineBlockHash(number.unwrap_or_else(|| {
-        let bytes = match view {
-            Value::String(base64) => unbase64(base64),
-            _ => unhex(
-                view.get("$bin")
-                    .or_else(|| view.get("__bytes__"))
-                    .unwrap()
-                    .as_str()
-                    .unwrap(),
-            ),
-        };
-        u64::from_be_bytes(*bytes.last_chunk().unwrap())
-    }))
-}
-
-fn unbase64(text: &str) -> Vec<u8> {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let value = |digit: u8| DIGITS.iter().position(|&known| known == digit).unwrap() as u32;
-    let (mut bits, mut width, mut bytes) = (0_u32, 0, Vec::new());
-    for digit in text.bytes().filter(|&digit| digit != b'=') {
-        (bits, width) = ((bits << 6) | value(digit), width + 6);
-        if width >= 8 {
-            width -= 8;
-            bytes.push((bits >> width) as u8);
-            bits &= (1 << width) - 1;
-        }
-    }
-    bytes
 }
 
 fn hashes(event: &Value) -> Vec<EngineBlockHash> {
@@ -153,7 +61,7 @@ fn compare_stored(stored: &StoredBlocks, view: &Value) {
 
 /// Compares a decoded batch with its JSON view; answers the number of events.
 #[track_caller]
-fn compare(batch: &DecodedBatch, view: &Value) -> usize {
+pub(crate) fn compare(batch: &DecodedBatch, view: &Value) -> usize {
     let part = |name: &str, place: usize| match view {
         Value::Object(parts) => parts.get(name).cloned().unwrap_or_default(),
         _ => view.get(place).cloned().unwrap_or_default(),
@@ -264,28 +172,4 @@ fn decodes_what_every_released_publisher_sends() {
         }
     }
     assert!(stored >= 15, "only {stored} events were compared");
-}
-
-#[test]
-fn decodes_the_collected_wire_vectors() {
-    let Some(data) = data() else { return };
-    let vectors: Value =
-        serde_json::from_str(&fs::read_to_string(data.join("fixtures/wire_vectors.json")).unwrap()).unwrap();
-    for vector in vectors.as_array().unwrap() {
-        let name = vector["name"].as_str().unwrap();
-        let batch = decode_batch(&unhex(vector["hex"].as_str().unwrap())).unwrap();
-        compare(&batch, &vector["decoded"]);
-        let store_pool = name.starts_with("mooncake");
-        assert!(
-            store_pool || batch.rejected.is_empty(),
-            "{name}: {:?}",
-            batch.rejected
-        );
-        if name == "vllm_map_0_32_fields" {
-            let BlockEvent::Stored(stored) = &batch.events[0] else {
-                panic!("{name} opens with a store")
-            };
-            assert_eq!(stored.tier, Tier::Host);
-        }
-    }
 }

@@ -1,0 +1,154 @@
+//! Reading one field as what it should be, with upstream's message where it is something else.
+
+use crate::document::{Document, Field, Format};
+use crate::refusal::{Reason, Refusal};
+
+type Read<T> = Result<T, Refusal>;
+
+pub(crate) fn text<'f>(name: &str, field: &'f Field<'_>) -> Read<&'f str> {
+    match field {
+        Field::Text(text) => Ok(text),
+        _ => Err(Refusal::bad(
+            Reason::InvalidType,
+            name,
+            format!("{name} must be a string"),
+        )),
+    }
+}
+
+pub(crate) fn filled_text<'f>(name: &str, field: &'f Field<'_>) -> Read<&'f str> {
+    let text = text(name, field)?;
+    if text.is_empty() {
+        return Err(Refusal::bad(
+            Reason::InvalidValue,
+            name,
+            format!("{name} must not be empty"),
+        ));
+    }
+    Ok(text)
+}
+
+/// The text of a field that must be there and say something.
+pub(crate) fn required_text<'f>(document: &'f Document<'_>, name: &str) -> Read<&'f str> {
+    filled_text(name, document.get(name).ok_or_else(|| Refusal::missing(name))?)
+}
+
+/// Empty where it is absent; nil is no text.
+pub(crate) fn optional_text<'f>(document: &'f Document<'_>, name: &str) -> Read<&'f str> {
+    document.get(name).map_or(Ok(""), |field| text(name, field))
+}
+
+pub(crate) fn int(name: &str, field: &Field<'_>) -> Read<i64> {
+    match field {
+        Field::Int(number) => Ok(*number),
+        _ => Err(Refusal::bad(
+            Reason::InvalidType,
+            name,
+            format!("{name} must be an integer"),
+        )),
+    }
+}
+
+/// A block size: above 0. `message` is what upstream says of others, which differs between routes.
+pub(crate) fn block_size(field: &Field<'_>, message: &str) -> Read<u32> {
+    let name = "block_size";
+    let size = int(name, field)?;
+    if size <= 0 {
+        return Err(Refusal::bad(Reason::OutOfRange, name, message));
+    }
+    u32::try_from(size).map_err(|_| Refusal::bad(Reason::OutOfRange, name, format!("{name} is too large")))
+}
+
+/// The tenant of requests that name none.
+pub(crate) fn or_default(tenant: &str) -> &str {
+    if tenant.is_empty() { "default" } else { tenant }
+}
+
+/// A prompt: integers of 32 bits with a sign, as an array or, in msgpack, as little-endian bytes.
+pub(crate) fn tokens(format: Format, field: &Field<'_>) -> Read<Vec<u32>> {
+    let name = "token_ids";
+    match field {
+        Field::Bin(bytes) => {
+            let (tokens, rest) = bytes.as_chunks();
+            if !rest.is_empty() {
+                let error = format!("{name} bin size must be a multiple of 4");
+                return Err(Refusal::bad(Reason::InvalidValue, name, error));
+            }
+            Ok(tokens.iter().map(|token| u32::from_le_bytes(*token)).collect())
+        }
+        Field::Ints(numbers) => {
+            let is_outside = |number: &i64| i32::try_from(*number).is_err();
+            match numbers.iter().position(is_outside) {
+                Some(index) => Err(outside(name, "int32").at(index)),
+                None => Ok(numbers.iter().map(|&number| number as u32).collect()),
+            }
+        }
+        // Something in it is no integer that fits: the first such element is told.
+        Field::List(elements) => {
+            for (index, element) in elements.iter().enumerate() {
+                match element {
+                    Field::Int(number) if i32::try_from(*number).is_ok() => {}
+                    Field::Int(_) => return Err(outside(name, "int32").at(index)),
+                    _ => return Err(not_an_int(format, name).at(index)),
+                }
+            }
+            Err(not_an_int(format, name))
+        }
+        _ => Err(no_list(format, name)),
+    }
+}
+
+/// Block hashes: 64 bits, with or without a sign.
+pub(crate) fn hashes(format: Format, name: &str, field: &Field<'_>) -> Read<Vec<u64>> {
+    match field {
+        Field::Bin(bytes) => {
+            let (hashes, rest) = bytes.as_chunks();
+            if !rest.is_empty() {
+                let error = format!("{name} bin size must be a multiple of 8");
+                return Err(Refusal::bad(Reason::InvalidValue, name, error));
+            }
+            Ok(hashes.iter().map(|hash| u64::from_le_bytes(*hash)).collect())
+        }
+        Field::Ints(numbers) => Ok(numbers.iter().map(|number| *number as u64).collect()),
+        Field::List(elements) => {
+            let hash = |(index, element): (usize, &Field<'_>)| match element {
+                Field::Int(number) => Ok(*number as u64),
+                Field::Large(number) => Ok(*number),
+                _ => Err(not_an_int(format, name).at(index)),
+            };
+            elements.iter().enumerate().map(hash).collect()
+        }
+        _ => Err(no_list(format, name)),
+    }
+}
+
+fn outside(name: &str, range: &str) -> Refusal {
+    Refusal::bad(
+        Reason::OutOfRange,
+        name,
+        format!("{name} element is outside the {range} range"),
+    )
+}
+
+fn not_an_int(format: Format, name: &str) -> Refusal {
+    let kind = match format {
+        Format::Json => "a JSON integer",
+        Format::Msgpack => "an integer",
+    };
+    Refusal::bad(
+        Reason::InvalidType,
+        name,
+        format!("{name} element must be {kind}"),
+    )
+}
+
+fn no_list(format: Format, name: &str) -> Refusal {
+    match format {
+        Format::Json => Refusal::bad(Reason::NotArray, name, format!("{name} must be an array")),
+        Format::Msgpack => Refusal::bad(
+            Reason::InvalidType,
+            name,
+            format!("{name} must be a bin or an array"),
+        ),
+    }
+}

@@ -1,0 +1,250 @@
+//! The service: its routes, and what bounds a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody as _};
+use axum::extract::State;
+use axum::http::{Method, Request, Response, StatusCode};
+use http_body_util::LengthLimitError;
+use kv_index::SharedPrefixIndex;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::access::ApiKey;
+use crate::answer::{Answer, Shape};
+use crate::cache_route::CacheRequest;
+use crate::document::{self, Document, Format};
+use crate::follow::Follow;
+use crate::listener::BoundedListener;
+use crate::lookup::Candidates;
+use crate::refusal::{Reason, Refusal};
+use crate::registry::Registry;
+use crate::request::{self, Selection, Sought};
+use crate::service::{Service, ServiceKey};
+use crate::{views, wire};
+
+/// Connections open at a time.
+const CONNECTIONS: usize = 1024;
+/// Larger bodies held in memory at a time; further ones wait.
+const BODIES: usize = 32;
+/// A body of at most so many bytes waits for nobody.
+const SMALL_BODY: u64 = 64 << 10;
+/// How long a body may take to arrive.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+
+/// What the service is made of.
+pub struct IndexerParts {
+    /// Asked for every query.
+    pub index: SharedPrefixIndex,
+    /// Follows what is registered.
+    pub follow: Arc<dyn Follow>,
+    /// What callers must show, if anything.
+    pub api_key: Option<ApiKey>,
+    /// Largest request body, in bytes.
+    pub body_limit: usize,
+}
+
+/// The index as a service.
+pub struct Indexer {
+    index: SharedPrefixIndex,
+    registry: Registry,
+    api_key: Option<ApiKey>,
+    body_limit: usize,
+    bodies: Semaphore,
+}
+
+type Answered = Result<Response<Body>, Refusal>;
+
+#[derive(Serialize)]
+struct Registered<'r> {
+    status: &'static str,
+    instance_id: &'r str,
+}
+
+#[derive(Serialize)]
+struct Unregistered {
+    status: &'static str,
+    removed_instances: [String; 1],
+}
+
+impl Indexer {
+    /// A service that nobody registered with yet.
+    #[must_use]
+    pub fn new(parts: IndexerParts) -> Arc<Self> {
+        Arc::new(Self {
+            registry: Registry::new(parts.follow, parts.index.clone()),
+            index: parts.index,
+            api_key: parts.api_key,
+            body_limit: parts.body_limit,
+            bodies: Semaphore::new(BODIES),
+        })
+    }
+
+    /// Registers what the configuration names. What cannot be is logged, and the others are.
+    pub fn register_all(&self, services: Vec<Service>) {
+        for service in services {
+            let key = service.key();
+            if let Err(refusal) = self.registry.register(service) {
+                warn!(service = %key, why = refusal.error, "a configured service is not followed");
+            }
+        }
+    }
+
+    /// Serves until `stop` is cancelled, then ends what is under way.
+    ///
+    /// # Errors
+    /// Where the listener fails.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        stop: CancellationToken,
+    ) -> std::io::Result<()> {
+        let routes = Router::new()
+            .fallback(
+                |State(indexer): State<Arc<Self>>, request| async move { indexer.respond(request).await },
+            )
+            .with_state(self);
+        axum::serve(BoundedListener::new(listener, CONNECTIONS), routes)
+            .with_graceful_shutdown(stop.cancelled_owned())
+            .await
+    }
+
+    async fn respond(&self, request: Request<Body>) -> Response<Body> {
+        let format = wire::of_answer(request.headers());
+        let answered = self.route(format, request).await;
+        answered.unwrap_or_else(|refusal| {
+            debug!(status = %refusal.status, error = refusal.error, "a request is refused");
+            wire::refuse(format, &refusal)
+        })
+    }
+
+    async fn route(&self, format: Format, request: Request<Body>) -> Answered {
+        let path = request.uri().path();
+        let method = match path {
+            "/register" | "/unregister" | "/query" | "/query_by_hash" | "/cache" => Method::POST,
+            "/services" | "/global_view" | "/health" | "/" => Method::GET,
+            _ => return Err(Refusal::plain(StatusCode::NOT_FOUND, "Not found")),
+        };
+        if *request.method() != method {
+            return Err(Refusal::plain(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "Method not allowed",
+            ));
+        }
+        if let (Some(key), false) = (&self.api_key, ["/health", "/"].contains(&path)) {
+            key.check(request.headers())?;
+        }
+        if method == Method::GET {
+            return Ok(self.view(format, path));
+        }
+        let shape = Shape::named(request.uri().query()).ok_or_else(|| {
+            Refusal::bad(Reason::InvalidValue, "shape", "shape must be tenant or instances")
+        })?;
+        let path = path.to_owned();
+        let written = wire::of_body(request.headers())?;
+        let body = request.into_body();
+        let is_small = body.size_hint().upper().is_some_and(|most| most <= SMALL_BODY);
+        // Whoever uploads slowly may hold up other long prompts, but nobody else.
+        let _place = if is_small {
+            None
+        } else {
+            self.bodies.acquire().await.ok()
+        };
+        let body = self.collect(body).await?;
+        let body = document::read(written, &body).map_err(|fault| Refusal::document(written, fault))?;
+        match path.as_str() {
+            "/register" => self.register(format, &body),
+            "/unregister" => self.unregister(format, &body),
+            "/query" => {
+                let (selection, sought) = request::by_tokens(written, &body)?;
+                self.query(format, shape, &selection, &sought)
+            }
+            "/query_by_hash" => {
+                let (selection, sought) = request::by_hashes(written, &body)?;
+                self.query(format, shape, &selection, &sought)
+            }
+            _ => self.cache(format, &body),
+        }
+    }
+
+    fn view(&self, format: Format, path: &str) -> Response<Body> {
+        let directory = self.registry.read();
+        let (follow, ok) = (&*self.registry.follow, StatusCode::OK);
+        match path {
+            "/services" => wire::answer(format, ok, &views::services(&directory, follow, &self.index)),
+            "/global_view" => wire::answer(format, ok, &views::global_view(&directory, &self.index)),
+            _ => wire::answer(format, ok, &views::health(&directory, follow)),
+        }
+    }
+
+    async fn collect(&self, body: Body) -> Result<Bytes, Refusal> {
+        let limit = self.body_limit;
+        let collected = axum::body::to_bytes(body, limit);
+        match tokio::time::timeout(BODY_WITHIN, collected).await {
+            Ok(Ok(body)) => Ok(body),
+            Ok(Err(error)) if is_too_long(&error) => Err(Refusal::because(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                Reason::BodyTooLarge,
+                format!("the request body is longer than {limit} bytes"),
+            )),
+            Ok(Err(_)) => Err(incomplete("the request body could not be read")),
+            Err(_) => Err(incomplete("the request body did not arrive in time")),
+        }
+    }
+
+    fn register(&self, format: Format, body: &Document<'_>) -> Answered {
+        let service = Service::read(body)?;
+        let instance = service.instance.clone();
+        self.registry.register(service)?;
+        let answer = Registered {
+            status: "registered successfully",
+            instance_id: &instance,
+        };
+        Ok(wire::answer(format, StatusCode::OK, &answer))
+    }
+
+    fn unregister(&self, format: Format, body: &Document<'_>) -> Answered {
+        let key = ServiceKey::read(body)?;
+        self.registry.unregister(&key)?;
+        let answer = Unregistered {
+            status: "unregistered successfully",
+            removed_instances: [key.to_string()],
+        };
+        Ok(wire::answer(format, StatusCode::OK, &answer))
+    }
+
+    fn query(&self, format: Format, shape: Shape, selection: &Selection, sought: &Sought) -> Answered {
+        let workers = self.registry.follow.workers();
+        let candidates = Candidates::of(selection, &self.registry.read(), &workers);
+        let found = candidates.ask(&self.index, selection, sought)?;
+        let answer = Answer::new(shape, &selection.context.tenant, found);
+        Ok(wire::answer(format, StatusCode::OK, &answer))
+    }
+
+    fn cache(&self, format: Format, body: &Document<'_>) -> Answered {
+        let request = CacheRequest::read(body)?;
+        let workers = self.registry.follow.workers();
+        let answer = request.answer(&self.index, &self.registry.read(), &workers)?;
+        Ok(wire::answer(format, StatusCode::OK, &answer))
+    }
+}
+
+fn incomplete(error: &str) -> Refusal {
+    Refusal::because(StatusCode::REQUEST_TIMEOUT, Reason::BodyIncomplete, error)
+}
+
+fn is_too_long(error: &axum::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<LengthLimitError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}

@@ -1,0 +1,108 @@
+//! Why a request is refused, in upstream's words: status, message, reason, and where in the request.
+
+use axum::http::StatusCode;
+use serde::Serialize;
+
+use crate::document::{DocumentFault, Format};
+
+/// The class of a refusal, as clients match on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Reason {
+    UnsupportedContentType,
+    InvalidMsgpack,
+    InvalidJson,
+    UnknownField,
+    Missing,
+    InvalidType,
+    NotArray,
+    InvalidValue,
+    OutOfRange,
+    Unsupported,
+    InvalidRegistration,
+    BodyTooLarge,
+    BodyIncomplete,
+    Unauthorized,
+}
+
+/// The body of an error, and its status.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Refusal {
+    #[serde(skip)]
+    pub(crate) status: StatusCode,
+    pub(crate) error: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<Reason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) field: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) index: Option<usize>,
+}
+
+impl Refusal {
+    /// An operation that failed: no reason, as it is not the request's fault.
+    pub(crate) fn plain(status: StatusCode, error: impl Into<String>) -> Self {
+        Self {
+            status,
+            error: error.into(),
+            reason: None,
+            field: None,
+            index: None,
+        }
+    }
+
+    pub(crate) fn because(status: StatusCode, reason: Reason, error: impl Into<String>) -> Self {
+        Self {
+            reason: Some(reason),
+            ..Self::plain(status, error)
+        }
+    }
+
+    /// A request that cannot be meant.
+    pub(crate) fn bad(reason: Reason, field: &str, error: impl Into<String>) -> Self {
+        Self {
+            field: Some(field.to_owned()),
+            ..Self::because(StatusCode::BAD_REQUEST, reason, error)
+        }
+    }
+
+    pub(crate) fn at(self, index: usize) -> Self {
+        Self {
+            index: Some(index),
+            ..self
+        }
+    }
+
+    pub(crate) fn unknown_field(field: &str) -> Self {
+        Self::bad(Reason::UnknownField, field, format!("unknown field: {field}"))
+    }
+
+    pub(crate) fn missing(field: &str) -> Self {
+        Self::bad(Reason::Missing, field, format!("{field} is required"))
+    }
+
+    pub(crate) fn registration(error: impl Into<String>) -> Self {
+        Self::because(StatusCode::BAD_REQUEST, Reason::InvalidRegistration, error)
+    }
+
+    pub(crate) fn document(format: Format, fault: DocumentFault) -> Self {
+        let (reason, malformed, not_a_map) = match format {
+            Format::Json => (
+                Reason::InvalidJson,
+                "Invalid JSON object",
+                "request body must be a JSON object",
+            ),
+            Format::Msgpack => (
+                Reason::InvalidMsgpack,
+                "Invalid msgpack object",
+                "request body must be a msgpack map",
+            ),
+        };
+        let error = match fault {
+            DocumentFault::Malformed => malformed,
+            DocumentFault::NotAMap => not_a_map,
+            DocumentFault::KeyNotText => "map keys must be strings",
+        };
+        Self::because(StatusCode::BAD_REQUEST, reason, error)
+    }
+}

@@ -1,0 +1,144 @@
+//! The bodies of `/query` and `/query_by_hash`.
+//!
+//! Upstream's rules: fields are judged in the order written, each occurrence of one; the last of several counts; what is
+//! missing is told after everything that is there was judged.
+
+use axum::http::StatusCode;
+
+use crate::document::{Document, Field, Format};
+use crate::field::{block_size, filled_text, hashes, or_default, text, tokens};
+use crate::refusal::{Reason, Refusal};
+use crate::service::Context;
+
+/// Which engines are asked, and for whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Selection {
+    pub(crate) context: Context,
+    /// Mixed into the first block; empty for none.
+    pub(crate) salt: Box<str>,
+    /// Only this instance. Nobody is called by the empty text.
+    pub(crate) instance: Option<Box<str>>,
+}
+
+/// What is looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Sought {
+    Tokens(Vec<u32>),
+    Hashes {
+        hashes: Vec<u64>,
+        kind: Option<HashKind>,
+    },
+}
+
+/// Which hashes a request brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HashKind {
+    /// The rolling XXH3 of RFC 1527.
+    Rolling,
+    /// The engines' own.
+    Engine,
+}
+
+#[derive(Default)]
+struct Fields<'f> {
+    model: Option<&'f str>,
+    block_size: Option<u32>,
+    tenant: &'f str,
+    lora: &'f str,
+    salt: &'f str,
+    instance: Option<&'f str>,
+}
+
+impl<'f> Fields<'f> {
+    /// Takes one field, if both routes have it.
+    fn take(&mut self, name: &str, field: &'f Field<'_>) -> Result<bool, Refusal> {
+        match name {
+            "model" => self.model = Some(filled_text(name, field)?),
+            "block_size" => {
+                let size = block_size(field, "block_size must be a positive integer")?;
+                self.block_size = Some(size);
+            }
+            "tenant_id" => self.tenant = text(name, field)?,
+            "lora_name" => self.lora = text(name, field)?,
+            "cache_salt" if *field == Field::Nil => self.salt = "",
+            "cache_salt" => self.salt = text(name, field)?,
+            "instance_id" => self.instance = Some(text(name, field)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn selection(&self) -> Result<Selection, Refusal> {
+        let model = self.model.ok_or_else(|| Refusal::missing("model"))?;
+        let block_size = self.block_size.ok_or_else(|| Refusal::missing("block_size"))?;
+        Ok(Selection {
+            context: Context {
+                tenant: or_default(self.tenant).into(),
+                model: model.into(),
+                lora: self.lora.into(),
+                block_size,
+            },
+            salt: self.salt.into(),
+            instance: self.instance.map(Into::into),
+        })
+    }
+}
+
+/// Reads `POST /query`.
+pub(crate) fn by_tokens(format: Format, body: &Document<'_>) -> Result<(Selection, Sought), Refusal> {
+    let mut fields = Fields::default();
+    let mut found = None;
+    for (name, field) in &body.fields {
+        if &**name == "token_ids" {
+            found = Some(tokens(format, field)?);
+        } else if !fields.take(name, field)? {
+            return Err(Refusal::unknown_field(name));
+        }
+    }
+    let selection = fields.selection()?;
+    let tokens = found.ok_or_else(|| Refusal::missing("token_ids"))?;
+    Ok((selection, Sought::Tokens(tokens)))
+}
+
+/// Reads `POST /query_by_hash`.
+pub(crate) fn by_hashes(format: Format, body: &Document<'_>) -> Result<(Selection, Sought), Refusal> {
+    let mut fields = Fields::default();
+    let (mut found, mut kind) = (None, None);
+    for (name, field) in &body.fields {
+        match &**name {
+            // The names in RFC 1403's text and its examples, and Dynamo's.
+            "seq_hashes" | "block_hash" | "block_hashes" => found = Some(hashes(format, name, field)?),
+            "hash_kind" => kind = Some(read_kind(field)?),
+            name if !fields.take(name, field)? => return Err(Refusal::unknown_field(name)),
+            _ => {}
+        }
+    }
+    let selection = fields.selection()?;
+    let hashes = found.ok_or_else(|| Refusal::missing("seq_hashes"))?;
+    Ok((selection, Sought::Hashes { hashes, kind }))
+}
+
+fn read_kind(field: &Field<'_>) -> Result<HashKind, Refusal> {
+    let name = "hash_kind";
+    match text(name, field)? {
+        "rolling" => Ok(HashKind::Rolling),
+        "engine" => Ok(HashKind::Engine),
+        _ => Err(Refusal::bad(
+            Reason::InvalidValue,
+            name,
+            "hash_kind must be rolling or engine",
+        )),
+    }
+}
+
+/// Rolling hashes are of tokens alone.
+pub(crate) fn check_rolling(selection: &Selection) -> Result<(), Refusal> {
+    if selection.context.lora.is_empty() && selection.salt.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::because(
+        StatusCode::BAD_REQUEST,
+        Reason::Unsupported,
+        "rolling hashes name prefixes of the base model without a salt: query by token_ids or by engine hashes",
+    ))
+}

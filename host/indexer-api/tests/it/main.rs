@@ -1,0 +1,14 @@
+//! The service over real sockets, with an index of its own and nobody behind it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod access;
+mod cache;
+mod formats;
+mod query;
+mod refusals;
+mod register;
+mod service;

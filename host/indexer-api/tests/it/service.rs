@@ -1,0 +1,284 @@
+//! A running service, its index, and a client that speaks HTTP by hand.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use indexer_api::{
+    ApiKey, Follow, FollowError, Followed, FollowedFeed, FollowedWorker, Indexer, IndexerParts, Service,
+    ServiceKind,
+};
+use kv_index::{Holder, IndexLimits, SharedPrefixIndex};
+use routing::{
+    Attention, BlockEvent, DpRank, EngineBlockHash, Lora, Role, StoreId, StoredBlocks, Tier, Worker,
+    WorkerId, WorkerSpec,
+};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const BODY_LIMIT: usize = 1 << 20;
+
+/// Gives out ids and remembers who has them.
+#[derive(Default)]
+pub(crate) struct Follower {
+    next: AtomicU32,
+    pub(crate) followed: Mutex<BTreeMap<Followed, Service>>,
+    workers: Vec<FollowedWorker>,
+}
+
+impl Follow for Follower {
+    fn follow(&self, service: &Service) -> Result<Followed, FollowError> {
+        if !service.endpoint.contains("://") {
+            return Err(FollowError::Endpoint {
+                endpoint: service.endpoint.clone(),
+                why: "Invalid argument".to_owned(),
+            });
+        }
+        let id = 100 + self.next.fetch_add(1, Ordering::Relaxed);
+        let followed = match service.kind {
+            ServiceKind::Mooncake => Followed::Store(StoreId(id)),
+            ServiceKind::Vllm | ServiceKind::Sglang => Followed::Engine(WorkerId(id)),
+        };
+        self.followed.lock().unwrap().insert(followed, service.clone());
+        Ok(followed)
+    }
+
+    fn unfollow(&self, followed: Followed) {
+        self.followed.lock().unwrap().remove(&followed).unwrap();
+    }
+
+    fn workers(&self) -> Arc<[FollowedWorker]> {
+        self.workers.clone().into()
+    }
+
+    fn states(&self) -> Vec<(Followed, &'static str)> {
+        let followed = self.followed.lock().unwrap();
+        let workers = self
+            .workers
+            .iter()
+            .map(|known| Followed::Engine(known.worker.id()));
+        followed
+            .keys()
+            .copied()
+            .chain(workers)
+            .map(|worker| (worker, "live"))
+            .collect()
+    }
+}
+
+/// The router's worker `gpu-9`, which serves `llama` and has id 9.
+pub(crate) fn own_worker() -> FollowedWorker {
+    let spec = WorkerSpec {
+        name: "gpu-9".into(),
+        url: "http://10.0.0.9:8000".into(),
+        role: Role::Mixed,
+        models: vec!["llama".into()],
+        weight: 1.0,
+        labels: BTreeMap::new(),
+    };
+    FollowedWorker {
+        worker: Arc::new(Worker::new(WorkerId(9), spec)),
+        feeds: Box::new([FollowedFeed {
+            endpoint: "tcp://10.0.0.9:5557".into(),
+            replay: "".into(),
+            rank: DpRank(0),
+        }]),
+    }
+}
+
+pub(crate) struct Running {
+    pub(crate) index: SharedPrefixIndex,
+    pub(crate) follower: Arc<Follower>,
+    address: SocketAddr,
+    stop: CancellationToken,
+    _runtime: Runtime,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        assert!(
+            self.head.contains("content-type: application/json"),
+            "{}",
+            self.head
+        );
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn msgpack(&self) -> Value {
+        assert!(
+            self.head.contains("content-type: application/msgpack"),
+            "{}",
+            self.head
+        );
+        rmp_serde::from_slice(&self.body).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn ok(self) -> Value {
+        assert_eq!(self.status, 200, "{}", String::from_utf8_lossy(&self.body));
+        self.json()
+    }
+}
+
+impl Running {
+    pub(crate) fn start() -> Self {
+        Self::start_with(None, Vec::new())
+    }
+
+    pub(crate) fn start_with(api_key: Option<&str>, workers: Vec<FollowedWorker>) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let index = SharedPrefixIndex::new(IndexLimits { max_blocks: 1 << 20 });
+        let follower = Arc::new(Follower {
+            workers,
+            ..Follower::default()
+        });
+        let indexer = Indexer::new(IndexerParts {
+            index: index.clone(),
+            follow: follower.clone(),
+            api_key: api_key.map(ApiKey::new),
+            body_limit: BODY_LIMIT,
+        });
+        let stop = CancellationToken::new();
+        let listener = runtime
+            .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+            .unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = indexer.serve(listener, stop.clone());
+        runtime.handle().spawn(served);
+        Self {
+            index,
+            follower,
+            address,
+            stop,
+            _runtime: runtime,
+        }
+    }
+
+    pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+        for (name, value) in headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        head += &format!("content-length: {}\r\n\r\n", body.len());
+        stream.write_all(head.as_bytes()).unwrap();
+        // The service may answer, and close, before it has read all of a body it refuses.
+        let _ = stream.write_all(body);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let split = answer
+            .windows(4)
+            .position(|window| window == b"\r\n\r\n")
+            .unwrap();
+        let body = answer.split_off(split + 4);
+        let head = String::from_utf8(answer).unwrap().to_ascii_lowercase();
+        Answer {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            head,
+            body,
+        }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], b"")
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        let json = [("content-type", "application/json")];
+        self.send("POST", path, &json, body.to_string().as_bytes())
+    }
+
+    pub(crate) fn post_msgpack(&self, path: &str, body: &[u8]) -> Answer {
+        self.send("POST", path, &[("content-type", "application/msgpack")], body)
+    }
+
+    /// Registers a vLLM engine of `llama` with blocks of 4 tokens; answers the id its blocks are held under.
+    pub(crate) fn register(&self, instance: &str, changes: Value) -> WorkerId {
+        match self.register_any(instance, changes) {
+            Followed::Engine(worker) => worker,
+            Followed::Store(_) => panic!("a store was registered"),
+        }
+    }
+
+    /// The same for an engine or a store.
+    pub(crate) fn register_any(&self, instance: &str, changes: Value) -> Followed {
+        let before = self.followed();
+        self.post("/register", &registration(instance, changes)).ok();
+        let now = self.followed();
+        *now.iter().find(|followed| !before.contains(followed)).unwrap()
+    }
+
+    pub(crate) fn followed(&self) -> Vec<Followed> {
+        self.follower.followed.lock().unwrap().keys().copied().collect()
+    }
+
+    /// An engine stores a prompt in blocks of 4 tokens, whose hashes are `first_hash` and those after it.
+    pub(crate) fn store(&self, worker: WorkerId, rank: u16, tokens: &[u32], stored: Stored) {
+        let blocks = tokens.len() as u64 / 4;
+        let holder = Holder {
+            worker,
+            rank: DpRank(rank),
+        };
+        let event = StoredBlocks {
+            hashes: (0..blocks)
+                .map(|block| EngineBlockHash(stored.first_hash + block))
+                .collect(),
+            parent: None,
+            tokens: tokens.to_vec(),
+            block_size: 4,
+            tier: stored.tier,
+            lora: stored.lora.map(|name| Lora::Name(name.into())),
+            extra_keys: Vec::new(),
+            group: 0,
+            attention: Attention::Full,
+        };
+        self.index.apply(holder, &BlockEvent::Stored(event));
+    }
+}
+
+/// How blocks are stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored {
+    pub(crate) tier: Tier,
+    pub(crate) first_hash: u64,
+    pub(crate) lora: Option<&'static str>,
+}
+
+pub(crate) const ON_DEVICE: Stored = Stored {
+    tier: Tier::Device,
+    first_hash: 1_000,
+    lora: None,
+};
+
+/// A registration; `changes` adds or, with null, takes away fields.
+pub(crate) fn registration(instance: &str, changes: Value) -> Value {
+    let mut body = serde_json::json!({
+        "endpoint": format!("tcp://{instance}:5557"), "type": "vLLM", "modelname": "llama", "instance_id": instance,
+        "block_size": 4, "dp_rank": 0,
+    });
+    for (key, value) in changes.as_object().unwrap() {
+        let fields = body.as_object_mut().unwrap();
+        match value {
+            Value::Null => drop(fields.remove(key)),
+            value => drop(fields.insert(key.clone(), value.clone())),
+        }
+    }
+    body
+}

@@ -1,0 +1,98 @@
+//! How much of its prompts an engine had to compute, by its own `/metrics` (vLLM 0.32): what tells an engine that is idle
+//! from one that works and says nothing of it.
+
+use std::collections::BTreeMap;
+
+/// One data-parallel rank's counters since the engine's start.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct CacheUse {
+    /// Prompt tokens looked up in the cache and not found there.
+    pub computed_tokens: f64,
+    /// Tokens a block, where it says so.
+    pub block_tokens: Option<u32>,
+}
+
+const QUERIES: &str = "vllm:prefix_cache_queries_total{";
+const HITS: &str = "vllm:prefix_cache_hits_total{";
+const CACHE: &str = "vllm:cache_config_info{";
+
+/// What vLLM's `/metrics` tells, by rank; nothing of a page that does not tell it.
+#[must_use]
+pub fn cache_use(page: &str) -> BTreeMap<u16, CacheUse> {
+    let mut ranks = BTreeMap::<u16, CacheUse>::new();
+    for line in page.lines() {
+        let found = [QUERIES, HITS, CACHE]
+            .into_iter()
+            .find_map(|name| Some((name, line.strip_prefix(name)?)));
+        let Some((name, rest)) = found else { continue };
+        let Some((labels, value)) = rest.rsplit_once("} ") else {
+            continue;
+        };
+        let rank = label(labels, "engine").and_then(|rank| rank.parse().ok());
+        let rank = ranks.entry(rank.unwrap_or(0)).or_default();
+        match (name, value.trim().parse::<f64>()) {
+            (QUERIES, Ok(tokens)) => rank.computed_tokens += tokens,
+            (HITS, Ok(tokens)) => rank.computed_tokens -= tokens,
+            (CACHE, _) => rank.block_tokens = label(labels, "block_size").and_then(|size| size.parse().ok()),
+            _ => {}
+        }
+    }
+    ranks
+}
+
+/// The value of a label. Looks for its name where a name can begin, so that no other's end is taken for it.
+fn label<'l>(labels: &'l str, name: &str) -> Option<&'l str> {
+    labels.match_indices(name).find_map(|(at, _)| {
+        let begins = at == 0 || labels[..at].ends_with(',');
+        let value = labels[at + name.len()..].strip_prefix("=\"")?;
+        begins.then(|| value.split('"').next())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn what_was_computed_is_what_was_asked_for_and_not_found_rank_by_rank() {
+        let page = "# TYPE vllm:prefix_cache_queries_total counter\n\
+            vllm:prefix_cache_queries_total{engine=\"0\",model_name=\"m\"} 3098.0\n\
+            vllm:prefix_cache_queries_total{engine=\"1\",model_name=\"m\"} 1e3\n\
+            vllm:prefix_cache_hits_total{engine=\"0\",model_name=\"m\"} 768.0\n\
+            vllm:external_prefix_cache_hits_total{engine=\"0\",model_name=\"m\"} 5.0\n\
+            vllm:cache_config_info{_block_size_resolved=\"True\",attention_block_size=\"64\",block_size=\"32\",engine=\"0\"} 1.0\n";
+        let ranks = cache_use(page);
+        assert_eq!(ranks[&0].computed_tokens, 2330.0);
+        assert_eq!(ranks[&0].block_tokens, Some(32));
+        assert_eq!(ranks[&1].computed_tokens, 1000.0);
+        assert_eq!(ranks[&1].block_tokens, None);
+    }
+
+    #[test]
+    fn pages_that_do_not_tell_tell_nothing() {
+        for page in [
+            "",
+            "<html>",
+            "sglang:prompt_tokens_total{} 7\n",
+            "vllm:prefix_cache_hits_total{",
+        ] {
+            assert!(cache_use(page).is_empty(), "{page}");
+        }
+    }
+
+    #[test]
+    fn the_captured_page_of_vllm_is_read() {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/captures/http/metrics.http");
+        let Ok(page) = fs::read_to_string(path) else {
+            println!("skipped: the capture is not there");
+            return;
+        };
+        let ranks = cache_use(&page);
+        assert_eq!(ranks[&0].computed_tokens, 3098.0 - 768.0);
+        assert_eq!(ranks[&0].block_tokens, Some(32));
+    }
+}

@@ -1,0 +1,74 @@
+//! The answer of a Mooncake store to `GET /kv_events/status`.
+//!
+//! A `mooncake_master` built without its publisher takes `--enable_kv_events` and publishes nothing, and so does one whose
+//! endpoint could not be bound: either way this answer says `"enabled":false` (`data/captures/mooncake/admin_http.json`).
+
+use serde::Deserialize;
+use thiserror::Error;
+
+/// What a store says of its own publisher. It does not say where that publishes: its command line does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct StoreStatus {
+    /// Whether events are published at all. Where they are not, nothing will ever come of a subscription.
+    pub enabled: bool,
+    /// Events sent since the store started; none where it does not count them.
+    pub published_events: Option<u64>,
+    /// Events that its full queue dropped: each is a change that no subscriber was told of.
+    pub dropped_events: Option<u64>,
+    /// Objects it did not tell of for want of a hash in their keys: with `emit_object_key` off, every engine's.
+    pub skipped_unparsed_keys: Option<u64>,
+}
+
+/// The answer is not one of `/kv_events/status`.
+#[derive(Debug, Error)]
+#[error("read the answer of `/kv_events/status`")]
+pub struct StoreStatusError {
+    #[source]
+    source: serde_json::Error,
+}
+
+impl StoreStatus {
+    /// Reads `{"enabled", "published_events", ...}`. Only the first is required.
+    ///
+    /// # Errors
+    /// [`StoreStatusError`] when it does not say whether events are published.
+    pub fn parse(answer: &[u8]) -> Result<Self, StoreStatusError> {
+        serde_json::from_slice(answer).map_err(|source| StoreStatusError { source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_publishes_nothing_says_so() {
+        let answer = br#"{"enabled":false,"published_batches":0,"published_events":0,"dropped_events":0,"skipped_unparsed_keys":0}"#;
+        let expected = StoreStatus {
+            enabled: false,
+            published_events: Some(0),
+            dropped_events: Some(0),
+            skipped_unparsed_keys: Some(0),
+        };
+        assert_eq!(StoreStatus::parse(answer).unwrap(), expected);
+    }
+
+    #[test]
+    fn later_fields_and_absent_counters_do_not_matter() {
+        let answer = br#"{"invalid_event_hashes":1,"enabled":true,"dropped_events":7,"by":{"cpu":1}}"#;
+        let expected = StoreStatus {
+            enabled: true,
+            published_events: None,
+            dropped_events: Some(7),
+            skipped_unparsed_keys: None,
+        };
+        assert_eq!(StoreStatus::parse(answer).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_answer_that_says_nothing_of_it_is_an_error() {
+        for answer in ["", "[]", "{}", r#"{"enabled":"yes"}"#, r#"{"enabled":true"#] {
+            assert!(StoreStatus::parse(answer.as_bytes()).is_err(), "{answer}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! One event of a store's publisher: a map that says which object is in the store or no longer is (Mooncake RFC 1527).
+//!
+//! The object is known by its `object_key`. Two kinds of publisher are about: the released one (Mooncake `main`) names the
+//! raw key and nothing else of it; an earlier one (`dev/conductor`) had taken keys apart itself and sends the parts too,
+//! which are used where its key is of no grammar known here or not sent. Where neither is sent, `seq_hashes` are the
+//! objects' names. Fields, kinds and both layouts after captures (`data/captures/mooncake`).
+
+use routing::{EngineBlockHash, ObjectEvent, Shard, StoreObject, Tier};
+
+use crate::batch::Rejection;
+use crate::hex;
+use crate::object_key::{ObjectKeyError, parse_object_key};
+use crate::reject::{EventKind, RejectReason};
+use crate::values;
+use crate::wire::{Cursor, ReadError};
+
+/// Reads one event into the changes it tells of, several where it names objects by several hashes. On an error nothing
+/// was added, and the cursor may stand anywhere.
+pub(crate) fn read_object_event(
+    cursor: &mut Cursor<'_>,
+    events: &mut Vec<ObjectEvent>,
+) -> Result<(), Rejection> {
+    let mut fields = Fields::default();
+    let outcome = fields.read(cursor).and_then(|()| fields.build(events));
+    outcome.map_err(|reason| (fields.kind(), reason))
+}
+
+/// What the fields said so far.
+#[derive(Debug, Default)]
+struct Fields<'a> {
+    /// Of `event_type`.
+    kind: Option<EventKind>,
+    /// Of `type`, which old consumers know.
+    legacy_kind: Option<EventKind>,
+    /// Whether a field was there that only a store names.
+    store: bool,
+    /// The first thing wrong with the fields: the map is read to its end, to know its type whatever the order.
+    fault: Option<RejectReason>,
+    key: Option<&'a str>,
+    /// The key's parts, as the earlier publisher took it apart.
+    connector_hash: Option<&'a str>,
+    cache_prefix: Option<&'a str>,
+    model: Option<&'a str>,
+    shard: Shard,
+    hashes: Option<Vec<EngineBlockHash>>,
+    medium: Option<Tier>,
+}
+
+impl<'a> Fields<'a> {
+    fn kind(&self) -> EventKind {
+        self.kind.or(self.legacy_kind).unwrap_or(EventKind::Unknown)
+    }
+
+    fn read(&mut self, cursor: &mut Cursor<'a>) -> Result<(), RejectReason> {
+        let malformed = |_: ReadError| RejectReason::NotAnEvent;
+        for _ in 0..cursor.map().map_err(malformed)? {
+            let name = cursor.key().map_err(malformed)?.unwrap_or_default();
+            let start = *cursor;
+            self.store |= matches!(name, "event_type" | "object_key" | "seq_hashes");
+            if let Err(fault) = self.field(name, cursor) {
+                self.fault.get_or_insert(fault);
+                *cursor = start;
+                cursor.skip().map_err(malformed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the value of one field, or steps over that of an unknown one.
+    fn field(&mut self, name: &str, cursor: &mut Cursor<'a>) -> Result<(), RejectReason> {
+        let shard = &mut self.shard;
+        match name {
+            "event_type" => self.kind = values::optional_text(cursor)?.map(kind_of),
+            "type" => self.legacy_kind = values::optional_text(cursor)?.map(kind_of),
+            "object_key" => self.key = values::optional_text(cursor)?,
+            "connector_block_hash" => self.connector_hash = values::optional_text(cursor)?,
+            "cache_prefix" => self.cache_prefix = values::optional_text(cursor)?,
+            "model_name" => self.model = values::optional_text(cursor)?,
+            "seq_hashes" => self.hashes = Some(values::hashes(cursor)?),
+            "medium" => self.medium = values::medium(cursor)?,
+            "tp_rank" | "head_or_tp_rank" => part(cursor, &mut shard.tensor)?,
+            "pcp_rank" => part(cursor, &mut shard.prefill_context)?,
+            "dcp_rank" => part(cursor, &mut shard.decode_context)?,
+            "pp_rank" => part(cursor, &mut shard.pipeline)?,
+            "layer_id" => part(cursor, &mut shard.layer)?,
+            // The earlier publisher's KV-cache group in decimal; the released one's name of a lifecycle, which is not.
+            "group_id" => {
+                let group = values::optional_text(cursor)?.and_then(|group| group.parse().ok());
+                shard.group = group.unwrap_or_default();
+            }
+            _ => cursor.skip().map_err(|_| RejectReason::BadField)?,
+        }
+        Ok(())
+    }
+
+    fn build(&mut self, events: &mut Vec<ObjectEvent>) -> Result<(), RejectReason> {
+        if !self.store {
+            let engine = self.legacy_kind.is_some();
+            return Err(if engine {
+                RejectReason::EngineEvent
+            } else {
+                RejectReason::NotAnEvent
+            });
+        }
+        if let (Some(kind), Some(legacy)) = (self.kind, self.legacy_kind)
+            && kind != legacy
+        {
+            return Err(RejectReason::BadField);
+        }
+        match self.kind() {
+            EventKind::Unknown => return Err(RejectReason::UnknownType),
+            EventKind::Cleared => {
+                events.push(ObjectEvent::Cleared);
+                return Ok(());
+            }
+            EventKind::Stored | EventKind::Removed => {}
+        }
+        // What the object is counts first: of one that is not followed, no fault matters.
+        let objects = self.objects();
+        let sidecar = matches!(
+            objects,
+            Err(RejectReason::SidecarObject | RejectReason::UnknownObjectKey)
+        );
+        if let Some(fault) = self.fault.filter(|_| !sidecar) {
+            return Err(fault);
+        }
+        let objects = objects?;
+        let tier = match self.medium {
+            Some(Tier::Host | Tier::Disk) => self.medium,
+            None if self.kind() == EventKind::Removed => None,
+            _ => return Err(RejectReason::UnknownMedium),
+        };
+        events.extend(objects.into_iter().map(|object| match (self.kind(), tier) {
+            (EventKind::Stored, Some(tier)) => ObjectEvent::Stored { object, tier },
+            (_, tier) => ObjectEvent::Removed { object, tier },
+        }));
+        Ok(())
+    }
+
+    /// The objects meant.
+    fn objects(&mut self) -> Result<Vec<StoreObject>, RejectReason> {
+        let parsed = self.key.map(parse_object_key);
+        match (parsed, self.connector_hash) {
+            (Some(Ok(mut object)), _) => {
+                if object.model.is_empty() {
+                    object.model = self.model.unwrap_or_default().into();
+                }
+                Ok(vec![object])
+            }
+            (None | Some(Err(ObjectKeyError::Unknown)), Some(hash)) => {
+                let block = hex::low64(hash.as_bytes()).ok_or(RejectReason::BadObjectKey)?;
+                Ok(vec![self.object(EngineBlockHash(block), self.shard)])
+            }
+            (Some(Err(error)), _) => Err(error.into()),
+            (None, None) => {
+                let hashes = self.hashes.take().filter(|hashes| !hashes.is_empty());
+                let hashes = hashes.ok_or(RejectReason::MissingField)?;
+                let object = |hash| self.object(hash, Shard::default());
+                Ok(hashes.into_iter().map(object).collect())
+            }
+        }
+    }
+
+    /// An object of the model that the fields name, spelt as in a key.
+    fn object(&self, block: EngineBlockHash, shard: Shard) -> StoreObject {
+        let model = self.model.unwrap_or_default();
+        let model = match self.cache_prefix.filter(|prefix| !prefix.is_empty()) {
+            Some(prefix) => format!("{prefix}@{model}").into(),
+            None => model.into(),
+        };
+        StoreObject { model, block, shard }
+    }
+}
+
+fn kind_of(name: &str) -> EventKind {
+    match name {
+        "stored" | "BlockStored" => EventKind::Stored,
+        "removed" | "BlockRemoved" => EventKind::Removed,
+        "cleared" | "AllBlocksCleared" => EventKind::Cleared,
+        _ => EventKind::Unknown,
+    }
+}
+
+fn part(cursor: &mut Cursor<'_>, place: &mut u16) -> Result<(), RejectReason> {
+    if let Some(number) = values::optional(cursor)? {
+        *place = number;
+    }
+    Ok(())
+}
