@@ -1,18 +1,39 @@
-//! `[index]`: how much the prefix index may remember.
+//! `[index]`: how much the prefix index may remember, and for how long it trusts what it was not told.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use crate::section::Section;
 
 /// `[index]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexConfig {
-    /// Most distinct KV blocks remembered over all workers; beyond it the index forgets.
+    /// Most distinct KV blocks remembered over all workers; beyond it the index forgets the least used.
     pub max_blocks: u64,
+    /// How long a worker is expected to hold a prompt that was just sent to it, before its events say so; zero for not
+    /// at all.
+    pub expect_for: Duration,
 }
+
+/// A cache that publishes no events, as the operator describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AssumeCacheConfig {
+    /// Tokens that a worker's cache holds.
+    pub tokens: u64,
+    /// Tokens a block.
+    pub block_size: u32,
+    /// How long it holds what nobody asks for again.
+    pub lifetime: Duration,
+}
+
+const LONGEST_EXPECTATION: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
+const LIFETIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
 impl Default for IndexConfig {
     fn default() -> Self {
         Self {
             max_blocks: 10_000_000,
+            expect_for: Duration::from_secs(2),
         }
     }
 }
@@ -23,8 +44,20 @@ pub(crate) fn read(section: Option<Section<'_>>) -> IndexConfig {
         return default;
     };
     let config = IndexConfig {
-        max_blocks: index.count("max-blocks", default.max_blocks, 1_000..=1_000_000_000),
+        max_blocks: index.count("max-blocks", default.max_blocks, 1_000..=250_000_000),
+        expect_for: index.duration("expect-for", default.expect_for, LONGEST_EXPECTATION),
     };
     index.finish();
+    config
+}
+
+/// `assume-cache` of a pool.
+pub(crate) fn read_assumed(mut cache: Section<'_>) -> AssumeCacheConfig {
+    let config = AssumeCacheConfig {
+        tokens: cache.count("tokens", 100_000, 1..=1_000_000_000),
+        block_size: u32::try_from(cache.count("block-size", 16, 1..=65_536)).expect("within a range of u32s"),
+        lifetime: cache.duration("for", Duration::from_secs(120), LIFETIMES),
+    };
+    cache.finish();
     config
 }

@@ -1,13 +1,10 @@
-//! The index against the plainest thing that could do the job: a standard map from chained hash to a list of workers.
+//! Single operations while everything fits the processor's caches: for seeing what a change does to the code itself.
+//! `fleet` measures what counts. `cargo bench -p kv-index --bench index`.
 //!
-//! 128 workers hold the same chain of 2,048 blocks of 16 tokens; run with `cargo bench -p kv-index`.
-
-use std::collections::HashMap;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
+//! 128 workers hold the same chain of 2,048 blocks of 16 tokens.
 
 use divan::{Bencher, black_box, counter::ItemsCount};
-use kv_index::{Holder, IndexLimits, PrefixQuery, SharedPrefixIndex, WorkerMatch};
+use kv_index::{Holder, IndexLimits, Prompt, SharedPrefixIndex, WorkerMatch};
 use routing::{Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId};
 
 const WORKERS: u32 = 128;
@@ -76,33 +73,46 @@ fn filled() -> SharedPrefixIndex {
     index
 }
 
+fn workers() -> Vec<WorkerId> {
+    (0..WORKERS).map(WorkerId).collect()
+}
+
 #[divan::bench]
 fn query_all_workers(bencher: Bencher<'_, '_>) {
-    let (index, tokens) = (filled(), tokens());
-    let workers: Vec<WorkerId> = (0..WORKERS).map(WorkerId).collect();
-    let query = PrefixQuery {
-        tokens: &tokens,
-        lora: None,
-        cache_salt: None,
-    };
+    let (index, tokens, workers) = (filled(), tokens(), workers());
+    let mut out: Vec<WorkerMatch> = Vec::new();
+    let mut prompt = Prompt::new(&tokens, None, None);
+    bencher.counter(ItemsCount::new(BLOCKS)).bench_local(|| {
+        index.matches(black_box(&mut prompt), &workers, &mut out);
+        out[0].device_tokens
+    });
+}
+
+#[divan::bench]
+fn query_all_workers_from_tokens(bencher: Bencher<'_, '_>) {
+    let (index, tokens, workers) = (filled(), tokens(), workers());
     let mut out: Vec<WorkerMatch> = Vec::new();
     bencher.counter(ItemsCount::new(BLOCKS)).bench_local(|| {
-        index.matches(black_box(&query), &workers, &mut out);
+        index.matches(
+            &mut Prompt::new(black_box(&tokens), None, None),
+            &workers,
+            &mut out,
+        );
         out[0].device_tokens
     });
 }
 
 #[divan::bench]
 fn query_of_an_unknown_prompt(bencher: Bencher<'_, '_>) {
-    let (index, tokens) = (filled(), vec![7; BLOCKS * BLOCK_SIZE]);
-    let workers: Vec<WorkerId> = (0..WORKERS).map(WorkerId).collect();
-    let query = PrefixQuery {
-        tokens: &tokens,
-        lora: None,
-        cache_salt: None,
-    };
+    let (index, tokens, workers) = (filled(), vec![7; BLOCKS * BLOCK_SIZE], workers());
     let mut out = Vec::new();
-    bencher.bench_local(|| index.matches(black_box(&query), &workers, &mut out));
+    bencher.bench_local(|| {
+        index.matches(
+            &mut Prompt::new(black_box(&tokens), None, None),
+            &workers,
+            &mut out,
+        )
+    });
 }
 
 #[divan::bench]
@@ -143,65 +153,4 @@ fn clear_a_worker(bencher: Bencher<'_, '_>) {
     bencher
         .with_inputs(|| index.apply(holder(0), &event))
         .bench_local_values(|_| index.remove_worker(WorkerId(0)));
-}
-
-/// The baseline: standard hasher, one list of workers a block, no tiers, no removal by engine hash.
-#[derive(Default)]
-struct PlainMap {
-    holders: HashMap<u64, Vec<u32>>,
-}
-
-impl PlainMap {
-    fn chain(tokens: &[u32]) -> impl Iterator<Item = u64> {
-        tokens.chunks_exact(BLOCK_SIZE).scan(0_u64, |parent, block| {
-            let mut hasher = DefaultHasher::new();
-            (*parent, block).hash(&mut hasher);
-            *parent = hasher.finish();
-            Some(*parent)
-        })
-    }
-
-    fn store(&mut self, worker: u32, tokens: &[u32]) {
-        for hash in Self::chain(tokens) {
-            let workers = self.holders.entry(hash).or_default();
-            if !workers.contains(&worker) {
-                workers.push(worker);
-            }
-        }
-    }
-
-    fn depths(&self, tokens: &[u32]) -> Vec<u32> {
-        let mut depths = vec![0; WORKERS as usize];
-        for (depth, hash) in (0..).zip(Self::chain(tokens)) {
-            let Some(workers) = self.holders.get(&hash) else {
-                break;
-            };
-            for &worker in workers.iter().filter(|&&worker| worker < WORKERS) {
-                let reached = &mut depths[worker as usize];
-                *reached += u32::from(*reached == depth);
-            }
-        }
-        depths
-    }
-}
-
-#[divan::bench]
-fn plain_map_query_all_workers(bencher: Bencher<'_, '_>) {
-    let tokens = tokens();
-    let mut map = PlainMap::default();
-    for worker in 0..WORKERS {
-        map.store(worker, &tokens);
-    }
-    bencher
-        .counter(ItemsCount::new(BLOCKS))
-        .bench_local(|| map.depths(black_box(&tokens)));
-}
-
-#[divan::bench]
-fn plain_map_store_new_content(bencher: Bencher<'_, '_>) {
-    let tokens = tokens();
-    bencher
-        .counter(ItemsCount::new(BLOCKS))
-        .with_inputs(PlainMap::default)
-        .bench_local_refs(|map| map.store(0, black_box(&tokens)));
 }

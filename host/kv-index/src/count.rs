@@ -5,8 +5,8 @@ use std::ops::AddAssign;
 /// How large the index may become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexLimits {
-    /// Blocks held, counted once per holder. Beyond it new blocks are not indexed, only [counted](Applied::over_limit):
-    /// the router then misses hits, and never sees a wrong one. About 100 to 200 bytes each.
+    /// Different blocks kept, however many hold each: about 24 bytes each. Beyond it the least used ones go, which costs hits
+    /// and never makes one up.
     pub max_blocks: usize,
 }
 
@@ -25,13 +25,13 @@ pub struct Applied {
     pub absent: u64,
     /// Not indexed: their parent was never announced, or is gone, so their content is not known.
     pub unknown_parent: u64,
-    /// Not indexed: of a KV-cache group whose blocks do not stand for a whole prefix, or of a second group.
+    /// Not indexed: of a KV-cache group whose layers need something that is not known here.
     pub skipped_group: u64,
-    /// Not indexed: of another block size than the holder's other blocks.
+    /// Not indexed: of another block size or kind than the other blocks of the holder's group.
     pub other_block_size: u64,
     /// Not indexed: the holder used one engine hash for two contents. Neither is trusted until it is cleared.
     pub ambiguous: u64,
-    /// Not indexed: [`IndexLimits::max_blocks`] is reached.
+    /// Not indexed: [`IndexLimits::max_blocks`] is reached and everything is in use.
     pub over_limit: u64,
     /// Not indexed: token ids or extra keys do not fit the number of blocks.
     pub malformed: u64,
@@ -73,17 +73,50 @@ impl AddAssign for Applied {
     }
 }
 
+/// What became of a store's objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ObjectsApplied {
+    /// Copies of objects noted.
+    pub stored: u64,
+    /// Copies gone.
+    pub removed: u64,
+    /// Blocks gone because the store was emptied.
+    pub cleared: u64,
+    /// Not noted: as many blocks as the index may have, or more kinds of shards than it knows.
+    pub over_limit: u64,
+}
+
+impl AddAssign for ObjectsApplied {
+    fn add_assign(&mut self, other: Self) {
+        self.stored += other.stored;
+        self.removed += other.removed;
+        self.cleared += other.cleared;
+        self.over_limit += other.over_limit;
+    }
+}
+
 /// The index at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexStats {
-    /// Different prefixes that anyone holds, including those about to be swept.
+    /// Different prefixes kept, including those that nobody holds and that are about to go: what
+    /// [`IndexLimits::max_blocks`] bounds.
     pub distinct_blocks: usize,
-    /// Blocks held, counted once per holder: what [`IndexLimits::max_blocks`] bounds.
+    /// The unbranched chains they form.
+    pub runs: usize,
+    /// Blocks held, counted once per cache, tier and group.
     pub blocks: usize,
-    /// Of those, blocks of cleared holders and removed workers: in no answer any more, their memory not yet returned.
-    pub sweeping: usize,
-    /// Caches (a worker's ranks) that hold anything.
+    /// Blocks expected at workers.
+    pub expected: usize,
+    /// Blocks of cleared caches and removed workers: in no answer any more, their memory not yet returned.
+    pub leaving: usize,
+    /// Caches (a worker's ranks) known.
     pub holders: usize,
+    /// Blocks that stores have objects of.
+    pub objects: usize,
+    /// Memory taken, in bytes, but for a few dozen for each run.
+    pub bytes: usize,
+    /// Blocks forgotten because the bound was reached.
+    pub evicted: u64,
     /// Everything that was ever applied.
     pub applied: Applied,
 }

@@ -2,53 +2,24 @@
 //! predict what the engine then reported as `cached_tokens`. Needs the captures of `/work/shared` beside the project.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod naive;
+mod recording;
 
-use kv_events::{decode_batch, live_message};
-use kv_index::{Holder, IndexLimits, PrefixQuery, SharedPrefixIndex, WorkerMatch};
-use routing::{BlockEvent, DpRank, WorkerId};
+use std::path::Path;
+
+use kv_index::{Holder, IndexLimits, SharedPrefixIndex};
+use naive::model::Asked;
+use naive::oracle::rank_depths;
+use recording::{captures, events, lines};
+use routing::{DpRank, WorkerId};
 use serde_json::Value;
 
 const BLOCK: usize = 32;
 
-fn captures() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(3)?
-        .join("shared/data/captures");
-    let present = folder.is_dir();
-    if !present {
-        println!("skipped: no captures at {}", folder.display());
-    }
-    present.then_some(folder)
-}
-
-fn lines(path: PathBuf) -> Vec<Value> {
-    fs::read_to_string(path)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
-
-fn events(line: &Value) -> Vec<BlockEvent> {
-    let unhex = |hex: &str| -> Vec<u8> {
-        (0..hex.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
-            .collect()
-    };
-    let frames: Vec<Vec<u8>> = line["frames"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|frame| unhex(frame.as_str().unwrap()))
-        .collect();
-    decode_batch(live_message(&frames).unwrap().payload)
-        .unwrap()
-        .events
-}
+const HOLDER: Holder = Holder {
+    worker: WorkerId(1),
+    rank: DpRank(0),
+};
 
 /// The prompts' token ids as the engine used them; several for a batch request.
 fn prompts(response: &Value) -> Vec<Vec<u32>> {
@@ -81,16 +52,17 @@ impl Replay {
     /// What the engine would report: it always computes the last token anew, so at least that block.
     fn predicted(&self, request: &Value, prompts: &[Vec<u32>]) -> u64 {
         let model = request["model"].as_str().unwrap();
-        let query = |prompt| {
-            let mut out: Vec<WorkerMatch> = Vec::new();
-            let lora = (model != "tiny").then_some(model);
-            let query = PrefixQuery {
-                tokens: prompt,
-                lora,
-                cache_salt: request["cache_salt"].as_str(),
+        let query = |prompt: &[u32]| {
+            let asked = Asked {
+                tokens: prompt.to_vec(),
+                lora: (model != "tiny").then(|| model.to_owned()),
+                salt: request["cache_salt"].as_str().map(str::to_owned),
             };
-            self.index.matches(&query, &[WorkerId(1)], &mut out);
-            u64::from(out[0].device_tokens).min(((prompt.len() - 1) / BLOCK * BLOCK) as u64)
+            let device = rank_depths(&self.index, &asked, &[HOLDER.worker])
+                .unwrap()
+                .get(&HOLDER)
+                .map_or(0, |depths| depths[0]);
+            u64::from(device).min(((prompt.len() - 1) / BLOCK * BLOCK) as u64)
         };
         prompts.iter().map(|prompt| query(prompt)).sum()
     }
@@ -120,10 +92,10 @@ fn replay(folder: &Path, name: &str, source: &str, leg: &str) -> (usize, u64) {
         compared: 0,
         hits: 0,
     };
-    let events_of = lines(folder.join(format!("{name}.events.jsonl")))
+    let events_of = lines(&folder.join(format!("{name}.events.jsonl")))
         .into_iter()
         .filter(|line| line["src"].as_str().unwrap().ends_with(source));
-    let requests = lines(folder.join(format!("{name}.requests.jsonl")))
+    let requests = lines(&folder.join(format!("{name}.requests.jsonl")))
         .into_iter()
         .filter(|line| line["label"].as_str().unwrap().ends_with(leg));
     let mut moments: Vec<(f64, bool, Value)> = events_of
@@ -131,14 +103,10 @@ fn replay(folder: &Path, name: &str, source: &str, leg: &str) -> (usize, u64) {
         .collect();
     moments.extend(requests.map(|line| (line["t"].as_f64().unwrap(), false, line)));
     moments.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let holder = Holder {
-        worker: WorkerId(1),
-        rank: DpRank(0),
-    };
     for (_, is_event, line) in &moments {
         if *is_event {
             for event in events(line) {
-                replay.index.apply(holder, &event);
+                replay.index.apply(HOLDER, &event);
             }
         } else {
             replay.compare(line);
@@ -182,4 +150,25 @@ fn predicts_them_at_a_prefill_node() {
     let Some(folder) = captures() else { return };
     let (compared, _) = replay(&folder, "pd/nixl", ":5557", "prefill");
     assert!(compared >= 3, "only {compared} requests were compared");
+}
+
+/// What the decode node gets over the network counts as cached with it: 128 tokens of its own, or the whole prompt.
+#[test]
+fn predicts_them_at_the_prefill_node_of_a_mooncake_pair() {
+    let Some(folder) = captures() else { return };
+    let (compared, hits) = replay(&folder, "pd/mooncake", ":5557", "prefill");
+    assert!(
+        compared >= 6 && hits >= 256,
+        "{compared} requests with {hits} cached tokens were compared"
+    );
+}
+
+#[test]
+fn predicts_them_at_a_decode_node_for_what_is_its_own() {
+    let Some(folder) = captures() else { return };
+    let (compared, hits) = replay(&folder, "pd/nixl", ":5567", "decode");
+    assert!(
+        compared >= 3 && hits >= 128,
+        "{compared} requests with {hits} cached tokens were compared"
+    );
 }

@@ -1,12 +1,13 @@
-//! What an index must survive, case by case. `model.rs` covers their combinations.
+//! What an index must survive, case by case: chains and holders. Kinds of blocks: `kinds.rs`. Their combinations:
+//! `differential.rs`.
 
 mod chains;
 
 use std::thread;
 
 use chains::*;
-use kv_index::{IndexLimits, PrefixQuery, SharedPrefixIndex, WorkerMatch};
-use routing::{Attention, BlockEvent, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier, WorkerId};
+use kv_index::WorkerMatch;
+use routing::{BlockEvent, DpRank, StoredBlocks, Tier, WorkerId};
 
 #[test]
 fn matches_whole_blocks_of_the_longest_common_prefix() {
@@ -20,9 +21,9 @@ fn matches_whole_blocks_of_the_longest_common_prefix() {
     let mut out = Vec::new();
     let mut cut = tokens("abc");
     cut.pop();
-    index.matches(&query(&cut), &[WorkerId(1)], &mut out);
+    index.matches(&mut query(&cut), &[WorkerId(1)], &mut out);
     assert_eq!(blocks(out[0]), [2; 3]);
-    index.matches(&query(&[]), &[WorkerId(1)], &mut out);
+    index.matches(&mut query(&[]), &[WorkerId(1)], &mut out);
     assert_eq!(out, [WorkerMatch::default()]);
 }
 
@@ -32,7 +33,7 @@ fn answers_in_the_order_asked_even_of_unknown_and_repeated_workers() {
     index.apply(holder(1, 0), &stored("a", 0));
     index.apply(holder(2, 0), &stored("ab", 0));
     let mut out = Vec::new();
-    index.matches(&query(&tokens("abc")), &[2, 9, 1, 2].map(WorkerId), &mut out);
+    index.matches(&mut query(&tokens("abc")), &[2, 9, 1, 2].map(WorkerId), &mut out);
     assert_eq!(
         out.iter().map(|&found| blocks(found)[0]).collect::<Vec<_>>(),
         [2, 0, 1, 2]
@@ -124,6 +125,7 @@ fn removals_tail_first_shorten_the_match_one_by_one() {
         assert_eq!(matched(&index, 1, "abcd"), [left; 3]);
     }
     assert_eq!(index.stats().blocks, 0);
+    while index.tend() {}
     assert_eq!(index.stats().distinct_blocks, 0);
 }
 
@@ -198,168 +200,38 @@ fn removes_all_ranks_of_a_worker_and_gives_the_memory_back() {
     assert_eq!(index.remove_worker(WorkerId(1)).cleared, 3 * 520);
     assert_eq!(matched(&index, 1, &long), [0; 3]);
     assert_eq!(index.held_blocks(WorkerId(1)), 0);
-    for _ in 0..30 {
-        index.apply(holder(2, 0), &stored("ab", 0));
-    }
+    while index.tend() {}
     let stats = index.stats();
     assert_eq!(
-        (stats.blocks, stats.distinct_blocks, stats.sweeping, stats.holders),
+        (stats.blocks, stats.distinct_blocks, stats.leaving, stats.holders),
         (2, 2, 0, 1)
     );
 }
 
 #[test]
-fn a_worker_is_as_good_as_its_best_rank() {
+fn a_worker_is_as_good_as_the_rank_that_holds_most_and_says_which() {
     let index = index();
     index.apply(holder(1, 0), &stored("a", 0));
     index.apply(holder(1, 7), &stored_on("abc", Tier::Host));
-    assert_eq!(matched(&index, 1, "abc"), [1, 3, 3]);
-}
-
-#[test]
-fn keeps_adapters_and_salts_apart() {
-    let index = index();
-    let cases = [
-        (None, None),
-        (Some("ad"), None),
-        (Some("ad2"), None),
-        (None, Some("ad")),
-        (Some("ad"), Some("ad")),
-    ];
+    index.apply(holder(1, 9), &stored_on("abc", Tier::Disk));
+    assert_eq!(matched(&index, 1, "abc"), [0, 3, 3]);
     let tokens = tokens("abc");
-    for (worker, &(lora, salt)) in (0..).zip(&cases) {
-        index.apply(holder(worker, 0), &salted("abc", lora, salt));
-    }
-    for (asked, &(lora, cache_salt)) in (0..).zip(&cases) {
-        let mut out = Vec::new();
-        let workers: Vec<WorkerId> = (0..5).map(WorkerId).collect();
-        index.matches(
-            &PrefixQuery {
-                tokens: &tokens,
-                lora,
-                cache_salt,
-            },
-            &workers,
-            &mut out,
-        );
-        let found: Vec<u32> = out.iter().map(|&found| blocks(found)[0]).collect();
-        let expected: Vec<u32> = (0..5).map(|worker| if worker == asked { 3 } else { 0 }).collect();
-        assert_eq!(found, expected, "lora {lora:?} salt {cache_salt:?}");
-    }
-}
-
-#[test]
-fn an_adapter_known_by_number_only_is_never_taken_for_the_base_model() {
-    let index = index();
-    let numbered = StoredBlocks {
-        lora: Some(Lora::Id(1)),
-        ..store("a", 0)
-    };
-    index.apply(holder(1, 0), &BlockEvent::Stored(numbered));
-    assert_eq!(matched(&index, 1, "a"), [0; 3]);
-}
-
-#[test]
-fn blocks_with_an_image_do_not_match_the_same_tokens_without() {
-    let index = index();
-    let mut event = store("ab", 0);
-    event.extra_keys = vec![vec![], vec![ExtraKey::Text("image".into()), ExtraKey::Int(0)]];
-    index.apply(holder(1, 0), &BlockEvent::Stored(event));
-    assert_eq!(matched(&index, 1, "ab"), [1; 3]);
-}
-
-#[test]
-fn other_groups_neither_store_nor_remove() {
-    let index = index();
-    index.apply(holder(1, 0), &stored("a", 0));
-    let window = StoredBlocks {
-        group: 1,
-        attention: Attention::Unknown,
-        ..store("ab", 0)
-    };
-    let unlike = StoredBlocks {
-        attention: Attention::Unknown,
-        ..store("ab", 0)
-    };
-    for event in [window, unlike] {
-        let applied = index.apply(holder(1, 0), &BlockEvent::Stored(event));
-        assert_eq!(applied, counts(|counts| counts.skipped_group = 2));
-    }
-    let hashes = vec![engine_hash("a")];
-    let gone = index.apply(
-        holder(1, 0),
-        &BlockEvent::Removed(RemovedBlocks {
-            hashes,
-            tier: None,
-            group: 1,
-        }),
-    );
-    assert_eq!(gone, counts(|counts| counts.skipped_group = 1));
-    assert_eq!(matched(&index, 1, "ab"), [1; 3]);
-}
-
-#[test]
-fn a_holder_has_one_block_size_until_it_is_empty() {
-    let index = index();
-    index.apply(holder(1, 0), &stored("ab", 0));
-    let wide = StoredBlocks {
-        hashes: vec![engine_hash("wide")],
-        block_size: 4,
-        ..store("ab", 0)
-    };
-    let wide = BlockEvent::Stored(wide);
+    let (mut best, mut ranks) = (Vec::new(), Vec::new());
+    index.matches(&mut query(&tokens), &[WorkerId(1)], &mut best);
+    index.rank_matches(&mut query(&tokens), &[WorkerId(1)], &mut ranks);
+    assert_eq!(best[0].rank, DpRank(7), "the lowest of those that hold as much");
+    let ranks: Vec<_> = ranks
+        .iter()
+        .map(|rank| (rank.holder, blocks(rank.found)))
+        .collect();
     assert_eq!(
-        index.apply(holder(1, 0), &wide),
-        counts(|counts| counts.other_block_size = 1)
+        ranks,
+        [
+            (holder(1, 0), [1; 3]),
+            (holder(1, 7), [0, 3, 3]),
+            (holder(1, 9), [0, 0, 3])
+        ]
     );
-    index.clear(holder(1, 0));
-    assert_eq!(index.apply(holder(1, 0), &wide).stored, 1);
-    assert_eq!(matched(&index, 1, "ab"), [2; 3], "one block of four tokens");
-}
-
-#[test]
-fn workers_of_different_block_sizes_are_asked_together() {
-    let index = index();
-    index.apply(holder(1, 0), &stored("abc", 0));
-    let wide = StoredBlocks {
-        hashes: vec![engine_hash("wide")],
-        block_size: 4,
-        ..store("ab", 0)
-    };
-    index.apply(holder(2, 0), &BlockEvent::Stored(wide));
-    let single = StoredBlocks {
-        block_size: 1,
-        hashes: (0..6).map(|n| engine_hash(&n.to_string())).collect(),
-        ..store("abc", 0)
-    };
-    index.apply(holder(3, 0), &BlockEvent::Stored(single));
-    let mut out = Vec::new();
-    index.matches(&query(&tokens("abc")), &[1, 2, 3].map(WorkerId), &mut out);
-    assert_eq!(
-        out.iter().map(|found| found.device_tokens).collect::<Vec<_>>(),
-        [6, 4, 6]
-    );
-}
-
-#[test]
-fn beyond_the_bound_it_misses_and_never_lies() {
-    let index = SharedPrefixIndex::new(IndexLimits { max_blocks: 3 });
-    index.apply(holder(1, 0), &stored("ab", 0));
-    let applied = index.apply(holder(2, 0), &stored("abc", 0));
-    assert_eq!(
-        applied,
-        counts(|counts| (counts.stored, counts.over_limit) = (1, 2))
-    );
-    assert_eq!(matched(&index, 2, "abc"), [1; 3]);
-    assert_eq!(index.apply(holder(2, 0), &stored("abcd", 3)).unknown_parent, 1);
-    assert_eq!(index.stats().blocks, 3);
-    index.remove_worker(WorkerId(1));
-    assert_eq!(
-        index.apply(holder(2, 0), &stored("abc", 1)).stored,
-        2,
-        "what left makes room"
-    );
-    assert_eq!(matched(&index, 2, "abc"), [3; 3]);
 }
 
 #[test]
@@ -373,38 +245,12 @@ fn more_than_a_thousand_holders_of_one_prefix_are_told_apart() {
     }
     let workers: Vec<WorkerId> = (0..1500).map(WorkerId).collect();
     let mut out = Vec::new();
-    index.matches(&query(&tokens("ab")), &workers, &mut out);
+    index.matches(&mut query(&tokens("ab")), &workers, &mut out);
     assert!(
         out.iter()
             .enumerate()
             .all(|(worker, &found)| blocks(found)[0] == if worker % 2 == 0 { 2 } else { 1 })
     );
-}
-
-#[test]
-fn events_that_do_not_fit_themselves_are_counted() {
-    let index = index();
-    let short = StoredBlocks {
-        tokens: vec![1],
-        ..store("ab", 0)
-    };
-    let no_size = StoredBlocks {
-        block_size: 0,
-        tokens: vec![],
-        ..store("ab", 0)
-    };
-    let keys = StoredBlocks {
-        extra_keys: vec![vec![]],
-        ..store("ab", 0)
-    };
-    for event in [short, no_size, keys] {
-        assert_eq!(
-            index.apply(holder(1, 0), &BlockEvent::Stored(event)),
-            counts(|counts| counts.malformed = 2)
-        );
-    }
-    assert_eq!(index.stats().applied.malformed, 6);
-    assert_eq!(index.stats().holders, 0);
 }
 
 #[test]

@@ -61,7 +61,7 @@ pub(crate) async fn send(request: &RequestContext, placement: Placement) -> Resu
             member: placement.member,
             dispatch,
             dispatched,
-            matched: request.tokens.as_ref().and(placement.matched),
+            matched: request.prompt.as_ref().and(placement.matched),
         }),
         Err(error) => {
             link.metrics.failed(error.kind());
@@ -91,7 +91,7 @@ fn book(request: &RequestContext, placement: Placement) -> routing::LoadLease {
     let pool = request.pool();
     let prompt = request.prompt_tokens();
     let matched = placement.matched.unwrap_or(0);
-    if request.tokens.is_some() {
+    if request.prompt.is_some() {
         pool.metrics.prompt_tokens.inc_by(prompt.into());
         pool.metrics.matched_tokens.inc_by(matched.into());
     }

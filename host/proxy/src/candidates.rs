@@ -129,9 +129,9 @@ fn serves(member: &Member, model: &str) -> bool {
 fn request_number(feature: RequestFeature, request: &RequestContext, now: Instant) -> f64 {
     match feature {
         RequestFeature::PromptTokens => request
-            .tokens
+            .prompt
             .as_ref()
-            .map_or(f64::NAN, |tokens| tokens.len() as f64),
+            .map_or(f64::NAN, |prompt| prompt.tokens() as f64),
         RequestFeature::MaxTokens => request.max_tokens.map_or(f64::NAN, |tokens| tokens as f64),
         RequestFeature::BodyBytes => request.body.len() as f64,
         RequestFeature::Priority => request.priority.map_or(f64::NAN, |priority| priority as f64),

@@ -1,13 +1,13 @@
 //! Everything known of one request before it is placed. Made once; decisions and attempts only read it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 use inference_api::{Endpoint, Peek};
-use kv_index::PrefixQuery;
+use kv_index::Prompt;
 
 use crate::headers::X_SESSION_ID;
 use crate::route::Route;
@@ -38,9 +38,8 @@ pub(crate) struct RequestContext {
     pub(crate) priority: Option<i64>,
     /// A hash of the client's session key.
     pub(crate) session: Option<u64>,
-    pub(crate) cache_salt: Option<Box<str>>,
-    /// The prompt's token ids, where they are known.
-    pub(crate) tokens: Option<Vec<u32>>,
+    /// The prompt as the index is asked for it, where its tokens are known.
+    pub(crate) prompt: Option<HashedPrompt>,
 }
 
 impl RequestContext {
@@ -52,24 +51,39 @@ impl RequestContext {
         self.snapshot.pool_of(self.route)
     }
 
-    /// What to ask the index; none while the tokens are unknown.
-    pub(crate) fn prefix_query(&self) -> Option<PrefixQuery<'_>> {
-        let tokens = self.tokens.as_deref()?;
-        let is_adapter = self.pool().adapters.contains(&self.model);
-        Some(PrefixQuery {
-            tokens,
-            lora: is_adapter.then_some(&*self.model),
-            cache_salt: self.cache_salt.as_deref(),
-        })
-    }
-
     /// The prompt's length in tokens, estimated where it is not known.
     pub(crate) fn prompt_tokens(&self) -> u32 {
         let tokens = self
-            .tokens
+            .prompt
             .as_ref()
-            .map_or(self.body.len() / BYTES_PER_TOKEN, Vec::len);
+            .map_or(self.body.len() / BYTES_PER_TOKEN, HashedPrompt::tokens);
         u32::try_from(tokens).unwrap_or(u32::MAX)
+    }
+}
+
+/// A prompt that keeps the hashes that were needed so far: each decision about it goes on from the one before.
+#[derive(Debug)]
+pub(crate) struct HashedPrompt {
+    tokens: usize,
+    /// One decision at a time uses it: never waited for, and never held across an await.
+    prompt: Mutex<Prompt<'static>>,
+}
+
+impl HashedPrompt {
+    pub(crate) fn new(tokens: Vec<u32>, lora: Option<&str>, cache_salt: Option<&str>) -> Self {
+        Self {
+            tokens: tokens.len(),
+            prompt: Mutex::new(Prompt::new(tokens, lora, cache_salt)),
+        }
+    }
+
+    /// How many it has.
+    pub(crate) fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Prompt<'static>> {
+        self.prompt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,6 +13,7 @@ mod context;
 mod cooldown;
 mod decide;
 mod exchange;
+mod expectation;
 mod feeds;
 mod fleet_collector;
 mod forward;
@@ -41,6 +42,7 @@ mod tokens;
 mod upstream;
 
 pub use cold::status_pages;
+pub use expectation::{AssumedCache, Expectation};
 pub use feeds::LiveFeeds;
 pub use metrics::ProxyMetrics;
 pub use proxy::{Proxy, ProxyParts};

@@ -1,7 +1,7 @@
 //! What the prefix index says of the candidates of one call. The only file that asks it about prefixes, so that
 //! whoever reads an answer, be it a column, an import, a booking or a header, reads the same.
 
-use kv_index::{PrefixQuery, SharedPrefixIndex, WorkerMatch};
+use kv_index::{Prompt, SharedPrefixIndex, WorkerMatch};
 use routing::{Tier, WorkerId};
 
 use crate::feeds::LiveFeeds;
@@ -11,7 +11,7 @@ use crate::feeds::LiveFeeds;
 pub(crate) struct Matches {
     /// Nothing where it is not known.
     found: Vec<WorkerMatch>,
-    /// Whether the candidate's feed is live. What the index has of others is out of date.
+    /// Whether the candidate's feed is live, or its pool assumes a cache. What the index has of others is out of date.
     is_known: Vec<bool>,
 }
 
@@ -24,19 +24,29 @@ impl Matches {
     /// Asks once for all candidates.
     pub(crate) fn ask(
         &mut self,
-        query: &PrefixQuery<'_>,
+        prompt: &mut Prompt<'_>,
         ids: &[WorkerId],
         index: &SharedPrefixIndex,
         feeds: &LiveFeeds,
+        is_assumed: bool,
     ) {
         self.clear();
-        index.matches(query, ids, &mut self.found);
+        index.matches(prompt, ids, &mut self.found);
         let live = feeds.now();
-        self.is_known.extend(ids.iter().map(|id| live.contains(*id)));
-        for (found, is_known) in self.found.iter_mut().zip(&self.is_known) {
-            if !is_known {
-                *found = WorkerMatch::default();
+        for (id, found) in ids.iter().zip(&mut self.found) {
+            let is_live = live.contains(*id);
+            if !is_live {
+                // Whatever events told is out of date: what is expected is all there is.
+                let tokens = if is_assumed { found.expected_tokens } else { 0 };
+                *found = WorkerMatch {
+                    device_tokens: tokens,
+                    host_tokens: tokens,
+                    any_tokens: tokens,
+                    expected_tokens: tokens,
+                    rank: found.rank,
+                };
             }
+            self.is_known.push(is_live || is_assumed);
         }
     }
 

@@ -14,9 +14,10 @@ use tracing::{Instrument, debug_span};
 use crate::attempt::{self, Answer};
 use crate::body::Body;
 use crate::candidates::NoCandidate;
-use crate::context::{self, RequestContext};
+use crate::context::{self, HashedPrompt, RequestContext};
 use crate::decide::{self, Step};
 use crate::exchange::Exchange;
+use crate::expectation;
 use crate::forward::ForwardError;
 use crate::headers::{self, X_REQUEST_ID};
 use crate::hold::{Ticket, Turn};
@@ -113,6 +114,15 @@ async fn context(
     } else {
         None
     };
+    let model: Box<str> = (&*peek.model).into();
+    let prompt = tokens.map(|tokens| {
+        let is_adapter = snapshot.pool_of(route).adapters.contains(&model);
+        HashedPrompt::new(
+            tokens,
+            is_adapter.then_some(&*model),
+            peek.cache_salt().as_deref(),
+        )
+    });
     let path = || PathAndQuery::from_static(arrival.endpoint.path());
     RequestContext {
         snapshot,
@@ -124,13 +134,12 @@ async fn context(
         target: arrival.target.unwrap_or_else(path),
         headers: arrival.headers,
         body,
-        model: (&*peek.model).into(),
+        model,
         stream: peek.stream,
         max_tokens: peek.max_tokens,
         priority: peek.priority,
         session,
-        cache_salt: peek.cache_salt().map(|salt| (&*salt).into()),
-        tokens,
+        prompt,
     }
 }
 
@@ -151,10 +160,11 @@ async fn place(proxy: &Proxy, request: Arc<RequestContext>) -> Result<Answer, Re
                 if let Some(ticket) = ticket.take() {
                     ticket.sent();
                 }
+                let worker = pool.members[placement.member].worker.id();
+                expectation::expect(proxy, &request, worker);
                 match attempt::send(&request, placement).await {
                     Ok(answer) => return Ok(answer),
                     Err(error) => {
-                        let worker = pool.members[placement.member].worker.id();
                         failures.add(worker, error, request.snapshot.limits.attempts)?;
                     }
                 }

@@ -62,8 +62,11 @@ impl CallQueries {
     }
 
     fn ask(&self, mut matches: Matches) -> Matches {
-        match self.request.prefix_query() {
-            Some(query) => matches.ask(&query, &self.ids, &self.index, &self.live),
+        match &self.request.prompt {
+            Some(prompt) => {
+                let is_assumed = self.request.pool().expectation.assumed.is_some();
+                matches.ask(&mut prompt.lock(), &self.ids, &self.index, &self.live, is_assumed);
+            }
             None => matches.clear(),
         }
         matches

@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use routing::{Generation, Policy, Pool, Worker, WorkerId};
 use thiserror::Error;
 
+use crate::expectation::Expectation;
 use crate::hold::HoldQueue;
 use crate::link::WorkerLink;
 use crate::metrics::{PoolMetrics, ProxyMetrics};
@@ -39,6 +40,8 @@ pub struct PoolSpec {
     pub pool: Pool,
     /// How the tokens of a prompt become known.
     pub tokens: TokenSource,
+    /// What its workers are expected to have cached besides what their events tell.
+    pub expectation: Expectation,
     /// Most requests held at once; 0 holds none.
     pub queue_limit: usize,
     /// Longest time a request is held in all.
@@ -128,6 +131,7 @@ pub(crate) struct PoolState {
     pub(crate) name: Box<str>,
     pub(crate) members: Box<[Member]>,
     pub(crate) tokens: TokenSource,
+    pub(crate) expectation: Expectation,
     pub(crate) queue: Arc<HoldQueue>,
     pub(crate) queue_limit: usize,
     pub(crate) queue_timeout: Duration,
@@ -178,6 +182,7 @@ impl Snapshot {
                 name: pool.pool.name,
                 members,
                 tokens: pool.tokens,
+                expectation: pool.expectation,
                 queue_limit: pool.queue_limit,
                 queue_timeout: pool.queue_timeout,
                 adapters: pool.adapters.into(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::id::WorkerId;
+use crate::id::{WorkerId, WorkerIds};
 use crate::worker::{Worker, WorkerSpec};
 
 /// Every worker of every pool. Made from the previous fleet, so that a worker which stays keeps its identity,
@@ -11,7 +11,7 @@ use crate::worker::{Worker, WorkerSpec};
 #[derive(Debug, Default)]
 pub struct Fleet {
     workers: Vec<Arc<Worker>>,
-    next_id: u32,
+    ids: WorkerIds,
 }
 
 /// What a reload changes.
@@ -33,7 +33,6 @@ impl Fleet {
     #[must_use]
     pub fn next(&self, specs: Vec<WorkerSpec>) -> (Self, FleetChange) {
         let mut change = FleetChange::default();
-        let mut next_id = self.next_id;
         let mut previous: HashMap<&str, &Arc<Worker>> = self
             .workers
             .iter()
@@ -56,8 +55,7 @@ impl Fleet {
                     }
                 }
                 None => {
-                    let id = WorkerId(next_id);
-                    next_id += 1;
+                    let id = self.ids.next();
                     change.added.push(id);
                     Arc::new(Worker::new(id, spec))
                 }
@@ -66,7 +64,14 @@ impl Fleet {
         }
         change.removed = previous.into_values().map(|worker| worker.id()).collect();
         change.removed.sort_unstable();
-        (Self { workers, next_id }, change)
+        let ids = self.ids.clone();
+        (Self { workers, ids }, change)
+    }
+
+    /// Where its workers' ids come from, for whoever holds caches that are no worker's of the fleet.
+    #[must_use]
+    pub fn ids(&self) -> &WorkerIds {
+        &self.ids
     }
 
     /// All workers, in the order of the configuration.

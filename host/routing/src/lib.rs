@@ -25,7 +25,7 @@ pub use feature::{
     UnknownFeature,
 };
 pub use fleet::{Fleet, FleetChange};
-pub use id::{DpRank, Generation, WorkerId};
+pub use id::{DpRank, Generation, WorkerId, WorkerIds};
 pub use load::{LoadLease, LoadReading, WorkerLoad};
 pub use policy::{DecisionInput, DecisionQueries, FaultKind, Phase, Policy, PolicyFault, RequestFacts};
 pub use pool::Pool;

@@ -4,7 +4,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use kv_index::{Applied, Holder, IndexLimits, PrefixQuery, SharedPrefixIndex, WorkerMatch};
+use kv_index::{Applied, Holder, IndexLimits, Prompt, SharedPrefixIndex, WorkerMatch};
 use routing::{
     Attention, BlockEvent, DpRank, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier,
     WorkerId,
@@ -85,19 +85,15 @@ pub(crate) fn removed(prompt: &str, tier: Option<Tier>) -> BlockEvent {
     })
 }
 
-pub(crate) fn query<'a>(tokens: &'a [u32]) -> PrefixQuery<'a> {
-    PrefixQuery {
-        tokens,
-        lora: None,
-        cache_salt: None,
-    }
+pub(crate) fn query(tokens: &[u32]) -> Prompt<'_> {
+    Prompt::new(tokens, None, None)
 }
 
 /// Matched blocks (device, host, any) of one worker.
 pub(crate) fn matched(index: &SharedPrefixIndex, worker: u32, prompt: &str) -> [u32; 3] {
     let tokens = tokens(prompt);
     let mut out = vec![WorkerMatch::default(); 7];
-    index.matches(&query(&tokens), &[WorkerId(worker)], &mut out);
+    index.matches(&mut query(&tokens), &[WorkerId(worker)], &mut out);
     assert_eq!(out.len(), 1);
     blocks(out[0])
 }

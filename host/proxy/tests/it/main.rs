@@ -6,6 +6,7 @@
 )]
 
 mod client;
+mod expectation;
 mod log;
 mod placement;
 mod policy;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use kv_index::{IndexLimits, SharedPrefixIndex};
 use prometheus_client::registry::Registry;
 use proxy::{
-    DrainOutcome, LiveFeeds, PoolSpec, Proxy, ProxyMetrics, ProxyParts, Readiness, RequestLimits, RouteSpec,
-    Snapshot, SnapshotCell, SnapshotSpec, TokenSource,
+    DrainOutcome, Expectation, LiveFeeds, PoolSpec, Proxy, ProxyMetrics, ProxyParts, Readiness,
+    RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotSpec, TokenSource,
 };
 use routing::{Fleet, Generation, Policy, Pool, Role, WorkerId, WorkerSpec};
 use tokio::net::TcpListener;
@@ -25,6 +25,7 @@ pub(crate) struct Builder {
     pub(crate) models: Vec<String>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) tokens: TokenSource,
+    pub(crate) expectation: Expectation,
     pub(crate) queue_limit: usize,
     pub(crate) queue_timeout: Duration,
     pub(crate) limits: RequestLimits,
@@ -52,6 +53,7 @@ pub(crate) fn router() -> Builder {
         models: vec![],
         headers: vec![],
         tokens: TokenSource::Off,
+        expectation: Expectation::default(),
         queue_limit: 16,
         queue_timeout: Duration::from_secs(10),
         limits: RequestLimits {
@@ -102,6 +104,7 @@ impl Builder {
                     workers: fleet.workers().into(),
                 },
                 tokens: self.tokens,
+                expectation: self.expectation,
                 queue_limit: self.queue_limit,
                 queue_timeout: self.queue_timeout,
                 adapters: vec![],

@@ -1,0 +1,196 @@
+//! One subject with a loaded fleet, and everything that is measured of all subjects alike.
+
+use std::hint::black_box;
+
+use routing::{BlockEvent, WorkerId};
+
+use crate::corpus::{Corpus, PIECE, Piece, prompt, stores};
+use crate::figures::{Figure, Samples, Unit};
+use crate::fleet::{Fleet, Storing, WORKERS, traffic};
+use crate::machine::{Machine, forget_caches, processor_time, resident};
+use crate::random::Random;
+use crate::subject::{Depths, Subject};
+
+/// 10 million blocks a second, then 20.
+pub(crate) const BLOCK_AIM: &str = "<= 100, 50 ns";
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    /// Copies of the corpus.
+    pub(crate) copies: u32,
+    /// Prompts asked for in one figure, at most.
+    pub(crate) prompts: usize,
+    /// Blocks changed in one figure, about.
+    pub(crate) changes: usize,
+}
+
+pub(crate) struct Session<'a, S> {
+    pub(crate) subject: S,
+    pub(crate) fleet: Fleet,
+    pub(crate) machine: &'a Machine,
+    pub(crate) corpus: &'a Corpus,
+    pub(crate) scale: Scale,
+    pub(crate) random: Random,
+    pub(crate) figures: Vec<Figure>,
+    /// Where each request went.
+    pub(crate) placed: Vec<Storing>,
+}
+
+pub(crate) fn workers() -> Vec<WorkerId> {
+    (0..WORKERS).map(WorkerId).collect()
+}
+
+fn blocks(event: &BlockEvent) -> usize {
+    match event {
+        BlockEvent::Stored(stored) => stored.hashes.len(),
+        BlockEvent::Removed(removed) => removed.hashes.len(),
+        BlockEvent::Cleared => 0,
+    }
+}
+
+impl<'a, S: Subject> Session<'a, S> {
+    /// Loads the fleet's blocks, which is the first figure.
+    pub(crate) fn load(machine: &'a Machine, corpus: &'a Corpus, scale: Scale) -> Self {
+        let mut fleet = Fleet::default();
+        let placed: Vec<Storing> = traffic(corpus, scale.copies)
+            .map(|chain| fleet.place(chain))
+            .collect();
+        let distinct = corpus.pieces as usize * scale.copies as usize * PIECE;
+        let before = resident();
+        let mut session = Self {
+            subject: S::empty(distinct + distinct / 10),
+            fleet,
+            machine,
+            corpus,
+            scale,
+            random: Random::new(11),
+            figures: Vec::new(),
+            placed: Vec::new(),
+        };
+        let mut applying = Applying::default();
+        for storing in &placed {
+            session.apply_all(
+                &mut applying,
+                storing.worker,
+                stores(&storing.chain, storing.known),
+            );
+        }
+        session.placed = placed;
+        session.tell(
+            "ingest, new blocks, from empty",
+            Unit::NanosPerBlock,
+            applying.per_block(),
+            BLOCK_AIM,
+        );
+        let bytes = (resident() - before) / distinct as f64;
+        session.tell("memory a distinct block (RSS)", Unit::Bytes, bytes, "<= 24");
+        session
+    }
+
+    pub(crate) fn tell(&mut self, name: &str, unit: Unit, value: f64, aim: &'static str) {
+        self.figures.push(Figure {
+            name: name.to_owned(),
+            unit,
+            value,
+            aim,
+        });
+    }
+
+    pub(crate) fn apply_all(
+        &mut self,
+        applying: &mut Applying,
+        worker: u32,
+        events: impl Iterator<Item = BlockEvent>,
+    ) {
+        for event in events {
+            applying.blocks += blocks(&event);
+            let before = processor_time();
+            self.subject.apply(worker, &event);
+            applying.processor += processor_time() - before - self.machine.processor_clock;
+        }
+    }
+
+    /// As [`Session::apply_all`], by the clock on the wall and event by event.
+    pub(crate) fn apply_each(
+        &mut self,
+        took: &mut Samples,
+        worker: u32,
+        events: impl Iterator<Item = BlockEvent>,
+    ) {
+        for event in events {
+            took.time(self.machine, || self.subject.apply(worker, &event));
+        }
+    }
+
+    pub(crate) fn any_placed(&mut self) -> (u32, Vec<Piece>) {
+        let at = self.random.below(self.placed.len() as u64) as usize;
+        (self.placed[at].worker, self.placed[at].chain.clone())
+    }
+
+    /// What is asked: prompts of that many pieces, each asked once, and first found to be answered rightly.
+    pub(crate) fn chains(&mut self, pieces: usize) -> Vec<Vec<Piece>> {
+        let mut chains: Vec<Vec<Piece>> = self
+            .placed
+            .iter()
+            .filter(|storing| storing.chain.len() >= pieces)
+            .map(|storing| storing.chain[..pieces].to_vec())
+            .collect();
+        self.random.shuffle(&mut chains);
+        chains.truncate(self.scale.prompts);
+        chains
+    }
+
+    /// Asks for each of the prompts once from its tokens, and once when its hashes were just computed. What the index
+    /// needs for them is not in the processor's caches but where prompts share it.
+    pub(crate) fn ask(&mut self, chains: &[Vec<Piece>]) -> Asking {
+        let (workers, mut out) = (workers(), Depths::default());
+        let mut asking = Asking::default();
+        let mut asked: Vec<S::Asked> = Vec::with_capacity(chains.len());
+        forget_caches();
+        for chain in chains {
+            let mut new = S::asked(prompt(chain));
+            asking
+                .from_tokens
+                .time(self.machine, || self.subject.depths(&mut new, &workers, &mut out));
+            asked.push(new);
+        }
+        forget_caches();
+        for (asked, chain) in asked.iter_mut().zip(chains) {
+            black_box(S::touch(asked));
+            asking
+                .hashed
+                .time(self.machine, || self.subject.depths(asked, &workers, &mut out));
+            let truth: Vec<u32> = self
+                .fleet
+                .depths(chain)
+                .iter()
+                .map(|pieces| pieces * PIECE as u32)
+                .collect();
+            assert_eq!(out.blocks, truth, "{} answers wrongly", S::NAME);
+        }
+        asking
+    }
+}
+
+/// The same questions, asked in two ways.
+#[derive(Debug, Default)]
+pub(crate) struct Asking {
+    pub(crate) from_tokens: Samples,
+    pub(crate) hashed: Samples,
+}
+
+/// Events applied so far.
+#[derive(Debug, Default)]
+pub(crate) struct Applying {
+    pub(crate) blocks: usize,
+    /// Nanoseconds on the processor.
+    pub(crate) processor: f64,
+}
+
+impl Applying {
+    /// In nanoseconds.
+    pub(crate) fn per_block(&self) -> f64 {
+        self.processor / self.blocks as f64
+    }
+}

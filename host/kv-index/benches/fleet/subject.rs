@@ -1,0 +1,84 @@
+//! What is measured, and the index as one of them.
+
+use kv_index::{Holder, IndexLimits, Prompt, SharedPrefixIndex, WorkerMatch};
+use routing::{BlockEvent, DpRank, WorkerId};
+
+use crate::corpus::BLOCK;
+
+/// An index of who holds which prefix.
+pub(crate) trait Subject {
+    /// A prompt and what was hashed of it.
+    type Asked;
+
+    const NAME: &'static str;
+
+    /// Empty, with room for that many distinct blocks.
+    fn empty(blocks: usize) -> Self;
+
+    fn apply(&mut self, worker: u32, event: &BlockEvent);
+
+    /// Nothing is hashed yet.
+    fn asked(tokens: Vec<u32>) -> Self::Asked;
+
+    /// Hashes all of it, if it is not, and reads the hashes: as if they had just been computed.
+    fn touch(asked: &mut Self::Asked) -> u64;
+
+    /// Blocks that each of the workers holds from the prompt's start.
+    fn depths(&self, asked: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths);
+
+    fn remove_worker(&mut self, worker: u32);
+}
+
+/// One depth a worker, and what was needed to find them.
+#[derive(Debug, Default)]
+pub(crate) struct Depths {
+    pub(crate) blocks: Vec<u32>,
+    pub(crate) matches: Vec<WorkerMatch>,
+}
+
+/// Ours.
+#[derive(Debug, Clone)]
+pub(crate) struct Ours(pub(crate) SharedPrefixIndex);
+
+pub(crate) fn holder(worker: u32) -> Holder {
+    Holder {
+        worker: WorkerId(worker),
+        rank: DpRank(0),
+    }
+}
+
+impl Subject for Ours {
+    type Asked = Prompt<'static>;
+
+    const NAME: &'static str = "ours";
+
+    fn empty(blocks: usize) -> Self {
+        Self(SharedPrefixIndex::new(IndexLimits { max_blocks: blocks }))
+    }
+
+    fn apply(&mut self, worker: u32, event: &BlockEvent) {
+        self.0.apply(holder(worker), event);
+    }
+
+    fn asked(tokens: Vec<u32>) -> Self::Asked {
+        Prompt::new(tokens, None, None)
+    }
+
+    fn touch(asked: &mut Self::Asked) -> u64 {
+        asked
+            .hashes(BLOCK as u32, usize::MAX)
+            .iter()
+            .fold(0, |sum, hash| sum ^ hash)
+    }
+
+    fn depths(&self, asked: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths) {
+        self.0.matches(asked, workers, &mut out.matches);
+        out.blocks.clear();
+        let blocks = |found: &WorkerMatch| found.device_tokens / BLOCK as u32;
+        out.blocks.extend(out.matches.iter().map(blocks));
+    }
+
+    fn remove_worker(&mut self, worker: u32) {
+        self.0.remove_worker(WorkerId(worker));
+    }
+}

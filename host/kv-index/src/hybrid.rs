@@ -1,0 +1,140 @@
+//! Caches of hybrid models: several groups of layers, each with blocks of its own and a need of its own.
+//!
+//! A prefix of n tokens is usable where every group has what it needs to go on from there: full attention all blocks before
+//! n, a window of w tokens the blocks of the last w - 1 tokens before n, a state the block that ends at n. That n is a whole
+//! number of blocks in every group is vLLM's rule too (its hit length is a multiple of all groups' block sizes). Groups whose
+//! blocks are longer than the cache's shortest are kept in blocks of that: vLLM names such a block as the last short one in it.
+
+use routing::Attention;
+
+use crate::cache::{Cache, Group};
+use crate::forest::Forest;
+use crate::lanes::LaneId;
+use crate::path::Path;
+use crate::run::RunId;
+
+/// A stretch of a run that a path leads through: `blocks` of it, `base` blocks from the path's start.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    run: RunId,
+    base: u32,
+    blocks: u32,
+}
+
+/// All that the index has of one path.
+#[derive(Debug, Default)]
+pub(crate) struct Stretches(Vec<Stretch>);
+
+impl Stretches {
+    pub(crate) fn of(forest: &Forest, path: &mut dyn Path) -> Self {
+        let mut stretches = Vec::new();
+        let mut base = 0;
+        while base < path.blocks() {
+            // Windows and states do without what lies before them, so that a gap is not the end.
+            let Some(id) = path.enter(forest, base) else {
+                base += 1;
+                continue;
+            };
+            let run = forest.run(id);
+            run.mark_used();
+            let blocks = path.matched(forest, run, base, run.len);
+            stretches.push(Stretch {
+                run: id,
+                base,
+                blocks,
+            });
+            base += blocks;
+        }
+        Self(stretches)
+    }
+
+    /// What any of the lanes holds of the path in tokens, joined and in order. Each block that is held stands for `stride`
+    /// blocks of `base` tokens, of which it is the last.
+    fn held(&self, forest: &Forest, lanes: &[LaneId], base: u32, stride: u32) -> Vec<(u32, u32)> {
+        let mut spans: Vec<(u32, u32)> = Vec::new();
+        for stretch in &self.0 {
+            let run = forest.run(stretch.run);
+            for &lane in lanes {
+                let held = run.coverage.spans(lane, run.len);
+                let held = held.filter(|&(start, _)| start < stretch.blocks);
+                let span = |(start, end): (u32, u32)| {
+                    let start = (stretch.base + start + 1).saturating_sub(stride);
+                    (start, stretch.base + end.min(stretch.blocks))
+                };
+                spans.extend(held.map(span));
+            }
+        }
+        spans.sort_unstable();
+        let mut joined: Vec<(u32, u32)> = Vec::new();
+        for (start, end) in spans {
+            match joined.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => joined.push((start, end)),
+            }
+        }
+        let tokens = |(start, end): (u32, u32)| (start.saturating_mul(base), end.saturating_mul(base));
+        joined.into_iter().map(tokens).collect()
+    }
+}
+
+/// One group's need, and what is held towards it.
+struct Need {
+    group: Group,
+    held: Vec<(u32, u32)>,
+}
+
+impl Need {
+    fn allows(&self, end: u32) -> bool {
+        let start = match self.group.attention {
+            Attention::Full => 0,
+            Attention::Window { tokens } => (end + 1).saturating_sub(tokens),
+            Attention::State => end.saturating_sub(self.group.block_size),
+            Attention::Unknown => return true,
+        };
+        let at = self.held.partition_point(|span| span.0 <= start);
+        start >= end || (at > 0 && self.held[at - 1].1 >= end)
+    }
+
+    /// No longer prefix than this can be usable.
+    fn bound(&self) -> u32 {
+        match self.group.attention {
+            Attention::Full => self
+                .held
+                .first()
+                .filter(|span| span.0 == 0)
+                .map_or(0, |span| span.1),
+            _ => self.held.last().map_or(0, |span| span.1),
+        }
+    }
+}
+
+/// The longest usable prefix in tokens, going by these lanes of the cache, each with its group's number.
+pub(crate) fn usable(forest: &Forest, cache: &Cache, lanes: &[(u32, LaneId)], path: &Stretches) -> u32 {
+    let needs: Vec<Need> = cache
+        .groups
+        .iter()
+        .map(|&group| {
+            let of_group = lanes.iter().filter(|(index, _)| *index == group.index);
+            let lanes: Vec<LaneId> = of_group.map(|&(_, lane)| lane).collect();
+            let held = path.held(forest, &lanes, cache.base, group.block_size / cache.base);
+            Need { group, held }
+        })
+        .collect();
+    let unit = needs
+        .iter()
+        .fold(1, |unit, need| common_multiple(unit, need.group.block_size));
+    let bound = needs.iter().map(Need::bound).min().unwrap_or(0);
+    let mut end = bound - bound % unit;
+    while end > 0 && !needs.iter().all(|need| need.allows(end)) {
+        end -= unit;
+    }
+    end
+}
+
+fn common_multiple(a: u32, b: u32) -> u32 {
+    let (mut larger, mut smaller) = (a.max(b), a.min(b));
+    while smaller > 0 {
+        (larger, smaller) = (smaller, larger % smaller);
+    }
+    (a / larger.max(1)).saturating_mul(b)
+}

@@ -1,0 +1,289 @@
+//! Taking in events of caches: which blocks are stored, and what they stand for. How one block is held is `hold.rs`' part.
+
+use routing::{Attention, BlockEvent, EngineBlockHash, StoredBlocks};
+
+use crate::cache::Group;
+use crate::core::Core;
+use crate::count::Applied;
+use crate::forest::{Full, Place};
+use crate::hash::{Namespace, extra_digest, local_hash, sequence_hash};
+use crate::hold::{Outcome, Storing};
+use crate::shared::Holder;
+
+/// Runs looked at by the reclaiming hand with every event.
+const TEND_EVERY_EVENT: u32 = 2;
+/// Blocks whose places in memory are read ahead together.
+const AHEAD: usize = 16;
+
+/// Why a store is not indexed.
+enum Refused {
+    Malformed,
+    UnknownGroup,
+    OtherBlockSize,
+    UnknownParent,
+}
+
+impl Core {
+    pub(crate) fn apply(&mut self, holder: Holder, event: &BlockEvent) -> Applied {
+        let mut applied = Applied::default();
+        match event {
+            BlockEvent::Stored(stored) if stored.hashes.is_empty() => {}
+            BlockEvent::Stored(stored) => self.store(holder, stored, &mut applied),
+            BlockEvent::Removed(removed) => self.remove(holder, removed, &mut applied),
+            BlockEvent::Cleared => return self.clear(holder),
+        }
+        self.applied += applied;
+        self.tend(TEND_EVERY_EVENT);
+        applied
+    }
+
+    fn store(&mut self, holder: Holder, stored: &StoredBlocks, applied: &mut Applied) {
+        match self.admit(holder, stored, applied) {
+            Ok(parent) => {
+                let mut storing = self.begin(holder, stored, parent);
+                let stride = stored.block_size / storing.base;
+                if stride == 1 {
+                    self.store_each(&mut storing, applied);
+                } else {
+                    self.store_long(&mut storing, stride as usize, applied);
+                }
+                self.write_down(&mut storing, applied);
+                self.remember_end(&storing);
+            }
+            Err(refused) => {
+                let count = match refused {
+                    Refused::Malformed => &mut applied.malformed,
+                    Refused::UnknownGroup => &mut applied.skipped_group,
+                    Refused::OtherBlockSize => &mut applied.other_block_size,
+                    Refused::UnknownParent => &mut applied.unknown_parent,
+                };
+                *count += stored.hashes.len() as u64;
+            }
+        }
+    }
+
+    /// Where the parent is; none for a chain's start.
+    fn admit(
+        &mut self,
+        holder: Holder,
+        stored: &StoredBlocks,
+        applied: &mut Applied,
+    ) -> Result<Option<Place>, Refused> {
+        let count = stored.hashes.len();
+        let width = stored.block_size as usize;
+        let keys_fit = stored.extra_keys.is_empty() || stored.extra_keys.len() == count;
+        if stored.attention == Attention::Unknown {
+            return Err(Refused::UnknownGroup);
+        }
+        if width == 0 || count.checked_mul(width) != Some(stored.tokens.len()) || !keys_fit {
+            return Err(Refused::Malformed);
+        }
+        if !self.admit_group(holder, stored, applied) {
+            return Err(Refused::OtherBlockSize);
+        }
+        let Some(parent) = stored.parent else {
+            return Ok(None);
+        };
+        let place = self.held_under(holder, parent.0);
+        place.map(Some).ok_or(Refused::UnknownParent)
+    }
+
+    /// Gets to know what a group's blocks are like; false where these are not like the others.
+    ///
+    /// A block shorter than its group's others is a partial one, as vLLM announces some. Those that came before the
+    /// first whole one are forgotten with it, and so is everything held where a group counts in smaller blocks than the
+    /// cache was known to: both only happen at a cache's beginning.
+    fn admit_group(&mut self, holder: Holder, stored: &StoredBlocks, applied: &mut Applied) -> bool {
+        let group = Group {
+            index: stored.group,
+            attention: stored.attention,
+            block_size: stored.block_size,
+        };
+        let Some(cache) = self.caches.get(holder) else {
+            self.know_groups(holder, group.block_size, vec![group]);
+            return true;
+        };
+        match cache.group(group.index) {
+            Some(known) if known == group => return true,
+            Some(known) if known.attention != group.attention || known.block_size > group.block_size => {
+                return false;
+            }
+            None if cache.base == 0 || group.block_size.is_multiple_of(cache.base) => {}
+            None if !cache.base.is_multiple_of(group.block_size) => return false,
+            _ => {
+                let others = cache.groups.iter().filter(|known| known.index != group.index);
+                let mut groups: Vec<Group> = others.copied().collect();
+                *applied += self.forget(holder);
+                groups.retain(|known| known.block_size.is_multiple_of(group.block_size));
+                self.know_groups(holder, group.block_size, groups);
+            }
+        }
+        self.know_groups(holder, group.block_size, vec![group]);
+        true
+    }
+
+    fn know_groups(&mut self, holder: Holder, base: u32, groups: Vec<Group>) {
+        let cache = self.caches.make(holder);
+        if cache.base == 0 {
+            cache.base = base;
+        }
+        cache.groups.extend(groups);
+        cache.groups.sort_by_key(|group| group.index);
+        self.refresh_row(holder.worker);
+    }
+
+    fn begin<'a>(&mut self, holder: Holder, stored: &'a StoredBlocks, parent: Option<Place>) -> Storing<'a> {
+        let cache = self.caches.make(holder);
+        let base = cache.base;
+        let lane = match cache.lane(stored.tier, stored.group) {
+            Some(lane) => lane,
+            None => {
+                let lane = self.add_lane(holder, stored.tier, stored.group);
+                self.refresh_row(holder.worker);
+                lane
+            }
+        };
+        Storing {
+            holder,
+            stored,
+            lane,
+            base,
+            parent,
+            is_plain: self.has_plain_names(holder),
+            pending: None,
+        }
+    }
+
+    /// Blocks of the cache's own size.
+    fn store_each(&mut self, storing: &mut Storing<'_>, applied: &mut Applied) {
+        let names = &storing.stored.hashes[..];
+        let contents = self.chained(storing, &locals(storing));
+        let (mut at, mut near) = (0, 0);
+        while at < names.len() {
+            at += self.hold_known(storing, &contents[at..], &names[at..], applied);
+            if at == names.len() {
+                return;
+            }
+            if at >= near {
+                self.read_ahead(&contents[at..], &names[at..]);
+                near = at + AHEAD;
+            }
+            let outcome = match self.find_or_add(storing.parent, contents[at]) {
+                Ok(place) => self.hold(storing, place, names[at].0, applied),
+                Err(_) => Outcome::OverLimit,
+            };
+            if !outcome.goes_on(names.len() - at, applied) {
+                return;
+            }
+            at += 1;
+        }
+    }
+
+    /// Blocks of a group that counts in several of the cache's own: each is held by the last of those, whose name it has.
+    fn store_long(&mut self, storing: &mut Storing<'_>, stride: usize, applied: &mut Applied) {
+        let names = &storing.stored.hashes[..];
+        let locals = locals(storing);
+        for (at, name) in names.iter().enumerate() {
+            self.write_down(storing, applied);
+            let named = self.held_under(storing.holder, name.0);
+            // Its prefix is known by name where another group told of it, whatever extra keys went into that.
+            let place = named.ok_or(Full).or_else(|_| {
+                let parts = self.chained(storing, &locals[at * stride..(at + 1) * stride]);
+                let mut parent = storing.parent;
+                for content in parts {
+                    parent = Some(self.find_or_add(parent, content)?);
+                }
+                parent.ok_or(Full)
+            });
+            let outcome = match place {
+                Ok(place) => self.hold(storing, place, name.0, applied),
+                Err(Full) => Outcome::OverLimit,
+            };
+            if !outcome.goes_on(names.len() - at, applied) {
+                return;
+            }
+        }
+    }
+
+    /// The prefixes that blocks end which follow the parent.
+    fn chained(&self, storing: &Storing<'_>, locals: &[u64]) -> Vec<u64> {
+        let mut sequence = match storing.parent {
+            Some(Place { run, at }) => Some(self.forest.content(self.forest.run(run), at)),
+            None => Namespace::of(storing.stored.lora.as_ref()).root(),
+        };
+        let link = |&local: &u64| {
+            let content = sequence_hash(sequence, local);
+            sequence = Some(content);
+            content
+        };
+        locals.iter().map(link).collect()
+    }
+
+    /// Reads the lines of memory that the next blocks will need, together: the misses then overlap.
+    fn read_ahead(&self, contents: &[u64], names: &[EngineBlockHash]) {
+        let ahead = contents.iter().zip(names).take(AHEAD);
+        let near = ahead.fold(0, |near: u32, (&content, name)| {
+            near.wrapping_add(self.forest.touch_head(content))
+                .wrapping_add(self.forest.touch_name(name.0))
+        });
+        std::hint::black_box(near);
+    }
+
+    /// The block that any lane of the cache holds under this name.
+    fn held_under(&self, holder: Holder, name: u64) -> Option<Place> {
+        let cache = self.caches.get(holder)?;
+        if cache.is_ambiguous(name) {
+            return None;
+        }
+        if let Some((last, place)) = cache.last_stored
+            && last == name
+            && self.is_named(place, name)
+            && cache.lanes.iter().any(|lane| {
+                self.lanes[lane.id.0 as usize].holds_by_shared_name(
+                    lane.id,
+                    self.forest.block(place),
+                    &self.forest,
+                )
+            })
+        {
+            return Some(place);
+        }
+        let mut lanes = cache.lanes.iter();
+        let block =
+            lanes.find_map(|lane| self.lanes[lane.id.0 as usize].resolve(lane.id, name, &self.forest))?;
+        Some(self.forest.place(block))
+    }
+
+    /// Whether the place is still a block, and has this shared name.
+    pub(crate) fn is_named(&self, place: Place, name: u64) -> bool {
+        let run = self.forest.run(place.run);
+        place.at < run.len && self.forest.name(run, place.at) == Some(name)
+    }
+
+    fn remember_end(&mut self, storing: &Storing<'_>) {
+        if let (Some(place), Some(name)) = (storing.parent, storing.stored.hashes.last())
+            && let Some(cache) = self.caches.get_mut(storing.holder)
+        {
+            cache.last_stored = Some((name.0, place));
+        }
+    }
+}
+
+/// The blocks by themselves, of the cache's own size. Apart from their chain, whose links wait for each other, so that the
+/// processor does several at once.
+fn locals(storing: &Storing<'_>) -> Vec<u64> {
+    let stored = storing.stored;
+    let namespace = Namespace::of(stored.lora.as_ref());
+    let stride = (stored.block_size / storing.base) as usize;
+    let blocks = stored.tokens.chunks_exact(storing.base as usize).enumerate();
+    blocks
+        .map(|(at, tokens)| {
+            // Of a block in several parts, the keys are taken to be the first one's, as a salt is.
+            let keys = at
+                .is_multiple_of(stride)
+                .then(|| stored.extra_keys.get(at / stride));
+            let keys = keys.flatten().map_or(&[][..], Vec::as_slice);
+            local_hash(tokens, extra_digest(keys, namespace))
+        })
+        .collect()
+}

@@ -1,0 +1,96 @@
+//! The runs that a prompt leads through, one after the other.
+
+use crate::forest::Forest;
+use crate::prompt::Prompt;
+use crate::run::{Run, RunId};
+
+/// Blocks hashed beyond what is known to match.
+const STRIDE: u32 = 64;
+
+/// A chain of blocks to follow. Only whole blocks count, and `base` is how many lie behind.
+pub(crate) trait Path {
+    /// How many blocks it has.
+    fn blocks(&self) -> u32;
+
+    /// The run that goes on from there.
+    fn enter(&mut self, forest: &Forest, base: u32) -> Option<RunId>;
+
+    /// How many blocks of the run that was entered there are the path's, at most `most` (which is at least 1).
+    fn matched(&mut self, forest: &Forest, run: &Run, base: u32, most: u32) -> u32;
+}
+
+/// A prompt's blocks of one size.
+pub(crate) struct PromptPath<'p, 't> {
+    pub(crate) prompt: &'p mut Prompt<'t>,
+    pub(crate) block_size: u32,
+}
+
+impl Path for PromptPath<'_, '_> {
+    fn blocks(&self) -> u32 {
+        u32::try_from(self.prompt.blocks(self.block_size)).unwrap_or(u32::MAX)
+    }
+
+    fn enter(&mut self, forest: &Forest, base: u32) -> Option<RunId> {
+        let hashes = self.prompt.hashes(self.block_size, base as usize + 1);
+        forest.head(*hashes.get(base as usize)?)
+    }
+
+    fn matched(&mut self, forest: &Forest, run: &Run, base: u32, most: u32) -> u32 {
+        let most = most.min(self.blocks().saturating_sub(base));
+        let mut same = 1;
+        while same < most {
+            let ahead = base as usize + (same + STRIDE).min(most) as usize;
+            let known = self.prompt.hashes(self.block_size, ahead);
+            let end = known.len().min((base + most) as usize);
+            let contents = &known[(base + same) as usize - 1..end];
+            let common = forest.common(run, same - 1, contents);
+            same += common - 1;
+            if (common as usize) < contents.len() {
+                break;
+            }
+        }
+        same
+    }
+}
+
+/// Sequence hashes that somebody else computed as we do.
+pub(crate) struct SequencePath<'a>(pub(crate) &'a [u64]);
+
+impl Path for SequencePath<'_> {
+    fn blocks(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    fn enter(&mut self, forest: &Forest, base: u32) -> Option<RunId> {
+        forest.head(*self.0.get(base as usize)?)
+    }
+
+    fn matched(&mut self, forest: &Forest, run: &Run, base: u32, most: u32) -> u32 {
+        let rest = &self.0[base as usize..];
+        forest.common(run, 0, &rest[..rest.len().min(most as usize)])
+    }
+}
+
+/// Names as engines gave them.
+pub(crate) struct NamedPath<'a>(pub(crate) &'a [u64]);
+
+impl Path for NamedPath<'_> {
+    fn blocks(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    fn enter(&mut self, forest: &Forest, base: u32) -> Option<RunId> {
+        forest.find_named(*self.0.get(base as usize)?, |block| {
+            let place = forest.place(block);
+            (place.at == 0).then_some(place.run)
+        })
+    }
+
+    fn matched(&mut self, forest: &Forest, run: &Run, base: u32, most: u32) -> u32 {
+        let names = self.0[base as usize..].iter().take(most as usize);
+        let same = names
+            .enumerate()
+            .take_while(|&(at, &name)| forest.name(run, at as u32) == Some(name));
+        same.count() as u32
+    }
+}

@@ -1,0 +1,149 @@
+//! Giving memory back: blocks that nobody holds any more, lanes that left, and, at the bound, the least used blocks.
+//!
+//! All of it is done a little with every change (and by [`Core::tend`] when nothing changes), so that no single change
+//! takes long.
+
+use crate::core::Core;
+use crate::lanes::LaneBits;
+use crate::run::RunId;
+
+/// Unheld blocks kept for a while: what was evicted is often stored again.
+const LOOSE_BLOCKS: usize = 4096;
+/// Runs trimmed with one change.
+const TRIMS: usize = 8;
+/// Runs that may refuse to make room before a store is refused instead.
+const TRIES: usize = 1024;
+
+impl Core {
+    /// Notes that a run may have blocks at its end that nobody holds.
+    pub(crate) fn note_loose(&mut self, id: RunId) {
+        let run = self.forest.run_mut(id);
+        if run.coverage.end(run.len) == run.len {
+            return;
+        }
+        self.loose += 1;
+        if !run.is_queued {
+            run.is_queued = true;
+            self.to_trim.push_back(id);
+        }
+    }
+
+    /// Reclaims from up to `runs` runs; answers whether there is more to do.
+    pub(crate) fn tend(&mut self, runs: u32) -> bool {
+        let mut trims = 0;
+        while self.loose > LOOSE_BLOCKS && trims < TRIMS {
+            self.trim_next();
+            trims += 1;
+        }
+        self.sweep_out(runs);
+        self.leaving.blocks > 0 || self.loose > LOOSE_BLOCKS
+    }
+
+    /// Reclaims everything that can be.
+    pub(crate) fn tend_all(&mut self, runs: u32) -> bool {
+        for _ in 0..TRIMS {
+            self.trim_next();
+        }
+        self.tend(runs) || !self.to_trim.is_empty()
+    }
+
+    /// Trims the run that has waited longest.
+    fn trim_next(&mut self) {
+        let Some(id) = self.to_trim.pop_front() else {
+            self.loose = 0;
+            return;
+        };
+        self.forest.run_mut(id).is_queued = false;
+        self.trim(id);
+    }
+
+    fn trim(&mut self, id: RunId) {
+        let run = self.forest.run(id);
+        let (end, len) = (run.coverage.end(run.len), run.len);
+        self.loose = self.loose.saturating_sub((len - end) as usize);
+        self.forest.truncate(id, end);
+    }
+
+    /// Takes lanes that left out of the next runs.
+    fn sweep_out(&mut self, runs: u32) {
+        let Some(first) = self.leaving.next.or_else(|| self.begin_round()) else {
+            return;
+        };
+        let last = first.saturating_add(runs).min(self.leaving.end);
+        let lanes = std::mem::take(&mut self.leaving.lanes);
+        for id in (first..last).map(RunId) {
+            let run = self.forest.run_mut(id);
+            if run.len > 0 {
+                run.coverage.forget_all(&lanes);
+                self.trim(id);
+            }
+        }
+        self.leaving.lanes = lanes;
+        self.leaving.next = Some(last);
+        if last == self.leaving.end {
+            self.end_round();
+        }
+    }
+
+    fn begin_round(&mut self) -> Option<u32> {
+        if self.leaving.later.is_empty() {
+            return None;
+        }
+        self.leaving.lanes = std::mem::take(&mut self.leaving.later);
+        self.leaving.end = self.forest.runs().end().max(1);
+        Some(1)
+    }
+
+    fn end_round(&mut self) {
+        let lanes: LaneBits = std::mem::take(&mut self.leaving.lanes);
+        for lane in lanes.iter() {
+            self.numbers.give_back(lane);
+        }
+        self.leaving.next = None;
+        if self.leaving.later.is_empty() {
+            self.leaving.blocks = 0;
+        }
+    }
+
+    /// Frees at least one block, none of them of `keep`; false if every run that was looked at is in use.
+    pub(crate) fn make_room(&mut self, keep: Option<RunId>) -> bool {
+        let before = self.forest.blocks();
+        while self.forest.blocks() == before && !self.to_trim.is_empty() {
+            if self.to_trim.front().copied() == keep {
+                break;
+            }
+            self.trim_next();
+        }
+        for _ in 0..TRIES {
+            if self.forest.blocks() < before {
+                return true;
+            }
+            let end = self.forest.runs().end();
+            self.hand = if self.hand + 1 >= end { 1 } else { self.hand + 1 };
+            let id = RunId(self.hand);
+            if Some(id) != keep
+                && self.hand < end
+                && self.forest.run(id).len > 0
+                && !self.forest.run(id).take_used()
+            {
+                self.evict(id);
+            }
+        }
+        self.forest.blocks() < before
+    }
+
+    /// Forgets a whole run, whoever holds it.
+    fn evict(&mut self, id: RunId) {
+        let len = self.forest.run(id).len;
+        for lane in self.forest.run(id).coverage.lanes() {
+            let forgotten = self.forest.run_mut(id).coverage.forget(lane, len);
+            let names = &mut self.lanes[lane.0 as usize];
+            names.held = names.held.saturating_sub(u64::from(forgotten));
+            if names.has_aliases() {
+                names.forget_names(|block| self.forest.place(block).run == id);
+            }
+        }
+        self.evicted += u64::from(len);
+        self.forest.truncate(id, 0);
+    }
+}

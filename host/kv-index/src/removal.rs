@@ -1,0 +1,85 @@
+//! Taking blocks away from lanes, by the names their caches give them.
+
+use routing::{RemovedBlocks, Tier};
+
+use crate::core::Core;
+use crate::count::Applied;
+use crate::forest::Place;
+use crate::lanes::LaneId;
+use crate::shared::Holder;
+
+/// Tiers that a group's blocks can be on.
+const TIERS: usize = 4;
+
+impl Core {
+    pub(crate) fn remove(&mut self, holder: Holder, removed: &RemovedBlocks, applied: &mut Applied) {
+        let Some(cache) = self.caches.get(holder) else {
+            applied.absent += removed.hashes.len() as u64;
+            return;
+        };
+        let leaves = |tier| removed.tier.is_none_or(|only| only == tier);
+        let lanes = cache
+            .lanes
+            .iter()
+            .filter(|lane| lane.group == removed.group && leaves(lane.tier));
+        let mut left = [None; TIERS];
+        left.iter_mut()
+            .zip(lanes)
+            .for_each(|(place, lane)| *place = Some(lane.id));
+        let expected = self
+            .expected
+            .get(&holder.worker)
+            .filter(|_| leaves(Tier::Device))
+            .copied();
+        for hash in &removed.hashes {
+            let mut was_held = None;
+            for lane in left.into_iter().flatten() {
+                was_held = self.remove_name(lane, hash.0).or(was_held);
+            }
+            // What its engine drops is expected no longer.
+            if let (Some(place), Some(expected)) = (was_held, &expected) {
+                expected.lanes().for_each(|lane| self.uncover(lane, place));
+            }
+            *(if was_held.is_some() {
+                &mut applied.removed
+            } else {
+                &mut applied.absent
+            }) += 1;
+        }
+    }
+
+    /// Takes what a lane holds under this name from it, and tells where that was.
+    pub(crate) fn remove_name(&mut self, id: LaneId, name: u64) -> Option<Place> {
+        let lane = &self.lanes[id.0 as usize];
+        let neighbour = lane.last_removed.and_then(|last| {
+            let place = Place {
+                run: last.run,
+                at: last.at.checked_sub(1)?,
+            };
+            let is_it = lane.alias(name).is_none()
+                && self.is_named(place, name)
+                && lane.holds_by_shared_name(id, self.forest.block(place), &self.forest);
+            is_it.then_some(place)
+        });
+        let place = match neighbour {
+            Some(place) => place,
+            None => self.forest.place(lane.resolve(id, name, &self.forest)?),
+        };
+        let block = self.forest.block(place);
+        let lane = &mut self.lanes[id.0 as usize];
+        lane.last_removed = Some(place);
+        if lane.remove_name(name, block) {
+            self.uncover(id, place);
+        }
+        Some(place)
+    }
+
+    /// Takes one block from a lane.
+    pub(crate) fn uncover(&mut self, lane: LaneId, place: Place) {
+        let run = self.forest.run_mut(place.run);
+        if run.coverage.uncover(lane, place.at, run.len) {
+            self.lanes[lane.0 as usize].held -= 1;
+            self.note_loose(place.run);
+        }
+    }
+}

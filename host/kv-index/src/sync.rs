@@ -1,0 +1,27 @@
+//! What `polite.rs` is made of, so that loom can try every order of its steps (`tests` in `polite.rs`, under `--cfg loom`).
+
+#[cfg(not(loom))]
+mod real {
+    pub(crate) use std::sync::RwLock;
+    pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
+
+    pub(crate) const TURNS: u32 = 256;
+
+    pub(crate) fn spin() {
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(loom)]
+mod real {
+    pub(crate) use loom::sync::RwLock;
+    pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
+
+    pub(crate) const TURNS: u32 = 2;
+
+    pub(crate) fn spin() {
+        loom::thread::yield_now();
+    }
+}
+
+pub(crate) use real::*;

@@ -1,0 +1,99 @@
+//! Blocks that are expected where a request was just sent.
+
+mod chains;
+
+use chains::*;
+use kv_index::{Prompt, Sent, SharedPrefixIndex, WorkerMatch};
+use routing::WorkerId;
+
+fn send(index: &SharedPrefixIndex, worker: u32, prompt: &str, capacity: u64) {
+    let sent = Sent {
+        worker: WorkerId(worker),
+        block_size: BLOCK,
+        capacity,
+    };
+    index.expect(&sent, &mut Prompt::new(tokens(prompt), None, None));
+}
+
+fn found(index: &SharedPrefixIndex, worker: u32, prompt: &str) -> WorkerMatch {
+    let tokens = tokens(prompt);
+    let mut out = Vec::new();
+    index.matches(&mut query(&tokens), &[WorkerId(worker)], &mut out);
+    out[0]
+}
+
+#[test]
+fn siblings_of_a_request_find_its_prefix_at_once_and_elsewhere_nothing() {
+    let index = index();
+    send(&index, 1, "abcd", 100);
+    let sibling = found(&index, 1, "abxy");
+    assert_eq!(
+        (sibling.expected_tokens, sibling.device_tokens),
+        (2 * BLOCK, 2 * BLOCK)
+    );
+    assert_eq!(matched(&index, 2, "abcd"), [0; 3]);
+    assert_eq!(index.held_blocks(WorkerId(1)), 0, "nothing is held yet");
+    assert_eq!(index.stats().expected, 4);
+}
+
+#[test]
+fn an_expectation_passes_with_the_second_ageing_since_the_last_request() {
+    let index = index();
+    let age = || index.age_expected(&[WorkerId(1)]);
+    send(&index, 1, "ab", 100);
+    age();
+    assert_eq!(matched(&index, 1, "ab"), [2; 3]);
+    send(&index, 1, "a", 100);
+    age();
+    assert_eq!(matched(&index, 1, "ab"), [1; 3], "only `a` was sent again");
+    age();
+    assert_eq!(matched(&index, 1, "ab"), [0; 3]);
+    while index.tend() {}
+    let stats = index.stats();
+    assert_eq!((stats.expected, stats.distinct_blocks), (0, 0));
+}
+
+#[test]
+fn events_are_not_affected_and_outlast_what_was_expected() {
+    let index = index();
+    send(&index, 1, "abcd", 100);
+    assert_eq!(
+        index.apply(holder(1, 0), &stored("ab", 0)),
+        counts(|counts| counts.stored = 2)
+    );
+    let before = found(&index, 1, "abcd");
+    assert_eq!(
+        (before.device_tokens, before.expected_tokens),
+        (4 * BLOCK, 4 * BLOCK)
+    );
+    index.age_expected(&[WorkerId(1)]);
+    index.age_expected(&[WorkerId(1)]);
+    let after = found(&index, 1, "abcd");
+    assert_eq!((after.device_tokens, after.expected_tokens), (2 * BLOCK, 0));
+    assert_eq!(index.held_blocks(WorkerId(1)), 2);
+}
+
+#[test]
+fn a_worker_without_events_keeps_what_was_sent_last_within_its_capacity() {
+    let index = index();
+    for first in 'a'..='z' {
+        send(&index, 1, &format!("{first}bcde"), 20);
+        assert!(index.stats().expected <= 25, "{:?}", index.stats());
+        assert_eq!(
+            matched(&index, 1, &format!("{first}bcde")),
+            [5; 3],
+            "the last one is expected"
+        );
+    }
+    assert_eq!(matched(&index, 1, "abcde"), [0; 3]);
+}
+
+#[test]
+fn nothing_is_expected_of_a_worker_that_left() {
+    let index = index();
+    send(&index, 1, "ab", 100);
+    index.remove_worker(WorkerId(1));
+    assert_eq!(matched(&index, 1, "ab"), [0; 3]);
+    send(&index, 1, "a", 100);
+    assert_eq!(matched(&index, 1, "ab"), [1; 3]);
+}

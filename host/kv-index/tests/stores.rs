@@ -1,0 +1,140 @@
+//! Stores that several workers share: what their objects add to an answer, and what they must not.
+
+mod chains;
+
+use chains::*;
+use kv_index::SharedPrefixIndex;
+use routing::{EngineBlockHash, ObjectEvent, Shard, StoreId, StoreObject, StoredBlocks, Tier, WorkerId};
+
+const STORE: StoreId = StoreId(1);
+
+fn object(block: EngineBlockHash, tensor: u16) -> StoreObject {
+    StoreObject {
+        model: "model".into(),
+        block,
+        shard: Shard {
+            tensor,
+            ..Shard::default()
+        },
+    }
+}
+
+fn put(block: EngineBlockHash, tensor: u16) -> ObjectEvent {
+    ObjectEvent::Stored {
+        object: object(block, tensor),
+        tier: Tier::Host,
+    }
+}
+
+fn gone(block: EngineBlockHash, tensor: u16) -> ObjectEvent {
+    ObjectEvent::Removed {
+        object: object(block, tensor),
+        tier: None,
+    }
+}
+
+/// Worker 1 had `abc` once and shares the store with worker 2.
+fn bound(shards: Option<u32>) -> SharedPrefixIndex {
+    let index = index();
+    index.bind_store(STORE, shards, &[1, 2].map(WorkerId));
+    index.apply(holder(1, 0), &stored("abc", 0));
+    index
+}
+
+fn put_all(index: &SharedPrefixIndex, prompt: &str) {
+    for end in 1..=prompt.len() {
+        index.apply_objects(STORE, &[put(engine_hash(&prompt[..end]), 0)]);
+    }
+}
+
+#[test]
+fn what_a_store_has_every_bound_worker_can_go_on_with() {
+    let index = bound(Some(1));
+    index.apply(holder(2, 0), &stored("a", 0));
+    index.apply(holder(3, 0), &stored("a", 0));
+    put_all(&index, "abc");
+    assert_eq!(matched(&index, 1, "abc"), [3; 3]);
+    assert_eq!(matched(&index, 2, "abc"), [1, 1, 3]);
+    assert_eq!(matched(&index, 3, "abc"), [1; 3], "it does not share the store");
+    index.apply_objects(STORE, &[gone(engine_hash("ab"), 0)]);
+    assert_eq!(matched(&index, 2, "abc"), [1; 3]);
+    index.apply_objects(STORE, &[put(engine_hash("ab"), 0)]);
+    index.apply_objects(STORE, &[ObjectEvent::Cleared]);
+    assert_eq!(matched(&index, 2, "abc"), [1; 3]);
+}
+
+#[test]
+fn outlives_the_worker_that_stored_it_and_waits_for_a_name() {
+    let index = index();
+    index.bind_store(STORE, Some(1), &[1, 2].map(WorkerId));
+    put_all(&index, "ab");
+    index.apply(holder(2, 0), &stored("x", 0));
+    assert_eq!(
+        matched(&index, 2, "ab"),
+        [0; 3],
+        "nobody said yet what the names stand for"
+    );
+    index.apply(holder(1, 0), &stored("ab", 0));
+    assert_eq!(matched(&index, 2, "ab"), [0, 0, 2]);
+    index.clear(holder(1, 0));
+    while index.tend() {}
+    assert_eq!(matched(&index, 2, "ab"), [0, 0, 2]);
+    index.clear_store(STORE);
+    assert_eq!(matched(&index, 2, "ab"), [0; 3]);
+}
+
+#[test]
+fn a_block_counts_with_all_its_shards_only() {
+    let index = bound(Some(2));
+    index.clear(holder(1, 0));
+    index.apply(holder(1, 0), &stored("a", 0));
+    index.apply(holder(2, 0), &stored("x", 0));
+    let a = engine_hash("a");
+    index.apply_objects(STORE, &[put(a, 0)]);
+    index.apply_objects(STORE, &[put(a, 0)]);
+    assert_eq!(matched(&index, 2, "a"), [0; 3]);
+    index.apply_objects(STORE, &[put(a, 1)]);
+    assert_eq!(matched(&index, 2, "a"), [0, 0, 1]);
+    index.apply_objects(STORE, &[gone(a, 0)]);
+    assert_eq!(matched(&index, 2, "a"), [0; 3]);
+}
+
+#[test]
+fn without_a_number_of_shards_a_block_needs_as_many_kinds_as_were_ever_seen() {
+    let index = bound(None);
+    index.apply(holder(2, 0), &stored("x", 0));
+    let [a, b] = ["a", "ab"].map(engine_hash);
+    index.apply_objects(STORE, &[put(a, 0), put(b, 0)]);
+    assert_eq!(matched(&index, 2, "abc"), [0, 0, 2]);
+    index.apply_objects(STORE, &[put(b, 1)]);
+    assert_eq!(
+        matched(&index, 2, "abc"),
+        [0; 3],
+        "there are two kinds, and of `a` only one is there"
+    );
+    index.apply_objects(STORE, &[put(a, 1)]);
+    assert_eq!(matched(&index, 2, "abc"), [0, 0, 2]);
+}
+
+/// Engines that count their blocks from 1 give one name to many contents. A store's objects are those of its own workers.
+#[test]
+fn a_name_means_what_the_stores_own_workers_mean_by_it() {
+    for order in [[1, 3], [3, 1]] {
+        let index = index();
+        index.bind_store(STORE, Some(1), &[1, 2].map(WorkerId));
+        index.apply(holder(2, 0), &stored("x", 0));
+        for worker in order {
+            let named = StoredBlocks {
+                hashes: vec![EngineBlockHash(7)],
+                ..store(if worker == 1 { "a" } else { "b" }, 0)
+            };
+            index.apply(holder(worker, 0), &routing::BlockEvent::Stored(named));
+        }
+        index.apply_objects(STORE, &[put(EngineBlockHash(7), 0)]);
+        assert_eq!(
+            matched(&index, 2, "b"),
+            [0; 3],
+            "worker 3 does not share the store, {order:?}"
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! What is expected of a worker's cache once a request went there.
+
+use std::time::Duration;
+
+use kv_index::Holder;
+use proxy::{AssumedCache, Expectation};
+use routing::{Attention, BlockEvent, DpRank, EngineBlockHash, StoredBlocks, Tier};
+
+use crate::client::{post, send};
+use crate::policy::Scripted;
+use crate::router::{Router, router};
+use crate::tokens::asking_worker;
+use crate::worker::Worker;
+
+const BODY: &str = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
+
+/// Two workers `a` and `b`; every request goes to `a`.
+async fn start(expectation: Expectation, policy: std::sync::Arc<Scripted>) -> (Router, [Worker; 2]) {
+    let workers = [Worker::named("a").await, Worker::named("b").await];
+    let router = router()
+        .worker("a", &workers[0].url())
+        .worker("b", &workers[1].url())
+        .policy(policy)
+        .with(asking_worker)
+        .with(|builder| builder.expectation = expectation)
+        .start()
+        .await;
+    (router, workers)
+}
+
+async fn ask(router: &Router) {
+    send(router.address, post("/v1/completions", BODY))
+        .await
+        .text()
+        .await;
+}
+
+/// A block of 4 tokens that is no part of the prompt: it tells the index the block size.
+fn tell_block_size(router: &Router, worker: &str) {
+    let stored = StoredBlocks {
+        hashes: vec![EngineBlockHash(1)],
+        parent: None,
+        tokens: vec![0; 4],
+        block_size: 4,
+        tier: Tier::Device,
+        lora: None,
+        extra_keys: vec![],
+        group: 0,
+        attention: Attention::Full,
+    };
+    let holder = Holder {
+        worker: router.id(worker),
+        rank: DpRank(0),
+    };
+    router.index.apply(holder, &BlockEvent::Stored(stored));
+    router.feeds.set(router.id(worker), true);
+}
+
+#[tokio::test]
+async fn siblings_of_a_request_find_its_worker_before_any_event() {
+    let policy = Scripted::first(&[], &["prefix.device-tokens"]);
+    let until_told = Duration::from_secs(2);
+    let expectation = Expectation {
+        until_told,
+        assumed: None,
+    };
+    let (router, _workers) = start(expectation, policy.clone()).await;
+    tell_block_size(&router, "a");
+    tell_block_size(&router, "b");
+    ask(&router).await;
+    ask(&router).await;
+    assert_eq!(policy.shown(), [[0.0, 0.0], [8.0, 0.0]]);
+    router.index.age_expected(&[router.id("a")]);
+    router.index.age_expected(&[router.id("a")]);
+    ask(&router).await;
+    assert_eq!(policy.shown()[2], [0.0, 0.0], "nothing came of it");
+}
+
+#[tokio::test]
+async fn a_pool_may_assume_what_a_worker_without_events_has_cached() {
+    let policy = Scripted::first(&[], &["prefix.any-tokens"]);
+    let assumed = AssumedCache {
+        tokens: 1_000,
+        block_size: 2,
+        lifetime: Duration::from_secs(60),
+    };
+    let expectation = Expectation {
+        until_told: Duration::ZERO,
+        assumed: Some(assumed),
+    };
+    let (router, _workers) = start(expectation, policy.clone()).await;
+    ask(&router).await;
+    ask(&router).await;
+    assert_eq!(policy.shown(), [[0.0, 0.0], [10.0, 0.0]]);
+    // What its events say counts instead as soon as there are any.
+    router.feeds.set(router.id("b"), true);
+    ask(&router).await;
+    assert_eq!(policy.shown()[2], [10.0, 0.0]);
+}
+
+#[tokio::test]
+async fn nothing_is_expected_where_nothing_may_be() {
+    let policy = Scripted::first(&[], &["prefix.any-tokens"]);
+    let (router, _workers) = start(Expectation::default(), policy.clone()).await;
+    tell_block_size(&router, "a");
+    ask(&router).await;
+    ask(&router).await;
+    assert_eq!(policy.shown()[1][0], 0.0);
+    assert!(policy.shown()[1][1].is_nan(), "no events, nothing assumed");
+    assert_eq!(router.index.stats().expected, 0);
+}
