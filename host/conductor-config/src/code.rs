@@ -96,6 +96,8 @@ codes! {
     NoPools = "no-pools", Error;
     /// Two workers of one name.
     DuplicateWorker = "duplicate-worker", Error;
+    /// Two event publishers of one instance, tenant and rank.
+    DuplicateService = "duplicate-service", Error;
     /// Several pools, and nothing says what goes where.
     NoRoutes = "no-routes", Error;
     /// A route to a pool there is not.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::code::Code;
 use crate::diagnostic::Diagnostics;
 use crate::index::{self, IndexConfig};
+use crate::indexer::{self, IndexerConfig};
 use crate::log::{self, LogConfig};
 use crate::policy::{self, PolicyConfig};
 use crate::pool::{self, PoolConfig};
@@ -14,6 +15,7 @@ use crate::route::{self, Names, RouteConfig};
 use crate::section::Section;
 use crate::server::{self, ServerConfig};
 use crate::source::Source;
+use crate::store::{self, StoreConfig};
 use crate::syntax;
 use crate::value::Item;
 
@@ -29,13 +31,17 @@ pub struct Config {
     pub log: LogConfig,
     /// `[index]`.
     pub index: IndexConfig,
+    /// `[indexer]`.
+    pub indexer: IndexerConfig,
     /// The folder whose `.wasm` files are policies, as written; a relative path starts at the file's folder.
     pub policy_dir: Option<PathBuf>,
     /// `[policies.NAME]` in the order of the file, then those that routes name without such a table.
     pub policies: Vec<PolicyConfig>,
-    /// `[pools.NAME]` in the order of the file; at least one.
+    /// `[pools.NAME]` in the order of the file; at least one, unless the indexer listens.
     pub pools: Vec<PoolConfig>,
-    /// `[[routes]]` in the order of the file; at least one.
+    /// `[stores.NAME]` in the order of the file.
+    pub stores: Vec<StoreConfig>,
+    /// `[[routes]]` in the order of the file; at least one where there are pools.
     pub routes: Vec<RouteConfig>,
 }
 
@@ -119,8 +125,15 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
     let server = server::read(root.section("server", "`[server]`"));
     let log = log::read(root.section("log", "`[log]`"));
     let index = index::read(root.section("index", "`[index]`"));
+    let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
     let policies = policy::read(root.section("policies", "`[policies.NAME]`"), known, in_folder);
-    let pools = pool::read(root.item("pools").as_ref(), report);
+    let pools = pool::read(
+        root.item("pools").as_ref(),
+        indexer.config.listen.is_none(),
+        report,
+    );
+    indexer.check_against(&pools, report);
+    let stores = store::read(root.item("stores").as_ref(), &pools, report);
     let names = Names {
         known,
         pools: &pools,
@@ -134,9 +147,11 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
         server,
         log,
         index,
+        indexer: indexer.config,
         policy_dir: policy_dir.flatten(),
         policies: declared.chain(routes.implied).collect(),
         pools: pools.into_iter().map(|pool| pool.config).collect(),
+        stores,
         routes: routes.routes,
     }
 }

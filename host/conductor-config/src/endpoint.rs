@@ -14,7 +14,7 @@ pub(crate) fn worker_url(url: &Text<'_>, report: &Report) -> Option<String> {
             Problem::new(
                 Code::InvalidAddress,
                 &url.span,
-                format!("`{}` is not the URL of a worker: {why}", url.text),
+                format!("`{}` is not the URL of a server: {why}", url.text),
             )
             .help(help),
         );
@@ -69,10 +69,10 @@ pub(crate) fn zmq_endpoint(endpoint: &Text<'_>, report: &Report) -> Option<Strin
         ),
         Some(("tcp", address)) => match bound_port(address) {
             Some(port) => (
-                "the engine binds it, on every interface",
+                "the publisher binds it, on every interface",
                 format!(
-                    "keep it in the engine's own settings (vLLM: --kv-events-config) and write \
-                     \"tcp://HOST:{port}\" here, with the host Conductor reaches the engine at"
+                    "keep it in the publisher's own settings (vLLM: --kv-events-config) and write \
+                     \"tcp://HOST:{port}\" here, with the host Conductor reaches it at"
                 ),
             ),
             None => match split_host_port(address) {
@@ -82,7 +82,8 @@ pub(crate) fn zmq_endpoint(endpoint: &Text<'_>, report: &Report) -> Option<Strin
         },
         _ => (
             "it begins with neither tcp:// nor ipc://",
-            "for example \"tcp://127.0.0.1:5557\"".to_owned(),
+            "for example \"tcp://127.0.0.1:5557\"; or \"auto\" to ask the worker, \"off\" for none"
+                .to_owned(),
         ),
     };
     let (why, help) = fault;
@@ -93,6 +94,59 @@ pub(crate) fn zmq_endpoint(endpoint: &Text<'_>, report: &Report) -> Option<Strin
             format!("`{}` is not an endpoint to connect to: {why}", endpoint.text),
         )
         .help(help),
+    );
+    None
+}
+
+/// An endpoint to bind: `tcp://interface:port`, every interface as `*` or `0.0.0.0`, or `ipc://path`.
+pub(crate) fn bind_endpoint(endpoint: &Text<'_>, report: &Report) -> Option<String> {
+    let why = match endpoint.text.split_once("://") {
+        Some(("ipc", path)) if !path.is_empty() => return Some(endpoint.text.to_owned()),
+        Some(("ipc", _)) => "it has no path",
+        Some(("tcp", address)) => {
+            let address = match bound_port(address) {
+                Some(port) => format!("0.0.0.0:{port}"),
+                None => address.to_owned(),
+            };
+            match split_host_port(&address) {
+                Ok(_) => return Some(format!("tcp://{address}")),
+                Err(fault) => fault.why(),
+            }
+        }
+        _ => "it begins with neither tcp:// nor ipc://",
+    };
+    report.push(
+        Problem::new(
+            Code::InvalidAddress,
+            &endpoint.span,
+            format!("`{}` is not an endpoint to bind: {why}", endpoint.text),
+        )
+        .help(
+            "for example \"tcp://0.0.0.0:5557\", with the engine's endpoint set to \"tcp://THIS-HOST:5557\"",
+        ),
+    );
+    None
+}
+
+/// The endpoint of the rank that many places after the first: its port is as many higher.
+pub(crate) fn shifted(endpoint: &str, shift: u16, text: &Text<'_>, report: &Report) -> Option<String> {
+    if shift == 0 {
+        return Some(endpoint.to_owned());
+    }
+    let place = endpoint
+        .rsplit_once(':')
+        .filter(|_| endpoint.starts_with("tcp://"));
+    let place = place.and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?.checked_add(shift)?)));
+    if let Some((host, port)) = place {
+        return Some(format!("{host}:{port}"));
+    }
+    report.push(
+        Problem::new(
+            Code::InvalidAddress,
+            &text.span,
+            format!("`{endpoint}` has no place for data-parallel rank {shift} beside it"),
+        )
+        .help("ranks are on consecutive ports of tcp:// endpoints: lower the port or `dp-size`"),
     );
     None
 }

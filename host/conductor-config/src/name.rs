@@ -5,7 +5,7 @@ use crate::report::{Problem, Report};
 use crate::source::Span;
 
 /// Longest name, in bytes.
-const MOST_BYTES: usize = 128;
+pub(crate) const MOST_BYTES: usize = 128;
 
 /// Reports a name that begins with something else than a letter or a digit, or holds something else than
 /// letters, digits and `allowed`. `what` is as in "`x` cannot name a pool".

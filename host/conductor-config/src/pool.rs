@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::code::Code;
+use crate::index::{self, AssumeCacheConfig};
 use crate::name;
 use crate::report::{Problem, Report};
 use crate::section::Section;
@@ -24,6 +25,8 @@ pub struct PoolConfig {
     pub queue_limit: u32,
     /// How long a request may be held.
     pub queue_timeout: Duration,
+    /// What workers without live events are taken to have cached; none: nothing is known of those.
+    pub assume_cache: Option<AssumeCacheConfig>,
     /// In the order of the file; may be empty.
     pub workers: Vec<WorkerConfig>,
 }
@@ -43,13 +46,14 @@ pub(crate) struct DeclaredPool {
     pub(crate) name_span: Span,
 }
 
-pub(crate) fn read(item: Option<&Item<'_>>, report: &Report) -> Vec<DeclaredPool> {
+/// `needed`: whether there is nothing to do without any.
+pub(crate) fn read(item: Option<&Item<'_>>, needed: bool, report: &Report) -> Vec<DeclaredPool> {
     let section = item.map(|item| Section::of(item, "`[pools.NAME]`".to_owned()));
     if matches!(section, Some(None)) {
         return Vec::new();
     }
     let entries = section.flatten().map(|pools| pools.entries()).unwrap_or_default();
-    if entries.is_empty() {
+    if entries.is_empty() && needed {
         let span = item.map_or(0..0, |item| item.span.clone());
         report.push(
             Problem::new(Code::NoPools, &span, "there is no worker to send requests to").help(
@@ -77,6 +81,7 @@ fn read_one(entry: &Item<'_>, taken: &mut Taken) -> DeclaredPool {
         tokenize_timeout: Duration::from_millis(50),
         queue_limit: 1_000,
         queue_timeout: Duration::from_secs(30),
+        assume_cache: None,
         workers: Vec::new(),
     };
     if let Some(pool) = Section::of(entry, format!("`[pools.{}]`", entry.key)) {
@@ -98,6 +103,8 @@ fn read_settings(mut pool: Section<'_>, entry: &Item<'_>, config: &mut PoolConfi
     let queue_limit = pool.count("queue-limit", u64::from(config.queue_limit), 0..=1_000_000);
     config.queue_limit = u32::try_from(queue_limit).expect("within a range that ends at a u32");
     config.queue_timeout = pool.duration("queue-timeout", config.queue_timeout, TIMEOUTS);
+    let title = format!("`[pools.{}.assume-cache]`", entry.key);
+    config.assume_cache = pool.section("assume-cache", &title).map(index::read_assumed);
     let title = format!("`[[pools.{}.workers]]`", entry.key);
     let workers = pool.item("workers").map(|item| Section::each(&item, &title));
     if workers.as_ref().is_none_or(Vec::is_empty) {

@@ -149,6 +149,10 @@ impl<'t> Item<'t> {
         number
     }
 
+    pub(crate) fn flag(&self) -> Option<bool> {
+        self.value.as_bool().or_else(|| self.wrong_type("true or false"))
+    }
+
     /// A time within `range`.
     pub(crate) fn duration(&self, range: &RangeInclusive<Duration>) -> Option<Duration> {
         let time = self.quantity(&TIME)?;

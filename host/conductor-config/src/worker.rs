@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use routing::{DpRank, Role};
+use routing::Role;
 
 use crate::code::Code;
-use crate::endpoint::{worker_url, zmq_endpoint};
+use crate::endpoint::worker_url;
+use crate::kv_events::{self, KvEvents};
 use crate::name;
 use crate::report::{Problem, Report};
 use crate::section::Section;
@@ -29,21 +30,8 @@ pub struct WorkerConfig {
     pub weight: f64,
     /// Free facts for policies.
     pub labels: BTreeMap<String, String>,
-    /// Where its KV events are, if it publishes them.
-    pub kv_events: Option<KvEventsConfig>,
-}
-
-/// Where a worker's KV events are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KvEventsConfig {
-    /// The ZMQ endpoint to subscribe to.
-    pub endpoint: String,
-    /// The ZMQ endpoint that repeats missed batches.
-    pub replay: Option<String>,
-    /// Prefix of the topics to subscribe to; empty for all.
-    pub topic: String,
-    /// The data-parallel rank of batches that do not name theirs.
-    pub rank: Option<DpRank>,
+    /// Where its KV events are.
+    pub kv_events: KvEvents,
 }
 
 /// What only one worker of the whole fleet may have, and where it was first seen.
@@ -51,7 +39,7 @@ pub struct KvEventsConfig {
 pub(crate) struct Taken {
     names: HashMap<String, Span>,
     urls: HashMap<String, Span>,
-    endpoints: HashMap<String, Span>,
+    pub(crate) endpoints: HashMap<String, Span>,
 }
 
 /// A heavier worker than this is a typing error.
@@ -93,7 +81,7 @@ pub(crate) fn read(mut worker: Section<'_>, taken: &mut Taken) -> Option<WorkerC
             .and_then(|item| item.positive(MOST_WEIGHT))
             .unwrap_or(1.0),
         labels: read_labels(&mut worker),
-        kv_events: read_kv_events(&mut worker, &mut taken.endpoints),
+        kv_events: kv_events::read(&mut worker, &mut taken.endpoints),
     };
     worker.finish();
     url.map(|_| config)
@@ -161,49 +149,8 @@ fn read_labels(worker: &mut Section<'_>) -> BTreeMap<String, String> {
     labels.collect()
 }
 
-fn read_kv_events(worker: &mut Section<'_>, endpoints: &mut HashMap<String, Span>) -> Option<KvEventsConfig> {
-    let report = worker.report();
-    let events = worker.item("kv-events");
-    let dependants = ["kv-replay", "kv-topic", "dp-rank"].map(|key| worker.item(key));
-    if events.is_none() {
-        for item in dependants.iter().flatten() {
-            report.push(
-                Problem::new(
-                    Code::NeedsKey,
-                    &item.key_span,
-                    format!("`{}` means nothing without `kv-events`", item.key),
-                )
-                .help("add kv-events = \"tcp://HOST:PORT\", where the engine publishes its KV events"),
-            );
-        }
-    }
-    let mut endpoint = |text: Text<'_>| {
-        let endpoint = zmq_endpoint(&text, report)?;
-        take(
-            endpoints,
-            &endpoint,
-            &text.span,
-            Code::SameAddress,
-            "endpoint",
-            report,
-        );
-        Some(endpoint)
-    };
-    let events = events.and_then(|item| item.text()).and_then(&mut endpoint);
-    let [replay, topic, rank] = dependants;
-    let replay = replay.and_then(|item| item.text()).and_then(&mut endpoint);
-    let topic = topic.and_then(|item| item.text());
-    let rank = rank.and_then(|item| item.count(&(0..=u64::from(u16::MAX))));
-    Some(KvEventsConfig {
-        endpoint: events?,
-        replay,
-        topic: topic.map_or(String::new(), |topic| topic.text.to_owned()),
-        rank: rank.and_then(|rank| u16::try_from(rank).ok()).map(DpRank),
-    })
-}
-
 /// Claims `value`; whether nobody had it before. `what` is as in "the URL `x` is used twice".
-fn take(
+pub(crate) fn take(
     taken: &mut HashMap<String, Span>,
     value: &str,
     span: &Span,

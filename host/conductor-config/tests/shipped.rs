@@ -45,7 +45,12 @@ fn every_example_parses_without_a_warning() {
     names.sort();
     assert_eq!(
         names,
-        ["own-policy.toml", "two-workers.toml", "vllm-kv-events.toml"]
+        [
+            "indexer.toml",
+            "own-policy.toml",
+            "two-workers.toml",
+            "vllm-kv-events.toml"
+        ]
     );
 }
 
@@ -76,7 +81,7 @@ fn uncommented() -> String {
 fn the_annotated_file_with_everything_uncommented_parses_too() {
     let config = check("conductor.toml", &uncommented());
     assert!(config.policy_dir.is_some());
-    assert!(config.pools[0].workers[0].kv_events.is_some());
+    assert_eq!(config.pools[0].workers[0].kv_events.feeds().len(), 1);
     let minimal = check("minimal", include_str!("cases/minimal.toml"));
     assert_eq!(config.policies[0].limits, minimal.policies[0].limits);
 }
@@ -89,10 +94,16 @@ fn the_annotated_file_shows_every_key_there_is() {
         ("[server]\nzzzzzzzz = 1\n", "server"),
         ("[log]\nzzzzzzzz = 1\n", "log"),
         ("[index]\nzzzzzzzz = [1, 2]\n", "index"),
+        ("[indexer]\nzzzzzzzz = 1\n", "indexer"),
+        (
+            "[[indexer.services]]\nendpoint = \"tcp://a:1\"\nmodel = \"m\"\ninstance = \"i\"\nblock-size = 1\nzzzzzzzz = 1\n",
+            "service",
+        ),
         ("[policies.p]\nzzzzzzzz = 1\n", "policy"),
         ("[policies.p]\nlimits.zzzzzzzz = 1\n", "limits"),
         ("[pools.p]\nzzzzzzzz = 1\n", "pool"),
         ("[[pools.p.workers]]\nzzzzzzzz = 1\n", "worker"),
+        ("[stores.s]\nzzzzzzzz = 1\n", "store"),
         ("[[routes]]\nzzzzzzzz = 1\n", "route"),
         ("[[routes]]\nmatch.zzzzzzzz = 1\n", "match"),
     ];

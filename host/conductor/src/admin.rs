@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -16,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
+use crate::discovery::{Discovery, StoreReport};
 use crate::policy_library::chain;
 use crate::reload::Bell;
 use crate::status::Status;
@@ -26,6 +28,7 @@ pub(crate) struct Admin {
     pub(crate) status: Status,
     pub(crate) cell: Arc<SnapshotCell>,
     pub(crate) feeds: Arc<KvFeeds>,
+    pub(crate) discovery: Arc<Discovery>,
     pub(crate) proxy: Arc<Proxy>,
 }
 
@@ -57,17 +60,35 @@ impl Admin {
     }
 
     fn feeds_page(&self) -> Response {
+        let seconds = |time: Duration| time.as_secs_f64();
         let feed = |feed: kv_feed::FeedStatus| {
             json!({
-                "worker": &*feed.name, "endpoint": feed.endpoint, "state": feed.state.as_str(),
+                "worker": &*feed.name, "rank": feed.rank.0, "endpoint": feed.endpoint, "state": feed.state.as_str(),
                 "complete": feed.complete, "last_seq": feed.last_seq, "batches": feed.batches,
                 "events": feed.events, "gaps": feed.gaps, "replays": feed.replays,
                 "restarts": feed.restarts, "resets": feed.resets, "rejected": feed.rejected,
-                "rejected_messages": feed.rejected_messages,
+                "rejected_messages": feed.rejected_messages, "silences": feed.silences,
+                "silent": feed.silent, "answers": feed.answers,
+                "silent_for_s": feed.silent_for.map(seconds), "lag_s": feed.lag.map(seconds),
             })
         };
         let feeds: Vec<_> = self.feeds.status().into_iter().map(feed).collect();
-        Json(json!({ "generation": self.cell.load().generation().0, "feeds": feeds })).into_response()
+        let store = |store: StoreReport| {
+            let feed = store.feed;
+            json!({
+                "store": &*feed.name, "endpoint": feed.endpoint, "state": feed.state.as_str(),
+                "publishes": store.told.map(|told| told.enabled), "last_seq": feed.last_seq,
+                "batches": feed.batches, "stored": feed.stored, "removed": feed.removed,
+                "resets": feed.resets, "rejected": feed.rejected,
+                "rejected_messages": feed.rejected_messages,
+                "silent_for_s": feed.silent_for.map(seconds), "lag_s": feed.lag.map(seconds),
+            })
+        };
+        let generation = self.cell.load().generation().0;
+        let asked = self.discovery.report();
+        let stores: Vec<_> = self.discovery.stores().into_iter().map(store).collect();
+        Json(json!({ "generation": generation, "feeds": feeds, "asked": asked, "stores": stores }))
+            .into_response()
     }
 }
 

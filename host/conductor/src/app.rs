@@ -26,24 +26,31 @@ use tracing::{error, info, warn};
 use crate::admin::Admin;
 use crate::compose;
 use crate::config_source::{ConfigSource, ReadConfigError};
+use crate::discovery::Discovery;
 use crate::exit::Exit;
+use crate::feed_list::FeedList;
 use crate::index_feed::IndexFeed;
+use crate::indexer::{ApiKeyError, Indexing, RegisteredFeeds};
 use crate::metrics::{CacheCollector, ControlMetrics};
 use crate::policy_library::{PolicyLibrary, chain};
 use crate::reload::{self, Bell, InForce, RefusedConfig, Reloader};
 use crate::status::Status;
+use crate::store_metrics::StoreCollector;
 use crate::tasks;
 use crate::telemetry::LogFilter;
+use crate::upkeep::Upkeep;
 
 /// A router that is ready to run.
 pub struct App {
     sockets: Sockets,
     proxy: Arc<Proxy>,
     readiness: Readiness,
-    feeds: Arc<KvFeeds>,
+    index: Arc<SharedPrefixIndex>,
+    discovery: Arc<Discovery>,
     reloader: Reloader,
     pages: Admin,
     limits: ServeLimits,
+    indexer: Option<Indexing>,
     reload: Arc<Notify>,
 }
 
@@ -71,6 +78,9 @@ pub enum BuildError {
     /// The event feeds cannot be set up.
     #[error("failed to start the KV-event feeds")]
     Feeds(#[source] FeedError),
+    /// The indexer's API key cannot be read.
+    #[error("failed to set up the indexer")]
+    Indexer(#[from] ApiKeyError),
     /// The request path refuses the fleet.
     #[error("failed to set up the request path")]
     Snapshot(#[source] proxy::SnapshotError),
@@ -123,7 +133,7 @@ impl App {
         let readiness = Readiness::default();
         let proxy = Proxy::new(proxy::ProxyParts {
             snapshots: Arc::clone(&cell),
-            index: caches.index,
+            index: Arc::clone(&caches.index),
             live: caches.live,
             metrics: proxy_metrics.clone(),
             registry: Arc::new(registry),
@@ -131,10 +141,16 @@ impl App {
         });
         let status = Status::started(&source, &config, library.report());
         let sockets = Sockets::bind(&config.server).await?;
+        let follow = RegisteredFeeds {
+            feeds: caches.list,
+            ids: fleet.ids().clone(),
+        };
+        let indexer = Indexing::bind(&config.indexer, &source, (*caches.index).clone(), follow).await?;
         let pages = Admin {
             status: status.clone(),
             cell: Arc::clone(&cell),
             feeds: Arc::clone(&caches.feeds),
+            discovery: Arc::clone(&caches.discovery),
             proxy: Arc::clone(&proxy),
         };
         let limits = ServeLimits {
@@ -144,7 +160,7 @@ impl App {
         let reloader = Reloader {
             source,
             library,
-            feeds: Arc::clone(&caches.feeds),
+            discovery: Arc::clone(&caches.discovery),
             cell,
             status,
             metrics,
@@ -162,10 +178,12 @@ impl App {
             sockets,
             proxy,
             readiness,
-            feeds: caches.feeds,
+            index: caches.index,
+            discovery: caches.discovery,
             reloader,
             pages,
             limits,
+            indexer,
             reload: Arc::default(),
         })
     }
@@ -180,6 +198,12 @@ impl App {
     #[must_use]
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.sockets.addresses.1
+    }
+
+    /// Where the indexer is, if anywhere.
+    #[must_use]
+    pub fn indexer_addr(&self) -> Option<SocketAddr> {
+        self.indexer.as_ref().map(Indexing::address)
     }
 
     /// Asks the running router to look at its files now.
@@ -198,13 +222,15 @@ impl App {
             sockets,
             proxy,
             readiness,
-            feeds,
+            index,
+            discovery,
             reloader,
             pages,
             limits,
+            indexer,
             reload,
         } = self;
-        if let Err(error) = feeds.set(compose::feed_specs(
+        if let Err(error) = discovery.set(compose::feed_plan(
             &reloader.in_force.config,
             &reloader.in_force.fleet,
         )) {
@@ -212,6 +238,7 @@ impl App {
             return Exit::Failure;
         }
         let background = CancellationToken::new();
+        tasks::spawn("discovery", discovery.run(background.clone()));
         let (bell, reloading) = match reloader.spawn(background.clone()) {
             Ok(started) => started,
             Err(error) => {
@@ -223,8 +250,19 @@ impl App {
             "reload-requests",
             pass_on(reload, bell.clone(), background.clone()),
         );
+        let (index, upheld) = (Arc::clone(&index), Arc::clone(&proxy));
+        let upkeep = match Upkeep::spawn(index, upheld, background.clone()) {
+            Ok(started) => started,
+            Err(error) => {
+                error!(error = chain(&error), "failed to start the index's upkeep");
+                return Exit::Failure;
+            }
+        };
         if let Some(admin) = sockets.admin {
             tasks::spawn("admin", pages.serve(admin, bell.clone(), background.clone()));
+        }
+        if let Some(indexer) = indexer {
+            tasks::spawn("indexer", indexer.run(background.clone()));
         }
         readiness.mark_ready();
         let (listen, admin) = sockets.addresses;
@@ -241,8 +279,9 @@ impl App {
         background.cancel();
         // Wakes the thread, which then sees that it is over; a full channel has woken it already.
         let _ = bell.try_send(Bell::Changed);
-        if !matches!(tokio::task::spawn_blocking(|| reloading.join()).await, Ok(Ok(()))) {
-            error!("the reload thread had panicked; its message is on stderr");
+        let joined = tokio::task::spawn_blocking(|| reloading.join().and(upkeep.join()));
+        if !matches!(joined.await, Ok(Ok(()))) {
+            error!("a background thread had panicked; its message is on stderr");
         }
         ended(&outcome)
     }
@@ -300,6 +339,8 @@ struct Caches {
     index: Arc<SharedPrefixIndex>,
     live: Arc<LiveFeeds>,
     feeds: Arc<KvFeeds>,
+    list: Arc<FeedList>,
+    discovery: Arc<Discovery>,
 }
 
 impl Caches {
@@ -314,7 +355,19 @@ impl Caches {
             feeds: Arc::clone(&feeds),
             index: Arc::clone(&index),
         }));
-        Ok(Self { index, live, feeds })
+        let list = Arc::new(FeedList::new(Arc::clone(&feeds)));
+        let discovery = Discovery::new(Arc::clone(&list), Arc::clone(&index));
+        let discovery = Arc::new(discovery);
+        registry.register_collector(Box::new(StoreCollector {
+            discovery: Arc::clone(&discovery),
+        }));
+        Ok(Self {
+            discovery,
+            list,
+            index,
+            live,
+            feeds,
+        })
     }
 }
 
@@ -345,7 +398,7 @@ impl Sockets {
     }
 }
 
-async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, BuildError> {
+pub(crate) async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, BuildError> {
     TcpListener::bind(address)
         .await
         .map_err(|source| BuildError::Listen { address, key, source })

@@ -1,6 +1,7 @@
 //! What the user typed, and nothing more: parsing does no I/O. `main.rs` hands it to the module that acts.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -32,6 +33,14 @@ pub enum Command {
     Serve(ServeArgs),
     /// Check a configuration file, offline. Exits with 0 when it is valid, 1 when it is not, 2 when it cannot be read.
     Check(CheckArgs),
+    /// Translate a configuration of Mooncake's old conductor: prints the TOML, and on stderr what it leaves out.
+    ///
+    /// CONDUCTOR_LOG_LEVEL and CONDUCTOR_BLOCK_SIZE are taken in as the old conductor did; CONDUCTOR_SEED and NONE_HASH mean
+    /// nothing here. `conductor serve` without a configuration runs the file that CONDUCTOR_CONFIG_PATH names, imported so.
+    Import(ImportArgs),
+    /// Print the hash of each block of a prompt, as an engine or an indexer names it: to find out whether a hash profile is the
+    /// engine's. The prompt is a JSON array of token ids on standard input.
+    BlockHashes(BlockHashesArgs),
     /// Run the router over a fleet of mock engines in this process: no GPU, no files.
     Demo(DemoArgs),
     /// Print the version and what it was built with.
@@ -45,7 +54,7 @@ pub struct ServeArgs {
     #[arg(long, short, value_name = "FILE", conflicts_with_all = ["worker", "policy", "listen"])]
     pub config: Option<PathBuf>,
 
-    /// A worker, instead of a file; repeat for more. `URL[,kv-events=tcp://HOST:PORT][,kv-replay=tcp://HOST:PORT]`.
+    /// A worker, instead of a file; repeat for more. `URL[,kv-events=tcp://HOST:PORT][,kv-replay=tcp://HOST:PORT]`; asked for them where they are absent.
     #[arg(long, value_name = "URL")]
     pub worker: Vec<String>,
 
@@ -79,6 +88,64 @@ pub struct CheckArgs {
     /// How to print what was found.
     #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
     pub format: CheckFormat,
+}
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The old file, usually `conductor_config.json`.
+    pub file: PathBuf,
+}
+
+/// Arguments of `block-hashes`.
+#[derive(Debug, Args)]
+pub struct BlockHashesArgs {
+    /// vLLM's --prefix-caching-hash-algo; or rfc1527 (rolling XXH3); or xxh64 (Mooncake's first conductors).
+    #[arg(long, value_enum)]
+    pub scheme: HashScheme,
+
+    /// Tokens a block.
+    #[arg(long, default_value = "16")]
+    pub block_size: NonZeroU32,
+
+    /// vLLM's PYTHONHASHSEED; the number that rfc1527 (1337) or the first xxh64 conductor starts with.
+    #[arg(long)]
+    pub seed: Option<String>,
+
+    /// The adapter's name.
+    #[arg(long, value_name = "NAME")]
+    pub lora: Option<String>,
+
+    /// Where vLLM loaded the adapter from; without it the adapter's key is its bare name, as in older versions.
+    #[arg(long, value_name = "PATH", requires = "lora")]
+    pub lora_path: Option<String>,
+
+    /// The request's cache salt; with xxh64 the additional salt.
+    #[arg(long, value_name = "SALT")]
+    pub cache_salt: Option<String>,
+
+    /// The salt's key is the bare salt, as in older versions of vLLM.
+    #[arg(long)]
+    pub untagged: bool,
+}
+
+/// Ways to name blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum HashScheme {
+    /// SHA-256 of pickle, vLLM's default.
+    Sha256,
+    /// SHA-256 of CBOR.
+    Sha256Cbor,
+    /// XXH3-128 of pickle.
+    Xxhash,
+    /// XXH3-128 of CBOR.
+    XxhashCbor,
+    /// Rolling XXH3-64 of tokens.
+    #[value(name = "rfc1527")]
+    Rfc1527,
+    /// Chained XXH64 of tokens.
+    Xxh64,
 }
 
 /// How `check` prints.

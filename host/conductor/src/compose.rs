@@ -1,18 +1,21 @@
 //! A valid configuration, translated into what each adapter wants to be told. Pure: values in, values out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use conductor_config::{
-    Config, PolicySource as ConfiguredSource, PoolConfig, RouteConfig, Tokenize, WorkerConfig,
+    Config, KvEvents, KvFeedConfig, PolicySource as ConfiguredSource, PoolConfig, RouteConfig, StoreConfig,
+    Tokenize, WorkerConfig,
 };
-use kv_feed::FeedSpec;
+use kv_feed::{Endpoint, FeedSpec};
 use policy_runtime::PolicySettings;
-use proxy::{PoolSpec, RequestLimits, RouteSpec, TokenSource};
+use proxy::{AssumedCache, Expectation, PoolSpec, RequestLimits, RouteSpec, TokenSource};
 use routing::{Fleet, Policy, Pool, Worker, WorkerSpec};
 
 use crate::config_source::ConfigSource;
+use crate::discovery::{FeedPlan, StorePlan, Target};
 use crate::policy_library::{PolicySource, WantedPolicy, policies_in};
 
 /// Every worker of every pool, in the order of the file.
@@ -57,11 +60,11 @@ pub(crate) fn pool_specs(config: &Config, fleet: &Fleet) -> Vec<PoolSpec> {
     config
         .pools
         .iter()
-        .map(|pool| pool_spec(pool, &by_name))
+        .map(|pool| pool_spec(pool, config.index.expect_for, &by_name))
         .collect()
 }
 
-fn pool_spec(pool: &PoolConfig, by_name: &HashMap<&str, &Arc<Worker>>) -> PoolSpec {
+fn pool_spec(pool: &PoolConfig, expect_for: Duration, by_name: &HashMap<&str, &Arc<Worker>>) -> PoolSpec {
     let workers = pool
         .workers
         .iter()
@@ -84,6 +87,14 @@ fn pool_spec(pool: &PoolConfig, by_name: &HashMap<&str, &Arc<Worker>>) -> PoolSp
                 timeout: pool.tokenize_timeout,
             },
             Tokenize::Off => TokenSource::Off,
+        },
+        expectation: Expectation {
+            until_told: expect_for,
+            assumed: pool.assume_cache.map(|cache| AssumedCache {
+                tokens: cache.tokens,
+                block_size: cache.block_size,
+                lifetime: cache.lifetime,
+            }),
         },
         queue_limit: pool.queue_limit as usize,
         queue_timeout: pool.queue_timeout,
@@ -119,27 +130,76 @@ pub(crate) fn request_limits(config: &Config) -> RequestLimits {
     }
 }
 
-/// The event feeds of the fleet's workers.
-pub(crate) fn feed_specs(config: &Config, fleet: &Fleet) -> Vec<FeedSpec> {
-    let configured: BTreeMap<&str, &WorkerConfig> = config
+/// Where the KV events of the fleet's workers are, as far as it is written down.
+pub(crate) fn feed_plan(config: &Config, fleet: &Fleet) -> FeedPlan {
+    let workers = config.pools.iter().flat_map(|pool| &pool.workers);
+    let configured: BTreeMap<&str, &KvEvents> = workers
+        .map(|worker| (worker.name.as_str(), &worker.kv_events))
+        .collect();
+    let mut plan = FeedPlan {
+        stores: config
+            .stores
+            .iter()
+            .map(|store| store_plan(store, config, fleet))
+            .collect(),
+        workers: fleet.workers().to_vec(),
+        ..FeedPlan::default()
+    };
+    for worker in fleet.workers() {
+        let spec = worker.spec();
+        match configured.get(&*spec.name) {
+            Some(KvEvents::At(feeds)) => plan
+                .given
+                .extend(feeds.iter().map(|feed| feed_spec(worker, feed))),
+            Some(KvEvents::Auto) => plan.asked.push(Target {
+                worker: worker.id(),
+                name: spec.name.clone(),
+                url: spec.url.clone(),
+            }),
+            Some(KvEvents::Off) | None => {}
+        }
+    }
+    plan
+}
+
+fn store_plan(store: &StoreConfig, config: &Config, fleet: &Fleet) -> StorePlan {
+    let pools = config
         .pools
         .iter()
+        .filter(|pool| store.pools.contains(&pool.name));
+    let names: HashSet<&str> = pools
         .flat_map(|pool| &pool.workers)
-        .map(|worker| (worker.name.as_str(), worker))
+        .map(|worker| worker.name.as_str())
         .collect();
-    let feed = |worker: &Arc<Worker>| {
-        let name = &worker.spec().name;
-        let events = configured.get(&**name)?.kv_events.as_ref()?;
-        Some(FeedSpec {
-            worker: worker.id(),
-            name: name.clone(),
-            endpoint: events.endpoint.clone(),
-            replay: events.replay.clone(),
-            topic: events.topic.clone(),
-            rank: events.rank,
-        })
-    };
-    fleet.workers().iter().filter_map(feed).collect()
+    let shares = |worker: &&Arc<Worker>| names.contains(&*worker.spec().name);
+    StorePlan {
+        name: store.name.as_str().into(),
+        endpoint: store.endpoint.clone(),
+        status: store.status.as_deref().map(Into::into),
+        shards: store.shards,
+        workers: fleet
+            .workers()
+            .iter()
+            .filter(shares)
+            .map(|worker| worker.id())
+            .collect(),
+    }
+}
+
+fn feed_spec(worker: &Worker, feed: &KvFeedConfig) -> FeedSpec {
+    let endpoint = feed.endpoint.clone();
+    FeedSpec {
+        worker: worker.id(),
+        name: worker.spec().name.clone(),
+        endpoint: if feed.bind {
+            Endpoint::Bind(endpoint)
+        } else {
+            Endpoint::Connect(endpoint)
+        },
+        replay: feed.replay.clone(),
+        topic: feed.topic.clone(),
+        rank: feed.rank,
+    }
 }
 
 /// Every policy that is configured, named by a route, or lies in the policy folder.

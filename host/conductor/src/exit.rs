@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use crate::config_source::{ReadConfigError, WorkerFlagError};
+use crate::import::ImportError;
 
 /// How a run of the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +23,7 @@ impl Exit {
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Self {
         let usage = |cause: &(dyn std::error::Error + 'static)| {
-            cause.is::<ReadConfigError>() || cause.is::<WorkerFlagError>()
+            cause.is::<ReadConfigError>() || cause.is::<WorkerFlagError>() || cause.is::<ImportError>()
         };
         if error.chain().any(usage) {
             Self::Usage

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use conductor::cli::{CheckFormat, Cli, Command, DemoArgs, ServeArgs};
-use conductor::{Exit, demo, serve};
+use conductor::import::OldEnvironment;
+use conductor::{Exit, block_hashes, demo, serve};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -16,6 +17,13 @@ fn main() -> ExitCode {
                 Err(error) => failed(&error, Exit::Usage),
             };
         }
+        Some(Command::Import(args)) => {
+            return match serve::import(&args.file) {
+                Ok(exit) => exit.into(),
+                Err(error) => failed(&error, Exit::Usage),
+            };
+        }
+        Some(Command::BlockHashes(args)) => block_hashes::print(&args),
         Some(Command::Version) => {
             println!(
                 "conductor {}, policy contract conductor:policy@0.1.0",
@@ -25,20 +33,25 @@ fn main() -> ExitCode {
         }
         Some(Command::Serve(args)) => router(&args),
         Some(Command::Demo(args)) => block_on(demo::run(&args)),
-        None if cli.serve.is_empty() => block_on(demo::run(&DemoArgs::default())),
+        None if cli.serve.is_empty() && !old_configuration() => block_on(demo::run(&DemoArgs::default())),
         None => router(&cli.serve),
     };
     ended.map_or_else(|error| failed(&error, Exit::of(&error)), Into::into)
 }
 
 fn router(args: &ServeArgs) -> anyhow::Result<Exit> {
-    if args.is_empty() {
+    if args.is_empty() && !old_configuration() {
         let missing = "nothing to serve: give --config FILE or --worker URL";
         Cli::command()
             .error(ErrorKind::MissingRequiredArgument, missing)
             .exit();
     }
     block_on(serve::run(args))
+}
+
+/// Whether the environment names an old conductor's configuration.
+fn old_configuration() -> bool {
+    OldEnvironment::of_process().config_path.is_some()
 }
 
 fn block_on(task: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {

@@ -1,8 +1,10 @@
 //! The metrics of reloading, policies, feeds and the index. The request path's are the proxy's.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use kv_feed::{FeedState, FeedStatus, KvFeeds};
+use kv_feed::KvFeeds;
 use kv_index::{IndexStats, SharedPrefixIndex};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -11,7 +13,9 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
-use routing::Generation;
+use routing::{Generation, WorkerId};
+
+use crate::feed_metrics;
 
 /// Counted by the reload thread.
 #[derive(Debug, Clone, Default)]
@@ -117,17 +121,18 @@ impl Collector for CacheCollector {
         if feeds.is_empty() {
             return Ok(());
         }
-        encode_feeds(&feeds, &mut page)?;
+        feed_metrics::encode(&feeds, &mut page)?;
         let help = "Blocks that the index says the worker holds, over all its ranks";
-        let held = |feed: &FeedStatus| self.index.held_blocks(feed.worker);
-        page.gauges("conductor_index_worker_blocks", help, by_worker(&feeds, held))
+        let workers: BTreeMap<&str, WorkerId> = feeds.iter().map(|feed| (&*feed.name, feed.worker)).collect();
+        let held = workers
+            .into_iter()
+            .map(|(name, worker)| ([("worker", name)], self.index.held_blocks(worker)));
+        page.gauges("conductor_index_worker_blocks", help, held)
     }
 }
 
 /// Writes families whose values are known only now.
-struct Page<'a>(DescriptorEncoder<'a>);
-
-type Labels<'a> = [(&'static str, &'a str); 1];
+pub(crate) struct Page<'a>(pub(crate) DescriptorEncoder<'a>);
 
 impl Page<'_> {
     fn gauge(&mut self, name: &str, help: &str, value: usize) -> Result<(), std::fmt::Error> {
@@ -136,11 +141,11 @@ impl Page<'_> {
         gauge.encode(metric)
     }
 
-    fn gauges<'l>(
+    pub(crate) fn gauges<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
-        values: impl Iterator<Item = (Labels<'l>, u64)>,
+        values: impl Iterator<Item = (L, u64)>,
     ) -> Result<(), std::fmt::Error> {
         let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, value) in values {
@@ -150,11 +155,25 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn counters<'l>(
+    pub(crate) fn seconds<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
-        values: impl Iterator<Item = (Labels<'l>, u64)>,
+        values: impl Iterator<Item = (L, Duration)>,
+    ) -> Result<(), std::fmt::Error> {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in values {
+            let gauge = ConstGauge::new(value.as_secs_f64());
+            gauge.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn counters<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = (L, u64)>,
     ) -> Result<(), std::fmt::Error> {
         let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (labels, value) in values {
@@ -167,13 +186,38 @@ impl Page<'_> {
 fn encode_index(stats: &IndexStats, page: &mut Page<'_>) -> Result<(), std::fmt::Error> {
     page.gauge(
         "conductor_index_blocks",
-        "Blocks in the prefix index, counted once for each worker and rank that holds them: what `index.max-blocks` bounds",
+        "Blocks in the prefix index, counted once for each cache, tier and group that holds them",
         stats.blocks,
     )?;
     page.gauge(
         "conductor_index_distinct_blocks",
-        "Different blocks in the prefix index, however many workers hold them",
+        "Different blocks in the prefix index, however many workers hold them: what `index.max-blocks` bounds",
         stats.distinct_blocks,
+    )?;
+    page.gauge(
+        "conductor_index_bytes",
+        "Memory the prefix index takes",
+        stats.bytes,
+    )?;
+    page.gauge(
+        "conductor_index_expected_blocks",
+        "Blocks expected at workers because requests for them were just sent there",
+        stats.expected,
+    )?;
+    page.gauge(
+        "conductor_index_leaving_blocks",
+        "Blocks of workers that left, in no answer any more, whose memory is not yet given back",
+        stats.leaving,
+    )?;
+    page.gauge(
+        "conductor_index_store_blocks",
+        "Blocks that stores have objects of",
+        stats.objects,
+    )?;
+    page.counters(
+        "conductor_index_evicted_blocks",
+        "Blocks forgotten because `index.max-blocks` was reached",
+        [([("why", "max-blocks")], stats.evicted)].into_iter(),
     )?;
     let outcomes = stats.applied.named().into_iter();
     page.counters(
@@ -183,84 +227,9 @@ fn encode_index(stats: &IndexStats, page: &mut Page<'_>) -> Result<(), std::fmt:
     )
 }
 
-type OfFeed = fn(&FeedStatus) -> u64;
-
-const FEED_COUNTERS: &[(&str, &str, OfFeed)] = &[
-    (
-        "conductor_kv_feed_batches",
-        "Event batches passed on to the index",
-        |feed| feed.batches,
-    ),
-    (
-        "conductor_kv_feed_events",
-        "Events passed on to the index",
-        |feed| feed.events,
-    ),
-    (
-        "conductor_kv_feed_rejected",
-        "Events skipped as undecodable or not understood",
-        |feed| feed.rejected,
-    ),
-    (
-        "conductor_kv_feed_rejected_messages",
-        "Messages dropped whole: wrong frames, or a payload that is no batch",
-        |feed| feed.rejected_messages,
-    ),
-    (
-        "conductor_kv_feed_gaps",
-        "Gaps found in the sequence of batches",
-        |feed| feed.gaps,
-    ),
-    ("conductor_kv_feed_replays", "Replays asked for", |feed| {
-        feed.replays
-    }),
-    (
-        "conductor_kv_feed_restarts",
-        "Times that the publisher was seen to have started anew",
-        |feed| feed.restarts,
-    ),
-    (
-        "conductor_kv_feed_resets",
-        "Times that what was known of one of the worker's caches was dropped",
-        |feed| feed.resets,
-    ),
-];
-
-const FEED_LEVELS: &[(&str, &str, OfFeed)] = &[
-    (
-        "conductor_kv_feed_live",
-        "1 while what the worker's event feed tells is current",
-        |feed| u64::from(feed.state == FeedState::Live),
-    ),
-    (
-        "conductor_kv_feed_complete",
-        "1 while everything since the publisher's start was seen; else hits may be missed, never made up",
-        |feed| u64::from(feed.complete),
-    ),
-];
-
-fn encode_feeds(feeds: &[FeedStatus], page: &mut Page<'_>) -> Result<(), std::fmt::Error> {
-    for (name, help, count) in FEED_COUNTERS {
-        page.counters(name, help, by_worker(feeds, count))?;
-    }
-    for (name, help, level) in FEED_LEVELS {
-        page.gauges(name, help, by_worker(feeds, level))?;
-    }
-    Ok(())
-}
-
-fn by_worker<'a>(
-    feeds: &'a [FeedStatus],
-    value: impl Fn(&FeedStatus) -> u64 + 'a,
-) -> impl Iterator<Item = (Labels<'a>, u64)> {
-    feeds
-        .iter()
-        .map(move |feed| ([("worker", &*feed.name)], value(feed)))
-}
-
 #[cfg(test)]
 mod tests {
-    use kv_feed::FeedSpec;
+    use kv_feed::{Endpoint, FeedSpec};
     use kv_index::{Holder, IndexLimits};
     use prometheus_client::encoding::text::encode;
     use routing::{BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, WorkerId};
@@ -284,7 +253,7 @@ mod tests {
         let spec = FeedSpec {
             worker,
             name: "w1".into(),
-            endpoint: "tcp://127.0.0.1:1".into(),
+            endpoint: Endpoint::Connect("tcp://127.0.0.1:1".into()),
             replay: None,
             topic: String::new(),
             rank: None,
@@ -309,11 +278,11 @@ mod tests {
             "conductor_index_events_total{what=\"absent\"} 1",
             "conductor_index_events_total{what=\"over-limit\"} 0",
             "conductor_index_worker_blocks{worker=\"w1\"} 0",
-            "conductor_kv_feed_live{worker=\"w1\"} 0",
-            "conductor_kv_feed_complete{worker=\"w1\"} 0",
-            "conductor_kv_feed_rejected_messages_total{worker=\"w1\"} 0",
-            "conductor_kv_feed_restarts_total{worker=\"w1\"} 0",
-            "conductor_kv_feed_resets_total{worker=\"w1\"} 0",
+            "conductor_kv_feed_live{worker=\"w1\",rank=\"0\"} 0",
+            "conductor_kv_feed_complete{worker=\"w1\",rank=\"0\"} 0",
+            "conductor_kv_feed_rejected_messages_total{worker=\"w1\",rank=\"0\"} 0",
+            "conductor_kv_feed_restarts_total{worker=\"w1\",rank=\"0\"} 0",
+            "conductor_kv_feed_resets_total{worker=\"w1\",rank=\"0\"} 0",
         ] {
             assert!(page.lines().any(|found| found == line), "no {line} in:\n{page}");
         }

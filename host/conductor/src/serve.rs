@@ -5,12 +5,13 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use conductor_config::{LogFormat as ConfiguredFormat, Paint};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::app::App;
 use crate::cli::ServeArgs;
 use crate::config_source::{ConfigSource, from_flags};
 use crate::exit::Exit;
+use crate::import::{OldEnvironment, import_file};
 use crate::reload;
 use crate::signals::{Asked, Signals};
 use crate::telemetry::{self, LogFormat};
@@ -22,10 +23,7 @@ use crate::telemetry::{self, LogFormat};
 pub async fn run(args: &ServeArgs) -> Result<Exit> {
     // Before anything that a signal may interrupt.
     let signals = Signals::listen().context("take over signals")?;
-    let source = match &args.config {
-        Some(file) => ConfigSource::File(file.clone()),
-        None => ConfigSource::Text(from_flags(args)?),
-    };
+    let (source, old) = choose_source(args, &OldEnvironment::of_process())?;
     let text = source.read()?;
     let config = match reload::read(&source, &text) {
         Ok(parsed) => parsed.config,
@@ -48,8 +46,31 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
         version = env!("CARGO_PKG_VERSION"),
         "starting"
     );
+    for warning in old {
+        warn!("{warning}");
+    }
     let app = App::build_logging(source, Some(log)).await?;
     until_signalled(app, signals).await
+}
+
+/// The configuration, and what to say about the old conductor's environment.
+fn choose_source(args: &ServeArgs, old: &OldEnvironment) -> Result<(ConfigSource, Vec<String>)> {
+    if let Some(file) = &args.config {
+        return Ok((ConfigSource::File(file.clone()), old.ignored()));
+    }
+    if let (true, Some(path)) = (args.worker.is_empty(), &old.config_path) {
+        let mut imported = import_file(path, old)?;
+        let path = path.display();
+        imported.warnings.insert(
+            0,
+            format!(
+                "running the old configuration `{path}` that CONDUCTOR_CONFIG_PATH names, as `conductor import {path}` \
+                 shows it: keep its output as a conductor.toml and give that with --config"
+            ),
+        );
+        return Ok((ConfigSource::Text(imported.toml), imported.warnings));
+    }
+    Ok((ConfigSource::Text(from_flags(args)?), old.ignored()))
 }
 
 /// Runs a router until a signal has stopped it: the first drains, the second cuts.
@@ -96,4 +117,17 @@ pub fn check(file: &Path, json: bool) -> Result<Exit> {
     } else {
         Exit::Failure
     })
+}
+
+/// `conductor import`: prints an old conductor's configuration in our form.
+///
+/// # Errors
+/// Where the file cannot be read or is no such configuration.
+pub fn import(file: &Path) -> Result<Exit> {
+    let imported = import_file(file, &OldEnvironment::of_process())?;
+    for warning in &imported.warnings {
+        eprintln!("warning: {warning}");
+    }
+    print!("{}", imported.toml);
+    Ok(Exit::Success)
 }

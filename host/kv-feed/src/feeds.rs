@@ -4,15 +4,16 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
+use routing::WorkerId;
 use zmq::{Context, DONTWAIT, Socket};
 
 use crate::sockets::{Contexts, wake_pair};
-use crate::spec::{FeedSink, FeedSpec};
-use crate::status::{FeedState, FeedStatus};
+use crate::spec::{Feed, FeedSink, FeedSpec, StoreSpec};
+use crate::status::{FeedStatus, StoreStatus};
 use crate::thread::{FeedThread, Orders, Wanted};
 
-/// Feeds that one [`KvFeeds`] follows: libzmq allows 1,023 sockets a context. Each needs some four file descriptors.
-pub const MAX_FEEDS: usize = 1000;
+/// Feeds that one [`KvFeeds`] follows. Each needs five file descriptors, and two more while a replay runs.
+pub const MAX_FEEDS: usize = 4000;
 
 /// Why feeds could not be started or set.
 #[derive(Debug, thiserror::Error)]
@@ -51,14 +52,10 @@ impl KvFeeds {
     /// # Errors
     /// Where the system has no more threads or file descriptors.
     pub fn start(sink: Box<dyn FeedSink>) -> Result<Self, FeedError> {
-        let contexts = Contexts {
-            live: Context::new(),
-            replay: Context::new(),
-        };
-        let (waker, woken) = wake_pair(&contexts.live).map_err(FeedError::Control)?;
+        let (waker, woken) = wake_pair(&Context::new()).map_err(FeedError::Control)?;
         let orders = Arc::<Mutex<Orders>>::default();
         let thread = FeedThread {
-            contexts,
+            contexts: Contexts::default(),
             woken,
             orders: Arc::clone(&orders),
             sink,
@@ -79,24 +76,41 @@ impl KvFeeds {
         })
     }
 
-    /// Follows exactly these from now on. Feeds whose spec did not change keep their sockets; those that are gone reset
-    /// their caches. Returns before it is done: only the latest list counts.
+    /// Follows exactly these engines from now on. Feeds whose spec did not change keep their sockets; those that are gone
+    /// reset their caches. Returns before it is done: only the latest list counts.
     ///
     /// # Errors
     /// Where there are too many; nothing changes then.
     pub fn set(&self, specs: Vec<FeedSpec>) -> Result<(), FeedError> {
-        if specs.len() > MAX_FEEDS {
-            return Err(FeedError::TooMany { wanted: specs.len() });
-        }
+        let is_store = |feed: &Feed| matches!(feed, Feed::Store(_));
+        self.change(specs.into_iter().map(Feed::Engine).collect(), is_store)
+    }
+
+    /// The same for stores.
+    ///
+    /// # Errors
+    /// As for [`KvFeeds::set`].
+    pub fn set_stores(&self, specs: Vec<StoreSpec>) -> Result<(), FeedError> {
+        let is_engine = |feed: &Feed| matches!(feed, Feed::Engine(_));
+        self.change(specs.into_iter().map(Feed::Store).collect(), is_engine)
+    }
+
+    /// Follows these beside those that stay whatever the list says.
+    fn change(&self, wanted: Vec<Feed>, stays: impl Fn(&Feed) -> bool) -> Result<(), FeedError> {
         let mut caller = self.caller();
-        let mut feeds: Vec<Wanted> = Vec::with_capacity(specs.len());
-        for spec in specs {
-            if feeds.iter().all(|(known, _)| *known != spec) {
-                let before = caller.feeds.iter().find(|(known, _)| *known == spec);
+        let others = caller.feeds.iter().filter(|(known, _)| stays(known));
+        let mut feeds: Vec<Wanted> = others.cloned().collect();
+        if feeds.len() + wanted.len() > MAX_FEEDS {
+            let wanted = feeds.len() + wanted.len();
+            return Err(FeedError::TooMany { wanted });
+        }
+        for feed in wanted {
+            if feeds.iter().all(|(known, _)| *known != feed) {
+                let before = caller.feeds.iter().find(|(known, _)| *known == feed);
                 let counters = before
                     .map(|(_, counters)| Arc::clone(counters))
                     .unwrap_or_default();
-                feeds.push((spec, counters));
+                feeds.push((feed, counters));
             }
         }
         caller.feeds.clone_from(&feeds);
@@ -105,20 +119,39 @@ impl KvFeeds {
         Ok(())
     }
 
-    /// How each feed is, in the order set.
+    /// Tells that a worker's engine works though its feeds are silent: they are subscribed to anew, and not live until
+    /// something is heard.
+    pub fn doubt(&self, worker: WorkerId) {
+        self.orders().doubted.insert(worker);
+        wake(&self.caller().waker);
+    }
+
+    /// How each engine's feed is, in the order set.
     #[must_use]
     pub fn status(&self) -> Vec<FeedStatus> {
-        let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let mut all: Vec<_> = self
-            .caller()
-            .feeds
-            .iter()
-            .map(|(spec, counters)| counters.read(spec))
-            .collect();
-        if ended {
-            all.iter_mut().for_each(|status| status.state = FeedState::Broken);
-        }
-        all
+        let ended = self.has_ended();
+        let caller = self.caller();
+        let engines = caller.feeds.iter().filter_map(|(feed, counters)| match feed {
+            Feed::Engine(spec) => Some(counters.read(spec, ended)),
+            Feed::Store(_) => None,
+        });
+        engines.collect()
+    }
+
+    /// How each store's feed is, in the order set.
+    #[must_use]
+    pub fn store_status(&self) -> Vec<StoreStatus> {
+        let ended = self.has_ended();
+        let caller = self.caller();
+        let stores = caller.feeds.iter().filter_map(|(feed, counters)| match feed {
+            Feed::Engine(_) => None,
+            Feed::Store(spec) => Some(counters.read_store(spec, ended)),
+        });
+        stores.collect()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     fn caller(&self) -> MutexGuard<'_, Caller> {

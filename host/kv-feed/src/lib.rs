@@ -7,6 +7,7 @@
 //! It must not know what a sink does with events (there is an index behind it), nor where the list of feeds comes from.
 //! No async runtime: `zmq` blocks, so it has a thread of its own.
 
+mod delivery;
 mod feeds;
 mod recovery;
 mod sockets;
@@ -16,5 +17,5 @@ mod subscription;
 mod thread;
 
 pub use feeds::{FeedError, KvFeeds, MAX_FEEDS};
-pub use spec::{FeedSink, FeedSpec, ResetReason};
-pub use status::{FeedState, FeedStatus};
+pub use spec::{Endpoint, FeedSink, FeedSpec, ResetReason, StoreSpec};
+pub use status::{FeedState, FeedStatus, StoreStatus};

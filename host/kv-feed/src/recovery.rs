@@ -1,26 +1,35 @@
 //! One publisher's history put in order: what to apply, when to ask for a replay, when to give up what is known.
 //!
-//! Pure: messages and the time come in, [`Action`]s come out; it must not know about sockets or events. What it relies on
-//! (vLLM 0.32, SGLang 0.5.23 and their predecessors): numbers count up by one from 0 within one run of the publisher; a replay from
-//! `n` brings what the publisher still has from `n` on, in order, then an end. Nothing says that the start had already
-//! been dropped, nor that the publisher is another one than before. Therefore a gap is asked for from the last message
-//! known: getting that very message back proves that nothing was lost and that the publisher is the same.
+//! Pure: messages, connections and the time come in, [`Action`]s come out; it must not know about sockets or events. What
+//! it relies on (vLLM 0.32, SGLang 0.5.23 and their predecessors): numbers count up by one from 0 within one run of the
+//! publisher; a replay from `n` brings what the publisher still has from `n` on, in order, then an end. Nothing says that
+//! the start had already been dropped, nor that the publisher is another one than before. Therefore whatever is missing is
+//! asked for from the last message known: getting that very message back proves that nothing was lost and that the
+//! publisher is the same.
 //!
-//! One restart cannot be seen from here: a publisher that, while nobody listened, started anew and published exactly as
-//! many batches as before, so that its next number follows the last one known. Only the connection tells of it.
+//! A connection that comes back asks for that proof too: whatever was published meanwhile went nowhere, and a publisher
+//! that started anew may by chance go on with the very next number. Where there is no replay nothing can prove it, and
+//! what is known goes.
 //!
 //! While a replay runs, live messages wait: applied at once, an old replayed store could bring back a block that a
-//! newer live removal took away. Only a retry holds nothing up before it brings anything: a publisher that never answers
-//! one would otherwise be followed in fits and starts. Its first batch voids what was applied until then, and what it
-//! does not bring of that is asked for once more.
+//! newer live removal took away. Only one in passing holds nothing up before it brings anything: a publisher that never
+//! answers would otherwise be followed in fits and starts. The first batch of a rebuild voids what was applied until then,
+//! and what it does not bring of that is asked for once more.
 
-use std::collections::VecDeque;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use kv_events::{SequenceTracker, Step, fingerprint};
 
+use self::replay::{Goal, Replay};
+use self::vigil::Vigil;
+use self::waiting::Waiting;
 use crate::spec::ResetReason;
+
+mod outcome;
+mod replay;
+mod vigil;
+mod waiting;
 
 /// A replay that brings nothing for so long is given up.
 pub(crate) const REPLAY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,10 +37,6 @@ pub(crate) const REPLAY_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// ... up to this.
 const LAST_RETRY: Duration = Duration::from_secs(60);
-/// Live messages that wait for a replay. Further ones are dropped, to be asked for when the replay has ended.
-const MAX_WAITING: usize = 4096;
-/// Bytes of them.
-const MAX_WAITING_BYTES: usize = 8 << 20;
 
 /// What to do now, in this order.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,49 +53,39 @@ pub(crate) enum Action<P> {
     CountGap,
     /// Tell that replays bring nothing: once until one brings something.
     TellUnanswered,
-}
-
-#[derive(Debug)]
-struct Replay {
-    goal: Goal,
-    /// Asked for again after one that brought nothing.
-    retry: bool,
-    /// Whether a batch has come.
-    started: bool,
-    /// Whether a batch was applied.
-    progress: bool,
-    deadline: Instant,
-}
-
-impl Replay {
-    /// Whether live messages wait for it.
-    fn holds_up(&self) -> bool {
-        self.started || !self.retry
-    }
+    /// Subscribe anew: the publisher publishes, and the subscription brings nothing of it.
+    Resubscribe,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Goal {
-    /// Everything the publisher still has.
-    Rebuild,
-    /// What came after the last message known.
-    Fill,
+enum Connection {
+    NotYet,
+    Up,
+    Down,
 }
 
 #[derive(Debug)]
 pub(crate) struct Recovery<P> {
     can_replay: bool,
+    connection: Connection,
     /// What was applied.
     tracker: SequenceTracker,
     /// The number of the latest live message, applied or not.
     newest_live: Option<u64>,
     replay: Option<Replay>,
-    waiting: VecDeque<(u64, P)>,
-    waiting_bytes: usize,
+    waiting: Waiting<P>,
+    vigil: Vigil,
     retry_at: Option<Instant>,
     retry_delay: Duration,
-    /// Replays bring nothing, and that was told.
+    /// A replay was ever answered.
+    answers: bool,
+    /// Replays bring nothing now, and that was told.
     unanswered: bool,
+    /// What is known may be behind the publisher: a replay broke off, or a look that should have been answered was not.
+    /// The next live message in order ends it.
+    doubtful: bool,
+    /// Everything was asked for and did not come.
+    rebuild_owed: bool,
     /// Everything since the publisher's start was applied.
     complete: bool,
     /// Anything was ever received.
@@ -104,14 +99,18 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
     pub(crate) fn new(can_replay: bool, now: Instant, actions: &mut Actions<P>) -> Self {
         let mut recovery = Self {
             can_replay,
+            connection: Connection::NotYet,
             tracker: SequenceTracker::default(),
             newest_live: None,
             replay: None,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
+            waiting: Waiting::new(),
+            vigil: Vigil::new(),
             retry_at: None,
             retry_delay: FIRST_RETRY,
+            answers: false,
             unanswered: false,
+            doubtful: false,
+            rebuild_owed: false,
             complete: false,
             reached: false,
         };
@@ -129,41 +128,103 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
         self.complete
     }
 
+    /// Whether the publisher is there: connected, and something was ever received.
     pub(crate) fn reached(&self) -> bool {
-        self.reached
+        self.reached && self.connection == Connection::Up
     }
 
-    /// Whether what is known is behind what the publisher has told.
-    pub(crate) fn replaying(&self) -> bool {
+    /// Whether what is known is behind what the publisher has told, or may be.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.doubtful || self.holds_up()
+    }
+
+    /// Whether it is not known what the publisher has told: it should have answered, and did not.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.doubtful
+    }
+
+    /// Whether replays are answered.
+    pub(crate) fn answers(&self) -> bool {
+        self.answers && !self.unanswered
+    }
+
+    fn holds_up(&self) -> bool {
         self.replay.as_ref().is_some_and(Replay::holds_up)
     }
 
     /// When [`Recovery::tick`] has something to do, if nothing is received before.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.replay
-            .as_ref()
-            .map(|replay| replay.deadline)
-            .or(self.retry_at)
+        if let Some(replay) = &self.replay {
+            return Some(replay.deadline);
+        }
+        let look = self.vigil.at().filter(|_| !self.unanswered);
+        [self.retry_at, look].into_iter().flatten().min()
+    }
+
+    /// The subscription is connected, maybe again.
+    pub(crate) fn connected(&mut self, now: Instant, actions: &mut Actions<P>) {
+        let before = std::mem::replace(&mut self.connection, Connection::Up);
+        let is_first = before == Connection::NotYet;
+        let known = self.tracker.last().is_some();
+        if before == Connection::Up {
+            // A connection replaced another that was not known to be lost.
+            self.newest_live = None;
+            self.waiting.clear();
+        }
+        match &mut self.replay {
+            Some(replay) if is_first && !known => replay.deadline = now + REPLAY_TIMEOUT,
+            _ if !self.can_replay => {
+                if known && !is_first {
+                    self.void(ResetReason::ConnectionLost, actions);
+                }
+            }
+            _ if known => self.ask(Goal::Prove, now, actions),
+            _ => self.ask(Goal::Rebuild, now, actions),
+        }
+    }
+
+    /// The connection is lost. Whoever connects next may be another publisher, so that nothing of this one is mixed with
+    /// what that one sends.
+    pub(crate) fn disconnected(&mut self, actions: &mut Actions<P>) {
+        if self.connection != Connection::Up {
+            return;
+        }
+        self.connection = Connection::Down;
+        if self.replay.take().is_some() {
+            actions.push(Action::StopAsking);
+        }
+        (self.newest_live, self.retry_at) = (None, None);
+        self.waiting.clear();
+        self.vigil.end();
     }
 
     /// A message of the live stream.
     pub(crate) fn live(&mut self, sequence: u64, payload: P, now: Instant, actions: &mut Actions<P>) {
         self.reached = true;
-        if self.replaying() {
+        if self.can_replay {
+            self.vigil.heard(now);
+        }
+        if self.holds_up() {
             let went_back = self.newest_live.is_some_and(|newest| sequence <= newest);
             self.newest_live = Some(sequence);
             if went_back {
                 self.restart(actions);
                 return self.first(sequence, payload, now, actions);
             }
-            return self.wait(sequence, payload);
+            return self.waiting.push(sequence, payload);
         }
         self.newest_live = Some(sequence);
         if self.tracker.last().is_none() {
             return self.first(sequence, payload, now, actions);
         }
         match self.tracker.observe(sequence, fingerprint(&payload)) {
-            Step::InOrder => actions.push(Action::Apply(payload)),
+            Step::InOrder => {
+                self.doubtful = false;
+                if let Some(replay) = &mut self.replay {
+                    replay.overtaken = true;
+                }
+                actions.push(Action::Apply(payload));
+            }
             Step::Duplicate => {}
             Step::Restarted => {
                 self.restart(actions);
@@ -173,7 +234,7 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
                 actions.push(Action::CountGap);
                 if self.can_replay {
                     self.ask(Goal::Fill, now, actions);
-                    self.wait(sequence, payload);
+                    self.waiting.push(sequence, payload);
                 } else {
                     self.void(ResetReason::GapWithoutReplay, actions);
                     self.accept(sequence, payload, actions);
@@ -189,16 +250,10 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
         replay.deadline = now + REPLAY_TIMEOUT;
         let (goal, first) = (replay.goal, !replay.started);
         replay.started = true;
-        self.unanswered = false;
+        (self.answers, self.unanswered) = (true, false);
         let mark = fingerprint(&payload);
-        if first && goal == Goal::Rebuild {
-            if self.tracker.last().is_some() {
-                self.void(ResetReason::Rebuild, actions);
-            }
-            self.complete = sequence == 0;
-        } else if first && self.tracker.last().is_some_and(|last| sequence > last) {
-            // The last message known is no longer there: what lies between cannot be known, nor whose this is.
-            self.void(ResetReason::GapNotReplayed, actions);
+        if first {
+            self.begin_replay(goal, sequence, actions);
         }
         match self.tracker.observe(sequence, mark) {
             Step::InOrder => {
@@ -206,9 +261,9 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
                 actions.push(Action::Apply(payload));
             }
             Step::Duplicate => {}
+            // What waits came over the present connection, from the publisher that sends this.
             Step::Restarted => {
-                self.restart(actions);
-                self.newest_live = None;
+                self.void(ResetReason::Restarted, actions);
                 self.ask(Goal::Rebuild, now, actions);
             }
             // Lost on the way: ask for the rest, unless asking does not help.
@@ -223,110 +278,33 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
         }
     }
 
+    /// The first batch of a replay has come.
+    fn begin_replay(&mut self, goal: Goal, sequence: u64, actions: &mut Actions<P>) {
+        let last = self.tracker.last();
+        if goal == Goal::Rebuild {
+            self.rebuild_owed = false;
+            if last.is_some() {
+                self.void(ResetReason::Rebuild, actions);
+            }
+        } else if last.is_some_and(|last| sequence > last) {
+            // The last message known is no longer there: what lies between cannot be known, nor whose this is.
+            self.void(ResetReason::GapNotReplayed, actions);
+        }
+        if self.tracker.last().is_none() {
+            self.complete = sequence == 0;
+        }
+    }
+
     fn progressed(&mut self) {
         if let Some(replay) = &mut self.replay {
             replay.progress = true;
         }
     }
 
-    /// The replay asked for last has brought everything.
-    pub(crate) fn replay_ended(&mut self, now: Instant, actions: &mut Actions<P>) {
-        self.reached = true;
-        let Some(replay) = self.replay.take() else { return };
-        actions.push(Action::StopAsking);
-        self.retry_at = None;
-        self.retry_delay = FIRST_RETRY;
-        self.unanswered = false;
-        if !replay.started {
-            if self.tracker.last().is_some() {
-                // Not even the last message known: this publisher never sent it.
-                self.void(ResetReason::Restarted, actions);
-            }
-            // Nothing was published yet, unless a live message tells otherwise.
-            let first_live = self.waiting.front().map(|&(sequence, _)| sequence);
-            self.complete = first_live
-                .or(self.newest_live)
-                .is_none_or(|sequence| sequence == 0);
-        }
-        let stuck = (replay.goal == Goal::Fill && !replay.progress).then_some(ResetReason::GapNotReplayed);
-        self.catch_up(stuck, now, actions);
-    }
-
-    /// Time has passed; for deadlines.
-    pub(crate) fn tick(&mut self, now: Instant, actions: &mut Actions<P>) {
-        if self.replay.as_ref().is_some_and(|replay| now >= replay.deadline) {
-            self.give_up(now, actions);
-        } else if self.replay.is_none() && self.retry_at.is_some_and(|at| now >= at) {
-            self.retry_at = None;
-            if !self.complete {
-                self.ask(Goal::Rebuild, now, actions);
-                self.replay.iter_mut().for_each(|replay| replay.retry = true);
-            }
-        }
-    }
-
-    /// No replay: go on with what there is, and try to learn the rest later.
-    fn give_up(&mut self, now: Instant, actions: &mut Actions<P>) {
-        self.replay = None;
-        actions.push(Action::StopAsking);
-        if !self.unanswered {
-            self.unanswered = true;
-            actions.push(Action::TellUnanswered);
-        }
-        self.retry_at = Some(now + self.retry_delay);
-        self.retry_delay = (self.retry_delay * 2).min(LAST_RETRY);
-        self.catch_up(Some(ResetReason::ReplayTimedOut), now, actions);
-    }
-
-    /// Applies the messages that waited. Where any is missing, before them or after: gives up what is known for `stuck`,
-    /// or asks for it.
-    fn catch_up(&mut self, stuck: Option<ResetReason>, now: Instant, actions: &mut Actions<P>) {
-        let mut stuck = stuck;
-        while let Some((sequence, payload)) = self.waiting.pop_front() {
-            self.waiting_bytes -= payload.len();
-            if self.tracker.last().is_some_and(|last| sequence <= last) {
-                // Replayed already. A restart in between would have shown in the live numbers.
-                continue;
-            }
-            match self.tracker.observe(sequence, fingerprint(&payload)) {
-                Step::Gap { .. } => match stuck.take() {
-                    Some(reason) => {
-                        self.void(reason, actions);
-                        self.accept(sequence, payload, actions);
-                    }
-                    None => {
-                        actions.push(Action::CountGap);
-                        self.ask(Goal::Fill, now, actions);
-                        self.waiting_bytes += payload.len();
-                        return self.waiting.push_front((sequence, payload));
-                    }
-                },
-                _ => actions.push(Action::Apply(payload)),
-            }
-        }
-        // Live messages that did not fit the queue, or were applied before the replay voided them.
-        if self.behind_live() {
-            match stuck {
-                Some(reason) => self.void(reason, actions),
-                None => {
-                    actions.push(Action::CountGap);
-                    self.ask(Goal::Fill, now, actions);
-                }
-            }
-        }
-    }
-
-    /// Whether something is known, but not the latest live message.
-    fn behind_live(&self) -> bool {
-        self.tracker
-            .last()
-            .is_some_and(|last| self.newest_live > Some(last))
-    }
-
     /// A live message while nothing is known.
     fn first(&mut self, sequence: u64, payload: P, now: Instant, actions: &mut Actions<P>) {
         if sequence > 0 && self.can_replay {
-            self.wait(sequence, payload);
+            self.waiting.push(sequence, payload);
             return self.ask(Goal::Rebuild, now, actions);
         }
         self.complete = sequence == 0;
@@ -341,45 +319,37 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
         actions.push(Action::Apply(payload));
     }
 
-    fn wait(&mut self, sequence: u64, payload: P) {
-        let bytes = self.waiting_bytes.saturating_add(payload.len());
-        if self.waiting.len() < MAX_WAITING && bytes <= MAX_WAITING_BYTES {
-            self.waiting_bytes = bytes;
-            self.waiting.push_back((sequence, payload));
-        }
-    }
-
     /// The publisher started anew. What waits is of the run before, or will be replayed.
     fn restart(&mut self, actions: &mut Actions<P>) {
         self.void(ResetReason::Restarted, actions);
         self.waiting.clear();
-        self.waiting_bytes = 0;
     }
 
     fn void(&mut self, reason: ResetReason, actions: &mut Actions<P>) {
         self.tracker.forget();
-        self.complete = false;
+        (self.complete, self.doubtful) = (false, false);
         actions.push(Action::Reset(reason));
     }
 
     fn ask(&mut self, goal: Goal, now: Instant, actions: &mut Actions<P>) {
         let from = match goal {
             Goal::Rebuild => 0,
-            Goal::Fill => self.tracker.last().unwrap_or(0),
+            Goal::Fill | Goal::Prove | Goal::Look => self.tracker.last().unwrap_or(0),
         };
         self.retry_at = None;
-        self.replay = Some(Replay {
-            goal,
-            retry: false,
-            started: false,
-            progress: false,
-            deadline: now + REPLAY_TIMEOUT,
-        });
+        self.replay = Some(Replay::new(goal, now + REPLAY_TIMEOUT));
         actions.push(Action::Ask(from));
+    }
+
+    fn ask_in_passing(&mut self, goal: Goal, now: Instant, actions: &mut Actions<P>) {
+        self.ask(goal, now, actions);
+        self.replay.iter_mut().for_each(|replay| replay.in_passing = true);
     }
 }
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod silence_tests;
 #[cfg(test)]
 mod tests;

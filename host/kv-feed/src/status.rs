@@ -1,21 +1,23 @@
 //! What each feed is doing, as numbers that the feeds' thread writes and any thread may read without holding it up.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
-use routing::WorkerId;
+use routing::{DpRank, StoreId, WorkerId};
 
-use crate::spec::FeedSpec;
+use crate::spec::{FeedSpec, StoreSpec};
 
 /// What a feed is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FeedState {
-    /// Nothing was ever received: the publisher is not up, not reachable, or idle and without a replay socket.
+    /// Not connected, or nothing was received yet: the publisher is not up, not reachable, or idle and without a replay
+    /// socket.
     Connecting,
     /// Following the publisher.
     Live,
-    /// Following the publisher, and waiting for messages it missed.
+    /// Following the publisher, and waiting for messages it missed or may have missed.
     Rebuilding,
-    /// Not following: its sockets could not be opened (the log says why), or the feeds' thread has ended.
+    /// Not following: its sockets could not be opened (the log says why; it is tried again), or the feeds' thread ended.
     Broken,
 }
 
@@ -43,6 +45,8 @@ pub struct FeedStatus {
     pub name: Box<str>,
     /// As in its spec.
     pub endpoint: String,
+    /// As in its spec; 0 where it gives none.
+    pub rank: DpRank,
     /// What it is doing.
     pub state: FeedState,
     /// Whether everything since the publisher's start was seen: false means that hits are missed, not that any is wrong.
@@ -51,6 +55,12 @@ pub struct FeedStatus {
     pub batches: u64,
     /// Events passed on.
     pub events: u64,
+    /// Of those, stores.
+    pub stored: u64,
+    /// Of those, removals.
+    pub removed: u64,
+    /// Of those, that a whole cache is empty.
+    pub cleared: u64,
     /// Times that messages were missing.
     pub gaps: u64,
     /// Replays asked for.
@@ -59,29 +69,109 @@ pub struct FeedStatus {
     pub restarts: u64,
     /// Resets of a cache passed on.
     pub resets: u64,
+    /// Times that the subscription was silent while replays brought messages.
+    pub silences: u64,
     /// Events skipped as undecodable or not understood.
     pub rejected: u64,
     /// Messages dropped whole: wrong frames, or a payload that is no batch.
     pub rejected_messages: u64,
     /// The number of the latest message passed on; none before the first.
     pub last_seq: Option<u64>,
+    /// Whether the publisher answers replays, so that its silence is looked into.
+    pub answers: bool,
+    /// Whether the publisher is connected and mute: it leaves a look unanswered, or its engine is known to work.
+    pub silent: bool,
+    /// Since the latest live message; none before the first.
+    pub silent_for: Option<Duration>,
+    /// From the engine's making of the latest live batch to its being passed on, by the two clocks; 0 where the engine's
+    /// is ahead, none where it does not say.
+    pub lag: Option<Duration>,
+}
+
+/// One store's feed at one moment. Counts are since the feed was set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// As in its spec.
+    pub store: StoreId,
+    /// As in its spec.
+    pub name: Box<str>,
+    /// As in its spec.
+    pub endpoint: String,
+    /// What it is doing; never rebuilding, as a store repeats nothing.
+    pub state: FeedState,
+    /// Batches passed on.
+    pub batches: u64,
+    /// Objects that were stored.
+    pub stored: u64,
+    /// Objects that were removed.
+    pub removed: u64,
+    /// Times that messages were missing, or the connection was lost: each voided what was known.
+    pub resets: u64,
+    /// Events skipped as undecodable or not understood.
+    pub rejected: u64,
+    /// Messages dropped whole: wrong frames, or a payload that is no batch.
+    pub rejected_messages: u64,
+    /// The number of the latest message passed on; none before the first.
+    pub last_seq: Option<u64>,
+    /// Since the latest message; none before the first.
+    pub silent_for: Option<Duration>,
+    /// As for [`FeedStatus::lag`].
+    pub lag: Option<Duration>,
 }
 
 /// The live counters of one feed; written by one thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FeedCounters {
     pub(crate) batches: Count,
     pub(crate) events: Count,
+    pub(crate) stored: Count,
+    pub(crate) removed: Count,
+    pub(crate) cleared: Count,
     pub(crate) gaps: Count,
     pub(crate) replays: Count,
     pub(crate) restarts: Count,
     pub(crate) resets: Count,
+    pub(crate) silences: Count,
     pub(crate) rejected: Count,
     pub(crate) rejected_messages: Count,
     /// The latest number plus one: 0 before the first.
     next_seq: AtomicU64,
     state: AtomicU8,
     complete: AtomicBool,
+    answers: AtomicBool,
+    silent: AtomicBool,
+    since: Instant,
+    /// Microseconds plus one from `since` to the latest live message: 0 before the first.
+    heard: AtomicU64,
+    /// Microseconds plus one: 0 where it is not known.
+    lag: AtomicU64,
+}
+
+impl Default for FeedCounters {
+    fn default() -> Self {
+        Self {
+            batches: Count::default(),
+            events: Count::default(),
+            stored: Count::default(),
+            removed: Count::default(),
+            cleared: Count::default(),
+            gaps: Count::default(),
+            replays: Count::default(),
+            restarts: Count::default(),
+            resets: Count::default(),
+            silences: Count::default(),
+            rejected: Count::default(),
+            rejected_messages: Count::default(),
+            next_seq: AtomicU64::default(),
+            state: AtomicU8::default(),
+            complete: AtomicBool::default(),
+            answers: AtomicBool::default(),
+            silent: AtomicBool::default(),
+            since: Instant::now(),
+            heard: AtomicU64::default(),
+            lag: AtomicU64::default(),
+        }
+    }
 }
 
 /// A number that only goes up.
@@ -113,22 +203,90 @@ impl FeedCounters {
         self.complete.store(complete, Relaxed);
     }
 
-    pub(crate) fn read(&self, spec: &FeedSpec) -> FeedStatus {
+    pub(crate) fn set_silence(&self, answers: bool, silent: bool) {
+        self.answers.store(answers, Relaxed);
+        self.silent.store(silent, Relaxed);
+    }
+
+    /// A live message came.
+    pub(crate) fn heard(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.since);
+        self.heard.store(micros(since).saturating_add(1), Relaxed);
+    }
+
+    pub(crate) fn set_lag(&self, lag: Option<Duration>) {
+        let lag = lag.map_or(0, |lag| micros(lag).saturating_add(1));
+        self.lag.store(lag, Relaxed);
+    }
+
+    /// The store's, of a thread that has ended or not.
+    pub(crate) fn read_store(&self, spec: &StoreSpec, ended: bool) -> StoreStatus {
+        StoreStatus {
+            store: spec.store,
+            name: spec.name.clone(),
+            endpoint: spec.endpoint.address().to_owned(),
+            state: self.state(ended),
+            batches: self.batches.get(),
+            stored: self.stored.get(),
+            removed: self.removed.get(),
+            resets: self.resets.get(),
+            rejected: self.rejected.get(),
+            rejected_messages: self.rejected_messages.get(),
+            last_seq: self.last_seq(),
+            silent_for: self.silent_for(),
+            lag: time(&self.lag),
+        }
+    }
+
+    fn state(&self, ended: bool) -> FeedState {
+        if ended {
+            return FeedState::Broken;
+        }
+        FeedState::ALL[usize::from(self.state.load(Relaxed)) % FeedState::ALL.len()]
+    }
+
+    fn last_seq(&self) -> Option<u64> {
+        self.next_seq.load(Relaxed).checked_sub(1)
+    }
+
+    fn silent_for(&self) -> Option<Duration> {
+        time(&self.heard).map(|heard| self.since.elapsed().saturating_sub(heard))
+    }
+
+    /// The engine's, of a thread that has ended or not.
+    pub(crate) fn read(&self, spec: &FeedSpec, ended: bool) -> FeedStatus {
         FeedStatus {
             worker: spec.worker,
             name: spec.name.clone(),
-            endpoint: spec.endpoint.clone(),
-            state: FeedState::ALL[usize::from(self.state.load(Relaxed)) % FeedState::ALL.len()],
+            endpoint: spec.endpoint.address().to_owned(),
+            rank: spec.rank.unwrap_or_default(),
+            state: self.state(ended),
             complete: self.complete.load(Relaxed),
             batches: self.batches.get(),
             events: self.events.get(),
+            stored: self.stored.get(),
+            removed: self.removed.get(),
+            cleared: self.cleared.get(),
             gaps: self.gaps.get(),
             replays: self.replays.get(),
             restarts: self.restarts.get(),
             resets: self.resets.get(),
+            silences: self.silences.get(),
             rejected: self.rejected.get(),
             rejected_messages: self.rejected_messages.get(),
-            last_seq: self.next_seq.load(Relaxed).checked_sub(1),
+            last_seq: self.last_seq(),
+            answers: self.answers.load(Relaxed),
+            silent: self.silent.load(Relaxed),
+            silent_for: self.silent_for(),
+            lag: time(&self.lag),
         }
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn time(micros: &AtomicU64) -> Option<Duration> {
+    micros.load(Relaxed).checked_sub(1).map(Duration::from_micros)
 }

@@ -1,96 +1,108 @@
-//! One feed: its sockets, its publisher's history, and what it tells the sink.
+//! One feed: its sockets and its publisher's history.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use kv_events::{ReplayPart, decode_batch, live_message, replay_part};
-use routing::DpRank;
-use tracing::{debug, info, warn};
-use zmq::{Message, Socket};
+use kv_events::{ReplayPart, live_message, replay_part};
+use tracing::{debug, warn};
+use zmq::{Context, Message, Socket};
 
+use crate::delivery::Delivery;
 use crate::recovery::{Action, Recovery};
-use crate::sockets::{self, Contexts};
-use crate::spec::{FeedSink, FeedSpec, ResetReason};
+use crate::sockets::{self, LIVE_QUEUE, Live, Turn};
+use crate::spec::{Feed, FeedSink, ResetReason};
 use crate::status::{FeedCounters, FeedState};
 
 /// Messages taken from one socket before the others' turn.
-const TURN: usize = 256;
-/// Ranks one publisher may name. Batches of further ones are dropped: they would be a malfunction.
-const MAX_RANKS: usize = 1024;
-
+const TURN: u16 = 256;
+/// A subscription that could not be opened is tried again in this time: the address may still be in use.
+const REOPEN: Duration = Duration::from_secs(1);
 pub(crate) struct Subscription {
-    pub(crate) spec: FeedSpec,
+    pub(crate) feed: Feed,
     pub(crate) counters: Arc<FeedCounters>,
-    contexts: Contexts,
-    /// None where it could not be opened: the feed is broken until the configuration changes.
-    live: Option<Socket>,
+    context: Arc<Context>,
+    live: Option<Live>,
+    /// When to open it again, where it is not.
+    reopen_at: Option<Instant>,
     replay: Option<Socket>,
     recovery: Recovery<Message>,
-    /// Caches the sink was told of since their last reset.
-    ranks: BTreeSet<DpRank>,
-    /// Whether something undecodable was already logged.
-    warned: bool,
-    announced_live: bool,
+    delivery: Delivery,
+    /// Whether a failure to open was logged.
+    warned_closed: bool,
+    /// Its engine is known to work, and nothing was heard since that was told.
+    mute: bool,
     actions: Vec<Action<Message>>,
 }
 
 impl Subscription {
     pub(crate) fn open(
-        contexts: &Contexts,
-        spec: FeedSpec,
+        context: Arc<Context>,
+        feed: Feed,
         counters: Arc<FeedCounters>,
+        sink: &mut dyn FeedSink,
         now: Instant,
     ) -> Self {
-        let live = sockets::subscribe(contexts, &spec.endpoint, &spec.topic)
-            .inspect_err(
-                |error| warn!(worker = %spec.name, endpoint = spec.endpoint, %error, "failed to subscribe"),
-            )
-            .ok();
+        let delivery = Delivery::new(&feed, Arc::clone(&counters));
+        delivery.open(sink);
         let mut actions = Vec::new();
-        let can_replay = live.is_some() && spec.replay.is_some();
-        let recovery = Recovery::new(can_replay, now, &mut actions);
-        Self {
-            spec,
+        let recovery = Recovery::new(feed.replay().is_some(), now, &mut actions);
+        let mut subscription = Self {
+            feed,
             counters,
-            contexts: contexts.clone(),
-            live,
+            context,
+            live: None,
+            reopen_at: None,
             replay: None,
             recovery,
-            ranks: BTreeSet::new(),
-            warned: false,
-            announced_live: false,
+            delivery,
+            warned_closed: false,
+            mute: false,
             actions,
+        };
+        subscription.subscribe(now);
+        subscription
+    }
+
+    /// Opens the live socket, in place of the one there is.
+    fn subscribe(&mut self, now: Instant) {
+        self.live = None;
+        self.recovery.disconnected(&mut self.actions);
+        let feed = &self.feed;
+        match Live::open(&self.context, feed.endpoint(), feed.topic()) {
+            Ok(live) => {
+                self.live = Some(live);
+                self.reopen_at = None;
+                self.warned_closed = false;
+            }
+            Err(error) => {
+                self.reopen_at = Some(now + REOPEN);
+                if !self.warned_closed {
+                    self.warned_closed = true;
+                    let endpoint = feed.endpoint().address();
+                    warn!(feed = feed.name(), endpoint, %error, "failed to subscribe to KV events: trying again and again");
+                }
+            }
         }
     }
 
     /// The sockets to be polled.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = &Socket> {
-        self.live.iter().chain(&self.replay)
+        self.live.iter().flat_map(Live::sockets).chain(&self.replay)
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.recovery.deadline()
+        let deadlines = [self.recovery.deadline(), self.reopen_at];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Receives what is there, within a turn, and acts on it and on the time.
     pub(crate) fn step(&mut self, sink: &mut dyn FeedSink, now: Instant) {
         let mut frames = Vec::new();
-        for _ in 0..TURN {
-            let Some(true) = self.live.as_ref().map(|socket| self.heard(socket, &mut frames)) else {
-                break;
-            };
-            match live_message(&frames) {
-                Ok(message) => {
-                    let sequence = message.sequence;
-                    if let Some(payload) = frames.pop() {
-                        self.recovery.live(sequence, payload, now, &mut self.actions);
-                    }
-                }
-                Err(error) => self.drop_message(&error),
-            }
-            self.act(sink);
+        if self.reopen_at.is_some_and(|at| now >= at) {
+            self.subscribe(now);
         }
+        self.connections(&mut frames, sink, now);
+        self.hear(TURN, &mut frames, sink, now);
         for _ in 0..TURN {
             let Some(true) = self.replay.as_ref().map(|socket| self.heard(socket, &mut frames)) else {
                 break;
@@ -103,141 +115,171 @@ impl Subscription {
                         self.recovery.replayed(sequence, payload, now, &mut self.actions);
                     }
                 }
-                Err(error) => self.drop_message(&error),
+                Err(error) => self.delivery.drop_message(&error),
             }
-            self.act(sink);
+            self.act(sink, now);
         }
         self.recovery.tick(now, &mut self.actions);
-        self.act(sink);
+        self.act(sink, now);
         self.publish_status(sink);
+    }
+
+    /// Takes in live messages, so many at most.
+    fn hear(&mut self, most: u16, frames: &mut Vec<Message>, sink: &mut dyn FeedSink, now: Instant) {
+        for _ in 0..most {
+            let Some(true) = self.live.as_ref().map(|live| self.heard(&live.messages, frames)) else {
+                break;
+            };
+            match live_message(frames) {
+                Ok(message) => {
+                    let sequence = message.sequence;
+                    self.counters.heard(now);
+                    self.mute = false;
+                    if let Some(payload) = frames.pop() {
+                        self.recovery.live(sequence, payload, now, &mut self.actions);
+                    }
+                }
+                Err(error) => self.delivery.drop_message(&error),
+            }
+            self.act(sink, now);
+        }
+    }
+
+    /// Takes notice of connections that came and went, before the messages that came over them.
+    fn connections(&mut self, frames: &mut Vec<Message>, sink: &mut dyn FeedSink, now: Instant) {
+        while let Some(live) = &mut self.live {
+            match live.turn(frames) {
+                Ok(Some(Turn::Connected { beside })) => {
+                    if beside {
+                        self.delivery.warn_once(
+                            &"another publisher connected to the same address: each needs one of its own",
+                        );
+                    }
+                    self.recovery.connected(now, &mut self.actions);
+                }
+                Ok(Some(Turn::Disconnected)) => {
+                    debug!(
+                        feed = self.feed.name(),
+                        "the connection to the publisher of KV events is lost"
+                    );
+                    // What came over it is read before another connection brings something else.
+                    self.hear(LIVE_QUEUE, frames, sink, now);
+                    self.recovery.disconnected(&mut self.actions);
+                    if matches!(self.feed, Feed::Store(_)) {
+                        // Workers go on without it, so that nothing else marks it as out of date.
+                        self.delivery.reset(sink, ResetReason::ConnectionLost);
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    warn!(feed = self.feed.name(), %error, "failed to watch a connection for KV events");
+                    return;
+                }
+            }
+            self.act(sink, now);
+        }
     }
 
     fn heard(&self, socket: &Socket, frames: &mut Vec<Message>) -> bool {
         sockets::receive(socket, frames)
-            .inspect_err(|error| warn!(worker = %self.spec.name, %error, "failed to receive KV events"))
+            .inspect_err(|error| warn!(feed = self.feed.name(), %error, "failed to receive KV events"))
             .unwrap_or(false)
     }
 
-    /// Ends the feed: nothing keeps its blocks up to date any more.
-    pub(crate) fn close(mut self, sink: &mut dyn FeedSink) {
-        self.reset(sink, ResetReason::FeedRemoved);
-        self.announce(sink, false);
+    /// The engine works, and nothing is heard of it: what is known is not to be trusted until something is.
+    pub(crate) fn doubt(&mut self, sink: &mut dyn FeedSink, now: Instant) {
+        self.mute = true;
+        self.resubscribe(now);
+        self.publish_status(sink);
     }
 
-    fn act(&mut self, sink: &mut dyn FeedSink) {
+    fn resubscribe(&mut self, now: Instant) {
+        self.counters.silences.add(1);
+        warn!(
+            feed = self.feed.name(),
+            "a subscription brings no KV events though there are some: subscribing anew"
+        );
+        self.subscribe(now);
+    }
+
+    /// Nothing keeps what was told up to date any more.
+    pub(crate) fn end(&mut self, sink: &mut dyn FeedSink) {
+        self.delivery.end(sink);
+    }
+
+    /// After [`Subscription::end`].
+    pub(crate) fn close(self, sink: &mut dyn FeedSink) {
+        self.delivery.close(sink);
+    }
+
+    fn act(&mut self, sink: &mut dyn FeedSink, now: Instant) {
         // What a replay brings is of the past: nobody may take it for the present.
-        if self.recovery.replaying() {
-            self.announce(sink, false);
+        if self.recovery.is_behind() {
+            self.delivery.announce(sink, false);
         }
         let mut actions = std::mem::take(&mut self.actions);
-        for action in actions.drain(..) {
-            match action {
-                Action::Apply(payload) => self.apply(&payload, sink),
-                Action::Reset(reason) => self.reset(sink, reason),
-                Action::CountGap => self.counters.gaps.add(1),
-                Action::StopAsking => self.replay = None,
-                Action::Ask(from) => self.ask(from),
-                Action::TellUnanswered => self.tell_unanswered(),
+        while !actions.is_empty() {
+            for action in actions.drain(..) {
+                match action {
+                    Action::Apply(payload) => {
+                        let is_current = !self.recovery.is_behind();
+                        self.delivery.apply(&payload, is_current, sink);
+                    }
+                    Action::Reset(reason) => self.delivery.reset(sink, reason),
+                    Action::CountGap => self.counters.gaps.add(1),
+                    Action::StopAsking => self.replay = None,
+                    Action::Ask(from) => self.ask(from),
+                    Action::TellUnanswered => self.tell_unanswered(),
+                    Action::Resubscribe => self.resubscribe(now),
+                }
             }
+            // Acting may have led to more.
+            std::mem::swap(&mut actions, &mut self.actions);
         }
-        // Nothing was added meanwhile: the allocation is kept.
+        // Nothing is left: the allocation is kept.
         self.actions = actions;
-    }
-
-    fn apply(&mut self, payload: &[u8], sink: &mut dyn FeedSink) {
-        let batch = match decode_batch(payload) {
-            Ok(batch) => batch,
-            Err(error) => {
-                // Any cache of this publisher may have been meant, and removals may have been in it.
-                self.drop_message(&error);
-                return self.reset(sink, ResetReason::Undecodable);
-            }
-        };
-        let rank = batch.dp_rank.or(self.spec.rank).unwrap_or_default();
-        if self.ranks.len() >= MAX_RANKS && !self.ranks.contains(&rank) {
-            return self.drop_message(&"batch of one rank too many");
-        }
-        self.counters.batches.add(1);
-        self.counters.events.add(batch.events.len());
-        self.counters.rejected.add(batch.rejected.len());
-        self.ranks.insert(rank);
-        sink.events(self.spec.worker, rank, &batch.events);
-        if let Some(rejected) = batch.rejected.first() {
-            self.warn_once(&rejected.reason);
-        }
-        if batch.rejected.iter().any(kv_events::RejectedEvent::hides_removal) {
-            self.reset_rank(sink, rank, ResetReason::Undecodable);
-        }
-    }
-
-    fn reset(&mut self, sink: &mut dyn FeedSink, reason: ResetReason) {
-        if reason == ResetReason::Restarted {
-            self.counters.restarts.add(1);
-        }
-        for rank in std::mem::take(&mut self.ranks) {
-            self.reset_rank(sink, rank, reason);
-        }
-    }
-
-    fn reset_rank(&mut self, sink: &mut dyn FeedSink, rank: DpRank, reason: ResetReason) {
-        self.ranks.remove(&rank);
-        self.counters.resets.add(1);
-        info!(worker = %self.spec.name, rank = rank.0, %reason, "dropped what was known of a KV cache");
-        sink.reset(self.spec.worker, rank, reason);
     }
 
     /// Opens a socket for each replay: what an earlier one still brings goes with its socket. A failure is noticed as
     /// a replay that times out.
     fn ask(&mut self, from: u64) {
-        let Some(endpoint) = &self.spec.replay else { return };
+        let Some(endpoint) = self.feed.replay() else {
+            return;
+        };
         self.counters.replays.add(1);
-        debug!(worker = %self.spec.name, endpoint, from, "asking for a replay of KV events");
-        self.replay = sockets::ask(&self.contexts, endpoint, from)
+        debug!(
+            feed = self.feed.name(),
+            endpoint, from, "asking for a replay of KV events"
+        );
+        self.replay = sockets::ask(&self.context, endpoint, from)
             .inspect_err(
-                |error| warn!(worker = %self.spec.name, endpoint, %error, "failed to ask for a replay"),
+                |error| warn!(feed = self.feed.name(), endpoint, %error, "failed to ask for a replay"),
             )
             .ok();
     }
 
     fn tell_unanswered(&self) {
-        let endpoint = self.spec.replay.as_deref().unwrap_or_default();
+        let endpoint = self.feed.replay().unwrap_or_default();
         warn!(
-            worker = %self.spec.name, endpoint,
+            feed = self.feed.name(),
+            endpoint,
             "no answer to a request for a replay of KV events: going on with live ones, asking again now and then"
         );
-    }
-
-    fn drop_message(&mut self, why: &dyn std::fmt::Display) {
-        self.counters.rejected_messages.add(1);
-        self.warn_once(why);
-    }
-
-    /// The first sample only: a publisher of another version would fill the log. The counters tell the rest.
-    fn warn_once(&mut self, why: &dyn std::fmt::Display) {
-        if !self.warned {
-            self.warned = true;
-            warn!(worker = %self.spec.name, endpoint = self.spec.endpoint, %why, "skipped KV events (further ones are only counted)");
-        }
     }
 
     fn publish_status(&mut self, sink: &mut dyn FeedSink) {
         let state = match () {
             () if self.live.is_none() => FeedState::Broken,
             () if !self.recovery.reached() => FeedState::Connecting,
-            () if self.recovery.replaying() => FeedState::Rebuilding,
+            () if self.mute || self.recovery.is_behind() => FeedState::Rebuilding,
             () => FeedState::Live,
         };
         // The sink first: whoever reads that the feed is live can rely on it.
-        self.announce(sink, state == FeedState::Live);
+        self.delivery.announce(sink, state == FeedState::Live);
         self.counters.set_state(state);
+        let silent = self.recovery.reached() && (self.mute || self.recovery.is_doubtful());
+        self.counters.set_silence(self.recovery.answers(), silent);
         self.counters
             .set_progress(self.recovery.last_applied(), self.recovery.complete());
-    }
-
-    fn announce(&mut self, sink: &mut dyn FeedSink, live: bool) {
-        if self.announced_live != live {
-            self.announced_live = live;
-            sink.live(self.spec.worker, live);
-        }
     }
 }

@@ -1,23 +1,27 @@
 //! The thread that serves all feeds: polls every socket, steps every feed that has something to do.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use routing::WorkerId;
 use tracing::error;
 use zmq::{POLLIN, Socket};
 
 use crate::sockets::{Contexts, receive};
-use crate::spec::{FeedSink, FeedSpec};
+use crate::spec::{Feed, FeedSink};
 use crate::status::FeedCounters;
 use crate::subscription::Subscription;
 
 /// A feed as it is asked for.
-pub(crate) type Wanted = (FeedSpec, Arc<FeedCounters>);
+pub(crate) type Wanted = (Feed, Arc<FeedCounters>);
 
 /// What the thread is asked to do. Only the latest list counts, so a single place for it bounds the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     pub(crate) feeds: Option<Vec<Wanted>>,
+    /// Workers whose silence is not to be believed.
+    pub(crate) doubted: BTreeSet<WorkerId>,
     pub(crate) stop: bool,
 }
 
@@ -50,6 +54,13 @@ impl FeedThread {
             for (subscription, ready) in self.subscriptions.iter_mut().zip(ready) {
                 if ready || subscription.deadline().is_some_and(|deadline| deadline <= now) {
                     subscription.step(&mut *self.sink, now);
+                }
+            }
+            for subscription in &mut self.subscriptions {
+                if let Feed::Engine(spec) = &subscription.feed
+                    && orders.doubted.contains(&spec.worker)
+                {
+                    subscription.doubt(&mut *self.sink, now);
                 }
             }
             if let Some(feeds) = orders.feeds {
@@ -88,28 +99,33 @@ impl FeedThread {
     }
 
     /// Ends what is not wanted any more, keeps what is, opens the rest: in this order, so that a worker whose endpoint
-    /// changed is reset before its new feed tells of it.
+    /// changed is reset before its new feed tells of it. What ended is closed last: that worker has a feed throughout.
     fn set(&mut self, wanted: Vec<Wanted>, now: Instant) {
         let known = |counters: &Arc<FeedCounters>, feeds: &[Wanted]| {
             feeds.iter().any(|(_, wanted)| Arc::ptr_eq(wanted, counters))
         };
-        let (kept, ended): (Vec<_>, Vec<_>) = std::mem::take(&mut self.subscriptions)
+        let (kept, mut ended): (Vec<_>, Vec<_>) = std::mem::take(&mut self.subscriptions)
             .into_iter()
             .partition(|subscription| known(&subscription.counters, &wanted));
         self.subscriptions = kept;
-        for subscription in ended {
-            subscription.close(&mut *self.sink);
+        for subscription in &mut ended {
+            subscription.end(&mut *self.sink);
         }
-        for (spec, counters) in wanted {
+        for (feed, counters) in wanted {
             let open = self
                 .subscriptions
                 .iter()
                 .any(|open| Arc::ptr_eq(&open.counters, &counters));
             if !open {
-                let mut subscription = Subscription::open(&self.contexts, spec, counters, now);
+                let context = self.contexts.with_room();
+                let mut subscription = Subscription::open(context, feed, counters, &mut *self.sink, now);
                 subscription.step(&mut *self.sink, now);
                 self.subscriptions.push(subscription);
             }
         }
+        for subscription in ended {
+            subscription.close(&mut *self.sink);
+        }
+        self.contexts.tidy();
     }
 }

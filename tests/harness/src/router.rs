@@ -21,6 +21,8 @@ pub struct TestRouter {
     pub client: Client,
     /// To its admin listener.
     pub admin: Client,
+    /// To its indexer, where it has one.
+    pub indexer: Option<Client>,
     shutdown: CancellationToken,
     task: Option<JoinHandle<conductor::Exit>>,
 }
@@ -41,12 +43,16 @@ impl TestRouter {
             "http://{}",
             app.admin_addr().context("an admin listener")?
         ));
+        let indexer = app
+            .indexer_addr()
+            .map(|address| Client::new(format!("http://{address}")));
         let shutdown = CancellationToken::new();
         let task = app.spawn(shutdown.clone());
         Ok(Self {
             folder,
             client,
             admin,
+            indexer,
             shutdown,
             task: Some(task),
         })

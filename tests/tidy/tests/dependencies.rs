@@ -12,15 +12,20 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("kv-index", &["routing"]),
     ("kv-events", &["routing"]),
     ("inference-api", &[]),
+    ("block-hash", &[]),
     ("conductor-config", &["routing"]),
     ("policy-runtime", &["routing"]),
     ("kv-feed", &["kv-events", "routing"]),
     ("proxy", &["inference-api", "kv-index", "routing"]),
+    ("indexer-api", &["block-hash", "kv-index", "routing"]),
     ("mock-engine", &[]),
     (
         "conductor",
         &[
+            "block-hash",
             "conductor-config",
+            "indexer-api",
+            "inference-api",
             "kv-feed",
             "kv-index",
             "mock-engine",
@@ -38,7 +43,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("toml", &["conductor-config", "policy-builder"]),
     ("notify", &["conductor"]),
     ("clap", &["conductor", "policy-builder", "load"]),
-    ("axum", &["conductor", "mock-engine", "proxy"]),
+    ("axum", &["conductor", "indexer-api", "mock-engine", "proxy"]),
     ("hyper", &["harness", "load", "mock-engine", "proxy"]),
     ("wit-bindgen", &["conductor-policy-sdk"]),
     ("anyhow", &["conductor", "harness", "load", "policy-builder"]),
@@ -50,6 +55,7 @@ const PURE: &[&str] = &[
     "kv-index",
     "kv-events",
     "inference-api",
+    "block-hash",
     "conductor-config",
 ];
 const IMPURE: &[&str] = &[

@@ -75,6 +75,7 @@ pub(crate) fn needs_restart(at_start: &Config, now: &Config) -> Vec<String> {
         ),
         ("server.drain-timeout", was.drain_timeout != is.drain_timeout),
         ("log.format", at_start.log.format != now.log.format),
+        ("indexer", at_start.indexer != now.indexer),
         ("index.max-blocks", at_start.index != now.index),
     ];
     let keys = changed.iter().filter(|(_, changed)| *changed);

@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use conductor_config::{Config, Parsed};
-use kv_feed::KvFeeds;
 use proxy::{ProxyMetrics, SnapshotCell};
 use routing::{Fleet, Generation};
 use tracing::{error, info, warn};
@@ -24,6 +23,7 @@ pub(crate) use self::problem::{reports, unavailable_policies};
 pub(crate) use self::thread::Bell;
 use crate::compose;
 use crate::config_source::ConfigSource;
+use crate::discovery::Discovery;
 use crate::metrics::ControlMetrics;
 use crate::policy_library::{Committed, PolicyLibrary, Prepared, chain};
 use crate::status::{ProblemReport, Status};
@@ -33,7 +33,7 @@ use crate::telemetry::LogFilter;
 pub(crate) struct Reloader {
     pub(crate) source: ConfigSource,
     pub(crate) library: PolicyLibrary,
-    pub(crate) feeds: Arc<KvFeeds>,
+    pub(crate) discovery: Arc<Discovery>,
     pub(crate) cell: Arc<SnapshotCell>,
     pub(crate) status: Status,
     pub(crate) metrics: ControlMetrics,
@@ -109,8 +109,8 @@ impl Reloader {
         let next = self
             .snapshot((&config, &fleet), &prepared, generation)
             .map_err(RefusedConfig::Snapshot)?;
-        self.feeds
-            .set(compose::feed_specs(&config, &fleet))
+        self.discovery
+            .set(compose::feed_plan(&config, &fleet))
             .map_err(RefusedConfig::Feeds)?;
 
         // Nothing fails from here on.

@@ -1,11 +1,12 @@
 //! Histories as letters: a payload is its number and its run's name, so that two runs of a publisher differ.
 
+use super::waiting::MAX_WAITING;
 use super::*;
 
 use ResetReason::{GapNotReplayed, GapWithoutReplay, Rebuild, ReplayTimedOut, Restarted};
 
-struct Story {
-    recovery: Recovery<Vec<u8>>,
+pub(super) struct Story {
+    pub(super) recovery: Recovery<Vec<u8>>,
     now: Instant,
     actions: Vec<Action<Vec<u8>>>,
 }
@@ -15,7 +16,7 @@ fn payload(run: char, sequence: u64) -> Vec<u8> {
 }
 
 impl Story {
-    fn new(can_replay: bool) -> Self {
+    pub(super) fn new(can_replay: bool) -> Self {
         let (now, mut actions) = (Instant::now(), Vec::new());
         let recovery = Recovery::new(can_replay, now, &mut actions);
         Self {
@@ -26,13 +27,13 @@ impl Story {
     }
 
     /// After a replay of nothing.
-    fn fresh() -> Self {
+    pub(super) fn fresh() -> Self {
         let mut story = Self::new(true);
         story.end().told("ask 0, stop");
         story
     }
 
-    fn live(&mut self, run: char, sequences: impl IntoIterator<Item = u64>) -> &mut Self {
+    pub(super) fn live(&mut self, run: char, sequences: impl IntoIterator<Item = u64>) -> &mut Self {
         for sequence in sequences {
             self.recovery
                 .live(sequence, payload(run, sequence), self.now, &mut self.actions);
@@ -40,7 +41,7 @@ impl Story {
         self
     }
 
-    fn replayed(&mut self, run: char, sequences: impl IntoIterator<Item = u64>) -> &mut Self {
+    pub(super) fn replayed(&mut self, run: char, sequences: impl IntoIterator<Item = u64>) -> &mut Self {
         for sequence in sequences {
             self.recovery
                 .replayed(sequence, payload(run, sequence), self.now, &mut self.actions);
@@ -48,12 +49,24 @@ impl Story {
         self
     }
 
-    fn end(&mut self) -> &mut Self {
+    pub(super) fn end(&mut self) -> &mut Self {
         self.recovery.replay_ended(self.now, &mut self.actions);
         self
     }
 
-    fn later(&mut self, time: Duration) -> &mut Self {
+    /// The connection stands, maybe again.
+    pub(super) fn up(&mut self) -> &mut Self {
+        self.recovery.connected(self.now, &mut self.actions);
+        self
+    }
+
+    /// It is lost.
+    pub(super) fn down(&mut self) -> &mut Self {
+        self.recovery.disconnected(&mut self.actions);
+        self
+    }
+
+    pub(super) fn later(&mut self, time: Duration) -> &mut Self {
         self.now += time;
         self.recovery.tick(self.now, &mut self.actions);
         self
@@ -61,7 +74,7 @@ impl Story {
 
     /// The actions since last told, as text.
     #[track_caller]
-    fn told(&mut self, expected: &str) -> &mut Self {
+    pub(super) fn told(&mut self, expected: &str) -> &mut Self {
         let spell = |action: Action<Vec<u8>>| match action {
             Action::Apply(payload) => String::from_utf8(payload).unwrap(),
             Action::Reset(reason) => format!("reset {reason}"),
@@ -69,6 +82,7 @@ impl Story {
             Action::StopAsking => "stop".to_owned(),
             Action::CountGap => "gap".to_owned(),
             Action::TellUnanswered => "unanswered".to_owned(),
+            Action::Resubscribe => "resubscribe".to_owned(),
         };
         let told: Vec<String> = self.actions.drain(..).map(spell).collect();
         assert_eq!(told.join(", "), expected);
@@ -85,7 +99,7 @@ fn live_messages_wait_for_the_first_replay_and_follow_it() {
         .told("a0, a1, a2")
         .end()
         .told("stop, a3");
-    assert!(story.recovery.complete() && !story.recovery.replaying());
+    assert!(story.recovery.complete() && !story.recovery.is_behind());
     story.live('a', 4..=4).told("a4");
 }
 
@@ -195,7 +209,7 @@ fn retrying() -> Story {
 fn a_retry_that_brings_nothing_holds_nothing_up_and_is_not_told_of_again() {
     let mut story = retrying();
     story.live('a', 4..=4).told("a4");
-    assert!(!story.recovery.replaying());
+    assert!(!story.recovery.is_behind());
     story
         .later(REPLAY_TIMEOUT)
         .told("stop")
@@ -216,10 +230,10 @@ fn a_retry_that_is_answered_replaces_what_is_known() {
         .told("a4")
         .replayed('a', 0..=1)
         .told(&format!("reset {Rebuild}, a0, a1"));
-    assert!(story.recovery.replaying());
+    assert!(story.recovery.is_behind());
     story.live('a', 5..=5).told("");
     story.replayed('a', 2..=4).end().told("a2, a3, a4, stop, a5");
-    assert!(story.recovery.complete() && !story.recovery.replaying());
+    assert!(story.recovery.complete() && !story.recovery.is_behind());
 }
 
 #[test]
@@ -231,9 +245,9 @@ fn what_a_retry_voided_and_did_not_bring_is_asked_for_at_once() {
         .replayed('a', 0..=3)
         .end()
         .told(&format!("reset {Rebuild}, a0, a1, a2, a3, stop, gap, ask 3"));
-    assert!(story.recovery.replaying());
+    assert!(story.recovery.is_behind());
     story.replayed('a', 3..=5).end().told("a4, a5, stop");
-    assert!(story.recovery.complete() && !story.recovery.replaying());
+    assert!(story.recovery.complete() && !story.recovery.is_behind());
 }
 
 #[test]
@@ -286,8 +300,8 @@ fn a_restart_during_a_retry_asks_afresh() {
 fn a_gap_during_a_retry_holds_up_until_it_is_filled() {
     let mut story = retrying();
     story.live('a', 6..=6).told("gap, ask 3");
-    assert!(story.recovery.replaying());
-    story.replayed('a', 3..=5).end().told("a4, a5, stop, a6");
+    assert!(story.recovery.is_behind());
+    story.replayed('a', 3..=5).end().told("a4, a5, stop, a6, ask 0");
 }
 
 #[test]

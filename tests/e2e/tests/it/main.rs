@@ -8,8 +8,12 @@
 mod affinity;
 mod churn;
 mod config_reload;
+mod discovery;
+mod indexer;
 mod policy_folder;
 mod serving;
+mod silence;
+mod stores;
 mod workers;
 
 use harness::{Fleet, TestRouter, route_all};

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use kv_feed::FeedSpec;
-use routing::WorkerId;
+use kv_feed::{Endpoint, FeedSpec, StoreSpec};
+use routing::{StoreId, WorkerId};
 use zmq::{Context, POLLIN, Socket, SocketType};
 
 /// How replay replies are framed.
@@ -23,6 +23,7 @@ pub(crate) struct Publisher {
     next: u64,
     /// Goes into the timestamps, as time does in real ones.
     run: u32,
+    muted: bool,
 }
 
 const TOPIC: &[u8] = b"kv-events";
@@ -55,14 +56,104 @@ impl Publisher {
             kept: VecDeque::new(),
             next: 0,
             run: 0,
+            muted: false,
         }
+    }
+
+    /// One that connects to `endpoint` and that a feed follows by binding it.
+    pub(crate) fn connecting_to(endpoint: &str) -> Self {
+        let live = Context::new().socket(SocketType::XPUB).unwrap();
+        live.set_linger(0).unwrap();
+        live.set_xpub_verbose(true).unwrap();
+        live.connect(endpoint).unwrap();
+        Self {
+            live,
+            ..Self::new(Form::FourFrames)
+        }
+    }
+
+    /// Closes the live socket and opens it again at the same address: whoever was connected is not, for a moment.
+    pub(crate) fn reopen(&mut self) -> &mut Self {
+        let address = endpoint(&self.live);
+        self.live = Context::new().socket(SocketType::XPUB).unwrap();
+        self.live.set_linger(0).unwrap();
+        self.live.set_xpub_verbose(true).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // The address is free once libzmq has closed the old socket, which it does in its own time.
+        while let Err(error) = self.live.bind(&address) {
+            assert!(Instant::now() < deadline, "{address}: {error}");
+            std::thread::yield_now();
+        }
+        self
+    }
+
+    /// Whether replays are answered from now on.
+    pub(crate) fn mute(&mut self, muted: bool) -> &mut Self {
+        self.muted = muted;
+        self
+    }
+
+    /// As a store's.
+    pub(crate) fn store_spec(&self) -> StoreSpec {
+        StoreSpec {
+            store: StoreId(1),
+            name: "store".into(),
+            endpoint: Endpoint::Connect(endpoint(&self.live)),
+        }
+    }
+
+    /// Publishes that the store holds an object of this block (Mooncake's own form), numbered from 1.
+    pub(crate) fn publish_object(&mut self, block: u64) -> &mut Self {
+        let payload = self.object(block);
+        self.next += 1;
+        let frames: [&[u8]; 3] = [b"", &self.next.to_be_bytes(), &payload];
+        self.send_frames(&frames)
+    }
+
+    /// The same, but no subscriber gets it.
+    pub(crate) fn lose_object(&mut self) -> &mut Self {
+        self.next += 1;
+        self
+    }
+
+    fn object(&self, block: u64) -> Vec<u8> {
+        let key = format!("model@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@{block:016x}");
+        let text = |text: &str| rmpv::Value::from(text);
+        let nil = rmpv::Value::Nil;
+        let fields = [
+            ("event_id", rmpv::Value::from(self.next)),
+            ("timestamp", rmpv::Value::from(1_700_000_000_000_u64)),
+            ("event_type", text("stored")),
+            ("model_name", nil.clone()),
+            ("tenant_id", text("default")),
+            ("backend_id", text("b")),
+            ("medium", text("cpu")),
+            ("dp_rank", nil.clone()),
+            ("group_id", nil),
+            ("seq_hashes", rmpv::Value::Array(Vec::new())),
+            ("object_key", text(&key)),
+        ];
+        let event = rmpv::Value::Map(
+            fields
+                .into_iter()
+                .map(|(key, value)| (text(key), value))
+                .collect(),
+        );
+        let envelope = [
+            rmpv::Value::from(1_700_000_000_000_u64),
+            rmpv::Value::Array(vec![event]),
+            rmpv::Value::from(0),
+        ];
+        let mut payload = Vec::new();
+        rmpv::encode::write_value(&mut payload, &rmpv::Value::Array(envelope.to_vec())).unwrap();
+        payload
     }
 
     pub(crate) fn spec(&self) -> FeedSpec {
         FeedSpec {
             worker: WorkerId(1),
             name: "worker".into(),
-            endpoint: endpoint(&self.live),
+            endpoint: Endpoint::Connect(endpoint(&self.live)),
             replay: self.replay.as_ref().map(|(socket, _)| endpoint(socket)),
             topic: String::new(),
             rank: None,
@@ -73,11 +164,16 @@ impl Publisher {
     #[track_caller]
     pub(crate) fn await_subscriber(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while self.live.poll(POLLIN, 5).unwrap() == 0 {
-            assert!(Instant::now() < deadline, "nobody subscribed in time");
-            self.serve();
+        loop {
+            while self.live.poll(POLLIN, 5).unwrap() == 0 {
+                assert!(Instant::now() < deadline, "nobody subscribed in time");
+                self.serve();
+            }
+            // 0 is somebody who left.
+            if self.live.recv_bytes(0).unwrap().first() == Some(&1) {
+                return;
+            }
         }
-        self.live.recv_bytes(0).unwrap();
     }
 
     pub(crate) fn publish(&mut self, hash: u64) -> &mut Self {
@@ -136,6 +232,9 @@ impl Publisher {
             return;
         }
         let request = socket.recv_multipart(0).unwrap();
+        if self.muted {
+            return;
+        }
         let [client, empty, start] = &request[..] else {
             return;
         };

@@ -1,112 +1,10 @@
-//! Feeds against publishers with real sockets: PUB (as XPUB, to see subscribers come) and a ROUTER for replays.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+//! Following a publisher that behaves as vLLM's and SGLang's do, or loses messages.
 
-mod publisher;
+use kv_feed::{Endpoint, FeedError, FeedSpec, FeedState, MAX_FEEDS};
+use routing::DpRank;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-use kv_feed::{FeedError, FeedSink, FeedSpec, FeedState, FeedStatus, KvFeeds, MAX_FEEDS, ResetReason};
-use publisher::{Form, Publisher};
-use routing::{BlockEvent, DpRank, WorkerId};
-
-/// What a sink was told: the hashes of stored blocks, or a reset. Rank 0 goes without saying.
-type Told = Vec<String>;
-
-#[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Told>>, Arc<AtomicBool>);
-
-impl Notes {
-    fn add(&self, rank: DpRank, note: String) {
-        let rank = if rank.0 == 0 {
-            String::new()
-        } else {
-            format!("rank {}: ", rank.0)
-        };
-        self.0.lock().unwrap().push(rank + &note);
-    }
-
-    fn all(&self) -> String {
-        self.0.lock().unwrap().join(", ")
-    }
-}
-
-impl FeedSink for Notes {
-    fn events(&mut self, worker: WorkerId, rank: DpRank, events: &[BlockEvent]) {
-        assert_eq!(worker, WorkerId(1));
-        for event in events {
-            let BlockEvent::Stored(stored) = event else {
-                continue;
-            };
-            self.add(rank, stored.hashes[0].0.to_string());
-        }
-    }
-
-    fn reset(&mut self, _: WorkerId, rank: DpRank, reason: ResetReason) {
-        self.add(rank, reason.to_string());
-    }
-
-    fn live(&mut self, worker: WorkerId, live: bool) {
-        assert_eq!(worker, WorkerId(1));
-        self.1.store(live, Ordering::Relaxed);
-    }
-}
-
-struct Fixture {
-    feeds: KvFeeds,
-    notes: Notes,
-}
-
-impl Fixture {
-    fn new() -> Self {
-        let notes = Notes::default();
-        Self {
-            feeds: KvFeeds::start(Box::new(notes.clone())).unwrap(),
-            notes,
-        }
-    }
-
-    /// Follows a publisher and waits until it is subscribed to.
-    fn following(publisher: &mut Publisher) -> Self {
-        let fixture = Self::new();
-        fixture.feeds.set(vec![publisher.spec()]).unwrap();
-        publisher.await_subscriber();
-        fixture
-    }
-
-    #[track_caller]
-    fn told(&self, publisher: &mut Publisher, expected: &str) {
-        eventually(
-            publisher,
-            || self.notes.all() == expected,
-            || format!("{} instead of {expected}", self.notes.all()),
-        );
-    }
-
-    fn status(&self) -> FeedStatus {
-        self.feeds.status().remove(0)
-    }
-
-    #[track_caller]
-    fn shows(&self, publisher: &mut Publisher, wanted: impl Fn(&FeedStatus) -> bool) {
-        eventually(
-            publisher,
-            || wanted(&self.status()),
-            || format!("{:?}", self.status()),
-        );
-    }
-}
-
-/// Serves the publisher until the level is reached.
-#[track_caller]
-fn eventually(publisher: &mut Publisher, reached: impl Fn() -> bool, state: impl Fn() -> String) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !reached() {
-        assert!(Instant::now() < deadline, "not reached in time: {}", state());
-        publisher.serve();
-    }
-}
+use crate::fixture::{Fixture, eventually};
+use crate::publisher::{Form, Publisher};
 
 #[test]
 fn passes_on_live_events_with_their_rank() {
@@ -131,7 +29,7 @@ fn the_sink_knows_whether_what_it_was_told_is_current() {
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10);
     fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
-    let live = || fixture.notes.1.load(Ordering::Relaxed);
+    let live = || fixture.notes.is_live();
     assert!(live());
     fixture.feeds.set(Vec::new()).unwrap();
     eventually(&mut publisher, || !live(), || "still live".to_owned());
@@ -304,11 +202,11 @@ fn a_feed_whose_publisher_is_not_there_waits_and_a_wrong_endpoint_is_broken() {
     let mut publisher = Publisher::without_replay();
     let fixture = Fixture::new();
     let absent = FeedSpec {
-        endpoint: "tcp://127.0.0.1:1".to_owned(),
+        endpoint: Endpoint::Connect("tcp://127.0.0.1:1".to_owned()),
         ..publisher.spec()
     };
     let wrong = FeedSpec {
-        endpoint: "nonsense".to_owned(),
+        endpoint: Endpoint::Connect("nonsense".to_owned()),
         ..publisher.spec()
     };
     fixture.feeds.set(vec![absent, wrong, publisher.spec()]).unwrap();
@@ -340,7 +238,7 @@ fn many_feeds_share_one_thread() {
         publisher.publish(hash);
     }
     for publisher in &mut publishers {
-        let endpoint = publisher.spec().endpoint;
+        let endpoint = publisher.spec().endpoint.address().to_owned();
         let status = || {
             fixture
                 .feeds

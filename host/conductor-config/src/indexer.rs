@@ -1,0 +1,188 @@
+//! `[indexer]`: the prefix index as a service for other routers, and the engines it follows besides the pools' workers.
+
+mod service;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub use self::service::{ServiceConfig, ServiceHash, ServiceKind};
+use self::service::{Taken, read_services};
+use crate::address::{collide, listen_address};
+use crate::code::Code;
+use crate::endpoint::zmq_endpoint;
+use crate::pool::DeclaredPool;
+use crate::report::{Problem, Report};
+use crate::section::Section;
+use crate::server::ServerConfig;
+use crate::source::{Source, Span};
+use crate::value::{Item, Text};
+
+/// `[indexer]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexerConfig {
+    /// Where the service listens, `None` for nowhere.
+    pub listen: Option<SocketAddr>,
+    /// What callers must show; without it, everybody is answered.
+    pub api_key: Option<ApiKey>,
+    /// Largest request body, in bytes.
+    pub body_limit: u64,
+    /// `[[indexer.services]]` in the order of the file.
+    pub services: Vec<ServiceConfig>,
+}
+
+impl Default for IndexerConfig {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            api_key: None,
+            body_limit: 32 << 20,
+            services: Vec::new(),
+        }
+    }
+}
+
+/// Where the key is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum ApiKey {
+    /// In the configuration itself.
+    Text(String),
+    /// The first line of this file; a relative path starts at the configuration's folder.
+    File(PathBuf),
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(_) => f.write_str("Text(..)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+/// The tenant of whoever names none.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// Whether `endpoint` can be subscribed to, as the configuration judges it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_endpoint(endpoint: &str) -> Result<(), String> {
+    let report = Report::new(Source::new("endpoint", endpoint));
+    let text = Text {
+        text: endpoint,
+        span: 0..endpoint.len(),
+    };
+    if zmq_endpoint(&text, &report).is_some() {
+        return Ok(());
+    }
+    let found = report.into_diagnostics();
+    Err(found
+        .items()
+        .first()
+        .map_or_else(String::new, |problem| problem.message.clone()))
+}
+
+/// An `[indexer]` that was read, and where its endpoints are.
+#[derive(Default)]
+pub(crate) struct DeclaredIndexer {
+    pub(crate) config: IndexerConfig,
+    endpoints: HashMap<String, Span>,
+}
+
+pub(crate) fn read(section: Option<Section<'_>>, server: &ServerConfig) -> DeclaredIndexer {
+    let Some(mut indexer) = section else {
+        return DeclaredIndexer::default();
+    };
+    let default = IndexerConfig::default();
+    let mut taken = Taken::default();
+    let config = IndexerConfig {
+        listen: indexer.item("listen").and_then(|item| read_listen(&item, server)),
+        api_key: read_key(&mut indexer),
+        body_limit: indexer.size("body-limit", default.body_limit, 1 << 10..=1 << 30),
+        services: read_services(&mut indexer, &mut taken),
+    };
+    indexer.finish();
+    DeclaredIndexer {
+        config,
+        endpoints: taken.endpoints,
+    }
+}
+
+impl DeclaredIndexer {
+    /// Reports endpoints that are those of workers.
+    pub(crate) fn check_against(&self, pools: &[DeclaredPool], report: &Report) {
+        let workers = pools.iter().flat_map(|pool| &pool.config.workers);
+        let feeds =
+            workers.flat_map(|worker| worker.kv_events.feeds().iter().map(move |feed| (worker, feed)));
+        for (worker, feed) in feeds {
+            let Some((endpoint, span)) = self.endpoints.get_key_value(&feed.endpoint) else {
+                continue;
+            };
+            report.push(
+                Problem::new(
+                    Code::SameAddress,
+                    span,
+                    format!(
+                        "the endpoint `{endpoint}` is that of the worker `{}`",
+                        worker.name
+                    ),
+                )
+                .help("leave the service out: workers are instances of the indexer already"),
+            );
+        }
+    }
+}
+
+fn read_listen(item: &Item<'_>, server: &ServerConfig) -> Option<SocketAddr> {
+    if item.value.as_str() == Some("off") {
+        return None;
+    }
+    let listen = listen_address(item)?;
+    let others = [
+        ("listen", Some(server.listen)),
+        ("admin-listen", server.admin_listen),
+    ];
+    for (key, other) in others {
+        if other.is_some_and(|other| collide(listen, other)) {
+            item.report.push(
+                Problem::new(
+                    Code::SameAddress,
+                    &item.span,
+                    format!("`listen` of `[indexer]` is the same address as `{key}` of `[server]`"),
+                )
+                .help("give it a port of its own, or \"off\""),
+            );
+        }
+    }
+    Some(listen)
+}
+
+fn read_key(indexer: &mut Section<'_>) -> Option<ApiKey> {
+    let report = indexer.report();
+    let text = indexer.text("api-key");
+    let file = indexer.text("api-key-file");
+    if let (Some(text), Some(file)) = (&text, &file) {
+        report.push(
+            Problem::new(
+                Code::ConflictingKeys,
+                &file.span,
+                "`api-key` and `api-key-file` exclude each other",
+            )
+            .also(&text.span, "the key itself")
+            .help("keep one of them"),
+        );
+    }
+    let given = text.as_ref().or(file.as_ref())?;
+    if given.text.trim().is_empty() {
+        report.push(
+            Problem::new(Code::InvalidValue, &given.span, "the API key is empty")
+                .help("leave the key out to answer everybody"),
+        );
+    }
+    match (text, file) {
+        (Some(text), _) => Some(ApiKey::Text(text.text.to_owned())),
+        (None, file) => file.map(|file| ApiKey::File(PathBuf::from(file.text))),
+    }
+}

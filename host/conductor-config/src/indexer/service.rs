@@ -1,0 +1,203 @@
+//! `[[indexer.services]]`: one publisher of KV events that is followed besides the pools' workers.
+
+use std::collections::HashMap;
+
+use routing::DpRank;
+
+use super::DEFAULT_TENANT;
+use crate::code::Code;
+use crate::endpoint::zmq_endpoint;
+use crate::name;
+use crate::report::{Problem, Report};
+use crate::section::Section;
+use crate::source::Span;
+
+/// `[[indexer.services]]`: one publisher of KV events, as callers register them while running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceConfig {
+    /// The ZMQ endpoint to subscribe to.
+    pub endpoint: String,
+    /// The ZMQ endpoint that repeats missed batches.
+    pub replay: Option<String>,
+    /// Who publishes.
+    pub kind: ServiceKind,
+    /// The model, as queries name it.
+    pub model: String,
+    /// The engine, as answers name it.
+    pub instance: String,
+    /// Whose engine it is.
+    pub tenant: String,
+    /// Tokens a block.
+    pub block_size: u32,
+    /// The data-parallel rank.
+    pub rank: DpRank,
+    /// The adapter, none for the base model.
+    pub lora: Option<String>,
+    /// How the engine hashes its blocks, where that is known.
+    pub hash: Option<ServiceHash>,
+}
+
+/// Who publishes events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// A vLLM engine.
+    Vllm,
+    /// An SGLang engine.
+    Sglang,
+    /// A Mooncake store.
+    Mooncake,
+}
+
+/// vLLM's `--prefix-caching-hash-algo` and `PYTHONHASHSEED`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceHash {
+    /// `sha256`, `sha256_cbor`, `xxhash` or `xxhash_cbor`.
+    pub algorithm: String,
+    /// None where `PYTHONHASHSEED` is not set.
+    pub seed: Option<String>,
+}
+
+const ALGORITHMS: [(&str, &str); 4] = [
+    ("sha256", "sha256"),
+    ("sha256_cbor", "sha256_cbor"),
+    ("xxhash", "xxhash"),
+    ("xxhash_cbor", "xxhash_cbor"),
+];
+
+/// What only one service may have, and where it was first seen.
+#[derive(Default)]
+pub(super) struct Taken {
+    pub(super) endpoints: HashMap<String, Span>,
+    keys: HashMap<(String, String, DpRank), Span>,
+}
+
+pub(super) fn read_services(indexer: &mut Section<'_>, taken: &mut Taken) -> Vec<ServiceConfig> {
+    let Some(item) = indexer.item("services") else {
+        return Vec::new();
+    };
+    Section::each(&item, "`[[indexer.services]]`")
+        .into_iter()
+        .filter_map(|service| read_service(service, taken))
+        .collect()
+}
+
+fn read_service(mut service: Section<'_>, taken: &mut Taken) -> Option<ServiceConfig> {
+    let report = service.report();
+    let span = service.span().clone();
+    let endpoint_item = service.required("endpoint", "\"tcp://127.0.0.1:5557\"");
+    let endpoint_text = endpoint_item.and_then(|item| item.text());
+    let endpoint = endpoint_text.as_ref().and_then(|text| zmq_endpoint(text, report));
+    if let (Some(endpoint), Some(text)) = (&endpoint, &endpoint_text) {
+        claim_endpoint(endpoint, &text.span, taken, report);
+    }
+    let config = ServiceConfig {
+        endpoint: endpoint.unwrap_or_default(),
+        replay: service
+            .text("replay")
+            .and_then(|text| zmq_endpoint(&text, report)),
+        kind: service.choice(
+            "type",
+            ServiceKind::Vllm,
+            &[
+                ("vllm", ServiceKind::Vllm),
+                ("sglang", ServiceKind::Sglang),
+                ("mooncake", ServiceKind::Mooncake),
+            ],
+        ),
+        model: needed(&mut service, "model", "\"llama-3-8b\"")?,
+        instance: needed(&mut service, "instance", "\"gpu-1\"")?,
+        tenant: service
+            .text("tenant")
+            .map_or_else(|| DEFAULT_TENANT.to_owned(), |tenant| tenant.text.to_owned()),
+        block_size: service
+            .required("block-size", "16")
+            .and_then(|item| item.count(&(1..=1 << 20)))
+            .and_then(|size| u32::try_from(size).ok())?,
+        rank: DpRank(
+            service
+                .item("rank")
+                .and_then(|item| item.count(&(0..=u64::from(u16::MAX))))
+                .and_then(|rank| u16::try_from(rank).ok())
+                .unwrap_or_default(),
+        ),
+        lora: service.text("lora").map(|lora| lora.text.to_owned()),
+        hash: read_hash(&mut service),
+    };
+    service.finish();
+    let key = (config.instance.clone(), config.tenant.clone(), config.rank);
+    if let Some(first) = taken.keys.get(&key) {
+        report.push(
+            Problem::new(
+                Code::DuplicateService,
+                &span,
+                format!(
+                    "the instance `{}` is there twice with this tenant and rank",
+                    config.instance
+                ),
+            )
+            .also(first, "first here")
+            .help("give each publisher of an instance a `rank` of its own"),
+        );
+    }
+    taken.keys.entry(key).or_insert(span);
+    Some(config)
+}
+
+fn claim_endpoint(endpoint: &str, span: &Span, taken: &mut Taken, report: &Report) {
+    if let Some(first) = taken.endpoints.get(endpoint) {
+        report.push(
+            Problem::new(
+                Code::SameAddress,
+                span,
+                format!("the endpoint `{endpoint}` is used twice"),
+            )
+            .also(first, "first here")
+            .help("each publisher is followed once"),
+        );
+    }
+    taken
+        .endpoints
+        .entry(endpoint.to_owned())
+        .or_insert_with(|| span.clone());
+}
+
+/// A name that must be there.
+fn needed(service: &mut Section<'_>, key: &'static str, example: &str) -> Option<String> {
+    let text = service.required(key, example)?.text()?;
+    if text.text.is_empty() || text.text.len() > name::MOST_BYTES {
+        service.report().push(Problem::new(
+            Code::InvalidName,
+            &text.span,
+            format!(
+                "`{key}` must have 1 to {} bytes, not {}",
+                name::MOST_BYTES,
+                text.text.len()
+            ),
+        ));
+    }
+    Some(text.text.to_owned())
+}
+
+fn read_hash(service: &mut Section<'_>) -> Option<ServiceHash> {
+    let report = service.report();
+    let algorithm = service.item("hash-algorithm");
+    let seed = service.item("python-hash-seed");
+    let Some(algorithm) = algorithm else {
+        if let Some(seed) = seed {
+            report.push(
+                Problem::new(
+                    Code::NeedsKey,
+                    &seed.key_span,
+                    "`python-hash-seed` means nothing without `hash-algorithm`",
+                )
+                .help("add hash-algorithm = \"sha256\", or leave both out"),
+            );
+        }
+        return None;
+    };
+    let seed = seed.and_then(|seed| seed.text());
+    Some(ServiceHash {
+        algorithm: algorithm.choice(&ALGORITHMS)?.to_owned(),
+        seed: seed.map(|seed| seed.text.to_owned()),
+    })
+}

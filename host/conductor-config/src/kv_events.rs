@@ -1,0 +1,152 @@
+//! Where a worker's KV events are: found by asking it, or written down, one feed a data-parallel rank.
+
+use std::collections::HashMap;
+
+use routing::DpRank;
+
+use crate::code::Code;
+use crate::endpoint::{bind_endpoint, shifted, zmq_endpoint};
+use crate::report::{Problem, Report};
+use crate::section::Section;
+use crate::source::Span;
+use crate::value::{Item, Text};
+use crate::worker::take;
+
+/// Where a worker's KV events are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum KvEvents {
+    /// The worker is asked.
+    #[default]
+    Auto,
+    /// It is not to be followed.
+    Off,
+    /// One feed for each of its data-parallel ranks, at least one.
+    At(Vec<KvFeedConfig>),
+}
+
+impl KvEvents {
+    /// The feeds whose places are written down.
+    #[must_use]
+    pub fn feeds(&self) -> &[KvFeedConfig] {
+        match self {
+            Self::Auto | Self::Off => &[],
+            Self::At(feeds) => feeds,
+        }
+    }
+}
+
+/// One publisher of KV events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KvFeedConfig {
+    /// The ZMQ endpoint to subscribe at.
+    pub endpoint: String,
+    /// Whether we bind it, and the engine connects.
+    pub bind: bool,
+    /// The ZMQ endpoint that repeats missed batches; always connected to.
+    pub replay: Option<String>,
+    /// Prefix of the topics to subscribe to; empty for all.
+    pub topic: String,
+    /// The data-parallel rank of batches that do not name theirs.
+    pub rank: Option<DpRank>,
+}
+
+/// Most ranks of one worker.
+const MOST_RANKS: u64 = 256;
+
+/// Keys that tell more of a publisher whose address is given.
+const DEPENDANTS: [&str; 5] = ["kv-bind", "kv-replay", "kv-topic", "dp-rank", "dp-size"];
+
+pub(crate) fn read(worker: &mut Section<'_>, taken: &mut HashMap<String, Span>) -> KvEvents {
+    let report = worker.report();
+    let events = worker.item("kv-events");
+    let dependants = DEPENDANTS.map(|key| worker.item(key));
+    let text = events.as_ref().map(Item::text);
+    let word = match &text {
+        None => Some(KvEvents::Auto),
+        Some(None) => return KvEvents::Off,
+        Some(Some(text)) => match text.text {
+            "auto" => Some(KvEvents::Auto),
+            "off" => Some(KvEvents::Off),
+            _ => None,
+        },
+    };
+    if let Some(word) = word {
+        refuse_dependants(&dependants, report);
+        return word;
+    }
+    let feeds = text
+        .flatten()
+        .and_then(|text| read_feeds(&text, dependants, taken, report));
+    feeds.map_or(KvEvents::Off, KvEvents::At)
+}
+
+fn refuse_dependants(dependants: &[Option<Item<'_>>], report: &Report) {
+    for item in dependants.iter().flatten() {
+        report.push(
+            Problem::new(
+                Code::NeedsKey,
+                &item.key_span,
+                format!("`{}` means nothing without an address in `kv-events`", item.key),
+            )
+            .help(
+                "add kv-events = \"tcp://HOST:PORT\", where the engine publishes its KV events; \
+                 where the worker is asked, it tells this too",
+            ),
+        );
+    }
+}
+
+fn read_feeds(
+    events: &Text<'_>,
+    [bind, replay, topic, rank, size]: [Option<Item<'_>>; 5],
+    taken: &mut HashMap<String, Span>,
+    report: &Report,
+) -> Option<Vec<KvFeedConfig>> {
+    let bind = bind.and_then(|item| item.flag()).unwrap_or(false);
+    let endpoint = if bind {
+        bind_endpoint(events, report)
+    } else {
+        zmq_endpoint(events, report)
+    };
+    let replay = replay.and_then(|item| item.text());
+    let replay_endpoint = replay.as_ref().and_then(|text| zmq_endpoint(text, report));
+    let topic = topic.and_then(|item| item.text());
+    let rank = rank.and_then(|item| item.count(&(0..=u64::from(u16::MAX) - MOST_RANKS)));
+    let rank = rank.and_then(|rank| u16::try_from(rank).ok());
+    let size = size.and_then(|item| item.count(&(1..=MOST_RANKS)));
+    let ranks = size.and_then(|size| u16::try_from(size).ok());
+    let endpoint = endpoint?;
+    let mut feeds = Vec::new();
+    for shift in 0..ranks.unwrap_or(1) {
+        let mut place = |text: &Text<'_>, endpoint: &str| {
+            let endpoint = shifted(endpoint, shift, text, report)?;
+            take(
+                taken,
+                &endpoint,
+                &text.span,
+                Code::SameAddress,
+                "endpoint",
+                report,
+            )
+            .then_some(endpoint)
+        };
+        let placed = place(events, &endpoint);
+        let replay = match (&replay, &replay_endpoint) {
+            (Some(text), Some(endpoint)) => place(text, endpoint),
+            _ => None,
+        };
+        feeds.push(KvFeedConfig {
+            endpoint: placed?,
+            bind,
+            replay,
+            topic: topic
+                .as_ref()
+                .map_or(String::new(), |topic| topic.text.to_owned()),
+            rank: match ranks {
+                Some(_) => Some(DpRank(rank.unwrap_or(0) + shift)),
+                None => rank.map(DpRank),
+            },
+        });
+    }
+    Some(feeds)
+}

@@ -1,0 +1,114 @@
+//! `conductor block-hashes`: the names that engines and indexers give a prompt's blocks, to compare with what they say.
+
+use std::io::Read as _;
+
+use anyhow::{Context as _, Result, bail};
+use block_hash::{Algorithm, ExtraKey, LegacyChain, RFC_1527_SEED, VllmHasher, sequence_hashes};
+
+use crate::cli::{BlockHashesArgs, HashScheme};
+use crate::exit::Exit;
+
+/// Prints the hash of each whole block of the prompt on standard input, a JSON array of token ids; one a line.
+///
+/// # Errors
+/// Where there is no such prompt, or the arguments make no sense together.
+pub fn print(args: &BlockHashesArgs) -> Result<Exit> {
+    let mut text = String::new();
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .context("read the prompt")?;
+    let tokens: Vec<u32> =
+        serde_json::from_str(&text).context("read the prompt as a JSON array of token ids")?;
+    for hash in hashes(args, &tokens)? {
+        println!("{hash}");
+    }
+    Ok(Exit::Success)
+}
+
+fn hashes(args: &BlockHashesArgs, tokens: &[u32]) -> Result<Vec<u64>> {
+    let size = args.block_size.get() as usize;
+    let number = || args.seed.as_deref().map(str::parse::<u64>).transpose();
+    Ok(match args.scheme {
+        HashScheme::Rfc1527 => {
+            let seed = number().context("read --seed as a number")?;
+            sequence_hashes(tokens, size, seed.unwrap_or(RFC_1527_SEED))
+        }
+        HashScheme::Xxh64 => {
+            let seed = number().context("read --seed as a number")?;
+            let salted = || LegacyChain::salted(args.cache_salt.as_deref().unwrap_or_default());
+            seed.map_or_else(salted, LegacyChain::seeded).hashes(tokens, size)
+        }
+        HashScheme::Sha256 => vllm(args, Algorithm::Sha256, tokens)?,
+        HashScheme::Sha256Cbor => vllm(args, Algorithm::Sha256Cbor, tokens)?,
+        HashScheme::Xxhash => vllm(args, Algorithm::Xxhash, tokens)?,
+        HashScheme::XxhashCbor => vllm(args, Algorithm::XxhashCbor, tokens)?,
+    })
+}
+
+fn vllm(args: &BlockHashesArgs, algorithm: Algorithm, tokens: &[u32]) -> Result<Vec<u64>> {
+    let Some(mut hasher) = VllmHasher::seeded(algorithm, args.seed.as_deref()) else {
+        bail!(
+            "{} needs --seed: without PYTHONHASHSEED its root is random",
+            algorithm.as_str()
+        );
+    };
+    let lora = args.lora.as_deref().map(|name| match args.lora_path.as_deref() {
+        Some(path) => ExtraKey::Lora { name, path },
+        None => ExtraKey::Text(name),
+    });
+    let salt = args.cache_salt.as_deref().map(|salt| match args.untagged {
+        true => ExtraKey::Text(salt),
+        false => ExtraKey::CacheSalt(salt),
+    });
+    let first: Vec<_> = lora.into_iter().chain(salt).collect();
+    let later: Vec<_> = lora.into_iter().collect();
+    let mut parent = hasher.root();
+    let blocks = tokens.chunks_exact(args.block_size.get() as usize).enumerate();
+    Ok(blocks
+        .map(|(number, block)| {
+            parent = hasher.block(&parent, block, if number == 0 { &first } else { &later });
+            parent.low64()
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn args(scheme: HashScheme) -> BlockHashesArgs {
+        BlockHashesArgs {
+            scheme,
+            block_size: NonZeroU32::new(4).unwrap(),
+            seed: None,
+            lora: None,
+            lora_path: None,
+            cache_salt: None,
+            untagged: false,
+        }
+    }
+
+    /// First hashes of the tokens 1 to 4, as vLLM 0.32 computes them.
+    #[test]
+    fn each_scheme_names_blocks_in_its_own_way() {
+        let check = |args: &BlockHashesArgs, expected: u64| {
+            assert_eq!(hashes(args, &[1, 2, 3, 4, 5]).unwrap(), [expected], "{args:?}");
+        };
+        check(&args(HashScheme::Sha256), 1_882_140_585_328_457_242);
+        check(&args(HashScheme::Sha256Cbor), 9_561_501_211_280_363_793);
+        let salted = BlockHashesArgs {
+            cache_salt: Some("tenant-salt".into()),
+            ..args(HashScheme::Sha256Cbor)
+        };
+        check(&salted, 576_749_888_399_183_587);
+        check(&args(HashScheme::Xxh64), 17_479_108_795_143_759_033);
+        let salted = BlockHashesArgs {
+            cache_salt: Some("test-salt".into()),
+            ..args(HashScheme::Xxh64)
+        };
+        check(&salted, 9_426_078_380_181_780_810);
+        assert!(hashes(&args(HashScheme::Xxhash), &[]).is_err());
+    }
+}

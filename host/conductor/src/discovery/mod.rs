@@ -1,0 +1,240 @@
+//! Which event feeds there are: those that are written down, and those that workers tell of when they are asked.
+//!
+//! A worker is asked over HTTP until it tells where it publishes its KV events, ever more rarely; and again when nothing
+//! answers there for a while: it may have been started anew with other ports. Where a feed cannot find out by itself
+//! whether its silence is true, the worker's `/metrics` tell. Whatever it answers, requests to it are
+//! served all the same: without a feed, policies see no cached prefixes there.
+
+mod ask;
+mod silence;
+mod stores;
+mod targets;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+use inference_api::{StoreStatus, cache_use};
+use kv_feed::{FeedError, FeedSpec};
+use kv_index::SharedPrefixIndex;
+use routing::{Worker, WorkerId};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error};
+
+use self::ask::{Answer, Asker};
+use self::silence::Silences;
+use self::stores::Stores;
+pub(crate) use self::stores::{StorePlan, StoreReport};
+use self::targets::Targets;
+pub(crate) use self::targets::{Target, TargetReport};
+use crate::feed_list::FeedList;
+use crate::policy_library::chain;
+
+/// How often it is looked whether a worker is to be asked.
+const TICK: Duration = Duration::from_secs(1);
+/// Where an engine tells what it has computed.
+const METRICS: &str = "/metrics";
+/// Where a Mooncake store tells whether it publishes.
+const STORE_STATUS: &str = "/kv_events/status";
+/// Workers asked at the same time.
+const AT_ONCE: usize = 16;
+
+/// What a configuration says of feeds.
+#[derive(Debug, Default)]
+pub(crate) struct FeedPlan {
+    /// Those that are written down.
+    pub(crate) given: Vec<FeedSpec>,
+    /// Workers to be asked for theirs.
+    pub(crate) asked: Vec<Target>,
+    /// The stores that workers share.
+    pub(crate) stores: Vec<StorePlan>,
+    /// All of the fleet's workers.
+    pub(crate) workers: Vec<Arc<Worker>>,
+}
+
+/// Keeps the list of feeds.
+#[derive(Debug)]
+pub(crate) struct Discovery {
+    feeds: Arc<FeedList>,
+    index: Arc<SharedPrefixIndex>,
+    state: Mutex<State>,
+    changed: Notify,
+    asker: Asker,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    given: Vec<FeedSpec>,
+    targets: Targets,
+    workers: Vec<Arc<Worker>>,
+    stores: Stores,
+    silences: Silences,
+}
+
+impl State {
+    fn is_empty(&self) -> bool {
+        self.given.is_empty() && self.targets.is_empty() && self.stores.is_empty()
+    }
+}
+
+impl Discovery {
+    pub(crate) fn new(feeds: Arc<FeedList>, index: Arc<SharedPrefixIndex>) -> Self {
+        Self {
+            feeds,
+            index,
+            state: Mutex::default(),
+            changed: Notify::new(),
+            asker: Asker::new(),
+        }
+    }
+
+    /// Follows what the plan says from now on. What a worker told before stays known while it is asked for.
+    ///
+    /// # Errors
+    /// Where there are too many feeds: those of the former plan go on.
+    pub(crate) fn set(&self, plan: FeedPlan) -> Result<(), FeedError> {
+        let mut state = self.state();
+        let targets = state.targets.next(plan.asked, Instant::now());
+        self.feeds.set(all(&plan.given, &targets))?;
+        state
+            .stores
+            .set(plan.stores, Instant::now(), || self.feeds.new_store());
+        self.feeds.set_stores(state.stores.specs())?;
+        self.bind_stores(&state);
+        state.given = plan.given;
+        state.targets = targets;
+        state.workers.clone_from(&plan.workers);
+        self.feeds.set_workers(plan.workers);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Says whose the stores are. The index forgets it with a worker's last feed.
+    fn bind_stores(&self, state: &State) {
+        for (store, shards, workers) in state.stores.bindings() {
+            self.index.bind_store(store, shards, workers);
+        }
+    }
+
+    /// How the stores are.
+    pub(crate) fn stores(&self) -> Vec<StoreReport> {
+        let feeds = self.feeds.own_stores();
+        self.state().stores.report(feeds)
+    }
+
+    /// Asks until `stop` is cancelled.
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        tokio::select! {
+            () = self.keep_asking() => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    async fn keep_asking(&self) {
+        loop {
+            let answers = self.due().into_iter().map(|target| async move {
+                let answer = self.asker.ask(&target.url).await;
+                (target.worker, answer)
+            });
+            let mut answers = stream::iter(answers).buffer_unordered(AT_ONCE);
+            while let Some((worker, answer)) = answers.next().await {
+                self.learn(worker, answer);
+            }
+            self.look_at_silences().await;
+            self.look_at_stores().await;
+            if self.state().is_empty() {
+                self.changed.notified().await;
+            } else {
+                // Whichever comes first; a change is looked at as soon.
+                let _ = tokio::time::timeout(TICK, self.changed.notified()).await;
+            }
+        }
+    }
+
+    /// Asks the engines of silent feeds whether they are idle.
+    async fn look_at_silences(&self) {
+        let due = self.silent().into_iter().map(|(worker, url)| async move {
+            let page = self.asker.get(&url, METRICS).await;
+            (worker, page.ok().flatten())
+        });
+        let mut pages = stream::iter(due).buffer_unordered(AT_ONCE);
+        while let Some((worker, page)) = pages.next().await {
+            let used = page.map(|page| cache_use(&String::from_utf8_lossy(&page)));
+            let suspect =
+                used.is_some_and(|ranks| self.state().silences.learn(worker, &ranks, Instant::now()));
+            if suspect {
+                self.feeds.doubt(worker);
+            }
+        }
+    }
+
+    /// Asks the stores' admin pages whether they publish.
+    async fn look_at_stores(&self) {
+        let due = self.state().stores.due(Instant::now());
+        let asked = due.into_iter().map(|(store, url)| async move {
+            let page = self.asker.get(&url, STORE_STATUS).await;
+            (store, page.ok().flatten())
+        });
+        let mut pages = stream::iter(asked).buffer_unordered(AT_ONCE);
+        while let Some((store, page)) = pages.next().await {
+            match page.as_deref().map(StoreStatus::parse) {
+                Some(Ok(told)) => self.state().stores.learn(store, told, Instant::now()),
+                Some(Err(error)) => debug!(
+                    error = chain(&error),
+                    "failed to ask a store whether it publishes"
+                ),
+                None => {}
+            }
+        }
+    }
+
+    fn silent(&self) -> Vec<(WorkerId, Box<str>)> {
+        let feeds = self.feeds.status();
+        let mut state = self.state();
+        let workers = state.silences.due(&feeds, Instant::now());
+        let url = |id: WorkerId| {
+            let worker = state.workers.iter().find(|worker| worker.id() == id)?;
+            Some((id, worker.spec().url.clone()))
+        };
+        workers.into_iter().filter_map(url).collect()
+    }
+
+    /// How the workers that are asked for their feeds answer.
+    pub(crate) fn report(&self) -> Vec<TargetReport> {
+        self.state().targets.report()
+    }
+
+    fn due(&self) -> Vec<Target> {
+        let feeds = self.feeds.status();
+        let mut state = self.state();
+        let now = Instant::now();
+        state
+            .targets
+            .watch(feeds.iter().map(|feed| (feed.worker, feed.state)), now);
+        state.targets.due(now)
+    }
+
+    fn learn(&self, worker: WorkerId, answer: Answer) {
+        let mut state = self.state();
+        if !state.targets.learn(worker, answer, Instant::now()) {
+            return;
+        }
+        if let Err(error) = self.feeds.set(all(&state.given, &state.targets)) {
+            error!(
+                error = chain(&error),
+                "failed to follow the event feeds that were found"
+            );
+        }
+        self.bind_stores(&state);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change is made at once; none can be left half-made by a panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn all(given: &[FeedSpec], targets: &Targets) -> Vec<FeedSpec> {
+    given.iter().cloned().chain(targets.specs()).collect()
+}

@@ -1,0 +1,191 @@
+//! Whether feeds that bring nothing belong to engines that are idle. Pure: states, counters and the time come in.
+//!
+//! Feeds whose publisher answers replays look after themselves. The engines of the others are asked how many prompt tokens
+//! they computed: whoever computed some blocks' worth since it was last asked, and published nothing, does not publish
+//! any more, or not to us.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use inference_api::CacheUse;
+use kv_feed::{FeedState, FeedStatus};
+use routing::{DpRank, WorkerId};
+
+/// Feeds that brought something within this time are not suspected.
+const QUIET: Duration = Duration::from_secs(5);
+/// The first pause between two questions, doubled each time up to the last.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LAST_PAUSE: Duration = Duration::from_secs(60);
+/// What an engine that does not say counts as a block.
+const USUAL_BLOCK: u32 = 16;
+/// So many blocks' worth of computed tokens make an engine suspect: prompts shorter than a block, of which nothing is
+/// published, add up too.
+const SUSPECT_BLOCKS: f64 = 8.0;
+
+/// What engines said while their feeds were silent.
+#[derive(Debug, Default)]
+pub(super) struct Silences(HashMap<(WorkerId, DpRank), Silence>);
+
+#[derive(Debug)]
+struct Silence {
+    due: Instant,
+    pause: Duration,
+    /// What it had computed when it was first asked, and when.
+    before: Option<(f64, Instant)>,
+}
+
+impl Silences {
+    /// The workers to be asked now.
+    pub(super) fn due(&mut self, feeds: &[FeedStatus], now: Instant) -> Vec<WorkerId> {
+        let silent = |feed: &&FeedStatus| {
+            feed.state == FeedState::Live
+                && !feed.answers
+                && feed.silent_for.is_some_and(|time| time >= QUIET)
+        };
+        let mut due = Vec::new();
+        let mut kept = HashMap::new();
+        for feed in feeds.iter().filter(silent) {
+            let place = (feed.worker, feed.rank);
+            let heard = now.checked_sub(feed.silent_for.unwrap_or_default());
+            let mut silence = self.0.remove(&place).unwrap_or(Silence {
+                due: now,
+                pause: FIRST_PAUSE,
+                before: None,
+            });
+            // What was counted before something was heard says nothing of what came after.
+            if silence.before.is_some_and(|(_, at)| Some(at) < heard) {
+                silence.before = None;
+            }
+            if now >= silence.due {
+                silence.due = now + silence.pause;
+                silence.pause = (silence.pause * 2).min(LAST_PAUSE);
+                if !due.contains(&feed.worker) {
+                    due.push(feed.worker);
+                }
+            }
+            kept.insert(place, silence);
+        }
+        self.0 = kept;
+        due
+    }
+
+    /// Takes in what a worker's engine has computed so far; whether one of its feeds should have brought something.
+    pub(super) fn learn(&mut self, worker: WorkerId, ranks: &BTreeMap<u16, CacheUse>, now: Instant) -> bool {
+        let mut suspect = false;
+        for (rank, used) in ranks {
+            let Some(silence) = self.0.get_mut(&(worker, DpRank(*rank))) else {
+                continue;
+            };
+            let (before, _) = *silence.before.get_or_insert((used.computed_tokens, now));
+            let block = f64::from(used.block_tokens.unwrap_or(USUAL_BLOCK));
+            suspect |= used.computed_tokens - before > SUSPECT_BLOCKS * block;
+        }
+        suspect
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKER: WorkerId = WorkerId(3);
+
+    struct Story {
+        silences: Silences,
+        began: Instant,
+        now: Instant,
+    }
+
+    fn feed(silent_for: u64, answers: bool) -> FeedStatus {
+        FeedStatus {
+            worker: WORKER,
+            name: "w".into(),
+            endpoint: String::new(),
+            rank: DpRank(1),
+            state: FeedState::Live,
+            complete: true,
+            batches: 1,
+            events: 1,
+            stored: 1,
+            removed: 0,
+            cleared: 0,
+            gaps: 0,
+            replays: 0,
+            restarts: 0,
+            resets: 0,
+            silences: 0,
+            rejected: 0,
+            rejected_messages: 0,
+            last_seq: Some(0),
+            answers,
+            silent: false,
+            silent_for: Some(Duration::from_secs(silent_for)),
+            lag: None,
+        }
+    }
+
+    impl Story {
+        fn new() -> Self {
+            let now = Instant::now() + Duration::from_secs(1000);
+            Self {
+                silences: Silences::default(),
+                began: now,
+                now,
+            }
+        }
+
+        /// Whether the worker is asked so many seconds after the beginning, its feed being silent for so long.
+        fn asked(&mut self, seconds: u64, silent_for: u64) -> bool {
+            self.now = self.began + Duration::from_secs(seconds);
+            !self.silences.due(&[feed(silent_for, false)], self.now).is_empty()
+        }
+
+        fn suspects(&mut self, computed_tokens: f64) -> bool {
+            let used = CacheUse {
+                computed_tokens,
+                block_tokens: Some(32),
+            };
+            self.silences.learn(WORKER, &[(1, used)].into(), self.now)
+        }
+    }
+
+    #[test]
+    fn an_engine_that_computed_blocks_while_its_feed_was_silent_is_suspect() {
+        let mut story = Story::new();
+        assert!(!story.asked(0, 4));
+        assert!(story.asked(1, 5));
+        assert!(!story.suspects(10_000.0));
+        assert!(!story.asked(5, 9));
+        assert!(story.asked(6, 10));
+        assert!(!story.suspects(10_000.0 + 8.0 * 32.0));
+        assert!(story.asked(16, 20));
+        assert!(story.suspects(10_000.0 + 8.0 * 32.0 + 1.0));
+    }
+
+    #[test]
+    fn what_was_computed_before_something_was_heard_does_not_count() {
+        let mut story = Story::new();
+        assert!(story.asked(0, 5));
+        assert!(!story.suspects(0.0));
+        assert!(!story.asked(4, 1));
+        assert!(story.asked(10, 7));
+        assert!(!story.suspects(1e6));
+        assert!(story.asked(20, 17));
+        assert!(!story.suspects(1e6));
+    }
+
+    #[test]
+    fn an_idle_engine_is_asked_ever_more_rarely() {
+        let mut story = Story::new();
+        let asked: Vec<u64> = (0..300)
+            .filter(|second| story.asked(*second, second + 5))
+            .collect();
+        assert_eq!(asked, [0, 5, 15, 35, 75, 135, 195, 255]);
+    }
+
+    #[test]
+    fn feeds_that_look_after_themselves_ask_nobody() {
+        let mut silences = Silences::default();
+        assert!(silences.due(&[feed(500, true)], Instant::now()).is_empty());
+    }
+}

@@ -1,0 +1,229 @@
+//! The stores that workers share: their identities, whom they are bound to, and whether they publish at all. Pure: plans,
+//! answers and the time come in.
+
+use std::time::{Duration, Instant};
+
+use inference_api::StoreStatus as Told;
+use kv_feed::{Endpoint, StoreSpec, StoreStatus};
+use routing::{StoreId, WorkerId};
+use tracing::{info, warn};
+
+/// A store that has answered is asked again after this: its build does not change, its counters do.
+const PAUSE: Duration = Duration::from_secs(60);
+/// One that has not, after this.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// A store of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StorePlan {
+    pub(crate) name: Box<str>,
+    pub(crate) endpoint: String,
+    /// `http://host:port` of its admin pages.
+    pub(crate) status: Option<Box<str>>,
+    /// Objects that make a block complete.
+    pub(crate) shards: Option<u32>,
+    /// Who shares it.
+    pub(crate) workers: Vec<WorkerId>,
+}
+
+/// One store, for the admin page and the metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoreReport {
+    pub(crate) feed: StoreStatus,
+    /// What its admin pages say; none where they were not asked or did not answer.
+    pub(crate) told: Option<Told>,
+}
+
+#[derive(Debug)]
+struct Known {
+    id: StoreId,
+    plan: StorePlan,
+    told: Option<Told>,
+    /// When to ask its admin pages next.
+    due: Instant,
+}
+
+/// All stores.
+#[derive(Debug, Default)]
+pub(super) struct Stores(Vec<Known>);
+
+impl Stores {
+    /// Exactly these from now on; `new` gives ids. One that moved is another: nothing of what it held is where it is now.
+    pub(super) fn set(&mut self, plans: Vec<StorePlan>, now: Instant, new: impl Fn() -> StoreId) {
+        let before = std::mem::take(&mut self.0);
+        for plan in plans {
+            let same = before
+                .iter()
+                .find(|known| (&known.plan.name, &known.plan.endpoint) == (&plan.name, &plan.endpoint));
+            let asked = same.filter(|known| known.plan.status == plan.status);
+            let id = same.map_or_else(&new, |known| known.id);
+            self.0.push(Known {
+                id,
+                told: asked.and_then(|known| known.told),
+                due: asked.map_or(now, |known| known.due),
+                plan,
+            });
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The feeds to follow.
+    pub(super) fn specs(&self) -> Vec<StoreSpec> {
+        let spec = |known: &Known| StoreSpec {
+            store: known.id,
+            name: known.plan.name.clone(),
+            endpoint: Endpoint::Connect(known.plan.endpoint.clone()),
+        };
+        self.0.iter().map(spec).collect()
+    }
+
+    /// Who shares what.
+    pub(super) fn bindings(&self) -> impl Iterator<Item = (StoreId, Option<u32>, &[WorkerId])> {
+        self.0
+            .iter()
+            .map(|known| (known.id, known.plan.shards, &known.plan.workers[..]))
+    }
+
+    /// The stores whose admin pages are to be asked now, and where those are.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<(StoreId, Box<str>)> {
+        let mut due = Vec::new();
+        for known in &mut self.0 {
+            if let Some(status) = known.plan.status.as_ref().filter(|_| now >= known.due) {
+                known.due = now + RETRY;
+                due.push((known.id, status.clone()));
+            }
+        }
+        due
+    }
+
+    /// Takes in what a store's admin pages say.
+    pub(super) fn learn(&mut self, id: StoreId, told: Told, now: Instant) {
+        let Some(known) = self.0.iter_mut().find(|known| known.id == id) else {
+            return;
+        };
+        known.due = now + PAUSE;
+        let before = known.told.replace(told).map(|told| told.enabled);
+        if before == Some(told.enabled) {
+            return;
+        }
+        if told.enabled {
+            info!(store = %known.plan.name, "the store publishes KV events");
+        } else {
+            warn!(
+                store = %known.plan.name,
+                "the store publishes no KV events: its build has no publisher, or it was started without one"
+            );
+        }
+    }
+
+    pub(super) fn report(&self, feeds: Vec<StoreStatus>) -> Vec<StoreReport> {
+        let report = |feed: StoreStatus| StoreReport {
+            told: self
+                .0
+                .iter()
+                .find(|known| known.id == feed.store)
+                .and_then(|known| known.told),
+            feed,
+        };
+        feeds.into_iter().map(report).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn plan(endpoint: &str, status: Option<&str>) -> StorePlan {
+        StorePlan {
+            name: "cache".into(),
+            endpoint: endpoint.to_owned(),
+            status: status.map(Into::into),
+            shards: Some(2),
+            workers: vec![WorkerId(1)],
+        }
+    }
+
+    /// Plans as they come, each new store under the next id.
+    struct Story {
+        stores: Stores,
+        now: Instant,
+        last: Cell<u32>,
+    }
+
+    impl Story {
+        fn new() -> Self {
+            Self {
+                stores: Stores::default(),
+                now: Instant::now(),
+                last: Cell::new(0),
+            }
+        }
+
+        fn set(&mut self, plans: Vec<StorePlan>) {
+            let last = &self.last;
+            let new = || {
+                last.set(last.get() + 1);
+                StoreId(last.get())
+            };
+            self.stores.set(plans, self.now, new);
+        }
+
+        fn id(&self) -> StoreId {
+            self.stores.specs()[0].store
+        }
+    }
+
+    fn told(enabled: bool) -> Told {
+        Told {
+            enabled,
+            published_events: None,
+            dropped_events: Some(3),
+            skipped_unparsed_keys: None,
+        }
+    }
+
+    #[test]
+    fn a_store_keeps_its_identity_until_it_moves() {
+        let mut story = Story::new();
+        story.set(vec![plan("tcp://a:1", None)]);
+        assert_eq!(story.id(), StoreId(1));
+        let unshared = StorePlan {
+            workers: Vec::new(),
+            ..plan("tcp://a:1", None)
+        };
+        story.set(vec![unshared]);
+        let bound: Vec<_> = story.stores.bindings().collect();
+        assert_eq!(bound, [(StoreId(1), Some(2), &[][..])]);
+        story.set(vec![plan("tcp://b:1", None)]);
+        assert_eq!(story.id(), StoreId(2));
+        story.set(Vec::new());
+        assert!(story.stores.is_empty());
+        story.set(vec![plan("tcp://b:1", None)]);
+        assert_eq!(story.id(), StoreId(3), "what was known of it is gone");
+    }
+
+    #[test]
+    fn a_store_is_asked_until_it_answers_and_then_rarely() {
+        let mut story = Story::new();
+        story.set(vec![plan("tcp://a:1", Some("http://a:9003"))]);
+        let (id, now) = (story.id(), story.now);
+        assert_eq!(story.stores.due(now), [(id, "http://a:9003".into())]);
+        assert!(story.stores.due(now).is_empty());
+        assert_eq!(story.stores.due(now + RETRY).len(), 1);
+        story.stores.learn(id, told(false), now);
+        assert!(story.stores.due(now + RETRY).is_empty());
+        assert_eq!(story.stores.due(now + PAUSE).len(), 1);
+    }
+
+    #[test]
+    fn a_store_without_admin_pages_is_not_asked() {
+        let mut story = Story::new();
+        story.set(vec![plan("tcp://a:1", None)]);
+        assert!(story.stores.due(story.now + PAUSE).is_empty());
+    }
+}

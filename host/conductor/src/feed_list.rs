@@ -1,0 +1,172 @@
+//! All feeds that are followed: those of the router's workers, and those of publishers that are registered with the indexer.
+//! Each side sets its own; the feeds get both.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use indexer_api::FollowedWorker;
+use kv_feed::{FeedError, FeedSpec, FeedStatus, KvFeeds, StoreSpec, StoreStatus};
+use routing::{StoreId, Worker, WorkerId};
+use tracing::error;
+
+use crate::indexer;
+use crate::policy_library::chain;
+
+/// The list, and the feeds it is for.
+#[derive(Debug)]
+pub(crate) struct FeedList {
+    feeds: Arc<KvFeeds>,
+    lists: Mutex<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    own: Vec<FeedSpec>,
+    registered: Vec<FeedSpec>,
+    /// The fleet's.
+    workers: Vec<Arc<Worker>>,
+    followed: Arc<[FollowedWorker]>,
+    own_stores: Vec<StoreSpec>,
+    registered_stores: Vec<StoreSpec>,
+    last_store: u32,
+}
+
+impl FeedList {
+    pub(crate) fn new(feeds: Arc<KvFeeds>) -> Self {
+        Self {
+            feeds,
+            lists: Mutex::default(),
+        }
+    }
+
+    /// Follows exactly these for the workers.
+    ///
+    /// # Errors
+    /// Where there are too many feeds; nothing changes then.
+    pub(crate) fn set(&self, own: Vec<FeedSpec>) -> Result<(), FeedError> {
+        let mut lists = self.lists();
+        self.feeds.set([&own[..], &lists.registered].concat())?;
+        lists.own = own;
+        lists.note_followed();
+        Ok(())
+    }
+
+    /// Says which workers there are.
+    pub(crate) fn set_workers(&self, workers: Vec<Arc<Worker>>) {
+        let mut lists = self.lists();
+        lists.workers = workers;
+        lists.note_followed();
+    }
+
+    /// Follows one more publisher, which is no worker's.
+    ///
+    /// # Errors
+    /// Where there are too many feeds; nothing changes then.
+    pub(crate) fn register(&self, feed: FeedSpec) -> Result<(), FeedError> {
+        let mut lists = self.lists();
+        lists.registered.push(feed);
+        let set = self.feeds.set(lists.all());
+        if set.is_err() {
+            lists.registered.pop();
+        }
+        set
+    }
+
+    /// Ends that.
+    pub(crate) fn unregister(&self, worker: WorkerId) {
+        let mut lists = self.lists();
+        lists.registered.retain(|feed| feed.worker != worker);
+        if let Err(error) = self.feeds.set(lists.all()) {
+            error!(error = chain(&error), "failed to end an event feed");
+        }
+    }
+
+    /// An id for a store that nobody had before.
+    pub(crate) fn new_store(&self) -> StoreId {
+        let mut lists = self.lists();
+        lists.last_store += 1;
+        StoreId(lists.last_store)
+    }
+
+    /// Follows exactly these for the stores that workers share.
+    ///
+    /// # Errors
+    /// Where there are too many feeds; nothing changes then.
+    pub(crate) fn set_stores(&self, own: Vec<StoreSpec>) -> Result<(), FeedError> {
+        let mut lists = self.lists();
+        self.feeds
+            .set_stores([&own[..], &lists.registered_stores].concat())?;
+        lists.own_stores = own;
+        Ok(())
+    }
+
+    /// How the feed of each store of [`FeedList::set_stores`] is.
+    pub(crate) fn own_stores(&self) -> Vec<StoreStatus> {
+        let lists = self.lists();
+        let is_own = |feed: &StoreStatus| lists.own_stores.iter().any(|own| own.store == feed.store);
+        let mut stores = self.feeds.store_status();
+        stores.retain(is_own);
+        stores
+    }
+
+    /// Follows one more store.
+    ///
+    /// # Errors
+    /// Where there are too many feeds; nothing changes then.
+    pub(crate) fn register_store(&self, store: StoreSpec) -> Result<(), FeedError> {
+        let mut lists = self.lists();
+        lists.registered_stores.push(store);
+        let set = self.feeds.set_stores(lists.all_stores());
+        if set.is_err() {
+            lists.registered_stores.pop();
+        }
+        set
+    }
+
+    /// Ends that.
+    pub(crate) fn unregister_store(&self, store: StoreId) {
+        let mut lists = self.lists();
+        lists.registered_stores.retain(|known| known.store != store);
+        if let Err(error) = self.feeds.set_stores(lists.all_stores()) {
+            error!(error = chain(&error), "failed to end a store's feed");
+        }
+    }
+
+    /// How the feed of each store is, of the configuration's and the registered ones.
+    pub(crate) fn store_status(&self) -> Vec<StoreStatus> {
+        self.feeds.store_status()
+    }
+
+    /// The workers that have feeds.
+    pub(crate) fn followed(&self) -> Arc<[FollowedWorker]> {
+        Arc::clone(&self.lists().followed)
+    }
+
+    /// How each feed is.
+    pub(crate) fn status(&self) -> Vec<FeedStatus> {
+        self.feeds.status()
+    }
+
+    /// Has the feeds of a worker find out whether they missed something.
+    pub(crate) fn doubt(&self, worker: WorkerId) {
+        self.feeds.doubt(worker);
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        // Every change is made at once; none can be left half-made by a panic.
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lists {
+    fn all(&self) -> Vec<FeedSpec> {
+        [&self.own[..], &self.registered].concat()
+    }
+
+    fn all_stores(&self) -> Vec<StoreSpec> {
+        [&self.own_stores[..], &self.registered_stores].concat()
+    }
+
+    fn note_followed(&mut self) {
+        self.followed = indexer::followed(&self.workers, &self.own);
+    }
+}

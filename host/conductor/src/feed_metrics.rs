@@ -1,0 +1,124 @@
+//! The feeds' part of `/metrics`.
+
+use std::fmt::Error;
+use std::time::Duration;
+
+use kv_feed::{FeedState, FeedStatus};
+
+use crate::metrics::Page;
+
+type OfFeed = fn(&FeedStatus) -> u64;
+
+const FEED_COUNTERS: &[(&str, &str, OfFeed)] = &[
+    (
+        "conductor_kv_feed_batches",
+        "Event batches passed on to the index",
+        |feed| feed.batches,
+    ),
+    (
+        "conductor_kv_feed_rejected",
+        "Events skipped as undecodable or not understood",
+        |feed| feed.rejected,
+    ),
+    (
+        "conductor_kv_feed_rejected_messages",
+        "Messages dropped whole: wrong frames, or a payload that is no batch",
+        |feed| feed.rejected_messages,
+    ),
+    (
+        "conductor_kv_feed_gaps",
+        "Gaps found in the sequence of batches",
+        |feed| feed.gaps,
+    ),
+    ("conductor_kv_feed_replays", "Replays asked for", |feed| {
+        feed.replays
+    }),
+    (
+        "conductor_kv_feed_restarts",
+        "Times that the publisher was seen to have started anew",
+        |feed| feed.restarts,
+    ),
+    (
+        "conductor_kv_feed_resets",
+        "Times that what was known of one of the worker's caches was dropped",
+        |feed| feed.resets,
+    ),
+    (
+        "conductor_kv_feed_silences",
+        "Times that the subscription brought nothing though the engine was at work, and was made anew",
+        |feed| feed.silences,
+    ),
+];
+
+/// None where nothing of the kind was seen yet.
+type TimeOfFeed = fn(&FeedStatus) -> Option<Duration>;
+
+const FEED_TIMES: &[(&str, &str, TimeOfFeed)] = &[
+    (
+        "conductor_kv_feed_last_event_age_seconds",
+        "Since the latest live batch",
+        |feed| feed.silent_for,
+    ),
+    (
+        "conductor_kv_feed_lag_seconds",
+        "From the engine's making of the latest live batch, by its clock, to its being applied, by ours",
+        |feed| feed.lag,
+    ),
+];
+
+const FEED_LEVELS: &[(&str, &str, OfFeed)] = &[
+    (
+        "conductor_kv_feed_live",
+        "1 while what the worker's event feed tells is current",
+        |feed| u64::from(feed.state == FeedState::Live),
+    ),
+    (
+        "conductor_kv_feed_complete",
+        "1 while everything since the publisher's start was seen; else hits may be missed, never made up",
+        |feed| u64::from(feed.complete),
+    ),
+    (
+        "conductor_kv_feed_silent",
+        "1 while the feed is connected and its engine works, or does not answer, and no events come",
+        |feed| u64::from(feed.silent),
+    ),
+];
+
+/// Writes everything about these feeds.
+pub(crate) fn encode(feeds: &[FeedStatus], page: &mut Page<'_>) -> Result<(), Error> {
+    for (name, help, count) in FEED_COUNTERS {
+        page.counters(name, help, each(feeds, count))?;
+    }
+    let kinds = feeds.iter().flat_map(|feed| {
+        let [worker, rank] = labels(feed);
+        let kinds = [
+            ("stored", feed.stored),
+            ("removed", feed.removed),
+            ("cleared", feed.cleared),
+        ];
+        kinds.map(|(kind, events)| ([worker.clone(), rank.clone(), ("kind", kind.to_owned())], events))
+    });
+    let help = "Events passed on to the index, by kind";
+    page.counters("conductor_kv_feed_events", help, kinds)?;
+    for (name, help, level) in FEED_LEVELS {
+        page.gauges(name, help, each(feeds, level))?;
+    }
+    for (name, help, time) in FEED_TIMES {
+        let known = feeds.iter().filter_map(|feed| Some((labels(feed), time(feed)?)));
+        page.seconds(name, help, known)?;
+    }
+    Ok(())
+}
+
+type Label = (&'static str, String);
+
+fn labels(feed: &FeedStatus) -> [Label; 2] {
+    [
+        ("worker", feed.name.to_string()),
+        ("rank", feed.rank.0.to_string()),
+    ]
+}
+
+fn each(feeds: &[FeedStatus], value: impl Fn(&FeedStatus) -> u64) -> impl Iterator<Item = ([Label; 2], u64)> {
+    feeds.iter().map(move |feed| (labels(feed), value(feed)))
+}

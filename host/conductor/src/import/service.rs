@@ -1,0 +1,228 @@
+//! One entry of `kvevent_instance` as one `[[indexer.services]]`.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use conductor_config::{DEFAULT_TENANT, check_endpoint};
+use serde_json::{Map, Value};
+
+/// A service that can be carried over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Imported {
+    pub(super) endpoint: String,
+    pub(super) replay: Option<String>,
+    pub(super) kind: &'static str,
+    pub(super) model: String,
+    pub(super) instance: String,
+    pub(super) tenant: String,
+    pub(super) block_size: u32,
+    pub(super) rank: u16,
+    pub(super) lora: Option<String>,
+    /// Algorithm and seed.
+    pub(super) hash: Option<(String, String)>,
+}
+
+/// What was read so far.
+#[derive(Debug)]
+pub(super) struct Services {
+    pub(super) services: Vec<Imported>,
+    default_block_size: u32,
+    used_default: bool,
+    endpoints: HashSet<String>,
+    keys: HashSet<(String, String, u16)>,
+}
+
+/// Why an entry is left out.
+type LeftOut = String;
+
+impl Services {
+    pub(super) fn new(default_block_size: u32) -> Self {
+        Self {
+            services: Vec::new(),
+            default_block_size,
+            used_default: false,
+            endpoints: HashSet::new(),
+            keys: HashSet::new(),
+        }
+    }
+
+    /// Whether a service was of the shape that has no block size.
+    pub(super) fn used_block_size(&self) -> bool {
+        self.used_default
+    }
+
+    pub(super) fn read(&mut self, name: &str, entry: &Value, warnings: &mut Vec<String>) {
+        let mut told = Vec::new();
+        let read = match entry {
+            Value::Object(entry) if entry.contains_key("ip") => self.first_shape(name, entry, &mut told),
+            Value::Object(entry) => later_shape(name, entry, &mut told),
+            _ => Err("it is not an object".to_owned()),
+        };
+        match read.and_then(|service| self.take(name, service, &mut told)) {
+            Ok(()) => {}
+            Err(why) => told.push(format!("it is left out: {why}")),
+        }
+        warnings.extend(told.into_iter().map(|told| format!("`{name}`: {told}")));
+    }
+
+    fn take(&mut self, name: &str, mut service: Imported, told: &mut Vec<String>) -> Result<(), LeftOut> {
+        if name_fault(&service.model) || name_fault(&service.instance) {
+            return Err("`modelname` and the instance's name must have 1 to 128 bytes".to_owned());
+        }
+        check_endpoint(&service.endpoint)?;
+        if let Some(Err(why)) = service.replay.as_deref().map(check_endpoint) {
+            told.push(format!("it has no replay: {why}"));
+            service.replay = None;
+        }
+        let key = |service: &Imported| (service.instance.clone(), service.tenant.clone(), service.rank);
+        if self.keys.contains(&key(&service)) && service.instance != name {
+            told.push(format!(
+                "another service has the instance `{}` too, so this one is called `{name}`",
+                service.instance
+            ));
+            name.clone_into(&mut service.instance);
+        }
+        if self.keys.contains(&key(&service)) {
+            return Err("another service has its instance, tenant and rank".to_owned());
+        }
+        if !self.endpoints.insert(service.endpoint.clone()) {
+            return Err("another service has its endpoint".to_owned());
+        }
+        self.keys.insert(key(&service));
+        self.services.push(service);
+        Ok(())
+    }
+
+    /// `ip`, `port`, `type`, `modelname`, `lora_id`; replay on the next port.
+    fn first_shape(
+        &mut self,
+        name: &str,
+        entry: &Map<String, Value>,
+        told: &mut Vec<String>,
+    ) -> Result<Imported, LeftOut> {
+        tell_unknown(entry, &["ip", "port", "type", "modelname", "lora_id"], told);
+        let address: IpAddr = text(entry, "ip")?
+            .parse()
+            .map_err(|_| "`ip` is not an IP address".to_owned())?;
+        let host = match address {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("[{address}]"),
+        };
+        let port = entry.get("port").and_then(Value::as_u64);
+        let port = port.and_then(|port| u16::try_from(port).ok());
+        let port = port.ok_or("`port` is not a port")?;
+        match entry.get("lora_id").map(Value::as_i64) {
+            None | Some(Some(-1)) => {}
+            _ => told.push(
+                "`lora_id` is left out, as adapters go by name: add lora = \"NAME\" if its queries name one"
+                    .to_owned(),
+            ),
+        }
+        self.used_default = true;
+        Ok(Imported {
+            endpoint: format!("tcp://{host}:{port}"),
+            replay: port.checked_add(1).map(|port| format!("tcp://{host}:{port}")),
+            kind: kind(entry)?,
+            model: text(entry, "modelname")?,
+            instance: name.to_owned(),
+            tenant: DEFAULT_TENANT.to_owned(),
+            block_size: self.default_block_size,
+            rank: 0,
+            lora: None,
+            hash: None,
+        })
+    }
+}
+
+const LATER_KEYS: [&str; 12] = [
+    "endpoint",
+    "replay_endpoint",
+    "type",
+    "modelname",
+    "lora_name",
+    "tenant_id",
+    "instance_id",
+    "block_size",
+    "dp_rank",
+    "additionalsalt",
+    "cache_group",
+    "hash_profile",
+];
+
+fn later_shape(name: &str, entry: &Map<String, Value>, told: &mut Vec<String>) -> Result<Imported, LeftOut> {
+    tell_unknown(entry, &LATER_KEYS, told);
+    let optional = |key: &str| match entry.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.is_empty() => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(format!("`{key}` is not a string")),
+    };
+    let number = |key: &str, most: u64| match entry.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64().filter(|number| *number <= most) {
+            Some(number) => Ok(Some(number)),
+            None => Err(format!("`{key}` is {value}, not a number from 0 to {most}")),
+        },
+    };
+    if number("cache_group", u64::from(u32::MAX))?.is_some_and(|group| group != 0) {
+        return Err("its `cache_group` is not 0".to_owned());
+    }
+    if optional("additionalsalt")?.is_some() {
+        told.push(
+            "`additionalsalt` is left out: salts come with the engine's events, and queries give theirs"
+                .to_owned(),
+        );
+    }
+    let block_size = number("block_size", 1 << 20)?.filter(|size| *size > 0);
+    let block_size = block_size.and_then(|size| u32::try_from(size).ok());
+    let rank = number("dp_rank", u64::from(u16::MAX))?.unwrap_or_default();
+    Ok(Imported {
+        endpoint: text(entry, "endpoint")?,
+        replay: optional("replay_endpoint")?,
+        kind: kind(entry)?,
+        model: text(entry, "modelname")?,
+        instance: optional("instance_id")?.unwrap_or_else(|| name.to_owned()),
+        tenant: optional("tenant_id")?.unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
+        block_size: block_size.ok_or("it has no `block_size` above 0")?,
+        rank: u16::try_from(rank).unwrap_or_default(),
+        lora: optional("lora_name")?,
+        hash: hash(entry.get("hash_profile"), told),
+    })
+}
+
+/// Algorithm and seed of a `hash_profile`. Without one, hits are the same; only queries by engine hashes need it.
+fn hash(profile: Option<&Value>, told: &mut Vec<String>) -> Option<(String, String)> {
+    let profile = profile?;
+    let part = |key: &str| profile.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (algorithm, seed) = (part("algorithm"), part("python_hash_seed"));
+    let known = ["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"].contains(&algorithm);
+    if part("strategy") != "vllm_v1" || !known || seed.is_empty() {
+        told.push("`hash_profile` is left out: it is none that is known".to_owned());
+        return None;
+    }
+    Some((algorithm.to_owned(), seed.to_owned()))
+}
+
+fn kind(entry: &Map<String, Value>) -> Result<&'static str, LeftOut> {
+    match text(entry, "type")?.as_str() {
+        "vLLM" => Ok("vllm"),
+        "SGLang" => Ok("sglang"),
+        "Mooncake" => Ok("mooncake"),
+        other => Err(format!("its type `{other}` is none of vLLM, SGLang and Mooncake")),
+    }
+}
+
+fn text(entry: &Map<String, Value>, key: &str) -> Result<String, LeftOut> {
+    let text = entry.get(key).and_then(Value::as_str);
+    text.map(str::to_owned)
+        .ok_or_else(|| format!("it has no `{key}`"))
+}
+
+fn name_fault(name: &str) -> bool {
+    name.is_empty() || name.len() > 128
+}
+
+fn tell_unknown(entry: &Map<String, Value>, known: &[&str], told: &mut Vec<String>) {
+    let unknown = entry.keys().filter(|key| !known.contains(&key.as_str()));
+    told.extend(unknown.map(|key| format!("`{key}` is not known and left out")));
+}

@@ -1,0 +1,191 @@
+//! Both old shapes, from text of our own and from upstream's samples where the shared data is there.
+
+use super::*;
+use crate::ConfigSource;
+
+#[track_caller]
+fn imported(text: &str, environment: &OldEnvironment) -> Imported {
+    let imported = import("old.json", text, environment).unwrap();
+    let checked = crate::check(&ConfigSource::Text(imported.toml.clone())).unwrap();
+    assert_eq!(checked.rendered, "", "{}", imported.toml);
+    imported
+}
+
+fn services(toml: &str) -> Vec<&str> {
+    toml.split("\n[[indexer.services]]\n").skip(1).collect()
+}
+
+#[test]
+fn the_first_shape_gets_endpoints_and_the_global_block_size() {
+    let text = r#"{"kvevent_instance": {
+        "a": {"ip": "10.0.0.1", "port": 5557, "type": "vLLM", "modelname": "qwen", "lora_id": -1},
+        "b": {"ip": "::1", "port": 5557, "type": "vLLM", "modelname": "qwen", "lora_id": 3}
+    }, "http_server_port": 7000}"#;
+    let environment = OldEnvironment {
+        block_size: Some("64".into()),
+        log_level: Some("Debug".into()),
+        ..OldEnvironment::default()
+    };
+    let imported = imported(text, &environment);
+    assert!(imported.toml.contains("listen = \"0.0.0.0:7000\""));
+    assert!(imported.toml.contains("[log]\nlevel = \"debug\""));
+    assert_eq!(
+        services(&imported.toml),
+        [
+            "endpoint = \"tcp://10.0.0.1:5557\"\nreplay = \"tcp://10.0.0.1:5558\"\ntype = \"vllm\"\nmodel = \"qwen\"\n\
+             instance = \"a\"\ntenant = \"default\"\nblock-size = 64\nrank = 0\n",
+            "endpoint = \"tcp://[::1]:5557\"\nreplay = \"tcp://[::1]:5558\"\ntype = \"vllm\"\nmodel = \"qwen\"\n\
+             instance = \"b\"\ntenant = \"default\"\nblock-size = 64\nrank = 0\n",
+        ]
+    );
+    assert_eq!(imported.warnings.len(), 1, "{:?}", imported.warnings);
+    assert!(imported.warnings[0].starts_with("`b`: `lora_id`"));
+}
+
+#[test]
+fn the_later_shape_keeps_its_fields() {
+    let text = r#"{"http_server_port": 13333, "kvevent_instance": {"key": {
+        "endpoint": "tcp://10.0.0.1:5557", "replay_endpoint": "", "type": "SGLang", "modelname": "a \"b\"",
+        "lora_name": "ad", "tenant_id": "", "instance_id": "i", "block_size": 16, "dp_rank": 2, "cache_group": null,
+        "hash_profile": {"strategy": "vllm_v1", "algorithm": "sha256_cbor", "python_hash_seed": "0",
+                         "index_projection": "low64_be"}}}}"#;
+    let imported = imported(text, &OldEnvironment::default());
+    assert_eq!(imported.warnings, [""; 0]);
+    assert_eq!(
+        services(&imported.toml),
+        [
+            "endpoint = \"tcp://10.0.0.1:5557\"\ntype = \"sglang\"\nmodel = \"a \\\"b\\\"\"\ninstance = \"i\"\n\
+             tenant = \"default\"\nlora = \"ad\"\nhash-algorithm = \"sha256_cbor\"\npython-hash-seed = \"0\"\n\
+             block-size = 16\nrank = 2\n"
+        ]
+    );
+}
+
+#[test]
+fn what_cannot_be_carried_over_is_told_and_left_out() {
+    let entry = |fields: &str| {
+        format!(
+            r#"{{"kvevent_instance": {{"x": {{"type": "vLLM", "modelname": "m", "block_size": 16, {fields}}}}}, "http_server_port": 1}}"#
+        )
+    };
+    let check = |text: &str, carried: usize, told: &str| {
+        let imported = imported(text, &OldEnvironment::default());
+        assert_eq!(services(&imported.toml).len(), carried, "{text}");
+        let warnings = imported.warnings.join("\n");
+        assert!(warnings.contains(told), "{text}: {warnings}");
+        assert!(imported.toml.contains(told), "the file tells it too");
+    };
+    check(
+        &entry(r#""endpoint": "tcp://*:1""#),
+        0,
+        "left out: `tcp://*:1` is not",
+    );
+    check(
+        &entry(r#""endpoint": "tcp://a:1", "cache_group": 1"#),
+        0,
+        "cache_group",
+    );
+    check(
+        &entry(r#""endpoint": "tcp://a:1", "block_size": 0"#),
+        0,
+        "no `block_size`",
+    );
+    check(
+        &entry(r#""endpoint": "tcp://a:1", "type": "X""#),
+        0,
+        "its type `X`",
+    );
+    check(
+        &entry(r#""ip": "gpu", "port": 1"#),
+        0,
+        "`ip` is not an IP address",
+    );
+    check(
+        &entry(r#""endpoint": "tcp://a:1", "additionalsalt": "s""#),
+        1,
+        "additionalsalt",
+    );
+    check(
+        &entry(r#""endpoint": "tcp://a:1", "hash_profile": {}"#),
+        1,
+        "`hash_profile` is left out",
+    );
+    check(
+        &entry(r#""endpoint": "tcp://a:1", "replay_endpoint": "x""#),
+        1,
+        "it has no replay",
+    );
+    check(
+        &entry(r#""endpoint": "tcp://a:1", "new": 1"#),
+        1,
+        "`new` is not known",
+    );
+    check(r#"{"kvevent_instance": {}}"#, 0, "13333 is taken");
+    check(
+        r#"{"kvevent_instance": 1, "http_server_port": 1}"#,
+        0,
+        "is not an object",
+    );
+}
+
+#[test]
+fn old_variables_are_mapped_or_explained() {
+    let environment = OldEnvironment::read(|name| match name {
+        "CONDUCTOR_LOG_LEVEL" => Some("loud".into()),
+        "CONDUCTOR_BLOCK_SIZE" => Some("none".into()),
+        "CONDUCTOR_SEED" => Some("7".into()),
+        "NONE_HASH" => Some("1234".into()),
+        _ => Some("".into()),
+    });
+    assert_eq!(environment.config_path, None);
+    let imported = imported(r#"{"http_server_port": 1}"#, &environment);
+    for told in [
+        "CONDUCTOR_LOG_LEVEL is `loud`",
+        "CONDUCTOR_BLOCK_SIZE is `none`",
+        "CONDUCTOR_SEED",
+        "NONE_HASH",
+    ] {
+        assert!(
+            imported.warnings.iter().any(|warning| warning.contains(told)),
+            "{told}"
+        );
+    }
+    assert_eq!(environment.ignored().len(), 4);
+    assert_eq!(OldEnvironment::default().ignored(), [""; 0]);
+}
+
+#[test]
+fn other_files_are_refused() {
+    let none = OldEnvironment::default();
+    assert!(matches!(
+        import("a", "[server]", &none),
+        Err(ImportError::Json { .. })
+    ));
+    assert!(matches!(
+        import("a", "[]", &none),
+        Err(ImportError::NotAnObject { .. })
+    ));
+}
+
+#[test]
+fn upstreams_own_samples_are_imported() {
+    let check = |name: &str, told: &[&str]| {
+        let path = format!(
+            "{}/../../../shared/data/fixtures/{name}",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            return eprintln!("skipped: `{path}` is not there");
+        };
+        let imported = imported(&text, &OldEnvironment::default());
+        assert_eq!(services(&imported.toml).len(), 2, "{}", imported.toml);
+        assert_eq!(imported.warnings, told);
+    };
+    check("conductor_config.gen0-ip-port.json", &[]);
+    check(
+        "conductor_config.gen1-endpoint.json",
+        &[
+            "`mooncake`: another service has the instance `vllm-prefill-node1` too, so this one is called `mooncake`",
+        ],
+    );
+}

@@ -1,0 +1,253 @@
+//! The index as a service: joins `indexer-api` to the event feeds and to the configuration.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use conductor_config::{
+    ApiKey as ConfiguredKey, IndexerConfig, ServiceConfig, ServiceKind as ConfiguredKind,
+};
+use indexer_api::{
+    Algorithm, ApiKey, Follow, FollowError, Followed, FollowedFeed, FollowedWorker, HashProfile, Indexer,
+    IndexerParts, Service, ServiceKind,
+};
+use kv_feed::{Endpoint, FeedError, FeedSpec, StoreSpec};
+use kv_index::SharedPrefixIndex;
+use routing::{Worker, WorkerId, WorkerIds};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::app::{BuildError, listen};
+use crate::config_source::ConfigSource;
+use crate::feed_list::FeedList;
+use crate::policy_library::chain;
+
+/// The API key's file cannot be used.
+#[derive(Debug, Error)]
+#[error("failed to read the API key `{}`", path.display())]
+pub struct ApiKeyError {
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// The index as a service, its socket bound and nobody served yet.
+pub(crate) struct Indexing {
+    listener: TcpListener,
+    address: SocketAddr,
+    indexer: Arc<Indexer>,
+    configured: Vec<Service>,
+}
+
+impl Indexing {
+    /// The service that the configuration asks for, if any.
+    ///
+    /// # Errors
+    /// Where its key cannot be read or its address not be listened on.
+    pub(crate) async fn bind(
+        config: &IndexerConfig,
+        source: &ConfigSource,
+        index: SharedPrefixIndex,
+        follow: RegisteredFeeds,
+    ) -> Result<Option<Self>, BuildError> {
+        let Some(address) = config.listen else {
+            if !config.services.is_empty() {
+                warn!("[[indexer.services]] are not followed: `listen` of [indexer] is off");
+            }
+            return Ok(None);
+        };
+        let api_key = match &config.api_key {
+            None => None,
+            Some(ConfiguredKey::Text(key)) => Some(ApiKey::new(key)),
+            Some(ConfiguredKey::File(path)) => Some(read_key(source.resolve(path))?),
+        };
+        let indexer = Indexer::new(IndexerParts {
+            index,
+            follow: Arc::new(follow),
+            api_key,
+            body_limit: usize::try_from(config.body_limit).unwrap_or(usize::MAX),
+        });
+        let listener = listen(address, "indexer.listen").await?;
+        Ok(Some(Self {
+            address: listener.local_addr().unwrap_or(address),
+            listener,
+            indexer,
+            configured: config.services.iter().map(service).collect(),
+        }))
+    }
+
+    /// Where callers connect.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Follows what the configuration names, and serves until `stop` is cancelled.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        self.indexer.register_all(self.configured);
+        info!(listen = %self.address, "the indexer is ready");
+        if let Err(error) = self.indexer.serve(self.listener, stop).await {
+            error!(error = chain(&error), "the indexer is gone");
+        }
+    }
+}
+
+fn read_key(path: PathBuf) -> Result<ApiKey, ApiKeyError> {
+    let read = fs::read_to_string(&path).and_then(|text| match text.lines().next().map(str::trim) {
+        Some(key) if !key.is_empty() => Ok(ApiKey::new(key)),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "its first line is empty",
+        )),
+    });
+    read.map_err(|source| ApiKeyError { path, source })
+}
+
+/// A service of the configuration, as it would be registered.
+fn service(config: &ServiceConfig) -> Service {
+    let profile = config.hash.as_ref().and_then(|hash| {
+        Some(HashProfile::Vllm {
+            algorithm: Algorithm::named(&hash.algorithm)?,
+            seed: hash.seed.as_deref().map(Into::into),
+        })
+    });
+    let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
+    Service {
+        endpoint: config.endpoint.as_str().into(),
+        replay: text(&config.replay),
+        kind: match config.kind {
+            ConfiguredKind::Vllm => ServiceKind::Vllm,
+            ConfiguredKind::Sglang => ServiceKind::Sglang,
+            ConfiguredKind::Mooncake => ServiceKind::Mooncake,
+        },
+        model: config.model.as_str().into(),
+        lora: text(&config.lora),
+        tenant: config.tenant.as_str().into(),
+        instance: config.instance.as_str().into(),
+        block_size: config.block_size,
+        rank: config.rank,
+        profile,
+    }
+}
+
+/// Follows registered publishers with the same feeds as the workers', under ids of the same run.
+pub(crate) struct RegisteredFeeds {
+    pub(crate) feeds: Arc<FeedList>,
+    pub(crate) ids: WorkerIds,
+}
+
+impl RegisteredFeeds {
+    fn follow_engine(&self, service: &Service, name: Box<str>) -> Result<Followed, FeedError> {
+        let worker = self.ids.next();
+        self.feeds.register(FeedSpec {
+            worker,
+            name,
+            endpoint: Endpoint::Connect(service.endpoint.to_string()),
+            replay: replay(service).map(str::to_owned),
+            topic: String::new(),
+            rank: Some(service.rank),
+        })?;
+        Ok(Followed::Engine(worker))
+    }
+
+    fn follow_store(&self, service: &Service, name: Box<str>) -> Result<Followed, FeedError> {
+        let store = self.feeds.new_store();
+        self.feeds.register_store(StoreSpec {
+            store,
+            name,
+            endpoint: Endpoint::Connect(service.endpoint.to_string()),
+        })?;
+        Ok(Followed::Store(store))
+    }
+}
+
+fn replay(service: &Service) -> Option<&str> {
+    (!service.replay.is_empty()).then_some(&*service.replay)
+}
+
+impl Follow for RegisteredFeeds {
+    fn follow(&self, service: &Service) -> Result<Followed, FollowError> {
+        for endpoint in std::iter::once(&*service.endpoint).chain(replay(service)) {
+            conductor_config::check_endpoint(endpoint).map_err(|why| FollowError::Endpoint {
+                endpoint: endpoint.into(),
+                why,
+            })?;
+        }
+        let name = format!("{}|{}|{}", service.instance, service.tenant, service.rank.0).into();
+        let followed = match service.kind {
+            ServiceKind::Vllm | ServiceKind::Sglang => self.follow_engine(service, name),
+            ServiceKind::Mooncake => self.follow_store(service, name),
+        };
+        followed.map_err(|error| FollowError::NoRoom(error.into()))
+    }
+
+    fn unfollow(&self, followed: Followed) {
+        match followed {
+            Followed::Engine(worker) => self.feeds.unregister(worker),
+            Followed::Store(store) => self.feeds.unregister_store(store),
+        }
+    }
+
+    fn workers(&self) -> Arc<[FollowedWorker]> {
+        self.feeds.followed()
+    }
+
+    fn states(&self) -> Vec<(Followed, &'static str)> {
+        let (engines, stores) = (self.feeds.status(), self.feeds.store_status());
+        let engines = engines
+            .iter()
+            .map(|feed| (Followed::Engine(feed.worker), feed.state.as_str()));
+        let stores = stores
+            .iter()
+            .map(|feed| (Followed::Store(feed.store), feed.state.as_str()));
+        engines.chain(stores).collect()
+    }
+}
+
+/// The workers that have feeds, each with all of its.
+pub(crate) fn followed(workers: &[Arc<Worker>], feeds: &[FeedSpec]) -> Arc<[FollowedWorker]> {
+    let mut by_worker: HashMap<WorkerId, Vec<FollowedFeed>> = HashMap::new();
+    for feed in feeds {
+        let of_worker = by_worker.entry(feed.worker).or_default();
+        of_worker.push(followed_feed(feed));
+    }
+    let of = |worker: &Arc<Worker>| {
+        Some(FollowedWorker {
+            feeds: by_worker.remove(&worker.id())?.into(),
+            worker: Arc::clone(worker),
+        })
+    };
+    workers.iter().filter_map(of).collect()
+}
+
+fn followed_feed(feed: &FeedSpec) -> FollowedFeed {
+    FollowedFeed {
+        endpoint: feed.endpoint.address().into(),
+        replay: feed.replay.as_deref().unwrap_or_default().into(),
+        rank: feed.rank.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_of_its_file_is_the_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let key = |text: &str| {
+            fs::write(&path, text).unwrap();
+            read_key(path.clone())
+        };
+        assert!(key(" secret \nnot this\n").unwrap() == ApiKey::new("secret"));
+        assert!(key("").is_err());
+        assert!(key("\nsecret").is_err());
+        let missing = read_key(folder.path().join("none")).unwrap_err();
+        assert!(missing.to_string().contains("none"));
+    }
+}

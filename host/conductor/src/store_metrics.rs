@@ -1,0 +1,103 @@
+//! The stores' part of `/metrics`.
+
+use std::fmt::Error;
+use std::sync::Arc;
+
+use kv_feed::FeedState;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+
+use crate::discovery::{Discovery, StoreReport};
+use crate::metrics::Page;
+
+/// Asks for the stores when somebody scrapes.
+#[derive(Debug)]
+pub(crate) struct StoreCollector {
+    pub(crate) discovery: Arc<Discovery>,
+}
+
+type OfStore = fn(&StoreReport) -> Option<u64>;
+
+const LEVELS: &[(&str, &str, OfStore)] = &[
+    (
+        "conductor_store_feed_live",
+        "1 while what is known of the store's objects is current",
+        |store| Some(u64::from(store.feed.state == FeedState::Live)),
+    ),
+    (
+        "conductor_store_publishes",
+        "1 where the store's admin page says that it publishes events, 0 where it says that it does not",
+        |store| Some(u64::from(store.told?.enabled)),
+    ),
+];
+
+const COUNTERS: &[(&str, &str, OfStore)] = &[
+    (
+        "conductor_store_feed_batches",
+        "Event batches of the store passed on to the index",
+        |store| Some(store.feed.batches),
+    ),
+    (
+        "conductor_store_feed_stored",
+        "Objects that the store told to hold",
+        |store| Some(store.feed.stored),
+    ),
+    (
+        "conductor_store_feed_removed",
+        "Objects that the store told to be gone",
+        |store| Some(store.feed.removed),
+    ),
+    (
+        "conductor_store_feed_resets",
+        "Times that what was known of the store was dropped: events were lost, or the connection was",
+        |store| Some(store.feed.resets),
+    ),
+    (
+        "conductor_store_feed_rejected",
+        "Events of the store skipped as undecodable or not understood",
+        |store| Some(store.feed.rejected),
+    ),
+    (
+        "conductor_store_feed_rejected_messages",
+        "Messages of the store dropped whole",
+        |store| Some(store.feed.rejected_messages),
+    ),
+    (
+        "conductor_store_dropped_events",
+        "Events that the store's own queue dropped, by its admin page",
+        |store| store.told?.dropped_events,
+    ),
+];
+
+impl Collector for StoreCollector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let stores = self.discovery.stores();
+        if stores.is_empty() {
+            return Ok(());
+        }
+        let mut page = Page(encoder);
+        let label = |store: &StoreReport| [("store", store.feed.name.to_string())];
+        let each = |value: OfStore| {
+            let known = stores
+                .iter()
+                .filter_map(move |store| Some((store, value(store)?)));
+            known.map(move |(store, value)| (label(store), value))
+        };
+        for (name, help, level) in LEVELS {
+            page.gauges(name, help, each(*level))?;
+        }
+        for (name, help, count) in COUNTERS {
+            page.counters(name, help, each(*count))?;
+        }
+        let ages = stores
+            .iter()
+            .filter_map(|store| Some((label(store), store.feed.silent_for?)));
+        let help = "Since the latest batch of the store";
+        page.seconds("conductor_store_feed_last_event_age_seconds", help, ages)?;
+        let lags = stores
+            .iter()
+            .filter_map(|store| Some((label(store), store.feed.lag?)));
+        let help = "From the store's making of the latest batch, by its clock, to its being applied, by ours";
+        page.seconds("conductor_store_feed_lag_seconds", help, lags)
+    }
+}

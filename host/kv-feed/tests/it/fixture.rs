@@ -1,0 +1,142 @@
+//! Feeds into a sink that takes notes, and waiting for levels while a publisher is served.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use kv_feed::{FeedSink, FeedStatus, KvFeeds, ResetReason};
+use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
+
+use crate::publisher::Publisher;
+
+/// What a sink was told: the hashes of stored blocks, or a reset. Rank 0 goes without saying.
+type Told = Vec<String>;
+
+#[derive(Clone, Default)]
+pub(crate) struct Notes(Arc<Mutex<Told>>, Arc<AtomicBool>);
+
+impl Notes {
+    fn add(&self, rank: DpRank, note: String) {
+        let rank = if rank.0 == 0 {
+            String::new()
+        } else {
+            format!("rank {}: ", rank.0)
+        };
+        self.0.lock().unwrap().push(rank + &note);
+    }
+
+    /// Whether the feed was last said to be live.
+    pub(crate) fn is_live(&self) -> bool {
+        self.1.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn all(&self) -> String {
+        self.0.lock().unwrap().join(", ")
+    }
+}
+
+impl FeedSink for Notes {
+    fn opened(&mut self, worker: WorkerId) {
+        assert_eq!(worker, WorkerId(1));
+    }
+
+    fn closed(&mut self, worker: WorkerId) {
+        assert_eq!(worker, WorkerId(1));
+    }
+
+    fn events(&mut self, worker: WorkerId, rank: DpRank, events: &[BlockEvent]) {
+        assert_eq!(worker, WorkerId(1));
+        for event in events {
+            let BlockEvent::Stored(stored) = event else {
+                continue;
+            };
+            self.add(rank, stored.hashes[0].0.to_string());
+        }
+    }
+
+    fn reset(&mut self, _: WorkerId, rank: DpRank, reason: ResetReason) {
+        self.add(rank, reason.to_string());
+    }
+
+    fn objects(&mut self, store: StoreId, events: &[ObjectEvent]) {
+        assert_eq!(store, StoreId(1));
+        for event in events {
+            let note = match event {
+                ObjectEvent::Stored { object, .. } => format!("stored {}", object.block.0),
+                ObjectEvent::Removed { object, .. } => format!("removed {}", object.block.0),
+                ObjectEvent::Cleared => "cleared".to_owned(),
+            };
+            self.add(DpRank(0), note);
+        }
+    }
+
+    fn reset_store(&mut self, store: StoreId, reason: ResetReason) {
+        assert_eq!(store, StoreId(1));
+        self.add(DpRank(0), reason.to_string());
+    }
+
+    fn store_closed(&mut self, _: StoreId) {
+        self.add(DpRank(0), "closed".to_owned());
+    }
+
+    fn live(&mut self, worker: WorkerId, live: bool) {
+        assert_eq!(worker, WorkerId(1));
+        self.1.store(live, Ordering::Relaxed);
+    }
+}
+
+/// Feeds, and what their sink was told.
+pub(crate) struct Fixture {
+    pub(crate) feeds: KvFeeds,
+    pub(crate) notes: Notes,
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        let notes = Notes::default();
+        Self {
+            feeds: KvFeeds::start(Box::new(notes.clone())).unwrap(),
+            notes,
+        }
+    }
+
+    /// Follows a publisher and waits until it is subscribed to.
+    pub(crate) fn following(publisher: &mut Publisher) -> Self {
+        let fixture = Self::new();
+        fixture.feeds.set(vec![publisher.spec()]).unwrap();
+        publisher.await_subscriber();
+        fixture
+    }
+
+    #[track_caller]
+    pub(crate) fn told(&self, publisher: &mut Publisher, expected: &str) {
+        eventually(
+            publisher,
+            || self.notes.all() == expected,
+            || format!("{} instead of {expected}", self.notes.all()),
+        );
+    }
+
+    pub(crate) fn status(&self) -> FeedStatus {
+        self.feeds.status().remove(0)
+    }
+
+    #[track_caller]
+    pub(crate) fn shows(&self, publisher: &mut Publisher, wanted: impl Fn(&FeedStatus) -> bool) {
+        eventually(
+            publisher,
+            || wanted(&self.status()),
+            || format!("{:?}", self.status()),
+        );
+    }
+}
+
+/// Serves the publisher until the level is reached.
+#[track_caller]
+pub(crate) fn eventually(publisher: &mut Publisher, reached: impl Fn() -> bool, state: impl Fn() -> String) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !reached() {
+        assert!(Instant::now() < deadline, "not reached in time: {}", state());
+        publisher.serve();
+    }
+}

@@ -1,0 +1,8 @@
+//! Feeds against publishers with real sockets: PUB (as XPUB, to see subscribers come) and a ROUTER for replays.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod feeds;
+mod fixture;
+mod healing;
+mod publisher;
+mod stores;

@@ -1,0 +1,70 @@
+//! Following the publisher of a store: numbers from 1, no replay, and a lost message costs all that is known.
+
+use kv_feed::{FeedState, StoreStatus};
+
+use crate::fixture::{Fixture, eventually};
+use crate::publisher::Publisher;
+
+fn following(publisher: &mut Publisher) -> Fixture {
+    let fixture = Fixture::new();
+    fixture.feeds.set_stores(vec![publisher.store_spec()]).unwrap();
+    publisher.await_subscriber();
+    fixture
+}
+
+fn status(fixture: &Fixture) -> StoreStatus {
+    fixture.feeds.store_status().remove(0)
+}
+
+#[test]
+fn passes_on_objects() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = following(&mut publisher);
+    publisher.publish_object(10).publish_object(11);
+    fixture.told(&mut publisher, "stored 10, stored 11");
+    eventually(
+        &mut publisher,
+        || status(&fixture).state == FeedState::Live,
+        || format!("{:?}", status(&fixture)),
+    );
+    let status = status(&fixture);
+    assert_eq!((status.batches, status.stored, status.last_seq), (2, 2, Some(2)));
+    assert_eq!(fixture.feeds.status(), []);
+}
+
+#[test]
+fn a_lost_message_voids_what_is_known() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = following(&mut publisher);
+    publisher.publish_object(10).lose_object().publish_object(12);
+    fixture.told(&mut publisher, "stored 10, gap-without-replay, stored 12");
+    assert_eq!(status(&fixture).resets, 1);
+}
+
+#[test]
+fn a_lost_connection_voids_what_is_known_at_once() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = following(&mut publisher);
+    publisher.publish_object(10);
+    fixture.told(&mut publisher, "stored 10");
+    drop(publisher);
+    let mut other = Publisher::without_replay();
+    fixture.told(&mut other, "stored 10, connection-lost");
+}
+
+#[test]
+fn a_store_is_closed_when_it_is_not_wanted_and_engines_come_and_go_beside_it() {
+    let mut publisher = Publisher::without_replay();
+    let fixture = following(&mut publisher);
+    publisher.publish_object(10);
+    fixture.told(&mut publisher, "stored 10");
+    fixture
+        .feeds
+        .set(vec![Publisher::without_replay().spec()])
+        .unwrap();
+    fixture.feeds.set(Vec::new()).unwrap();
+    publisher.publish_object(11);
+    fixture.told(&mut publisher, "stored 10, stored 11");
+    fixture.feeds.set_stores(Vec::new()).unwrap();
+    fixture.told(&mut publisher, "stored 10, stored 11, feed-removed, closed");
+}

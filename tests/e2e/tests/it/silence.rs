@@ -1,0 +1,85 @@
+//! Feeds that bring nothing: what is known of a worker is not trusted while its engine works and says nothing of it.
+
+use harness::{TestRouter, eventually, route_all};
+use mock_engine::{MockConfig, MockEngine};
+use serde_json::{Value, json};
+
+use crate::{fast, long_prompt};
+
+async fn engine() -> MockEngine {
+    let mut config = MockConfig::default();
+    fast(0, &mut config);
+    MockEngine::start(config).await.unwrap()
+}
+
+/// A router that follows the engine, with or without its replays.
+async fn router_over(engine: &MockEngine, replay: bool) -> TestRouter {
+    let mut toml = format!(
+        "[pools.chat]\ntokenize-timeout = \"10s\"\n[[pools.chat.workers]]\nname = \"w0\"\nurl = \"{}\"\nkv-events = \"{}\"\n",
+        engine.url(),
+        engine.kv_events()
+    );
+    if replay {
+        toml += &format!("kv-replay = \"{}\"\n", engine.kv_replay());
+    }
+    TestRouter::start(&(toml + &route_all("cache-aware")))
+        .await
+        .unwrap()
+}
+
+/// Tokens that the index matched; none while it is not trusted.
+async fn matched(router: &TestRouter, prompt: usize) -> Option<u64> {
+    let body = json!({ "model": "mock", "prompt": long_prompt(prompt), "max_tokens": 2 });
+    let answer = router.client.post("/v1/completions", &body).await.unwrap();
+    answer.header("x-conductor-matched-tokens").parse().ok()
+}
+
+fn feed(page: &Value) -> &Value {
+    &page["feeds"][0]
+}
+
+/// Sends prompts until something was heard of them.
+async fn heard(router: &TestRouter) {
+    eventually("an event was heard", || async {
+        matched(router, 1).await;
+        feed(&router.admin("/admin/feeds").await.unwrap())["state"] == "live"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_publisher_that_falls_silent_is_found_out_by_its_replays() {
+    let engine = engine().await;
+    let router = router_over(&engine, true).await;
+    heard(&router).await;
+    engine.faults().mute_publisher(true);
+    let silent = |page: &Value| feed(page)["silent"] == true && feed(page)["state"] == "rebuilding";
+    router
+        .admin_shows("/admin/feeds", "the feed is silent", silent)
+        .await;
+    matched(&router, 2).await;
+    engine.faults().mute_publisher(false);
+    let recovered =
+        |page: &Value| feed(page)["state"] == "live" && feed(page)["last_seq"] == engine.stats().batches - 1;
+    router
+        .admin_shows("/admin/feeds", "the feed has caught up", recovered)
+        .await;
+    assert!(matched(&router, 2).await.is_some_and(|tokens| tokens > 0));
+}
+
+#[tokio::test]
+async fn without_replays_an_engine_that_works_and_publishes_nothing_is_found_out_by_its_metrics() {
+    let engine = engine().await;
+    let router = router_over(&engine, false).await;
+    heard(&router).await;
+    engine.faults().mute_publisher(true);
+    let prompts = std::cell::Cell::new(10);
+    eventually("the feed is silent", || async {
+        prompts.set(prompts.get() + 1);
+        matched(&router, prompts.get()).await;
+        feed(&router.admin("/admin/feeds").await.unwrap())["silent"] == true
+    })
+    .await;
+    engine.faults().mute_publisher(false);
+    heard(&router).await;
+}
