@@ -94,6 +94,7 @@ fn book(request: &RequestContext, placement: Placement) -> routing::LoadLease {
     if request.prompt.is_some() {
         pool.metrics.prompt_tokens.inc_by(prompt.into());
         pool.metrics.matched_tokens.inc_by(matched.into());
+        pool.metrics.matched_lengths.observe(matched.into());
     }
     let load = pool.members[placement.member].worker.load();
     load.book(prompt, prompt.saturating_sub(matched))

@@ -71,6 +71,8 @@ pub struct ProxyMetrics {
     queue_wait: Times<PoolLabel>,
     prompt_tokens: Family<PoolLabel, Counter>,
     matched_tokens: Family<PoolLabel, Counter>,
+    matched_lengths: Times<PoolLabel>,
+    index_queries: Family<PoolLabel, Counter>,
     cached_tokens: Family<PoolLabel, Counter>,
     tokenized: Family<PoolOutcomeLabel, Counter>,
     decisions: Family<PolicyVerdictLabel, Counter>,
@@ -94,6 +96,8 @@ impl ProxyMetrics {
             queue_wait: Family::new_with_constructor(request_times),
             prompt_tokens: Family::default(),
             matched_tokens: Family::default(),
+            matched_lengths: Family::new_with_constructor(prompt_lengths),
+            index_queries: Family::default(),
             cached_tokens: Family::default(),
             tokenized: Family::default(),
             decisions: Family::default(),
@@ -159,6 +163,16 @@ impl ProxyMetrics {
             self.matched_tokens.clone(),
         );
         r.register(
+            "matched_prompt_tokens",
+            "The same for each request: how long the prefix was that the chosen worker was said to hold",
+            self.matched_lengths.clone(),
+        );
+        r.register(
+            "index_queries",
+            "Times the prefix index was asked for all candidates of a decision",
+            self.index_queries.clone(),
+        );
+        r.register(
             "cached_tokens",
             "Prompt tokens that workers reported as cached in their usage",
             self.cached_tokens.clone(),
@@ -211,6 +225,8 @@ impl ProxyMetrics {
             queue_wait: self.queue_wait.get_or_create_owned(&pool()),
             prompt_tokens: self.prompt_tokens.get_or_create_owned(&pool()),
             matched_tokens: self.matched_tokens.get_or_create_owned(&pool()),
+            matched_lengths: self.matched_lengths.get_or_create_owned(&pool()),
+            index_queries: self.index_queries.get_or_create_owned(&pool()),
             cached_tokens: self.cached_tokens.get_or_create_owned(&pool()),
         }
     }
@@ -273,6 +289,11 @@ impl ProxyMetrics {
     }
 }
 
+/// 16 to a million tokens.
+fn prompt_lengths() -> Histogram {
+    Histogram::new(exponential_buckets(16.0, 2.0, 17))
+}
+
 /// 1 ms to 9 minutes.
 fn request_times() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 20))
@@ -293,6 +314,8 @@ pub(crate) struct PoolMetrics {
     pub(crate) queue_wait: Histogram,
     pub(crate) prompt_tokens: Counter,
     pub(crate) matched_tokens: Counter,
+    pub(crate) matched_lengths: Histogram,
+    pub(crate) index_queries: Counter,
     pub(crate) cached_tokens: Counter,
 }
 

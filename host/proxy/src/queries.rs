@@ -64,6 +64,7 @@ impl CallQueries {
     fn ask(&self, mut matches: Matches) -> Matches {
         match &self.request.prompt {
             Some(prompt) => {
+                self.request.pool().metrics.index_queries.inc();
                 let is_assumed = self.request.pool().expectation.assumed.is_some();
                 matches.ask(&mut prompt.lock(), &self.ids, &self.index, &self.live, is_assumed);
             }

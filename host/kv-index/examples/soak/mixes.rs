@@ -13,7 +13,7 @@ fn base() -> Mix {
     Mix {
         workers: 2,
         ranks: 2,
-        steps: 100..400,
+        steps: 1..500,
         prompts: 8,
         letters: 8,
         alphabet: 2,
@@ -36,7 +36,7 @@ pub(crate) fn kinds(odd: bool) -> Vec<Kind> {
     };
     let long = Mix {
         workers: 8,
-        steps: 500..3000,
+        steps: 1..4000,
         prompts: 24,
         letters: 300,
         alphabet: 100,
@@ -53,7 +53,7 @@ pub(crate) fn kinds(odd: bool) -> Vec<Kind> {
     let wide = Mix {
         workers: 300,
         ranks: 4,
-        steps: 2000..8000,
+        steps: 1..12_000,
         prompts: 12,
         letters: 80,
         agreed: 500,
@@ -62,7 +62,7 @@ pub(crate) fn kinds(odd: bool) -> Vec<Kind> {
     let deep = Mix {
         workers: 4,
         ranks: 1,
-        steps: 200..600,
+        steps: 1..1000,
         prompts: 16,
         letters: 6000,
         agreed: 200,

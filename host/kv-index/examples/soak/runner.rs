@@ -182,12 +182,16 @@ impl fmt::Display for Failure {
             "FAILED: a script of kind `{}`, seed {}: {}",
             self.kind, self.seed, self.what
         )?;
-        match &self.minimal {
-            Some((script, why)) => writeln!(f, "the smallest found: {why}\n{script:#?}"),
-            None => writeln!(
+        let Some((script, why)) = &self.minimal else {
+            return writeln!(
                 f,
                 "not on an empty index: it takes what earlier scripts left behind"
-            ),
+            );
+        };
+        writeln!(f, "the smallest found: {why}\ngroups {:?}", script.groups)?;
+        for prompt in &script.prompts {
+            writeln!(f, "{prompt:?}")?;
         }
+        script.steps.iter().try_for_each(|step| writeln!(f, "{step:?}"))
     }
 }

@@ -265,12 +265,13 @@ fn count(mix: &Mix) -> impl Strategy<Value = usize> + use<> {
 }
 
 fn tier(mix: &Mix) -> impl Strategy<Value = Tier> + use<> {
-    let many = prop_oneof![5 => Just(Tier::Device), 2 => Just(Tier::Host), 1 => Just(Tier::Disk), 1 => Just(Tier::Shared)];
-    if mix.tiers {
-        many.boxed()
-    } else {
-        Just(Tier::Device).boxed()
-    }
+    let slower = u32::from(mix.tiers);
+    prop_oneof![
+        5 => Just(Tier::Device),
+        2 * slower => Just(Tier::Host),
+        slower => Just(Tier::Disk),
+        slower => Just(Tier::Shared),
+    ]
 }
 
 fn naming(mix: &Mix) -> impl Strategy<Value = Naming> + use<> {
@@ -295,9 +296,5 @@ fn oddity(mix: &Mix) -> impl Strategy<Value = Oddity> + use<> {
         Just(Oddity::RepeatedName),
         Just(Oddity::ForeignParent),
     ];
-    if mix.odd {
-        prop_oneof![12 => Just(Oddity::None), 2 => odd].boxed()
-    } else {
-        Just(Oddity::None).boxed()
-    }
+    prop_oneof![12 => Just(Oddity::None), 2 * u32::from(mix.odd) => odd]
 }

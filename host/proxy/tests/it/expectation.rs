@@ -74,6 +74,10 @@ async fn siblings_of_a_request_find_its_worker_before_any_event() {
     router.index.age_expected(&[router.id("a")]);
     ask(&router).await;
     assert_eq!(policy.shown()[2], [0.0, 0.0], "nothing came of it");
+    let metric = |name: &str| router.metric(&format!("conductor_{name}{{pool=\"main\"}}"));
+    assert_eq!(metric("index_queries_total"), 3.0);
+    assert_eq!(metric("matched_prompt_tokens_count"), 3.0);
+    assert_eq!(metric("matched_prompt_tokens_sum"), 8.0);
 }
 
 #[tokio::test]
