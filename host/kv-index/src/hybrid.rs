@@ -80,6 +80,7 @@ impl Stretches {
 /// One group's need, and what is held towards it.
 struct Need {
     group: Group,
+    base: u32,
     held: Vec<(u32, u32)>,
 }
 
@@ -88,7 +89,7 @@ impl Need {
         let start = match self.group.attention {
             Attention::Full => 0,
             Attention::Window { tokens } => (end + 1).saturating_sub(tokens),
-            Attention::State => end.saturating_sub(self.group.block_size),
+            Attention::State => end.saturating_sub(self.base),
             Attention::Unknown => return true,
         };
         let at = self.held.partition_point(|span| span.0 <= start);
@@ -116,8 +117,14 @@ pub(crate) fn usable(forest: &Forest, cache: &Cache, lanes: &[(u32, LaneId)], pa
         .map(|&group| {
             let of_group = lanes.iter().filter(|(index, _)| *index == group.index);
             let lanes: Vec<LaneId> = of_group.map(|&(_, lane)| lane).collect();
-            let held = path.held(forest, &lanes, cache.base, group.block_size / cache.base);
-            Need { group, held }
+            let stride = match group.attention {
+                // A state is where its block ends, whatever the block spans.
+                Attention::State => 1,
+                _ => group.block_size / cache.base,
+            };
+            let held = path.held(forest, &lanes, cache.base, stride);
+            let base = cache.base;
+            Need { group, base, held }
         })
         .collect();
     let unit = needs
