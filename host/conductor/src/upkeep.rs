@@ -1,6 +1,6 @@
 //! What the index needs done when nothing happens to it: forgetting what was expected in vain, and giving back memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -22,6 +22,8 @@ pub(crate) struct Upkeep {
     proxy: Arc<Proxy>,
     /// When blocks of each lifetime were aged last.
     aged: BTreeMap<Duration, Instant>,
+    /// The fleet as it was then.
+    workers: BTreeSet<WorkerId>,
 }
 
 impl Upkeep {
@@ -38,6 +40,7 @@ impl Upkeep {
             index,
             proxy,
             aged: BTreeMap::new(),
+            workers: BTreeSet::new(),
         };
         let name = std::thread::Builder::new().name("index-upkeep".into());
         name.spawn(move || {
@@ -53,7 +56,14 @@ impl Upkeep {
     /// Ages what is expected of the workers whose lifetime has passed once more.
     fn age(&mut self, now: Instant) {
         let mut due: BTreeMap<Duration, Vec<WorkerId>> = BTreeMap::new();
-        for (worker, lifetime) in self.proxy.expectations() {
+        let expectations = self.proxy.expectations();
+        let workers: BTreeSet<WorkerId> = expectations.iter().map(|&(worker, _)| worker).collect();
+        // Of workers that left nothing is expected; both generations go.
+        let gone: Vec<WorkerId> = self.workers.difference(&workers).copied().collect();
+        self.index.age_expected(&gone);
+        self.index.age_expected(&gone);
+        self.workers = workers;
+        for (worker, lifetime) in expectations {
             due.entry(lifetime).or_default().push(worker);
         }
         self.aged.retain(|lifetime, _| due.contains_key(lifetime));

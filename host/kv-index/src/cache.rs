@@ -13,14 +13,14 @@ use crate::forest::{Forest, Place};
 use crate::lanes::LaneId;
 use crate::shared::Holder;
 
-/// Names that a cache may have used for two contents each; beyond it the cache is not believed at all.
+/// Names that a cache may have used for two contents each; at one more, everything that it told is forgotten.
 const MOST_AMBIGUOUS: usize = 65_536;
 
 /// What one lane calls a block that it does not simply hold under the shared name.
 #[derive(Debug, Default)]
 struct Renamed {
     is_held_by_shared_name: bool,
-    aliases: u32,
+    aliases: Vec<u64>,
 }
 
 /// One cache's blocks on one tier, in one group.
@@ -220,9 +220,9 @@ impl Lane {
         self.aliases.insert(name, block);
         let renamed = self.renamed.entry(block).or_insert(Renamed {
             is_held_by_shared_name: was_held,
-            aliases: 0,
+            aliases: Vec::new(),
         });
-        renamed.aliases += 1;
+        renamed.aliases.push(name);
     }
 
     /// Takes a name away from a block that goes by it; answers whether that was its last.
@@ -232,26 +232,32 @@ impl Lane {
             return true;
         };
         if was_alias {
-            renamed.aliases -= 1;
+            renamed.aliases.retain(|alias| *alias != name);
         } else {
             renamed.is_held_by_shared_name = false;
         }
-        let is_last = renamed.aliases == 0 && !renamed.is_held_by_shared_name;
-        if renamed.aliases == 0 {
+        let is_last = renamed.aliases.is_empty() && !renamed.is_held_by_shared_name;
+        if renamed.aliases.is_empty() {
             self.renamed.remove(&block);
         }
         is_last
     }
 
-    /// Forgets every name of blocks that are taken from the lane all at once.
-    pub(crate) fn forget_names(&mut self, gone: impl Fn(BlockId) -> bool) {
-        self.aliases.retain(|_, block| !gone(*block));
-        self.renamed.retain(|block, _| !gone(*block));
+    /// Forgets every name of a block that is taken from the lane whatever it is called.
+    pub(crate) fn forget_names(&mut self, block: BlockId) {
+        for alias in self
+            .renamed
+            .remove(&block)
+            .into_iter()
+            .flat_map(|renamed| renamed.aliases)
+        {
+            self.aliases.remove(&alias);
+        }
     }
 
     /// A rough count of the memory its names take.
     pub(crate) fn bytes(&self) -> usize {
         self.aliases.capacity() * (size_of::<(u64, BlockId)>() + 1)
-            + self.renamed.capacity() * (size_of::<(BlockId, Renamed)>() + 1)
+            + self.renamed.capacity() * (size_of::<(BlockId, Renamed)>() + 9)
     }
 }

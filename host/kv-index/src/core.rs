@@ -155,7 +155,9 @@ impl Core {
             leaving: self.leaving.blocks as usize,
             holders: self.caches.all().count(),
             objects: self.stores.values().map(Objects::len).sum(),
-            bytes: self.forest.bytes() + self.lanes.iter().map(Lane::bytes).sum::<usize>(),
+            bytes: self.forest.bytes()
+                + self.stores.values().map(|store| store.len() * 64).sum::<usize>()
+                + self.lanes.iter().map(Lane::bytes).sum::<usize>(),
             evicted: self.evicted,
             applied: self.applied,
         }

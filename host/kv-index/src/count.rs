@@ -5,8 +5,9 @@ use std::ops::AddAssign;
 /// How large the index may become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexLimits {
-    /// Different blocks kept, however many hold each: about 24 bytes each. Beyond it the least used ones go, which costs hits
-    /// and never makes one up.
+    /// Different blocks kept, however many hold each: about 24 bytes each in long chains, up to 500 where none follows another.
+    /// Beyond it the least used ones go, which costs hits and never makes one up. A store's objects count apart: as many
+    /// blocks again for each store, at some 60 bytes.
     pub max_blocks: usize,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Expected {
 pub struct Sent {
     /// Where to.
     pub worker: WorkerId,
-    /// Tokens a block of that worker's cache, where the index does not know it from events; above 0.
+    /// Tokens a block of that worker's cache, where the index does not know it from events; 0: nothing is expected then.
     pub block_size: u32,
     /// Most blocks to expect there at a time.
     pub capacity: u64,
@@ -52,8 +52,11 @@ impl Core {
         from: usize,
         to: usize,
     ) -> Option<usize> {
-        let bases = self.caches.ranks(sent.worker).map(|(_, cache)| cache.base);
-        let block_size = bases.max().filter(|&base| base > 0).unwrap_or(sent.block_size);
+        let told = self
+            .caches
+            .ranks(sent.worker)
+            .find(|(_, cache)| !cache.lanes.is_empty());
+        let block_size = told.map_or(sent.block_size, |(_, cache)| cache.base);
         let to = to.min(prompt.blocks(block_size));
         if block_size == 0 || from >= to {
             return None;

@@ -203,12 +203,13 @@ impl Forest {
         self.names.touch(name)
     }
 
-    /// A new run of one block.
-    pub(crate) fn start(&mut self, content: u64) -> Result<RunId, Full> {
+    /// A new run of one block, which follows the prefix `parent` if any.
+    pub(crate) fn start(&mut self, content: u64, parent: Option<u64>) -> Result<RunId, Full> {
         if self.runs.count() + 2 >= MAX_ID as usize {
             return Err(Full);
         }
         let run = self.runs.take();
+        self.runs.get_mut(run).parent = parent;
         if let Err(full) = self.append(run, content) {
             self.runs.give_back(run);
             return Err(full);
@@ -305,18 +306,16 @@ impl Forest {
     /// Forgets the names of an extent's blocks from place `from` on.
     fn drop_names(&mut self, id: RunId, ordinal: usize, from: usize) {
         let extent_id = self.runs.get(id).extents[ordinal];
-        let (blocks, owner) = self.extents.get_mut(extent_id);
-        let gone = (u32::from(u16::MAX) << from) as u16 & owner.named;
-        owner.named &= !gone;
-        let names = blocks.engine;
-        let places = || (from..EXTENT).filter(|place| gone >> place & 1 == 1);
-        let near: u32 = places()
-            .map(|place| self.names.touch(names[place]))
-            .fold(0, u32::wrapping_add);
-        std::hint::black_box(near);
-        for place in places() {
-            self.names.remove(names[place], extent_id.0);
-            self.unshare(names[place]);
+        let extent = self.extents.get(extent_id);
+        let names: Vec<(usize, u64)> = (from..EXTENT)
+            .filter_map(|place| Some((place, extent.name(place)?)))
+            .collect();
+        let near = |near: u32, (_, name): &(usize, u64)| near.wrapping_add(self.names.touch(*name));
+        std::hint::black_box(names.iter().fold(0, near));
+        for (place, name) in names {
+            self.extents.get_mut(extent_id).1.named &= !(1 << place);
+            self.names.remove(name, extent_id.0);
+            self.unshare(name);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Holding one block: finding or making it, and what its cache calls it.
 
+use std::ops::Range;
+
 use routing::{EngineBlockHash, StoredBlocks};
 
 use crate::cache::Cache;
@@ -15,6 +17,8 @@ use crate::shared::Holder;
 pub(crate) struct Storing<'a> {
     pub(crate) holder: Holder,
     pub(crate) stored: &'a StoredBlocks,
+    /// The blocks of it that are taken in now.
+    pub(crate) part: Range<usize>,
     pub(crate) lane: LaneId,
     /// Tokens of the blocks that the cache is counted in.
     pub(crate) base: u32,
@@ -32,6 +36,18 @@ pub(crate) struct Span {
     run: RunId,
     start: u32,
     end: u32,
+}
+
+impl<'a> Storing<'a> {
+    /// The names of the part's blocks.
+    pub(crate) fn names(&self) -> &'a [EngineBlockHash] {
+        &self.stored.hashes[self.part.clone()]
+    }
+
+    /// Blocks of the event from the part's start on.
+    pub(crate) fn left(&self) -> usize {
+        self.stored.hashes.len() - self.part.start
+    }
 }
 
 /// What became of one block.
@@ -119,7 +135,14 @@ impl Core {
                 return Ok(Place { run, at });
             }
         }
-        let run = self.forest.start(content)?;
+        let before = parent.map(|Place { run, at }| self.forest.content(self.forest.run(run), at));
+        let run = match self.forest.start(content, before) {
+            // All numbers are taken.
+            Err(Full) if self.make_room(parent.map(|parent| parent.run)) => {
+                self.forest.start(content, before)?
+            }
+            started => started?,
+        };
         Ok(Place { run, at: 0 })
     }
 

@@ -1,8 +1,10 @@
 //! Taking in events of caches: which blocks are stored, and what they stand for. How one block is held is `hold.rs`' part.
 
+use std::ops::Range;
+
 use routing::{Attention, BlockEvent, EngineBlockHash, StoredBlocks};
 
-use crate::cache::Group;
+use crate::cache::{Cache, Group};
 use crate::core::Core;
 use crate::count::Applied;
 use crate::forest::{Full, Place};
@@ -12,6 +14,12 @@ use crate::shared::Holder;
 
 /// Runs looked at by the reclaiming hand with every event.
 const TEND_EVERY_EVENT: u32 = 2;
+/// KV-cache groups of one cache; models have up to a handful.
+const MOST_GROUPS: usize = 32;
+/// Blocks that a cache may hold when it turns out what its blocks are like.
+const BEGINNING: u64 = 1024;
+/// Blocks of an event that are taken in at a time.
+pub(crate) const PART: usize = 64;
 /// Blocks whose places in memory are read ahead together.
 const AHEAD: usize = 16;
 
@@ -24,31 +32,53 @@ enum Refused {
 }
 
 impl Core {
-    pub(crate) fn apply(&mut self, holder: Holder, event: &BlockEvent) -> Applied {
+    /// Takes in some blocks of an event, from a given one on; answers where the next part starts, none at the end.
+    pub(crate) fn apply_part(
+        &mut self,
+        holder: Holder,
+        event: &BlockEvent,
+        from: usize,
+    ) -> (Applied, Option<usize>) {
         let mut applied = Applied::default();
+        let mut to = from + PART;
         match event {
-            BlockEvent::Stored(stored) if stored.hashes.is_empty() => {}
-            BlockEvent::Stored(stored) => self.store(holder, stored, &mut applied),
-            BlockEvent::Removed(removed) => self.remove(holder, removed, &mut applied),
-            BlockEvent::Cleared => return self.clear(holder),
+            BlockEvent::Stored(stored) => {
+                to = to.min(stored.hashes.len());
+                if from < to && !self.store(holder, stored, from..to, &mut applied) {
+                    to = stored.hashes.len();
+                }
+            }
+            BlockEvent::Removed(removed) => {
+                to = to.min(removed.hashes.len());
+                self.remove(holder, removed, from..to, &mut applied);
+            }
+            BlockEvent::Cleared => return (self.clear(holder), None),
         }
         self.applied += applied;
         self.tend(TEND_EVERY_EVENT);
-        applied
+        (applied, Some(to).filter(|&to| to < blocks_of(event)))
     }
 
-    fn store(&mut self, holder: Holder, stored: &StoredBlocks, applied: &mut Applied) {
-        match self.admit(holder, stored, applied) {
+    /// False where the rest of the event cannot be indexed either, and then it is counted.
+    fn store(
+        &mut self,
+        holder: Holder,
+        stored: &StoredBlocks,
+        part: Range<usize>,
+        applied: &mut Applied,
+    ) -> bool {
+        match self.admit(holder, stored, part.start, applied) {
             Ok(parent) => {
-                let mut storing = self.begin(holder, stored, parent);
+                let mut storing = self.begin(holder, stored, part, parent);
                 let stride = stored.block_size / storing.base;
-                if stride == 1 {
-                    self.store_each(&mut storing, applied);
+                let goes_on = if stride == 1 {
+                    self.store_each(&mut storing, applied)
                 } else {
-                    self.store_long(&mut storing, stride as usize, applied);
-                }
+                    self.store_long(&mut storing, stride as usize, applied)
+                };
                 self.write_down(&mut storing, applied);
                 self.remember_end(&storing);
+                goes_on
             }
             Err(refused) => {
                 let count = match refused {
@@ -57,7 +87,8 @@ impl Core {
                     Refused::OtherBlockSize => &mut applied.other_block_size,
                     Refused::UnknownParent => &mut applied.unknown_parent,
                 };
-                *count += stored.hashes.len() as u64;
+                *count += (stored.hashes.len() - part.start) as u64;
+                false
             }
         }
     }
@@ -67,6 +98,7 @@ impl Core {
         &mut self,
         holder: Holder,
         stored: &StoredBlocks,
+        from: usize,
         applied: &mut Applied,
     ) -> Result<Option<Place>, Refused> {
         let count = stored.hashes.len();
@@ -81,7 +113,8 @@ impl Core {
         if !self.admit_group(holder, stored, applied) {
             return Err(Refused::OtherBlockSize);
         }
-        let Some(parent) = stored.parent else {
+        let before = from.checked_sub(1).map(|before| stored.hashes[before]);
+        let Some(parent) = before.or(stored.parent) else {
             return Ok(None);
         };
         let place = self.held_under(holder, parent.0);
@@ -103,13 +136,20 @@ impl Core {
             self.know_groups(holder, group.block_size, vec![group]);
             return true;
         };
+        let held = |cache: &Cache| -> u64 {
+            let lanes = cache.lanes.iter();
+            lanes.map(|lane| self.lanes[lane.id.0 as usize].held).sum()
+        };
         match cache.group(group.index) {
             Some(known) if known == group => return true,
+            None if cache.groups.len() >= MOST_GROUPS => return false,
             Some(known) if known.attention != group.attention || known.block_size > group.block_size => {
                 return false;
             }
             None if cache.base == 0 || group.block_size.is_multiple_of(cache.base) => {}
             None if !cache.base.is_multiple_of(group.block_size) => return false,
+            // So late it is no beginning.
+            _ if held(cache) > BEGINNING => return false,
             _ => {
                 let others = cache.groups.iter().filter(|known| known.index != group.index);
                 let mut groups: Vec<Group> = others.copied().collect();
@@ -132,7 +172,13 @@ impl Core {
         self.refresh_row(holder.worker);
     }
 
-    fn begin<'a>(&mut self, holder: Holder, stored: &'a StoredBlocks, parent: Option<Place>) -> Storing<'a> {
+    fn begin<'a>(
+        &mut self,
+        holder: Holder,
+        stored: &'a StoredBlocks,
+        part: Range<usize>,
+        parent: Option<Place>,
+    ) -> Storing<'a> {
         let cache = self.caches.make(holder);
         let base = cache.base;
         let lane = match cache.lane(stored.tier, stored.group) {
@@ -146,6 +192,7 @@ impl Core {
         Storing {
             holder,
             stored,
+            part,
             lane,
             base,
             parent,
@@ -154,15 +201,15 @@ impl Core {
         }
     }
 
-    /// Blocks of the cache's own size.
-    fn store_each(&mut self, storing: &mut Storing<'_>, applied: &mut Applied) {
-        let names = &storing.stored.hashes[..];
+    /// Blocks of the cache's own size. False where one could not be indexed, and so none after it.
+    fn store_each(&mut self, storing: &mut Storing<'_>, applied: &mut Applied) -> bool {
+        let names = storing.names();
         let contents = self.chained(storing, &locals(storing));
         let (mut at, mut near) = (0, 0);
         while at < names.len() {
             at += self.hold_known(storing, &contents[at..], &names[at..], applied);
             if at == names.len() {
-                return;
+                break;
             }
             if at >= near {
                 self.read_ahead(&contents[at..], &names[at..]);
@@ -172,16 +219,17 @@ impl Core {
                 Ok(place) => self.hold(storing, place, names[at].0, applied),
                 Err(_) => Outcome::OverLimit,
             };
-            if !outcome.goes_on(names.len() - at, applied) {
-                return;
+            if !outcome.goes_on(storing.left() - at, applied) {
+                return false;
             }
             at += 1;
         }
+        true
     }
 
     /// Blocks of a group that counts in several of the cache's own: each is held by the last of those, whose name it has.
-    fn store_long(&mut self, storing: &mut Storing<'_>, stride: usize, applied: &mut Applied) {
-        let names = &storing.stored.hashes[..];
+    fn store_long(&mut self, storing: &mut Storing<'_>, stride: usize, applied: &mut Applied) -> bool {
+        let names = storing.names();
         let locals = locals(storing);
         for (at, name) in names.iter().enumerate() {
             self.write_down(storing, applied);
@@ -199,10 +247,11 @@ impl Core {
                 Ok(place) => self.hold(storing, place, name.0, applied),
                 Err(Full) => Outcome::OverLimit,
             };
-            if !outcome.goes_on(names.len() - at, applied) {
-                return;
+            if !outcome.goes_on(storing.left() - at, applied) {
+                return false;
             }
         }
+        true
     }
 
     /// The prefixes that blocks end which follow the parent.
@@ -261,7 +310,7 @@ impl Core {
     }
 
     fn remember_end(&mut self, storing: &Storing<'_>) {
-        if let (Some(place), Some(name)) = (storing.parent, storing.stored.hashes.last())
+        if let (Some(place), Some(name)) = (storing.parent, storing.names().last())
             && let Some(cache) = self.caches.get_mut(storing.holder)
         {
             cache.last_stored = Some((name.0, place));
@@ -272,18 +321,27 @@ impl Core {
 /// The blocks by themselves, of the cache's own size. Apart from their chain, whose links wait for each other, so that the
 /// processor does several at once.
 fn locals(storing: &Storing<'_>) -> Vec<u64> {
-    let stored = storing.stored;
+    let (stored, part) = (storing.stored, &storing.part);
     let namespace = Namespace::of(stored.lora.as_ref());
-    let stride = (stored.block_size / storing.base) as usize;
-    let blocks = stored.tokens.chunks_exact(storing.base as usize).enumerate();
-    blocks
+    let (width, base) = (stored.block_size as usize, storing.base as usize);
+    let tokens = &stored.tokens[part.start * width..part.end * width];
+    tokens
+        .chunks_exact(base)
+        .enumerate()
         .map(|(at, tokens)| {
             // Of a block in several parts, the keys are taken to be the first one's, as a salt is.
-            let keys = at
-                .is_multiple_of(stride)
-                .then(|| stored.extra_keys.get(at / stride));
+            let is_first = (at * base).is_multiple_of(width);
+            let keys = is_first.then(|| stored.extra_keys.get(part.start + at * base / width));
             let keys = keys.flatten().map_or(&[][..], Vec::as_slice);
             local_hash(tokens, extra_digest(keys, namespace))
         })
         .collect()
+}
+
+pub(crate) fn blocks_of(event: &BlockEvent) -> usize {
+    match event {
+        BlockEvent::Stored(stored) => stored.hashes.len(),
+        BlockEvent::Removed(removed) => removed.hashes.len(),
+        BlockEvent::Cleared => 1,
+    }
 }

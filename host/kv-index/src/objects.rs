@@ -3,7 +3,7 @@
 //! A store says which object it holds, an engine's events say which prefix a name stands for; whichever comes later joins them.
 //! A block counts as held by the store once all its shards are there, on whichever tiers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use routing::{ObjectEvent, Shard, StoreId, StoreObject, Tier, WorkerId};
 
@@ -31,7 +31,12 @@ pub(crate) struct Objects {
     shards: Option<u32>,
     kinds: Vec<Shard>,
     blocks: HashMap<u64, Shards>,
-    workers: Vec<WorkerId>,
+    workers: HashSet<WorkerId>,
+    /// The model of its objects, as their keys spell it.
+    model: Option<Box<str>>,
+    /// Whether the objects do not tell enough: of several models, which names do not tell apart, or of more kinds of shards
+    /// than are told apart. Nothing is joined then.
+    is_unclear: bool,
 }
 
 impl Objects {
@@ -45,7 +50,7 @@ impl Objects {
 
     fn is_complete(&self, shards: Shards) -> bool {
         let needed = self.shards.unwrap_or(self.kinds.len() as u32).max(1);
-        (shards.host | shards.disk).count_ones() >= needed
+        !self.is_unclear && (shards.host | shards.disk).count_ones() >= needed
     }
 
     /// The bit of a kind of shard that is known.
@@ -90,7 +95,9 @@ impl Core {
                 shards: None,
                 kinds: Vec::new(),
                 blocks: HashMap::new(),
-                workers: Vec::new(),
+                workers: HashSet::new(),
+                model: None,
+                is_unclear: false,
             };
             self.stores.insert(id, objects);
         }
@@ -100,7 +107,7 @@ impl Core {
     /// Says who shares a store, and of how many shards its blocks are.
     pub(crate) fn bind_store(&mut self, id: StoreId, shards: Option<u32>, workers: &[WorkerId]) {
         let store = self.objects_of(id);
-        let was_bound = std::mem::replace(&mut store.workers, workers.to_vec());
+        let was_bound = std::mem::replace(&mut store.workers, workers.iter().copied().collect());
         if store.shards != shards {
             store.shards = shards;
             self.join_anew(id);
@@ -112,7 +119,7 @@ impl Core {
 
     pub(crate) fn unbind_stores(&mut self, worker: WorkerId) {
         for store in self.stores.values_mut() {
-            store.workers.retain(|&bound| bound != worker);
+            store.workers.remove(&worker);
         }
     }
 
@@ -122,6 +129,8 @@ impl Core {
             return;
         };
         store.blocks.clear();
+        store.model = None;
+        store.is_unclear = false;
         let gone = store.lane;
         let lane = self.new_lane();
         self.drop_lane(gone);
@@ -168,7 +177,15 @@ impl Core {
         if store.blocks.len() >= most && !store.blocks.contains_key(&name) {
             return false;
         }
+        let model = store.model.get_or_insert_with(|| object.model.clone());
+        let is_other = *model != object.model;
         let known = store.known_kind(object.shard);
+        let is_too_many = known.is_none() && store.kinds.len() >= MOST_KINDS && store.shards.is_none();
+        if (is_other || is_too_many) && !store.is_unclear {
+            store.is_unclear = true;
+            self.join_anew(id);
+        }
+        let store = self.objects_of(id);
         let Some(bit) = known.or_else(|| store.new_kind(object.shard)) else {
             return false;
         };
@@ -227,17 +244,50 @@ impl Core {
         let is_shared = places.len() > 1;
         for place in places {
             if is_complete && (!is_shared || self.is_meant(id, place, name)) {
-                self.cover(lane, place.run, place.at, place.at + 1);
+                self.join(lane, place, name);
             } else {
-                self.uncover(lane, place);
+                self.part(lane, place, name);
             }
+        }
+    }
+
+    /// Has a store hold a block, by the name in its key: a cache that calls it so may leave before the object does.
+    fn join(&mut self, lane: LaneId, place: Place, name: u64) {
+        let block = self.forest.block(place);
+        let is_alias = self.forest.name(self.forest.run(place.run), place.at) != Some(name);
+        let known = self.lanes[lane.0 as usize].alias(name);
+        if known.is_some_and(|known| known == block || is_alias) {
+            return;
+        }
+        let was_held = self.cover(lane, place.run, place.at, place.at + 1) == 0;
+        let names = &mut self.lanes[lane.0 as usize];
+        if is_alias {
+            names.add_alias(name, block, was_held);
+        } else {
+            names.add_shared_name(block, was_held);
+        }
+    }
+
+    /// The opposite of joining.
+    fn part(&mut self, lane: LaneId, place: Place, name: u64) {
+        let block = self.forest.block(place);
+        let names = &self.lanes[lane.0 as usize];
+        let is_joined = match names.alias(name) {
+            Some(alias) => alias == block,
+            None => {
+                let shared = self.forest.name(self.forest.run(place.run), place.at) == Some(name);
+                shared && names.holds_by_shared_name(lane, block, &self.forest)
+            }
+        };
+        if is_joined && self.lanes[lane.0 as usize].remove_name(name, block) {
+            self.uncover(lane, place);
         }
     }
 
     /// Whether a worker that shares the store holds the block under this name.
     fn is_meant(&self, id: StoreId, place: Place, name: u64) -> bool {
-        let workers = self.stores.get(&id).map_or(&[][..], |store| &store.workers);
-        let caches = workers.iter().flat_map(|&worker| self.caches.ranks(worker));
+        let workers = self.stores.get(&id).into_iter().flat_map(|store| &store.workers);
+        let caches = workers.flat_map(|&worker| self.caches.ranks(worker));
         let mut lanes = caches.flat_map(|(_, cache)| &cache.lanes);
         let block = self.forest.block(place);
         lanes.any(|lane| self.lanes[lane.id.0 as usize].resolve(lane.id, name, &self.forest) == Some(block))

@@ -62,7 +62,10 @@ impl Path for SequencePath<'_> {
     }
 
     fn enter(&mut self, forest: &Forest, base: u32) -> Option<RunId> {
-        forest.head(*self.0.get(base as usize)?)
+        let run = forest.head(*self.0.get(base as usize)?)?;
+        // Whoever asks may have made the hashes up: only what was stored one after the other is a prefix.
+        let before = base.checked_sub(1).map(|before| self.0[before as usize]);
+        (base == 0 || forest.run(run).parent == before).then_some(run)
     }
 
     fn matched(&mut self, forest: &Forest, run: &Run, base: u32, most: u32) -> u32 {
@@ -72,25 +75,32 @@ impl Path for SequencePath<'_> {
 }
 
 /// Names as engines gave them.
-pub(crate) struct NamedPath<'a>(pub(crate) &'a [u64]);
+pub(crate) struct NamedPath<'a> {
+    pub(crate) names: &'a [u64],
+    /// The prefix that the blocks behind end.
+    pub(crate) behind: Option<u64>,
+}
 
 impl Path for NamedPath<'_> {
     fn blocks(&self) -> u32 {
-        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.names.len()).unwrap_or(u32::MAX)
     }
 
     fn enter(&mut self, forest: &Forest, base: u32) -> Option<RunId> {
-        forest.find_named(*self.0.get(base as usize)?, |block| {
+        forest.find_named(*self.names.get(base as usize)?, |block| {
             let place = forest.place(block);
-            (place.at == 0).then_some(place.run)
+            let follows = base == 0 || forest.run(place.run).parent == self.behind;
+            (place.at == 0 && follows).then_some(place.run)
         })
     }
 
     fn matched(&mut self, forest: &Forest, run: &Run, base: u32, most: u32) -> u32 {
-        let names = self.0[base as usize..].iter().take(most as usize);
-        let same = names
-            .enumerate()
-            .take_while(|&(at, &name)| forest.name(run, at as u32) == Some(name));
-        same.count() as u32
+        let names = self.names[base as usize..]
+            .iter()
+            .take(most.min(run.len) as usize);
+        let is_next = |&(at, &name): &(usize, &u64)| forest.name(run, at as u32) == Some(name);
+        let same = names.enumerate().take_while(is_next).count() as u32;
+        self.behind = Some(forest.content(run, same.max(1) - 1));
+        same
     }
 }

@@ -4,7 +4,9 @@
 //! than what it waits for. Here a reader that is refused announces itself and spins for a moment, and a writer takes the
 //! lock only when nobody is announced, or after having waited a moment itself. Whoever waits longer sleeps, as ever.
 
-use crate::sync::{AtomicU32, Ordering, RwLock, spin};
+use std::sync::{PoisonError, TryLockError};
+
+use crate::sync::{AtomicU32, Ordering, RwLock, RwLockReadGuard, spin};
 
 /// Turns that either side waits awake: some ten microseconds.
 const TURNS: u32 = crate::sync::TURNS;
@@ -24,24 +26,30 @@ impl<T> PoliteLock<T> {
     }
 
     pub(crate) fn read<R>(&self, with: impl FnOnce(&T) -> R) -> R {
-        if let Ok(inner) = self.inner.try_read() {
+        if let Some(inner) = self.try_read() {
             return with(&inner);
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
         for _ in 0..TURNS {
-            if let Ok(inner) = self.inner.try_read() {
+            if let Some(inner) = self.try_read() {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 return with(&inner);
             }
             spin();
         }
-        // A thread that panicked inside left at worst one event half applied: blocks it did not get to are missing.
-        let inner = self
-            .inner
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         with(&inner)
+    }
+
+    /// A thread that panicked inside, which would be a bug of this crate, may have left a change half made: one worker's answers may
+    /// be wrong until its cache is cleared. Serving goes on.
+    fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        match self.inner.try_read() {
+            Ok(inner) => Some(inner),
+            Err(TryLockError::Poisoned(inner)) => Some(inner.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(crate) fn write<R>(&self, with: impl FnOnce(&mut T) -> R) -> R {
@@ -51,10 +59,7 @@ impl<T> PoliteLock<T> {
             }
             spin();
         }
-        let mut inner = self
-            .inner
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         with(&mut inner)
     }
 }

@@ -126,7 +126,8 @@ impl Core {
             lanes.flatten().for_each(|lane| walk.ask(lane));
         }
         self.follow(question, block_size, |path| walk.run(&self.forest, path, &mut []));
-        let tokens = |lane: Option<LaneId>| lane.map_or(0, |lane| walk.depth(lane) * block_size);
+        let tokens =
+            |lane: Option<LaneId>| lane.map_or(0, |lane| walk.depth(lane).saturating_mul(block_size));
         for (&worker, out) in workers.iter().zip(out) {
             let row = self.rows.get(worker);
             let device = tokens(row.lanes[0]);
@@ -142,7 +143,7 @@ impl Core {
 
     /// The same for caches of any kind.
     fn match_any(&self, question: &mut Question<'_, '_>, workers: &[WorkerId], out: &mut [WorkerMatch]) {
-        let mut parties = Parties::default();
+        let (mut parties, mut paths) = (Parties::default(), Vec::new());
         for (row, &worker) in workers.iter().enumerate() {
             let known = self.rows.get(worker);
             let [device, current, previous] = known.lanes;
@@ -151,7 +152,7 @@ impl Core {
                 Shape::Plain => (device, known.rank),
                 Shape::Special => {
                     self.ask_caches(row, worker, &mut parties);
-                    self.ask_hybrids(question, worker, |found| out[row].raise(found.found));
+                    self.ask_hybrids(question, worker, &mut paths, |found| out[row].raise(found.found));
                     (None, DpRank(0))
                 }
             };
@@ -175,10 +176,10 @@ impl Core {
         out: &mut Vec<RankMatch>,
     ) {
         out.clear();
-        let mut parties = Parties::default();
+        let (mut parties, mut paths) = (Parties::default(), Vec::new());
         for (row, &worker) in workers.iter().enumerate() {
             self.ask_caches(row, worker, &mut parties);
-            self.ask_hybrids(question, worker, |found| out.push(found));
+            self.ask_hybrids(question, worker, &mut paths, |found| out.push(found));
         }
         self.answer(question, parties, |_, found| out.push(found));
         out.sort_unstable_by_key(|found| found.holder);
@@ -233,10 +234,10 @@ impl Core {
                 let found = cache.tiered.map_or(Depth::device(device), |at| tiered[at].depth);
                 let expected = cache.expected.into_iter().map(depth).max().unwrap_or(0);
                 let found = WorkerMatch {
-                    device_tokens: found.device * cache.block_size,
-                    host_tokens: found.host * cache.block_size,
-                    any_tokens: found.any * cache.block_size,
-                    expected_tokens: expected * cache.block_size,
+                    device_tokens: found.device.saturating_mul(cache.block_size),
+                    host_tokens: found.host.saturating_mul(cache.block_size),
+                    any_tokens: found.any.saturating_mul(cache.block_size),
+                    expected_tokens: expected.saturating_mul(cache.block_size),
                     rank: cache.holder.rank,
                 };
                 tell(
@@ -250,17 +251,25 @@ impl Core {
         }
     }
 
-    /// Answers for a worker's caches of several groups, or of layers that forget.
+    /// Answers for a worker's caches of several groups, or of layers that forget. `paths` keeps what was found for each block size.
     fn ask_hybrids(
         &self,
         question: &mut Question<'_, '_>,
         worker: WorkerId,
+        paths: &mut Vec<(u32, Stretches)>,
         mut tell: impl FnMut(RankMatch),
     ) {
         for (rank, cache) in self.caches.ranks(worker).filter(|(_, cache)| !cache.is_plain()) {
             let holder = Holder { worker, rank: *rank };
-            let path = self.follow(question, cache.base, |path| Stretches::of(&self.forest, path));
-            let found = self.hybrid_match(holder, cache, &path);
+            let at = match paths.iter().position(|(base, _)| *base == cache.base) {
+                Some(at) => at,
+                None => {
+                    let path = self.follow(question, cache.base, |path| Stretches::of(&self.forest, path));
+                    paths.push((cache.base, path));
+                    paths.len() - 1
+                }
+            };
+            let found = self.hybrid_match(holder, cache, &paths[at].1);
             tell(RankMatch { holder, found });
         }
     }
@@ -304,7 +313,7 @@ impl Core {
                 block_size: size,
             } if *size == block_size => along(&mut SequencePath(hashes)),
             Question::Sequence { .. } => R::default(),
-            Question::Names(names) => along(&mut NamedPath(names)),
+            Question::Names(names) => along(&mut NamedPath { names, behind: None }),
         }
     }
 }

@@ -4,13 +4,16 @@
 //! takes long.
 
 use crate::core::Core;
+use crate::forest::Place;
 use crate::lanes::LaneBits;
 use crate::run::RunId;
 
-/// Unheld blocks kept for a while: what was evicted is often stored again.
+/// Unheld blocks that changes leave to later ones: what was evicted is often stored again soon.
 const LOOSE_BLOCKS: usize = 4096;
-/// Runs trimmed with one change.
-const TRIMS: usize = 8;
+/// Blocks taken from a run's end at a time.
+const TRIM: u32 = 64;
+/// Times that is done with every change, which is one of at most [`PART`](crate::ingest::PART) blocks.
+const TRIMS: usize = 2;
 /// Runs that may refuse to make room before a store is refused instead.
 const TRIES: usize = 1024;
 
@@ -18,10 +21,15 @@ impl Core {
     /// Notes that a run may have blocks at its end that nobody holds.
     pub(crate) fn note_loose(&mut self, id: RunId) {
         let run = self.forest.run_mut(id);
-        if run.coverage.end(run.len) == run.len {
-            return;
+        let loose = run.len - run.coverage.end(run.len);
+        if loose > 0 {
+            self.queue_trim(id, 1);
         }
-        self.loose += 1;
+    }
+
+    fn queue_trim(&mut self, id: RunId, loose: usize) {
+        self.loose += loose;
+        let run = self.forest.run_mut(id);
         if !run.is_queued {
             run.is_queued = true;
             self.to_trim.push_back(id);
@@ -30,16 +38,16 @@ impl Core {
 
     /// Reclaims from up to `runs` runs; answers whether there is more to do.
     pub(crate) fn tend(&mut self, runs: u32) -> bool {
-        let mut trims = 0;
-        while self.loose > LOOSE_BLOCKS && trims < TRIMS {
-            self.trim_next();
-            trims += 1;
+        for _ in 0..TRIMS {
+            if self.loose > LOOSE_BLOCKS {
+                self.trim_next();
+            }
         }
         self.sweep_out(runs);
         self.leaving.blocks > 0 || self.loose > LOOSE_BLOCKS
     }
 
-    /// Reclaims everything that can be.
+    /// The same when nothing changes: nothing is left for later.
     pub(crate) fn tend_all(&mut self, runs: u32) -> bool {
         for _ in 0..TRIMS {
             self.trim_next();
@@ -47,21 +55,21 @@ impl Core {
         self.tend(runs) || !self.to_trim.is_empty()
     }
 
-    /// Trims the run that has waited longest.
+    /// Trims the run that has waited longest; one with more to trim waits again.
     fn trim_next(&mut self) {
         let Some(id) = self.to_trim.pop_front() else {
             self.loose = 0;
             return;
         };
-        self.forest.run_mut(id).is_queued = false;
-        self.trim(id);
-    }
-
-    fn trim(&mut self, id: RunId) {
-        let run = self.forest.run(id);
+        let run = self.forest.run_mut(id);
+        run.is_queued = false;
         let (end, len) = (run.coverage.end(run.len), run.len);
-        self.loose = self.loose.saturating_sub((len - end) as usize);
-        self.forest.truncate(id, end);
+        let to = end.max(len.saturating_sub(TRIM));
+        self.loose = self.loose.saturating_sub((len - to) as usize);
+        self.forest.truncate(id, to);
+        if to > end {
+            self.queue_trim(id, 0);
+        }
     }
 
     /// Takes lanes that left out of the next runs.
@@ -75,7 +83,10 @@ impl Core {
             let run = self.forest.run_mut(id);
             if run.len > 0 {
                 run.coverage.forget_all(&lanes);
-                self.trim(id);
+                let loose = run.len - run.coverage.end(run.len);
+                if loose > 0 {
+                    self.queue_trim(id, loose as usize);
+                }
             }
         }
         self.leaving.lanes = lanes;
@@ -132,18 +143,25 @@ impl Core {
         self.forest.blocks() < before
     }
 
-    /// Forgets a whole run, whoever holds it.
+    /// Forgets a whole run, whoever holds it. Its memory is given back from its end on, some of it at once.
     fn evict(&mut self, id: RunId) {
         let len = self.forest.run(id).len;
-        for lane in self.forest.run(id).coverage.lanes() {
+        let mut lanes = self.forest.run(id).coverage.lanes();
+        lanes.sort_unstable();
+        lanes.dedup();
+        for lane in lanes {
             let forgotten = self.forest.run_mut(id).coverage.forget(lane, len);
             let names = &mut self.lanes[lane.0 as usize];
             names.held = names.held.saturating_sub(u64::from(forgotten));
             if names.has_aliases() {
-                names.forget_names(|block| self.forest.place(block).run == id);
+                (0..len).for_each(|at| names.forget_names(self.forest.block(Place { run: id, at })));
             }
         }
         self.evicted += u64::from(len);
-        self.forest.truncate(id, 0);
+        let to = len.saturating_sub(TRIM);
+        self.forest.truncate(id, to);
+        if to > 0 {
+            self.queue_trim(id, to as usize);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Taking blocks away from lanes, by the names their caches give them.
 
+use std::ops::Range;
+
 use routing::{RemovedBlocks, Tier};
 
 use crate::core::Core;
@@ -12,9 +14,15 @@ use crate::shared::Holder;
 const TIERS: usize = 4;
 
 impl Core {
-    pub(crate) fn remove(&mut self, holder: Holder, removed: &RemovedBlocks, applied: &mut Applied) {
+    pub(crate) fn remove(
+        &mut self,
+        holder: Holder,
+        removed: &RemovedBlocks,
+        part: Range<usize>,
+        applied: &mut Applied,
+    ) {
         let Some(cache) = self.caches.get(holder) else {
-            applied.absent += removed.hashes.len() as u64;
+            applied.absent += part.len() as u64;
             return;
         };
         let leaves = |tier| removed.tier.is_none_or(|only| only == tier);
@@ -31,7 +39,7 @@ impl Core {
             .get(&holder.worker)
             .filter(|_| leaves(Tier::Device))
             .copied();
-        for hash in &removed.hashes {
+        for hash in &removed.hashes[part] {
             let mut was_held = None;
             for lane in left.into_iter().flatten() {
                 was_held = self.remove_name(lane, hash.0).or(was_held);

@@ -20,6 +20,8 @@ pub(crate) const LONGEST_RUN: u32 = EXTENT as u32 * (u16::MAX as u32 + 1);
 pub(crate) struct Run {
     pub(crate) extents: Vec<ExtentId>,
     pub(crate) len: u32,
+    /// The prefix that its first block follows.
+    pub(crate) parent: Option<u64>,
     pub(crate) coverage: Coverage,
     /// Asked for or stored since the eviction hand came by.
     used: AtomicBool,

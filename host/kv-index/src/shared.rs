@@ -5,17 +5,16 @@
 
 use std::sync::Arc;
 
-use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, StoredBlocks, WorkerId};
+use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
 
 use crate::core::Core;
 use crate::count::{Applied, IndexLimits, IndexStats, ObjectsApplied};
 use crate::expected::Sent;
+use crate::ingest::{PART, blocks_of};
 use crate::polite::PoliteLock;
 use crate::prompt::Prompt;
 use crate::query::{Question, RankMatch, WorkerMatch};
 
-/// Blocks changed at a time.
-const BLOCKS_AT_A_TIME: usize = 64;
 /// Runs looked at by the reclaiming hand at a time.
 const RUNS_AT_A_TIME: u32 = 64;
 
@@ -46,22 +45,26 @@ impl SharedPrefixIndex {
 
     /// Takes in one event of one cache; answers what became of its blocks.
     pub fn apply(&self, holder: Holder, event: &BlockEvent) -> Applied {
-        self.core.write(|core| core.apply(holder, event))
+        self.apply_batch(holder, std::slice::from_ref(event))
     }
 
     /// Takes in events of one cache, in order; answers what became of their blocks.
     pub fn apply_batch(&self, holder: Holder, events: &[BlockEvent]) -> Applied {
         let mut applied = Applied::default();
-        let mut rest = events;
+        let (mut rest, mut from) = (events, 0);
         while !rest.is_empty() {
             self.core.write(|core| {
                 let mut blocks = 0;
                 while let [event, later @ ..] = rest
-                    && (blocks == 0 || blocks + blocks_of(event) <= BLOCKS_AT_A_TIME)
+                    && blocks < PART
                 {
-                    blocks += blocks_of(event);
-                    applied += core.apply(holder, event);
-                    rest = later;
+                    let (part, next) = core.apply_part(holder, event, from);
+                    applied += part;
+                    blocks += next.unwrap_or_else(|| blocks_of(event)) - from;
+                    from = next.unwrap_or(0);
+                    if next.is_none() {
+                        rest = later;
+                    }
                 }
             });
         }
@@ -122,7 +125,7 @@ impl SharedPrefixIndex {
         while let Some(from) = next {
             next = self
                 .core
-                .write(|core| core.expect(sent, prompt, from, from + BLOCKS_AT_A_TIME));
+                .write(|core| core.expect(sent, prompt, from, from + PART));
         }
     }
 
@@ -139,7 +142,8 @@ impl SharedPrefixIndex {
         self.core.read(|core| core.block_size(worker))
     }
 
-    /// Says who shares a store. `shards`: objects that make a block complete; none: as many kinds as were ever seen.
+    /// Says who shares a store. `shards`: objects that make a block complete; none: as many kinds as were ever seen, so
+    /// that until the second kind is seen one is enough. At most 128 kinds are told apart, and one model's objects.
     pub fn bind_store(&self, store: StoreId, shards: Option<u32>, workers: &[WorkerId]) {
         self.core.write(|core| core.bind_store(store, shards, workers));
     }
@@ -147,7 +151,7 @@ impl SharedPrefixIndex {
     /// Takes in what a store says of its objects.
     pub fn apply_objects(&self, store: StoreId, events: &[ObjectEvent]) -> ObjectsApplied {
         let mut applied = ObjectsApplied::default();
-        for events in events.chunks(BLOCKS_AT_A_TIME) {
+        for events in events.chunks(PART) {
             applied += self.core.write(|core| core.apply_objects(store, events));
         }
         applied
@@ -179,13 +183,5 @@ impl SharedPrefixIndex {
     #[must_use]
     pub fn stats(&self) -> IndexStats {
         self.core.read(|core| core.stats())
-    }
-}
-
-fn blocks_of(event: &BlockEvent) -> usize {
-    match event {
-        BlockEvent::Stored(StoredBlocks { hashes, .. }) => hashes.len(),
-        BlockEvent::Removed(removed) => removed.hashes.len(),
-        BlockEvent::Cleared => 1,
     }
 }

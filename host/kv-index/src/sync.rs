@@ -2,8 +2,8 @@
 
 #[cfg(not(loom))]
 mod real {
-    pub(crate) use std::sync::RwLock;
     pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
+    pub(crate) use std::sync::{RwLock, RwLockReadGuard};
 
     pub(crate) const TURNS: u32 = 256;
 
@@ -14,8 +14,8 @@ mod real {
 
 #[cfg(loom)]
 mod real {
-    pub(crate) use loom::sync::RwLock;
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
+    pub(crate) use loom::sync::{RwLock, RwLockReadGuard};
 
     pub(crate) const TURNS: u32 = 2;
 
