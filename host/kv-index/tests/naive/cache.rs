@@ -30,6 +30,9 @@ pub(crate) struct Shape {
     pub(crate) attention: Attention,
 }
 
+/// Blocks that a cache may hold when it turns out what its blocks are like: as the index has it.
+const BEGINNING: usize = 1024;
+
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     names: HashMap<u64, Name>,
@@ -54,6 +57,9 @@ impl Cache {
             None if self.base.is_multiple_of(size) => true,
             None => return false,
         };
+        if anew && self.held.len() > BEGINNING {
+            return false;
+        }
         if anew {
             *cleared += self.held.len() as u64;
             let mut groups = std::mem::take(&mut self.groups);
