@@ -47,6 +47,8 @@ fn worker_spec(worker: &WorkerConfig) -> WorkerSpec {
             .iter()
             .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
             .collect(),
+        rank: None,
+        bootstrap: None,
     }
 }
 
@@ -99,6 +101,8 @@ fn pool_spec(pool: &PoolConfig, expect_for: Duration, by_name: &HashMap<&str, &A
         queue_limit: pool.queue_limit as usize,
         queue_timeout: pool.queue_timeout,
         adapters,
+        authorization: proxy::Authorization::Pass,
+        pd: None,
     }
 }
 
@@ -115,6 +119,8 @@ pub(crate) fn route_spec(route: &RouteConfig, policy: Arc<dyn Policy>) -> RouteS
             .collect(),
         pool: route.pool.clone(),
         policy,
+        prefill_policy: None,
+        decode_policy: None,
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use routing::{
-    DecisionInput, DecisionQueries, FeaturePlan, InvalidVerdict, Phase, RequestFacts, Role, Tier, Worker,
-    WorkerId, WorkerSpec, check,
+    CandidateFeature, DecisionInput, DecisionQueries, FeaturePlan, InvalidVerdict, Offer, Phase,
+    RequestFacts, Role, Tier, Worker, WorkerId, WorkerSpec, check,
 };
 use thiserror::Error;
 
@@ -56,7 +56,7 @@ fn try_once(
     candidates: usize,
 ) -> Result<(), ProbeError> {
     let ids: Vec<_> = (0..).map(WorkerId).take(candidates).collect();
-    let count = plan.request().len() + plan.candidate().len() * candidates;
+    let roles: Vec<_> = ids.iter().map(|id| role(*id)).collect();
     let request = RequestFacts {
         seq: trial,
         session: Some(trial),
@@ -69,23 +69,43 @@ fn try_once(
         &DecisionInput {
             request: &request,
             ids: &ids,
-            numbers: &numbers(trial, count),
+            numbers: &numbers(trial, plan, &roles),
             queries: &queries,
         },
         budget,
     )?;
-    check(verdict, candidates)?;
+    let offer = if plan.pairs() {
+        Offer::Pair {
+            roles: &roles,
+            alone: true,
+        }
+    } else {
+        Offer::One { candidates }
+    };
+    check(verdict, offer)?;
     Ok(())
 }
 
-/// Numbers up to some thousands with two decimals, some of them unknown.
-fn numbers(trial: u64, count: usize) -> Vec<f64> {
+/// One candidate alone can do everything; of more, some do one part only.
+fn role(id: WorkerId) -> Role {
+    [Role::Mixed, Role::Prefill, Role::Decode][id.0 as usize % 3]
+}
+
+/// Numbers up to some thousands with two decimals, some of them unknown; roles are what they are.
+fn numbers(trial: u64, plan: &FeaturePlan, roles: &[Role]) -> Vec<f64> {
     let mut random = SplitMix64::of_decision(trial, 0);
     let mut number = || match random.next() {
         unknown if unknown % UNKNOWN_SHARE == 0 => f64::NAN,
         known => (known >> 46) as f64 / 100.0,
     };
-    (0..count).map(|_| number()).collect()
+    let mut numbers: Vec<f64> = plan.request().iter().map(|_| number()).collect();
+    for role in roles {
+        numbers.extend(plan.candidate().iter().map(|feature| match feature {
+            CandidateFeature::Role => role.number(),
+            _ => number(),
+        }));
+    }
+    numbers
 }
 
 /// Answers as a fleet of equal workers would.
@@ -98,10 +118,12 @@ impl DecisionQueries for MadeUp {
         let spec = WorkerSpec {
             name: format!("worker-{}", id.0).into(),
             url: format!("http://worker-{}", id.0).into(),
-            role: Role::Mixed,
+            role: role(id),
             models: vec![],
             weight: 1.0,
             labels: BTreeMap::from([("zone".into(), "a".into())]),
+            rank: None,
+            bootstrap: None,
         };
         ((id.0 as usize) < self.candidates).then(|| Arc::new(Worker::new(id, spec)))
     }

@@ -102,6 +102,7 @@ impl Candidates {
             for feature in plan.candidate() {
                 self.numbers.push(match feature {
                     CandidateFeature::Weight => worker.spec().weight,
+                    CandidateFeature::Role => worker.spec().role.number(),
                     CandidateFeature::Requests => load.requests.into(),
                     CandidateFeature::PrefillTokens => load.prefill_tokens as f64,
                     CandidateFeature::Decoding => load.decoding.into(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use routing::{
-    Decision, DecisionInput, DecisionQueries, FaultKind, FeaturePlan, Hold, Phase, Policy, Rejection,
+    Decision, DecisionInput, DecisionQueries, FaultKind, FeaturePlan, Hold, Offer, Phase, Policy, Rejection,
     RequestFacts, Verdict, WorkerId, check,
 };
 use tracing::warn;
@@ -135,7 +135,7 @@ impl Call<'_> {
         match verdict {
             Ok(verdict) => {
                 metrics.answered(kind(&verdict));
-                check(verdict, input.ids.len())
+                check(verdict, one(&input))
                     .unwrap_or_else(|invalid| failed(FaultKind::InvalidVerdict, &invalid))
             }
             Err(fault) => failed(fault.kind, &fault),
@@ -148,7 +148,7 @@ impl Call<'_> {
         self.lay_out(candidates, fallback.plan());
         let input = self.input(candidates);
         let verdict = fallback.decide(&input);
-        match verdict.map(|verdict| check(verdict, input.ids.len())) {
+        match verdict.map(|verdict| check(verdict, one(&input))) {
             Ok(Ok(Decision::Route(route))) => route.row(),
             // The fallback routes to a row it was shown; were it ever to fail, the first is as good as any.
             _ => 0,
@@ -174,6 +174,12 @@ impl Call<'_> {
             member: candidates.members[row],
             matched: matched.map(|found| found.any_tokens),
         }
+    }
+}
+
+fn one<'a>(input: &DecisionInput<'_>) -> Offer<'a> {
+    Offer::One {
+        candidates: input.ids.len(),
     }
 }
 

@@ -5,6 +5,7 @@
 //! on one screen. See `host/adr/0006-request-path.md`.
 
 mod attempt;
+mod authorization;
 mod body;
 mod candidates;
 mod cold;
@@ -25,6 +26,7 @@ mod link;
 mod matches;
 mod metrics;
 mod models;
+mod pd;
 mod pipeline;
 mod proxy;
 mod queries;
@@ -41,10 +43,12 @@ mod throttle;
 mod tokens;
 mod upstream;
 
+pub use authorization::Authorization;
 pub use cold::status_pages;
 pub use expectation::{AssumedCache, Expectation};
 pub use feeds::LiveFeeds;
 pub use metrics::ProxyMetrics;
+pub use pd::PdSpec;
 pub use proxy::{Proxy, ProxyParts};
 pub use readiness::Readiness;
 pub use route::RouteError;

@@ -13,10 +13,12 @@ use arc_swap::ArcSwap;
 use routing::{Generation, Policy, Pool, Worker, WorkerId};
 use thiserror::Error;
 
+use crate::authorization::Authorization;
 use crate::expectation::Expectation;
 use crate::hold::HoldQueue;
 use crate::link::WorkerLink;
 use crate::metrics::{PoolMetrics, ProxyMetrics};
+use crate::pd::PdSpec;
 use crate::route::{Route, RouteError};
 use crate::upstream::UrlError;
 
@@ -48,6 +50,10 @@ pub struct PoolSpec {
     pub queue_timeout: Duration,
     /// Model names that are LoRA adapters: their blocks match only themselves.
     pub adapters: Vec<Box<str>>,
+    /// What becomes of a client's `Authorization`.
+    pub authorization: Authorization,
+    /// How requests are split between prefill and decode workers; none where they are not.
+    pub pd: Option<PdSpec>,
 }
 
 /// How the tokens of a text prompt become known.
@@ -72,8 +78,13 @@ pub struct RouteSpec {
     pub headers: Vec<(String, String)>,
     /// Name of a pool of the same snapshot.
     pub pool: String,
-    /// What decides.
+    /// What decides: on a worker, or on both of a pair at once where it can ([`routing::FeaturePlan::pairs`]), else
+    /// on one after the other.
     pub policy: Arc<dyn Policy>,
+    /// What decides on the prefill worker instead, in a pool that splits requests.
+    pub prefill_policy: Option<Arc<dyn Policy>>,
+    /// What decides on the decode worker instead.
+    pub decode_policy: Option<Arc<dyn Policy>>,
 }
 
 /// What bounds every request.
@@ -136,6 +147,10 @@ pub(crate) struct PoolState {
     pub(crate) queue_limit: usize,
     pub(crate) queue_timeout: Duration,
     pub(crate) adapters: Box<[Box<str>]>,
+    #[expect(dead_code, reason = "read by the next change")]
+    pub(crate) authorization: Authorization,
+    #[expect(dead_code, reason = "read by the next change")]
+    pub(crate) pd: Option<PdSpec>,
     pub(crate) metrics: PoolMetrics,
 }
 
@@ -186,6 +201,8 @@ impl Snapshot {
                 queue_limit: pool.queue_limit,
                 queue_timeout: pool.queue_timeout,
                 adapters: pool.adapters.into(),
+                authorization: pool.authorization,
+                pd: pool.pd,
             }));
         }
         let routes = spec.routes.into_iter().enumerate().map(|(at, route)| {

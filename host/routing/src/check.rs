@@ -3,7 +3,8 @@
 
 use thiserror::Error;
 
-use crate::decision::{Hold, Rejection, Verdict};
+use crate::decision::{Choice, Hold, Rejection, Verdict};
+use crate::worker::Role;
 
 /// Bounds of a hold's `ask_again_ms`.
 const ASK_AGAIN_MS: (u32, u32) = (1, 10_000);
@@ -25,10 +26,28 @@ pub enum Decision {
     Pass,
 }
 
+/// What was offered: what a verdict is checked against.
+#[derive(Debug, Clone, Copy)]
+pub enum Offer<'a> {
+    /// So many candidates for one part, or the whole, of a request.
+    One {
+        /// How many.
+        candidates: usize,
+    },
+    /// Workers of a disaggregated pool, for both legs at once.
+    Pair {
+        /// What each candidate does, row by row.
+        roles: &'a [Role],
+        /// Whether a decode worker may do the whole of the request.
+        alone: bool,
+    },
+}
+
 /// A checked choice.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Route {
     row: usize,
+    prefill: Option<usize>,
     score: f64,
 }
 
@@ -37,6 +56,12 @@ impl Route {
     #[must_use]
     pub fn row(&self) -> usize {
         self.row
+    }
+
+    /// The row of a separate prefill worker: one whose role is that, where the other's is decode.
+    #[must_use]
+    pub fn prefill(&self) -> Option<usize> {
+        self.prefill
     }
 
     /// The policy's figure of merit; NaN when it has none.
@@ -57,37 +82,44 @@ pub enum InvalidVerdict {
         /// How many there were.
         candidates: usize,
     },
-    /// A separate prefill worker in a pool that is not disaggregated.
-    #[error("named a separate prefill worker in a pool that is not disaggregated")]
+    /// A separate prefill worker where none was offered.
+    #[error("named a separate prefill worker where one worker was to be chosen")]
     PrefillNotOffered,
+    /// As prefill worker one that is none.
+    #[error("chose row {row} to prefill, whose role is {}", role.as_str())]
+    NotAPrefillWorker {
+        /// The row it named.
+        row: u32,
+        /// What that worker does.
+        role: Role,
+    },
+    /// As the worker that answers one that does not decode, or not with a prefill worker at its side.
+    #[error("chose row {row} to answer the client, whose role is {}", role.as_str())]
+    CannotAnswer {
+        /// The row it named.
+        row: u32,
+        /// What that worker does.
+        role: Role,
+    },
+    /// A decode worker for the whole of a request, where that is not allowed.
+    #[error("chose the decode worker of row {row} without a prefill worker")]
+    NeedsPrefill {
+        /// The row it named.
+        row: u32,
+    },
     /// A hold without a usable order.
     #[error("asked to be queued with an order that is not a number")]
     OrderNotANumber,
 }
 
-/// Checks a verdict against the number of candidates it was given.
+/// Checks a verdict against what it was offered.
 ///
 /// # Errors
 /// [`InvalidVerdict`] where acting on it would be wrong; small slips (a status that is no error, a reason
 /// that is too long, a delay out of bounds) are mended instead.
-pub fn check(verdict: Verdict, candidates: usize) -> Result<Decision, InvalidVerdict> {
+pub fn check(verdict: Verdict, offer: Offer<'_>) -> Result<Decision, InvalidVerdict> {
     match verdict {
-        Verdict::Route(choice) => {
-            let row = choice.row as usize;
-            if row >= candidates {
-                return Err(InvalidVerdict::RowOutOfRange {
-                    row: choice.row,
-                    candidates,
-                });
-            }
-            if choice.prefill.is_some() {
-                return Err(InvalidVerdict::PrefillNotOffered);
-            }
-            Ok(Decision::Route(Route {
-                row,
-                score: choice.score,
-            }))
-        }
+        Verdict::Route(choice) => check_choice(choice, offer).map(Decision::Route),
         Verdict::Queue(hold) if hold.order.is_nan() => Err(InvalidVerdict::OrderNotANumber),
         Verdict::Queue(hold) => Ok(Decision::Queue(Hold {
             ask_again_ms: hold.ask_again_ms.clamp(ASK_AGAIN_MS.0, ASK_AGAIN_MS.1),
@@ -95,6 +127,45 @@ pub fn check(verdict: Verdict, candidates: usize) -> Result<Decision, InvalidVer
         })),
         Verdict::Reject(rejection) => Ok(Decision::Reject(mend(rejection))),
         Verdict::Pass => Ok(Decision::Pass),
+    }
+}
+
+fn check_choice(choice: Choice, offer: Offer<'_>) -> Result<Route, InvalidVerdict> {
+    let candidates = match offer {
+        Offer::One { candidates } => candidates,
+        Offer::Pair { roles, .. } => roles.len(),
+    };
+    let in_range = |row: u32| match row as usize {
+        index if index < candidates => Ok(index),
+        _ => Err(InvalidVerdict::RowOutOfRange { row, candidates }),
+    };
+    let row = in_range(choice.row)?;
+    let prefill = choice.prefill.map(in_range).transpose()?;
+    match offer {
+        Offer::One { .. } if prefill.is_some() => return Err(InvalidVerdict::PrefillNotOffered),
+        Offer::One { .. } => {}
+        Offer::Pair { roles, alone } => check_roles(choice, roles, alone)?,
+    }
+    Ok(Route {
+        row,
+        prefill,
+        score: choice.score,
+    })
+}
+
+/// The rows are in range.
+fn check_roles(choice: Choice, roles: &[Role], alone: bool) -> Result<(), InvalidVerdict> {
+    let role = |row: u32| roles[row as usize];
+    match (role(choice.row), choice.prefill) {
+        (Role::Mixed, None) => Ok(()),
+        (Role::Decode, None) if alone => Ok(()),
+        (Role::Decode, None) => Err(InvalidVerdict::NeedsPrefill { row: choice.row }),
+        (Role::Decode, Some(row)) if role(row) == Role::Prefill => Ok(()),
+        (Role::Decode, Some(row)) => Err(InvalidVerdict::NotAPrefillWorker { row, role: role(row) }),
+        (role, _) => Err(InvalidVerdict::CannotAnswer {
+            row: choice.row,
+            role,
+        }),
     }
 }
 
@@ -114,6 +185,8 @@ mod tests {
     use super::*;
     use crate::decision::Choice;
 
+    const ONE_OF_FOUR: Offer<'_> = Offer::One { candidates: 4 };
+
     fn route(row: u32) -> Verdict {
         Verdict::Route(Choice {
             row,
@@ -125,22 +198,26 @@ mod tests {
     #[test]
     fn the_last_row_is_a_route() {
         assert_eq!(
-            check(route(3), 4),
-            Ok(Decision::Route(Route { row: 3, score: 1.0 }))
+            check(route(3), ONE_OF_FOUR),
+            Ok(Decision::Route(Route {
+                row: 3,
+                prefill: None,
+                score: 1.0
+            }))
         );
     }
 
     #[test]
     fn a_row_past_the_last_is_refused() {
         assert_eq!(
-            check(route(4), 4),
+            check(route(4), ONE_OF_FOUR),
             Err(InvalidVerdict::RowOutOfRange {
                 row: 4,
                 candidates: 4
             })
         );
         assert_eq!(
-            check(route(u32::MAX), 4),
+            check(route(u32::MAX), ONE_OF_FOUR),
             Err(InvalidVerdict::RowOutOfRange {
                 row: u32::MAX,
                 candidates: 4
@@ -155,27 +232,33 @@ mod tests {
             prefill: Some(1),
             score: 0.0,
         });
-        assert_eq!(check(verdict, 2), Err(InvalidVerdict::PrefillNotOffered));
+        assert_eq!(
+            check(verdict, ONE_OF_FOUR),
+            Err(InvalidVerdict::PrefillNotOffered)
+        );
     }
 
     #[test]
     fn a_hold_is_bounded_and_must_have_an_order() {
         let hold = |order, ask_again_ms| Verdict::Queue(Hold { order, ask_again_ms });
         assert_eq!(
-            check(hold(1.0, 0), 1),
+            check(hold(1.0, 0), ONE_OF_FOUR),
             Ok(Decision::Queue(Hold {
                 order: 1.0,
                 ask_again_ms: 1
             }))
         );
         assert_eq!(
-            check(hold(f64::INFINITY, u32::MAX), 1),
+            check(hold(f64::INFINITY, u32::MAX), ONE_OF_FOUR),
             Ok(Decision::Queue(Hold {
                 order: f64::INFINITY,
                 ask_again_ms: 10_000
             }))
         );
-        assert_eq!(check(hold(f64::NAN, 5), 1), Err(InvalidVerdict::OrderNotANumber));
+        assert_eq!(
+            check(hold(f64::NAN, 5), ONE_OF_FOUR),
+            Err(InvalidVerdict::OrderNotANumber)
+        );
     }
 
     #[test]
@@ -185,10 +268,53 @@ mod tests {
             retry_after_ms: 0,
             reason: "ä".repeat(200),
         };
-        let Ok(Decision::Reject(mended)) = check(Verdict::Reject(rejection), 1) else {
+        let Ok(Decision::Reject(mended)) = check(Verdict::Reject(rejection), ONE_OF_FOUR) else {
             panic!("not a rejection")
         };
         assert_eq!(mended.status, 503);
         assert_eq!(mended.reason.len(), 256);
+    }
+
+    #[track_caller]
+    fn check_pair(row: u32, prefill: Option<u32>, alone: bool, expected: Result<(), InvalidVerdict>) {
+        let roles = &[Role::Prefill, Role::Decode, Role::Mixed];
+        let verdict = Verdict::Route(Choice {
+            row,
+            prefill,
+            score: 0.0,
+        });
+        let checked = check(verdict, Offer::Pair { roles, alone });
+        assert_eq!(
+            checked.map(|_| ()),
+            expected,
+            "{row} with {prefill:?}, alone {alone}"
+        );
+    }
+
+    #[test]
+    fn each_leg_goes_to_a_worker_of_its_role_only() {
+        const DECODE: Role = Role::Decode;
+        let cannot_answer = |row, role| Err(InvalidVerdict::CannotAnswer { row, role });
+        let no_prefill = |row, role| Err(InvalidVerdict::NotAPrefillWorker { row, role });
+        for alone in [false, true] {
+            check_pair(1, Some(0), alone, Ok(()));
+            check_pair(2, None, alone, Ok(()));
+            check_pair(0, None, alone, cannot_answer(0, Role::Prefill));
+            check_pair(0, Some(0), alone, cannot_answer(0, Role::Prefill));
+            check_pair(2, Some(0), alone, cannot_answer(2, Role::Mixed));
+            check_pair(1, Some(1), alone, no_prefill(1, DECODE));
+            check_pair(1, Some(2), alone, no_prefill(2, Role::Mixed));
+            check_pair(
+                1,
+                Some(3),
+                alone,
+                Err(InvalidVerdict::RowOutOfRange {
+                    row: 3,
+                    candidates: 3,
+                }),
+            );
+        }
+        check_pair(1, None, true, Ok(()));
+        check_pair(1, None, false, Err(InvalidVerdict::NeedsPrefill { row: 1 }));
     }
 }

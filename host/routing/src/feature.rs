@@ -43,6 +43,8 @@ pub enum RequestFeature {
 pub enum CandidateFeature {
     /// `worker.weight`
     Weight,
+    /// `worker.role`
+    Role,
     /// `load.requests`
     Requests,
     /// `load.prefill-tokens`
@@ -141,6 +143,16 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
             freshness: "the configuration in force",
             unknown: "never",
             meaning: "`weight` of the worker: 2 means twice the work in the same time",
+        },
+    ),
+    (
+        CandidateFeature::Role,
+        FeatureDoc {
+            name: "worker.role",
+            unit: "0 mixed, 1 prefill, 2 decode",
+            freshness: "the configuration in force",
+            unknown: "never",
+            meaning: "what the worker does; a policy that asks for it places both legs of a request in one call",
         },
     ),
     (
@@ -291,6 +303,12 @@ impl FeaturePlan {
                 CandidateFeature::PrefixDevice | CandidateFeature::PrefixHost | CandidateFeature::PrefixAny
             )
         })
+    }
+
+    /// Whether the policy places both legs of a request in one call: it asks which worker does what.
+    #[must_use]
+    pub fn pairs(&self) -> bool {
+        self.candidate.contains(&CandidateFeature::Role)
     }
 
     /// Whether the prompt's tokens are needed at all.

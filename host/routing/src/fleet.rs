@@ -96,6 +96,8 @@ mod tests {
             models: vec![],
             weight,
             labels: BTreeMap::new(),
+            rank: None,
+            bootstrap: None,
         }
     }
 

@@ -6,6 +6,7 @@
 mod block;
 mod check;
 mod decision;
+mod dialect;
 mod fallback;
 mod feature;
 mod fleet;
@@ -17,8 +18,9 @@ mod store;
 mod worker;
 
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
-pub use check::{Decision, InvalidVerdict, Route, check};
+pub use check::{Decision, InvalidVerdict, Offer, Route, check};
 pub use decision::{Choice, Hold, Rejection, Verdict};
+pub use dialect::Dialect;
 pub use fallback::LeastLoaded;
 pub use feature::{
     CANDIDATE_CATALOGUE, CandidateFeature, FeatureDoc, FeaturePlan, REQUEST_CATALOGUE, RequestFeature,

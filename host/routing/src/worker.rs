@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::id::WorkerId;
+use crate::id::{DpRank, WorkerId};
 use crate::load::WorkerLoad;
 
 /// What a worker does for a request.
@@ -18,6 +18,16 @@ pub enum Role {
 }
 
 impl Role {
+    /// Its number in the column `worker.role`.
+    #[must_use]
+    pub fn number(self) -> f64 {
+        match self {
+            Self::Mixed => 0.0,
+            Self::Prefill => 1.0,
+            Self::Decode => 2.0,
+        }
+    }
+
     /// Its name in the configuration and in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -44,6 +54,10 @@ pub struct WorkerSpec {
     pub weight: f64,
     /// Free facts for policies.
     pub labels: BTreeMap<Box<str>, Box<str>>,
+    /// Where several data-parallel ranks share the URL, each being a worker of its own: the one requests are pinned to.
+    pub rank: Option<DpRank>,
+    /// Where a prefill worker's bootstrap server is, `http://host:port`; none where its dialect has none.
+    pub bootstrap: Option<Box<str>>,
 }
 
 /// A worker of the running fleet: its spec, its identity, and the load this router put on it.
@@ -141,6 +155,8 @@ mod tests {
                     .iter()
                     .map(|&(key, value)| (key.into(), value.into()))
                     .collect(),
+                rank: None,
+                bootstrap: None,
             },
         )
     }

@@ -78,6 +78,8 @@ pub(crate) fn own_worker() -> FollowedWorker {
         models: vec!["llama".into()],
         weight: 1.0,
         labels: BTreeMap::new(),
+        rank: None,
+        bootstrap: None,
     };
     FollowedWorker {
         worker: Arc::new(Worker::new(WorkerId(9), spec)),

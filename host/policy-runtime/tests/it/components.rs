@@ -124,6 +124,8 @@ impl DecisionQueries for Answers {
             models: vec![],
             weight: 1.0,
             labels: BTreeMap::from([("zone".into(), "a".into())]),
+            rank: None,
+            bootstrap: None,
         };
         (id == WorkerId(7)).then(|| Arc::new(Worker::new(id, spec)))
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use kv_index::{IndexLimits, SharedPrefixIndex};
 use prometheus_client::registry::Registry;
 use proxy::{
-    DrainOutcome, Expectation, LiveFeeds, PoolSpec, Proxy, ProxyMetrics, ProxyParts, Readiness,
-    RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotSpec, TokenSource,
+    Authorization, DrainOutcome, Expectation, LiveFeeds, PoolSpec, Proxy, ProxyMetrics, ProxyParts,
+    Readiness, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotSpec, TokenSource,
 };
 use routing::{Fleet, Generation, Policy, Pool, Role, WorkerId, WorkerSpec};
 use tokio::net::TcpListener;
@@ -81,6 +81,8 @@ impl Builder {
             models: models.iter().map(|&model| model.into()).collect(),
             weight: 1.0,
             labels: BTreeMap::new(),
+            rank: None,
+            bootstrap: None,
         });
         self
     }
@@ -108,8 +110,12 @@ impl Builder {
                 queue_limit: self.queue_limit,
                 queue_timeout: self.queue_timeout,
                 adapters: vec![],
+                authorization: Authorization::Pass,
+                pd: None,
             }],
             routes: vec![RouteSpec {
+                prefill_policy: None,
+                decode_policy: None,
                 models: self.models.clone(),
                 path: None,
                 headers: self.headers.clone(),

@@ -1,0 +1,51 @@
+//! How a prefill worker hands a prompt's KV cache to a decode worker, seen from the router.
+
+/// What the workers of a disaggregated pool speak. What each sends is in `inference-api/src/handshake.rs`; what each does
+/// when it goes wrong is in `host/adr/0009-two-legs.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// vLLM's `NixlConnector`: the prefill answer's parameters go with the decode leg.
+    Nixl,
+    /// vLLM's `MooncakeConnector`: both legs at once, under a transfer id the router makes up.
+    Mooncake,
+    /// A store that both sides know (vLLM's `MooncakeStoreConnector`, `ExampleConnector`, `LMCache`): prefill, then the
+    /// request as it is.
+    Store,
+    /// SGLang: both legs at once, with the same body and a bootstrap room.
+    Sglang,
+}
+
+impl Dialect {
+    /// Every dialect.
+    pub const ALL: [Self; 4] = [Self::Nixl, Self::Mooncake, Self::Store, Self::Sglang];
+
+    /// Its name in the configuration and in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nixl => "nixl",
+            Self::Mooncake => "mooncake",
+            Self::Store => "store",
+            Self::Sglang => "sglang",
+        }
+    }
+
+    /// Whether both legs are sent at once; else the decode leg follows the prefill leg's answer.
+    #[must_use]
+    pub fn is_concurrent(self) -> bool {
+        matches!(self, Self::Mooncake | Self::Sglang)
+    }
+
+    /// Whether a decode worker can answer a request without a prefill worker. SGLang's cannot: started as decode, it waits
+    /// for a bootstrap.
+    #[must_use]
+    pub fn decodes_alone(self) -> bool {
+        self != Self::Sglang
+    }
+
+    /// Whether its prefill workers have a bootstrap server that the other side is told of.
+    #[must_use]
+    pub fn has_bootstrap(self) -> bool {
+        matches!(self, Self::Mooncake | Self::Sglang)
+    }
+}
