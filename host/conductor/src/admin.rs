@@ -1,5 +1,6 @@
 //! The admin pages, on a listener of their own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -66,7 +67,7 @@ impl Admin {
                 "worker": &*feed.name, "rank": feed.rank.0, "endpoint": feed.endpoint, "state": feed.state.as_str(),
                 "complete": feed.complete, "last_seq": feed.last_seq, "batches": feed.batches,
                 "events": feed.events, "gaps": feed.gaps, "replays": feed.replays,
-                "restarts": feed.restarts, "resets": feed.resets, "rejected": feed.rejected,
+                "restarts": feed.restarts, "resets": feed.resets, "rejected": by_reason(&feed.rejected),
                 "rejected_messages": feed.rejected_messages, "silences": feed.silences,
                 "silent": feed.silent, "answers": feed.answers,
                 "silent_for_s": feed.silent_for.map(seconds), "lag_s": feed.lag.map(seconds),
@@ -79,7 +80,7 @@ impl Admin {
                 "store": &*feed.name, "endpoint": feed.endpoint, "state": feed.state.as_str(),
                 "publishes": store.told.map(|told| told.enabled), "last_seq": feed.last_seq,
                 "batches": feed.batches, "stored": feed.stored, "removed": feed.removed,
-                "resets": feed.resets, "rejected": feed.rejected,
+                "resets": feed.resets, "rejected": by_reason(&feed.rejected),
                 "rejected_messages": feed.rejected_messages,
                 "silent_for_s": feed.silent_for.map(seconds), "lag_s": feed.lag.map(seconds),
             })
@@ -90,6 +91,11 @@ impl Admin {
         Json(json!({ "generation": generation, "feeds": feeds, "asked": asked, "stores": stores }))
             .into_response()
     }
+}
+
+/// Events by why they were skipped.
+fn by_reason(rejected: &kv_feed::Rejected) -> BTreeMap<&'static str, u64> {
+    rejected.by_reason().collect()
 }
 
 async fn reload(bell: SyncSender<Bell>) -> Response {

@@ -16,11 +16,6 @@ const FEED_COUNTERS: &[(&str, &str, OfFeed)] = &[
         |feed| feed.batches,
     ),
     (
-        "conductor_kv_feed_rejected",
-        "Events skipped as undecodable or not understood",
-        |feed| feed.rejected,
-    ),
-    (
         "conductor_kv_feed_rejected_messages",
         "Messages dropped whole: wrong frames, or a payload that is no batch",
         |feed| feed.rejected_messages,
@@ -100,6 +95,17 @@ pub(crate) fn encode(feeds: &[FeedStatus], page: &mut Page<'_>) -> Result<(), Er
     });
     let help = "Events passed on to the index, by kind";
     page.counters("conductor_kv_feed_events", help, kinds)?;
+    let reasons = feeds.iter().flat_map(|feed| {
+        let with = |reason: &str| {
+            let [worker, rank] = labels(feed);
+            [worker, rank, ("reason", reason.to_owned())]
+        };
+        feed.rejected
+            .by_reason()
+            .map(move |(reason, events)| (with(reason), events))
+    });
+    let help = "Events skipped as undecodable or not understood, by reason; a reason never met has no series";
+    page.counters("conductor_kv_feed_rejected", help, reasons)?;
     for (name, help, level) in FEED_LEVELS {
         page.gauges(name, help, each(feeds, level))?;
     }

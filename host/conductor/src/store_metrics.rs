@@ -53,11 +53,6 @@ const COUNTERS: &[(&str, &str, OfStore)] = &[
         |store| Some(store.feed.resets),
     ),
     (
-        "conductor_store_feed_rejected",
-        "Events of the store skipped as undecodable or not understood",
-        |store| Some(store.feed.rejected),
-    ),
-    (
         "conductor_store_feed_rejected_messages",
         "Messages of the store dropped whole",
         |store| Some(store.feed.rejected_messages),
@@ -89,6 +84,17 @@ impl Collector for StoreCollector {
         for (name, help, count) in COUNTERS {
             page.counters(name, help, each(*count))?;
         }
+        let reasons = stores.iter().flat_map(|store| {
+            let with = |reason: &str| {
+                let [name] = label(store);
+                [name, ("reason", reason.to_owned())]
+            };
+            let met = store.feed.rejected.by_reason();
+            met.map(move |(reason, events)| (with(reason), events))
+                .collect::<Vec<_>>()
+        });
+        let help = "Events of the store skipped as undecodable or not understood, by reason; one never met has no series";
+        page.counters("conductor_store_feed_rejected", help, reasons)?;
         let ages = stores
             .iter()
             .filter_map(|store| Some((label(store), store.feed.silent_for?)));

@@ -153,7 +153,9 @@ impl Delivery {
         let counters = &*self.counters;
         counters.batches.add(1);
         counters.events.add(batch.events.len());
-        counters.rejected.add(batch.rejected.len());
+        for rejected in &batch.rejected {
+            counters.rejected.add(rejected.reason);
+        }
         for event in &batch.events {
             of_kind(counters, event).add(1);
         }

@@ -10,6 +10,7 @@
 mod delivery;
 mod feeds;
 mod recovery;
+mod rejected;
 mod sockets;
 mod spec;
 mod status;
@@ -17,5 +18,6 @@ mod subscription;
 mod thread;
 
 pub use feeds::{FeedError, KvFeeds, MAX_FEEDS};
+pub use rejected::Rejected;
 pub use spec::{Endpoint, FeedSink, FeedSpec, ResetReason, StoreSpec};
 pub use status::{FeedState, FeedStatus, StoreStatus};

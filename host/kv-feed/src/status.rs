@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use routing::{DpRank, StoreId, WorkerId};
 
+use crate::rejected::{RejectCounters, Rejected};
 use crate::spec::{FeedSpec, StoreSpec};
 
 /// What a feed is doing.
@@ -72,7 +73,7 @@ pub struct FeedStatus {
     /// Times that the subscription was silent while replays brought messages.
     pub silences: u64,
     /// Events skipped as undecodable or not understood.
-    pub rejected: u64,
+    pub rejected: Rejected,
     /// Messages dropped whole: wrong frames, or a payload that is no batch.
     pub rejected_messages: u64,
     /// The number of the latest message passed on; none before the first.
@@ -108,7 +109,7 @@ pub struct StoreStatus {
     /// Times that messages were missing, or the connection was lost: each voided what was known.
     pub resets: u64,
     /// Events skipped as undecodable or not understood.
-    pub rejected: u64,
+    pub rejected: Rejected,
     /// Messages dropped whole: wrong frames, or a payload that is no batch.
     pub rejected_messages: u64,
     /// The number of the latest message passed on; none before the first.
@@ -132,7 +133,7 @@ pub(crate) struct FeedCounters {
     pub(crate) restarts: Count,
     pub(crate) resets: Count,
     pub(crate) silences: Count,
-    pub(crate) rejected: Count,
+    pub(crate) rejected: RejectCounters,
     pub(crate) rejected_messages: Count,
     /// The latest number plus one: 0 before the first.
     next_seq: AtomicU64,
@@ -160,7 +161,7 @@ impl Default for FeedCounters {
             restarts: Count::default(),
             resets: Count::default(),
             silences: Count::default(),
-            rejected: Count::default(),
+            rejected: RejectCounters::default(),
             rejected_messages: Count::default(),
             next_seq: AtomicU64::default(),
             state: AtomicU8::default(),
@@ -230,7 +231,7 @@ impl FeedCounters {
             stored: self.stored.get(),
             removed: self.removed.get(),
             resets: self.resets.get(),
-            rejected: self.rejected.get(),
+            rejected: self.rejected.read(),
             rejected_messages: self.rejected_messages.get(),
             last_seq: self.last_seq(),
             silent_for: self.silent_for(),
@@ -272,7 +273,7 @@ impl FeedCounters {
             restarts: self.restarts.get(),
             resets: self.resets.get(),
             silences: self.silences.get(),
-            rejected: self.rejected.get(),
+            rejected: self.rejected.read(),
             rejected_messages: self.rejected_messages.get(),
             last_seq: self.last_seq(),
             answers: self.answers.load(Relaxed),

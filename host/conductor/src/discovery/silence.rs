@@ -114,7 +114,7 @@ mod tests {
             restarts: 0,
             resets: 0,
             silences: 0,
-            rejected: 0,
+            rejected: kv_feed::Rejected::default(),
             rejected_messages: 0,
             last_seq: Some(0),
             answers,
