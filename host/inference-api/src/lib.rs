@@ -3,24 +3,30 @@
 //! Pure: it knows what bodies look like, not where they come from or go to. It reads only what routing needs
 //! and never re-serialises a client's text, so whatever an engine adds to its API passes through untouched.
 
+mod bootstrap;
 mod cache_use;
 mod endpoint;
 mod error_body;
 mod event_sources;
+mod handshake;
 mod models;
 mod peek;
 mod sse;
 mod store_status;
 mod tail;
 mod tokenize;
+mod usage;
 
+pub use bootstrap::engine_ids;
 pub use cache_use::{CacheUse, cache_use};
 pub use endpoint::Endpoint;
 pub use error_body::ErrorBody;
 pub use event_sources::{EventSource, EventSourcesError, sglang_event_sources, vllm_event_sources};
+pub use handshake::{Handshake, HandshakeError, PrefillAnswer, PrefillAnswerError, Split, splits};
 pub use models::{ModelsError, find_model, merge_models};
 pub use peek::{BodyError, Peek, Prompt, peek};
-pub use sse::error_event;
+pub use sse::{error_event, error_in_first_event};
 pub use store_status::{StoreStatus, StoreStatusError};
 pub use tail::Tail;
 pub use tokenize::{TokenizeError, Tokenized};
+pub use usage::CachedTokensFilter;

@@ -83,6 +83,17 @@ pub(crate) struct Fields<'a> {
     input: Option<&'a RawValue>,
     #[serde(borrow)]
     messages: Option<&'a RawValue>,
+    // What decides whether a request can be split.
+    #[serde(borrow)]
+    pub(crate) n: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) echo: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) prompt_logprobs: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) prompt_embeds: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) use_beam_search: Option<&'a RawValue>,
     // What changes the text a chat is rendered to.
     #[serde(borrow)]
     pub(crate) tools: Option<&'a RawValue>,
@@ -196,7 +207,7 @@ fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> Prompt<'a> {
 }
 
 /// By the first two tokens alone: the array may be long.
-fn classify(raw: &RawValue) -> Prompt<'_> {
+pub(crate) fn classify(raw: &RawValue) -> Prompt<'_> {
     let text = raw.get();
     if text.starts_with('"') {
         return Prompt::Text(raw);

@@ -3,7 +3,9 @@
 //! Framing: WHATWG HTML, "Server-sent events". The leading blank line ends whatever event the worker left
 //! unfinished; where it left none, parsers skip it.
 
-use serde::Serialize;
+use memchr::memmem;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::endpoint::Endpoint;
 use crate::error_body::ErrorBody;
@@ -37,6 +39,28 @@ pub fn error_event(endpoint: Endpoint, error: &ErrorBody<'_>) -> Vec<u8> {
     [b"\n\n", name.as_bytes(), b"data: ", &data, b"\n\n"].concat()
 }
 
+/// The error that a stream begins with, where it does: its status and what an answer without a stream would have said. vLLM
+/// 0.32 sends a failure before the first token so, under a head of 200: `data: {"error": {.., "code": 500}}`.
+#[must_use]
+pub fn error_in_first_event(chunk: &[u8]) -> Option<(u16, Vec<u8>)> {
+    #[derive(Deserialize)]
+    struct Failed<'a> {
+        #[serde(borrow)]
+        error: &'a RawValue,
+    }
+    #[derive(Deserialize)]
+    struct Coded {
+        code: u16,
+    }
+    let line = chunk.trim_ascii_start().split(|byte| *byte == b'\n').next()?;
+    let data = line.strip_prefix(b"data:")?.trim_ascii();
+    // What streams begin with is longer and has no such member: not worth parsing.
+    memmem::find(&data[..data.len().min(16)], b"\"error\"")?;
+    let failed: Failed<'_> = serde_json::from_slice(data).ok()?;
+    let code = serde_json::from_str::<Coded>(failed.error.get()).map_or(500, |coded| coded.code);
+    Some((code, data.to_vec()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +89,27 @@ mod tests {
             Endpoint::Responses,
             "\n\nevent: error\ndata: {\"type\":\"error\",\"code\":\"upstream_broken\",\"message\":\"worker\\ngone\",\"param\":null}\n\n",
         );
+    }
+
+    #[test]
+    fn a_stream_that_begins_with_an_error_is_told_from_one_that_begins() {
+        let failed =
+            br#"data: {"error": {"message": "m", "type": "InternalServerError", "param": null, "code": 503}}
+
+data: [DONE]
+
+"#;
+        let (status, body) = error_in_first_event(failed).unwrap();
+        assert_eq!(status, 503);
+        assert!(body.starts_with(b"{") && body.ends_with(b"}"));
+        assert_eq!(error_in_first_event(br#"data: {"error":"x"}"#).unwrap().0, 500);
+        for begun in [
+            &br#"data: {"id":"1","choices":[{"text":"\"error\""}]}"#[..],
+            b": ping",
+            b"",
+            br#"data: {"error":"cut o"#,
+        ] {
+            assert_eq!(error_in_first_event(begun), None);
+        }
     }
 }

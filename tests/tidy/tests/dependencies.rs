@@ -11,7 +11,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("routing", &[]),
     ("kv-index", &["routing"]),
     ("kv-events", &["routing"]),
-    ("inference-api", &[]),
+    ("inference-api", &["routing"]),
     ("block-hash", &[]),
     ("conductor-config", &["routing"]),
     ("policy-runtime", &["routing"]),

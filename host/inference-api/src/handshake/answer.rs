@@ -1,0 +1,121 @@
+//! A prefill leg's answer.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+/// The prefill worker's answer is none that vLLM would give.
+#[derive(Debug, Error)]
+#[error("read the prefill worker's answer")]
+pub struct PrefillAnswerError {
+    #[source]
+    source: serde_json::Error,
+}
+
+/// What a prefill leg's answer says beside its one token (vLLM 0.32).
+#[derive(Debug, Clone, Copy)]
+pub struct PrefillAnswer<'a> {
+    /// `kv_transfer_params`, where it is an object: what the decode leg has to pass on, verbatim and whole.
+    pub params: Option<&'a RawValue>,
+    /// `usage.prompt_tokens_details.cached_tokens`.
+    pub cached_tokens: Option<u64>,
+    /// `usage.prompt_tokens`.
+    pub prompt_tokens: Option<u64>,
+    /// Whether its one token ended the answer. Mooncake then hands nothing over.
+    pub stopped: bool,
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    choices: Option<Vec<Choice<'a>>>,
+    usage: Option<Usage>,
+    #[serde(borrow)]
+    kv_transfer_params: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(borrow)]
+    finish_reason: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Usage {
+    prompt_tokens: Option<u64>,
+    prompt_tokens_details: Option<PromptTokens>,
+}
+
+#[derive(Deserialize)]
+struct PromptTokens {
+    cached_tokens: Option<u64>,
+}
+
+impl<'a> PrefillAnswer<'a> {
+    /// Reads a whole (unstreamed) answer.
+    ///
+    /// # Errors
+    /// [`PrefillAnswerError`] when it is no JSON object, or one of the members read here is of another type than vLLM's.
+    pub fn read(body: &'a [u8]) -> Result<Self, PrefillAnswerError> {
+        let answer: Answer<'a> =
+            serde_json::from_slice(body).map_err(|source| PrefillAnswerError { source })?;
+        let usage = answer.usage.as_ref();
+        let details = usage.and_then(|usage| usage.prompt_tokens_details.as_ref());
+        let mut reasons = answer
+            .choices
+            .iter()
+            .flatten()
+            .filter_map(|choice| choice.finish_reason);
+        Ok(Self {
+            params: answer
+                .kv_transfer_params
+                .filter(|params| params.get().starts_with('{')),
+            cached_tokens: details.and_then(|details| details.cached_tokens),
+            prompt_tokens: usage.and_then(|usage| usage.prompt_tokens),
+            stopped: reasons.any(|reason| reason.get() == r#""stop""#),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_kept_as_they_stand_and_usage_is_read() {
+        let answer = br#"{"choices":[{"index":0,"text":"\"}","finish_reason":"length"}],
+            "usage":{"prompt_tokens":170,"prompt_tokens_details":{"cached_tokens":128,"created_cache_tokens":null}},
+            "kv_transfer_params":{"remote_block_ids": [[4,5]],"x":"\u00e9"},"metrics":null}"#;
+        let answer = PrefillAnswer::read(answer).unwrap();
+        assert_eq!(
+            answer.params.unwrap().get(),
+            r#"{"remote_block_ids": [[4,5]],"x":"\u00e9"}"#
+        );
+        assert_eq!(
+            (answer.prompt_tokens, answer.cached_tokens),
+            (Some(170), Some(128))
+        );
+        assert!(!answer.stopped);
+    }
+
+    #[test]
+    fn what_an_answer_does_not_say_is_not_there() {
+        for answer in [
+            "{}",
+            r#"{"usage":null,"kv_transfer_params":null,"choices":null}"#,
+            r#"{"usage":{"prompt_tokens_details":null},"kv_transfer_params":[],"choices":[{"finish_reason":null}]}"#,
+        ] {
+            let answer = PrefillAnswer::read(answer.as_bytes()).unwrap();
+            assert!(answer.params.is_none() && !answer.stopped);
+            assert_eq!((answer.prompt_tokens, answer.cached_tokens), (None, None));
+        }
+        assert!(PrefillAnswer::read(b"data: {}").is_err());
+        assert!(PrefillAnswer::read(br#"{"usage":7}"#).is_err());
+    }
+
+    #[test]
+    fn a_token_that_ends_the_answer_is_seen_in_any_choice() {
+        let answer = br#"{"choices":[{"finish_reason":"length"},{"finish_reason":"stop"}]}"#;
+        assert!(PrefillAnswer::read(answer).unwrap().stopped);
+    }
+}

@@ -1,0 +1,198 @@
+//! What each dialect changes in each leg's body.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+
+use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::members::{Change, Changes, Member};
+use super::{Handshake, Split};
+use crate::endpoint::Endpoint;
+use crate::peek::{Prompt, classify};
+
+/// vLLM 0.32 reads every one of these, if only to find it null.
+const NIXL_PREFILL: &str = r#"{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}"#;
+
+/// Longer lists are not written out: from one room SGLang counts on by itself.
+const MAX_ROOMS: usize = 1024;
+/// SGLang draws rooms from 0 to 2^63 - 1.
+const ROOM_BITS: u64 = i64::MAX as u64;
+
+#[derive(Serialize)]
+struct MooncakePrefill<'a> {
+    do_remote_decode: bool,
+    do_remote_prefill: bool,
+    transfer_id: &'a str,
+}
+
+#[derive(Serialize)]
+struct MooncakeDecode<'a> {
+    do_remote_decode: bool,
+    do_remote_prefill: bool,
+    remote_bootstrap_addr: &'a str,
+    remote_engine_id: &'a str,
+    transfer_id: &'a str,
+}
+
+pub(super) fn prefill(split: &Split, handshake: &Handshake<'_>) -> Changes {
+    let mut changes = Vec::new();
+    match *handshake {
+        Handshake::Nixl { .. } => {
+            one_token(split, &mut changes);
+            set(&mut changes, Member::KvTransferParams, NIXL_PREFILL);
+        }
+        Handshake::Mooncake { transfer_id, .. } => {
+            one_token(split, &mut changes);
+            no_stop(split, &mut changes);
+            let params = MooncakePrefill {
+                do_remote_decode: true,
+                do_remote_prefill: false,
+                transfer_id,
+            };
+            set(&mut changes, Member::KvTransferParams, json(&params));
+        }
+        Handshake::Store => one_token(split, &mut changes),
+        Handshake::Sglang { prefill_rank, .. } => {
+            meet(split, handshake, &mut changes);
+            set_rank(&mut changes, Member::RoutedDpRank, prefill_rank);
+        }
+    }
+    changes
+}
+
+pub(super) fn decode(split: &Split, handshake: &Handshake<'_>) -> Changes {
+    let mut changes = Vec::new();
+    match *handshake {
+        Handshake::Nixl { params } => {
+            if let Some(params) = params {
+                set(&mut changes, Member::KvTransferParams, params.get().to_owned());
+            }
+        }
+        Handshake::Mooncake {
+            transfer_id,
+            bootstrap,
+            engine_id,
+        } => {
+            let params = MooncakeDecode {
+                do_remote_decode: false,
+                do_remote_prefill: true,
+                remote_bootstrap_addr: bootstrap,
+                remote_engine_id: engine_id,
+                transfer_id,
+            };
+            set(&mut changes, Member::KvTransferParams, json(&params));
+        }
+        Handshake::Store => {}
+        Handshake::Sglang {
+            prefill_rank,
+            decode_rank,
+            ..
+        } => {
+            meet(split, handshake, &mut changes);
+            set_rank(&mut changes, Member::RoutedDpRank, decode_rank);
+            set_rank(&mut changes, Member::DisaggPrefillDpRank, prefill_rank);
+        }
+    }
+    changes
+}
+
+/// The engine is to compute the prompt and one token, and to answer in one piece.
+///
+/// A number that no engine takes stays: it is to be refused here, too, and not only by the decode engine, for which the
+/// blocks would then wait in vain.
+fn one_token(split: &Split, changes: &mut Changes) {
+    let value = |member| split.members.value(&split.body, member);
+    let is_at_least = |member, least| {
+        value(member)
+            .and_then(whole)
+            .is_some_and(|number| number >= least)
+    };
+    if value(Member::MaxTokens).is_none() || is_at_least(Member::MaxTokens, 1.0) {
+        set(changes, Member::MaxTokens, "1");
+    }
+    if is_at_least(Member::MaxCompletionTokens, 1.0) {
+        set(changes, Member::MaxCompletionTokens, "1");
+    }
+    // `min_tokens` above `max_tokens` is a 400; of several samples, the blocks of all but one would stay pinned.
+    for member in [Member::MinTokens, Member::N] {
+        if is_at_least(member, 2.0) {
+            set(changes, member, "1");
+        }
+    }
+    if value(Member::Stream).is_some_and(|stream| stream != "false") {
+        set(changes, Member::Stream, "false");
+    }
+    // Without `stream` it is a 400.
+    if value(Member::StreamOptions).is_some() {
+        changes.push((Member::StreamOptions, Change::Drop));
+    }
+}
+
+/// The one token must not end the answer: only what ends by its length is handed over (vLLM 0.32).
+fn no_stop(split: &Split, changes: &mut Changes) {
+    set(changes, Member::IgnoreEos, "true");
+    for member in [Member::Stop, Member::StopTokenIds] {
+        if split.members.value(&split.body, member).is_some() {
+            changes.push((member, Change::Drop));
+        }
+    }
+}
+
+/// Where SGLang's two engines meet: one room for each prompt.
+fn meet(split: &Split, handshake: &Handshake<'_>, changes: &mut Changes) {
+    let Handshake::Sglang { host, port, room, .. } = *handshake else {
+        return;
+    };
+    let host = json(&host);
+    let port = port.map_or_else(|| "null".to_owned(), |port| port.to_string());
+    let rooms = prompts(split);
+    if (2..=MAX_ROOMS).contains(&rooms) {
+        let room = |index| room.wrapping_add(index) & ROOM_BITS;
+        set(changes, Member::BootstrapHost, list((0..rooms).map(|_| &host)));
+        set(changes, Member::BootstrapPort, list((0..rooms).map(|_| &port)));
+        set(changes, Member::BootstrapRoom, list((0..rooms as u64).map(room)));
+    } else {
+        set(changes, Member::BootstrapHost, host);
+        set(changes, Member::BootstrapPort, port);
+        set(changes, Member::BootstrapRoom, (room & ROOM_BITS).to_string());
+    }
+}
+
+/// How many prompts the body has, as far as that can be told: from a list in another form SGLang counts on by itself.
+fn prompts(split: &Split) -> usize {
+    let prompt = split.members.value(&split.body, Member::Prompt);
+    let prompt = prompt.and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
+    match (split.endpoint, prompt.map(classify)) {
+        (Endpoint::Completions, Some(Prompt::Batch(batch))) => {
+            serde_json::from_str::<Vec<IgnoredAny>>(batch.get()).map_or(1, |prompts| prompts.len())
+        }
+        _ => 1,
+    }
+}
+
+fn set(changes: &mut Changes, member: Member, value: impl Into<Cow<'static, str>>) {
+    changes.push((member, Change::Set(value.into())));
+}
+
+fn set_rank(changes: &mut Changes, member: Member, rank: Option<u16>) {
+    if let Some(rank) = rank {
+        set(changes, member, rank.to_string());
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("strings and booleans always serialise")
+}
+
+fn list(items: impl Iterator<Item = impl Display>) -> String {
+    let items: Vec<_> = items.map(|item| item.to_string()).collect();
+    format!("[{}]", items.join(","))
+}
+
+/// A whole number as vLLM's pydantic reads one: as `5.0`, in quotes and with `_` between its digits, too.
+fn whole(text: &str) -> Option<f64> {
+    let digits = text.trim_matches('"').trim().replace('_', "");
+    digits.parse().ok().filter(|number: &f64| number.fract() == 0.0)
+}

@@ -1,0 +1,299 @@
+//! The members of a body's top-level object that handshakes touch: where they stand, and how they are edited in place.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde::Deserializer as _;
+use serde::de::{MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::HandshakeError;
+
+/// A member that some handshake reads, sets or drops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Member {
+    MaxTokens,
+    MaxCompletionTokens,
+    MinTokens,
+    N,
+    Stream,
+    StreamOptions,
+    Stop,
+    StopTokenIds,
+    IgnoreEos,
+    Prompt,
+    // Only a router writes these.
+    KvTransferParams,
+    BootstrapHost,
+    BootstrapPort,
+    BootstrapRoom,
+    BootstrapPairKey,
+    RoutedDpRank,
+    DataParallelRank,
+    DisaggPrefillDpRank,
+}
+
+impl Member {
+    fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "max_tokens" => Self::MaxTokens,
+            "max_completion_tokens" => Self::MaxCompletionTokens,
+            "min_tokens" => Self::MinTokens,
+            "n" => Self::N,
+            "stream" => Self::Stream,
+            "stream_options" => Self::StreamOptions,
+            "stop" => Self::Stop,
+            "stop_token_ids" => Self::StopTokenIds,
+            "ignore_eos" => Self::IgnoreEos,
+            "prompt" => Self::Prompt,
+            "kv_transfer_params" => Self::KvTransferParams,
+            "bootstrap_host" => Self::BootstrapHost,
+            "bootstrap_port" => Self::BootstrapPort,
+            "bootstrap_room" => Self::BootstrapRoom,
+            "bootstrap_pair_key" => Self::BootstrapPairKey,
+            "routed_dp_rank" => Self::RoutedDpRank,
+            "data_parallel_rank" => Self::DataParallelRank,
+            "disagg_prefill_dp_rank" => Self::DisaggPrefillDpRank,
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCompletionTokens => "max_completion_tokens",
+            Self::MinTokens => "min_tokens",
+            Self::N => "n",
+            Self::Stream => "stream",
+            Self::StreamOptions => "stream_options",
+            Self::Stop => "stop",
+            Self::StopTokenIds => "stop_token_ids",
+            Self::IgnoreEos => "ignore_eos",
+            Self::Prompt => "prompt",
+            Self::KvTransferParams => "kv_transfer_params",
+            Self::BootstrapHost => "bootstrap_host",
+            Self::BootstrapPort => "bootstrap_port",
+            Self::BootstrapRoom => "bootstrap_room",
+            Self::BootstrapPairKey => "bootstrap_pair_key",
+            Self::RoutedDpRank => "routed_dp_rank",
+            Self::DataParallelRank => "data_parallel_rank",
+            Self::DisaggPrefillDpRank => "disagg_prefill_dp_rank",
+        }
+    }
+
+    fn is_the_routers(self) -> bool {
+        matches!(
+            self,
+            Self::KvTransferParams
+                | Self::BootstrapHost
+                | Self::BootstrapPort
+                | Self::BootstrapRoom
+                | Self::BootstrapPairKey
+                | Self::RoutedDpRank
+                | Self::DataParallelRank
+                | Self::DisaggPrefillDpRank
+        )
+    }
+}
+
+/// What becomes of a member.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// It has this JSON as its value, added at the end where it is not there yet.
+    Set(Cow<'static, str>),
+    /// It is not there.
+    Drop,
+}
+
+/// Each member at most once; what is added stands in this order.
+pub(super) type Changes = Vec<(Member, Change)>;
+
+/// Where a member stands; offsets into the body.
+#[derive(Debug, Clone)]
+struct Place {
+    member: Member,
+    /// How many members stand before it.
+    rank: usize,
+    key: usize,
+    value: Range<usize>,
+}
+
+/// The touched members of a body, in its order. At most one place each.
+#[derive(Debug, Clone)]
+pub(super) struct Members {
+    places: Vec<Place>,
+    /// How many members the object has.
+    count: usize,
+    /// After the last member's value; after the opening brace where there is none.
+    end: usize,
+}
+
+impl Members {
+    pub(super) fn find(body: &[u8]) -> Result<Self, HandshakeError> {
+        let invalid = |source| HandshakeError::Invalid { source };
+        let mut reader = serde_json::Deserializer::from_slice(body);
+        let (members, twice) = reader.deserialize_map(Finder { body }).map_err(invalid)?;
+        reader.end().map_err(invalid)?;
+        if let Some(member) = twice {
+            return Err(HandshakeError::Twice {
+                member: member.name(),
+            });
+        }
+        let forged = |place: &&Place| place.member.is_the_routers() && &body[place.value.clone()] != b"null";
+        match members.places.iter().find(forged) {
+            Some(place) => Err(HandshakeError::Forged {
+                member: place.member.name(),
+            }),
+            None => Ok(members),
+        }
+    }
+
+    /// The JSON of a member's value, where it is there and not null.
+    pub(super) fn value<'a>(&self, body: &'a [u8], member: Member) -> Option<&'a str> {
+        let place = self.places.iter().find(|place| place.member == member)?;
+        let value = std::str::from_utf8(&body[place.value.clone()]).expect("JSON that was read is UTF-8");
+        (value != "null").then_some(value)
+    }
+
+    /// The body with these changes, in one copy; itself where there are none.
+    pub(super) fn edit(&self, body: &Bytes, changes: &Changes) -> Bytes {
+        let is_so_already = |(member, change): &(Member, Change)| match change {
+            Change::Set(value) => self.value(body, *member) == Some(value),
+            Change::Drop => false,
+        };
+        if changes.iter().all(is_so_already) {
+            return body.clone();
+        }
+        let added = changes.iter().map(|(member, change)| match change {
+            // Two quotes, a colon, a comma.
+            Change::Set(value) => member.name().len() + value.len() + 4,
+            Change::Drop => 0,
+        });
+        let mut edit = Edit {
+            body,
+            copied: 0,
+            dropped: 0,
+            out: Vec::with_capacity(body.len() + added.sum::<usize>()),
+        };
+        for place in &self.places {
+            match changes.iter().find(|(member, _)| *member == place.member) {
+                Some((_, Change::Set(value))) => edit.replace(place, value),
+                Some((_, Change::Drop)) => edit.drop(place),
+                None => {}
+            }
+        }
+        edit.copy_to(self.end);
+        let mut first = edit.dropped == self.count;
+        for (member, change) in changes {
+            let is_there = self.places.iter().any(|place| place.member == *member);
+            if let (Change::Set(value), false) = (change, is_there) {
+                edit.out.extend_from_slice(if first { b"\"" } else { b",\"" });
+                edit.out.extend_from_slice(member.name().as_bytes());
+                edit.out.extend_from_slice(b"\":");
+                edit.out.extend_from_slice(value.as_bytes());
+                first = false;
+            }
+        }
+        edit.copy_to(body.len());
+        edit.out.into()
+    }
+}
+
+/// A body half copied, with changes.
+struct Edit<'a> {
+    body: &'a [u8],
+    /// How much of the body is behind.
+    copied: usize,
+    /// How many members were dropped so far.
+    dropped: usize,
+    out: Vec<u8>,
+}
+
+impl Edit<'_> {
+    fn copy_to(&mut self, end: usize) {
+        self.out.extend_from_slice(&self.body[self.copied..end]);
+        self.copied = end;
+    }
+
+    fn replace(&mut self, place: &Place, value: &str) {
+        self.copy_to(place.value.start);
+        self.out.extend_from_slice(value.as_bytes());
+        self.copied = place.value.end;
+    }
+
+    /// With the comma before it, or, where nothing is kept before it, the comma after it.
+    fn drop(&mut self, place: &Place) {
+        if place.rank == self.dropped {
+            self.copy_to(place.key);
+            let rest = self.body[place.value.end..].trim_ascii_start();
+            self.copied = match rest.strip_prefix(b",") {
+                Some(rest) => self.body.len() - rest.trim_ascii_start().len(),
+                None => place.value.end,
+            };
+        } else {
+            let before = self.body[..place.key].trim_ascii_end();
+            let before = before.strip_suffix(b",").unwrap_or(before).trim_ascii_end();
+            self.copy_to(before.len());
+            self.copied = place.value.end;
+        }
+        self.dropped += 1;
+    }
+}
+
+/// Reads the members' places, and one that stands there twice.
+struct Finder<'b> {
+    body: &'b [u8],
+}
+
+impl Finder<'_> {
+    fn offset(&self, raw: &RawValue) -> usize {
+        raw.get().as_ptr().addr() - self.body.as_ptr().addr()
+    }
+}
+
+impl<'de> Visitor<'de> for Finder<'de> {
+    type Value = (Members, Option<Member>);
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Members {
+            places: Vec::new(),
+            count: 0,
+            end: self.body.len() - self.body.trim_ascii_start().len() + 1,
+        };
+        let mut twice = None;
+        while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
+            let start = self.offset(value);
+            let value = start..start + value.get().len();
+            members.end = value.end;
+            if let Some(member) = member(key) {
+                if members.places.iter().any(|place| place.member == member) {
+                    twice = twice.or(Some(member));
+                } else {
+                    members.places.push(Place {
+                        member,
+                        rank: members.count,
+                        key: self.offset(key),
+                        value,
+                    });
+                }
+            }
+            members.count += 1;
+        }
+        Ok((members, twice))
+    }
+}
+
+/// By its name as it stands there, or as it is meant where it is written with escapes.
+fn member(key: &RawValue) -> Option<Member> {
+    let name = key.get().strip_prefix('"')?.strip_suffix('"')?;
+    if name.contains('\\') {
+        return Member::of(&serde_json::from_str::<String>(key.get()).ok()?);
+    }
+    Member::of(name)
+}

@@ -1,0 +1,35 @@
+//! Which requests can be split into two legs at all.
+
+use routing::Dialect;
+use serde_json::value::RawValue;
+
+use crate::endpoint::Endpoint;
+use crate::peek::{Peek, Prompt};
+
+/// Whether a request can be split. What cannot goes whole to one worker; that is slower at most, never wrong.
+///
+/// - Embeddings have nothing to decode; Responses keep state in an engine.
+/// - Several prompts have no handshake in vLLM's connectors: `NixlConnector` answers with one prompt's parameters,
+///   `MooncakeConnector` fails and keeps the blocks (vLLM 0.32, run). A prompt in a form not known here may be several.
+/// - Log-probabilities of the prompt (`prompt_logprobs`, and `echo` with `logprobs`) come from the engine that computes
+///   it, and the client's answer from the other one.
+/// - Beam search drops `kv_transfer_params` on its way to the engine (vLLM 0.32, `to_beam_search_params`).
+/// - SGLang's samples of one prompt (`n`) all meet in that prompt's bootstrap room, whatever list of rooms the body has,
+///   and wait there until a timeout (SGLang 0.5.23, `_handle_batch_request`; sgl-project/sglang#24223, #30723).
+#[must_use]
+pub fn splits(peek: &Peek<'_>, dialect: Dialect) -> bool {
+    let fields = &peek.fields;
+    let takes_batches = matches!(dialect, Dialect::Store | Dialect::Sglang);
+    let prompt_fits = takes_batches
+        || fields.prompt_embeds.is_none()
+            && !matches!(peek.prompt.single(), Prompt::Batch(_) | Prompt::Other);
+    let has_legs = matches!(peek.endpoint, Endpoint::ChatCompletions | Endpoint::Completions);
+    let asks_of_the_prompt = fields.prompt_logprobs.is_some() || is_set(fields.echo);
+    let shares_a_room = dialect == Dialect::Sglang && fields.n.is_some_and(|n| n.get() != "1");
+    has_legs && prompt_fits && !asks_of_the_prompt && !is_set(fields.use_beam_search) && !shares_a_room
+}
+
+/// Anything but `false` counts: engines take 1 and "true" for true.
+fn is_set(flag: Option<&RawValue>) -> bool {
+    flag.is_some_and(|raw| raw.get() != "false")
+}

@@ -1,0 +1,232 @@
+//! Corrects the number of cached prompt tokens in an answer that passes through.
+//!
+//! A decode engine that received its prompt's cache counts all of it as cached (vLLM 0.32 with `MooncakeConnector`);
+//! what a client wants to know is what the prefill engine found. The answer is not parsed: the key is searched for, and
+//! chunks without it pass uncopied.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use memchr::memmem::Finder;
+
+const KEY: &[u8] = b"\"cached_tokens\"";
+/// Whitespace around the colon; engines write one space at most.
+const MAX_SPACE: usize = 4;
+/// Of a 64-bit number.
+const MAX_DIGITS: usize = 20;
+
+/// Replaces the number after every `"cached_tokens":` of an answer, streamed or not, however it is cut into chunks.
+/// Text of the model cannot pass for it: its quotes are escaped. At most 44 bytes are held back, and only where they may
+/// be the beginning of one.
+#[derive(Debug)]
+pub struct CachedTokensFilter {
+    number: String,
+    finder: Finder<'static>,
+    held: Bytes,
+}
+
+/// What stands at the place of a key.
+#[derive(Debug, PartialEq)]
+enum Found {
+    /// The key and a whole number, at these offsets.
+    Number(Range<usize>),
+    /// The beginning of that, as far as there are bytes.
+    Beginning,
+    /// Something else.
+    Nothing,
+}
+
+impl CachedTokensFilter {
+    /// A filter that writes `cached` for every number.
+    #[must_use]
+    pub fn new(cached: u64) -> Self {
+        Self {
+            number: cached.to_string(),
+            finder: Finder::new(KEY),
+            held: Bytes::new(),
+        }
+    }
+
+    /// Another chunk; returns what may go on. It may be longer or shorter than what came, or empty.
+    #[must_use]
+    pub fn push(&mut self, chunk: Bytes) -> Bytes {
+        let mut bytes = chunk;
+        if !self.held.is_empty() {
+            let mut joined = BytesMut::with_capacity(self.held.len() + bytes.len());
+            joined.extend_from_slice(&self.held);
+            joined.extend_from_slice(&bytes);
+            bytes = joined.freeze();
+            self.held = Bytes::new();
+        }
+        let mut changed: Vec<u8> = Vec::new();
+        let mut copied = 0;
+        let mut searched = 0;
+        while let Some(start) = self.finder.find(&bytes[searched..]).map(|found| searched + found) {
+            match number_after_key(&bytes[start..]) {
+                Found::Number(number) => {
+                    changed.extend_from_slice(&bytes[copied..start + number.start]);
+                    changed.extend_from_slice(self.number.as_bytes());
+                    copied = start + number.end;
+                    searched = copied;
+                }
+                Found::Beginning => {
+                    self.held = bytes.split_off(start);
+                    break;
+                }
+                Found::Nothing => searched = start + KEY.len(),
+            }
+        }
+        if self.held.is_empty() {
+            self.held = bytes.split_off(bytes.len() - cut_key(&bytes[searched..]));
+        }
+        if copied == 0 {
+            return bytes;
+        }
+        changed.extend_from_slice(&bytes[copied..]);
+        changed.into()
+    }
+
+    /// The answer has ended: what was still held back.
+    #[must_use]
+    pub fn finish(self) -> Bytes {
+        self.held
+    }
+}
+
+/// How many bytes at the end are the beginning of a key that is cut off.
+fn cut_key(bytes: &[u8]) -> usize {
+    let last = &bytes[bytes.len().saturating_sub(KEY.len() - 1)..];
+    // A key but for its end has one quote, its first byte.
+    match memchr::memrchr(b'"', last) {
+        Some(quote) if KEY.starts_with(&last[quote..]) => last.len() - quote,
+        _ => 0,
+    }
+}
+
+/// Reads on from a key: a colon and a whole number, which something must follow that can follow one.
+fn number_after_key(bytes: &[u8]) -> Found {
+    let Some(colon) = skip(bytes, KEY.len(), MAX_SPACE, is_space) else {
+        return Found::Beginning;
+    };
+    if bytes[colon] != b':' {
+        return Found::Nothing;
+    }
+    let Some(start) = skip(bytes, colon + 1, MAX_SPACE, is_space) else {
+        return Found::Beginning;
+    };
+    let Some(end) = skip(bytes, start, MAX_DIGITS, |byte| byte.is_ascii_digit()) else {
+        return Found::Beginning;
+    };
+    if end > start && matches!(bytes[end], b',' | b'}' | b' ' | b'\n' | b'\r' | b'\t') {
+        Found::Number(start..end)
+    } else {
+        Found::Nothing
+    }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
+}
+
+/// The first byte from `start` on that is not `of` that kind, after `most` of them at the latest; none where the bytes end
+/// before it.
+fn skip(bytes: &[u8], start: usize, most: usize, of: impl Fn(u8) -> bool) -> Option<usize> {
+    let end = bytes.len().min(start + most);
+    let found = bytes[start..end]
+        .iter()
+        .position(|&byte| !of(byte))
+        .map_or(end, |length| start + length);
+    (found < bytes.len()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What becomes of an answer that is cut at these places.
+    fn filtered(answer: &[u8], cuts: &[usize]) -> Vec<u8> {
+        let mut filter = CachedTokensFilter::new(96);
+        let mut rest = Bytes::copy_from_slice(answer);
+        let mut out = Vec::new();
+        for &cut in cuts {
+            let chunk = rest.split_to(cut.min(rest.len()));
+            out.extend_from_slice(&filter.push(chunk));
+            assert!(filter.held.len() <= 44, "{} bytes held", filter.held.len());
+        }
+        out.extend_from_slice(&filter.push(rest));
+        out.extend_from_slice(&filter.finish());
+        out
+    }
+
+    #[track_caller]
+    fn check(answer: &str, expected: &str) {
+        assert_eq!(
+            String::from_utf8(filtered(answer.as_bytes(), &[])).unwrap(),
+            expected
+        );
+        let bytewise = vec![1; answer.len()];
+        assert_eq!(
+            filtered(answer.as_bytes(), &bytewise),
+            expected.as_bytes(),
+            "byte by byte"
+        );
+        for cut in 0..answer.len() {
+            assert_eq!(
+                filtered(answer.as_bytes(), &[cut]),
+                expected.as_bytes(),
+                "cut at {cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_number_is_replaced_in_streams_and_whole_answers() {
+        check(
+            "data: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":170}}}\n\ndata: [DONE]\n\n",
+            "data: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":96}}}\n\ndata: [DONE]\n\n",
+        );
+        check(
+            "{\"cached_tokens\" : 0, \"a\":1, \"cached_tokens\":\n18446744073709551615}",
+            "{\"cached_tokens\" : 96, \"a\":1, \"cached_tokens\":\n96}",
+        );
+    }
+
+    #[test]
+    fn what_is_no_count_is_left() {
+        for answer in [
+            r#"{"cached_tokens":null}"#,
+            r#"{"cached_tokens":-1,"cached_tokens":0.0,"cached_tokens":"7"}"#,
+            r#"{"text":"\"cached_tokens\":7}"}"#,
+            r#"{"token":"cached_tokens","x":1}"#,
+            r#"{"cached_tokens":123456789012345678901}"#,
+            r#"{"cached_tokens      ":1} "cached_tokens":12"#,
+            r#""cached_to"#,
+        ] {
+            check(answer, answer);
+        }
+    }
+
+    #[test]
+    fn chunks_without_the_key_are_not_copied() {
+        let mut filter = CachedTokensFilter::new(1);
+        let chunk = Bytes::from_static(b"data: {\"choices\":[{\"text\":\" a\"}]}\n\n");
+        let passed = filter.push(chunk.clone());
+        assert_eq!((passed.as_ptr(), passed.len()), (chunk.as_ptr(), chunk.len()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_cut_gives_the_same_bytes(
+            parts in prop::collection::vec(prop::sample::select(vec![
+                "\"cached_tokens\"", "\"cached_tokens\":", "\"cached_", "tokens\":", ":", " ", "\n", "12", "345678901234567890",
+                "\"", ",", "}", "\\\"", "x", "null", "-",
+            ]), 0..24),
+            cuts in prop::collection::vec(0_usize..20, 0..24),
+        ) {
+            let answer = parts.concat();
+            prop_assert_eq!(filtered(answer.as_bytes(), &cuts), filtered(answer.as_bytes(), &[]));
+        }
+    }
+}
