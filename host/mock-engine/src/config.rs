@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::cost::CostModel;
+use crate::transfer::PdConfig;
 
 /// How events are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +83,13 @@ pub struct MockConfig {
     pub topic: String,
     /// The data-parallel rank in every batch.
     pub dp_rank: u16,
+    /// Data-parallel ranks that `X-data-parallel-rank` may name, from 0; others are refused with 400. They share
+    /// one scheduler and one cache, but have identities of their own for disaggregation.
+    pub dp_ranks: u16,
+    /// Requests kept for [`MockEngine::requests`](crate::MockEngine::requests), for each inference path.
+    pub recorded_requests: usize,
+    /// Its half in prefill/decode disaggregation; none does whole requests only.
+    pub pd: Option<PdConfig>,
 }
 
 impl Default for MockConfig {
@@ -111,6 +119,9 @@ impl Default for MockConfig {
             replay_batches: 10_000,
             topic: "kv-events".to_owned(),
             dp_rank: 0,
+            dp_ranks: 1,
+            recorded_requests: 32,
+            pd: None,
         }
     }
 }
@@ -133,6 +144,12 @@ pub enum InvalidConfig {
     /// Negative or not finite.
     #[error("use the cost model: its figures must be finite and not negative")]
     Cost,
+    /// Negative or not finite.
+    #[error("take {ms} ms to move the KV cache of 1000 tokens: it must be finite and not negative")]
+    TransferTime {
+        /// As given.
+        ms: f64,
+    },
     /// One sequence must always fit, or it would wait for ever.
     #[error("hold {max_model_len} tokens of context in a cache of {capacity}")]
     ContextTooLong {
@@ -164,6 +181,7 @@ impl MockConfig {
             ("max_running", self.max_running),
             ("max_waiting", self.max_waiting),
             ("answer_tokens", self.answer_tokens as usize),
+            ("dp_ranks", self.dp_ranks.into()),
             ("replay_batches", self.replay_batches),
             (
                 "chunk_tokens",
@@ -181,6 +199,10 @@ impl MockConfig {
         }
         if !self.cost.is_sane() {
             return Err(InvalidConfig::Cost);
+        }
+        let ms = self.pd.as_ref().map_or(0.0, |pd| pd.transfer_ms_per_1k_tokens);
+        if !(ms.is_finite() && ms >= 0.0) {
+            return Err(InvalidConfig::TransferTime { ms });
         }
         if u64::from(self.context_limit()) > self.capacity() {
             return Err(InvalidConfig::ContextTooLong {

@@ -14,6 +14,7 @@ use crate::publisher::Publisher;
 use crate::scheduler::{Scheduler, Step};
 use crate::sequence::Submission;
 use crate::stats::MockStats;
+use crate::transfer::Received;
 
 /// Commands that may wait to be taken.
 pub(crate) const COMMAND_QUEUE: usize = 1024;
@@ -25,8 +26,14 @@ const LONGEST_STEP: Duration = Duration::from_secs(3600);
 /// What the engine's core is asked to do.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Serve a request; answers false when too many wait.
-    Submit(Submission, oneshot::Sender<bool>),
+    /// Serve the requests of one answer; answers false when too many wait.
+    Submit(Vec<Submission>, oneshot::Sender<bool>),
+    /// A client left: look whose.
+    Look,
+    /// The KV cache a request waited for has come, or will not.
+    Received(u64, Option<Received>),
+    /// Blocks need not be kept for another engine any longer.
+    ReleaseKept(u64),
     /// Forget the prefix cache; answers false while anything runs.
     ResetPrefixCache(oneshot::Sender<bool>),
     /// Start over, with other hashes if told so.
@@ -114,9 +121,16 @@ impl CoreLoop {
     fn apply(&mut self, command: Command) -> ControlFlow<()> {
         // Whoever asked may have left; what it asked for happens anyway.
         match command {
-            Command::Submit(submission, accepted) => {
-                let _ = accepted.send(self.scheduler.submit(submission));
+            Command::Submit(submissions, accepted) => {
+                let _ = accepted.send(self.scheduler.submit_all(submissions));
             }
+            Command::Look => {}
+            Command::Received(id, received) => {
+                if let Some((to, output)) = self.scheduler.received(id, received) {
+                    let _ = to.try_send(output);
+                }
+            }
+            Command::ReleaseKept(id) => self.scheduler.release_kept(id),
             Command::ResetPrefixCache(done) => {
                 let _ = done.send(self.scheduler.reset_prefix_cache());
             }

@@ -13,10 +13,12 @@ use tokio_util::task::TaskTracker;
 use crate::config::{InvalidConfig, MockConfig};
 use crate::core_loop::{COMMAND_QUEUE, CoreLoop};
 use crate::faults::{FaultScript, Faults};
+use crate::power::Power;
 use crate::publisher::{Publisher, PublisherError};
 use crate::scheduler::Scheduler;
-use crate::serving::{Context, Gate, Listening};
+use crate::serving::{Context, Gate, Listening, Recorded, Recorder, Site};
 use crate::stats::MockStats;
+use crate::transfer::{PdRole, Side};
 
 /// Why an engine did not start.
 #[derive(Debug, Error)]
@@ -56,11 +58,13 @@ impl MockEngine {
     pub async fn start(config: MockConfig) -> Result<Self, StartError> {
         config.check().map_err(StartError::Config)?;
         let port = config.port;
-        let listen = |source| StartError::Listen { port, source };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-            .await
-            .map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
+        let (listener, address) = listen(port).await?;
+        let bootstrap = match &config.pd {
+            Some(pd) if pd.role == PdRole::Prefill && pd.dialect.has_bootstrap() => {
+                Some(listen(pd.bootstrap_port).await?)
+            }
+            _ => None,
+        };
         let script = Arc::<FaultScript>::default();
         let publisher = Publisher::start(&config, Arc::clone(&script)).map_err(StartError::Publisher)?;
         let publisher = Arc::new(publisher);
@@ -80,17 +84,47 @@ impl MockEngine {
             }
             .run(),
         );
+        let side = config.pd.clone().map(|pd| {
+            let ports = (address.port(), bootstrap.as_ref().map(|(_, address)| *address));
+            Side::new(
+                &config,
+                pd,
+                ports,
+                commands.clone(),
+                (tasks.clone(), stop.clone()),
+            )
+        });
+        let (gate, changes) = Gate::new(&stop);
+        let bootstrap_gate = match (bootstrap, &side) {
+            (Some((listener, address)), Some(side)) => {
+                let (gate, changes) = Gate::new(&stop);
+                let site = Site::Bootstrap(Arc::clone(side));
+                let listening = Listening::new(site, Arc::clone(&gate), changes, address, tasks.clone());
+                tasks.spawn(listening.run(listener));
+                Some(gate)
+            }
+            _ => None,
+        };
+        let power = Arc::new(Power {
+            commands: commands.clone(),
+            gate: Arc::clone(&gate),
+            bootstrap: bootstrap_gate,
+            side,
+        });
         let context = Arc::new(Context {
+            recorder: Recorder::new(config.recorded_requests),
             config,
             faults: Arc::clone(&script),
-            commands: commands.clone(),
+            commands,
             publisher,
             stats: latest,
             requests: AtomicU64::new(0),
+            power: Arc::clone(&power),
+            tasks: tasks.clone(),
         });
-        let (gate, changes) = Gate::new(&stop);
-        let faults = Faults::new(script, commands, Arc::clone(&gate));
-        let listening = Listening::new(Arc::clone(&context), gate, changes, address, tasks.clone());
+        let faults = Faults::new(script, power);
+        let site = Site::Engine(Arc::clone(&context));
+        let listening = Listening::new(site, gate, changes, address, tasks.clone());
         tasks.spawn(listening.run(listener));
         Ok(Self {
             address,
@@ -111,6 +145,35 @@ impl MockEngine {
     #[must_use]
     pub fn http_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// `http://127.0.0.1:port` of the bootstrap server: on the prefill side of mooncake and sglang.
+    #[must_use]
+    pub fn bootstrap(&self) -> Option<String> {
+        let address = self.side()?.bootstrap()?;
+        Some(format!("http://{address}"))
+    }
+
+    /// Who it is to other engines now, by data-parallel rank: new after every start. Empty without `pd`.
+    #[must_use]
+    pub fn engine_ids(&self) -> Vec<String> {
+        self.side().map(|side| side.engine_ids()).unwrap_or_default()
+    }
+
+    /// The last requests of an inference path, oldest first, as they came in: also those that met a fault.
+    #[must_use]
+    pub fn requests(&self, path: &str) -> Vec<Recorded> {
+        self.context.recorder.requests(path)
+    }
+
+    fn side(&self) -> Option<&Arc<Side>> {
+        self.context.power.side.as_ref()
+    }
+
+    fn leave_fabric(&self) {
+        if let Some(side) = self.side() {
+            side.leave();
+        }
     }
 
     /// What a SUB socket connects to: `tcp://127.0.0.1:port`.
@@ -152,6 +215,7 @@ impl MockEngine {
     /// Ends the engine: connections are closed, ports are free, no task or thread is left when it returns.
     pub async fn stop(self) {
         self.stop.cancel();
+        self.leave_fabric();
         self.tasks.close();
         self.tasks.wait().await;
         self.context.publisher.stop();
@@ -161,6 +225,16 @@ impl MockEngine {
 impl Drop for MockEngine {
     fn drop(&mut self) {
         self.stop.cancel();
+        self.leave_fabric();
         self.context.publisher.stop();
     }
+}
+
+async fn listen(port: u16) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |source| StartError::Listen { port, source };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        .await
+        .map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
 }

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::watch;
 
-use crate::core_loop::Command;
-use crate::serving::Gate;
+use crate::power::Power;
 
 /// What can happen to an inference request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,17 +55,12 @@ pub struct EngineGone;
 #[derive(Debug, Clone)]
 pub struct Faults {
     script: Arc<FaultScript>,
-    commands: mpsc::Sender<Command>,
-    gate: Arc<Gate>,
+    power: Arc<Power>,
 }
 
 impl Faults {
-    pub(crate) fn new(script: Arc<FaultScript>, commands: mpsc::Sender<Command>, gate: Arc<Gate>) -> Self {
-        Self {
-            script,
-            commands,
-            gate,
-        }
+    pub(crate) fn new(script: Arc<FaultScript>, power: Arc<Power>) -> Self {
+        Self { script, power }
     }
 
     /// Something happens to inference requests (chat, completions, responses, embeddings) from now on, instead
@@ -100,39 +94,56 @@ impl Faults {
         self.script.lock().muted = muted;
     }
 
+    /// Answers to prefill legs lack their `kv_transfer_params`; the blocks are kept nevertheless.
+    pub fn lose_transfer_params(&self, lost: bool) {
+        self.script.lock().lose_params = lost;
+    }
+
+    /// The model ends every answer with its first token, which also matches any stop the client named: it ends
+    /// with "stop", unless the request has `ignore_eos` and no `stop` or `stop_token_ids`.
+    pub fn stop_at_first_token(&self, stop: bool) {
+        self.script.lock().stop_at_first = stop;
+    }
+
     /// Everything scripted with the functions above is over; requests that hang go on.
     pub fn clear(&self) {
         self.script.clear();
     }
 
-    /// Closes the HTTP listener and every connection, like a process that died. The port stays reserved.
+    /// Closes the HTTP listener, the bootstrap server and every connection, and takes the engine off its
+    /// [`Fabric`](crate::Fabric), like a process that died. The ports stay reserved.
     ///
     /// # Errors
     /// [`EngineGone`] after a stop.
     pub async fn refuse_connections(&self) -> Result<(), EngineGone> {
-        self.gate.set_open(false).await
+        self.power.set_on(false).await
     }
 
-    /// Listens again, on the same port.
+    /// Listens again, on the same ports.
     ///
     /// # Errors
     /// [`EngineGone`] after a stop.
     pub async fn accept_connections(&self) -> Result<(), EngineGone> {
-        self.gate.set_open(true).await
+        self.power.set_on(true).await
+    }
+
+    /// Closes or opens the bootstrap server alone; nothing where there is none.
+    ///
+    /// # Errors
+    /// [`EngineGone`] after a stop.
+    pub async fn bootstrap_down(&self, down: bool) -> Result<(), EngineGone> {
+        self.power.set_bootstrap_on(!down).await
     }
 
     /// The process starts over: connections are closed, the cache is empty without an announcement, sequence
-    /// numbers start at 0 and the replay buffer is empty; with a `hash_seed`, blocks get other hashes. The
-    /// ports stay bound: to have subscribers reconnect too, stop the engine and start one on the same ports.
+    /// numbers start at 0 and the replay buffer is empty; with a `hash_seed`, blocks get other hashes. Whatever
+    /// was kept for other engines or awaited from them is gone, and its engine ids are new. The ports stay bound:
+    /// to have subscribers reconnect too, stop the engine and start one on the same ports.
     ///
     /// # Errors
     /// [`EngineGone`] after a stop.
     pub async fn restart(&self, hash_seed: Option<u64>) -> Result<(), EngineGone> {
-        self.gate.close_connections();
-        let (done, wait) = oneshot::channel();
-        let restart = Command::Restart(hash_seed, done);
-        self.commands.send(restart).await.map_err(|_| EngineGone)?;
-        wait.await.map_err(|_| EngineGone)
+        self.power.restart(hash_seed).await
     }
 }
 
@@ -152,6 +163,8 @@ struct Script {
     health: Option<StatusCode>,
     lose: (u64, BatchLoss),
     muted: bool,
+    lose_params: bool,
+    stop_at_first: bool,
     faulted: u64,
 }
 
@@ -164,6 +177,8 @@ impl Default for Script {
             health: None,
             lose: (0, BatchLoss::OnWire),
             muted: false,
+            lose_params: false,
+            stop_at_first: false,
             faulted: 0,
         }
     }
@@ -223,6 +238,14 @@ impl FaultScript {
 
     pub(crate) fn muted(&self) -> bool {
         self.lock().muted
+    }
+
+    pub(crate) fn loses_transfer_params(&self) -> bool {
+        self.lock().lose_params
+    }
+
+    pub(crate) fn stops_at_first_token(&self) -> bool {
+        self.lock().stop_at_first
     }
 
     pub(crate) fn slow_factor(&self) -> f64 {

@@ -4,11 +4,11 @@
 //! After vLLM's scheduler, simplified: decoding sequences go first, then one prompt at a time is computed, first
 //! come first served. A step's evictions are announced before its new blocks, in one batch, when it is over.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use tokio::sync::mpsc;
 
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, BlockId};
 use crate::config::MockConfig;
 use crate::cost::CostModel;
 use crate::event::CacheEvent;
@@ -46,6 +46,12 @@ pub(crate) struct Scheduler {
     waiting: VecDeque<Sequence>,
     prefilling: Option<Sequence>,
     decoding: Vec<Sequence>,
+    /// Hold blocks for KV cache that is still to come from another engine.
+    receiving: Vec<Sequence>,
+    /// Have what they waited for, and go on when there is room.
+    arrived: VecDeque<Sequence>,
+    /// Blocks of finished prompts that another engine has still to fetch.
+    kept: HashMap<u64, Vec<BlockId>>,
     stats: MockStats,
 }
 
@@ -76,8 +82,19 @@ impl Scheduler {
             waiting: VecDeque::new(),
             prefilling: None,
             decoding: Vec::new(),
+            receiving: Vec::new(),
+            arrived: VecDeque::new(),
+            kept: HashMap::new(),
             stats: MockStats::default(),
         }
+    }
+
+    /// Queues the requests of one answer, all or none.
+    pub(crate) fn submit_all(&mut self, submissions: Vec<Submission>) -> bool {
+        if self.waiting.len() + submissions.len() > self.limits.waiting {
+            return false;
+        }
+        submissions.into_iter().all(|submission| self.submit(submission))
     }
 
     /// Queues a request; false, and the request dropped, when too many wait.
@@ -109,6 +126,9 @@ impl Scheduler {
         self.waiting.clear();
         self.prefilling = None;
         self.decoding.clear();
+        self.receiving.clear();
+        self.arrived.clear();
+        self.kept.clear();
         self.stats = MockStats::default();
     }
 
@@ -116,7 +136,9 @@ impl Scheduler {
     pub(crate) fn stats(&self) -> MockStats {
         MockStats {
             running: self.decoding.len() as u64 + u64::from(self.prefilling.is_some()),
-            waiting: self.waiting.len() as u64,
+            waiting: (self.waiting.len() + self.receiving.len() + self.arrived.len()) as u64,
+            transfers_waiting: self.receiving.len() as u64,
+            pinned_blocks: self.pinned_blocks(),
             blocks_held: self.cache.held() as u64,
             blocks_used: self.cache.used() as u64,
             evictions: self.cache.evictions(),
@@ -128,6 +150,7 @@ impl Scheduler {
     pub(crate) fn begin_step(&mut self) -> Option<Step> {
         self.drop_abandoned();
         self.reserve_decode_slots();
+        self.resume_arrived();
         self.admit();
         let decode = self.cost.decode_ms(self.decoding.len());
         let Some(sequence) = &mut self.prefilling else {
@@ -174,8 +197,7 @@ impl Scheduler {
         let (to, output) = sequence.generate();
         self.stats.generated_tokens += 1;
         if output.finish.is_some() {
-            self.stats.completed += 1;
-            self.cache.release(&sequence.blocks);
+            self.end(sequence);
         } else {
             self.decoding.push(sequence);
         }
@@ -202,13 +224,12 @@ impl Scheduler {
     fn drop_abandoned(&mut self) {
         let prefilling = self.prefilling.take_if(|sequence| sequence.client_left());
         let decoding = self.decoding.extract_if(.., |sequence| sequence.client_left());
-        let abandoned: Vec<_> = decoding.chain(prefilling).collect();
+        let mut abandoned: Vec<_> = decoding.chain(prefilling).collect();
+        abandoned.extend(self.drop_unreceived());
         for sequence in &abandoned {
             self.cache.release(&sequence.blocks);
         }
-        let waiting = self.waiting.len();
-        self.waiting.retain(|sequence| !sequence.client_left());
-        self.stats.cancelled += (abandoned.len() + waiting - self.waiting.len()) as u64;
+        self.stats.cancelled += (abandoned.len() + self.drop_waiting()) as u64;
     }
 
     /// Gives every decoding sequence a block for its next token, taking from the newest when there is none.
@@ -238,27 +259,28 @@ impl Scheduler {
         self.waiting.push_front(sequence);
     }
 
-    /// Starts the next prompt, if the one before is done and there is room.
+    /// Starts the next prompt, if the one before is done and there is room; those that wait for KV cache to
+    /// come only take their blocks.
     fn admit(&mut self) {
-        if self.prefilling.is_some() || self.decoding.len() >= self.limits.running {
-            return;
+        while self.prefilling.is_none() && self.decoding.len() < self.limits.running {
+            let Some(sequence) = self.admit_next() else {
+                return;
+            };
+            self.prefilling = self.receive(sequence);
         }
-        let Some(sequence) = self.waiting.front_mut() else {
-            return;
-        };
+    }
+
+    /// Gives the next prompt its blocks; none when there is no prompt or no room.
+    fn admit_next(&mut self) -> Option<Sequence> {
+        let sequence = self.waiting.front_mut()?;
         let tokens = sequence.tokens.len();
         sequence.hash_blocks(tokens, self.limits.block_size, self.hash_seed);
         // The last token is always computed: its output is the first token of the answer.
         let most = (tokens - 1) / self.limits.block_size;
         let hits = self.cache.matched(&sequence.hashes[..most]);
         let fresh = tokens.div_ceil(self.limits.block_size) - hits;
-        let Some(blocks) = self
-            .cache
-            .acquire(&sequence.hashes[..hits], fresh, &mut self.pending)
-        else {
-            return;
-        };
-        sequence.blocks = blocks;
+        let hashes = &sequence.hashes[..hits];
+        sequence.blocks = self.cache.acquire(hashes, fresh, &mut self.pending)?;
         sequence.computed = hits * self.limits.block_size;
         sequence.announced = hits;
         if sequence.cached_tokens.is_none() {
@@ -266,9 +288,10 @@ impl Scheduler {
             self.stats.prompt_tokens += sequence.prompt_len() as u64;
             self.stats.cached_tokens += sequence.computed as u64;
         }
-        self.prefilling = self.waiting.pop_front();
+        self.waiting.pop_front()
     }
 }
 
+mod handover;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use crate::answer::Answer;
 use crate::cache::BlockId;
 use crate::event::{Namespace, Stored, block_hash};
 use crate::tokens::token_id;
+use crate::transfer::Transfer;
 
 /// Why an answer ended, in OpenAI's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub(crate) enum Finish {
     Stop,
     /// It reached `max_tokens`.
     Length,
+    /// The KV cache it was to get from another engine did not come.
+    Error,
 }
 
 impl Finish {
@@ -21,6 +24,7 @@ impl Finish {
         match self {
             Self::Stop => "stop",
             Self::Length => "length",
+            Self::Error => "error",
         }
     }
 }
@@ -28,6 +32,8 @@ impl Finish {
 /// One generated token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Output {
+    /// Of which of the answer's choices.
+    pub(crate) choice: u32,
     /// Its text.
     pub(crate) text: String,
     /// Prompt tokens that were found in the cache.
@@ -47,8 +53,14 @@ pub(crate) struct Submission {
     pub(crate) finish: Finish,
     /// What keeps its blocks apart.
     pub(crate) namespace: Namespace,
+    /// Which of the answer's choices this is.
+    pub(crate) choice: u32,
+    /// Which of the choices of its prompt: they differ.
+    pub(crate) variant: u32,
     /// Where tokens go, with room for `limit` of them; closed when the client leaves.
     pub(crate) output: mpsc::Sender<Output>,
+    /// What another engine has to do with it.
+    pub(crate) transfer: Option<Transfer>,
 }
 
 /// A request being served.
@@ -68,10 +80,13 @@ pub(crate) struct Sequence {
     pub(crate) cached_tokens: Option<u32>,
     /// Whether a part of its prompt has been computed since it was last admitted.
     pub(crate) begun: bool,
+    /// What another engine has still to do with it.
+    pub(crate) transfer: Option<Transfer>,
     prompt_len: usize,
     limit: u32,
     finish: Finish,
     namespace: Namespace,
+    choice: u32,
     answer: Answer,
     output: mpsc::Sender<Output>,
 }
@@ -79,7 +94,7 @@ pub(crate) struct Sequence {
 impl Sequence {
     pub(crate) fn new(submission: Submission, seed: u64) -> Self {
         Self {
-            answer: Answer::new(seed, &submission.prompt),
+            answer: Answer::new(seed.wrapping_add(submission.variant.into()), &submission.prompt),
             prompt_len: submission.prompt.len(),
             tokens: submission.prompt,
             hashes: Vec::new(),
@@ -91,12 +106,26 @@ impl Sequence {
             limit: submission.limit,
             finish: submission.finish,
             namespace: submission.namespace,
+            choice: submission.choice,
             output: submission.output,
+            transfer: submission.transfer,
         }
     }
 
     pub(crate) fn prompt_len(&self) -> usize {
         self.prompt_len
+    }
+
+    pub(crate) fn finish(&self) -> Finish {
+        self.finish
+    }
+
+    /// The KV cache of how many leading tokens is to come from another engine.
+    pub(crate) fn to_receive(&self) -> usize {
+        match &self.transfer {
+            Some(Transfer::Receive(receive)) => receive.tokens,
+            _ => 0,
+        }
     }
 
     pub(crate) fn client_left(&self) -> bool {
@@ -129,10 +158,22 @@ impl Sequence {
         self.tokens.push(token_id(&text));
         let done = self.tokens.len() - self.prompt_len >= self.limit as usize;
         let output = Output {
+            choice: self.choice,
             text,
             cached_tokens: self.cached_tokens.unwrap_or_default(),
             finish: done.then_some(self.finish),
         };
         (self.output.clone(), output)
+    }
+
+    /// The end of an answer that could not be begun.
+    pub(crate) fn fail(self) -> (mpsc::Sender<Output>, Output) {
+        let output = Output {
+            choice: self.choice,
+            text: String::new(),
+            cached_tokens: 0,
+            finish: Some(Finish::Error),
+        };
+        (self.output, output)
     }
 }

@@ -28,7 +28,10 @@ fn submit(
         limit,
         finish: Finish::Length,
         namespace,
+        choice: 0,
+        variant: 0,
         output,
+        transfer: None,
     }));
     answer
 }
@@ -236,7 +239,10 @@ fn a_full_queue_refuses() {
         limit: 1,
         finish: Finish::Stop,
         namespace: Namespace::default(),
+        choice: 0,
+        variant: 0,
         output,
+        transfer: None,
     }));
 }
 

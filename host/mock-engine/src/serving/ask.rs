@@ -5,15 +5,19 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::config::MockConfig;
 use crate::event::{Adapter, Namespace};
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::Dialect;
 use crate::tokens::{Ending, Message, chat_segments, segment_tokens, tokenize};
+use crate::transfer::{Members, PdDialect};
 
 /// vLLM gives a completion so many tokens when the client does not say.
 const COMPLETION_TOKENS: u32 = 16;
+/// Most answers to one request: prompts times `n`.
+const MAX_CHOICES: usize = 256;
 
 /// What a client asked for.
 #[derive(Debug)]
@@ -21,14 +25,21 @@ pub(crate) struct Ask {
     pub(crate) dialect: Dialect,
     /// As the client named it.
     pub(crate) model: String,
-    pub(crate) prompt: Vec<u32>,
+    /// At least one.
+    pub(crate) prompts: Vec<Vec<u32>>,
+    /// Answers to each of them, at least one.
+    pub(crate) choices: usize,
     /// At least one, where given.
     pub(crate) max_tokens: Option<u32>,
     pub(crate) ignore_eos: bool,
+    /// Whether the client named any stops.
+    pub(crate) has_stops: bool,
     pub(crate) stream: bool,
     pub(crate) include_usage: bool,
     pub(crate) continuous_usage: bool,
     pub(crate) namespace: Namespace,
+    /// What it says of its other leg.
+    pub(crate) members: Members,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -47,6 +58,12 @@ struct Shared {
     stream_options: Option<StreamOptions>,
     ignore_eos: Option<bool>,
     cache_salt: Option<String>,
+    n: Option<usize>,
+    min_tokens: Option<u32>,
+    stop: Option<Value>,
+    stop_token_ids: Option<Value>,
+    #[serde(flatten)]
+    members: Members,
 }
 
 #[derive(Debug, Deserialize)]
@@ -177,21 +194,21 @@ impl Ask {
         }
         let asked = body.max_completion_tokens.or(body.max_tokens);
         let prompt = conversation(body.messages);
-        Self::new(config, Dialect::Chat, body.shared, prompt, max_tokens(asked)?)
+        Self::new(
+            config,
+            Dialect::Chat,
+            body.shared,
+            vec![prompt],
+            max_tokens(asked)?,
+        )
     }
 
     /// A body of `/v1/completions`.
     pub(crate) fn completion(config: &MockConfig, body: &[u8]) -> Result<Self, Refusal> {
         let body: CompletionBody = read(body)?;
-        let mut prompts = body.prompt.into_token_lists();
-        let (Some(prompt), true) = (prompts.pop(), prompts.is_empty()) else {
-            return Err(Refusal::bad(
-                "prompt",
-                "this engine takes exactly one prompt".to_owned(),
-            ));
-        };
+        let prompts = body.prompt.into_token_lists();
         let asked = max_tokens(body.max_tokens)?.unwrap_or(COMPLETION_TOKENS);
-        Self::new(config, Dialect::Completion, body.shared, prompt, Some(asked))
+        Self::new(config, Dialect::Completion, body.shared, prompts, Some(asked))
     }
 
     /// A body of `/v1/responses`.
@@ -215,7 +232,7 @@ impl Ask {
             config,
             Dialect::Responses,
             body.shared,
-            conversation(messages),
+            vec![conversation(messages)],
             asked,
         )
     }
@@ -224,25 +241,62 @@ impl Ask {
         config: &MockConfig,
         dialect: Dialect,
         shared: Shared,
-        prompt: Vec<u32>,
+        prompts: Vec<Vec<u32>>,
         max_tokens: Option<u32>,
     ) -> Result<Self, Refusal> {
         let (model, adapter) = resolve(config, shared.model)?;
+        let choices = match dialect {
+            Dialect::Responses => 1,
+            Dialect::Chat | Dialect::Completion => shared.n.unwrap_or(1),
+        };
+        if !(1..=MAX_CHOICES).contains(&prompts.len().saturating_mul(choices)) {
+            let message = format!("give 1 to {MAX_CHOICES} prompts times `n`");
+            return Err(Refusal::bad("prompt", message));
+        }
+        if let (Some(min), Some(max)) = (shared.min_tokens, max_tokens)
+            && min > max
+        {
+            return Err(Refusal::too_many_at_least(min, max));
+        }
+        let stream = shared.stream.unwrap_or(false);
+        if shared.stream_options.is_some() && !stream && refuses_idle_stream_options(config) {
+            return Err(Refusal::idle_stream_options());
+        }
         let options = shared.stream_options.unwrap_or_default();
         Ok(Self {
             dialect,
             model,
-            prompt,
+            prompts,
+            choices,
             max_tokens,
             ignore_eos: shared.ignore_eos.unwrap_or(false),
-            stream: shared.stream.unwrap_or(false),
+            has_stops: [shared.stop, shared.stop_token_ids]
+                .iter()
+                .flatten()
+                .any(names_any),
+            stream,
             include_usage: options.include_usage,
             continuous_usage: options.continuous_usage_stats,
             namespace: Namespace {
                 adapter,
                 salt: shared.cache_salt.map(Arc::from),
             },
+            members: shared.members,
         })
+    }
+}
+
+/// vLLM does. Elsewhere the mock lets it pass, as it does with whatever it has no use for; where there are two
+/// legs, it is a leg that was made wrong.
+fn refuses_idle_stream_options(config: &MockConfig) -> bool {
+    let vllm = |dialect| dialect != PdDialect::Sglang;
+    config.pd.as_ref().is_some_and(|pd| vllm(pd.dialect))
+}
+
+fn names_any(stops: &Value) -> bool {
+    match stops {
+        Value::Array(stops) => !stops.is_empty(),
+        stops => !stops.is_null(),
     }
 }
 

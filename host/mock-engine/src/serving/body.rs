@@ -13,10 +13,10 @@ use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
 use serde_json::Value;
 use thiserror::Error;
-use tokio::sync::mpsc;
 
-use crate::sequence::Output;
-use crate::serving::shapes::Stream;
+use crate::sequence::Finish;
+use crate::serving::Tokens;
+use crate::serving::stream::Stream;
 
 /// The body ends before its end: the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -44,13 +44,14 @@ pub(crate) struct Torn {
 /// One answer as events.
 #[derive(Debug)]
 pub(crate) struct TokenStream {
-    tokens: mpsc::Receiver<Output>,
+    tokens: Tokens,
     shape: Stream,
     ready: VecDeque<Bytes>,
     delivered: u32,
     cut_after: Option<u32>,
     flushed: bool,
-    finished: bool,
+    /// Choices that have not ended.
+    open: usize,
 }
 
 impl ReplyBody {
@@ -63,15 +64,15 @@ impl ReplyBody {
     }
 
     /// Tokens as they come, in this shape; cut off after some of them if so scripted.
-    pub(crate) fn tokens(tokens: mpsc::Receiver<Output>, shape: Stream, cut_after: Option<u32>) -> Self {
+    pub(crate) fn tokens(tokens: Tokens, shape: Stream, cut_after: Option<u32>) -> Self {
         Self::Tokens(Box::new(TokenStream {
+            open: shape.choices(),
             tokens,
             shape,
             ready: VecDeque::new(),
             delivered: 0,
             cut_after,
             flushed: false,
-            finished: false,
         }))
     }
 }
@@ -91,17 +92,21 @@ impl TokenStream {
             if let Some(event) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(event)));
             }
-            if self.finished {
+            if self.open == 0 {
                 return Poll::Ready(None);
             }
             if self.cut_after == Some(self.delivered) {
                 return flush_then_cut(&mut self.flushed, context);
             }
-            let Some(output) = ready!(self.tokens.poll_recv(context)) else {
+            let Some(output) = ready!(self.tokens.receiver.poll_recv(context)) else {
                 return Poll::Ready(Some(Err(CutShort)));
             };
             self.delivered += 1;
-            self.finished = output.finish.is_some();
+            self.open = match output.finish {
+                Some(Finish::Error) => 0,
+                Some(Finish::Stop | Finish::Length) => self.open.saturating_sub(1),
+                None => self.open,
+            };
             self.shape.token(&output, &mut self.ready);
         }
     }

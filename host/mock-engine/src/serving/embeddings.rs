@@ -2,7 +2,6 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::event::Namespace;
@@ -54,18 +53,25 @@ pub(crate) async fn embed(context: &Context, body: &[u8]) -> Result<Value, Refus
 
 /// Runs the prompt through the engine; the one token that comes out is nobody's.
 async fn compute(context: &Context, prompt: Vec<u32>, namespace: Namespace) -> Result<(), Refusal> {
-    let (output, mut done) = mpsc::channel(1);
+    let (output, mut done) = context.tokens(1);
     let submission = Submission {
         prompt,
         limit: 1,
         finish: Finish::Length,
         namespace,
+        choice: 0,
+        variant: 0,
         output,
+        transfer: None,
     };
-    if !context.submit(submission).await {
+    if !context.submit(vec![submission]).await {
         return Err(Refusal::overloaded());
     }
-    done.recv().await.map(|_| ()).ok_or_else(Refusal::engine_dead)
+    done.receiver
+        .recv()
+        .await
+        .map(|_| ())
+        .ok_or_else(Refusal::engine_dead)
 }
 
 /// A vector in -1..1, the same for the same tokens.

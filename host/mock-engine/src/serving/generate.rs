@@ -3,52 +3,59 @@
 use bytes::Bytes;
 use http::StatusCode;
 use hyper::Response;
-use tokio::sync::mpsc;
+use serde_json::Value;
 
-use crate::sequence::{Finish, Output, Submission};
+use crate::sequence::{Finish, Submission};
 use crate::serving::ask::Ask;
 use crate::serving::body::{ReplyBody, reply};
 use crate::serving::refusal::Refusal;
-use crate::serving::shapes::{Envelope, Said, Stream};
-use crate::serving::{Context, unix_now};
+use crate::serving::routes::Head;
+use crate::serving::shapes::{Envelope, Said};
+use crate::serving::stream::Stream;
+use crate::serving::{Context, Tokens, unix_now};
+use crate::transfer::{Denied, Legs, Opening, Transfer};
 
-/// Serves one request; `id` is the client's, `cut_after` the tokens that get through where a cut is scripted.
+/// Tokens to generate, and what ends the answer there.
+type Length = (u32, Finish);
+
+/// Serves one request; `cut_after` are the tokens that get through where a cut is scripted.
 pub(crate) async fn generate(
     context: &Context,
     ask: Ask,
-    id: Option<&str>,
+    head: Head<'_>,
     cut_after: Option<u32>,
 ) -> Result<Response<ReplyBody>, Refusal> {
-    let (limit, finish) = answer_length(context, &ask)?;
-    let block = context.config.block_size as usize;
-    let envelope = Envelope {
-        dialect: ask.dialect,
-        id: match id {
-            Some(id) => format!("{}{id}", ask.dialect.id_prefix()),
-            None => format!("{}{}", ask.dialect.id_prefix(), context.request_id()),
-        },
-        model: ask.model,
-        created: unix_now(),
-        prompt_tokens: ask.prompt.len(),
-        cacheable_tokens: ask.prompt.len() / block * block,
-    };
-    let (output, tokens) = mpsc::channel(limit as usize);
-    let submission = Submission {
-        prompt: ask.prompt,
-        limit,
-        finish,
-        namespace: ask.namespace,
-        output,
-    };
-    if !context.submit(submission).await {
-        return Err(Refusal::overloaded());
+    let mut lengths = lengths(context, &ask).inspect_err(|_| {
+        if let Some(side) = &context.power.side {
+            side.refuse(&ask.members);
+        }
+    })?;
+    let envelope = envelope(context, &ask, head.id);
+    let legs = legs(context, &ask, &envelope.id, head.rank).await?;
+    if legs.one_token {
+        lengths.fill((1, Finish::Length));
     }
-    if ask.stream {
-        let shape = Stream::new(envelope, ask.include_usage, ask.continuous_usage);
+    let said = Said::new(ask.prompts.len(), ask.choices);
+    let shape = (ask.stream, ask.include_usage, ask.continuous_usage);
+    let (mut tokens, settling) = (
+        submit(context, ask, &lengths, legs.transfers).await?,
+        legs.settling,
+    );
+    let (stream, include_usage, continuous_usage) = shape;
+    if stream {
+        if settling.before_head {
+            settling.params().await.map_err(|_| Refusal::transfer_failed())?;
+        }
+        let shape = Stream::new(envelope, said, include_usage, continuous_usage);
         let body = ReplyBody::tokens(tokens, shape, cut_after);
         return Ok(reply(StatusCode::OK, "text/event-stream; charset=utf-8", body));
     }
-    let answer = Bytes::from(envelope.whole(&collect(tokens).await?).to_string());
+    let said = collect(&mut tokens, said).await?;
+    let mut params = settling.params().await.map_err(|_| Refusal::transfer_failed())?;
+    if context.faults.loses_transfer_params() {
+        params = Value::Null;
+    }
+    let answer = Bytes::from(envelope.whole(&said, &params).to_string());
     let body = match cut_after {
         Some(_) => ReplyBody::torn(&answer),
         None => ReplyBody::Whole(answer),
@@ -56,18 +63,109 @@ pub(crate) async fn generate(
     Ok(reply(StatusCode::OK, "application/json", body))
 }
 
-/// Tokens to generate, and what ends the answer there.
-fn answer_length(context: &Context, ask: &Ask) -> Result<(u32, Finish), Refusal> {
+fn envelope(context: &Context, ask: &Ask, id: Option<&str>) -> Envelope {
+    let block = context.config.block_size as usize;
+    let prefix = ask.dialect.id_prefix();
+    Envelope {
+        dialect: ask.dialect,
+        id: match id {
+            Some(id) => format!("{prefix}{id}"),
+            None => format!("{prefix}{}", context.request_id()),
+        },
+        model: ask.model.clone(),
+        created: unix_now(),
+        prompt_tokens: ask.prompts.iter().map(Vec::len).sum(),
+        cacheable_tokens: ask
+            .prompts
+            .iter()
+            .map(|prompt| prompt.len() / block * block)
+            .sum(),
+    }
+}
+
+/// What other engines have to do with it. Never returns where the engine dies of the question.
+async fn legs(context: &Context, ask: &Ask, id: &str, rank: u16) -> Result<Legs, Refusal> {
+    let Some(side) = &context.power.side else {
+        return Ok(Legs::default());
+    };
+    let opening = Opening {
+        members: &ask.members,
+        prompts: &ask.prompts,
+        choices: ask.choices,
+        namespace: &ask.namespace,
+        id,
+        rank,
+    };
+    match side.open(&opening) {
+        Ok(legs) => Ok(legs),
+        Err(Denied::NoRoom) => Err(Refusal::no_room()),
+        Err(Denied::Dies) => {
+            let power = context.power.clone();
+            // Not here: this request's connection goes first.
+            context.tasks.spawn(async move { power.die().await });
+            std::future::pending().await
+        }
+    }
+}
+
+async fn submit(
+    context: &Context,
+    ask: Ask,
+    lengths: &[Length],
+    transfers: Vec<Transfer>,
+) -> Result<Tokens, Refusal> {
+    let room: usize = lengths
+        .iter()
+        .map(|(limit, _)| *limit as usize * ask.choices)
+        .sum();
+    let (output, tokens) = context.tokens(room);
+    let mut transfers = transfers.into_iter();
+    let mut submissions = Vec::with_capacity(ask.prompts.len() * ask.choices);
+    for (prompt, &(limit, finish)) in ask.prompts.iter().zip(lengths) {
+        for variant in 0..ask.choices {
+            submissions.push(Submission {
+                prompt: prompt.clone(),
+                limit,
+                finish,
+                namespace: ask.namespace.clone(),
+                choice: u32::try_from(submissions.len()).unwrap_or(u32::MAX),
+                variant: u32::try_from(variant).unwrap_or(u32::MAX),
+                output: output.clone(),
+                transfer: transfers.next(),
+            });
+        }
+    }
+    // The tokens end when the sequences do.
+    drop(output);
+    if context.submit(submissions).await {
+        Ok(tokens)
+    } else {
+        Err(Refusal::overloaded())
+    }
+}
+
+fn lengths(context: &Context, ask: &Ask) -> Result<Vec<Length>, Refusal> {
+    ask.prompts
+        .iter()
+        .map(|prompt| answer_length(context, ask, prompt))
+        .collect()
+}
+
+fn answer_length(context: &Context, ask: &Ask, prompt: &[u32]) -> Result<Length, Refusal> {
     let limit = context.config.context_limit();
-    if ask.prompt.is_empty() {
+    if prompt.is_empty() {
         return Err(Refusal::bad("prompt", "the prompt is empty".to_owned()));
     }
-    let room = u32::try_from(ask.prompt.len()).map_or(0, |prompt| limit.saturating_sub(prompt));
+    let room = u32::try_from(prompt.len()).map_or(0, |prompt| limit.saturating_sub(prompt));
     if room == 0 {
-        return Err(Refusal::prompt_too_long(limit, ask.prompt.len()));
+        return Err(Refusal::prompt_too_long(limit, prompt.len()));
     }
     if let Some(asked) = ask.max_tokens.filter(|&asked| asked > room) {
-        return Err(Refusal::answer_too_long(limit, ask.prompt.len(), asked));
+        return Err(Refusal::answer_too_long(limit, prompt.len(), asked));
+    }
+    let stops = !ask.ignore_eos || ask.has_stops;
+    if stops && context.faults.stops_at_first_token() {
+        return Ok((1, Finish::Stop));
     }
     let most = ask.max_tokens.unwrap_or(room);
     let own = context.config.answer_tokens;
@@ -79,13 +177,13 @@ fn answer_length(context: &Context, ask: &Ask) -> Result<(u32, Finish), Refusal>
 }
 
 /// Waits for the whole answer.
-async fn collect(mut tokens: mpsc::Receiver<Output>) -> Result<Said, Refusal> {
-    let mut said = Said::default();
-    while let Some(output) = tokens.recv().await {
-        said.add(&output);
-        if output.finish.is_some() {
-            return Ok(said);
+async fn collect(tokens: &mut Tokens, mut said: Said) -> Result<Said, Refusal> {
+    while !said.is_over() {
+        let output = tokens.receiver.recv().await.ok_or_else(Refusal::engine_dead)?;
+        if output.finish == Some(Finish::Error) {
+            return Err(Refusal::transfer_failed());
         }
+        said.add(&output);
     }
-    Err(Refusal::engine_dead())
+    Ok(said)
 }

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -13,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::faults::EngineGone;
-use crate::serving::{Context, routes};
+use crate::serving::{Answer, Context, routes};
+use crate::transfer::{Side, answer_bootstrap};
 
 /// More connections than this are closed as they come.
 const MAX_CONNECTIONS: usize = 4096;
@@ -23,6 +26,24 @@ const BACKLOG: u32 = 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 type Change = (bool, oneshot::Sender<()>);
+
+/// What is served.
+#[derive(Debug, Clone)]
+pub(crate) enum Site {
+    /// The engine itself.
+    Engine(Arc<Context>),
+    /// Its bootstrap server.
+    Bootstrap(Arc<Side>),
+}
+
+impl Site {
+    async fn answer(self, request: Request<Incoming>) -> Answer {
+        match self {
+            Self::Engine(context) => routes::answer(context, request).await,
+            Self::Bootstrap(side) => answer_bootstrap(&side, &request),
+        }
+    }
+}
 
 /// Opens and closes the listener from outside.
 #[derive(Debug)]
@@ -68,7 +89,7 @@ impl Gate {
 /// The accepting side.
 #[derive(Debug)]
 pub(crate) struct Listening {
-    context: Arc<Context>,
+    site: Site,
     gate: Arc<Gate>,
     changes: mpsc::Receiver<Change>,
     address: SocketAddr,
@@ -77,14 +98,14 @@ pub(crate) struct Listening {
 
 impl Listening {
     pub(crate) fn new(
-        context: Arc<Context>,
+        site: Site,
         gate: Arc<Gate>,
         changes: mpsc::Receiver<Change>,
         address: SocketAddr,
         tasks: TaskTracker,
     ) -> Self {
         Self {
-            context,
+            site,
             gate,
             changes,
             address,
@@ -160,19 +181,17 @@ impl Listening {
             return;
         }
         let closed = self.gate.connection();
-        let context = Arc::clone(&self.context);
+        let site = self.site.clone();
         self.tasks.spawn(async move {
-            closed
-                .run_until_cancelled(serve_connection(stream, context))
-                .await;
+            closed.run_until_cancelled(serve_connection(stream, site)).await;
         });
     }
 }
 
-async fn serve_connection(stream: TcpStream, context: Arc<Context>) {
+async fn serve_connection(stream: TcpStream, site: Site) {
     // Only delays tokens where it fails.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request| routes::answer(Arc::clone(&context), request));
+    let service = service_fn(move |request| site.clone().answer(request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .serve_connection(TokioIo::new(stream), service);

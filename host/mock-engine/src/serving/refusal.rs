@@ -3,7 +3,7 @@
 use http::StatusCode;
 use http::header::{HeaderValue, RETRY_AFTER};
 use hyper::Response;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::serving::body::{ReplyBody, json_reply};
 
@@ -92,6 +92,42 @@ impl Refusal {
         Self::bad("max_tokens", message)
     }
 
+    /// `min_tokens` above `max_tokens`.
+    pub(crate) fn too_many_at_least(min: u32, max: u32) -> Self {
+        let message = format!("min_tokens must be less than or equal to max_tokens={max}, got {min}.");
+        Self::new(StatusCode::BAD_REQUEST, "BadRequestError", None, message)
+    }
+
+    /// `stream_options` of what is no stream.
+    pub(crate) fn idle_stream_options() -> Self {
+        let message = "Stream options can only be defined when `stream=True`.".to_owned();
+        Self::bad("stream_options", message)
+    }
+
+    /// A rank in `X-data-parallel-rank` that the engine does not have.
+    pub(crate) fn unknown_rank(rank: i64, ranks: u16) -> Self {
+        let message = format!("data_parallel_rank {rank} is out of range [0, {ranks}).");
+        Self::new(StatusCode::BAD_REQUEST, "BadRequestError", None, message)
+    }
+
+    /// A leg that does not say where its other leg is.
+    pub(crate) fn no_room() -> Self {
+        let message =
+            "a disaggregated engine needs bootstrap_host and bootstrap_room for every prompt".to_owned();
+        Self::bad("bootstrap_room", message)
+    }
+
+    /// KV cache did not come, or was not fetched.
+    pub(crate) fn transfer_failed() -> Self {
+        let message = "Internal server error".to_owned();
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "InternalServerError",
+            None,
+            message,
+        )
+    }
+
     /// The queue is full.
     pub(crate) fn overloaded() -> Self {
         let message = "too many requests are waiting".to_owned();
@@ -127,15 +163,19 @@ impl Refusal {
         }
     }
 
-    /// As an answer.
-    pub(crate) fn into_reply(self) -> Response<ReplyBody> {
-        let error = json!({"error": {
+    /// As JSON.
+    pub(crate) fn error(&self) -> Value {
+        json!({"error": {
             "message": self.message,
             "type": self.kind,
             "param": self.param,
             "code": self.status.as_u16(),
-        }});
-        let mut reply = json_reply(self.status, &error);
+        }})
+    }
+
+    /// As an answer.
+    pub(crate) fn into_reply(self) -> Response<ReplyBody> {
+        let mut reply = json_reply(self.status, &self.error());
         if let Some(seconds) = self.retry_after {
             reply
                 .headers_mut()

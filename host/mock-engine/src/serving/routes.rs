@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, HeaderValue};
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
@@ -37,6 +37,15 @@ enum Route {
     Inference(Inference),
 }
 
+/// What a request's headers say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head<'a> {
+    /// The client's name for it.
+    pub(crate) id: Option<&'a str>,
+    /// The data-parallel rank it is for.
+    pub(crate) rank: u16,
+}
+
 /// What a [`RequestFault`] can meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inference {
@@ -44,6 +53,17 @@ enum Inference {
     Completion,
     Responses,
     Embeddings,
+}
+
+impl Inference {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/v1/chat/completions",
+            Self::Completion => "/v1/completions",
+            Self::Responses => "/v1/responses",
+            Self::Embeddings => "/v1/embeddings",
+        }
+    }
 }
 
 fn route(path: &str) -> Option<(Method, Route)> {
@@ -114,9 +134,11 @@ async fn infer(
     kind: Inference,
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Refusal> {
-    let id = request.headers().get("x-request-id").cloned();
-    let id = id.as_ref().and_then(|id| id.to_str().ok());
+    let headers = request.headers().clone();
     let body = read_body(request).await?;
+    context
+        .recorder
+        .record(kind.path(), headers.clone(), body.clone());
     let mut cut_after = None;
     if let Some(mut met) = context.faults.meet() {
         match met.fault {
@@ -127,6 +149,7 @@ async fn infer(
             RequestFault::Cut { after_tokens } => cut_after = Some(after_tokens),
         }
     }
+    let head = head(&context.config, &headers)?;
     let ask = match kind {
         Inference::Chat => Ask::chat(&context.config, &body)?,
         Inference::Completion => Ask::completion(&context.config, &body)?,
@@ -140,7 +163,20 @@ async fn infer(
             return Ok(reply(StatusCode::OK, "application/json", body));
         }
     };
-    generate(context, ask, id, cut_after).await
+    generate(context, ask, head, cut_after).await
+}
+
+fn head<'a>(config: &MockConfig, headers: &'a HeaderMap) -> Result<Head<'a>, Refusal> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    // vLLM ignores what is no number.
+    let rank: i64 = text("x-data-parallel-rank")
+        .and_then(|rank| rank.trim().parse().ok())
+        .unwrap_or(0);
+    let known = u16::try_from(rank).ok().filter(|rank| *rank < config.dp_ranks);
+    Ok(Head {
+        id: text("x-request-id"),
+        rank: known.ok_or_else(|| Refusal::unknown_rank(rank, config.dp_ranks))?,
+    })
 }
 
 async fn read_body(request: Request<Incoming>) -> Result<Bytes, Refusal> {

@@ -44,10 +44,23 @@ pub(crate) async fn open(
     path: &str,
     body: impl Into<Bytes>,
 ) -> Result<http::Response<Incoming>, Error> {
+    open_url(method, &format!("{}{path}", engine.url()), &[], body).await
+}
+
+/// The same, to any address and with more headers.
+pub(crate) async fn open_url(
+    method: Method,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Bytes>,
+) -> Result<http::Response<Incoming>, Error> {
     let request = Request::builder()
         .method(method)
-        .uri(format!("{}{path}", engine.url()))
-        .header("x-request-id", "my-req-1")
+        .uri(url)
+        .header("x-request-id", "my-req-1");
+    let request = headers
+        .iter()
+        .fold(request, |request, (name, value)| request.header(*name, *value))
         .body(Full::new(body.into()))
         .expect("a request");
     Client::builder(TokioExecutor::new())
@@ -56,7 +69,7 @@ pub(crate) async fn open(
         .await
 }
 
-async fn whole(answer: http::Response<Incoming>) -> Reply {
+pub(crate) async fn whole(answer: http::Response<Incoming>) -> Reply {
     let (parts, mut incoming) = answer.into_parts();
     let (mut body, mut complete) = (BytesMut::new(), true);
     while let Some(frame) = incoming.frame().await {

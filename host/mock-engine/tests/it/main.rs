@@ -5,6 +5,7 @@ mod faults;
 mod http_shapes;
 mod kv_events;
 mod life;
+mod pd;
 mod subscriber;
 mod workload;
 

@@ -1,0 +1,61 @@
+//! Turns an engine off and on, whole or its bootstrap server alone, and starts it over.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::core_loop::Command;
+use crate::faults::EngineGone;
+use crate::serving::Gate;
+use crate::transfer::Side;
+
+/// Everything that has to go off together.
+#[derive(Debug)]
+pub(crate) struct Power {
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) gate: Arc<Gate>,
+    /// Of the bootstrap server, if there is one.
+    pub(crate) bootstrap: Option<Arc<Gate>>,
+    pub(crate) side: Option<Arc<Side>>,
+}
+
+impl Power {
+    /// Nobody reaches the engine any more, or everybody does again.
+    pub(crate) async fn set_on(&self, on: bool) -> Result<(), EngineGone> {
+        if let Some(side) = &self.side {
+            side.set_reachable(on);
+        }
+        self.set_bootstrap_on(on).await?;
+        self.gate.set_open(on).await
+    }
+
+    /// The same for the bootstrap server alone; nothing where there is none.
+    pub(crate) async fn set_bootstrap_on(&self, on: bool) -> Result<(), EngineGone> {
+        match &self.bootstrap {
+            Some(gate) => gate.set_open(on).await,
+            None => Ok(()),
+        }
+    }
+
+    /// A new process: connections, cache, transfers and identity are gone.
+    pub(crate) async fn restart(&self, hash_seed: Option<u64>) -> Result<(), EngineGone> {
+        self.gate.close_connections();
+        if let Some(gate) = &self.bootstrap {
+            gate.close_connections();
+        }
+        if let Some(side) = &self.side {
+            side.begin_life();
+        }
+        let (done, wait) = oneshot::channel();
+        let restart = Command::Restart(hash_seed, done);
+        self.commands.send(restart).await.map_err(|_| EngineGone)?;
+        wait.await.map_err(|_| EngineGone)
+    }
+
+    /// What an assertion that fails does: the process is gone until somebody turns it on again.
+    pub(crate) async fn die(&self) {
+        // Fails only when the engine has been stopped, which is no less dead.
+        let _ = self.set_on(false).await;
+        let _ = self.restart(None).await;
+    }
+}

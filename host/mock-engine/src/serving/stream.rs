@@ -1,0 +1,151 @@
+//! Answers as server-sent events, token by token, after recorded streams of vLLM 0.32.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::sequence::{Finish, Output};
+use crate::serving::refusal::Refusal;
+use crate::serving::shapes::{Dialect, Envelope, FINGERPRINT, Said};
+
+const DONE: &[u8] = b"data: [DONE]\n\n";
+
+/// An answer as events.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    envelope: Envelope,
+    include_usage: bool,
+    continuous_usage: bool,
+    said: Said,
+    /// Events of `/v1/responses` are numbered.
+    events: u64,
+}
+
+impl Stream {
+    /// Nothing `said` yet.
+    pub(crate) fn new(envelope: Envelope, said: Said, include_usage: bool, continuous_usage: bool) -> Self {
+        Self {
+            envelope,
+            include_usage,
+            continuous_usage,
+            said,
+            events: 0,
+        }
+    }
+
+    /// How many answers there are side by side.
+    pub(crate) fn choices(&self) -> usize {
+        self.said.choices()
+    }
+
+    /// Adds the events of one token; the first brings the opening, the last one the end.
+    pub(crate) fn token(&mut self, output: &Output, out: &mut VecDeque<Bytes>) {
+        if output.finish == Some(Finish::Error) {
+            // The status is out already, so that is how vLLM says it.
+            out.push_back(data(&Refusal::transfer_failed().error()));
+            out.push_back(Bytes::from_static(DONE));
+            return;
+        }
+        let first = self.said.choice(output.choice).tokens == 0;
+        self.said.add(output);
+        match self.envelope.dialect {
+            Dialect::Responses => self.response_events(output, first, out),
+            Dialect::Chat | Dialect::Completion => self.chunks(output, first, out),
+        }
+    }
+
+    fn chunks(&self, output: &Output, first: bool, out: &mut VecDeque<Bytes>) {
+        if first && self.envelope.dialect == Dialect::Chat {
+            let mut opening = self.chunk(json!({
+                "index": output.choice, "delta": {"role": "assistant", "content": ""}, "logprobs": null,
+                "finish_reason": null,
+            }));
+            opening["prompt_token_ids"] = Value::Null;
+            opening["prompt_text"] = Value::Null;
+            out.push_back(data(&opening));
+        }
+        let mut chunk = self.chunk(self.choice(output));
+        if self.continuous_usage {
+            chunk["usage"] = self.envelope.usage(&self.said);
+        }
+        let last = self.said.is_over();
+        if last && !self.include_usage {
+            chunk["system_fingerprint"] = FINGERPRINT.into();
+        }
+        out.push_back(data(&chunk));
+        if last && self.include_usage {
+            let mut usage = self.chunk(Value::Null);
+            usage["choices"] = json!([]);
+            usage["usage"] = self.envelope.last_usage(&self.said);
+            usage["system_fingerprint"] = FINGERPRINT.into();
+            out.push_back(data(&usage));
+        }
+        if last {
+            out.push_back(Bytes::from_static(DONE));
+        }
+    }
+
+    fn choice(&self, output: &Output) -> Value {
+        let finish = output.finish.map(Finish::as_str);
+        if self.envelope.dialect == Dialect::Completion {
+            return json!({
+                "index": output.choice, "text": output.text, "logprobs": null, "finish_reason": finish,
+                "stop_reason": null, "prompt_token_ids": null, "token_ids": null,
+            });
+        }
+        let mut choice = json!({
+            "index": output.choice, "delta": {"content": output.text}, "logprobs": null, "finish_reason": finish,
+            "token_ids": null,
+        });
+        if finish.is_some() {
+            choice["stop_reason"] = Value::Null;
+        }
+        choice
+    }
+
+    fn chunk(&self, choice: Value) -> Value {
+        let object = match self.envelope.dialect {
+            Dialect::Chat => "chat.completion.chunk",
+            Dialect::Completion | Dialect::Responses => "text_completion",
+        };
+        json!({
+            "id": self.envelope.id, "object": object, "created": self.envelope.created,
+            "model": self.envelope.model, "choices": [choice],
+        })
+    }
+
+    fn response_events(&mut self, output: &Output, first: bool, out: &mut VecDeque<Bytes>) {
+        let item = self.envelope.message_id();
+        if first {
+            let begun = self.envelope.response(&self.said, false);
+            self.event("response.created", json!({"response": begun}), out);
+        }
+        let place = json!({"item_id": item, "output_index": 0, "content_index": 0});
+        let mut delta = place.clone();
+        delta["delta"] = output.text.clone().into();
+        self.event("response.output_text.delta", delta, out);
+        if output.finish.is_some() {
+            let mut text = place;
+            text["text"] = self.said.choice(0).text.clone().into();
+            self.event("response.output_text.done", text, out);
+            let response = self.envelope.response(&self.said, true);
+            let name = match output.finish {
+                Some(Finish::Length) => "response.incomplete",
+                _ => "response.completed",
+            };
+            self.event(name, json!({"response": response}), out);
+        }
+    }
+
+    fn event(&mut self, name: &str, mut event: Value, out: &mut VecDeque<Bytes>) {
+        event["type"] = name.into();
+        event["sequence_number"] = self.events.into();
+        self.events += 1;
+        out.push_back(Bytes::from(format!("event: {name}\ndata: {event}\n\n")));
+    }
+}
+
+fn data(chunk: &Value) -> Bytes {
+    Bytes::from(format!("data: {chunk}\n\n"))
+}

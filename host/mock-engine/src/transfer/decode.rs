@@ -1,0 +1,161 @@
+//! The decode side: fetches KV cache that another engine computed, or fails to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{sleep, sleep_until, timeout};
+
+use crate::core_loop::Command;
+use crate::transfer::fabric::{Key, Offer};
+use crate::transfer::handshake::{MooncakeSource, NixlSource};
+use crate::transfer::side::Side;
+use crate::transfer::{PdDialect, Receive, Received, Reserved, Transfer, bootstrap};
+
+/// Where KV cache is to come from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// Nowhere: the handshake lacks a field.
+    Nowhere,
+    /// The other side cannot serve this; that is found out after a while.
+    Refused,
+    /// An engine that is done.
+    Nixl(NixlSource),
+    /// An engine that may not have begun.
+    Mooncake(MooncakeSource),
+    /// The same, known by its bootstrap server.
+    Room(Key),
+    /// The shared store, at once.
+    Store,
+}
+
+/// Sees to the KV cache of the first `tokens` of a sequence.
+pub(super) fn receive(side: &Arc<Side>, source: Source, tokens: usize) -> Transfer {
+    let id = side.new_id();
+    let (alive, gone) = oneshot::channel();
+    let mut receive = Receive {
+        id,
+        tokens,
+        // SGLang drops it at once. vLLM keeps the blocks, which the other side may be writing to.
+        outlives_client: !matches!(source, Source::Room(_)),
+        reserved: None,
+        _alive: alive,
+    };
+    if !matches!(source, Source::Nowhere) {
+        let (reserved, news) = oneshot::channel();
+        receive.reserved = Some(reserved);
+        side.spawn(see_to(Arc::clone(side), id, source, news, gone));
+    }
+    Transfer::Receive(receive)
+}
+
+async fn see_to(
+    side: Arc<Side>,
+    id: u64,
+    source: Source,
+    reserved: oneshot::Receiver<Reserved>,
+    gone: oneshot::Receiver<()>,
+) {
+    let missing = match reserved.await {
+        Ok(Reserved::Missing(missing)) => missing,
+        Ok(Reserved::Abandoned) => return source.give_up(&side),
+        // Refused: whoever sent it may try the same elsewhere.
+        Err(_) => return,
+    };
+    tokio::select! {
+        received = source.fetch(&side, missing) => side.command(Command::Received(id, received)).await,
+        _ = gone => {}
+    }
+}
+
+impl Source {
+    /// Tells the other side that nobody will come, where the dialect does.
+    pub(super) fn give_up(self, side: &Side) {
+        match self {
+            Self::Nixl(NixlSource { key, .. }) | Self::Mooncake(MooncakeSource { key, .. }) => {
+                side.fabric().renounce(key);
+            }
+            Self::Nowhere | Self::Refused | Self::Room(_) | Self::Store => {}
+        }
+    }
+
+    /// Waits for `missing` tokens; none when they will not come.
+    async fn fetch(self, side: &Side, missing: usize) -> Option<Received> {
+        let cached_tokens = match self {
+            Self::Nowhere | Self::Refused => {
+                sleep(side.real(side.config().refused_after)).await;
+                return None;
+            }
+            Self::Nixl(source) => Some(fetch_nixl(side, source, missing).await?),
+            Self::Mooncake(source) => {
+                let known = bootstrap::knows(&source.bootstrap, &source.key.engine).await;
+                claim(side, &source.key, known, missing).await?;
+                None
+            }
+            Self::Room(key) => {
+                let known = bootstrap::is_up(&key.engine).await;
+                Some(claim(side, &key, known, missing).await?)
+            }
+            Self::Store => {
+                sleep(side.transfer_time(missing)).await;
+                None
+            }
+        };
+        Some(Received { cached_tokens })
+    }
+}
+
+/// Answers the prefill's cached tokens.
+async fn fetch_nixl(side: &Side, source: NixlSource, missing: usize) -> Option<u32> {
+    if !side.fabric().reaches(&source.key.engine, source.port) {
+        sleep(side.real(side.config().unreachable_after)).await;
+        return None;
+    }
+    match side.fabric().take(&source.key) {
+        Some(offer) => pull(side, offer, missing).await?,
+        // Fetched before, or kept no longer: the other side does not look what its blocks hold by now.
+        None => sleep(side.transfer_time(missing)).await,
+    }
+    Some(source.cached_tokens)
+}
+
+/// Waits for the other side, if its bootstrap server knows it, and fetches. Answers the prefill's cached tokens.
+async fn claim(side: &Side, key: &Key, known: bool, missing: usize) -> Option<u32> {
+    let longest = side.real(if known {
+        side.config().abort_timeout
+    } else {
+        side.config().refused_after
+    });
+    if !known {
+        sleep(longest).await;
+        return None;
+    }
+    let offer = timeout(longest, side.fabric().taken(key)).await.ok()?;
+    let cached_tokens = offer.cached_tokens;
+    pull(side, offer, missing).await?;
+    Some(cached_tokens)
+}
+
+/// Moves what was offered; none when the engine that has it dies meanwhile.
+async fn pull(side: &Side, mut offer: Offer, missing: usize) -> Option<()> {
+    let moved = async {
+        sleep_until(offer.ready_at).await;
+        sleep(side.transfer_time(missing)).await;
+    };
+    tokio::select! {
+        () = moved => {}
+        () = offer.fetched.closed() => return None,
+    }
+    offer.fetched.send(()).ok()
+}
+
+/// What a prompt of so many tokens takes on the network, in engine time.
+pub(super) fn transfer_time(ms_per_1k_tokens: f64, tokens: usize) -> Duration {
+    let seconds = ms_per_1k_tokens * tokens as f64 / 1e6;
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
+/// Whether a decode of this dialect tells the other side when it refuses a request.
+pub(super) fn gives_up_when_refused(dialect: PdDialect) -> bool {
+    dialect == PdDialect::Mooncake
+}

@@ -1,0 +1,262 @@
+//! The network between mock engines of one process: who is on it, whose blocks are ready, what the shared store
+//! holds. Moves no bytes and takes no time: the sides do the waiting.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Most transfers remembered that the decode side gave up before the prefill side was done.
+const MAX_RENOUNCED: usize = 1024;
+/// Most blocks the shared store holds; the oldest go first.
+const STORE_BLOCKS: usize = 1 << 18;
+
+/// What connects prefill engines and decode engines. Cheap to clone; clones are the same network.
+#[derive(Debug, Clone, Default)]
+pub struct Fabric {
+    network: Arc<Network>,
+}
+
+impl PartialEq for Fabric {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.network, &other.network)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Network {
+    state: Mutex<State>,
+    /// Counts the offers and who comes and goes.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    engines: HashMap<String, Presence>,
+    /// As many as blocks are kept for.
+    offers: HashMap<Key, Offer>,
+    renounced: VecDeque<Key>,
+    stored: HashSet<u64>,
+    stored_order: VecDeque<u64>,
+    /// Engines that ever joined, for their ids.
+    joined: u64,
+}
+
+#[derive(Debug)]
+struct Presence {
+    port: u16,
+    reachable: bool,
+}
+
+/// Names one transfer: the engine that has the blocks, and what it calls them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) engine: String,
+    pub(crate) request: String,
+}
+
+/// Blocks that are ready to be fetched.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    /// Prompt tokens that the prefill found cached.
+    pub(crate) cached_tokens: u32,
+    /// Not before.
+    pub(crate) ready_at: Instant,
+    /// Told when they have been fetched; closed when the engine that has them is gone.
+    pub(crate) fetched: oneshot::Sender<()>,
+}
+
+impl Fabric {
+    /// A network with nobody on it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An id that no engine of this network had before, shaped like a UUID.
+    pub(crate) fn new_engine_id(&self) -> String {
+        let mut state = self.lock();
+        state.joined += 1;
+        let hex = format!("{:032x}", xxh3_128(&state.joined.to_le_bytes()));
+        let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+        format!("{a}-{b}-{c}-{d}-{e}")
+    }
+
+    pub(crate) fn join(&self, engine: String, port: u16, reachable: bool) {
+        self.lock().engines.insert(engine, Presence { port, reachable });
+        self.changed();
+    }
+
+    /// The engine is gone, and all it offered.
+    pub(crate) fn leave(&self, engine: &str) {
+        let mut state = self.lock();
+        state.engines.remove(engine);
+        state.offers.retain(|key, _| key.engine != engine);
+        drop(state);
+        self.changed();
+    }
+
+    /// Whether an engine is there and, where a port is given, has it.
+    pub(crate) fn reaches(&self, engine: &str, port: Option<u16>) -> bool {
+        let state = self.lock();
+        let presence = state.engines.get(engine);
+        presence.is_some_and(|it| it.reachable && port.is_none_or(|port| it.port == port))
+    }
+
+    /// Blocks are ready. They count as fetched where the decode side has given them up.
+    pub(crate) fn offer(&self, key: Key, offer: Offer) {
+        let mut state = self.lock();
+        if let Some(at) = state.renounced.iter().position(|given_up| *given_up == key) {
+            state.renounced.remove(at);
+            // Whoever kept the blocks may be gone already.
+            let _ = offer.fetched.send(());
+            return;
+        }
+        state.offers.insert(key, offer);
+        drop(state);
+        self.changed();
+    }
+
+    /// Blocks are not to be had any more; false where somebody has taken the offer.
+    pub(crate) fn withdraw(&self, key: &Key) -> bool {
+        self.lock().offers.remove(key).is_some()
+    }
+
+    /// Takes an offer, if it is there.
+    pub(crate) fn take(&self, key: &Key) -> Option<Offer> {
+        let mut state = self.lock();
+        state.engines.get(&key.engine).filter(|engine| engine.reachable)?;
+        state.offers.remove(key)
+    }
+
+    /// Waits for an offer and takes it.
+    pub(crate) async fn taken(&self, key: &Key) -> Offer {
+        let mut changes = self.network.changes.subscribe();
+        loop {
+            if let Some(offer) = self.take(key) {
+                return offer;
+            }
+            // The sender lives in this fabric.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Nobody will fetch this, whether it is ready or not.
+    pub(crate) fn renounce(&self, key: Key) {
+        let mut state = self.lock();
+        if let Some(offer) = state.offers.remove(&key) {
+            let _ = offer.fetched.send(());
+            return;
+        }
+        if state.renounced.len() == MAX_RENOUNCED {
+            state.renounced.pop_front();
+        }
+        state.renounced.push_back(key);
+    }
+
+    /// Puts blocks into the shared store.
+    pub(crate) fn store(&self, hashes: &[u64]) {
+        let mut state = self.lock();
+        for &hash in hashes {
+            if state.stored.insert(hash) {
+                state.stored_order.push_back(hash);
+            }
+        }
+        while state.stored_order.len() > STORE_BLOCKS {
+            if let Some(oldest) = state.stored_order.pop_front() {
+                state.stored.remove(&oldest);
+            }
+        }
+    }
+
+    /// How many of the leading blocks the store holds.
+    pub(crate) fn stored(&self, hashes: &[u64]) -> usize {
+        let state = self.lock();
+        hashes
+            .iter()
+            .take_while(|hash| state.stored.contains(hash))
+            .count()
+    }
+
+    fn changed(&self) {
+        self.network.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Whole entries only: what a panic elsewhere left behind is still good.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.network.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        Key {
+            engine: "e".to_owned(),
+            request: "r".to_owned(),
+        }
+    }
+
+    fn offer() -> (Offer, oneshot::Receiver<()>) {
+        let (fetched, wait) = oneshot::channel();
+        let offer = Offer {
+            cached_tokens: 0,
+            ready_at: Instant::now(),
+            fetched,
+        };
+        (offer, wait)
+    }
+
+    #[test]
+    fn an_offer_is_taken_once_and_only_from_an_engine_that_is_there() {
+        let fabric = Fabric::new();
+        fabric.offer(key(), offer().0);
+        assert!(fabric.take(&key()).is_none());
+        fabric.join("e".to_owned(), 7, true);
+        assert!(fabric.reaches("e", Some(7)) && !fabric.reaches("e", Some(8)));
+        assert!(fabric.take(&key()).is_some());
+        assert!(fabric.take(&key()).is_none());
+    }
+
+    #[test]
+    fn what_was_renounced_counts_as_fetched() {
+        let fabric = Fabric::new();
+        for ready_first in [true, false] {
+            let (offer, mut fetched) = offer();
+            if ready_first {
+                fabric.offer(key(), offer);
+                fabric.renounce(key());
+            } else {
+                fabric.renounce(key());
+                fabric.offer(key(), offer);
+            }
+            assert_eq!(fetched.try_recv(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn an_engine_that_leaves_takes_its_offers_along() {
+        let fabric = Fabric::new();
+        let (offer, mut fetched) = offer();
+        fabric.join("e".to_owned(), 7, true);
+        fabric.offer(key(), offer);
+        fabric.leave("e");
+        assert!(fetched.try_recv().is_err());
+        assert!(!fabric.withdraw(&key()));
+    }
+
+    #[test]
+    fn ids_differ_and_look_like_uuids() {
+        let fabric = Fabric::new();
+        let ids = [fabric.new_engine_id(), fabric.new_engine_id()];
+        assert_ne!(ids[0], ids[1]);
+        assert_eq!(
+            ids[0].split('-').map(str::len).collect::<Vec<_>>(),
+            [8, 4, 4, 4, 12]
+        );
+    }
+}

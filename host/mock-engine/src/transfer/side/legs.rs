@@ -1,0 +1,224 @@
+//! Which leg a request is, and what is to happen to it: where the dialects and their failures differ.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::event::{Namespace, block_hash};
+use crate::transfer::decode::{Source, gives_up_when_refused, receive};
+use crate::transfer::fabric::Key;
+use crate::transfer::handshake::{Params, mooncake_source, nixl_source, transfer_id};
+use crate::transfer::prefill::{Handover, Plan, Says, keep};
+use crate::transfer::side::Side;
+use crate::transfer::{Members, PdDialect, PdRole, Settling, Transfer};
+
+/// Of the store's own hashes, so that engines with different seeds find one another's blocks.
+const STORE_SEED: u64 = 0;
+
+/// A request before it is queued.
+#[derive(Debug)]
+pub(crate) struct Opening<'a> {
+    pub(crate) members: &'a Members,
+    pub(crate) prompts: &'a [Vec<u32>],
+    /// Answers to each of them.
+    pub(crate) choices: usize,
+    pub(crate) namespace: &'a Namespace,
+    /// What the prefill side calls the request; several prompts or choices get a number each.
+    pub(crate) id: &'a str,
+    /// The data-parallel rank it is for.
+    pub(crate) rank: u16,
+}
+
+/// What other engines have to do with a request.
+#[derive(Debug, Default)]
+pub(crate) struct Legs {
+    /// For each prompt and choice; missing ones need nothing.
+    pub(crate) transfers: Vec<Transfer>,
+    pub(crate) settling: Settling,
+    /// Whether this leg ends with the first token, whatever was asked for.
+    pub(crate) one_token: bool,
+}
+
+/// Why a request cannot be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// The engine dies of an assertion: it has the other role.
+    Dies,
+    /// SGLang's engines serve nothing else.
+    NoRoom,
+}
+
+impl Side {
+    /// Which leg a request is. Whoever gets transfers must queue them or drop them.
+    pub(crate) fn open(self: &Arc<Self>, opening: &Opening<'_>) -> Result<Legs, Denied> {
+        let vllm = |opening: &Opening<'_>| match (opening.members.params(), self.config.role) {
+            (Params::None, _) => Ok(Legs::default()),
+            (Params::RemoteDecode(params), PdRole::Prefill) => {
+                Ok(self.prefill_legs(opening, transfer_id(params)))
+            }
+            (Params::RemotePrefill(_), PdRole::Decode) => Ok(self.decode_leg(opening)),
+            (Params::RemoteDecode(_), PdRole::Decode) | (Params::RemotePrefill(_), PdRole::Prefill) => {
+                self.role_violations.fetch_add(1, Ordering::Relaxed);
+                Err(Denied::Dies)
+            }
+        };
+        match self.config.dialect {
+            PdDialect::Nixl | PdDialect::Mooncake => vllm(opening),
+            PdDialect::Store => Ok(self.store_legs(opening)),
+            PdDialect::Sglang => self.rooms(opening).ok_or(Denied::NoRoom),
+        }
+    }
+
+    /// A request is refused for what it asks: the other side is told, where the dialect does that.
+    pub(crate) fn refuse(&self, members: &Members) {
+        if let Params::RemotePrefill(_) = members.params()
+            && gives_up_when_refused(self.config.dialect)
+        {
+            self.source(members).give_up(self);
+        }
+    }
+
+    fn source(&self, members: &Members) -> Source {
+        let Params::RemotePrefill(params) = members.params() else {
+            return Source::Nowhere;
+        };
+        let source = match self.config.dialect {
+            PdDialect::Mooncake => mooncake_source(params).map(Source::Mooncake),
+            _ => nixl_source(params).map(Source::Nixl),
+        };
+        source.unwrap_or(Source::Nowhere)
+    }
+
+    fn prefill_legs(self: &Arc<Self>, opening: &Opening<'_>, transfer_id: Option<String>) -> Legs {
+        self.prefill_legs.fetch_add(1, Ordering::Relaxed);
+        let mooncake = self.config.dialect == PdDialect::Mooncake;
+        let mut legs = Legs::default();
+        for child in 0..opening.prompts.len() * opening.choices {
+            let tokens = opening.prompts[child / opening.choices].len();
+            let (keep_for, says) = if mooncake {
+                (self.config.abort_timeout, Says::Nothing)
+            } else {
+                (
+                    self.config.lease,
+                    Says::Where {
+                        tokens,
+                        port: self.port,
+                    },
+                )
+            };
+            let request = match &transfer_id {
+                // One id cannot name two: of several choices only the first is handed over.
+                Some(id) if mooncake && child == 0 => id.clone(),
+                _ => format!("{}-{child}-{:08x}", opening.id, self.new_id()),
+            };
+            let plan = if mooncake && opening.prompts.len() > 1 {
+                Plan::Strand
+            } else {
+                // Of several choices the decode side waits for the ones it never fetches.
+                let unavailable_for = if opening.choices > 1 {
+                    self.config.lease
+                } else {
+                    Duration::ZERO
+                };
+                Plan::Offer(Handover {
+                    key: Key {
+                        engine: self.engine_id(opening.rank),
+                        request,
+                    },
+                    keep_for: self.real(if opening.choices > 1 {
+                        self.config.lease
+                    } else {
+                        keep_for
+                    }),
+                    unavailable_for: self.real(unavailable_for),
+                    says,
+                })
+            };
+            let (transfer, settled) = keep(self, plan, !mooncake);
+            legs.transfers.push(transfer);
+            legs.settling.add(settled, says);
+        }
+        legs
+    }
+
+    /// One handshake is for one sequence: further ones compute their prompt themselves.
+    fn decode_leg(self: &Arc<Self>, opening: &Opening<'_>) -> Legs {
+        self.decode_legs.fetch_add(1, Ordering::Relaxed);
+        let source = match self.config.dialect {
+            PdDialect::Mooncake if opening.prompts.len() > 1 => Source::Refused,
+            _ => self.source(opening.members),
+        };
+        Legs {
+            transfers: vec![receive(self, source, opening.prompts[0].len())],
+            ..Legs::default()
+        }
+    }
+
+    fn store_legs(self: &Arc<Self>, opening: &Opening<'_>) -> Legs {
+        let mut legs = Legs::default();
+        self.count_leg();
+        for child in 0..opening.prompts.len() * opening.choices {
+            let prompt = &opening.prompts[child / opening.choices];
+            let hashes = self.store_hashes(prompt, opening.namespace);
+            legs.transfers.push(match self.config.role {
+                PdRole::Prefill => keep(self, Plan::Store { hashes }, true).0,
+                PdRole::Decode => {
+                    // The last token is always computed, so its block is of no use.
+                    let most = &hashes[..prompt.len().saturating_sub(1) / self.block_size];
+                    let found = self.fabric().stored(most) * self.block_size;
+                    receive(self, Source::Store, found)
+                }
+            });
+        }
+        legs
+    }
+
+    fn rooms(self: &Arc<Self>, opening: &Opening<'_>) -> Option<Legs> {
+        let rooms = opening.members.rooms(opening.prompts.len(), opening.choices)?;
+        self.count_leg();
+        let mut legs = Legs {
+            one_token: self.config.role == PdRole::Prefill,
+            ..Legs::default()
+        };
+        for (child, room) in rooms.into_iter().enumerate() {
+            if self.config.role == PdRole::Decode {
+                let tokens = opening.prompts[child / opening.choices].len();
+                legs.transfers.push(receive(self, Source::Room(room), tokens));
+                continue;
+            }
+            let says = Says::NothingUntilFetched;
+            let plan = Plan::Offer(Handover {
+                key: Key {
+                    engine: self.engine_id(0),
+                    request: room.request,
+                },
+                keep_for: self.real(self.config.abort_timeout),
+                unavailable_for: Duration::ZERO,
+                says,
+            });
+            let (transfer, settled) = keep(self, plan, true);
+            legs.transfers.push(transfer);
+            legs.settling.add(settled, says);
+        }
+        Some(legs)
+    }
+
+    fn store_hashes(&self, prompt: &[u32], namespace: &Namespace) -> Vec<u64> {
+        let mut parent = None;
+        let blocks = prompt.chunks_exact(self.block_size);
+        let hash = |tokens: &[u32]| {
+            let hash = block_hash(STORE_SEED, parent, tokens, namespace);
+            parent = Some(hash);
+            hash
+        };
+        blocks.map(hash).collect()
+    }
+
+    fn count_leg(&self) {
+        let legs = match self.config.role {
+            PdRole::Prefill => &self.prefill_legs,
+            PdRole::Decode => &self.decode_legs,
+        };
+        legs.fetch_add(1, Ordering::Relaxed);
+    }
+}
