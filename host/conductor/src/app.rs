@@ -271,6 +271,7 @@ impl App {
         let outcome = proxy::serve(
             sockets.listener,
             proxy,
+            axum::Router::new(),
             shutdown,
             limits.drain,
             limits.max_connections,

@@ -1,17 +1,19 @@
-//! One attempt: book the load, send, and learn from it whether the worker is there.
+//! One attempt: a worker's share of a request is booked, sent, and it is learnt from it whether the worker is there.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use http::{HeaderValue, Method, Response};
 use tracing::{debug, warn};
 
 use crate::context::RequestContext;
 use crate::cooldown::Dispatch;
-use crate::decide::Placement;
+use crate::decide::Seat;
 use crate::exchange::Booking;
 use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
 use crate::request_id::RequestId;
+use crate::silence::SilenceLimits;
 use crate::snapshot::Member;
 use crate::upstream::WorkerBody;
 
@@ -27,41 +29,78 @@ pub(crate) struct Answer {
     pub(crate) dispatched: Instant,
     /// Tokens of the prompt the index says the worker holds; none where the tokens or the matches are unknown.
     pub(crate) matched: Option<u32>,
+    /// How silent the rest of it may be.
+    pub(crate) silence: SilenceLimits,
 }
 
-pub(crate) async fn send(request: &RequestContext, placement: Placement) -> Result<Answer, ForwardError> {
-    let pool = request.pool();
-    let member = &pool.members[placement.member];
+/// What one worker is asked.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    pub(crate) seat: Seat,
+    pub(crate) booking: Booking,
+    pub(crate) body: Bytes,
+    /// The data-parallel rank it is pinned to.
+    pub(crate) rank: Option<u16>,
+    pub(crate) limits: ForwardLimits,
+    pub(crate) silence: SilenceLimits,
+}
+
+impl Asking {
+    /// For the whole of a request.
+    pub(crate) fn whole(request: &RequestContext, seat: Seat) -> Self {
+        let limits = &request.snapshot.limits;
+        Self {
+            seat,
+            booking: book_prompt(request, seat),
+            body: request.body.clone(),
+            rank: pinned_rank(request, seat),
+            limits: ForwardLimits {
+                connect: limits.connect_timeout,
+                first_byte: limits.first_byte_timeout,
+            },
+            silence: SilenceLimits {
+                first_byte: limits.first_byte_timeout,
+                idle: limits.idle_timeout,
+            },
+        }
+    }
+}
+
+/// Where several ranks share a URL, the one that this worker is.
+pub(crate) fn pinned_rank(request: &RequestContext, seat: Seat) -> Option<u16> {
+    let worker = &request.pool().members[seat.member].worker;
+    worker.spec().rank.map(|rank| rank.0)
+}
+
+/// Sends it and waits for the head of the answer.
+pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Answer, ForwardError> {
+    let member = &request.pool().members[asking.seat.member];
     let link = &member.link;
-    let booking = Booking::new(book(request, placement), Arc::clone(&pool.queue));
-    let limits = &request.snapshot.limits;
-    let limits = ForwardLimits {
-        connect: limits.connect_timeout,
-        first_byte: limits.first_byte_timeout,
-    };
     let outgoing = Outgoing {
         method: &Method::POST,
         target: &request.target,
         headers: &request.headers,
-        body: &request.body,
+        rank: asking.rank,
+        body: &asking.body,
     };
     debug!(
         seq = request.seq,
         worker = &*member.worker.spec().name,
-        matched = placement.matched,
+        matched = asking.seat.matched,
         "sending a request"
     );
     link.metrics.attempts.inc();
     let dispatch = link.begin();
     let dispatched = Instant::now();
-    match forward(&link.upstream, outgoing, limits).await {
+    match forward(&link.upstream, outgoing, asking.limits).await {
         Ok(response) => Ok(Answer {
             response,
-            booking,
-            member: placement.member,
+            booking: asking.booking,
+            member: asking.seat.member,
             dispatch,
             dispatched,
-            matched: request.prompt.as_ref().and(placement.matched),
+            matched: request.prompt.as_ref().and(asking.seat.matched),
+            silence: asking.silence,
         }),
         Err(error) => {
             link.metrics.failed(error.kind());
@@ -87,15 +126,29 @@ fn report(member: &Member, id: &HeaderValue, error: &ForwardError, rests: bool) 
     }
 }
 
-fn book(request: &RequestContext, placement: Placement) -> routing::LoadLease {
+/// Books a prompt at the worker that is to compute it.
+pub(crate) fn book_prompt(request: &RequestContext, seat: Seat) -> Booking {
     let pool = request.pool();
     let prompt = request.prompt_tokens();
-    let matched = placement.matched.unwrap_or(0);
+    let matched = seat.matched.unwrap_or(0);
     if request.prompt.is_some() {
         pool.metrics.prompt_tokens.inc_by(prompt.into());
         pool.metrics.matched_tokens.inc_by(matched.into());
         pool.metrics.matched_lengths.observe(matched.into());
     }
-    let load = pool.members[placement.member].worker.load();
-    load.book(prompt, prompt.saturating_sub(matched))
+    book(request, seat, prompt.saturating_sub(matched))
+}
+
+/// Books a request at a worker that gets its prompt computed.
+pub(crate) fn book_computed(request: &RequestContext, seat: Seat) -> Booking {
+    book(request, seat, 0)
+}
+
+fn book(request: &RequestContext, seat: Seat, uncached: u32) -> Booking {
+    let pool = request.pool();
+    let load = pool.members[seat.member].worker.load();
+    Booking::new(
+        load.book(request.prompt_tokens(), uncached),
+        Arc::clone(&pool.queue),
+    )
 }

@@ -27,7 +27,6 @@ impl Authorization {
         Ok(Self::Own(value))
     }
 
-    #[expect(dead_code, reason = "read by the next change")]
     pub(crate) fn apply(&self, headers: &mut HeaderMap) {
         match self {
             Self::Pass => {}

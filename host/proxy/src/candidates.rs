@@ -13,6 +13,119 @@ use crate::matches::Matches;
 use crate::proxy::Proxy;
 use crate::snapshot::{Member, PoolState};
 
+/// Who is asked for in one call, by role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Roles(u8);
+
+impl Roles {
+    pub(crate) const MIXED: Self = Self::of(Role::Mixed);
+    pub(crate) const PREFILL: Self = Self::of(Role::Prefill);
+    pub(crate) const DECODE: Self = Self::of(Role::Decode);
+    /// Who may compute a prompt: a mixed worker takes the whole request then.
+    pub(crate) const BEGIN: Self = Self(Self::PREFILL.0 | Self::MIXED.0);
+    pub(crate) const ALL: Self = Self(Self::BEGIN.0 | Self::DECODE.0);
+
+    const fn of(role: Role) -> Self {
+        Self(match role {
+            Role::Mixed => 1,
+            Role::Prefill => 2,
+            Role::Decode => 4,
+        })
+    }
+
+    fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    fn with(self, role: Role) -> Self {
+        Self(self.0 | Self::of(role).0)
+    }
+}
+
+/// Who is there for a request, and what can be made of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Field {
+    /// Whose role is among these.
+    pub(crate) roles: Roles,
+    /// Whether it can be split between two of them.
+    pub(crate) splits: bool,
+    /// Resting workers count, since there are not enough others.
+    resting_too: bool,
+}
+
+/// Who may be given what is to be placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    /// One mixed worker.
+    pub(crate) mixed: bool,
+    /// A prefill and a decode worker.
+    pub(crate) pair: bool,
+    /// One decode worker.
+    pub(crate) alone: bool,
+}
+
+impl Field {
+    /// Looks who is there: serves the model, was not tried, is not resting. When resting ones are all there are, those
+    /// are tried rather than none; a decode worker does the whole of a request where neither a pair nor a mixed one is there.
+    pub(crate) fn find(
+        pool: &PoolState,
+        model: &str,
+        tried: &[WorkerId],
+        allowed: Allowed,
+    ) -> Result<Self, NoCandidate> {
+        if pool.members.is_empty() {
+            return Err(NoCandidate::EmptyPool);
+        }
+        let (mut awake, mut all, mut served) = (Roles(0), Roles(0), false);
+        for member in pool.members.iter().filter(|member| member.worker.serves(model)) {
+            served = true;
+            if tried.contains(&member.worker.id()) {
+                continue;
+            }
+            let role = member.worker.spec().role;
+            all = all.with(role);
+            if !member.link.is_resting() {
+                awake = awake.with(role);
+            }
+        }
+        let none = if served {
+            NoCandidate::AllTried
+        } else {
+            NoCandidate::NotServed
+        };
+        let of = |present, resting_too| Self::of(present, allowed, resting_too);
+        of(awake, false).or_else(|| of(all, true)).ok_or(none)
+    }
+
+    fn of(present: Roles, allowed: Allowed, resting_too: bool) -> Option<Self> {
+        let pair = allowed.pair && present.has(Roles::PREFILL) && present.has(Roles::DECODE);
+        let roles = if pair {
+            Roles::ALL
+        } else if allowed.mixed && present.has(Roles::MIXED) {
+            Roles::MIXED
+        } else if allowed.alone && present.has(Roles::DECODE) {
+            Roles::DECODE
+        } else {
+            return None;
+        };
+        Some(Self {
+            roles,
+            splits: pair,
+            resting_too,
+        })
+    }
+
+    /// The same moment, where only workers of one kind are asked for.
+    pub(crate) fn only(self, roles: Roles) -> Self {
+        Self { roles, ..self }
+    }
+
+    fn takes(self, member: &Member) -> bool {
+        self.roles.has(Roles::of(member.worker.spec().role))
+            && (self.resting_too || !member.link.is_resting())
+    }
+}
+
 /// The candidates of one call.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
@@ -20,6 +133,8 @@ pub(crate) struct Candidates {
     pub(crate) members: Vec<usize>,
     /// Their ids, row by row; with the queries while a call lasts.
     pub(crate) ids: Vec<WorkerId>,
+    /// What each does.
+    pub(crate) roles: Vec<Role>,
     /// Room for the queries' matches.
     pub(crate) matches: Matches,
     /// Laid out for a policy.
@@ -38,42 +153,28 @@ pub(crate) enum NoCandidate {
 }
 
 impl Candidates {
-    /// Finds who is eligible: serves the model, was not tried, is not resting. When all are resting, all are
-    /// tried rather than none.
-    pub(crate) fn find(
-        &mut self,
-        pool: &PoolState,
-        model: &str,
-        tried: &[WorkerId],
-    ) -> Result<(), NoCandidate> {
+    /// Lists who is in the field, row by row: never nobody, since [`Field::find`] saw somebody.
+    pub(crate) fn list(&mut self, pool: &PoolState, model: &str, tried: &[WorkerId], field: Field) {
+        self.list_once(pool, model, tried, field);
+        if self.ids.is_empty() {
+            // They have begun to rest since.
+            let resting_too = true;
+            self.list_once(pool, model, tried, Field { resting_too, ..field });
+        }
+    }
+
+    fn list_once(&mut self, pool: &PoolState, model: &str, tried: &[WorkerId], field: Field) {
         self.members.clear();
         self.ids.clear();
-        if pool.members.is_empty() {
-            return Err(NoCandidate::EmptyPool);
-        }
-        let mut served = false;
-        for resting_too in [false, true] {
-            for (at, member) in pool.members.iter().enumerate() {
-                let id = member.worker.id();
-                if !serves(member, model) {
-                    continue;
-                }
-                served = true;
-                if tried.contains(&id) || (!resting_too && member.link.is_resting()) {
-                    continue;
-                }
+        self.roles.clear();
+        for (at, member) in pool.members.iter().enumerate() {
+            let id = member.worker.id();
+            if field.takes(member) && member.worker.serves(model) && !tried.contains(&id) {
                 self.members.push(at);
                 self.ids.push(id);
-            }
-            if !self.ids.is_empty() {
-                return Ok(());
+                self.roles.push(member.worker.spec().role);
             }
         }
-        Err(if served {
-            NoCandidate::AllTried
-        } else {
-            NoCandidate::NotServed
-        })
     }
 
     /// Lays out the numbers of a plan: the request's, then one row a candidate. `matches` are there if the plan
@@ -122,11 +223,6 @@ impl Candidates {
     }
 }
 
-fn serves(member: &Member, model: &str) -> bool {
-    // Until pools can be disaggregated, a request needs one worker that does all of it.
-    member.worker.spec().role == Role::Mixed && member.worker.serves(model)
-}
-
 fn request_number(feature: RequestFeature, request: &RequestContext, now: Instant) -> f64 {
     match feature {
         RequestFeature::PromptTokens => request
@@ -138,6 +234,56 @@ fn request_number(feature: RequestFeature, request: &RequestContext, now: Instan
         RequestFeature::Priority => request.priority.map_or(f64::NAN, |priority| priority as f64),
         RequestFeature::Stream => u8::from(request.stream).into(),
         RequestFeature::WaitedMs => now.duration_since(request.arrived).as_secs_f64() * 1e3,
+        RequestFeature::DecodeAlone => u8::from(request.allowed().alone).into(),
         RequestFeature::Unknown => f64::NAN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANY: Allowed = Allowed {
+        mixed: true,
+        pair: true,
+        alone: true,
+    };
+
+    /// Who is asked, and whether the request is split.
+    #[track_caller]
+    fn check(present: &[Role], allowed: Allowed, expected: Option<(Roles, bool)>) {
+        let present = present.iter().fold(Roles(0), |roles, role| roles.with(*role));
+        let field = Field::of(present, allowed, false);
+        assert_eq!(field.map(|field| (field.roles, field.splits)), expected);
+    }
+
+    #[test]
+    fn a_pair_needs_both_and_a_mixed_worker_comes_before_decode_alone() {
+        use Role::{Decode, Mixed, Prefill};
+        check(&[Prefill, Decode], ANY, Some((Roles::ALL, true)));
+        check(&[Prefill, Decode, Mixed], ANY, Some((Roles::ALL, true)));
+        check(&[Decode, Mixed], ANY, Some((Roles::MIXED, false)));
+        check(&[Prefill, Mixed], ANY, Some((Roles::MIXED, false)));
+        check(&[Decode], ANY, Some((Roles::DECODE, false)));
+        check(&[Prefill], ANY, None);
+        check(&[], ANY, None);
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_not_there() {
+        use Role::{Decode, Mixed, Prefill};
+        let whole = Allowed { pair: false, ..ANY };
+        check(&[Prefill, Decode, Mixed], whole, Some((Roles::MIXED, false)));
+        check(&[Prefill, Decode], whole, Some((Roles::DECODE, false)));
+        let never_alone = Allowed { alone: false, ..ANY };
+        check(&[Decode], never_alone, None);
+        check(&[Prefill, Decode], never_alone, Some((Roles::ALL, true)));
+        let leg = Allowed {
+            mixed: false,
+            pair: false,
+            alone: true,
+        };
+        check(&[Prefill, Decode, Mixed], leg, Some((Roles::DECODE, false)));
+        check(&[Prefill, Mixed], leg, None);
     }
 }

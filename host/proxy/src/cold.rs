@@ -40,8 +40,8 @@ fn status_routes() -> Router<Arc<Proxy>> {
         .route("/metrics", takes_get(get(metrics)))
 }
 
-/// The cold routes.
-pub(crate) fn router(proxy: Arc<Proxy>) -> Router {
+/// The cold routes, and `pages` of the composition root's own.
+pub(crate) fn router(proxy: Arc<Proxy>, pages: Router) -> Router {
     status_routes()
         .route("/v1/models", takes_get(get(models)))
         // Ids may contain slashes.
@@ -49,6 +49,7 @@ pub(crate) fn router(proxy: Arc<Proxy>) -> Router {
         .route("/tokenize", post(tokenize).fallback(only_post))
         .fallback(unknown_path)
         .with_state(proxy)
+        .merge(pages)
 }
 
 fn takes_get(methods: MethodRouter<Arc<Proxy>>) -> MethodRouter<Arc<Proxy>> {
@@ -151,6 +152,7 @@ async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Res
         method: &head.method,
         target: &target,
         headers: &head.headers,
+        rank: None,
         body: &body,
     };
     let mut refusal = Refusal::NoWorker(None);

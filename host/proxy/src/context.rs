@@ -6,9 +6,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
-use inference_api::{Endpoint, Peek};
+use inference_api::{Endpoint, HandshakeError, Peek, Split};
 use kv_index::Prompt;
 
+use crate::candidates::Allowed;
 use crate::headers::X_SESSION_ID;
 use crate::route::Route;
 use crate::snapshot::{PoolState, Snapshot};
@@ -40,6 +41,8 @@ pub(crate) struct RequestContext {
     pub(crate) session: Option<u64>,
     /// The prompt as the index is asked for it, where its tokens are known.
     pub(crate) prompt: Option<HashedPrompt>,
+    /// What the bodies of two legs are made of, where the request can be split between two workers.
+    pub(crate) split: Option<Split>,
 }
 
 impl RequestContext {
@@ -49,6 +52,16 @@ impl RequestContext {
 
     pub(crate) fn pool(&self) -> &PoolState {
         self.snapshot.pool_of(self.route)
+    }
+
+    /// Who may be given the request.
+    pub(crate) fn allowed(&self) -> Allowed {
+        let pd = self.pool().pd.as_ref();
+        Allowed {
+            mixed: true,
+            pair: self.split.is_some(),
+            alone: pd.is_some_and(|pd| pd.spec.alone),
+        }
     }
 
     /// The prompt's length in tokens, estimated where it is not known.
@@ -85,6 +98,18 @@ impl HashedPrompt {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Prompt<'static>> {
         self.prompt.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the bodies of two legs are made of, where the pool splits requests and this is one that can be split.
+pub(crate) fn split(
+    pool: &PoolState,
+    endpoint: Endpoint,
+    peek: &Peek<'_>,
+    body: &Bytes,
+) -> Result<Option<Split>, HandshakeError> {
+    let Some(pd) = &pool.pd else { return Ok(None) };
+    let split = Split::read(endpoint, body)?;
+    Ok(inference_api::splits(peek, pd.spec.dialect).then_some(split))
 }
 
 /// A hash of what the client calls its session: the header, else `prompt_cache_key`, else `user`.

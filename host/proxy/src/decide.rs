@@ -1,22 +1,20 @@
-//! Why worker X: the policy is asked, its answer is checked, and where it has none the fallback decides. A
-//! client never sees a policy's bug.
+//! Why worker X: which of a pool's policies is asked about which workers, and what is made of the answers.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
 use routing::{
-    Decision, DecisionInput, DecisionQueries, FaultKind, FeaturePlan, Hold, Offer, Phase, Policy, Rejection,
-    RequestFacts, Verdict, WorkerId, check,
+    Decision, DecisionQueries, FeaturePlan, Hold, Offer, Phase, Policy, Rejection, RequestFacts, Role,
+    WorkerId,
 };
-use tracing::warn;
 
-use crate::candidates::{Candidates, NoCandidate};
+use crate::call::Call;
+use crate::candidates::{Allowed, Candidates, Field, NoCandidate, Roles};
 use crate::context::RequestContext;
-use crate::label::VerdictKind;
 use crate::proxy::Proxy;
 use crate::queries::CallQueries;
-use crate::request_id::RequestId;
+use crate::route::Decider;
 
 thread_local! {
     /// Taken for the time of a decision and put back.
@@ -34,160 +32,226 @@ pub(crate) enum Step {
 /// Where a request goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placement {
+    /// The worker that answers the client.
+    pub(crate) answers: Seat,
+    /// The one that computes the prompt for it, where another does.
+    pub(crate) prefills: Option<Seat>,
+}
+
+impl Placement {
+    /// Every worker it names.
+    pub(crate) fn seats(&self) -> impl Iterator<Item = Seat> {
+        self.prefills.into_iter().chain([self.answers])
+    }
+}
+
+/// A chosen worker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seat {
     /// Index into the pool's members.
     pub(crate) member: usize,
     /// Tokens of the prompt the worker holds on any tier, where the index was asked and knows.
     pub(crate) matched: Option<u32>,
 }
 
+/// What is to be placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All of it, on one worker or two.
+    Request,
+    /// The decode leg of a prompt that has been computed.
+    Decode,
+}
+
+/// What was decided about one part.
+enum Decided {
+    Seat(Seat),
+    Step(Step),
+}
+
 /// Decides once. `attempt` counts the decisions before; `tried` are the workers that are out of the question.
 pub(crate) fn decide(
     proxy: &Proxy,
     request: &Arc<RequestContext>,
+    part: Part,
     attempt: u32,
     tried: &[WorkerId],
 ) -> Result<Step, NoCandidate> {
-    let mut candidates = CANDIDATES.take();
-    let step = decide_among(&mut candidates, proxy, request, attempt, tried);
-    CANDIDATES.set(candidates);
-    step
-}
-
-fn decide_among(
-    candidates: &mut Candidates,
-    proxy: &Proxy,
-    request: &Arc<RequestContext>,
-    attempt: u32,
-    tried: &[WorkerId],
-) -> Result<Step, NoCandidate> {
-    let started = Instant::now();
-    candidates.find(request.pool(), &request.model, tried)?;
-    let facts = RequestFacts {
-        seq: request.seq,
-        session: request.session,
-        phase: Phase::Mixed,
-        attempt,
-        now_us: proxy.now_us(),
+    let allowed = match part {
+        Part::Request => request.allowed(),
+        Part::Decode => Allowed {
+            mixed: false,
+            pair: false,
+            alone: true,
+        },
     };
-    let queries = Arc::new(CallQueries::begin(proxy, request, candidates));
-    let call = Call {
+    let field = Field::find(request.pool(), &request.model, tried, allowed)?;
+    let mut candidates = CANDIDATES.take();
+    let mut deciding = Deciding {
         proxy,
         request,
-        facts: &facts,
-        started,
-        shared: Arc::clone(&queries) as Arc<dyn DecisionQueries>,
-        queries: &queries,
+        attempt,
+        tried,
+        field,
+        candidates: &mut candidates,
     };
-    let step = match call.ask_policy(candidates) {
-        Decision::Route(route) => Step::Send(call.placement(candidates, route.row())),
-        Decision::Queue(hold) => Step::Hold(hold),
-        Decision::Reject(rejection) => Step::Reject(rejection),
-        Decision::Pass => {
-            let row = call.ask_fallback(candidates);
-            Step::Send(call.placement(candidates, row))
-        }
+    let step = match part {
+        Part::Decode => deciding
+            .one(Phase::Decode, field, Some(request.route().decider(Phase::Decode)))
+            .whole(),
+        Part::Request if !field.splits => deciding
+            .one(Phase::Mixed, field, Some(&request.route().decider))
+            .whole(),
+        Part::Request if request.route().pairs() => deciding.pair(),
+        Part::Request => deciding.by_phase(|phase| Some(request.route().decider(phase))),
     };
-    drop(call);
-    if let Some(queries) = Arc::into_inner(queries) {
-        queries.end(candidates);
-    }
+    CANDIDATES.set(candidates);
     Ok(step)
 }
 
-/// One decision under way.
-struct Call<'a> {
+impl Decided {
+    /// The seat answers the client and does all of it.
+    fn whole(self) -> Step {
+        match self {
+            Self::Seat(answers) => Step::Send(Placement {
+                answers,
+                prefills: None,
+            }),
+            Self::Step(step) => step,
+        }
+    }
+}
+
+/// The decisions about one request at one time.
+struct Deciding<'a> {
     proxy: &'a Proxy,
-    request: &'a RequestContext,
-    facts: &'a RequestFacts,
-    started: Instant,
-    queries: &'a CallQueries,
-    /// The same, for a policy.
-    shared: Arc<dyn DecisionQueries>,
+    request: &'a Arc<RequestContext>,
+    attempt: u32,
+    tried: &'a [WorkerId],
+    field: Field,
+    candidates: &'a mut Candidates,
 }
 
-impl Call<'_> {
-    /// The policy's checked answer; one that makes no sense, or none at all, is as good as a pass.
-    fn ask_policy(&self, candidates: &mut Candidates) -> Decision {
-        let route = self.request.route();
-        let (policy, metrics) = (&route.policy, &route.metrics);
-        self.lay_out(candidates, policy.plan());
-        let input = self.input(candidates);
-        let asked = Instant::now();
-        let gathering = asked.duration_since(self.started);
-        metrics.gather_time.observe(gathering.as_secs_f64());
-        let verdict = policy.decide(&input);
-        metrics.decision_time.observe(asked.elapsed().as_secs_f64());
-        let failed = |kind: FaultKind, error: &(dyn std::error::Error + 'static)| {
-            metrics.failed(kind);
-            if let Some(held_back) = self.proxy.fault_log.pass() {
-                warn!(
-                    policy = policy.name(),
-                    fault = kind.as_str(),
-                    error,
-                    seq = self.facts.seq,
-                    request = %RequestId(&self.request.id),
-                    held_back,
-                    "the policy failed to decide; the fallback does"
-                );
-            }
-            Decision::Pass
+impl<'a> Deciding<'a> {
+    /// Both workers in one call; where that gives nothing, by the fallback one after the other.
+    fn pair(&mut self) -> Step {
+        let decider = &self.request.route().decider;
+        let alone = self.request.allowed().alone;
+        let decided = self.call(
+            Phase::Mixed,
+            self.field,
+            decider.policy.plan(),
+            |call, candidates| {
+                let roles = std::mem::take(&mut candidates.roles);
+                let offer = Offer::Pair { roles: &roles, alone };
+                let decision = call.ask_policy(decider, candidates, offer);
+                candidates.roles = roles;
+                match decision {
+                    Decision::Route(route) => Some(Step::Send(Placement {
+                        answers: call.seat(candidates, route.row()),
+                        prefills: route.prefill().map(|row| call.seat(candidates, row)),
+                    })),
+                    Decision::Queue(hold) => Some(Step::Hold(hold)),
+                    Decision::Reject(rejection) => Some(Step::Reject(rejection)),
+                    Decision::Pass => {
+                        decider.metrics.fallbacks.inc();
+                        None
+                    }
+                }
+            },
+        );
+        decided.unwrap_or_else(|| self.by_phase(|_| None))
+    }
+
+    /// The prefill worker, then the decode worker, each by its policy; none is the fallback.
+    fn by_phase(&mut self, decider: impl Fn(Phase) -> Option<&'a Decider>) -> Step {
+        let begins = self.one(
+            Phase::Prefill,
+            self.field.only(Roles::BEGIN),
+            decider(Phase::Prefill),
+        );
+        let begins = match begins {
+            Decided::Seat(seat) => seat,
+            Decided::Step(step) => return step,
         };
-        match verdict {
-            Ok(verdict) => {
-                metrics.answered(kind(&verdict));
-                check(verdict, one(&input))
-                    .unwrap_or_else(|invalid| failed(FaultKind::InvalidVerdict, &invalid))
+        let role = self.request.pool().members[begins.member].worker.spec().role;
+        if role == Role::Mixed {
+            return Decided::Seat(begins).whole();
+        }
+        match self.one(
+            Phase::Decode,
+            self.field.only(Roles::DECODE),
+            decider(Phase::Decode),
+        ) {
+            Decided::Seat(answers) => Step::Send(Placement {
+                answers,
+                prefills: Some(begins),
+            }),
+            Decided::Step(step) => step,
+        }
+    }
+
+    /// One worker for one part.
+    fn one(&mut self, phase: Phase, field: Field, decider: Option<&'a Decider>) -> Decided {
+        let fallback = self.proxy.fallback.plan();
+        let plan = decider.map_or(fallback, |decider| decider.policy.plan());
+        self.call(phase, field, plan, |call, candidates| {
+            let offer = Offer::One {
+                candidates: candidates.members.len(),
+            };
+            let decision = match decider {
+                Some(decider) => call.ask_policy(decider, candidates, offer),
+                None => Decision::Pass,
+            };
+            match decision {
+                Decision::Route(route) => Decided::Seat(call.seat(candidates, route.row())),
+                Decision::Queue(hold) => Decided::Step(Step::Hold(hold)),
+                Decision::Reject(rejection) => Decided::Step(Step::Reject(rejection)),
+                Decision::Pass => {
+                    if let Some(decider) = decider {
+                        decider.metrics.fallbacks.inc();
+                    }
+                    let row = call.ask_fallback(candidates);
+                    Decided::Seat(call.seat(candidates, row))
+                }
             }
-            Err(fault) => failed(fault.kind, &fault),
+        })
+    }
+
+    /// Lists the candidates, lets `ask` ask about them, and gives the buffers back.
+    fn call<T>(
+        &mut self,
+        phase: Phase,
+        field: Field,
+        plan: &FeaturePlan,
+        ask: impl FnOnce(&Call<'_>, &mut Candidates) -> T,
+    ) -> T {
+        let started = Instant::now();
+        let request = self.request;
+        self.candidates
+            .list(request.pool(), &request.model, self.tried, field);
+        let facts = RequestFacts {
+            seq: request.seq,
+            session: request.session,
+            phase,
+            attempt: self.attempt,
+            now_us: self.proxy.now_us(),
+        };
+        let queries = CallQueries::begin(self.proxy, request, plan.needs_prefix(), self.candidates);
+        let queries = Arc::new(queries);
+        let call = Call {
+            proxy: self.proxy,
+            request,
+            facts: &facts,
+            started,
+            shared: Arc::clone(&queries) as Arc<dyn DecisionQueries>,
+            queries: &queries,
+        };
+        let decided = ask(&call, self.candidates);
+        drop(call);
+        if let Some(queries) = Arc::into_inner(queries) {
+            queries.end(self.candidates);
         }
-    }
-
-    fn ask_fallback(&self, candidates: &mut Candidates) -> usize {
-        self.request.route().metrics.fallbacks.inc();
-        let fallback = &self.proxy.fallback;
-        self.lay_out(candidates, fallback.plan());
-        let input = self.input(candidates);
-        let verdict = fallback.decide(&input);
-        match verdict.map(|verdict| check(verdict, one(&input))) {
-            Ok(Ok(Decision::Route(route))) => route.row(),
-            // The fallback routes to a row it was shown; were it ever to fail, the first is as good as any.
-            _ => 0,
-        }
-    }
-
-    fn lay_out(&self, candidates: &mut Candidates, plan: &FeaturePlan) {
-        candidates.lay_out(self.proxy, plan, self.request, self.queries.asked());
-    }
-
-    fn input<'a>(&'a self, candidates: &'a Candidates) -> DecisionInput<'a> {
-        DecisionInput {
-            request: self.facts,
-            ids: &self.queries.ids,
-            numbers: &candidates.numbers,
-            queries: &self.shared,
-        }
-    }
-
-    fn placement(&self, candidates: &Candidates, row: usize) -> Placement {
-        let matched = self.queries.asked().and_then(|matches| matches.get(row));
-        Placement {
-            member: candidates.members[row],
-            matched: matched.map(|found| found.any_tokens),
-        }
-    }
-}
-
-fn one<'a>(input: &DecisionInput<'_>) -> Offer<'a> {
-    Offer::One {
-        candidates: input.ids.len(),
-    }
-}
-
-fn kind(verdict: &Verdict) -> VerdictKind {
-    match verdict {
-        Verdict::Route(_) => VerdictKind::Route,
-        Verdict::Queue(_) => VerdictKind::Queue,
-        Verdict::Reject(_) => VerdictKind::Reject,
-        Verdict::Pass => VerdictKind::Pass,
+        decided
     }
 }

@@ -83,6 +83,19 @@ impl Collector for FleetCollector {
                 ConstGauge::new(read(member)).encode(gauge.encode_family(&label)?)?;
             }
         }
+        let mut engines = encoder.encode_descriptor(
+            "pd_bootstrap_engines",
+            "Engine ids a prefill worker's bootstrap server has told; 0 while none is known",
+            None,
+            MetricType::Gauge,
+        )?;
+        for member in distinct(&snapshot.pools) {
+            let told = member.bootstrap.as_ref().and_then(|server| server.engines());
+            if let Some(engines_told) = told {
+                let label = [("worker", &*member.worker.spec().name)];
+                ConstGauge::new(engines_told as f64).encode(engines.encode_family(&label)?)?;
+            }
+        }
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use http_body_util::Full;
 use thiserror::Error;
 use tokio::time::timeout;
 
+use crate::headers::X_DATA_PARALLEL_RANK;
 use crate::label::FailureKind;
 use crate::upstream::{ConnectError, Connection, Upstream, WorkerBody};
 
@@ -20,6 +21,8 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) target: &'a PathAndQuery,
     /// Without those of a connection.
     pub(crate) headers: &'a HeaderMap,
+    /// The data-parallel rank that is to take it, where the URL is that of several.
+    pub(crate) rank: Option<u16>,
     pub(crate) body: &'a Bytes,
 }
 
@@ -106,5 +109,8 @@ fn request(upstream: &Upstream, outgoing: Outgoing<'_>) -> Request<Full<Bytes>> 
     *request.uri_mut() = Uri::from(outgoing.target.clone());
     *request.headers_mut() = outgoing.headers.clone();
     request.headers_mut().insert(HOST, upstream.host().clone());
+    if let Some(rank) = outgoing.rank {
+        request.headers_mut().insert(X_DATA_PARALLEL_RANK, rank.into());
+    }
     request
 }

@@ -1,8 +1,8 @@
 //! Which headers pass and which are each connection's own.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
-    TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 /// Names a request from end to end; made by the router where the client sent none.
@@ -12,6 +12,11 @@ pub(crate) const X_CONDUCTOR_WORKER: HeaderName = HeaderName::from_static("x-con
 /// Tokens of the prompt that the index says this worker holds, where a policy asked for that.
 pub(crate) const X_CONDUCTOR_MATCHED_TOKENS: HeaderName =
     HeaderName::from_static("x-conductor-matched-tokens");
+/// The prefill worker that computed the prompt for the one that answered.
+pub(crate) const X_CONDUCTOR_PREFILL_WORKER: HeaderName =
+    HeaderName::from_static("x-conductor-prefill-worker");
+/// Pins a request to a data-parallel rank (vLLM).
+pub(crate) const X_DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 /// A client's session, for policies with affinity.
 pub(crate) const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 
@@ -32,6 +37,13 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 pub(crate) fn for_worker(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     for name in [HOST, CONTENT_LENGTH, EXPECT] {
+        headers.remove(name);
+    }
+}
+
+/// Besides: a rank is the router's to choose where legs meet, and what a leg answers must be legible.
+pub(crate) fn for_two_legs(headers: &mut HeaderMap) {
+    for name in [X_DATA_PARALLEL_RANK, ACCEPT_ENCODING] {
         headers.remove(name);
     }
 }

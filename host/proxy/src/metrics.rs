@@ -29,6 +29,12 @@ struct PoolOutcomeLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolShapeLabel {
+    pool: String,
+    shape: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WorkerLabel {
     worker: String,
 }
@@ -80,6 +86,9 @@ pub struct ProxyMetrics {
     fallbacks: Family<PolicyLabel, Counter>,
     gather_time: Times<PolicyLabel>,
     decision_time: Times<PolicyLabel>,
+    placements: Family<PoolShapeLabel, Counter>,
+    unhanded: Family<PoolLabel, Counter>,
+    prefill_time: Times<PoolLabel>,
 }
 
 impl ProxyMetrics {
@@ -105,12 +114,16 @@ impl ProxyMetrics {
             fallbacks: Family::default(),
             gather_time: Family::new_with_constructor(decision_times),
             decision_time: Family::new_with_constructor(decision_times),
+            placements: Family::default(),
+            unhanded: Family::default(),
+            prefill_time: Family::new_with_constructor(request_times),
         };
         metrics.register(registry.sub_registry_with_prefix("conductor"));
         metrics
     }
 
     fn register(&self, registry: &mut Registry) {
+        self.register_pd(registry);
         let r = registry;
         r.register(
             "client_connections",
@@ -201,6 +214,24 @@ impl ProxyMetrics {
         );
     }
 
+    fn register_pd(&self, r: &mut Registry) {
+        r.register(
+            "pd_placements",
+            "Tries in a disaggregated pool: on a pair, on one worker whole, on another decode worker with a prompt that is computed",
+            self.placements.clone(),
+        );
+        r.register(
+            "pd_unhanded",
+            "Prefill answers without the parameters of a handshake: the decode worker computed the prompt itself",
+            self.unhanded.clone(),
+        );
+        r.register(
+            "pd_prefill_seconds",
+            "From the dispatch of a prefill leg to the end of its answer",
+            self.prefill_time.clone(),
+        );
+    }
+
     /// Reports what can be read off the running state: generation, loads, queues, connections.
     pub fn watch(&self, registry: &mut Registry, cell: &Arc<SnapshotCell>) {
         let collector = FleetCollector::new(Arc::clone(cell));
@@ -228,6 +259,23 @@ impl ProxyMetrics {
             matched_lengths: self.matched_lengths.get_or_create_owned(&pool()),
             index_queries: self.index_queries.get_or_create_owned(&pool()),
             cached_tokens: self.cached_tokens.get_or_create_owned(&pool()),
+        }
+    }
+
+    pub(crate) fn pd(&self, pool: &str) -> PdMetrics {
+        let shape = |shape| PoolShapeLabel {
+            pool: pool.to_owned(),
+            shape,
+        };
+        let pool = PoolLabel {
+            pool: pool.to_owned(),
+        };
+        PdMetrics {
+            pairs: self.placements.get_or_create_owned(&shape("pair")),
+            whole: self.placements.get_or_create_owned(&shape("whole")),
+            handed_again: self.placements.get_or_create_owned(&shape("decode-again")),
+            unhanded: self.unhanded.get_or_create_owned(&pool),
+            prefill_time: self.prefill_time.get_or_create_owned(&pool),
         }
     }
 
@@ -327,6 +375,16 @@ impl PoolMetrics {
     pub(crate) fn tokens(&self, kind: TokensKind) {
         self.tokenized[kind as usize].inc();
     }
+}
+
+/// Handles of one pool's pairs.
+#[derive(Debug)]
+pub(crate) struct PdMetrics {
+    pub(crate) pairs: Counter,
+    pub(crate) whole: Counter,
+    pub(crate) handed_again: Counter,
+    pub(crate) unhanded: Counter,
+    pub(crate) prefill_time: Histogram,
 }
 
 /// Handles of one worker.

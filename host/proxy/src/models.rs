@@ -110,6 +110,7 @@ async fn ask_one(link: &WorkerLink, headers: &HeaderMap, limits: &RequestLimits)
         method: &Method::GET,
         target: &MODELS,
         headers,
+        rank: None,
         body: &Bytes::new(),
     };
     let limits = ForwardLimits {

@@ -11,17 +11,16 @@ use inference_api::Endpoint;
 use routing::WorkerId;
 use tracing::{Instrument, debug_span};
 
-use crate::attempt::{self, Answer};
 use crate::body::Body;
 use crate::candidates::NoCandidate;
 use crate::context::{self, HashedPrompt, RequestContext};
 use crate::decide::{self, Step};
 use crate::exchange::Exchange;
 use crate::expectation;
-use crate::forward::ForwardError;
 use crate::headers::{self, X_REQUEST_ID};
 use crate::hold::{Ticket, Turn};
 use crate::intake;
+use crate::pd::{Course, LegError, PairAnswer, Setback};
 use crate::proxy::Proxy;
 use crate::relay;
 use crate::reply::{self, Refusal};
@@ -82,15 +81,20 @@ async fn answer(proxy: &Proxy, arrival: Arrival, body: Incoming) -> Result<Respo
     let route = snapshot
         .route(&peek.model, Some(endpoint.path()), &arrival.headers)
         .ok_or_else(|| unrouted(Refusal::not_served(&peek.model)))?;
-    let (pool, limits) = (Arc::clone(snapshot.pool_of(route)), snapshot.limits);
+    let pool = Arc::clone(snapshot.pool_of(route));
     let mut exchange = Exchange::begin(pool, arrival.id.clone(), arrived);
-    let request = context(snapshot, route, arrival, &peek, body.clone()).await;
-    // Takes the request, and with it the snapshot: the answer may go on long after both.
-    match place(proxy, Arc::new(request)).await {
-        Ok(answer) => {
-            let readiness = proxy.readiness.clone();
-            Ok(relay::response(answer, exchange, endpoint, &limits, readiness))
-        }
+    let placed = match context(snapshot, route, arrival, &peek, body.clone()).await {
+        // Takes the request, and with it the snapshot: the answer may go on long after both.
+        Ok(request) => place(proxy, Arc::new(request)).await,
+        Err(refusal) => Err(refusal),
+    };
+    match placed {
+        Ok(answer) => Ok(relay::response(
+            answer,
+            exchange,
+            endpoint,
+            proxy.readiness.clone(),
+        )),
         Err(refusal) => {
             exchange.finish(refusal.outcome());
             Err(refusal)
@@ -104,12 +108,16 @@ async fn context(
     mut arrival: Arrival,
     peek: &inference_api::Peek<'_>,
     body: bytes::Bytes,
-) -> RequestContext {
+) -> Result<RequestContext, Refusal> {
+    let split = context::split(snapshot.pool_of(route), arrival.endpoint, peek, &body)?;
     let session = context::session(&arrival.headers, peek);
+    let pool = snapshot.pool_of(route);
     headers::for_worker(&mut arrival.headers);
-    let taken_by = &snapshot.routes[route];
-    let tokens = if taken_by.policy.plan().needs_tokens() {
-        let pool = snapshot.pool_of(route);
+    pool.authorization.apply(&mut arrival.headers);
+    if pool.pd.is_some() {
+        headers::for_two_legs(&mut arrival.headers);
+    }
+    let tokens = if snapshot.routes[route].needs_tokens() {
         tokens::learn(pool, peek, arrival.seq, &arrival.headers, &snapshot.limits).await
     } else {
         None
@@ -124,7 +132,7 @@ async fn context(
         )
     });
     let path = || PathAndQuery::from_static(arrival.endpoint.path());
-    RequestContext {
+    Ok(RequestContext {
         snapshot,
         route,
         seq: arrival.seq,
@@ -140,33 +148,38 @@ async fn context(
         priority: peek.priority,
         session,
         prompt,
-    }
+        split,
+    })
 }
 
 /// Decides and tries until a worker answers.
-async fn place(proxy: &Proxy, request: Arc<RequestContext>) -> Result<Answer, Refusal> {
+async fn place(proxy: &Proxy, request: Arc<RequestContext>) -> Result<PairAnswer, Refusal> {
     let pool = request.pool();
     let mut turn: Option<Turn> = None;
     let mut ticket: Option<Ticket> = None;
     let mut failures = Failures::default();
+    let mut course = Course::default();
     let mut attempt = 0;
     loop {
         let released = pool.queue.releases();
-        let step = decide::decide(proxy, &request, attempt, &failures.tried)
-            .map_err(|none| failures.refusal(none, &request))?;
+        let step = match decide::decide(proxy, &request, course.part(), attempt, &failures.tried) {
+            Ok(step) => step,
+            // Nobody takes the prompt over that is computed: the request begins anew.
+            Err(_) if course.forget() || failures.forgive() => continue,
+            Err(none) => return Err(failures.refusal(none, &request)),
+        };
         attempt += 1;
         match step {
             Step::Send(placement) => {
                 if let Some(ticket) = ticket.take() {
                     ticket.sent();
                 }
-                let worker = pool.members[placement.member].worker.id();
-                expectation::expect(proxy, &request, worker);
-                match attempt::send(&request, placement).await {
+                for seat in placement.seats() {
+                    expectation::expect(proxy, &request, pool.members[seat.member].worker.id());
+                }
+                match course.send(proxy, &request, placement).await {
                     Ok(answer) => return Ok(answer),
-                    Err(error) => {
-                        failures.add(worker, error, request.snapshot.limits.attempts)?;
-                    }
+                    Err(setback) => failures.add(setback, request.snapshot.limits.attempts)?,
                 }
             }
             Step::Hold(hold) => {
@@ -192,19 +205,37 @@ async fn place(proxy: &Proxy, request: Arc<RequestContext>) -> Result<Answer, Re
 /// What was tried in vain.
 #[derive(Default)]
 struct Failures {
+    /// Who is out of the question.
     tried: Vec<WorkerId>,
-    last: Option<ForwardError>,
+    /// Of those, who may have failed only because of another.
+    suspected: Vec<WorkerId>,
+    tries: u32,
+    last: Option<LegError>,
 }
 
 impl Failures {
-    /// Another worker may be tried unless this returns.
-    fn add(&mut self, worker: WorkerId, error: ForwardError, most: u32) -> Result<(), Refusal> {
-        self.tried.push(worker);
-        if !error.may_go_elsewhere() || self.tried.len() >= most as usize {
-            return Err(error.into());
+    /// Another try may be made unless this returns.
+    fn add(&mut self, setback: Setback, most: u32) -> Result<(), Refusal> {
+        self.tried.extend(setback.blamed);
+        for suspect in setback.suspected.into_iter().flatten() {
+            self.tried.push(suspect);
+            self.suspected.push(suspect);
         }
-        self.last = Some(error);
+        self.tries += 1;
+        if !setback.error.may_go_elsewhere() || self.tries >= most {
+            return Err(setback.error.into());
+        }
+        self.last = Some(setback.error);
         Ok(())
+    }
+
+    /// There is nobody else: one who was only suspected is in question again, once. Whether there is one.
+    fn forgive(&mut self) -> bool {
+        let Some(suspect) = self.suspected.pop() else {
+            return false;
+        };
+        self.tried.retain(|worker| *worker != suspect);
+        true
     }
 
     fn refusal(&mut self, none: NoCandidate, request: &RequestContext) -> Refusal {

@@ -10,6 +10,7 @@ use http::HeaderValue;
 use kv_index::SharedPrefixIndex;
 use prometheus_client::registry::Registry;
 use routing::LeastLoaded;
+use tokio_util::task::TaskTracker;
 
 use crate::feeds::LiveFeeds;
 use crate::metrics::ProxyMetrics;
@@ -47,10 +48,15 @@ pub struct Proxy {
     pub(crate) fallback: LeastLoaded,
     pub(crate) fault_log: Throttle,
     pub(crate) models: ModelList,
+    /// What goes on although no client waits for it.
+    pub(crate) background: TaskTracker,
+    /// Makes up numbers that no other router makes up.
+    random: RandomState,
     started: Instant,
     /// Tells this run's request ids from those of others.
     run: u32,
     requests: AtomicU64,
+    transfers: AtomicU64,
 }
 
 impl Proxy {
@@ -67,9 +73,12 @@ impl Proxy {
             fallback: LeastLoaded::default(),
             fault_log: Throttle::default(),
             models: ModelList::default(),
+            background: TaskTracker::new(),
+            random: RandomState::new(),
             started: Instant::now(),
             run: RandomState::new().build_hasher().finish() as u32,
             requests: AtomicU64::new(0),
+            transfers: AtomicU64::new(1),
         })
     }
 
@@ -82,6 +91,18 @@ impl Proxy {
     pub(crate) fn request_id(&self, seq: u64) -> HeaderValue {
         let id = format!("req-{:08x}-{seq:x}", self.run);
         HeaderValue::try_from(id).expect("hexadecimal digits and dashes make a header value")
+    }
+
+    /// A name for a transfer of KV cache.
+    pub(crate) fn transfer_id(&self) -> String {
+        let number = self.transfers.fetch_add(1, Ordering::Relaxed);
+        format!("xfer-{:016x}-{number:x}", self.random.hash_one(0))
+    }
+
+    /// A number under which two workers meet; the next few are free as well.
+    pub(crate) fn room(&self) -> u64 {
+        let number = self.transfers.fetch_add(1, Ordering::Relaxed);
+        self.random.hash_one(number) >> 1
     }
 
     /// Microseconds since the start.

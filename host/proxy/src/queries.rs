@@ -29,7 +29,13 @@ pub(crate) struct CallQueries {
 }
 
 impl CallQueries {
-    pub(crate) fn begin(proxy: &Proxy, request: &Arc<RequestContext>, candidates: &mut Candidates) -> Self {
+    /// `asks_at_once`: the policy has a column of matches.
+    pub(crate) fn begin(
+        proxy: &Proxy,
+        request: &Arc<RequestContext>,
+        asks_at_once: bool,
+        candidates: &mut Candidates,
+    ) -> Self {
         let queries = Self {
             request: Arc::clone(request),
             index: Arc::clone(&proxy.index),
@@ -37,7 +43,7 @@ impl CallQueries {
             ids: std::mem::take(&mut candidates.ids),
             matches: OnceLock::new(),
         };
-        if request.route().policy.plan().needs_prefix() {
+        if asks_at_once {
             let room = std::mem::take(&mut candidates.matches);
             queries.matches.get_or_init(|| queries.ask(room));
         }

@@ -10,24 +10,26 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{Response, Version};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
+use http::{HeaderMap, HeaderValue, Response, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use inference_api::{Endpoint, Tail, error_event};
+use inference_api::{CachedTokensFilter, Endpoint, Tail, error_event};
 use thiserror::Error;
 use tracing::warn;
 
-use crate::attempt::Answer;
 use crate::body::Body;
 use crate::cooldown::Dispatch;
 use crate::exchange::{Booking, Exchange};
-use crate::headers::{X_CONDUCTOR_MATCHED_TOKENS, X_CONDUCTOR_WORKER, strip_hop_by_hop};
+use crate::headers::{
+    X_CONDUCTOR_MATCHED_TOKENS, X_CONDUCTOR_PREFILL_WORKER, X_CONDUCTOR_WORKER, strip_hop_by_hop,
+};
 use crate::label::{FailureKind, Outcome};
+use crate::pd::PairAnswer;
 use crate::readiness::Readiness;
 use crate::reply;
 use crate::request_id::RequestId;
 use crate::silence::Silence;
-use crate::snapshot::RequestLimits;
+use crate::tasks::Guard;
 use crate::upstream::WorkerBody;
 
 /// An answer broke off.
@@ -56,6 +58,10 @@ pub(crate) struct Relay {
     tail: Tail,
     silence: Silence,
     readiness: Readiness,
+    /// Puts the number of cached tokens right, where the worker cannot know it.
+    truth: Option<CachedTokensFilter>,
+    /// What is left of the prefill leg.
+    rest: Option<Guard>,
 }
 
 /// What the body is.
@@ -71,60 +77,82 @@ enum AnswerKind {
 
 /// The response to a client, made of a worker's.
 pub(crate) fn response(
-    answer: Answer,
+    placed: PairAnswer,
     exchange: Exchange,
     endpoint: Endpoint,
-    limits: &RequestLimits,
     readiness: Readiness,
 ) -> Response<Body> {
+    let PairAnswer {
+        answer,
+        prefill,
+        cached_tokens,
+        rest,
+    } = placed;
     let (mut head, upstream) = answer.response.into_parts();
-    let link = &exchange.member(answer.member).link;
     if head.status.is_server_error() {
+        let link = &exchange.member(answer.member).link;
         link.metrics.failed(FailureKind::ServerError);
     }
     strip_hop_by_hop(&mut head.headers);
-    if !link.label.is_empty() {
-        head.headers.insert(X_CONDUCTOR_WORKER, link.label.clone());
-    }
+    let name = |member| &exchange.member(member).link.label;
+    label(&mut head.headers, X_CONDUCTOR_WORKER, Some(name(answer.member)));
+    label(&mut head.headers, X_CONDUCTOR_PREFILL_WORKER, prefill.map(name));
     if let Some(matched) = answer.matched {
         head.headers.insert(X_CONDUCTOR_MATCHED_TOKENS, matched.into());
     }
     // The worker's version is its own; the server speaks the client's.
     head.version = Version::HTTP_11;
+    let kind = kind(&head, &upstream);
+    let truth = cached_tokens.filter(|_| kind != AnswerKind::Encoded && head.status.is_success());
+    if truth.is_some() {
+        // Its length may change with the number.
+        head.headers.remove(CONTENT_LENGTH);
+    }
     let mut relay = Relay {
-        kind: kind(&head, &upstream),
+        kind,
         upstream: Some(upstream),
         endpoint,
         member: answer.member,
         dispatch: answer.dispatch,
         booking: Some(answer.booking),
         tail: Tail::default(),
-        silence: Silence::since(answer.dispatched, limits),
+        silence: Silence::since(answer.dispatched, answer.silence),
         readiness,
         exchange,
+        truth: truth.map(CachedTokensFilter::new),
+        rest,
     };
     relay.finish_if_read();
     Response::from_parts(head, Body::Relay(Box::new(relay)))
+}
+
+fn label(headers: &mut HeaderMap, name: HeaderName, value: Option<&HeaderValue>) {
+    if let Some(value) = value.filter(|value| !value.is_empty()) {
+        headers.insert(name, value.clone());
+    }
 }
 
 fn kind(head: &http::response::Parts, body: &WorkerBody) -> AnswerKind {
     if head.headers.contains_key(CONTENT_ENCODING) {
         return AnswerKind::Encoded;
     }
-    let is_events = head.headers.get(CONTENT_TYPE).is_some_and(|value| {
-        let essence = value
-            .as_bytes()
-            .split(|byte| *byte == b';')
-            .next()
-            .unwrap_or_default();
-        essence.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
-    });
     // With a length announced nothing can be added.
-    if is_events && head.status.is_success() && body.size_hint().exact().is_none() {
+    if is_event_stream(&head.headers) && head.status.is_success() && body.size_hint().exact().is_none() {
         AnswerKind::Events
     } else {
         AnswerKind::Whole
     }
+}
+
+/// Whether the body is server-sent events.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|value| {
+        let essence = value.as_bytes().split(|byte| *byte == b';').next();
+        essence
+            .unwrap_or_default()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"text/event-stream")
+    })
 }
 
 impl Relay {
@@ -136,7 +164,38 @@ impl Relay {
         if self.kind != AnswerKind::Encoded {
             self.tail.push(data);
         }
+    }
+
+    /// A frame as the client is to see it.
+    fn pass(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        let frame = match frame.into_data() {
+            Ok(data) => {
+                let data = self.put_right(data);
+                self.passed(&data);
+                Frame::data(data)
+            }
+            Err(trailers) => trailers,
+        };
         self.finish_if_read();
+        frame
+    }
+
+    fn put_right(&mut self, data: Bytes) -> Bytes {
+        let Some(truth) = &mut self.truth else { return data };
+        let data = truth.push(data);
+        if !self.upstream.as_ref().is_some_and(HttpBody::is_end_stream) {
+            return data;
+        }
+        match self.held_back() {
+            Some(held) => [data, held].concat().into(),
+            None => data,
+        }
+    }
+
+    /// What the end of the answer shows to be nothing to put right.
+    fn held_back(&mut self) -> Option<Bytes> {
+        let held = self.truth.take()?.finish();
+        (!held.is_empty()).then_some(held)
     }
 
     /// The first byte came. Not with the head: engines send that before they are at work.
@@ -172,6 +231,9 @@ impl Relay {
     fn finish(&mut self, outcome: Outcome) {
         self.upstream = None;
         self.booking = None;
+        if let (Some(rest), Outcome::Complete) = (self.rest.take(), outcome) {
+            rest.let_go();
+        }
         self.exchange.finish(outcome);
     }
 
@@ -235,14 +297,12 @@ impl HttpBody for Relay {
             return Poll::Ready(None);
         };
         match Pin::new(upstream).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
-                if let Some(data) = frame.data_ref() {
-                    relay.passed(data);
-                }
-                Poll::Ready(Some(Ok(frame)))
-            }
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(relay.pass(frame)))),
             Poll::Ready(Some(Err(error))) => Poll::Ready(relay.broken(RelayError::Broken(error))),
             Poll::Ready(None) => {
+                if let Some(held) = relay.held_back() {
+                    return Poll::Ready(Some(Ok(Frame::data(held))));
+                }
                 relay.complete();
                 Poll::Ready(None)
             }
@@ -258,6 +318,9 @@ impl HttpBody for Relay {
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.truth.is_some() {
+            return SizeHint::default();
+        }
         let over = || SizeHint::with_exact(0);
         self.upstream.as_ref().map_or_else(over, HttpBody::size_hint)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
-use inference_api::{BodyError, ErrorBody};
+use inference_api::{BodyError, ErrorBody, HandshakeError};
 use routing::Rejection;
 use thiserror::Error;
 use tracing::debug;
@@ -14,6 +14,7 @@ use tracing::debug;
 use crate::forward::ForwardError;
 use crate::intake::IntakeError;
 use crate::label::Outcome;
+use crate::pd::LegError;
 use crate::relay::RelayError;
 
 /// When a client may come back after finding no room or nobody there.
@@ -46,8 +47,19 @@ pub(crate) enum Refusal {
     WorkerConfused(#[source] ForwardError),
     #[error("the worker did not begin to answer in time")]
     WorkerSlow(#[source] ForwardError),
+    #[error("the prompt was not computed in time")]
+    PrefillSlow(#[source] LegError),
     #[error("the worker's answer could not be read to its end")]
     WorkerBrokeOff(#[source] IntakeError<hyper::Error>),
+    #[error("the prefill worker did not hand the prompt over")]
+    NotHandedOver(#[source] LegError),
+    #[error("no prefill worker told its engine id")]
+    EngineUnknown(#[source] LegError),
+    /// What the last worker that was tried said itself.
+    #[error("the worker refused the request")]
+    Relayed(Box<Response<Bytes>>),
+    #[error("the router does not {0}")]
+    Handshake(HandshakeError),
     #[error("no worker told its models")]
     NoModels,
     #[error("too many requests are waiting for a worker")]
@@ -90,11 +102,17 @@ impl Refusal {
             Self::NoWorker(_) => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "no_worker_reachable"),
             Self::WorkerClosed(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_closed"),
             Self::WorkerConfused(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_bad_answer"),
-            Self::WorkerSlow(_) => (StatusCode::GATEWAY_TIMEOUT, SERVER, "worker_timeout"),
+            Self::WorkerSlow(_) | Self::PrefillSlow(_) => {
+                (StatusCode::GATEWAY_TIMEOUT, SERVER, "worker_timeout")
+            }
             Self::WorkerBrokeOff(IntakeError::Stalled { .. }) => {
                 (StatusCode::GATEWAY_TIMEOUT, SERVER, "worker_timeout")
             }
             Self::WorkerBrokeOff(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_broke_off"),
+            Self::NotHandedOver(_) => (StatusCode::BAD_GATEWAY, SERVER, "prompt_not_handed_over"),
+            Self::EngineUnknown(_) => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "prefill_engine_unknown"),
+            Self::Relayed(response) => (response.status(), SERVER, "worker_refused"),
+            Self::Handshake(_) => (StatusCode::BAD_REQUEST, INVALID, "handshake_not_allowed"),
             Self::NoModels => (StatusCode::BAD_GATEWAY, SERVER, "no_models"),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, BUSY, "queue_full"),
             Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "queue_timeout"),
@@ -107,11 +125,15 @@ impl Refusal {
     /// As what the request is counted.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
-            Self::NoWorker(_) | Self::PoolEmpty { .. } | Self::NoModels => Outcome::Unreachable,
-            Self::WorkerClosed(_) | Self::WorkerConfused(_) | Self::WorkerBrokeOff(_) => {
-                Outcome::UpstreamError
+            Self::NoWorker(_) | Self::PoolEmpty { .. } | Self::NoModels | Self::EngineUnknown(_) => {
+                Outcome::Unreachable
             }
-            Self::WorkerSlow(_) => Outcome::FirstByteTimeout,
+            Self::Relayed(_) => Outcome::Complete,
+            Self::WorkerClosed(_)
+            | Self::WorkerConfused(_)
+            | Self::WorkerBrokeOff(_)
+            | Self::NotHandedOver(_) => Outcome::UpstreamError,
+            Self::WorkerSlow(_) | Self::PrefillSlow(_) => Outcome::FirstByteTimeout,
             Self::QueueFull => Outcome::QueueFull,
             Self::QueueTimeout => Outcome::QueueTimeout,
             Self::Rejected(_) => Outcome::Rejected,
@@ -121,9 +143,11 @@ impl Refusal {
 
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::NoWorker(_) | Self::PoolEmpty { .. } | Self::QueueFull | Self::QueueTimeout => {
-                Some(COME_BACK)
-            }
+            Self::NoWorker(_)
+            | Self::PoolEmpty { .. }
+            | Self::EngineUnknown(_)
+            | Self::QueueFull
+            | Self::QueueTimeout => Some(COME_BACK),
             Self::Rejected(rejection) if rejection.retry_after_ms > 0 => {
                 Some(Duration::from_millis(rejection.retry_after_ms.into()))
             }
@@ -145,6 +169,9 @@ fn rejected(status: u16) -> Class {
 
 /// The answer to a request that is refused.
 pub(crate) fn refuse(refusal: &Refusal) -> Response<Bytes> {
+    if let Refusal::Relayed(response) = refusal {
+        return (**response).clone();
+    }
     let (status, kind, code) = refusal.class();
     // What a worker did wrong was warned of where it happened.
     debug!(%status, code, error = refusal as &dyn std::error::Error, "a request is refused");
@@ -202,6 +229,25 @@ impl From<IntakeError<hyper::Error>> for Refusal {
             IntakeError::Stalled { .. } => Self::BodyTimeout,
             IntakeError::Broken(source) => Self::BodyBroken(source.into()),
         }
+    }
+}
+
+impl From<LegError> for Refusal {
+    fn from(error: LegError) -> Self {
+        match error {
+            LegError::Forward(error) => error.into(),
+            LegError::BrokeOff(error) => Self::WorkerBrokeOff(error),
+            LegError::PrefillTimeout(_) => Self::PrefillSlow(error),
+            LegError::Refused(response) => Self::Relayed(response),
+            LegError::NotHandedOver => Self::NotHandedOver(error),
+            LegError::EngineUnknown => Self::EngineUnknown(error),
+        }
+    }
+}
+
+impl From<HandshakeError> for Refusal {
+    fn from(error: HandshakeError) -> Self {
+        Self::Handshake(error)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use routing::Policy;
+use routing::{Phase, Policy};
 use thiserror::Error;
 use wildmatch::WildMatch;
 
@@ -38,8 +38,26 @@ pub(crate) struct Route {
     headers: Box<[(HeaderName, HeaderValue)]>,
     /// Index of the pool in the snapshot.
     pub(crate) pool: usize,
+    /// Decides on whole requests, and on what the next two do not.
+    pub(crate) decider: Decider,
+    prefill: Option<Decider>,
+    decode: Option<Decider>,
+}
+
+/// A policy with its metrics.
+#[derive(Debug)]
+pub(crate) struct Decider {
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) metrics: PolicyMetrics,
+}
+
+impl Decider {
+    fn new(policy: Arc<dyn Policy>, metrics: &ProxyMetrics) -> Self {
+        Self {
+            metrics: metrics.policy(policy.name()),
+            policy,
+        }
+    }
 }
 
 impl Route {
@@ -57,9 +75,32 @@ impl Route {
             models: spec.models.iter().map(|glob| WildMatch::new(glob)).collect(),
             path: spec.path.map(String::into_boxed_str),
             pool: pool.ok_or(RouteError::NoSuchPool { pool: spec.pool })?,
-            metrics: metrics.policy(spec.policy.name()),
-            policy: spec.policy,
+            decider: Decider::new(spec.policy, metrics),
+            prefill: spec.prefill_policy.map(|policy| Decider::new(policy, metrics)),
+            decode: spec.decode_policy.map(|policy| Decider::new(policy, metrics)),
         })
+    }
+
+    /// What places that part of a request.
+    pub(crate) fn decider(&self, phase: Phase) -> &Decider {
+        let own = match phase {
+            Phase::Mixed => None,
+            Phase::Prefill => self.prefill.as_ref(),
+            Phase::Decode => self.decode.as_ref(),
+        };
+        own.unwrap_or(&self.decider)
+    }
+
+    /// Whether both workers of a pair are chosen in one call.
+    pub(crate) fn pairs(&self) -> bool {
+        self.prefill.is_none() && self.decode.is_none() && self.decider.policy.plan().pairs()
+    }
+
+    /// Whether any of its policies wants to know the prompt's tokens.
+    pub(crate) fn needs_tokens(&self) -> bool {
+        [Phase::Mixed, Phase::Prefill, Phase::Decode]
+            .into_iter()
+            .any(|phase| self.decider(phase).policy.plan().needs_tokens())
     }
 
     fn matches(&self, model: &str, path: Option<&str>, headers: &HeaderMap) -> bool {

@@ -24,6 +24,7 @@ use tracing::{debug, info, warn};
 
 use crate::body::Body;
 use crate::connections::Room;
+use crate::pd::keep_bootstraps;
 use crate::proxy::Proxy;
 use crate::{cold, pipeline, reply, tasks};
 
@@ -50,10 +51,12 @@ pub struct DrainOutcome {
 
 /// Serves a listener until `shutdown`, then stops accepting and lets what is under way finish, for at most
 /// `drain`. Streams of events that are cut then end with an error event. At `max_connections` no more are
-/// accepted until one closes; they wait in the listener's backlog.
+/// accepted until one closes; they wait in the listener's backlog. `pages` are served beside the router's own; they have
+/// no fallback.
 pub async fn serve(
     listener: TcpListener,
     proxy: Arc<Proxy>,
+    pages: Router,
     shutdown: CancellationToken,
     drain: Duration,
     max_connections: usize,
@@ -61,7 +64,11 @@ pub async fn serve(
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
     let room = Room::new(max_connections, &proxy.metrics);
-    let cold = cold::router(Arc::clone(&proxy));
+    let background = CancellationToken::new();
+    let _over = background.clone().drop_guard();
+    let bootstraps = keep_bootstraps(Arc::clone(&proxy), background);
+    tasks::spawn(&proxy.background, "bootstraps", bootstraps);
+    let cold = cold::router(Arc::clone(&proxy), pages);
     let accepting = async {
         loop {
             let seat = room.seat().await;

@@ -6,15 +6,21 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-use crate::snapshot::RequestLimits;
+/// How long an answer may be silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SilenceLimits {
+    /// From the dispatch to the first byte of the body.
+    pub(crate) first_byte: Duration,
+    /// In the middle of it.
+    pub(crate) idle: Duration,
+}
 
 /// How long nothing has come, with one timer for the whole answer: it is set for the end of the first silence
 /// and, when it fires, moved on to the end of the one that is under way.
 #[derive(Debug)]
 pub(crate) struct Silence {
     pub(crate) dispatched: Instant,
-    first_byte: Duration,
-    idle: Duration,
+    limits: SilenceLimits,
     pub(crate) seen_first: bool,
     since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -22,11 +28,10 @@ pub(crate) struct Silence {
 
 impl Silence {
     /// From the dispatch of the request, whose answer's head has come.
-    pub(crate) fn since(dispatched: Instant, limits: &RequestLimits) -> Self {
+    pub(crate) fn since(dispatched: Instant, limits: SilenceLimits) -> Self {
         Self {
             dispatched,
-            first_byte: limits.first_byte_timeout,
-            idle: limits.idle_timeout,
+            limits,
             seen_first: false,
             since: None,
             timer: None,
@@ -42,9 +47,9 @@ impl Silence {
     /// Ready with the limit when nothing has come for that long.
     pub(crate) fn poll_too_long(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
         let (since, limit) = if self.seen_first {
-            (*self.since.get_or_insert_with(Instant::now), self.idle)
+            (*self.since.get_or_insert_with(Instant::now), self.limits.idle)
         } else {
-            (self.dispatched, self.first_byte)
+            (self.dispatched, self.limits.first_byte)
         };
         let deadline = tokio::time::Instant::from_std(since + limit);
         let timer = self

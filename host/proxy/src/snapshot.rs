@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use routing::{Generation, Policy, Pool, Worker, WorkerId};
+use routing::{Dialect, Generation, Policy, Pool, Role, Worker, WorkerId};
 use thiserror::Error;
 
 use crate::authorization::Authorization;
@@ -18,7 +18,7 @@ use crate::expectation::Expectation;
 use crate::hold::HoldQueue;
 use crate::link::WorkerLink;
 use crate::metrics::{PoolMetrics, ProxyMetrics};
-use crate::pd::PdSpec;
+use crate::pd::{Bootstrap, PdPool, PdSpec};
 use crate::route::{Route, RouteError};
 use crate::upstream::UrlError;
 
@@ -147,10 +147,8 @@ pub(crate) struct PoolState {
     pub(crate) queue_limit: usize,
     pub(crate) queue_timeout: Duration,
     pub(crate) adapters: Box<[Box<str>]>,
-    #[expect(dead_code, reason = "read by the next change")]
     pub(crate) authorization: Authorization,
-    #[expect(dead_code, reason = "read by the next change")]
-    pub(crate) pd: Option<PdSpec>,
+    pub(crate) pd: Option<PdPool>,
     pub(crate) metrics: PoolMetrics,
 }
 
@@ -166,6 +164,8 @@ impl PoolState {
 pub(crate) struct Member {
     pub(crate) worker: Arc<Worker>,
     pub(crate) link: Arc<WorkerLink>,
+    /// Of a prefill worker whose dialect has one.
+    pub(crate) bootstrap: Option<Arc<Bootstrap>>,
 }
 
 impl Snapshot {
@@ -179,18 +179,19 @@ impl Snapshot {
         spec: SnapshotSpec,
         metrics: &ProxyMetrics,
     ) -> Result<Self, SnapshotError> {
-        let mut links: HashMap<WorkerId, Arc<WorkerLink>> = previous
-            .iter()
-            .flat_map(|snapshot| snapshot.members())
-            .map(|member| (member.worker.id(), Arc::clone(&member.link)))
-            .collect();
+        let mut kept = Kept::of(previous);
         let mut pools = Vec::with_capacity(spec.pools.len());
         for pool in spec.pools {
-            let members = members(&pool.pool, &mut links, metrics)?;
+            let dialect = pool.pd.map(|pd| pd.dialect);
+            let members = members(&pool.pool, dialect, &mut kept, metrics)?;
             let before = previous
                 .and_then(|snapshot| snapshot.pools.iter().find(|before| before.name == pool.pool.name));
             let pool_metrics = metrics.pool(&pool.pool.name);
             let queue = before.map(|before| Arc::clone(&before.queue));
+            let pd = pool.pd.map(|spec| PdPool {
+                spec,
+                metrics: metrics.pd(&pool.pool.name),
+            });
             pools.push(Arc::new(PoolState {
                 queue: queue.unwrap_or_else(|| HoldQueue::new(pool_metrics.queue_wait.clone())),
                 metrics: pool_metrics,
@@ -202,7 +203,7 @@ impl Snapshot {
                 queue_timeout: pool.queue_timeout,
                 adapters: pool.adapters.into(),
                 authorization: pool.authorization,
-                pd: pool.pd,
+                pd,
             }));
         }
         let routes = spec.routes.into_iter().enumerate().map(|(at, route)| {
@@ -237,13 +238,34 @@ impl Snapshot {
     }
 }
 
+/// What workers keep from one snapshot to the next.
+struct Kept<'a> {
+    links: HashMap<WorkerId, Arc<WorkerLink>>,
+    bootstraps: HashMap<WorkerId, &'a Arc<Bootstrap>>,
+}
+
+impl<'a> Kept<'a> {
+    fn of(previous: Option<&'a Snapshot>) -> Self {
+        let members = || previous.into_iter().flat_map(Snapshot::members);
+        Self {
+            links: members()
+                .map(|member| (member.worker.id(), Arc::clone(&member.link)))
+                .collect(),
+            bootstraps: members()
+                .filter_map(|member| Some((member.worker.id(), member.bootstrap.as_ref()?)))
+                .collect(),
+        }
+    }
+}
+
 fn members(
     pool: &Pool,
-    links: &mut HashMap<WorkerId, Arc<WorkerLink>>,
+    dialect: Option<Dialect>,
+    kept: &mut Kept<'_>,
     metrics: &ProxyMetrics,
 ) -> Result<Box<[Member]>, SnapshotError> {
     let member = |worker: &Arc<Worker>| {
-        let link = match links.get(&worker.id()) {
+        let link = match kept.links.get(&worker.id()) {
             Some(link) => Arc::clone(link),
             None => {
                 let link = WorkerLink::new(worker, metrics).map_err(|source| SnapshotError::Worker {
@@ -251,16 +273,39 @@ fn members(
                     source,
                 })?;
                 let link = Arc::new(link);
-                links.insert(worker.id(), Arc::clone(&link));
+                kept.links.insert(worker.id(), Arc::clone(&link));
                 link
             }
         };
+        let before = kept.bootstraps.get(&worker.id()).copied();
+        let bootstrap = bootstrap(worker, dialect, before).map_err(|source| SnapshotError::Worker {
+            worker: worker.spec().name.clone(),
+            source,
+        })?;
         Ok(Member {
             worker: Arc::clone(worker),
             link,
+            bootstrap,
         })
     };
     pool.workers.iter().map(member).collect()
+}
+
+/// A prefill worker's bootstrap server; the one it had, while its address stays.
+fn bootstrap(
+    worker: &Worker,
+    dialect: Option<Dialect>,
+    before: Option<&Arc<Bootstrap>>,
+) -> Result<Option<Arc<Bootstrap>>, UrlError> {
+    let spec = worker.spec();
+    let (Some(dialect), Some(url), Role::Prefill) = (dialect, &spec.bootstrap, spec.role) else {
+        return Ok(None);
+    };
+    let has_ids = dialect == Dialect::Mooncake;
+    if let Some(before) = before.filter(|before| before.is(url, has_ids)) {
+        return Ok(Some(Arc::clone(before)));
+    }
+    Bootstrap::new(url, has_ids).map(|fresh| Some(Arc::new(fresh)))
 }
 
 impl fmt::Debug for RouteSpec {

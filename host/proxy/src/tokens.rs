@@ -140,6 +140,7 @@ async fn ask_worker(
         method: &Method::POST,
         target: &TOKENIZE,
         headers: &headers,
+        rank: None,
         body: &body,
     };
     let limits = ForwardLimits {

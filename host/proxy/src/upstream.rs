@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http::uri::{Scheme, Uri};
 use http::{HeaderValue, Request, Response};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -104,6 +104,8 @@ type Driver = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
 pub(crate) struct WorkerBody {
     incoming: Incoming,
     connection: Connection,
+    /// Read already, to see what it is.
+    ahead: Option<Frame<Bytes>>,
 }
 
 impl Upstream {
@@ -214,6 +216,7 @@ impl Connection {
         let body = WorkerBody {
             incoming,
             connection: self,
+            ahead: None,
         };
         Ok(Response::from_parts(head, body))
     }
@@ -235,6 +238,16 @@ fn drive(driver: &mut Option<Pin<Box<Driver>>>, cx: &mut Context<'_>) {
     }
 }
 
+impl WorkerBody {
+    /// Waits for the first data of the body, which stays in it; none where it has none.
+    pub(crate) async fn first(&mut self) -> Result<Option<&Bytes>, hyper::Error> {
+        if self.ahead.is_none() {
+            self.ahead = self.frame().await.transpose()?;
+        }
+        Ok(self.ahead.as_ref().and_then(Frame::data_ref))
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
@@ -250,6 +263,9 @@ impl Body for WorkerBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let body = self.get_mut();
+        if let Some(frame) = body.ahead.take() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
         let mut nobody = Context::from_waker(Waker::noop());
         if let Poll::Ready(frame) = Pin::new(&mut body.incoming).poll_frame(&mut nobody) {
             return Poll::Ready(frame);
@@ -259,11 +275,19 @@ impl Body for WorkerBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.ahead.is_none() && self.incoming.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        let mut hint = self.incoming.size_hint();
+        if let Some(data) = self.ahead.as_ref().and_then(Frame::data_ref) {
+            let ahead = data.len() as u64;
+            if let Some(upper) = hint.upper() {
+                hint.set_upper(upper + ahead);
+            }
+            hint.set_lower(hint.lower() + ahead);
+        }
+        hint
     }
 }
 

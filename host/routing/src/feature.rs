@@ -34,6 +34,8 @@ pub enum RequestFeature {
     Stream,
     /// `request.waited-ms`
     WaitedMs,
+    /// `request.decode-alone`
+    DecodeAlone,
     /// An optional name this host does not know: always NaN.
     Unknown,
 }
@@ -129,6 +131,16 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
             freshness: "now",
             unknown: "never",
             meaning: "time since the request's head arrived",
+        },
+    ),
+    (
+        RequestFeature::DecodeAlone,
+        FeatureDoc {
+            name: "request.decode-alone",
+            unit: "0 or 1",
+            freshness: "the configuration in force",
+            unknown: "never",
+            meaning: "1 where a decode worker may do the whole of the request; elsewhere naming one without a prefill worker is a fault",
         },
     ),
 ];

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::components::{Answers, component, decide, decide_with, engine, load, loaded, loaded_over, route};
 use policy_runtime::{PolicySettings, PolicyState};
-use routing::{DecisionQueries, FaultKind, Hold, InvalidVerdict, Policy, Rejection, Verdict, check};
+use routing::{DecisionQueries, FaultKind, Hold, InvalidVerdict, Offer, Policy, Rejection, Verdict, check};
 
 const LEAST: &str = include_str!("../wat/least.wat");
 const BEHAVIOURS: &str = include_str!("../wat/behaviours.wat");
@@ -51,7 +51,7 @@ fn a_row_that_was_not_offered_is_caught_by_the_check() {
         row: 99,
         candidates: 2,
     };
-    assert_eq!(check(verdict, 2), Err(refused));
+    assert_eq!(check(verdict, Offer::One { candidates: 2 }), Err(refused));
 }
 
 /// Request `seq` fails in the given way, and both that policy and another one answer the next request.

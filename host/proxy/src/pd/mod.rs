@@ -1,7 +1,18 @@
 //! Requests that two workers answer: one computes the prompt, the other takes its KV cache over and decodes.
 //!
-//! See `host/adr/0009-two-legs.md`.
+//! [`Course`] is such a request over all its tries; `sequential.rs` and `concurrent.rs` are its two ways; what is sent
+//! is made by `inference_api`. See `host/adr/0009-two-legs.md`.
 
+mod bootstrap;
+mod concurrent;
+mod course;
+mod leg;
+mod prefill;
+mod sequential;
 mod spec;
 
+pub(crate) use self::bootstrap::{Bootstrap, keep_bootstraps};
+pub(crate) use self::course::{Course, PairAnswer};
+pub(crate) use self::leg::{LegError, Setback};
+pub(crate) use self::spec::PdPool;
 pub use self::spec::PdSpec;

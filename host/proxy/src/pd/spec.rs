@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use routing::Dialect;
 
+use crate::metrics::PdMetrics;
+
 /// Of a pool whose requests may be split between a prefill and a decode worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PdSpec {
@@ -19,4 +21,11 @@ pub struct PdSpec {
     pub first_token_timeout: Duration,
     /// Longest silence in the middle of the decode leg's answer.
     pub idle_timeout: Duration,
+}
+
+/// The same in a snapshot.
+#[derive(Debug)]
+pub(crate) struct PdPool {
+    pub(crate) spec: PdSpec,
+    pub(crate) metrics: PdMetrics,
 }

@@ -8,6 +8,7 @@
 mod client;
 mod expectation;
 mod log;
+mod pair;
 mod placement;
 mod policy;
 mod queue;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use routing::{Choice, DecisionInput, FaultKind, FeaturePlan, Policy, PolicyFault, Verdict};
+use routing::{Choice, DecisionInput, FaultKind, FeaturePlan, Phase, Policy, PolicyFault, Verdict};
 
 type Script = Box<dyn Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync>;
 
@@ -12,6 +12,7 @@ pub(crate) struct Scripted {
     script: Script,
     /// The numbers of every call.
     pub(crate) shown: Mutex<Vec<Vec<f64>>>,
+    phases: Mutex<Vec<Phase>>,
 }
 
 impl Scripted {
@@ -30,6 +31,7 @@ impl Scripted {
             plan: FeaturePlan::resolve(request, candidate).unwrap(),
             script: Box::new(script),
             shown: Mutex::default(),
+            phases: Mutex::default(),
         })
     }
 
@@ -40,6 +42,11 @@ impl Scripted {
 
     pub(crate) fn shown(&self) -> Vec<Vec<f64>> {
         self.shown.lock().unwrap().clone()
+    }
+
+    /// What was asked for in every call.
+    pub(crate) fn phases(&self) -> Vec<Phase> {
+        self.phases.lock().unwrap().clone()
     }
 }
 
@@ -60,6 +67,7 @@ impl Policy for Scripted {
 
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         self.shown.lock().unwrap().push(input.numbers.to_vec());
+        self.phases.lock().unwrap().push(input.request.phase);
         (self.script)(input)
     }
 }
@@ -68,6 +76,15 @@ pub(crate) fn route(row: u32) -> Verdict {
     Verdict::Route(Choice {
         row,
         prefill: None,
+        score: f64::NAN,
+    })
+}
+
+/// Row `row` answers the client, row `prefill` computes its prompt.
+pub(crate) fn pair(row: u32, prefill: u32) -> Verdict {
+    Verdict::Route(Choice {
+        row,
+        prefill: Some(prefill),
         score: f64::NAN,
     })
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use kv_index::{IndexLimits, SharedPrefixIndex};
 use prometheus_client::registry::Registry;
 use proxy::{
-    Authorization, DrainOutcome, Expectation, LiveFeeds, PoolSpec, Proxy, ProxyMetrics, ProxyParts,
+    Authorization, DrainOutcome, Expectation, LiveFeeds, PdSpec, PoolSpec, Proxy, ProxyMetrics, ProxyParts,
     Readiness, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotSpec, TokenSource,
 };
-use routing::{Fleet, Generation, Policy, Pool, Role, WorkerId, WorkerSpec};
+use routing::{Dialect, Fleet, Generation, Policy, Pool, Role, WorkerId, WorkerSpec};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +22,10 @@ use crate::policy::Scripted;
 pub(crate) struct Builder {
     workers: Vec<WorkerSpec>,
     policy: Arc<dyn Policy>,
+    pub(crate) prefill_policy: Option<Arc<dyn Policy>>,
+    pub(crate) decode_policy: Option<Arc<dyn Policy>>,
+    pub(crate) pd: Option<PdSpec>,
+    pub(crate) authorization: Authorization,
     pub(crate) models: Vec<String>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) tokens: TokenSource,
@@ -50,6 +54,10 @@ pub(crate) fn router() -> Builder {
     Builder {
         workers: vec![],
         policy: Scripted::first(&[], &[]),
+        prefill_policy: None,
+        decode_policy: None,
+        pd: None,
+        authorization: Authorization::Pass,
         models: vec![],
         headers: vec![],
         tokens: TokenSource::Off,
@@ -68,22 +76,62 @@ pub(crate) fn router() -> Builder {
     }
 }
 
+/// A plain worker.
+pub(crate) fn spec(role: Role, name: &str, url: &str) -> WorkerSpec {
+    WorkerSpec {
+        name: name.into(),
+        url: url.into(),
+        role,
+        models: vec![],
+        weight: 1.0,
+        labels: BTreeMap::new(),
+        rank: None,
+        bootstrap: None,
+    }
+}
+
 impl Builder {
     pub(crate) fn worker(self, name: &str, url: &str) -> Self {
         self.serving(name, url, &[])
     }
 
     pub(crate) fn serving(mut self, name: &str, url: &str, models: &[&str]) -> Self {
-        self.workers.push(WorkerSpec {
-            name: name.into(),
-            url: url.into(),
-            role: Role::Mixed,
-            models: models.iter().map(|&model| model.into()).collect(),
-            weight: 1.0,
-            labels: BTreeMap::new(),
-            rank: None,
-            bootstrap: None,
+        let mut worker = spec(Role::Mixed, name, url);
+        worker.models = models.iter().map(|&model| model.into()).collect();
+        self.workers.push(worker);
+        self
+    }
+
+    pub(crate) fn prefill(self, name: &str, url: &str) -> Self {
+        self.specified(spec(Role::Prefill, name, url))
+    }
+
+    pub(crate) fn decode(self, name: &str, url: &str) -> Self {
+        self.specified(spec(Role::Decode, name, url))
+    }
+
+    pub(crate) fn specified(mut self, worker: WorkerSpec) -> Self {
+        self.workers.push(worker);
+        self
+    }
+
+    /// Splits requests; decode workers do whole ones where the dialect allows that.
+    pub(crate) fn pd(mut self, dialect: Dialect) -> Self {
+        let ample = Duration::from_secs(10);
+        self.pd = Some(PdSpec {
+            dialect,
+            alone: dialect.decodes_alone(),
+            connect_timeout: ample,
+            prefill_timeout: ample,
+            first_token_timeout: ample,
+            idle_timeout: ample,
         });
+        self
+    }
+
+    /// Changes how requests are split.
+    pub(crate) fn with_pd(mut self, change: impl FnOnce(&mut PdSpec)) -> Self {
+        change(self.pd.as_mut().unwrap());
         self
     }
 
@@ -110,12 +158,12 @@ impl Builder {
                 queue_limit: self.queue_limit,
                 queue_timeout: self.queue_timeout,
                 adapters: vec![],
-                authorization: Authorization::Pass,
-                pd: None,
+                authorization: self.authorization.clone(),
+                pd: self.pd,
             }],
             routes: vec![RouteSpec {
-                prefill_policy: None,
-                decode_policy: None,
+                prefill_policy: self.prefill_policy.clone(),
+                decode_policy: self.decode_policy.clone(),
                 models: self.models.clone(),
                 path: None,
                 headers: self.headers.clone(),
@@ -151,6 +199,7 @@ impl Builder {
         let serving = proxy::serve(
             listener,
             proxy,
+            axum::Router::new(),
             shutdown.clone(),
             self.drain,
             self.max_connections,

@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 /// A body that may break off.
@@ -280,6 +280,27 @@ pub(crate) async fn writing(content_type: &'static str) -> (Worker, mpsc::Receiv
     })
     .await;
     (worker, taken)
+}
+
+/// What is to be answered to a request that waits for it.
+pub(crate) type Say = oneshot::Sender<Response<WorkerBody>>;
+
+/// A worker whose answers are given by the test, head and all. One that is never given is never answered.
+pub(crate) async fn asking() -> (Worker, mpsc::Receiver<Say>) {
+    let (asked, answers) = mpsc::channel(16);
+    let worker = Worker::start(move |_| {
+        let asked = asked.clone();
+        async move {
+            let (say, said) = oneshot::channel();
+            asked.send(say).await.unwrap();
+            match said.await {
+                Ok(response) => response,
+                Err(_) => std::future::pending().await,
+            }
+        }
+    })
+    .await;
+    (worker, answers)
 }
 
 /// A worker with a tokeniser that knows one prompt.

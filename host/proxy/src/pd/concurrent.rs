@@ -1,0 +1,299 @@
+//! Both legs at once: mooncake, and SGLang. Whichever leg can decide does.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use inference_api::{Handshake, PrefillAnswer};
+use routing::Dialect;
+use tracing::info;
+
+use crate::attempt::{self, Answer, Asking};
+use crate::pd::course::{Failed, Handed, PairAnswer, Try};
+use crate::pd::leg::{self, LegError};
+use crate::pd::prefill::{self, Prefilled, Running};
+use crate::tasks;
+
+/// A transfer that was agreed upon with a prefill worker.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    meeting: Meeting,
+    prefill: Prefill,
+}
+
+/// Under what name the two workers find each other.
+#[derive(Debug)]
+enum Meeting {
+    Mooncake {
+        transfer_id: Box<str>,
+        bootstrap: Box<str>,
+        engine_id: Arc<str>,
+        rank: u16,
+    },
+    Sglang {
+        host: Box<str>,
+        port: Option<u16>,
+        room: u64,
+    },
+}
+
+#[derive(Debug)]
+enum Prefill {
+    Running(Running),
+    Done(Prefilled),
+}
+
+pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<PairAnswer, Failed> {
+    let mut transfer = match kept {
+        Some(Handed::Transfer(transfer)) => transfer,
+        _ => begin(attempt).await?,
+    };
+    match both(attempt, &mut transfer).await {
+        Ok(answer) => Ok(together(attempt, answer, transfer.prefill)),
+        Err(Leg::Prefill(error)) => {
+            if error.may_be_a_restart() {
+                doubt(attempt);
+            }
+            Err(attempt.prefill_failed(error))
+        }
+        Err(Leg::Decode(error)) => Err(decode_failed(attempt, transfer, error).await),
+    }
+}
+
+/// Which leg decided, and how.
+enum Leg {
+    Prefill(LegError),
+    Decode(LegError),
+}
+
+/// Waits for both: the answer's head, once the prompt is computed; or the first failure, which drops the other leg.
+async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg> {
+    transfer.prefill.awaited(true);
+    let decode = send_decode(attempt, &transfer.meeting);
+    let mut decode = pin!(decode);
+    let mut answer: Option<Answer> = None;
+    loop {
+        tokio::select! {
+            biased;
+            done = next(&mut transfer.prefill), if matches!(transfer.prefill, Prefill::Running(_)) => {
+                let done = done.and_then(|done| handed_over(attempt, done));
+                transfer.prefill = Prefill::Done(done.map_err(Leg::Prefill)?);
+            }
+            head = &mut decode, if answer.is_none() => {
+                let head = head.map_err(Leg::Decode)?;
+                // It refuses the request itself, as the prefill worker will.
+                if head.response.status().is_client_error() {
+                    transfer.prefill.awaited(false);
+                    return Ok(head);
+                }
+                answer = Some(head);
+            }
+        }
+        if let Prefill::Done(_) = transfer.prefill
+            && let Some(answer) = answer.take()
+        {
+            return Ok(answer);
+        }
+    }
+}
+
+/// An engine whose one token ended the answer keeps the prompt to itself, and the decode worker would wait in vain.
+fn handed_over(attempt: &Try<'_>, done: Prefilled) -> Result<Prefilled, LegError> {
+    let is_kept = attempt.pd.spec.dialect == Dialect::Mooncake
+        && PrefillAnswer::read(&done.answer).is_ok_and(|told| told.stopped);
+    if is_kept {
+        return Err(LegError::NotHandedOver);
+    }
+    Ok(done)
+}
+
+impl Prefill {
+    /// Whether a decode worker waits for it.
+    fn awaited(&mut self, is: bool) {
+        if let Self::Running(leg) = self {
+            leg.awaited = is;
+        }
+    }
+}
+
+async fn next(prefill: &mut Prefill) -> Result<Prefilled, LegError> {
+    match prefill {
+        Prefill::Running(leg) => leg.await,
+        Prefill::Done(_) => std::future::pending().await,
+    }
+}
+
+async fn begin(attempt: &Try<'_>) -> Result<Transfer, Failed> {
+    let meeting = meet(attempt)
+        .await
+        .map_err(|error| attempt.prefill_failed(error))?;
+    let request = attempt.request;
+    let asking = Asking {
+        seat: attempt.prefill,
+        booking: attempt::book_prompt(request, attempt.prefill),
+        body: attempt.split.prefill(&meeting.handshake(attempt)),
+        rank: meeting.rank().or(attempt::pinned_rank(request, attempt.prefill)),
+        limits: attempt.prefill_limits(),
+        silence: attempt.prefill_silence(),
+    };
+    let request = Arc::clone(request);
+    let prefill = match attempt.pd.spec.dialect {
+        Dialect::Sglang => Running::cancellable(prefill::begin(request, asking)),
+        // Were it aborted, its decode worker would keep blocks for it until a timeout of its own.
+        _ => Running::to_its_end(
+            prefill::run(request, asking, attempt.pd.spec.prefill_timeout),
+            attempt.proxy.background.clone(),
+        ),
+    };
+    Ok(Transfer {
+        meeting,
+        prefill: Prefill::Running(prefill),
+    })
+}
+
+async fn meet(attempt: &Try<'_>) -> Result<Meeting, LegError> {
+    let member = &attempt.request.pool().members[attempt.prefill.member];
+    let unknown = || LegError::EngineUnknown;
+    let bootstrap = member.bootstrap.as_ref().ok_or_else(unknown)?;
+    let seq = attempt.request.seq;
+    if attempt.pd.spec.dialect == Dialect::Sglang {
+        return Ok(Meeting::Sglang {
+            host: bootstrap.host().into(),
+            port: bootstrap.port(),
+            room: attempt.proxy.room(),
+        });
+    }
+    let pinned = member.worker.spec().rank.map(|rank| rank.0);
+    let engine = bootstrap
+        .engine(pinned, seq, attempt.pd.spec.connect_timeout)
+        .await;
+    let (rank, engine_id) = engine.ok_or_else(unknown)?;
+    Ok(Meeting::Mooncake {
+        transfer_id: attempt.proxy.transfer_id().into(),
+        bootstrap: bootstrap.address().into(),
+        engine_id,
+        rank,
+    })
+}
+
+impl Meeting {
+    fn rank(&self) -> Option<u16> {
+        match self {
+            Self::Mooncake { rank, .. } => Some(*rank),
+            Self::Sglang { .. } => None,
+        }
+    }
+
+    fn handshake(&self, attempt: &Try<'_>) -> Handshake<'_> {
+        match self {
+            Self::Mooncake {
+                transfer_id,
+                bootstrap,
+                engine_id,
+                ..
+            } => Handshake::Mooncake {
+                transfer_id,
+                bootstrap,
+                engine_id,
+            },
+            Self::Sglang { host, port, room } => Handshake::Sglang {
+                host,
+                port: *port,
+                room: *room,
+                prefill_rank: attempt::pinned_rank(attempt.request, attempt.prefill),
+                decode_rank: attempt::pinned_rank(attempt.request, attempt.decode),
+            },
+        }
+    }
+}
+
+async fn send_decode(attempt: &Try<'_>, meeting: &Meeting) -> Result<Answer, LegError> {
+    let request = attempt.request;
+    let asking = Asking {
+        seat: attempt.decode,
+        booking: attempt::book_computed(request, attempt.decode),
+        body: attempt.split.decode(&meeting.handshake(attempt)),
+        rank: attempt::pinned_rank(request, attempt.decode),
+        limits: attempt.decode_limits(),
+        silence: attempt.decode_silence(),
+    };
+    let answer = attempt::send(request, asking).await?;
+    leg::accept(request, answer).await
+}
+
+/// The decode worker failed while nothing is known against the prefill worker: its transfer may serve another.
+async fn decode_failed(attempt: &Try<'_>, mut transfer: Transfer, error: LegError) -> Failed {
+    if error.is_final() {
+        transfer.prefill.awaited(false);
+    }
+    if attempt.pd.spec.dialect == Dialect::Mooncake && error.may_lack_the_prompt() {
+        return maybe_restarted(attempt, transfer, error).await;
+    }
+    let again = attempt.pd.spec.dialect == Dialect::Mooncake && error.nothing_was_used();
+    attempt.decode_failed(error, again.then_some(Handed::Transfer(transfer)))
+}
+
+/// A decode worker answers so where it was told of an engine that is no more. If the prefill worker goes by another id
+/// by now, the decode worker is asked again with that one: it may have the prompt under it already.
+async fn maybe_restarted(attempt: &Try<'_>, mut transfer: Transfer, error: LegError) -> Failed {
+    doubt(attempt);
+    let fresh = meet(attempt).await;
+    let moved = match (&mut transfer.meeting, fresh) {
+        (
+            Meeting::Mooncake { engine_id, rank, .. },
+            Ok(Meeting::Mooncake {
+                engine_id: fresh,
+                rank: fresh_rank,
+                ..
+            }),
+        ) if *rank == fresh_rank && *engine_id != fresh => {
+            *engine_id = fresh;
+            true
+        }
+        _ => false,
+    };
+    if !moved {
+        return attempt.decode_failed(error, None);
+    }
+    let worker = &*attempt.request.pool().members[attempt.prefill.member]
+        .worker
+        .spec()
+        .name;
+    info!(
+        worker,
+        "a prefill worker has restarted; its new engine id is used"
+    );
+    Failed {
+        blamed: None,
+        suspected: None,
+        error,
+        kept: Some(Handed::Transfer(transfer)),
+    }
+}
+
+/// The engine ids of the prefill worker may be out of date.
+fn doubt(attempt: &Try<'_>) {
+    let member = &attempt.request.pool().members[attempt.prefill.member];
+    if let Some(bootstrap) = &member.bootstrap {
+        bootstrap.doubt();
+    }
+}
+
+fn together(attempt: &Try<'_>, answer: Answer, prefill: Prefill) -> PairAnswer {
+    let mut cached_tokens = None;
+    let mut rest = None;
+    if let Prefill::Done(done) = prefill {
+        let told = PrefillAnswer::read(&done.answer).ok();
+        cached_tokens = attempt.truth(told.and_then(|told| told.cached_tokens));
+        rest = done.rest.map(|answer| {
+            let pool = Arc::clone(attempt.request.snapshot.pool_of(attempt.request.route));
+            let drain = prefill::drain(pool, answer, attempt.pd.spec.prefill_timeout);
+            tasks::spawn_guarded(&attempt.proxy.background, "prefill", drain)
+        });
+    }
+    PairAnswer {
+        answer,
+        prefill: Some(attempt.prefill.member),
+        cached_tokens,
+        rest,
+    }
+}

@@ -1,0 +1,220 @@
+//! One request's way through a pool, over all its tries, and what is kept of one for the next.
+
+use std::sync::Arc;
+
+use inference_api::Split;
+use routing::{Dialect, WorkerId};
+
+use crate::attempt::{self, Answer, Asking};
+use crate::context::RequestContext;
+use crate::decide::{Part, Placement, Seat};
+use crate::forward::ForwardLimits;
+use crate::pd::concurrent::{self, Transfer};
+use crate::pd::leg::{LegError, Setback};
+use crate::pd::prefill::Prefilled;
+use crate::pd::sequential;
+use crate::pd::spec::PdPool;
+use crate::proxy::Proxy;
+use crate::silence::SilenceLimits;
+use crate::tasks::Guard;
+
+/// The answer to a client, and what of the prefill leg goes with it.
+#[derive(Debug)]
+pub(crate) struct PairAnswer {
+    pub(crate) answer: Answer,
+    /// The worker that computed the prompt, by its index among the pool's members, where another did.
+    pub(crate) prefill: Option<usize>,
+    /// Tokens that were cached there, where the answer's own number would not be true.
+    pub(crate) cached_tokens: Option<u64>,
+    /// What is left of the prefill leg's answer, read meanwhile.
+    pub(crate) rest: Option<Guard>,
+}
+
+/// A request over all its tries.
+#[derive(Debug, Default)]
+pub(crate) struct Course {
+    kept: Option<Kept>,
+}
+
+/// A prompt that is computed, with no decode worker that takes it over yet.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) prefill: Seat,
+    pub(super) handed: Handed,
+}
+
+/// What a decode worker is told of it.
+#[derive(Debug)]
+pub(super) enum Handed {
+    /// The prefill worker's answer.
+    Answer(Prefilled),
+    /// A transfer that the router made up.
+    Transfer(Transfer),
+}
+
+/// A leg that failed, and what may be used again all the same.
+pub(super) struct Failed {
+    pub(super) blamed: Option<Seat>,
+    /// Both, where it may have been only one: the one to be tried again first stands last.
+    pub(super) suspected: Option<[Seat; 2]>,
+    pub(super) error: LegError,
+    pub(super) kept: Option<Handed>,
+}
+
+/// One try on a pair of workers.
+pub(super) struct Try<'a> {
+    pub(super) proxy: &'a Proxy,
+    pub(super) request: &'a Arc<RequestContext>,
+    pub(super) pd: &'a PdPool,
+    pub(super) split: &'a Split,
+    pub(super) prefill: Seat,
+    pub(super) decode: Seat,
+}
+
+impl Course {
+    /// What is to be placed next.
+    pub(crate) fn part(&self) -> Part {
+        match self.kept {
+            Some(_) => Part::Decode,
+            None => Part::Request,
+        }
+    }
+
+    /// Nobody takes over what was kept. Whether there was something.
+    pub(crate) fn forget(&mut self) -> bool {
+        self.kept.take().is_some()
+    }
+
+    /// Sends it to where it was placed.
+    pub(crate) async fn send(
+        &mut self,
+        proxy: &Proxy,
+        request: &Arc<RequestContext>,
+        placement: Placement,
+    ) -> Result<PairAnswer, Setback> {
+        let kept = self.kept.take();
+        let pair = kept.as_ref().map(|kept| kept.prefill).or(placement.prefills);
+        let (Some(pd), Some(split), Some(prefill)) = (&request.pool().pd, &request.split, pair) else {
+            return send_whole(request, placement.answers).await;
+        };
+        match kept {
+            Some(_) => pd.metrics.handed_again.inc(),
+            None => pd.metrics.pairs.inc(),
+        };
+        let attempt = Try {
+            proxy,
+            request,
+            pd,
+            split,
+            prefill,
+            decode: placement.answers,
+        };
+        let handed = kept.map(|kept| kept.handed);
+        let sent = if pd.spec.dialect.is_concurrent() {
+            concurrent::send(&attempt, handed).await
+        } else {
+            sequential::send(&attempt, handed).await
+        };
+        sent.map_err(|failed| {
+            self.kept = failed.kept.map(|handed| Kept { prefill, handed });
+            Setback {
+                blamed: failed.blamed.map(|seat| attempt.worker(seat)),
+                suspected: failed.suspected.map(|pair| pair.map(|seat| attempt.worker(seat))),
+                error: failed.error,
+            }
+        })
+    }
+}
+
+async fn send_whole(request: &RequestContext, seat: Seat) -> Result<PairAnswer, Setback> {
+    let worker = request.pool().members[seat.member].worker.id();
+    if let Some(pd) = &request.pool().pd {
+        pd.metrics.whole.inc();
+    }
+    let sent = attempt::send(request, Asking::whole(request, seat)).await;
+    let answer = sent.map_err(|error| Setback {
+        blamed: Some(worker),
+        suspected: None,
+        error: error.into(),
+    })?;
+    Ok(PairAnswer {
+        answer,
+        prefill: None,
+        cached_tokens: None,
+        rest: None,
+    })
+}
+
+impl Try<'_> {
+    fn worker(&self, seat: Seat) -> WorkerId {
+        self.request.pool().members[seat.member].worker.id()
+    }
+
+    pub(super) fn prefill_limits(&self) -> ForwardLimits {
+        ForwardLimits {
+            connect: self.pd.spec.connect_timeout,
+            first_byte: self.pd.spec.prefill_timeout,
+        }
+    }
+
+    /// How silent a prefill leg may be: its own limit is over all of it.
+    pub(super) fn prefill_silence(&self) -> SilenceLimits {
+        SilenceLimits {
+            first_byte: self.pd.spec.prefill_timeout,
+            idle: self.pd.spec.prefill_timeout,
+        }
+    }
+
+    /// A decode leg that goes out with its prefill leg waits for that first.
+    fn decode_patience(&self) -> std::time::Duration {
+        if self.pd.spec.dialect.is_concurrent() {
+            self.pd.spec.prefill_timeout + self.pd.spec.first_token_timeout
+        } else {
+            self.pd.spec.first_token_timeout
+        }
+    }
+
+    pub(super) fn decode_limits(&self) -> ForwardLimits {
+        ForwardLimits {
+            connect: self.pd.spec.connect_timeout,
+            first_byte: self.decode_patience(),
+        }
+    }
+
+    pub(super) fn decode_silence(&self) -> SilenceLimits {
+        SilenceLimits {
+            first_byte: self.decode_patience(),
+            idle: self.pd.spec.idle_timeout,
+        }
+    }
+
+    /// The prefill worker failed.
+    pub(super) fn prefill_failed(&self, error: LegError) -> Failed {
+        Failed {
+            blamed: Some(self.prefill),
+            suspected: None,
+            error,
+            kept: None,
+        }
+    }
+
+    /// The decode worker failed. `kept` is of use again where it had nothing of it.
+    pub(super) fn decode_failed(&self, error: LegError, kept: Option<Handed>) -> Failed {
+        // It answers so where a prefill worker died with the prompt: another pair, or this worker by itself, may do.
+        let lacks = error.may_lack_the_prompt();
+        Failed {
+            blamed: (!lacks).then_some(self.decode),
+            suspected: lacks.then_some([self.prefill, self.decode]),
+            error,
+            kept,
+        }
+    }
+
+    /// The number of cached tokens that the decode worker cannot know.
+    pub(super) fn truth(&self, prefilled_cached: Option<u64>) -> Option<u64> {
+        match self.pd.spec.dialect {
+            Dialect::Mooncake | Dialect::Store => prefilled_cached,
+            Dialect::Nixl | Dialect::Sglang => None,
+        }
+    }
+}

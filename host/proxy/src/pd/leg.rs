@@ -1,0 +1,172 @@
+//! How a leg ends where it does not end well.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{Response, StatusCode};
+use routing::WorkerId;
+use thiserror::Error;
+
+use crate::attempt::Answer;
+use crate::context::RequestContext;
+use crate::forward::ForwardError;
+use crate::headers::{X_CONDUCTOR_WORKER, strip_hop_by_hop};
+use crate::intake::{self, IntakeError};
+use crate::label::FailureKind;
+use crate::relay;
+use crate::reply;
+use crate::snapshot::Member;
+
+/// Longest body of an error answer that is kept for the client, in bytes.
+const LONGEST_ERROR: usize = 1 << 20;
+
+/// A leg failed before any of it reached the client.
+#[derive(Debug, Error)]
+pub(crate) enum LegError {
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+    #[error("read the answer to its end")]
+    BrokeOff(#[source] IntakeError<hyper::Error>),
+    #[error("get the whole answer of the prefill leg within {0:?}")]
+    PrefillTimeout(Duration),
+    /// What the worker said instead.
+    #[error("get a good answer: the worker said {}", .0.status())]
+    Refused(Box<Response<Bytes>>),
+    #[error("have the prompt handed over: the prefill worker ended its answer with a stop")]
+    NotHandedOver,
+    #[error("learn the engine id from the prefill worker's bootstrap server")]
+    EngineUnknown,
+}
+
+impl LegError {
+    /// Whether another worker may be tried.
+    pub(crate) fn may_go_elsewhere(&self) -> bool {
+        match self {
+            Self::Forward(error) => error.may_go_elsewhere(),
+            Self::BrokeOff(error) => !matches!(error, IntakeError::Stalled { .. }),
+            Self::PrefillTimeout(_) => false,
+            Self::Refused(response) => is_the_workers_trouble(response.status()),
+            Self::EngineUnknown | Self::NotHandedOver => true,
+        }
+    }
+
+    /// Whether the worker cannot have begun: what was prepared for it is as good for another.
+    pub(crate) fn nothing_was_used(&self) -> bool {
+        match self {
+            Self::Forward(ForwardError::Connect(_)) => true,
+            Self::Refused(response) => matches!(
+                response.status(),
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+            ),
+            _ => false,
+        }
+    }
+
+    /// Whether the worker has nothing to do with the leg any more: it was not reached, or has answered.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Forward(ForwardError::Connect(_)) | Self::Refused(_))
+    }
+
+    /// Whether the worker's engine may have been restarted: what it says of a request itself tells nothing of that.
+    pub(crate) fn may_be_a_restart(&self) -> bool {
+        match self {
+            Self::Forward(_) | Self::BrokeOff(_) => true,
+            Self::Refused(response) => response.status().is_server_error(),
+            _ => false,
+        }
+    }
+
+    /// Whether it may be the prompt that a decode worker did not get, rather than the worker: told by a status alone.
+    pub(crate) fn may_lack_the_prompt(&self) -> bool {
+        matches!(self, Self::Refused(response) if response.status().is_server_error() && !self.nothing_was_used())
+    }
+}
+
+/// A try that failed.
+#[derive(Debug)]
+pub(crate) struct Setback {
+    /// Who is out of the question for this request from now on; none where only what was known of it was out of date.
+    pub(crate) blamed: Option<WorkerId>,
+    /// Two of whom one may have failed only because of the other: to be tried again, the last first, rather than nobody.
+    pub(crate) suspected: Option<[WorkerId; 2]>,
+    pub(crate) error: LegError,
+}
+
+/// Too busy, or broken: another worker may do better. Other statuses tell the client something of its request.
+fn is_the_workers_trouble(status: StatusCode) -> bool {
+    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
+}
+
+/// The answer, unless it is one that another worker may do better than. A stream is waited for until it begins: an engine
+/// that gets no prompt handed over says so in the stream's first event, under a head of 200 (vLLM 0.32).
+pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Result<Answer, LegError> {
+    if is_the_workers_trouble(answer.response.status()) {
+        return Err(refused(request, answer).await);
+    }
+    if !relay::is_event_stream(answer.response.headers()) {
+        return Ok(answer);
+    }
+    let limit = answer.silence.first_byte;
+    let deadline = tokio::time::Instant::from_std(answer.dispatched + limit);
+    let link = &request.pool().members[answer.member].link;
+    let first = tokio::time::timeout_at(deadline, answer.response.body_mut().first()).await;
+    let failed = |error: ForwardError| {
+        link.metrics.failed(error.kind());
+        link.cooldown.failed(answer.dispatch, link.now_ms());
+        Err(error.into())
+    };
+    let refusal = match first {
+        Ok(Ok(first)) => first.and_then(|first| inference_api::error_in_first_event(first)),
+        Ok(Err(error)) => return failed(ForwardError::Closed(error)),
+        Err(_) => return failed(ForwardError::FirstByteTimeout(limit)),
+    };
+    match refusal {
+        Some((status, body)) => {
+            link.metrics.failed(FailureKind::ServerError);
+            Err(LegError::Refused(Box::new(told(status, body))))
+        }
+        None => Ok(answer),
+    }
+}
+
+/// What a stream told instead of beginning, as the answer it would have been without a stream.
+fn told(status: u16, body: Vec<u8>) -> Response<Bytes> {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    reply::json(status, body)
+}
+
+/// Keeps what a worker said, for the client should nobody do better.
+pub(crate) async fn refused(request: &RequestContext, answer: Answer) -> LegError {
+    let member = &request.pool().members[answer.member];
+    let (mut head, mut body) = answer.response.into_parts();
+    if head.status.is_server_error() {
+        member.link.metrics.failed(FailureKind::ServerError);
+    }
+    strip_hop_by_hop(&mut head.headers);
+    match intake::collect(&mut body, LONGEST_ERROR, answer.silence.idle).await {
+        Ok(text) => {
+            member.link.cooldown.succeeded();
+            member.link.upstream.checkin(body);
+            label(&mut head, member);
+            LegError::Refused(Box::new(Response::from_parts(head, text)))
+        }
+        Err(error) => LegError::BrokeOff(error),
+    }
+}
+
+fn label(head: &mut http::response::Parts, member: &Member) {
+    // The body is whole; its length is written anew.
+    let kept = [http::header::CONTENT_TYPE, RETRY_AFTER];
+    let mut headers = http::HeaderMap::with_capacity(3);
+    for name in kept {
+        if let Some(value) = head.headers.remove(&name) {
+            headers.insert(name, value);
+        }
+    }
+    if !member.link.label.is_empty() {
+        headers.insert(X_CONDUCTOR_WORKER, member.link.label.clone());
+    }
+    head.headers = headers;
+    head.version = http::Version::HTTP_11;
+}

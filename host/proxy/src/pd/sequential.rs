@@ -1,0 +1,93 @@
+//! First the prefill leg to its end, then the decode leg with what it answered: nixl, and stores.
+
+use std::sync::Arc;
+
+use inference_api::{Handshake, PrefillAnswer};
+use routing::Dialect;
+use serde_json::value::RawValue;
+use tracing::warn;
+
+use crate::attempt::{self, Asking};
+use crate::pd::course::{Failed, Handed, PairAnswer, Try};
+use crate::pd::leg;
+use crate::pd::prefill::{self, Prefilled};
+
+pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<PairAnswer, Failed> {
+    let request = attempt.request;
+    // Booked before the prefill leg is sent, so that nobody else takes this worker for idle meanwhile.
+    let decode_booking = attempt::book_computed(request, attempt.decode);
+    let prefilled = match kept {
+        Some(Handed::Answer(prefilled)) => prefilled,
+        _ => run_prefill(attempt).await?,
+    };
+    let told = PrefillAnswer::read(&prefilled.answer).ok();
+    let dialect = attempt.pd.spec.dialect;
+    let asking = Asking {
+        seat: attempt.decode,
+        booking: decode_booking,
+        // Where nixl hands nothing over, the client's own.
+        body: attempt
+            .split
+            .decode(&handshake(dialect, told.and_then(|told| told.params))),
+        rank: attempt::pinned_rank(request, attempt.decode),
+        limits: attempt.decode_limits(),
+        silence: attempt.decode_silence(),
+    };
+    let cached_tokens = attempt.truth(told.and_then(|told| told.cached_tokens));
+    let answered = match attempt::send(request, asking).await {
+        Ok(answer) => leg::accept(request, answer).await,
+        Err(error) => Err(error.into()),
+    };
+    match answered {
+        Ok(answer) => Ok(PairAnswer {
+            answer,
+            prefill: Some(attempt.prefill.member),
+            cached_tokens,
+            rest: None,
+        }),
+        Err(error) => {
+            // A store keeps what it has; nixl's blocks are freed by the first who begins to take them.
+            let again = dialect == Dialect::Store || error.nothing_was_used();
+            Err(attempt.decode_failed(error, again.then_some(Handed::Answer(prefilled))))
+        }
+    }
+}
+
+async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
+    let request = attempt.request;
+    let asking = Asking {
+        seat: attempt.prefill,
+        booking: attempt::book_prompt(request, attempt.prefill),
+        body: attempt.split.prefill(&handshake(attempt.pd.spec.dialect, None)),
+        rank: attempt::pinned_rank(request, attempt.prefill),
+        limits: attempt.prefill_limits(),
+        silence: attempt.prefill_silence(),
+    };
+    let done = prefill::run(Arc::clone(request), asking, attempt.pd.spec.prefill_timeout).await;
+    let done = done.map_err(|error| attempt.prefill_failed(error))?;
+    let hands_over = || PrefillAnswer::read(&done.answer).is_ok_and(|told| told.params.is_some());
+    if attempt.pd.spec.dialect == Dialect::Nixl && !hands_over() {
+        unhanded(attempt);
+    }
+    Ok(done)
+}
+
+fn unhanded(attempt: &Try<'_>) {
+    attempt.pd.metrics.unhanded.inc();
+    let member = &attempt.request.pool().members[attempt.prefill.member];
+    if let Some(held_back) = member.link.failure_log.pass() {
+        warn!(
+            worker = &*member.worker.spec().name,
+            held_back,
+            "a prefill answer has no kv_transfer_params: does the engine run with --kv-transfer-config? \
+             The decode worker computes the prompt itself"
+        );
+    }
+}
+
+fn handshake(dialect: Dialect, params: Option<&RawValue>) -> Handshake<'_> {
+    match dialect {
+        Dialect::Store => Handshake::Store,
+        _ => Handshake::Nixl { params },
+    }
+}
