@@ -1,7 +1,8 @@
 //! One decision's input, read without copying: facts of the request, its named numbers, and one row a candidate.
 
 use crate::hash::mix;
-use crate::plan::{Column, Plan, RequestNumber};
+use crate::host::Role;
+use crate::plan::{Column, Plan, RequestNumber, RoleColumn};
 
 /// Names one worker for as long as it is configured; never reused within one run of the router.
 pub type WorkerId = u32;
@@ -9,12 +10,13 @@ pub type WorkerId = u32;
 /// Which part of the request is being placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
-    /// One worker does prefill and decode.
+    /// The whole request, on one worker; or on a pair, where the pool is disaggregated and the policy has asked
+    /// for [`Plan::roles`].
     #[default]
     Mixed,
-    /// Only the prefill leg.
+    /// Only the prefill leg, among prefill and mixed workers; a mixed one takes the whole request.
     Prefill,
-    /// Only the decode leg.
+    /// Only the decode leg, among decode workers.
     Decode,
 }
 
@@ -87,16 +89,35 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// The candidate with the least cost; one whose cost is NaN is never taken, and none is where all are.
+    /// The candidate with the least cost, as [`Least::of`] finds it.
+    #[must_use]
+    pub fn least(&self, salt: impl FnOnce() -> u64, cost: impl Fn(&Row<'a>) -> f64) -> Option<Least> {
+        Least::of(self.rows().map(|row| (row, cost(&row))), salt)
+    }
+}
+
+/// The candidate with the least cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Least {
+    /// Its row.
+    pub row: usize,
+    /// Its cost.
+    pub cost: f64,
+}
+
+impl Least {
+    /// Finds it among candidates with their costs; one whose cost is NaN is never taken, and none is where all are.
     ///
     /// Among equals the one that ranks highest for `salt` (see [`mix`]), asked for only then: a session's hash
     /// keeps a session on one worker, [`crate::Host::random`] spreads evenly.
     #[must_use]
-    pub fn least(&self, salt: impl FnOnce() -> u64, cost: impl Fn(&Row<'a>) -> f64) -> Option<Least> {
-        let mut best: Option<(Least, WorkerId)> = None;
+    pub fn of<'a>(
+        costs: impl IntoIterator<Item = (Row<'a>, f64)>,
+        salt: impl FnOnce() -> u64,
+    ) -> Option<Self> {
+        let mut best: Option<(Self, WorkerId)> = None;
         let mut salt = Salt::Unasked(salt);
-        for row in self.rows() {
-            let cost = cost(&row);
+        for (row, cost) in costs {
             let better = match &best {
                 None => !cost.is_nan(),
                 Some((least, _)) if cost != least.cost => cost < least.cost,
@@ -106,20 +127,11 @@ impl<'a> Call<'a> {
                 }
             };
             if better {
-                best = Some((Least { row: row.index, cost }, row.id));
+                best = Some((Self { row: row.index, cost }, row.id));
             }
         }
         best.map(|(least, _)| least)
     }
-}
-
-/// What [`Call::least`] found.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Least {
-    /// Its row.
-    pub row: usize,
-    /// Its cost.
-    pub cost: f64,
 }
 
 /// One candidate.
@@ -147,6 +159,12 @@ impl Row<'_> {
     #[must_use]
     pub fn get(&self, column: Column) -> f64 {
         self.numbers.get(column.0).copied().unwrap_or(f64::NAN)
+    }
+
+    /// What it does.
+    #[must_use]
+    pub fn role(&self, column: RoleColumn) -> Role {
+        Role::of(self.get(column.0))
     }
 }
 

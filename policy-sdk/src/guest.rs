@@ -39,10 +39,11 @@ impl<P: Policy> Instance<P> {
     /// Text for the operator; also where the instance is configured already.
     pub fn configure(&self, params: &str) -> Result<Plan, String> {
         let configured = Configured::<P>::new(params)?;
-        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let request = configured.plan().request_features().iter();
+        let candidate = configured.plan().candidate_features().iter();
         let plan = Plan {
-            request_features: names(configured.plan().request_features()),
-            candidate_features: names(configured.plan().candidate_features()),
+            request_features: request.map(|&name| name.to_owned()).collect(),
+            candidate_features: candidate.map(|name| name.clone().into_owned()).collect(),
         };
         self.0
             .set(configured)
@@ -71,6 +72,11 @@ impl<P: Policy> Instance<P> {
             verdict::Verdict::Route { row, score } => Verdict::Route(Choice {
                 row: row as u32,
                 prefill: None,
+                score,
+            }),
+            verdict::Verdict::Pair { row, prefill, score } => Verdict::Route(Choice {
+                row: row as u32,
+                prefill: Some(prefill as u32),
                 score,
             }),
             verdict::Verdict::Queue { order, ask_again_ms } => Verdict::Queue(Hold { order, ask_again_ms }),

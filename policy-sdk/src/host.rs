@@ -66,13 +66,26 @@ pub struct About {
 /// What a worker does for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
-    /// Prefill and decode.
+    /// Whole requests.
     #[default]
     Mixed,
-    /// Prefill only.
+    /// Prefill legs only.
     Prefill,
-    /// Decode only.
+    /// Decode, and whole requests where the pool allows it.
     Decode,
+}
+
+impl Role {
+    /// From the column `worker.role`.
+    pub(crate) fn of(number: f64) -> Self {
+        if number == 1.0 {
+            Self::Prefill
+        } else if number == 2.0 {
+            Self::Decode
+        } else {
+            Self::Mixed
+        }
+    }
 }
 
 /// Where a block is kept, fastest first.

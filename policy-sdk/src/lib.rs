@@ -49,7 +49,7 @@ pub use call::{Call, Known, Least, Phase, Request, Row, WorkerId};
 pub use hash::mix;
 pub use host::{About, Host, Level, Refusal, Role, Tier};
 pub use params::Params;
-pub use plan::{Column, Plan, RequestNumber};
+pub use plan::{Column, Plan, RequestNumber, RoleColumn};
 pub use policy::{Configured, Policy};
 pub use verdict::Verdict;
 

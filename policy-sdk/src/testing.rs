@@ -25,11 +25,14 @@ mod answers;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use crate::call::{Request, WorkerId};
-use crate::host::Level;
+use crate::call::{Phase, Request, WorkerId};
+use crate::host::{Level, Role};
 use crate::plan::Plan;
 use crate::policy::{Configured, Policy};
 use crate::verdict::Verdict;
+
+/// The column of [`Plan::roles`].
+const ROLE: &str = "worker.role";
 
 /// The request's numbers and what they are unless set.
 const REQUEST: &[(&str, f64)] = &[
@@ -44,6 +47,7 @@ const REQUEST: &[(&str, f64)] = &[
 /// A candidate's numbers and what they are unless set; `label.KEY` is NaN.
 const CANDIDATE: &[(&str, f64)] = &[
     ("worker.weight", 1.0),
+    (ROLE, 0.0),
     ("load.requests", 0.0),
     ("load.prefill-tokens", 0.0),
     ("load.decoding", 0.0),
@@ -79,7 +83,7 @@ struct Worker {
 }
 
 impl Scenario {
-    /// Idle workers of weight 1 with unknown caches, all of them candidates; a request of which nothing is known.
+    /// Idle mixed workers of weight 1 with unknown caches, all of them candidates; a request of which nothing is known.
     #[must_use]
     pub fn new<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
         let worker = |name: N| Worker {
@@ -132,6 +136,16 @@ impl Scenario {
         self
     }
 
+    /// Sets what a candidate does.
+    pub fn role(&mut self, worker: &str, role: Role) -> &mut Self {
+        let number = match role {
+            Role::Mixed => 0.0,
+            Role::Prefill => 1.0,
+            Role::Decode => 2.0,
+        };
+        self.set(worker, ROLE, number)
+    }
+
     /// Makes these, in this order, the candidates of the calls to come.
     pub fn offer(&mut self, workers: &[&str]) -> &mut Self {
         self.offered = workers.iter().map(|name| self.id(name)).collect();
@@ -148,6 +162,12 @@ impl Scenario {
     /// Sets the session's hash.
     pub fn session(&mut self, session: Option<u64>) -> &mut Self {
         self.request.session = session;
+        self
+    }
+
+    /// Sets which part of the request is placed by the calls to come.
+    pub fn phase(&mut self, phase: Phase) -> &mut Self {
+        self.request.phase = phase;
         self
     }
 
@@ -183,13 +203,18 @@ impl Scenario {
         policy.schedule(self.request, &self.offered, &numbers, self)
     }
 
-    /// Asks the policy about the next request and names the worker it routes to, if it routes.
+    /// Asks the policy about the next request and names the worker it routes to, if it routes to one alone.
     pub fn route<P: Policy>(&mut self, policy: &Configured<P>) -> Option<&str> {
         match self.decide(policy) {
-            Verdict::Route { row, .. } => {
-                let id = *self.offered.get(row)?;
-                Some(&self.workers[id as usize].name)
-            }
+            Verdict::Route { row, .. } => self.name(row),
+            _ => None,
+        }
+    }
+
+    /// Asks the policy about the next request and names the prefill and the decode worker, if it routes to a pair.
+    pub fn pair<P: Policy>(&mut self, policy: &Configured<P>) -> Option<(&str, &str)> {
+        match self.decide(policy) {
+            Verdict::Pair { row, prefill, .. } => Some((self.name(prefill)?, self.name(row)?)),
             _ => None,
         }
     }
@@ -227,6 +252,11 @@ impl Scenario {
     #[must_use]
     pub fn logged(&self) -> Vec<(Level, String)> {
         self.logged.borrow().clone()
+    }
+
+    fn name(&self, row: usize) -> Option<&str> {
+        let id = *self.offered.get(row)?;
+        Some(&self.workers[id as usize].name)
     }
 
     fn id(&self, name: &str) -> WorkerId {

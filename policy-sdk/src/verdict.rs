@@ -6,11 +6,21 @@ use crate::call::Least;
 /// fallback decides.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// Send the request to a candidate, which prefills and decodes it.
+    /// Send what is being placed to a candidate: in phase mixed the whole request, to a mixed or a decode worker.
     Route {
         /// Its row.
         row: usize,
         /// The policy's own figure of merit, higher is better, any unit; NaN where there is none.
+        score: f64,
+    },
+    /// Send the request to two candidates. Only in phase mixed of a disaggregated pool, by a policy that has asked
+    /// for [`Plan::roles`](crate::Plan::roles).
+    Pair {
+        /// Row of the decode worker, which answers the client.
+        row: usize,
+        /// Row of the prefill worker.
+        prefill: usize,
+        /// As that of a route.
         score: f64,
     },
     /// Hold the request in the router's queue and ask again.
@@ -34,7 +44,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Routes to the candidate that [`crate::Call::least`] found, its cost negated as the score; passes where no
+    /// Routes to the candidate that [`Least::of`] found, its cost negated as the score; passes where no
     /// candidate had a cost.
     #[must_use]
     pub fn route_to(least: Option<Least>) -> Self {

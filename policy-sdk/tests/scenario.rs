@@ -2,7 +2,7 @@
 
 use conductor_policy_sdk::testing::Scenario;
 use conductor_policy_sdk::{
-    Call, Configured, Host, Known, Level, Params, Plan, Policy, Refusal, Tier, Verdict,
+    Call, Configured, Host, Known, Level, Params, Plan, Policy, Refusal, Request, Role, Tier, Verdict,
 };
 use routing::{CANDIDATE_CATALOGUE, REQUEST_CATALOGUE};
 
@@ -93,6 +93,20 @@ fn a_label_is_described_only_for_candidates() {
     assert_eq!(fleet.describe(0), None);
     let about = fleet.describe(1).unwrap();
     assert_eq!(about.labels, [("zone".to_owned(), "eu".to_owned())]);
+}
+
+#[test]
+fn a_role_is_described_and_a_number() {
+    let mut plan = Plan::default();
+    let role = plan.roles();
+    let mut fleet = Scenario::new(["m", "p", "d"]);
+    fleet.role("p", Role::Prefill).role("d", Role::Decode);
+    let numbers = fleet.numbers(&plan);
+    let call = Call::new(Request::default(), fleet.ids(), &numbers, &plan).unwrap();
+    let roles: Vec<_> = call.rows().map(|row| row.role(role)).collect();
+    assert_eq!(roles, [Role::Mixed, Role::Prefill, Role::Decode]);
+    let described = fleet.ids().iter().map(|&id| fleet.describe(id).unwrap().role);
+    assert_eq!(described.collect::<Vec<_>>(), roles);
 }
 
 #[test]

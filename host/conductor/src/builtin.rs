@@ -20,6 +20,10 @@ pub const BUILTINS: &[Builtin] = &[
         bytes: include_bytes!("../../../policies/prebuilt/load-weighted.wasm"),
     },
     Builtin {
+        name: "pd-pairing",
+        bytes: include_bytes!("../../../policies/prebuilt/pd-pairing.wasm"),
+    },
+    Builtin {
         name: "round-robin",
         bytes: include_bytes!("../../../policies/prebuilt/round-robin.wasm"),
     },

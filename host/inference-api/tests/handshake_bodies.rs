@@ -300,13 +300,9 @@ fn only_what_both_engines_can_do_their_part_of_is_split() {
         r#"{"messages":[],"prompt_logprobs":null,"echo":false,"logprobs":true}"#,
         all,
     );
-    // Beam search forgets the handshake; SGLang's samples share a room.
+    // Beam search forgets the handshake; samples share a transfer, or a room.
     split_by(Chat, r#"{"messages":[],"use_beam_search":true,"n":2}"#, &[]);
-    split_by(
-        Chat,
-        r#"{"messages":[],"n":2}"#,
-        &[Dialect::Nixl, Dialect::Mooncake, Dialect::Store],
-    );
+    split_by(Chat, r#"{"messages":[],"n":2}"#, &[Dialect::Nixl, Dialect::Store]);
     split_by(Chat, r#"{"messages":[],"n":1}"#, all);
     split_by(Endpoint::Embeddings, r#"{"input":"a"}"#, &[]);
     split_by(Endpoint::Responses, r#"{"input":"a"}"#, &[]);

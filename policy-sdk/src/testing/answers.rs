@@ -1,6 +1,6 @@
 //! What a [`Scenario`] answers a policy: the router's rules and limits, without a router.
 
-use super::Scenario;
+use super::{ROLE, Scenario};
 use crate::call::WorkerId;
 use crate::hash::mix;
 use crate::host::{About, Host, Level, Refusal, Role, Tier};
@@ -15,7 +15,10 @@ impl Host for Scenario {
         let worker = self.offered.contains(&id).then(|| &self.workers[id as usize])?;
         Some(About {
             name: worker.name.clone(),
-            role: Role::Mixed,
+            role: worker
+                .numbers
+                .get(ROLE)
+                .map_or(Role::Mixed, |&number| Role::of(number)),
             labels: worker.labels.clone().into_iter().collect(),
         })
     }

@@ -7,6 +7,7 @@ use cache_aware::CacheAware;
 use conductor_policy_sdk::Policy;
 use decision_bench::{Contest, Crossing};
 use divan::Bencher;
+use pd_pairing::PdPairing;
 use round_robin::RoundRobin;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
@@ -17,7 +18,7 @@ fn main() {
     divan::main();
 }
 
-#[divan::bench(types = [CacheAware, RoundRobin], args = CANDIDATES, sample_size = 100)]
+#[divan::bench(types = [CacheAware, PdPairing, RoundRobin], args = CANDIDATES, sample_size = 100)]
 fn wasm<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);
     warm_up(|seq| drop(contest.ask_wasm(seq)));
@@ -28,7 +29,7 @@ fn wasm<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     });
 }
 
-#[divan::bench(types = [CacheAware, RoundRobin], args = CANDIDATES, sample_size = 100)]
+#[divan::bench(types = [CacheAware, PdPairing, RoundRobin], args = CANDIDATES, sample_size = 100)]
 fn native<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);
     let mut seq = 0;

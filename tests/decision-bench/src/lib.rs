@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use conductor_policy_sdk::testing::Scenario;
-use conductor_policy_sdk::{Configured, Policy as NativePolicy, Request};
+use conductor_policy_sdk::{Configured, Policy as NativePolicy, Request, Role};
 use policy_runtime::{EngineLimits, PolicyEngine, PolicySettings, WasmPolicy};
 use routing::{
     DecisionInput, DecisionQueries, Phase, Policy, PolicyFault, RequestFacts, Tier, Verdict, Worker, WorkerId,
@@ -106,7 +106,8 @@ impl<P: NativePolicy> Contest<P> {
     }
 }
 
-/// A fleet with loads and cache matches spread evenly, no two workers alike.
+/// A fleet with loads and cache matches spread evenly, no two workers alike: each third is prefill, decode or mixed, for
+/// the policies that ask.
 fn fleet(candidates: usize) -> Scenario {
     let name = |worker: usize| format!("worker-{worker}");
     let mut fleet = Scenario::new((0..candidates).map(name));
@@ -120,6 +121,7 @@ fn fleet(candidates: usize) -> Scenario {
             .set(&name, "load.requests", spread(7919, 23))
             .set(&name, "load.decoding", spread(31, 7))
             .set(&name, "load.prefill-tokens", spread(104_729, 30_011))
+            .role(&name, [Role::Mixed, Role::Prefill, Role::Decode][worker % 3])
             .holds(&name, 16.0 * spread(17, 129));
     }
     fleet
@@ -170,6 +172,7 @@ impl DecisionQueries for NoAnswers {
 #[cfg(test)]
 mod tests {
     use cache_aware::CacheAware;
+    use pd_pairing::PdPairing;
     use round_robin::RoundRobin;
 
     use super::*;
@@ -182,10 +185,13 @@ mod tests {
             let Ok(Verdict::Route(wasm)) = contest.ask_wasm(seq) else {
                 panic!("request {seq}: no route")
             };
-            let conductor_policy_sdk::Verdict::Route { row, score } = contest.ask_native(seq) else {
-                panic!("request {seq}: no native route")
+            let (row, prefill, score) = match contest.ask_native(seq) {
+                conductor_policy_sdk::Verdict::Route { row, score } => (row, None, score),
+                conductor_policy_sdk::Verdict::Pair { row, prefill, score } => (row, Some(prefill), score),
+                other => panic!("request {seq}: {other:?}"),
             };
             assert_eq!(wasm.row as usize, row, "request {seq}");
+            assert_eq!(wasm.prefill.map(|row| row as usize), prefill, "request {seq}");
             assert!(wasm.score == score || (wasm.score.is_nan() && score.is_nan()));
         }
     }
@@ -194,6 +200,7 @@ mod tests {
     fn a_component_answers_as_the_same_policy_does_natively() {
         for candidates in [1, 8, 300] {
             check::<CacheAware>(candidates);
+            check::<PdPairing>(candidates);
             check::<RoundRobin>(candidates);
         }
     }

@@ -15,7 +15,8 @@ use crate::peek::{Peek, Prompt};
 ///   it, and the client's answer from the other one.
 /// - Beam search drops `kv_transfer_params` on its way to the engine (vLLM 0.32, `to_beam_search_params`).
 /// - SGLang's samples of one prompt (`n`) all meet in that prompt's bootstrap room, whatever list of rooms the body has,
-///   and wait there until a timeout (SGLang 0.5.23, `_handle_batch_request`; sgl-project/sglang#24223, #30723).
+///   and wait there until a timeout (SGLang 0.5.23, `_handle_batch_request`; sgl-project/sglang#24223, #30723). Those of
+///   `MooncakeConnector` share a transfer id, and all but one may wait for it until theirs (vLLM 0.32, run).
 #[must_use]
 pub fn splits(peek: &Peek<'_>, dialect: Dialect) -> bool {
     let fields = &peek.fields;
@@ -25,7 +26,7 @@ pub fn splits(peek: &Peek<'_>, dialect: Dialect) -> bool {
             && !matches!(peek.prompt.single(), Prompt::Batch(_) | Prompt::Other);
     let has_legs = matches!(peek.endpoint, Endpoint::ChatCompletions | Endpoint::Completions);
     let asks_of_the_prompt = fields.prompt_logprobs.is_some() || is_set(fields.echo);
-    let shares_a_room = dialect == Dialect::Sglang && fields.n.is_some_and(|n| n.get() != "1");
+    let shares_a_room = dialect.is_concurrent() && fields.n.is_some_and(|n| n.get() != "1");
     has_legs && prompt_fits && !asks_of_the_prompt && !is_set(fields.use_beam_search) && !shares_a_room
 }
 

@@ -7,4 +7,6 @@ mod decide;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
+mod pairs;
+#[cfg(test)]
 mod prebuilt;
