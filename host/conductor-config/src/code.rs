@@ -106,6 +106,8 @@ codes! {
     NoSuchPolicy = "no-such-policy", Error;
     /// A pool without workers.
     EmptyPool = "empty-pool", Warning;
+    /// A pool that splits requests and lacks one of the sides.
+    OneSidedPool = "one-sided-pool", Warning;
     /// A pool no route leads to.
     UnusedPool = "unused-pool", Warning;
     /// A policy no route names.
@@ -129,6 +131,7 @@ impl Code {
                 | Self::NoSuchPool
                 | Self::NoSuchPolicy
                 | Self::EmptyPool
+                | Self::OneSidedPool
                 | Self::UnusedPool
                 | Self::UnusedPolicy
                 | Self::NoSuchModel

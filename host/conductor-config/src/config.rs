@@ -22,7 +22,7 @@ use crate::value::Item;
 /// Most bytes of a file; a fleet of several thousand workers fits.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// A valid configuration. Every route's pool is one of `pools`, and its policy one of `policies`.
+/// A valid configuration. Every route's pool is one of `pools`, and its policies are of `policies`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// `[server]`.

@@ -146,7 +146,7 @@ pub(crate) fn shifted(endpoint: &str, shift: u16, text: &Text<'_>, report: &Repo
             &text.span,
             format!("`{endpoint}` has no place for data-parallel rank {shift} beside it"),
         )
-        .help("ranks are on consecutive ports of tcp:// endpoints: lower the port or `dp-size`"),
+        .help("ranks are on consecutive ports of tcp:// endpoints: lower the port or the number of ranks"),
     );
     None
 }

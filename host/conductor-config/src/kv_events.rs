@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use routing::DpRank;
 
 use crate::code::Code;
+use crate::data_parallel::{DataParallel, FIRST_RANKS, MOST_RANKS};
 use crate::endpoint::{bind_endpoint, shifted, zmq_endpoint};
 use crate::report::{Problem, Report};
 use crate::section::Section;
@@ -50,16 +51,22 @@ pub struct KvFeedConfig {
     pub rank: Option<DpRank>,
 }
 
-/// Most ranks of one worker.
-const MOST_RANKS: u64 = 256;
-
 /// Keys that tell more of a publisher whose address is given.
 const DEPENDANTS: [&str; 5] = ["kv-bind", "kv-replay", "kv-topic", "dp-rank", "dp-size"];
 
-pub(crate) fn read(worker: &mut Section<'_>, taken: &mut HashMap<String, Span>) -> KvEvents {
+/// `data_parallel` is the worker's, where it is set, and what it says, where that can be read.
+pub(crate) fn read(
+    worker: &mut Section<'_>,
+    data_parallel: Option<(&Item<'_>, Option<DataParallel>)>,
+    taken: &mut HashMap<String, Span>,
+) -> KvEvents {
     let report = worker.report();
     let events = worker.item("kv-events");
-    let dependants = DEPENDANTS.map(|key| worker.item(key));
+    let mut dependants = DEPENDANTS.map(|key| worker.item(key));
+    if let Some((item, _)) = data_parallel {
+        refuse_numbers(item, &mut dependants, report);
+    }
+    let data_parallel = data_parallel.and_then(|(_, data_parallel)| data_parallel);
     let text = events.as_ref().map(Item::text);
     let word = match &text {
         None => Some(KvEvents::Auto),
@@ -76,8 +83,29 @@ pub(crate) fn read(worker: &mut Section<'_>, taken: &mut HashMap<String, Span>) 
     }
     let feeds = text
         .flatten()
-        .and_then(|text| read_feeds(&text, dependants, taken, report));
+        .and_then(|text| read_feeds(&text, dependants, data_parallel, taken, report));
     feeds.map_or(KvEvents::Off, KvEvents::At)
+}
+
+/// `dp-rank` and `dp-size` number the feeds of a worker that is one, whatever is behind it.
+fn refuse_numbers(data_parallel: &Item<'_>, dependants: &mut [Option<Item<'_>>], report: &Report) {
+    for dependant in dependants {
+        let Some(item) = dependant.take_if(|item| matches!(item.key.as_str(), "dp-rank" | "dp-size")) else {
+            continue;
+        };
+        report.push(
+            Problem::new(
+                Code::ConflictingKeys,
+                &item.key_span,
+                format!("`{}` and `data-parallel` exclude each other", item.key),
+            )
+            .also(&data_parallel.key_span, "this numbers the ranks already")
+            .help(
+                "keep data-parallel = { ranks = .., first = .. } to place requests rank by rank, or `dp-rank` and \
+                 `dp-size` to let the engine choose the rank",
+            ),
+        );
+    }
 }
 
 fn refuse_dependants(dependants: &[Option<Item<'_>>], report: &Report) {
@@ -99,6 +127,7 @@ fn refuse_dependants(dependants: &[Option<Item<'_>>], report: &Report) {
 fn read_feeds(
     events: &Text<'_>,
     [bind, replay, topic, rank, size]: [Option<Item<'_>>; 5],
+    data_parallel: Option<DataParallel>,
     taken: &mut HashMap<String, Span>,
     report: &Report,
 ) -> Option<Vec<KvFeedConfig>> {
@@ -111,10 +140,12 @@ fn read_feeds(
     let replay = replay.and_then(|item| item.text());
     let replay_endpoint = replay.as_ref().and_then(|text| zmq_endpoint(text, report));
     let topic = topic.and_then(|item| item.text());
-    let rank = rank.and_then(|item| item.count(&(0..=u64::from(u16::MAX) - MOST_RANKS)));
+    let rank = rank.and_then(|item| item.count(&FIRST_RANKS));
     let rank = rank.and_then(|rank| u16::try_from(rank).ok());
+    let rank = data_parallel.map_or(rank, |data_parallel| Some(data_parallel.first));
     let size = size.and_then(|item| item.count(&(1..=MOST_RANKS)));
-    let ranks = size.and_then(|size| u16::try_from(size).ok());
+    let size = size.and_then(|size| u16::try_from(size).ok());
+    let ranks = data_parallel.map_or(size, |data_parallel| Some(data_parallel.ranks));
     let endpoint = endpoint?;
     let mut feeds = Vec::new();
     for shift in 0..ranks.unwrap_or(1) {

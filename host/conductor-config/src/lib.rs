@@ -7,14 +7,18 @@
 mod address;
 mod code;
 mod config;
+mod data_parallel;
 mod diagnostic;
 mod endpoint;
 mod index;
 mod indexer;
+mod instance;
+mod key;
 mod kv_events;
 mod log;
 mod name;
 mod param;
+mod pd;
 mod policy;
 mod pool;
 mod reach;
@@ -33,13 +37,17 @@ mod worker;
 
 pub use code::{Code, Severity};
 pub use config::{Config, Known, MAX_FILE_BYTES, Parsed, PolicyFiles};
+pub use data_parallel::{DataParallel, rank_name};
 pub use diagnostic::{Diagnostic, Diagnostics, Mark};
 pub use index::{AssumeCacheConfig, IndexConfig};
 pub use indexer::{
     ApiKey, DEFAULT_TENANT, IndexerConfig, ServiceConfig, ServiceHash, ServiceKind, check_endpoint,
 };
+pub use instance::{check_worker_name, worker_address};
+pub use key::{AuthorizationConfig, KeySource};
 pub use kv_events::{KvEvents, KvFeedConfig};
 pub use log::{LogConfig, LogFormat};
+pub use pd::PdConfig;
 pub use policy::{PolicyConfig, PolicyLimits, PolicySource};
 pub use pool::{PoolConfig, Tokenize};
 pub use render::Paint;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::code::Code;
 use crate::index::{self, AssumeCacheConfig};
+use crate::key::{self, AuthorizationConfig};
 use crate::name;
+use crate::pd::{self, PdConfig};
 use crate::report::{Problem, Report};
 use crate::section::Section;
 use crate::server::TIMEOUTS;
@@ -27,6 +29,10 @@ pub struct PoolConfig {
     pub queue_timeout: Duration,
     /// What workers without live events are taken to have cached; none: nothing is known of those.
     pub assume_cache: Option<AssumeCacheConfig>,
+    /// What becomes of a client's `Authorization`.
+    pub authorization: AuthorizationConfig,
+    /// How requests are split between prefill and decode workers; none: they are not.
+    pub pd: Option<PdConfig>,
     /// In the order of the file; may be empty.
     pub workers: Vec<WorkerConfig>,
 }
@@ -82,6 +88,8 @@ fn read_one(entry: &Item<'_>, taken: &mut Taken) -> DeclaredPool {
         queue_limit: 1_000,
         queue_timeout: Duration::from_secs(30),
         assume_cache: None,
+        authorization: AuthorizationConfig::Pass,
+        pd: None,
         workers: Vec::new(),
     };
     if let Some(pool) = Section::of(entry, format!("`[pools.{}]`", entry.key)) {
@@ -105,6 +113,12 @@ fn read_settings(mut pool: Section<'_>, entry: &Item<'_>, config: &mut PoolConfi
     config.queue_timeout = pool.duration("queue-timeout", config.queue_timeout, TIMEOUTS);
     let title = format!("`[pools.{}.assume-cache]`", entry.key);
     config.assume_cache = pool.section("assume-cache", &title).map(index::read_assumed);
+    let authorization = pool.item("authorization");
+    config.authorization = authorization
+        .map(|item| key::read_authorization(&item))
+        .unwrap_or_default();
+    let pd = pool.item("pd").map(|item| pd::read(&item, &entry.key));
+    config.pd = pd.as_ref().map(|pd| pd.config);
     let title = format!("`[[pools.{}.workers]]`", entry.key);
     let workers = pool.item("workers").map(|item| Section::each(&item, &title));
     if workers.as_ref().is_none_or(Vec::is_empty) {
@@ -120,7 +134,10 @@ fn read_settings(mut pool: Section<'_>, entry: &Item<'_>, config: &mut PoolConfi
     config.workers = workers
         .into_iter()
         .flatten()
-        .filter_map(|section| worker::read(section, taken))
+        .filter_map(|section| worker::read(section, pd.as_ref(), taken))
         .collect();
+    if let Some(pd) = pd.filter(|_| !config.workers.is_empty()) {
+        pd.check_sides(config, entry.report);
+    }
     pool.finish();
 }

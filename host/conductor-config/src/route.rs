@@ -22,6 +22,18 @@ pub struct RouteConfig {
     pub pool: String,
     /// A policy of the configuration.
     pub policy: String,
+    /// The one that decides on the prefill worker instead, where the pool splits requests.
+    pub prefill_policy: Option<String>,
+    /// The one that decides on the decode worker instead.
+    pub decode_policy: Option<String>,
+}
+
+impl RouteConfig {
+    /// The policies it names.
+    pub fn policies(&self) -> impl Iterator<Item = &str> {
+        let of_phases = self.prefill_policy.iter().chain(&self.decode_policy);
+        std::iter::once(&self.policy).chain(of_phases).map(String::as_str)
+    }
 }
 
 /// What a request must be like, all of it.
@@ -80,6 +92,8 @@ pub(crate) fn read(item: Option<&Item<'_>>, names: &Names<'_>, report: &Report) 
                 matches: RouteMatch::default(),
                 pool: only.config.name.clone(),
                 policy: policy.unwrap_or_default(),
+                prefill_policy: None,
+                decode_policy: None,
             });
             report_unused(names, &routes.routes, report);
         }
@@ -128,12 +142,37 @@ fn read_one(
             report.locate(route.span()),
         ),
     };
+    let mut of_phase = |key| {
+        let item = route.item(key)?;
+        if let Some(pool) = pool.filter(|pool| pool.pd.is_none()) {
+            report_no_phases(&item, &pool.name);
+        }
+        find_policy(&item.text()?, names, implied, report)
+    };
+    let prefill_policy = of_phase("prefill-policy");
+    let decode_policy = of_phase("decode-policy");
     route.finish();
     Some(RouteConfig {
         matches,
         pool: pool?.name.clone(),
         policy: policy?,
+        prefill_policy,
+        decode_policy,
     })
+}
+
+fn report_no_phases(item: &Item<'_>, pool: &str) {
+    item.report.push(
+        Problem::new(
+            Code::NeedsKey,
+            &item.key_span,
+            format!(
+                "`{}` means nothing: the pool `{pool}` does not split requests",
+                item.key
+            ),
+        )
+        .help("use `policy`; or add pd = { dialect = \"nixl\" } to the pool"),
+    );
 }
 
 fn read_match(mut section: Section<'_>) -> (RouteMatch, Vec<Text<'_>>) {
@@ -312,7 +351,10 @@ fn report_unused(names: &Names<'_>, routes: &[RouteConfig], report: &Report) {
     let example = names.pools.first().map_or("main", |pool| &pool.config.name);
     for policy in names.policies {
         let name = &policy.config.name;
-        if !routes.iter().any(|route| route.policy == *name) {
+        if !routes
+            .iter()
+            .any(|route| route.policies().any(|named| named == name))
+        {
             report.push(
                 Problem::new(
                     Code::UnusedPolicy,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::address::{collide, listen_address};
 use crate::code::Code;
+use crate::key::{self, KeySource};
 use crate::report::Problem;
 use crate::section::Section;
 use crate::value::Item;
@@ -17,6 +18,9 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Where `/admin` and `/metrics` are, `None` for nowhere.
     pub admin_listen: Option<SocketAddr>,
+    /// What whoever adds and removes workers while it runs must show; none: `ADMIN_API_KEY` of the environment, and
+    /// without that only the admin listener takes such changes.
+    pub admin_api_key: Option<KeySource>,
     /// Largest request body, in bytes.
     pub request_body_limit: u64,
     /// How long running requests may take to end after SIGTERM.
@@ -38,6 +42,7 @@ impl Default for ServerConfig {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             admin_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 8081))),
+            admin_api_key: None,
             request_body_limit: 32 << 20,
             drain_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(1),
@@ -61,6 +66,7 @@ pub(crate) fn read(section: Option<Section<'_>>) -> ServerConfig {
     let config = ServerConfig {
         listen,
         admin_listen,
+        admin_api_key: server.item("admin-api-key").and_then(|item| key::read(&item)),
         request_body_limit: server.size(
             "request-body-limit",
             default.request_body_limit,

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use routing::Role;
 
 use crate::code::Code;
+use crate::data_parallel::{self, DataParallel, rank_name};
 use crate::endpoint::worker_url;
 use crate::kv_events::{self, KvEvents};
 use crate::name;
+use crate::pd::{self, DeclaredPd};
 use crate::report::{Problem, Report};
 use crate::section::Section;
 use crate::source::Span;
@@ -30,7 +32,11 @@ pub struct WorkerConfig {
     pub weight: f64,
     /// Free facts for policies.
     pub labels: BTreeMap<String, String>,
-    /// Where its KV events are.
+    /// Where a prefill worker's bootstrap server is, `http://host:port`; none: at the URL's host, on the usual port.
+    pub bootstrap: Option<String>,
+    /// The engines behind the URL that requests can be pinned to; none: whatever there is, is one worker.
+    pub data_parallel: Option<DataParallel>,
+    /// Where its KV events are: with `data_parallel` one feed for each rank, in their order.
     pub kv_events: KvEvents,
 }
 
@@ -45,8 +51,12 @@ pub(crate) struct Taken {
 /// A heavier worker than this is a typing error.
 const MOST_WEIGHT: f64 = 1e6;
 
-/// The worker, unless it has no usable URL.
-pub(crate) fn read(mut worker: Section<'_>, taken: &mut Taken) -> Option<WorkerConfig> {
+/// The worker, unless it has no usable URL. `pd` is its pool's.
+pub(crate) fn read(
+    mut worker: Section<'_>,
+    pd: Option<&DeclaredPd>,
+    taken: &mut Taken,
+) -> Option<WorkerConfig> {
     let report = worker.report();
     let url_text = worker
         .required("url", "\"http://127.0.0.1:8000\"")
@@ -58,22 +68,20 @@ pub(crate) fn read(mut worker: Section<'_>, taken: &mut Taken) -> Option<WorkerC
         _ => true,
     };
     let name = read_name(name_text.as_ref(), url.as_deref());
+    let data_parallel_item = worker.item("data-parallel");
+    let data_parallel = data_parallel_item.as_ref().and_then(data_parallel::read);
     let name_span = name_text.or(url_text).map(|text| text.span);
     if let (Some(name), Some(span), true) = (&name, &name_span, url_is_new) {
         name::check(name, name::IN_WORKER_NAMES, "a worker", span, report);
-        take(
-            &mut taken.names,
-            name,
-            span,
-            Code::DuplicateWorker,
-            "name",
-            report,
-        );
+        take_names(&mut taken.names, name, data_parallel, span, report);
     }
+    let role = pd::read_role(&mut worker, pd);
     let config = WorkerConfig {
         name: name.unwrap_or_default(),
         url: url.clone().unwrap_or_default(),
-        role: read_role(&mut worker),
+        role: role.unwrap_or(Role::Mixed),
+        bootstrap: pd::read_bootstrap(&mut worker, role, pd),
+        data_parallel,
         models: read_models(&mut worker, "models"),
         adapters: read_models(&mut worker, "adapters"),
         weight: worker
@@ -81,7 +89,11 @@ pub(crate) fn read(mut worker: Section<'_>, taken: &mut Taken) -> Option<WorkerC
             .and_then(|item| item.positive(MOST_WEIGHT))
             .unwrap_or(1.0),
         labels: read_labels(&mut worker),
-        kv_events: kv_events::read(&mut worker, &mut taken.endpoints),
+        kv_events: kv_events::read(
+            &mut worker,
+            data_parallel_item.as_ref().map(|item| (item, data_parallel)),
+            &mut taken.endpoints,
+        ),
     };
     worker.finish();
     url.map(|_| config)
@@ -95,24 +107,19 @@ fn read_name(name: Option<&Text<'_>>, url: Option<&str>) -> Option<String> {
     }
 }
 
-fn read_role(worker: &mut Section<'_>) -> Role {
-    let Some(item) = worker.item("role") else {
-        return Role::Mixed;
-    };
-    let later = [Role::Prefill, Role::Decode].map(|role| Some(role.as_str()));
-    if later.contains(&item.value.as_str()) {
-        item.report.push(
-            Problem::new(
-                Code::NotSupported,
-                &item.span,
-                "disaggregated pools are not supported in this version",
-            )
-            .help("use role = \"mixed\", or leave it out"),
-        );
-        return Role::Mixed;
-    }
-    item.choice(&[(Role::Mixed.as_str(), Role::Mixed)])
-        .unwrap_or(Role::Mixed)
+/// Claims the name, and those of its ranks.
+fn take_names(
+    taken: &mut HashMap<String, Span>,
+    name: &str,
+    data_parallel: Option<DataParallel>,
+    span: &Span,
+    report: &Report,
+) {
+    let ranks = data_parallel.iter().flat_map(DataParallel::ranks);
+    let ranks = ranks.map(|rank| rank_name(name, rank));
+    let mut names = std::iter::once(name.to_owned()).chain(ranks);
+    // One mistake is enough.
+    let _ = names.all(|name| take(taken, &name, span, Code::DuplicateWorker, "name", report));
 }
 
 fn read_models(worker: &mut Section<'_>, key: &'static str) -> Vec<String> {

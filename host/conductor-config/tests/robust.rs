@@ -17,6 +17,7 @@ const SEEDS: &[&str] = &[
     include_str!("cases/policies.toml"),
     include_str!("cases/routes.toml"),
     include_str!("cases/workers.toml"),
+    include_str!("cases/pd.toml"),
 ];
 
 /// Pieces that mean something to the parser.
@@ -79,13 +80,9 @@ fn check(text: &str) -> Result<(), TestCaseError> {
             prop_assert_eq!(parsed.warnings.error_count(), 0);
             for route in &parsed.config.routes {
                 prop_assert!(parsed.config.pools.iter().any(|pool| pool.name == route.pool));
-                prop_assert!(
-                    parsed
-                        .config
-                        .policies
-                        .iter()
-                        .any(|policy| policy.name == route.policy)
-                );
+                for named in route.policies() {
+                    prop_assert!(parsed.config.policies.iter().any(|policy| policy.name == named));
+                }
             }
             check_places(&parsed.warnings)
         }

@@ -34,8 +34,14 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Serves until `stop` is cancelled.
-    pub(crate) async fn serve(self, listener: TcpListener, bell: SyncSender<Bell>, stop: CancellationToken) {
+    /// Serves these pages and `own` until `stop` is cancelled.
+    pub(crate) async fn serve(
+        self,
+        listener: TcpListener,
+        own: axum::Router,
+        bell: SyncSender<Bell>,
+        stop: CancellationToken,
+    ) {
         let status = proxy::status_pages(Arc::clone(&self.proxy));
         let pages = axum::Router::new()
             .route(
@@ -52,7 +58,8 @@ impl Admin {
             )
             .route("/admin/reload", post(move || reload(bell.clone())))
             .with_state(self)
-            .merge(status);
+            .merge(status)
+            .merge(own);
         let served =
             axum::serve(listener, pages).with_graceful_shutdown(async move { stop.cancelled().await });
         if let Err(error) = served.await {

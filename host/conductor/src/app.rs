@@ -31,10 +31,14 @@ use crate::exit::Exit;
 use crate::feed_list::FeedList;
 use crate::index_feed::IndexFeed;
 use crate::indexer::{ApiKeyError, Indexing, RegisteredFeeds};
+use crate::instances::{AdminKey, Instances, Listener};
+use crate::keys::Keys;
 use crate::metrics::{CacheCollector, ControlMetrics};
+use crate::overlay::Overlays;
 use crate::policy_library::{PolicyLibrary, chain};
 use crate::reload::{self, Bell, InForce, RefusedConfig, Reloader};
 use crate::status::Status;
+use crate::status_page::StatusPage;
 use crate::store_metrics::StoreCollector;
 use crate::tasks;
 use crate::telemetry::LogFilter;
@@ -49,6 +53,7 @@ pub struct App {
     discovery: Arc<Discovery>,
     reloader: Reloader,
     pages: Admin,
+    status_page: StatusPage,
     limits: ServeLimits,
     indexer: Option<Indexing>,
     reload: Arc<Notify>,
@@ -114,6 +119,7 @@ impl App {
         let Loaded {
             text,
             config,
+            keys,
             library,
         } = load(&source).await?;
         let mut registry = Registry::default();
@@ -124,8 +130,14 @@ impl App {
         let (fleet, _) = Fleet::default().next(compose::worker_specs(&config));
         let generation = Generation(1);
         let decides = |name: &str| library.active(name);
-        let first = reload::snapshot(None, (&config, &fleet), decides, generation, &proxy_metrics)
-            .map_err(BuildError::Snapshot)?;
+        let first = reload::snapshot(
+            None,
+            (&config, &keys, &fleet),
+            decides,
+            generation,
+            &proxy_metrics,
+        )
+        .map_err(BuildError::Snapshot)?;
         let cell = Arc::new(SnapshotCell::new(first));
         proxy_metrics.watch(&mut registry, &cell);
         metrics.in_force(generation);
@@ -134,7 +146,7 @@ impl App {
         let proxy = Proxy::new(proxy::ProxyParts {
             snapshots: Arc::clone(&cell),
             index: Arc::clone(&caches.index),
-            live: caches.live,
+            live: Arc::clone(&caches.live),
             metrics: proxy_metrics.clone(),
             registry: Arc::new(registry),
             readiness: readiness.clone(),
@@ -153,6 +165,13 @@ impl App {
             discovery: Arc::clone(&caches.discovery),
             proxy: Arc::clone(&proxy),
         };
+        let status_page = StatusPage {
+            cell: Arc::clone(&cell),
+            live: caches.live,
+            status: status.clone(),
+        };
+        let admin_key = AdminKey::default();
+        admin_key.set(keys.admin.clone());
         let limits = ServeLimits {
             drain: config.server.drain_timeout,
             max_connections: config.server.max_connections as usize,
@@ -166,10 +185,14 @@ impl App {
             metrics,
             proxy_metrics,
             log,
+            admin_key,
             at_start: config.clone(),
             in_force: InForce {
                 text,
+                file: config.clone(),
+                overlays: Overlays::default(),
                 config,
+                keys,
                 fleet,
                 generation,
             },
@@ -182,6 +205,7 @@ impl App {
             discovery: caches.discovery,
             reloader,
             pages,
+            status_page,
             limits,
             indexer,
             reload: Arc::default(),
@@ -226,6 +250,7 @@ impl App {
             discovery,
             reloader,
             pages,
+            status_page,
             limits,
             indexer,
             reload,
@@ -238,6 +263,7 @@ impl App {
             return Exit::Failure;
         }
         let background = CancellationToken::new();
+        let key = reloader.admin_key.clone();
         tasks::spawn("discovery", discovery.run(background.clone()));
         let (bell, reloading) = match reloader.spawn(background.clone()) {
             Ok(started) => started,
@@ -258,8 +284,14 @@ impl App {
                 return Exit::Failure;
             }
         };
+        let own_pages = |listener| {
+            let (key, bell) = (key.clone(), bell.clone());
+            let instances = Instances { key, bell, listener };
+            status_page.clone().pages().merge(instances.pages())
+        };
         if let Some(admin) = sockets.admin {
-            tasks::spawn("admin", pages.serve(admin, bell.clone(), background.clone()));
+            let own = own_pages(Listener::Operators);
+            tasks::spawn("admin", pages.serve(admin, own, bell.clone(), background.clone()));
         }
         if let Some(indexer) = indexer {
             tasks::spawn("indexer", indexer.run(background.clone()));
@@ -271,7 +303,7 @@ impl App {
         let outcome = proxy::serve(
             sockets.listener,
             proxy,
-            axum::Router::new(),
+            own_pages(Listener::Clients),
             shutdown,
             limits.drain,
             limits.max_connections,
@@ -305,6 +337,7 @@ fn ended(outcome: &DrainOutcome) -> Exit {
 struct Loaded {
     text: String,
     config: Config,
+    keys: Keys,
     library: PolicyLibrary,
 }
 
@@ -320,6 +353,8 @@ fn load_blocking(source: &ConfigSource) -> Result<Loaded, BuildError> {
     let parsed = reload::read(source, &text)
         .map_err(|mistakes| BuildError::Config(RefusedConfig::Invalid(mistakes)))?;
     reload::log_warnings(&parsed.warnings);
+    let keys =
+        Keys::read(&parsed.config, source).map_err(|error| BuildError::Config(RefusedConfig::Key(error)))?;
     let engine = PolicyEngine::new(EngineLimits::default()).map_err(BuildError::Engine)?;
     let mut library = PolicyLibrary::new(engine);
     let prepared = library.prepare_settled(|| compose::wanted_policies(&parsed.config, source));
@@ -331,6 +366,7 @@ fn load_blocking(source: &ConfigSource) -> Result<Loaded, BuildError> {
     Ok(Loaded {
         text,
         config: parsed.config,
+        keys,
         library,
     })
 }

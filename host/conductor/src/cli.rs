@@ -1,10 +1,14 @@
 //! What the user typed, and nothing more: parsing does no I/O. `main.rs` hands it to the module that acts.
 
+mod quick;
+
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use self::quick::{ProxyArgs, QuickArgs};
 
 /// A router for fleets of LLM inference servers whose scheduling policies are WebAssembly components.
 ///
@@ -30,7 +34,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the router.
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Check a configuration file, offline. Exits with 0 when it is valid, 1 when it is not, 2 when it cannot be read.
     Check(CheckArgs),
     /// Translate a configuration of Mooncake's old conductor: prints the TOML, and on stderr what it leaves out.
@@ -51,31 +55,23 @@ pub enum Command {
 #[derive(Debug, Default, Args)]
 pub struct ServeArgs {
     /// The configuration file, watched while running.
-    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["worker", "policy", "listen"])]
+    #[arg(long, short, value_name = "FILE", conflicts_with = quick::FLEET)]
     pub config: Option<PathBuf>,
 
-    /// A worker, instead of a file; repeat for more. `URL[,kv-events=tcp://HOST:PORT][,kv-replay=tcp://HOST:PORT]`; asked for them where they are absent.
-    #[arg(long, value_name = "URL")]
-    pub worker: Vec<String>,
-
-    /// The policy of the one route these flags make: a built-in's name.
-    #[arg(long, value_name = "NAME", requires = "worker")]
-    pub policy: Option<String>,
-
-    /// Where to listen, with `--worker`. The admin pages are on the next port of 127.0.0.1.
-    #[arg(long, value_name = "ADDR", requires = "worker")]
-    pub listen: Option<SocketAddr>,
-
-    /// Print the configuration these flags mean and exit.
-    #[arg(long, requires = "worker")]
+    /// Print the configuration that the flags mean and exit.
+    #[arg(long, requires = quick::FLEET)]
     pub print_config: bool,
+
+    /// A fleet without a file.
+    #[command(flatten)]
+    pub quick: QuickArgs,
 }
 
 impl ServeArgs {
     /// Whether anything was said.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.config.is_none() && self.worker.is_empty()
+        self.config.is_none() && self.quick.is_empty()
     }
 }
 
@@ -215,7 +211,9 @@ mod tests {
     #[test]
     fn a_file_and_quick_flags_exclude_each_other() {
         assert!(Cli::try_parse_from(["conductor", "--config", "a", "--worker", "http://b"]).is_err());
+        assert!(Cli::try_parse_from(["conductor", "--config", "a", "--port", "1"]).is_err());
         assert!(Cli::try_parse_from(["conductor", "--policy", "round-robin"]).is_err());
+        assert!(Cli::try_parse_from(["conductor", "--port", "1"]).is_err());
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use crate::config_source::{ReadConfigError, WorkerFlagError};
+use crate::config_source::ReadConfigError;
 use crate::import::ImportError;
+use crate::quick_flags::QuickFlagError;
 
 /// How a run of the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +24,7 @@ impl Exit {
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Self {
         let usage = |cause: &(dyn std::error::Error + 'static)| {
-            cause.is::<ReadConfigError>() || cause.is::<WorkerFlagError>() || cause.is::<ImportError>()
+            cause.is::<ReadConfigError>() || cause.is::<QuickFlagError>() || cause.is::<ImportError>()
         };
         if error.chain().any(usage) {
             Self::Usage
@@ -49,18 +50,20 @@ mod tests {
     use anyhow::Context;
 
     use super::*;
-    use crate::cli::ServeArgs;
-    use crate::config_source::{ConfigSource, from_flags};
+    use crate::cli::QuickArgs;
+    use crate::config_source::ConfigSource;
+    use crate::quick_flags::from_flags;
 
     #[test]
     fn what_was_typed_wrong_is_told_from_what_went_wrong() {
         let unreadable = ConfigSource::File("/nowhere/conductor.toml".into()).read();
         let error = unreadable.context("start").unwrap_err();
         assert_eq!(Exit::of(&error), Exit::Usage);
-        let nonsense = from_flags(&ServeArgs {
+        let args = QuickArgs {
             worker: vec!["http://127.0.0.1:1,weight=2".into()],
-            ..ServeArgs::default()
-        });
+            ..QuickArgs::default()
+        };
+        let nonsense = from_flags(&args, false);
         assert_eq!(Exit::of(&nonsense.unwrap_err().into()), Exit::Usage);
         assert_eq!(Exit::of(&anyhow::anyhow!("no port")), Exit::Failure);
     }

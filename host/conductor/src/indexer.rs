@@ -1,7 +1,6 @@
 //! The index as a service: joins `indexer-api` to the event feeds and to the configuration.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,6 +24,7 @@ use tracing::{error, info, warn};
 use crate::app::{BuildError, listen};
 use crate::config_source::ConfigSource;
 use crate::feed_list::FeedList;
+use crate::keys::first_line;
 use crate::policy_library::chain;
 
 /// The API key's file cannot be used.
@@ -97,13 +97,7 @@ impl Indexing {
 }
 
 fn read_key(path: PathBuf) -> Result<ApiKey, ApiKeyError> {
-    let read = fs::read_to_string(&path).and_then(|text| match text.lines().next().map(str::trim) {
-        Some(key) if !key.is_empty() => Ok(ApiKey::new(key)),
-        _ => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "its first line is empty",
-        )),
-    });
+    let read = first_line(&path).map(|key| ApiKey::new(&key));
     read.map_err(|source| ApiKeyError { path, source })
 }
 
@@ -241,7 +235,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let key = |text: &str| {
-            fs::write(&path, text).unwrap();
+            std::fs::write(&path, text).unwrap();
             read_key(path.clone())
         };
         assert!(key(" secret \nnot this\n").unwrap() == ApiKey::new("secret"));

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 
 fn router(args: &ServeArgs) -> anyhow::Result<Exit> {
     if args.is_empty() && !old_configuration() {
-        let missing = "nothing to serve: give --config FILE or --worker URL";
+        let missing = "nothing to serve: give --config FILE, or --worker URL and the like";
         Cli::command()
             .error(ErrorKind::MissingRequiredArgument, missing)
             .exit();

@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use routing::{Generation, WorkerId};
 
 use crate::feed_metrics;
+use crate::overlay::{OverlayKind, OverlayReport};
 
 /// Counted by the reload thread.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +25,7 @@ pub(crate) struct ControlMetrics {
     valid: Gauge,
     reloads: Family<ReloadLabels, Counter>,
     policy_versions: Family<PolicyLabels, Counter>,
+    overlays: Family<OverlayLabels, Gauge>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -35,6 +37,11 @@ struct ReloadLabels {
 struct PolicyLabels {
     policy: String,
     result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OverlayLabels {
+    kind: &'static str,
 }
 
 impl ControlMetrics {
@@ -60,8 +67,24 @@ impl ControlMetrics {
             "Versions of policies that were put in force or refused",
             metrics.policy_versions.clone(),
         );
+        registry.register(
+            "conductor_instance_overlays",
+            "Instances that are other than the configuration file has them, by what was asked for",
+            metrics.overlays.clone(),
+        );
         metrics.valid.set(1);
+        metrics.overlays(&[]);
         metrics
+    }
+
+    /// What the API has changed by now.
+    pub(crate) fn overlays(&self, overlays: &[OverlayReport]) {
+        for kind in OverlayKind::ALL {
+            let count = overlays.iter().filter(|overlay| overlay.kind == kind).count();
+            let labels = OverlayLabels { kind: kind.as_str() };
+            let gauge = self.overlays.get_or_create(&labels);
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     pub(crate) fn in_force(&self, generation: Generation) {

@@ -9,9 +9,10 @@ use tracing::{info, warn};
 
 use crate::app::App;
 use crate::cli::ServeArgs;
-use crate::config_source::{ConfigSource, from_flags};
+use crate::config_source::ConfigSource;
 use crate::exit::Exit;
 use crate::import::{OldEnvironment, import_file};
+use crate::quick_flags::from_flags;
 use crate::reload;
 use crate::signals::{Asked, Signals};
 use crate::telemetry::{self, LogFormat};
@@ -58,7 +59,7 @@ fn choose_source(args: &ServeArgs, old: &OldEnvironment) -> Result<(ConfigSource
     if let Some(file) = &args.config {
         return Ok((ConfigSource::File(file.clone()), old.ignored()));
     }
-    if let (true, Some(path)) = (args.worker.is_empty(), &old.config_path) {
+    if let (true, Some(path)) = (args.quick.is_empty(), &old.config_path) {
         let mut imported = import_file(path, old)?;
         let path = path.display();
         imported.warnings.insert(
@@ -70,7 +71,11 @@ fn choose_source(args: &ServeArgs, old: &OldEnvironment) -> Result<(ConfigSource
         );
         return Ok((ConfigSource::Text(imported.toml), imported.warnings));
     }
-    Ok((ConfigSource::Text(from_flags(args)?), old.ignored()))
+    let has_key = std::env::var_os("OPENAI_API_KEY").is_some_and(|key| !key.is_empty());
+    Ok((
+        ConfigSource::Text(from_flags(&args.quick, has_key)?),
+        old.ignored(),
+    ))
 }
 
 /// Runs a router until a signal has stopped it: the first drains, the second cuts.

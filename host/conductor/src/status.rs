@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use conductor_config::Config;
+use conductor_config::{Config, RouteConfig};
 use serde::Serialize;
 
 use crate::config_source::ConfigSource;
+use crate::overlay::{EndedReport, OverlayReport};
 use crate::policy_library::PolicyReport;
 
 /// A mistake in the configuration, for tools.
@@ -44,6 +45,49 @@ pub(crate) struct ConfigReport {
     pub problems: Vec<ProblemReport>,
     /// Keys whose new value needs a restart.
     pub needs_restart: Vec<String>,
+    /// Instances that are other than the file has them, since somebody asked for it.
+    pub overlays: Vec<OverlayReport>,
+    /// Those that the newest file in force has ended.
+    pub overlays_ended: Vec<EndedReport>,
+    /// The routes in force, for `/status`.
+    #[serde(skip)]
+    pub routes: Vec<RouteReport>,
+}
+
+/// A route in force.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RouteReport {
+    pub models: Vec<String>,
+    pub path: Option<String>,
+    /// Names only: a value may be somebody's key.
+    pub headers: Vec<String>,
+    pub pool: String,
+    pub policy: String,
+    pub prefill_policy: Option<String>,
+    pub decode_policy: Option<String>,
+}
+
+impl ConfigReport {
+    /// Tells of a configuration that is in force from now on.
+    pub(crate) fn tell(&mut self, config: &Config) {
+        self.pools = config.pools.iter().map(|pool| pool.name.clone()).collect();
+        self.routes = config.routes.iter().map(RouteReport::of).collect();
+    }
+}
+
+impl RouteReport {
+    fn of(route: &RouteConfig) -> Self {
+        let headers = route.matches.headers.iter();
+        Self {
+            models: route.matches.models.clone(),
+            path: route.matches.path.clone(),
+            headers: headers.map(|(name, _)| name.clone()).collect(),
+            pool: route.pool.clone(),
+            policy: route.policy.clone(),
+            prefill_policy: route.prefill_policy.clone(),
+            decode_policy: route.decode_policy.clone(),
+        }
+    }
 }
 
 /// The page `/admin/policies`.
@@ -73,7 +117,7 @@ impl Status {
         status.change_config(|report| {
             report.generation = 1;
             report.source = source.name();
-            report.pools = config.pools.iter().map(|pool| pool.name.clone()).collect();
+            report.tell(config);
         });
         status.set_policies(policies);
         status

@@ -1,76 +1,44 @@
 //! A valid configuration, translated into what each adapter wants to be told. Pure: values in, values out.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod feeds;
+mod workers;
+
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use conductor_config::{
-    Config, KvEvents, KvFeedConfig, PolicySource as ConfiguredSource, PoolConfig, RouteConfig, StoreConfig,
-    Tokenize, WorkerConfig,
+    Config, PdConfig, PolicySource as ConfiguredSource, PoolConfig, RouteConfig, ServerConfig, Tokenize,
 };
-use kv_feed::{Endpoint, FeedSpec};
 use policy_runtime::PolicySettings;
-use proxy::{AssumedCache, Expectation, PoolSpec, RequestLimits, RouteSpec, TokenSource};
-use routing::{Fleet, Policy, Pool, Worker, WorkerSpec};
+use proxy::{AssumedCache, Expectation, PdSpec, PoolSpec, RequestLimits, RouteSpec, TokenSource};
+use routing::{Fleet, Policy, Pool, Worker};
 
+pub(crate) use self::feeds::feed_plan;
+use self::workers::member_names;
+pub(crate) use self::workers::worker_specs;
 use crate::config_source::ConfigSource;
-use crate::discovery::{FeedPlan, StorePlan, Target};
+use crate::keys::Keys;
 use crate::policy_library::{PolicySource, WantedPolicy, policies_in};
 
-/// Every worker of every pool, in the order of the file.
-pub(crate) fn worker_specs(config: &Config) -> Vec<WorkerSpec> {
+/// The pools with their workers of the fleet, which was made from this configuration, as the keys were.
+pub(crate) fn pool_specs(config: &Config, keys: &Keys, fleet: &Fleet) -> Vec<PoolSpec> {
+    let by_name = feeds::by_name(fleet);
     config
         .pools
         .iter()
-        .flat_map(|pool| &pool.workers)
-        .map(worker_spec)
+        .map(|pool| pool_spec(pool, config, keys, &by_name))
         .collect()
 }
 
-fn worker_spec(worker: &WorkerConfig) -> WorkerSpec {
-    // A worker that names no model serves any; its adapters are then among them.
-    let adapters = if worker.models.is_empty() {
-        &[][..]
-    } else {
-        &worker.adapters[..]
-    };
-    let served = worker.models.iter().chain(adapters);
-    WorkerSpec {
-        name: worker.name.as_str().into(),
-        url: worker.url.as_str().into(),
-        role: worker.role,
-        models: served.map(|model| model.as_str().into()).collect(),
-        weight: worker.weight,
-        labels: worker
-            .labels
-            .iter()
-            .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-            .collect(),
-        rank: None,
-        bootstrap: None,
-    }
-}
-
-/// The pools with their workers of the fleet, which was made from this configuration.
-pub(crate) fn pool_specs(config: &Config, fleet: &Fleet) -> Vec<PoolSpec> {
-    let by_name: HashMap<&str, &Arc<Worker>> = fleet
-        .workers()
-        .iter()
-        .map(|worker| (&*worker.spec().name, worker))
-        .collect();
-    config
-        .pools
-        .iter()
-        .map(|pool| pool_spec(pool, config.index.expect_for, &by_name))
-        .collect()
-}
-
-fn pool_spec(pool: &PoolConfig, expect_for: Duration, by_name: &HashMap<&str, &Arc<Worker>>) -> PoolSpec {
-    let workers = pool
-        .workers
-        .iter()
-        .filter_map(|worker| by_name.get(worker.name.as_str()).copied());
+fn pool_spec(
+    pool: &PoolConfig,
+    config: &Config,
+    keys: &Keys,
+    by_name: &HashMap<&str, &Arc<Worker>>,
+) -> PoolSpec {
+    let names = pool.workers.iter().flat_map(member_names);
+    let workers = names.filter_map(|name| by_name.get(name.as_str()).copied());
     let mut adapters: Vec<Box<str>> = pool
         .workers
         .iter()
@@ -91,7 +59,7 @@ fn pool_spec(pool: &PoolConfig, expect_for: Duration, by_name: &HashMap<&str, &A
             Tokenize::Off => TokenSource::Off,
         },
         expectation: Expectation {
-            until_told: expect_for,
+            until_told: config.index.expect_for,
             assumed: pool.assume_cache.map(|cache| AssumedCache {
                 tokens: cache.tokens,
                 block_size: cache.block_size,
@@ -101,13 +69,24 @@ fn pool_spec(pool: &PoolConfig, expect_for: Duration, by_name: &HashMap<&str, &A
         queue_limit: pool.queue_limit as usize,
         queue_timeout: pool.queue_timeout,
         adapters,
-        authorization: proxy::Authorization::Pass,
-        pd: None,
+        authorization: keys.authorization(pool),
+        pd: pool.pd.as_ref().map(|pd| pd_spec(pd, &config.server)),
     }
 }
 
-/// A route and the policy that decides for it.
-pub(crate) fn route_spec(route: &RouteConfig, policy: Arc<dyn Policy>) -> RouteSpec {
+fn pd_spec(pd: &PdConfig, server: &ServerConfig) -> PdSpec {
+    PdSpec {
+        dialect: pd.dialect,
+        alone: pd.alone,
+        connect_timeout: pd.connect_timeout.unwrap_or(server.connect_timeout),
+        prefill_timeout: pd.prefill_timeout.unwrap_or(server.first_byte_timeout),
+        first_token_timeout: pd.first_token_timeout.unwrap_or(server.first_byte_timeout),
+        idle_timeout: pd.idle_timeout.unwrap_or(server.idle_timeout),
+    }
+}
+
+/// A route and the policies that decide for it; `policy` finds them.
+pub(crate) fn route_spec(route: &RouteConfig, policy: impl Fn(&str) -> Arc<dyn Policy>) -> RouteSpec {
     RouteSpec {
         models: route.matches.models.clone(),
         path: route.matches.path.clone(),
@@ -118,9 +97,9 @@ pub(crate) fn route_spec(route: &RouteConfig, policy: Arc<dyn Policy>) -> RouteS
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
         pool: route.pool.clone(),
-        policy,
-        prefill_policy: None,
-        decode_policy: None,
+        policy: policy(&route.policy),
+        prefill_policy: route.prefill_policy.as_deref().map(&policy),
+        decode_policy: route.decode_policy.as_deref().map(&policy),
     }
 }
 
@@ -133,78 +112,6 @@ pub(crate) fn request_limits(config: &Config) -> RequestLimits {
         first_byte_timeout: server.first_byte_timeout,
         idle_timeout: server.idle_timeout,
         attempts: server.attempts,
-    }
-}
-
-/// Where the KV events of the fleet's workers are, as far as it is written down.
-pub(crate) fn feed_plan(config: &Config, fleet: &Fleet) -> FeedPlan {
-    let workers = config.pools.iter().flat_map(|pool| &pool.workers);
-    let configured: BTreeMap<&str, &KvEvents> = workers
-        .map(|worker| (worker.name.as_str(), &worker.kv_events))
-        .collect();
-    let mut plan = FeedPlan {
-        stores: config
-            .stores
-            .iter()
-            .map(|store| store_plan(store, config, fleet))
-            .collect(),
-        workers: fleet.workers().to_vec(),
-        ..FeedPlan::default()
-    };
-    for worker in fleet.workers() {
-        let spec = worker.spec();
-        match configured.get(&*spec.name) {
-            Some(KvEvents::At(feeds)) => plan
-                .given
-                .extend(feeds.iter().map(|feed| feed_spec(worker, feed))),
-            Some(KvEvents::Auto) => plan.asked.push(Target {
-                worker: worker.id(),
-                name: spec.name.clone(),
-                url: spec.url.clone(),
-            }),
-            Some(KvEvents::Off) | None => {}
-        }
-    }
-    plan
-}
-
-fn store_plan(store: &StoreConfig, config: &Config, fleet: &Fleet) -> StorePlan {
-    let pools = config
-        .pools
-        .iter()
-        .filter(|pool| store.pools.contains(&pool.name));
-    let names: HashSet<&str> = pools
-        .flat_map(|pool| &pool.workers)
-        .map(|worker| worker.name.as_str())
-        .collect();
-    let shares = |worker: &&Arc<Worker>| names.contains(&*worker.spec().name);
-    StorePlan {
-        name: store.name.as_str().into(),
-        endpoint: store.endpoint.clone(),
-        status: store.status.as_deref().map(Into::into),
-        shards: store.shards,
-        workers: fleet
-            .workers()
-            .iter()
-            .filter(shares)
-            .map(|worker| worker.id())
-            .collect(),
-    }
-}
-
-fn feed_spec(worker: &Worker, feed: &KvFeedConfig) -> FeedSpec {
-    let endpoint = feed.endpoint.clone();
-    FeedSpec {
-        worker: worker.id(),
-        name: worker.spec().name.clone(),
-        endpoint: if feed.bind {
-            Endpoint::Bind(endpoint)
-        } else {
-            Endpoint::Connect(endpoint)
-        },
-        replay: feed.replay.clone(),
-        topic: feed.topic.clone(),
-        rank: feed.rank,
     }
 }
 
@@ -251,3 +158,6 @@ pub(crate) fn wanted_policies(config: &Config, source: &ConfigSource) -> Vec<Wan
 pub(crate) fn policy_folder(config: &Config, source: &ConfigSource) -> Option<PathBuf> {
     config.policy_dir.as_ref().map(|folder| source.resolve(folder))
 }
+
+#[cfg(test)]
+mod tests;

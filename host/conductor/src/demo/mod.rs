@@ -15,8 +15,9 @@ use tempfile::TempDir;
 
 use crate::app::App;
 use crate::cli::DemoArgs;
-use crate::config_source::{ConfigSource, port_beside};
+use crate::config_source::ConfigSource;
 use crate::exit::Exit;
+use crate::quick_flags::port_beside;
 use crate::serve;
 use crate::signals::Signals;
 use crate::telemetry::{self, LogFormat};

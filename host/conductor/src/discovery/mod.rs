@@ -27,7 +27,7 @@ use self::silence::Silences;
 use self::stores::Stores;
 pub(crate) use self::stores::{StorePlan, StoreReport};
 use self::targets::Targets;
-pub(crate) use self::targets::{Target, TargetReport};
+pub(crate) use self::targets::{Publisher, Target, TargetReport};
 use crate::feed_list::FeedList;
 use crate::policy_library::chain;
 
@@ -135,11 +135,11 @@ impl Discovery {
         loop {
             let answers = self.due().into_iter().map(|target| async move {
                 let answer = self.asker.ask(&target.url).await;
-                (target.worker, answer)
+                (target, answer)
             });
             let mut answers = stream::iter(answers).buffer_unordered(AT_ONCE);
-            while let Some((worker, answer)) = answers.next().await {
-                self.learn(worker, answer);
+            while let Some((target, answer)) = answers.next().await {
+                self.learn(&target, answer);
             }
             self.look_at_silences().await;
             self.look_at_stores().await;
@@ -215,9 +215,9 @@ impl Discovery {
         state.targets.due(now)
     }
 
-    fn learn(&self, worker: WorkerId, answer: Answer) {
+    fn learn(&self, target: &Target, answer: Answer) {
         let mut state = self.state();
-        if !state.targets.learn(worker, answer, Instant::now()) {
+        if !state.targets.learn(target, answer, Instant::now()) {
             return;
         }
         if let Err(error) = self.feeds.set(all(&state.given, &state.targets)) {

@@ -7,7 +7,7 @@ use inference_api::EventSource;
 use kv_feed::{Endpoint, FeedSpec, FeedState};
 use routing::{DpRank, WorkerId};
 use serde::Serialize;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::ask::Answer;
 use crate::policy_library::chain;
@@ -21,13 +21,32 @@ const LAST_PAUSE_WITHOUT: Duration = Duration::from_secs(300);
 /// Feeds may be down for so long before the worker is asked whether they moved.
 const FIRST_DOUBT: Duration = Duration::from_secs(5);
 
-/// A worker to be asked.
+/// A server to be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
-    pub(crate) worker: WorkerId,
+    /// Unique among the targets.
     pub(crate) name: Box<str>,
     /// `http://host:port`.
     pub(crate) url: Box<str>,
+    /// Whose caches it tells of: one worker's, or those of one for each data-parallel rank.
+    pub(crate) publishers: Box<[Publisher]>,
+}
+
+/// A worker behind a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Publisher {
+    pub(crate) worker: WorkerId,
+    pub(crate) name: Box<str>,
+    /// The one rank that is its; none: all of them are.
+    pub(crate) rank: Option<DpRank>,
+}
+
+impl Target {
+    /// Whose the blocks of a rank are; none where nobody is configured for it.
+    fn publisher(&self, rank: u16) -> Option<&Publisher> {
+        let is_its = |publisher: &&Publisher| publisher.rank.is_none_or(|own| own.0 == rank);
+        self.publishers.iter().find(is_its)
+    }
 }
 
 /// How a worker answers, for the admin page.
@@ -79,7 +98,9 @@ impl Targets {
             .filter(|(_, state)| matches!(state, FeedState::Connecting | FeedState::Broken));
         let down: HashSet<WorkerId> = down.map(|(worker, _)| worker).collect();
         for known in self.0.iter_mut().filter(|known| known.has_feeds()) {
-            match (down.contains(&known.target.worker), known.due) {
+            let mut publishers = known.target.publishers.iter();
+            let is_down = publishers.any(|publisher| down.contains(&publisher.worker));
+            match (is_down, known.due) {
                 (true, None) => {
                     known.pause = FIRST_DOUBT;
                     known.due = Some(now + FIRST_DOUBT);
@@ -103,8 +124,8 @@ impl Targets {
     }
 
     /// Takes in an answer; whether the feeds changed.
-    pub(super) fn learn(&mut self, worker: WorkerId, answer: Answer, now: Instant) -> bool {
-        let Some(known) = self.0.iter_mut().find(|known| known.target.worker == worker) else {
+    pub(super) fn learn(&mut self, target: &Target, answer: Answer, now: Instant) -> bool {
+        let Some(known) = self.0.iter_mut().find(|known| known.target == *target) else {
             return false;
         };
         let name = &known.target.name;
@@ -124,6 +145,7 @@ impl Targets {
                 0 => info!(worker = %name, "no KV events found: policies see no cached prefixes there"),
                 feeds => info!(worker = %name, feeds, "found KV event feeds"),
             }
+            warn_of_strangers(&known.target, &told);
         }
         match (told.is_empty(), is_new) {
             (true, _) => known.ask_later(LAST_PAUSE_WITHOUT, now),
@@ -140,13 +162,16 @@ impl Targets {
     pub(super) fn specs(&self) -> impl Iterator<Item = FeedSpec> {
         self.0.iter().flat_map(|known| {
             let sources = known.sources.iter().flatten();
-            sources.map(|source| FeedSpec {
-                worker: known.target.worker,
-                name: known.target.name.clone(),
-                endpoint: Endpoint::Connect(source.endpoint.clone()),
-                replay: source.replay.clone(),
-                topic: source.topic.clone(),
-                rank: Some(DpRank(source.rank)),
+            sources.filter_map(|source| {
+                let publisher = known.target.publisher(source.rank)?;
+                Some(FeedSpec {
+                    worker: publisher.worker,
+                    name: publisher.name.clone(),
+                    endpoint: Endpoint::Connect(source.endpoint.clone()),
+                    replay: source.replay.clone(),
+                    topic: source.topic.clone(),
+                    rank: Some(DpRank(source.rank)),
+                })
             })
         })
     }
@@ -177,153 +202,29 @@ impl Known {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::discovery::ask::AskError;
-
-    const WORKER: WorkerId = WorkerId(7);
-
-    struct Story {
-        targets: Targets,
-        now: Instant,
-    }
-
-    impl Story {
-        fn new() -> Self {
-            let now = Instant::now();
-            let target = Target {
-                worker: WORKER,
-                name: "w".into(),
-                url: "http://gpu-1:8000".into(),
-            };
-            let targets = Targets::default().next(vec![target], now);
-            Self { targets, now }
-        }
-
-        /// Seconds until the worker is asked next.
-        #[track_caller]
-        fn asked_after(&mut self, seconds: u64) {
-            if let Some(before) = seconds.checked_sub(1) {
-                let before = self.now + Duration::from_secs(before);
-                assert!(self.targets.due(before).is_empty(), "asked too early");
-            }
-            self.now += Duration::from_secs(seconds);
-            assert_eq!(self.targets.due(self.now).len(), 1, "not asked");
-        }
-
-        fn learn(&mut self, answer: Answer) -> bool {
-            self.targets.learn(WORKER, answer, self.now)
-        }
-
-        fn found(&mut self, port: u16) -> bool {
-            self.learn(Answer::Sources(vec![source(0, port), source(1, port + 1)]))
-        }
-
-        fn feeds_are(&mut self, state: FeedState) {
-            self.targets
-                .watch([(WORKER, FeedState::Live), (WORKER, state)], self.now);
-        }
-    }
-
-    fn source(rank: u16, port: u16) -> EventSource {
-        EventSource {
-            rank,
-            endpoint: format!("tcp://gpu-1:{port}"),
-            replay: None,
-            topic: "kv".to_owned(),
-        }
-    }
-
-    fn failed() -> Answer {
-        Answer::Failed(AskError::Timeout("/kv_event_sources"))
-    }
-
-    #[test]
-    fn a_worker_that_does_not_answer_is_asked_ever_more_rarely() {
-        let mut story = Story::new();
-        for pause in [0, 1, 2, 4, 8, 16, 32, 60, 60] {
-            story.asked_after(pause);
-            assert!(!story.learn(failed()));
-        }
-        assert_eq!(story.targets.report()[0].state, "asking");
-    }
-
-    #[test]
-    fn a_worker_without_events_is_asked_every_few_minutes() {
-        let mut story = Story::new();
-        for pause in [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
-            story.asked_after(pause);
-            assert!(!story.learn(Answer::Absent));
-        }
-        assert_eq!(story.targets.report()[0].state, "none");
-    }
-
-    #[test]
-    fn found_feeds_are_followed_rank_by_rank_and_not_asked_for_again_while_they_are_well() {
-        let mut story = Story::new();
-        story.asked_after(0);
-        assert!(story.found(5557));
-        let specs: Vec<_> = story.targets.specs().collect();
-        assert_eq!(specs.len(), 2);
-        assert_eq!(specs[1].rank, Some(DpRank(1)));
-        assert_eq!(
-            specs[1].endpoint,
-            Endpoint::Connect("tcp://gpu-1:5558".to_owned())
+/// Tells of ranks that are there and not configured, or the other way round: requests pinned to those are refused.
+fn warn_of_strangers(target: &Target, told: &[EventSource]) {
+    let is_told = |rank: DpRank| told.iter().any(|source| source.rank == rank.0);
+    let configured = target.publishers.iter().filter_map(|publisher| publisher.rank);
+    let absent: Vec<u16> = configured
+        .filter(|rank| !is_told(*rank))
+        .map(|rank| rank.0)
+        .collect();
+    let unknown: Vec<u16> = told
+        .iter()
+        .map(|source| source.rank)
+        .filter(|&rank| target.publisher(rank).is_none())
+        .collect();
+    let is_as_configured = absent.is_empty() && unknown.is_empty();
+    if !told.is_empty() && !is_as_configured {
+        warn!(
+            worker = %target.name,
+            ?absent,
+            ?unknown,
+            "`data-parallel` is not what the engine tells of its ranks"
         );
-        story.feeds_are(FeedState::Live);
-        assert!(story.targets.due(story.now + LAST_PAUSE_WITHOUT).is_empty());
-    }
-
-    #[test]
-    fn a_worker_whose_feeds_stay_down_is_asked_whether_they_moved() {
-        let mut story = Story::new();
-        story.asked_after(0);
-        story.found(5557);
-        story.feeds_are(FeedState::Connecting);
-        story.asked_after(5);
-        assert!(!story.found(5557), "the same again");
-        story.feeds_are(FeedState::Connecting);
-        story.asked_after(5);
-        assert!(!story.learn(failed()));
-        assert_eq!(story.targets.specs().count(), 2);
-        story.asked_after(10);
-        assert!(story.found(6557));
-        story.feeds_are(FeedState::Live);
-        assert!(story.targets.due(story.now + LAST_PAUSE_WITHOUT).is_empty());
-    }
-
-    #[test]
-    fn a_short_outage_asks_nobody() {
-        let mut story = Story::new();
-        story.asked_after(0);
-        story.found(5557);
-        story.feeds_are(FeedState::Connecting);
-        story.feeds_are(FeedState::Rebuilding);
-        assert!(story.targets.due(story.now + LAST_PAUSE).is_empty());
-    }
-
-    #[test]
-    fn a_worker_that_stops_publishing_loses_its_feeds() {
-        let mut story = Story::new();
-        story.asked_after(0);
-        story.found(5557);
-        assert!(story.learn(Answer::Sources(Vec::new())));
-        assert_eq!(story.targets.specs().count(), 0);
-    }
-
-    #[test]
-    fn what_a_worker_told_outlives_a_reload() {
-        let mut story = Story::new();
-        story.asked_after(0);
-        story.found(5557);
-        let same = story.targets.0[0].target.clone();
-        let other = Target {
-            worker: WorkerId(8),
-            ..same.clone()
-        };
-        let next = story.targets.next(vec![other, same], story.now);
-        assert_eq!(next.specs().count(), 2);
-        assert_eq!(story.targets.next(Vec::new(), story.now).specs().count(), 0);
     }
 }
+
+#[cfg(test)]
+mod tests;

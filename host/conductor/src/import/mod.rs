@@ -14,6 +14,7 @@ use thiserror::Error;
 
 pub use self::environment::OldEnvironment;
 use self::service::{Imported as ImportedService, Services};
+pub(crate) use self::toml::quoted;
 
 /// The port of the old conductors where their file named none.
 const OLD_PORT: u16 = 13_333;

@@ -63,7 +63,7 @@ fn write_service(out: &mut String, service: &ImportedService) {
 }
 
 /// A basic string of TOML 1.0.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {

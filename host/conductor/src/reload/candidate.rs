@@ -12,6 +12,7 @@ use super::problem::reports;
 use crate::builtin;
 use crate::compose;
 use crate::config_source::ConfigSource;
+use crate::keys::Keys;
 use crate::status::ProblemReport;
 
 /// Reads a configuration as this binary does.
@@ -44,19 +45,21 @@ pub(crate) fn log_warnings(warnings: &Diagnostics) {
 /// A snapshot of what the configuration says. `policy` finds the version that decides; every policy of a route has one.
 pub(crate) fn snapshot(
     previous: Option<&Snapshot>,
-    (config, fleet): (&Config, &Fleet),
+    (config, keys, fleet): (&Config, &Keys, &Fleet),
     policy: impl Fn(&str) -> Option<Arc<WasmPolicy>>,
     generation: Generation,
     metrics: &ProxyMetrics,
 ) -> Result<Snapshot, SnapshotError> {
-    let routes = config.routes.iter().map(|route| {
-        let policy: Arc<dyn Policy> = policy(&route.policy)
-            .expect("a configuration is refused while one of its policies has no version");
-        compose::route_spec(route, policy)
-    });
+    let decides = |name: &str| -> Arc<dyn Policy> {
+        policy(name).expect("a configuration is refused while one of its policies has no version")
+    };
+    let routes = config
+        .routes
+        .iter()
+        .map(|route| compose::route_spec(route, decides));
     let spec = SnapshotSpec {
         generation,
-        pools: compose::pool_specs(config, fleet),
+        pools: compose::pool_specs(config, keys, fleet),
         routes: routes.collect(),
         limits: compose::request_limits(config),
     };

@@ -6,6 +6,7 @@
 //! the policies, building the snapshot. Compiling happens here, never on a request's thread.
 
 mod candidate;
+mod instances;
 mod problem;
 mod thread;
 
@@ -14,17 +15,21 @@ use std::sync::Arc;
 
 use conductor_config::{Config, Parsed};
 use proxy::{ProxyMetrics, SnapshotCell};
-use routing::{Fleet, Generation};
+use routing::{Fleet, FleetChange, Generation};
 use tracing::{error, info, warn};
 
 pub(crate) use self::candidate::{log_warnings, read, snapshot};
+pub(crate) use self::instances::{InstanceAnswer, RefusedChange};
 pub(crate) use self::problem::RefusedConfig;
 pub(crate) use self::problem::{reports, unavailable_policies};
 pub(crate) use self::thread::Bell;
 use crate::compose;
 use crate::config_source::ConfigSource;
 use crate::discovery::Discovery;
+use crate::instances::AdminKey;
+use crate::keys::Keys;
 use crate::metrics::ControlMetrics;
+use crate::overlay::Overlays;
 use crate::policy_library::{Committed, PolicyLibrary, Prepared, chain};
 use crate::status::{ProblemReport, Status};
 use crate::telemetry::LogFilter;
@@ -39,6 +44,8 @@ pub(crate) struct Reloader {
     pub(crate) metrics: ControlMetrics,
     pub(crate) proxy_metrics: ProxyMetrics,
     pub(crate) log: Option<LogFilter>,
+    /// What whoever changes the fleet must show.
+    pub(crate) admin_key: AdminKey,
     /// What the router was started with: some keys are read only then.
     pub(crate) at_start: Config,
     pub(crate) in_force: InForce,
@@ -49,9 +56,23 @@ pub(crate) struct Reloader {
 pub(crate) struct InForce {
     /// The text it came from.
     pub(crate) text: String,
+    /// What the text says.
+    pub(crate) file: Config,
+    /// What somebody asked for besides.
+    pub(crate) overlays: Overlays,
+    /// The file's configuration as the overlays have it.
     pub(crate) config: Config,
+    pub(crate) keys: Keys,
     pub(crate) fleet: Fleet,
     pub(crate) generation: Generation,
+}
+
+/// What is to be in force next.
+struct Next {
+    text: String,
+    file: Config,
+    overlays: Overlays,
+    keys: Keys,
 }
 
 impl Reloader {
@@ -96,39 +117,37 @@ impl Reloader {
 
     /// Puts a configuration in force, or changes nothing.
     fn apply(&mut self, text: String, unsettled: &mut bool) -> Result<(), RefusedConfig> {
-        let Parsed { config, warnings } = read(&self.source, &text).map_err(RefusedConfig::Invalid)?;
-        let wanted = compose::wanted_policies(&config, &self.source);
+        let parsed = read(&self.source, &text).map_err(RefusedConfig::Invalid)?;
+        let Parsed {
+            config: file,
+            warnings,
+        } = parsed;
+        let wanted = compose::wanted_policies(&file, &self.source);
         let prepared = self.library.prepare(wanted);
         *unsettled = prepared.is_unsettled();
-        let unavailable = unavailable_policies(&config, &prepared);
+        let unavailable = unavailable_policies(&file, &prepared);
         if !unavailable.is_empty() {
             return Err(RefusedConfig::Policies(unavailable));
         }
-        let (fleet, change) = self.in_force.fleet.next(compose::worker_specs(&config));
-        let generation = Generation(self.in_force.generation.0 + 1);
-        let next = self
-            .snapshot((&config, &fleet), &prepared, generation)
-            .map_err(RefusedConfig::Snapshot)?;
-        self.discovery
-            .set(compose::feed_plan(&config, &fleet))
-            .map_err(RefusedConfig::Feeds)?;
-
-        // Nothing fails from here on.
-        self.cell.store(next);
-        let committed = self.library.commit(prepared);
-        self.in_force = InForce {
+        let keys = Keys::read(&file, &self.source).map_err(RefusedConfig::Key)?;
+        let (overlays, ended) = self.in_force.overlays.under(&file);
+        let next = Next {
             text,
-            config,
-            fleet,
-            generation,
+            file,
+            overlays,
+            keys,
         };
+        let change = self.put_in_force(next, Some(&prepared))?;
+        let committed = self.library.commit(prepared);
         log_warnings(&warnings);
         self.tell(&committed);
         self.tell_in_force();
+        self.tell_overlays();
+        self.tell_ended(&ended);
         self.set_log_level();
         self.metrics.reload_applied();
         info!(
-            generation = generation.0,
+            generation = self.in_force.generation.0,
             added = change.added.len(),
             removed = change.removed.len(),
             changed = change.changed.len(),
@@ -137,43 +156,71 @@ impl Reloader {
         Ok(())
     }
 
+    /// Puts what is next in force, or changes nothing. The policies are those in force, but for what is prepared.
+    fn put_in_force(
+        &mut self,
+        next: Next,
+        prepared: Option<&Prepared>,
+    ) -> Result<FleetChange, RefusedConfig> {
+        let Next {
+            text,
+            file,
+            overlays,
+            keys,
+        } = next;
+        let config = overlays.over(&file);
+        let (fleet, change) = self.in_force.fleet.next(compose::worker_specs(&config));
+        let generation = Generation(self.in_force.generation.0 + 1);
+        let next = self
+            .snapshot((&config, &keys, &fleet), prepared, generation)
+            .map_err(RefusedConfig::Snapshot)?;
+        self.discovery
+            .set(compose::feed_plan(&config, &fleet))
+            .map_err(RefusedConfig::Feeds)?;
+
+        // Nothing fails from here on.
+        self.cell.store(next);
+        self.admin_key.set(keys.admin.clone());
+        self.in_force = InForce {
+            text,
+            file,
+            overlays,
+            config,
+            keys,
+            fleet,
+            generation,
+        };
+        Ok(change)
+    }
+
     fn snapshot(
         &self,
-        config_and_fleet: (&Config, &Fleet),
-        prepared: &Prepared,
+        parts: (&Config, &Keys, &Fleet),
+        prepared: Option<&Prepared>,
         generation: Generation,
     ) -> Result<proxy::Snapshot, proxy::SnapshotError> {
         let policy = |name: &str| {
-            prepared
-                .fresh(name)
-                .cloned()
-                .or_else(|| self.library.active(name))
+            let fresh = prepared.and_then(|prepared| prepared.fresh(name));
+            fresh.cloned().or_else(|| self.library.active(name))
         };
         let previous = self.cell.load();
-        snapshot(
-            Some(&previous),
-            config_and_fleet,
-            policy,
-            generation,
-            &self.proxy_metrics,
-        )
+        snapshot(Some(&previous), parts, policy, generation, &self.proxy_metrics)
     }
 
     /// Puts new versions of policies in force under the configuration as it is.
     fn swap_policies(&mut self, prepared: Prepared) {
         let InForce {
             config,
+            keys,
             fleet,
             generation,
             ..
         } = &self.in_force;
-        let routed = config
-            .routes
-            .iter()
-            .any(|route| prepared.fresh(&route.policy).is_some());
+        let mut routes = config.routes.iter();
+        let routed = routes.any(|route| route.policies().any(|policy| prepared.fresh(policy).is_some()));
         if routed {
             let generation = Generation(generation.0 + 1);
-            match self.snapshot((config, fleet), &prepared, generation) {
+            match self.snapshot((config, keys, fleet), Some(&prepared), generation) {
                 Ok(next) => self.cell.store(next),
                 // It was accepted before, with other policies only.
                 Err(error) => {
@@ -212,7 +259,7 @@ impl Reloader {
         }
         self.status.change_config(|report| {
             report.generation = generation.0;
-            report.pools = config.pools.iter().map(|pool| pool.name.clone()).collect();
+            report.tell(config);
             report.reloads_applied += 1;
             report.problems.clear();
             report.needs_restart = needs_restart;

@@ -6,6 +6,7 @@ use proxy::SnapshotError;
 use thiserror::Error;
 
 use crate::config_source::ReadConfigError;
+use crate::keys::KeyError;
 use crate::policy_library::{Outcome, Prepared, PreparedPolicy, chain};
 use crate::status::ProblemReport;
 
@@ -21,6 +22,9 @@ pub enum RefusedConfig {
     /// It needs policies that cannot be had.
     #[error("the configuration needs policies that cannot be had: {}", list(.0))]
     Policies(Vec<ProblemReport>),
+    /// A key that it names cannot be had.
+    #[error(transparent)]
+    Key(KeyError),
     /// The request path refuses it, which the checks of the configuration should have foreseen.
     #[error("failed to set up the request path")]
     Snapshot(#[source] SnapshotError),
@@ -41,6 +45,7 @@ impl RefusedConfig {
             Self::Invalid(diagnostics) => reports(diagnostics),
             Self::Policies(problems) => problems.clone(),
             Self::Read(_) => vec![whole_file("unreadable", self)],
+            Self::Key(_) => vec![whole_file("key-unreadable", self)],
             Self::Snapshot(_) | Self::Feeds(_) => vec![whole_file("not-applicable", self)],
         }
     }

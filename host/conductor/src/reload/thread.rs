@@ -10,7 +10,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::Reloader;
+use super::{InstanceAnswer, RefusedChange, Reloader};
+use crate::overlay::InstanceChange;
 use crate::policy_library::chain;
 use crate::status::ConfigReport;
 use crate::watch::FolderWatch;
@@ -31,6 +32,11 @@ pub(crate) enum Bell {
     Changed,
     /// Somebody wants a reload now, and to know how it went.
     Asked(oneshot::Sender<ConfigReport>),
+    /// Somebody wants an instance added or removed now, and to know how it went.
+    Instance(
+        InstanceChange,
+        oneshot::Sender<Result<InstanceAnswer, RefusedChange>>,
+    ),
 }
 
 impl Reloader {
@@ -59,22 +65,30 @@ impl Reloader {
                 return;
             }
             pause = if self.reload() { UNSETTLED } else { UNASKED };
-            for waiting in asked {
-                // Whoever asked may have left.
-                let _ = waiting.send(self.status.config());
+            for bell in asked {
+                self.answer(bell);
             }
+        }
+    }
+
+    /// Does what was asked for after the look at the files. Whoever asked may have left.
+    fn answer(&mut self, bell: Bell) {
+        match bell {
+            Bell::Changed => {}
+            Bell::Asked(waiting) => drop(waiting.send(self.status.config())),
+            Bell::Instance(change, waiting) => drop(waiting.send(self.change_instance(&change))),
         }
     }
 }
 
-/// Waits until it is quiet, and gives everybody who asked.
-fn collect(first: Option<Bell>, rung: &Receiver<Bell>) -> Vec<oneshot::Sender<ConfigReport>> {
+/// Waits until it is quiet, and gives what was asked for in the meantime.
+fn collect(first: Option<Bell>, rung: &Receiver<Bell>) -> Vec<Bell> {
     let started = Instant::now();
     let mut asked = Vec::new();
     let mut next = first;
     while let Some(bell) = next {
-        if let Bell::Asked(waiting) = bell {
-            asked.push(waiting);
+        if !matches!(bell, Bell::Changed) {
+            asked.push(bell);
         }
         next = if started.elapsed() < PATIENCE {
             rung.recv_timeout(QUIET).ok()

@@ -1,0 +1,66 @@
+//! What is told of a worker elsewhere than in the file, judged as the file's workers are.
+
+use crate::endpoint::worker_url;
+use crate::name;
+use crate::report::Report;
+use crate::source::Source;
+use crate::value::Text;
+
+/// A worker's URL, `http://host:port` with the host in lower case, or what is wrong with the text.
+///
+/// # Errors
+/// What is wrong with it, and what would not be.
+pub fn worker_address(url: &str) -> Result<String, String> {
+    let report = Report::new(Source::new("url", url));
+    let text = Text {
+        text: url,
+        span: 0..url.len(),
+    };
+    worker_url(&text, &report).ok_or_else(|| first_of(report))
+}
+
+/// Whether a worker can have that name.
+///
+/// # Errors
+/// Why not, and which it could have.
+pub fn check_worker_name(name: &str) -> Result<(), String> {
+    let report = Report::new(Source::new("name", name));
+    let is_fine = name::check(name, name::IN_WORKER_NAMES, "a worker", &(0..name.len()), &report);
+    if is_fine { Ok(()) } else { Err(first_of(report)) }
+}
+
+fn first_of(report: Report) -> String {
+    let found = report.into_diagnostics();
+    let text = found.items().first().map(|problem| match &problem.help {
+        Some(help) => format!("{}: {help}", problem.message),
+        None => problem.message.clone(),
+    });
+    text.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_judged_as_the_files_are() {
+        assert_eq!(
+            worker_address("http://GPU-1:8000/"),
+            Ok("http://gpu-1:8000".into())
+        );
+        let wrong = worker_address("http://gpu-1").unwrap_err();
+        assert!(
+            wrong.contains("no port") && wrong.contains("http://HOST:PORT"),
+            "{wrong}"
+        );
+        let secret = worker_address("http://user:secret@gpu-1:1").unwrap_err();
+        assert!(!secret.contains("secret"), "{secret}");
+    }
+
+    #[test]
+    fn a_name_is_judged_as_the_files_are() {
+        assert_eq!(check_worker_name("rack-1/gpu@0"), Ok(()));
+        assert!(check_worker_name("a b").unwrap_err().contains("at most 128"));
+        assert!(check_worker_name("").is_err());
+    }
+}

@@ -1,0 +1,129 @@
+//! Keys that must not stand in the file: where they are instead, and what pools do with a client's.
+
+use std::path::PathBuf;
+
+use crate::code::Code;
+use crate::report::{Problem, Report};
+use crate::section::Section;
+use crate::value::Item;
+
+/// Where a key is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    /// In this environment variable.
+    Env(String),
+    /// The first line of this file; a relative path starts at the configuration's folder.
+    File(PathBuf),
+}
+
+/// What becomes of a client's `Authorization` on the way to a pool's workers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum AuthorizationConfig {
+    /// It passes.
+    #[default]
+    Pass,
+    /// It is taken off.
+    Drop,
+    /// `Bearer` with this key takes its place.
+    Key(KeySource),
+}
+
+/// How a key is written.
+const FORMS: &str = "{ env = \"NAME\" } or { file = \"PATH\" }";
+
+/// `key = { env = ".." }` or `{ file = ".." }`.
+pub(crate) fn read(item: &Item<'_>) -> Option<KeySource> {
+    if item.value.as_str().is_some() {
+        item.report.push(
+            Problem::new(
+                Code::WrongType,
+                &item.span,
+                format!("`{}` must say where the key is, not what it is", item.key),
+            )
+            .help(format!(
+                "write {FORMS}: an environment variable, or a file's first line"
+            )),
+        );
+        return None;
+    }
+    let mut section = Section::of(item, format!("`{}`", item.key))?;
+    let (env, file) = (section.item("env"), section.item("file"));
+    let span = section.span().clone();
+    section.finish();
+    let problem = |code, message: String| Problem::new(code, &span, message).help(format!("write {FORMS}"));
+    match (env, file) {
+        (Some(_), Some(_)) => {
+            item.report.push(problem(
+                Code::ConflictingKeys,
+                format!("`env` and `file` of `{}` exclude each other", item.key),
+            ));
+            None
+        }
+        (None, None) => {
+            item.report.push(problem(
+                Code::MissingKey,
+                format!("`{}` does not say where the key is", item.key),
+            ));
+            None
+        }
+        (Some(env), None) => name_of(&env, item.report).map(KeySource::Env),
+        (None, Some(file)) => {
+            let path = file.text()?;
+            if path.text.is_empty() {
+                let empty = Problem::new(Code::InvalidValue, &path.span, "the path of the key is empty");
+                item.report
+                    .push(empty.help("name a file whose first line is the key"));
+                return None;
+            }
+            Some(KeySource::File(PathBuf::from(path.text)))
+        }
+    }
+}
+
+/// The name of an environment variable. A name with other characters is more likely a key put in the wrong place, so that it
+/// is not repeated.
+fn name_of(env: &Item<'_>, report: &Report) -> Option<String> {
+    let name = env.text()?;
+    let is_name = !name.text.is_empty()
+        && !name.text.starts_with(|c: char| c.is_ascii_digit())
+        && name.text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if !is_name {
+        report.push(
+            Problem::new(
+                Code::InvalidName,
+                &name.span,
+                "`env` does not name an environment variable",
+            )
+            .help("write its name, for example { env = \"OPENAI_API_KEY\" }, and never the key itself"),
+        );
+        return None;
+    }
+    Some(name.text.to_owned())
+}
+
+/// `authorization` of a pool.
+pub(crate) fn read_authorization(item: &Item<'_>) -> AuthorizationConfig {
+    match item.value.as_str() {
+        Some("pass") => AuthorizationConfig::Pass,
+        Some("drop") => AuthorizationConfig::Drop,
+        Some(_) => {
+            // Not repeated: it may be a key.
+            item.report.push(
+                Problem::new(
+                    Code::InvalidValue,
+                    &item.span,
+                    "`authorization` is neither \"pass\" nor \"drop\"",
+                )
+                .help(format!("for a key of the router's own write {FORMS}")),
+            );
+            AuthorizationConfig::Pass
+        }
+        None if item.value.as_table().is_none() => item
+            .wrong_type_but(
+                "a string or a table",
+                Some(format!("write \"pass\", \"drop\", {FORMS}")),
+            )
+            .unwrap_or_default(),
+        None => read(item).map_or(AuthorizationConfig::Pass, AuthorizationConfig::Key),
+    }
+}

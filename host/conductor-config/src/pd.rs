@@ -1,0 +1,188 @@
+//! `pd` of a pool: how its requests are split between prefill and decode workers, and what that asks of the workers.
+
+use std::time::Duration;
+
+use routing::{Dialect, Role};
+
+use crate::code::Code;
+use crate::endpoint::worker_url;
+use crate::pool::PoolConfig;
+use crate::report::{Problem, Report};
+use crate::section::Section;
+use crate::server::TIMEOUTS;
+use crate::source::Span;
+use crate::value::Item;
+
+/// `pd` of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PdConfig {
+    /// What the workers speak.
+    pub dialect: Dialect,
+    /// Whether decode workers may do the whole of a request.
+    pub alone: bool,
+    /// For a connection to a worker; none: the server's.
+    pub connect_timeout: Option<Duration>,
+    /// For the whole answer of a prefill leg; none: the server's `first-byte-timeout`.
+    pub prefill_timeout: Option<Duration>,
+    /// For the first byte of a decode leg's answer; none: the server's `first-byte-timeout`.
+    pub first_token_timeout: Option<Duration>,
+    /// Between two chunks of a decode leg's answer; none: the server's.
+    pub idle_timeout: Option<Duration>,
+}
+
+/// A `pd` that is there, even when something in it is wrong.
+#[derive(Debug)]
+pub(crate) struct DeclaredPd {
+    pub(crate) config: PdConfig,
+    /// None where it could not be read.
+    dialect: Option<Dialect>,
+    key_span: Span,
+}
+
+pub(crate) fn read(item: &Item<'_>, pool: &str) -> DeclaredPd {
+    let mut declared = DeclaredPd {
+        config: PdConfig {
+            dialect: Dialect::Nixl,
+            alone: true,
+            connect_timeout: None,
+            prefill_timeout: None,
+            first_token_timeout: None,
+            idle_timeout: None,
+        },
+        dialect: None,
+        key_span: item.key_span.clone(),
+    };
+    if item.value.as_str().is_some() {
+        let help = "write pd = { dialect = \"nixl\" }, or \"mooncake\", \"store\", \"sglang\"";
+        item.wrong_type_but::<()>("a table", Some(help.to_owned()));
+    } else if let Some(pd) = Section::of(item, format!("`[pools.{pool}.pd]`")) {
+        declared.read_settings(pd);
+    }
+    declared
+}
+
+impl DeclaredPd {
+    fn read_settings(&mut self, mut pd: Section<'_>) {
+        let dialects = Dialect::ALL.map(|dialect| (dialect.as_str(), dialect));
+        self.dialect = pd
+            .required("dialect", "\"nixl\", \"mooncake\", \"store\" or \"sglang\"")
+            .and_then(|item| item.choice(&dialects));
+        let alone = pd
+            .item("alone")
+            .and_then(|item| Some((item.flag()?, item.span.clone())));
+        let decodes_alone = self.dialect.is_none_or(Dialect::decodes_alone);
+        if let Some((true, span)) = &alone
+            && !decodes_alone
+        {
+            pd.report().push(
+                Problem::new(
+                    Code::NotSupported,
+                    span,
+                    "SGLang's decode workers answer nothing alone",
+                )
+                .help("leave `alone` out: started as decode workers, they wait for a prefill worker's cache"),
+            );
+        }
+        let mut timeout = |key| pd.item(key).and_then(|item| item.duration(&TIMEOUTS));
+        self.config = PdConfig {
+            dialect: self.dialect.unwrap_or(self.config.dialect),
+            alone: alone.map_or(decodes_alone, |(alone, _)| alone),
+            connect_timeout: timeout("connect-timeout"),
+            prefill_timeout: timeout("prefill-timeout"),
+            first_token_timeout: timeout("first-token-timeout"),
+            idle_timeout: timeout("idle-timeout"),
+        };
+        pd.finish();
+    }
+
+    /// Warns of a pool that has workers, and cannot split a request for want of one of the two sides.
+    pub(crate) fn check_sides(&self, pool: &PoolConfig, report: &Report) {
+        let has = |role| pool.workers.iter().any(|worker| worker.role == role);
+        let missing: Vec<&str> = [Role::Prefill, Role::Decode]
+            .into_iter()
+            .filter(|&role| !has(role))
+            .map(Role::as_str)
+            .collect();
+        if missing.is_empty() || self.dialect.is_none() {
+            return;
+        }
+        let meanwhile = match (has(Role::Mixed), has(Role::Decode) && self.config.alone) {
+            (true, true) => "its requests go whole to the mixed and the decode workers",
+            (true, false) => "its requests go whole to the mixed workers",
+            (false, true) => "its requests go whole to the decode workers",
+            (false, false) => "its requests are refused",
+        };
+        report.push(
+            Problem::new(
+                Code::OneSidedPool,
+                &self.key_span,
+                format!(
+                    "the pool `{}` has no {} worker to split requests with",
+                    pool.name,
+                    missing.join(" and no ")
+                ),
+            )
+            .help(format!("until it has both, {meanwhile}")),
+        );
+    }
+}
+
+/// The role of a worker, unless it makes no sense.
+pub(crate) fn read_role(worker: &mut Section<'_>, pd: Option<&DeclaredPd>) -> Option<Role> {
+    let Some(item) = worker.item("role") else {
+        return Some(Role::Mixed);
+    };
+    let roles = [Role::Mixed, Role::Prefill, Role::Decode].map(|role| (role.as_str(), role));
+    let role = item.choice(&roles)?;
+    if role != Role::Mixed && pd.is_none() {
+        item.report.push(
+            Problem::new(
+                Code::NeedsKey,
+                &item.span,
+                format!("a {} worker needs a pool with `pd`", role.as_str()),
+            )
+            .help(
+                "add pd = { dialect = \"nixl\" } to its pool (or \"mooncake\", \"store\", \"sglang\": what its engines \
+                 were started with)",
+            ),
+        );
+        return None;
+    }
+    Some(role)
+}
+
+/// `bootstrap` of a worker of this role, none where that makes no sense.
+pub(crate) fn read_bootstrap(
+    worker: &mut Section<'_>,
+    role: Option<Role>,
+    pd: Option<&DeclaredPd>,
+) -> Option<String> {
+    let item = worker.item("bootstrap")?;
+    let useless = |why: &str, help: &str| {
+        item.report.push(
+            Problem::new(
+                Code::NeedsKey,
+                &item.key_span,
+                format!("`bootstrap` means nothing {why}"),
+            )
+            .help(help),
+        );
+    };
+    let dialect = pd.map(|pd| pd.dialect);
+    match (dialect, role) {
+        (None, _) => useless(
+            "in a pool without `pd`",
+            "leave it out; or add pd = { dialect = \"mooncake\" } to the pool, and role = \"prefill\" here",
+        ),
+        (Some(Some(dialect)), _) if !dialect.has_bootstrap() => useless(
+            &format!("to workers that speak `{}`", dialect.as_str()),
+            "leave it out: only mooncake's and SGLang's prefill workers have a bootstrap server",
+        ),
+        (_, Some(role)) if role != Role::Prefill => useless(
+            &format!("on a {} worker", role.as_str()),
+            "put it on the prefill worker whose bootstrap server it is",
+        ),
+        _ => {}
+    }
+    worker_url(&item.text()?, item.report)
+}

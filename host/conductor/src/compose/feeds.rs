@@ -1,0 +1,94 @@
+//! Where KV events are, as far as it is written down.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use conductor_config::{Config, KvEvents, KvFeedConfig, StoreConfig, WorkerConfig};
+use kv_feed::{Endpoint, FeedSpec};
+use routing::{Fleet, Worker};
+
+use super::workers::member_names;
+use crate::discovery::{FeedPlan, Publisher, StorePlan, Target};
+
+/// Where the KV events of the fleet's workers are, as far as it is written down.
+pub(crate) fn feed_plan(config: &Config, fleet: &Fleet) -> FeedPlan {
+    let mut plan = FeedPlan {
+        stores: config
+            .stores
+            .iter()
+            .map(|store| store_plan(store, config, fleet))
+            .collect(),
+        workers: fleet.workers().to_vec(),
+        ..FeedPlan::default()
+    };
+    let by_name = by_name(fleet);
+    for configured in config.pools.iter().flat_map(|pool| &pool.workers) {
+        let members = member_names(configured).filter_map(|name| by_name.get(name.as_str()).copied());
+        let members: Vec<&Arc<Worker>> = members.collect();
+        match &configured.kv_events {
+            // One feed for each rank where those are workers of their own, else all for the one worker.
+            KvEvents::At(feeds) => plan.given.extend(
+                feeds
+                    .iter()
+                    .zip(members.iter().cycle())
+                    .map(|(feed, worker)| feed_spec(worker, feed)),
+            ),
+            KvEvents::Auto if !members.is_empty() => plan.asked.push(target(configured, &members)),
+            KvEvents::Auto | KvEvents::Off => {}
+        }
+    }
+    plan
+}
+
+/// The workers of a fleet by their names.
+pub(super) fn by_name(fleet: &Fleet) -> HashMap<&str, &Arc<Worker>> {
+    let workers = fleet.workers().iter();
+    workers.map(|worker| (&*worker.spec().name, worker)).collect()
+}
+
+fn target(configured: &WorkerConfig, members: &[&Arc<Worker>]) -> Target {
+    let publisher = |worker: &&Arc<Worker>| Publisher {
+        worker: worker.id(),
+        name: worker.spec().name.clone(),
+        rank: worker.spec().rank,
+    };
+    Target {
+        name: configured.name.as_str().into(),
+        url: configured.url.as_str().into(),
+        publishers: members.iter().map(publisher).collect(),
+    }
+}
+
+fn store_plan(store: &StoreConfig, config: &Config, fleet: &Fleet) -> StorePlan {
+    let by_name = by_name(fleet);
+    let pools = config
+        .pools
+        .iter()
+        .filter(|pool| store.pools.contains(&pool.name));
+    let names = pools.flat_map(|pool| &pool.workers).flat_map(member_names);
+    StorePlan {
+        name: store.name.as_str().into(),
+        endpoint: store.endpoint.clone(),
+        status: store.status.as_deref().map(Into::into),
+        shards: store.shards,
+        workers: names
+            .filter_map(|name| by_name.get(name.as_str()).map(|worker| worker.id()))
+            .collect(),
+    }
+}
+
+fn feed_spec(worker: &Worker, feed: &KvFeedConfig) -> FeedSpec {
+    let endpoint = feed.endpoint.clone();
+    FeedSpec {
+        worker: worker.id(),
+        name: worker.spec().name.clone(),
+        endpoint: if feed.bind {
+            Endpoint::Bind(endpoint)
+        } else {
+            Endpoint::Connect(endpoint)
+        },
+        replay: feed.replay.clone(),
+        topic: feed.topic.clone(),
+        rank: feed.rank,
+    }
+}

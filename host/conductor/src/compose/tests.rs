@@ -1,0 +1,178 @@
+//! Configurations and what the adapters are told of them.
+
+use conductor_config::Config;
+use kv_feed::Endpoint;
+use routing::{DpRank, Fleet, WorkerId};
+
+use super::*;
+use crate::config_source::ConfigSource;
+
+fn config(text: &str) -> Config {
+    let source = ConfigSource::Text(text.to_owned());
+    crate::reload::read(&source, text).expect("valid").config
+}
+
+fn fleet(config: &Config) -> Fleet {
+    Fleet::default().next(worker_specs(config)).0
+}
+
+const RANKED: &str = r#"
+[pools.main]
+pd = { dialect = "mooncake", alone = false, prefill-timeout = "7s", idle-timeout = "3s" }
+
+[[pools.main.workers]]
+name = "p"
+url = "http://p:8000"
+role = "prefill"
+data-parallel = { ranks = 2, first = 4 }
+kv-events = "tcp://p:5557"
+kv-replay = "tcp://p:6557"
+
+[[pools.main.workers]]
+name = "q"
+url = "http://q:8000"
+role = "prefill"
+bootstrap = "http://q-ib:9000"
+
+[[pools.main.workers]]
+name = "d"
+url = "http://d:8000"
+role = "decode"
+data-parallel = { ranks = 2 }
+
+[stores.cache]
+kv-events = "tcp://store:1"
+"#;
+
+#[test]
+fn each_rank_is_a_worker_of_its_own_at_the_same_url() {
+    let specs = worker_specs(&config(RANKED));
+    let seen: Vec<_> = specs
+        .iter()
+        .map(|spec| (&*spec.name, &*spec.url, spec.rank.map(|rank| rank.0)))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("p@4", "http://p:8000", Some(4)),
+            ("p@5", "http://p:8000", Some(5)),
+            ("q", "http://q:8000", None),
+            ("d@0", "http://d:8000", Some(0)),
+            ("d@1", "http://d:8000", Some(1)),
+        ]
+    );
+}
+
+#[test]
+fn prefill_workers_have_their_bootstrap_server_where_it_is_told_or_usual() {
+    let check = |dialect: &str, expected: [Option<&str>; 5]| {
+        let text = RANKED.replace("mooncake", dialect);
+        let text = match dialect {
+            "nixl" => text.replace("bootstrap =", "# bootstrap ="),
+            _ => text,
+        };
+        let specs = worker_specs(&config(&text));
+        let seen: Vec<Option<&str>> = specs.iter().map(|spec| spec.bootstrap.as_deref()).collect();
+        assert_eq!(seen, expected, "{dialect}");
+    };
+    let with = [
+        Some("http://p:8998"),
+        Some("http://p:8998"),
+        Some("http://q-ib:9000"),
+        None,
+        None,
+    ];
+    check("mooncake", with);
+    check("sglang", with);
+    check("nixl", [None; 5]);
+}
+
+#[test]
+fn a_pool_has_its_ranks_and_splits_within_its_own_times_or_the_servers() {
+    let config = config(RANKED);
+    let pools = pool_specs(&config, &Keys::default(), &fleet(&config));
+    assert_eq!(pools[0].pool.workers.len(), 5);
+    assert_eq!(
+        pools[0].pd,
+        Some(PdSpec {
+            dialect: routing::Dialect::Mooncake,
+            alone: false,
+            connect_timeout: config.server.connect_timeout,
+            prefill_timeout: std::time::Duration::from_secs(7),
+            first_token_timeout: config.server.first_byte_timeout,
+            idle_timeout: std::time::Duration::from_secs(3),
+        })
+    );
+}
+
+#[test]
+fn each_rank_has_the_feed_that_is_written_down_for_it() {
+    let config = config(RANKED);
+    let plan = feed_plan(&config, &fleet(&config));
+    let given: Vec<_> = plan
+        .given
+        .iter()
+        .map(|feed| {
+            (
+                &*feed.name,
+                feed.endpoint.clone(),
+                feed.replay.as_deref(),
+                feed.rank,
+            )
+        })
+        .collect();
+    let at = |port: u16| Endpoint::Connect(format!("tcp://p:{port}"));
+    assert_eq!(
+        given,
+        [
+            ("p@4", at(5557), Some("tcp://p:6557"), Some(DpRank(4))),
+            ("p@5", at(5558), Some("tcp://p:6558"), Some(DpRank(5))),
+        ]
+    );
+    assert_ne!(plan.given[0].worker, plan.given[1].worker);
+}
+
+#[test]
+fn a_server_is_asked_once_for_all_of_its_ranks() {
+    let config = config(RANKED);
+    let fleet = fleet(&config);
+    let plan = feed_plan(&config, &fleet);
+    let id = |name: &str| -> WorkerId {
+        let mut workers = fleet.workers().iter();
+        workers
+            .find(|worker| &*worker.spec().name == name)
+            .expect(name)
+            .id()
+    };
+    let asked: Vec<_> = plan
+        .asked
+        .iter()
+        .map(|target| {
+            let publishers = target.publishers.iter();
+            let publishers: Vec<_> = publishers.map(|one| (one.worker, one.rank)).collect();
+            (&*target.name, &*target.url, publishers)
+        })
+        .collect();
+    assert_eq!(
+        asked,
+        [
+            ("q", "http://q:8000", vec![(id("q"), None)]),
+            (
+                "d",
+                "http://d:8000",
+                vec![(id("d@0"), Some(DpRank(0))), (id("d@1"), Some(DpRank(1)))]
+            ),
+        ]
+    );
+    assert_eq!(plan.stores[0].workers.len(), 5);
+}
+
+#[test]
+fn a_worker_without_ranks_has_all_of_its_feeds() {
+    let config = config(
+        "[[pools.main.workers]]\nname = \"w\"\nurl = \"http://w:1\"\nkv-events = \"tcp://w:5557\"\ndp-size = 2\n",
+    );
+    let plan = feed_plan(&config, &fleet(&config));
+    let given: Vec<_> = plan.given.iter().map(|feed| (&*feed.name, feed.rank)).collect();
+    assert_eq!(given, [("w", Some(DpRank(0))), ("w", Some(DpRank(1)))]);
+}

@@ -1,0 +1,70 @@
+//! The workers of a fleet: one for each that is configured, or for each of its data-parallel ranks.
+
+use conductor_config::{Config, DataParallel, PdConfig, WorkerConfig, rank_name};
+use routing::{DpRank, Role, WorkerSpec};
+
+/// Where a prefill worker's bootstrap server is unless told: mooncake's and SGLang's own default.
+const BOOTSTRAP_PORT: u16 = 8998;
+
+/// Every worker of every pool, in the order of the file.
+pub(crate) fn worker_specs(config: &Config) -> Vec<WorkerSpec> {
+    let mut specs = Vec::new();
+    for pool in &config.pools {
+        for worker in &pool.workers {
+            let places = member_names(worker).zip(ranks(worker));
+            specs.extend(places.map(|(name, rank)| worker_spec(worker, &name, rank, pool.pd.as_ref())));
+        }
+    }
+    specs
+}
+
+/// The names of the workers that a configured one stands for.
+pub(super) fn member_names(worker: &WorkerConfig) -> impl Iterator<Item = String> {
+    ranks(worker).map(|rank| rank.map_or_else(|| worker.name.clone(), |rank| rank_name(&worker.name, rank)))
+}
+
+/// The ranks its workers are pinned to; none, once, where it is a single worker.
+fn ranks(worker: &WorkerConfig) -> impl Iterator<Item = Option<DpRank>> {
+    let single = worker.data_parallel.is_none().then_some(None);
+    let ranks = worker.data_parallel.iter().flat_map(DataParallel::ranks);
+    single.into_iter().chain(ranks.map(Some))
+}
+
+fn worker_spec(worker: &WorkerConfig, name: &str, rank: Option<DpRank>, pd: Option<&PdConfig>) -> WorkerSpec {
+    // A worker that names no model serves any; its adapters are then among them.
+    let adapters = if worker.models.is_empty() {
+        &[][..]
+    } else {
+        &worker.adapters[..]
+    };
+    let served = worker.models.iter().chain(adapters);
+    WorkerSpec {
+        name: name.into(),
+        url: worker.url.as_str().into(),
+        role: worker.role,
+        models: served.map(|model| model.as_str().into()).collect(),
+        weight: worker.weight,
+        labels: worker
+            .labels
+            .iter()
+            .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+            .collect(),
+        rank,
+        bootstrap: bootstrap(worker, pd),
+    }
+}
+
+fn bootstrap(worker: &WorkerConfig, pd: Option<&PdConfig>) -> Option<Box<str>> {
+    let has_one = worker.role == Role::Prefill && pd.is_some_and(|pd| pd.dialect.has_bootstrap());
+    if !has_one {
+        return None;
+    }
+    let given = worker.bootstrap.clone();
+    let usual = || {
+        worker
+            .url
+            .rsplit_once(':')
+            .map(|(host, _)| format!("{host}:{BOOTSTRAP_PORT}"))
+    };
+    given.or_else(usual).map(Into::into)
+}

@@ -1,0 +1,191 @@
+//! When servers are asked, and whose what they tell is.
+
+use super::*;
+use crate::discovery::ask::AskError;
+
+const WORKER: WorkerId = WorkerId(7);
+
+struct Story {
+    targets: Targets,
+    now: Instant,
+}
+
+impl Story {
+    fn new() -> Self {
+        let now = Instant::now();
+        let publisher = publisher(WORKER, "w", None);
+        Self {
+            targets: Targets::default().next(vec![target(vec![publisher])], now),
+            now,
+        }
+    }
+
+    /// Seconds until the worker is asked next.
+    #[track_caller]
+    fn asked_after(&mut self, seconds: u64) {
+        if let Some(before) = seconds.checked_sub(1) {
+            let before = self.now + Duration::from_secs(before);
+            assert!(self.targets.due(before).is_empty(), "asked too early");
+        }
+        self.now += Duration::from_secs(seconds);
+        assert_eq!(self.targets.due(self.now).len(), 1, "not asked");
+    }
+
+    fn learn(&mut self, answer: Answer) -> bool {
+        let target = self.targets.0[0].target.clone();
+        self.targets.learn(&target, answer, self.now)
+    }
+
+    fn found(&mut self, port: u16) -> bool {
+        self.learn(Answer::Sources(vec![source(0, port), source(1, port + 1)]))
+    }
+
+    fn feeds_are(&mut self, state: FeedState) {
+        self.targets
+            .watch([(WORKER, FeedState::Live), (WORKER, state)], self.now);
+    }
+}
+
+fn target(publishers: Vec<Publisher>) -> Target {
+    Target {
+        name: "w".into(),
+        url: "http://gpu-1:8000".into(),
+        publishers: publishers.into(),
+    }
+}
+
+fn publisher(worker: WorkerId, name: &str, rank: Option<u16>) -> Publisher {
+    Publisher {
+        worker,
+        name: name.into(),
+        rank: rank.map(DpRank),
+    }
+}
+
+fn source(rank: u16, port: u16) -> EventSource {
+    EventSource {
+        rank,
+        endpoint: format!("tcp://gpu-1:{port}"),
+        replay: None,
+        topic: "kv".to_owned(),
+    }
+}
+
+fn failed() -> Answer {
+    Answer::Failed(AskError::Timeout("/kv_event_sources"))
+}
+
+#[test]
+fn a_worker_that_does_not_answer_is_asked_ever_more_rarely() {
+    let mut story = Story::new();
+    for pause in [0, 1, 2, 4, 8, 16, 32, 60, 60] {
+        story.asked_after(pause);
+        assert!(!story.learn(failed()));
+    }
+    assert_eq!(story.targets.report()[0].state, "asking");
+}
+
+#[test]
+fn a_worker_without_events_is_asked_every_few_minutes() {
+    let mut story = Story::new();
+    for pause in [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+        story.asked_after(pause);
+        assert!(!story.learn(Answer::Absent));
+    }
+    assert_eq!(story.targets.report()[0].state, "none");
+}
+
+#[test]
+fn found_feeds_are_followed_rank_by_rank_and_not_asked_for_again_while_they_are_well() {
+    let mut story = Story::new();
+    story.asked_after(0);
+    assert!(story.found(5557));
+    let specs: Vec<_> = story.targets.specs().collect();
+    assert_eq!(specs.len(), 2);
+    assert_eq!(specs[1].rank, Some(DpRank(1)));
+    assert_eq!(
+        specs[1].endpoint,
+        Endpoint::Connect("tcp://gpu-1:5558".to_owned())
+    );
+    story.feeds_are(FeedState::Live);
+    assert!(story.targets.due(story.now + LAST_PAUSE_WITHOUT).is_empty());
+}
+
+#[test]
+fn the_ranks_of_a_server_are_the_caches_of_the_workers_pinned_to_them() {
+    let mut story = Story::new();
+    let ranked = target(vec![
+        publisher(WorkerId(1), "w@2", Some(2)),
+        publisher(WorkerId(2), "w@3", Some(3)),
+    ]);
+    story.targets = Targets::default().next(vec![ranked], story.now);
+    story.learn(Answer::Sources(vec![
+        source(3, 5560),
+        source(2, 5559),
+        source(1, 5558),
+    ]));
+    let specs: Vec<_> = story
+        .targets
+        .specs()
+        .map(|spec| (spec.worker, spec.name.to_string(), spec.rank))
+        .collect();
+    let expected = [(2, "w@3", 3), (1, "w@2", 2)]
+        .map(|(worker, name, rank)| (WorkerId(worker), name.to_owned(), Some(DpRank(rank))));
+    assert_eq!(specs, expected, "nobody is pinned to rank 1");
+    story
+        .targets
+        .watch([(WorkerId(2), FeedState::Connecting)], story.now);
+    story.asked_after(5);
+}
+
+#[test]
+fn a_worker_whose_feeds_stay_down_is_asked_whether_they_moved() {
+    let mut story = Story::new();
+    story.asked_after(0);
+    story.found(5557);
+    story.feeds_are(FeedState::Connecting);
+    story.asked_after(5);
+    assert!(!story.found(5557), "the same again");
+    story.feeds_are(FeedState::Connecting);
+    story.asked_after(5);
+    assert!(!story.learn(failed()));
+    assert_eq!(story.targets.specs().count(), 2);
+    story.asked_after(10);
+    assert!(story.found(6557));
+    story.feeds_are(FeedState::Live);
+    assert!(story.targets.due(story.now + LAST_PAUSE_WITHOUT).is_empty());
+}
+
+#[test]
+fn a_short_outage_asks_nobody() {
+    let mut story = Story::new();
+    story.asked_after(0);
+    story.found(5557);
+    story.feeds_are(FeedState::Connecting);
+    story.feeds_are(FeedState::Rebuilding);
+    assert!(story.targets.due(story.now + LAST_PAUSE).is_empty());
+}
+
+#[test]
+fn a_worker_that_stops_publishing_loses_its_feeds() {
+    let mut story = Story::new();
+    story.asked_after(0);
+    story.found(5557);
+    assert!(story.learn(Answer::Sources(Vec::new())));
+    assert_eq!(story.targets.specs().count(), 0);
+}
+
+#[test]
+fn what_a_worker_told_outlives_a_reload() {
+    let mut story = Story::new();
+    story.asked_after(0);
+    story.found(5557);
+    let same = story.targets.0[0].target.clone();
+    let other = Target {
+        name: "x".into(),
+        ..same.clone()
+    };
+    let next = story.targets.next(vec![other, same], story.now);
+    assert_eq!(next.specs().count(), 2);
+    assert_eq!(story.targets.next(Vec::new(), story.now).specs().count(), 0);
+}

@@ -1,0 +1,154 @@
+//! The body of a request that changes the fleet: JSON in, what it asks for out.
+
+use axum::http::StatusCode;
+use conductor_config::{check_worker_name, worker_address};
+use routing::Role;
+use serde::Deserialize;
+
+use crate::overlay::{Addition, InstanceChange, Removal};
+use crate::refusal::Refusal;
+
+const FORM: &str = r#"send for example {"type": "decode", "instance": "10.0.0.7:8000"}"#;
+
+/// As it is sent.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    r#type: Option<String>,
+    instance: String,
+    pool: Option<String>,
+    name: Option<String>,
+    bootstrap: Option<String>,
+}
+
+/// What is to be added.
+pub(super) fn addition(body: &[u8]) -> Result<InstanceChange, Refusal> {
+    let asked = read(body)?;
+    let missing = || {
+        let message = format!("`type` is missing: say what the instance is to do; {FORM}");
+        bad("type_missing", message).of("type")
+    };
+    if let Some(name) = &asked.name {
+        check_worker_name(name).map_err(|why| bad("name_invalid", why).of("name"))?;
+    }
+    Ok(InstanceChange::Add(Addition {
+        url: address(&asked.instance, "instance")?,
+        role: role(asked.r#type.as_deref())?.ok_or_else(missing)?,
+        bootstrap: asked
+            .bootstrap
+            .map(|server| address(&server, "bootstrap"))
+            .transpose()?,
+        name: asked.name,
+        pool: asked.pool,
+    }))
+}
+
+/// What is to be removed.
+pub(super) fn removal(body: &[u8]) -> Result<InstanceChange, Refusal> {
+    let asked = read(body)?;
+    if asked.bootstrap.is_some() {
+        let message = "`bootstrap` means nothing for an instance that is removed: leave it out";
+        return Err(bad("bootstrap_not_allowed", message).of("bootstrap"));
+    }
+    Ok(InstanceChange::Remove(Removal {
+        url: address(&asked.instance, "instance")?,
+        role: role(asked.r#type.as_deref())?,
+        name: asked.name,
+        pool: asked.pool,
+    }))
+}
+
+fn read(body: &[u8]) -> Result<Asked, Refusal> {
+    serde_json::from_slice(body).map_err(|error| {
+        bad(
+            "invalid_json",
+            format!("the body cannot be read: {error}; {FORM}"),
+        )
+    })
+}
+
+fn role(text: Option<&str>) -> Result<Option<Role>, Refusal> {
+    let Some(text) = text else { return Ok(None) };
+    let mut roles = [Role::Prefill, Role::Decode, Role::Mixed].into_iter();
+    let found = roles.find(|role| role.as_str() == text);
+    let unknown = || {
+        let message = format!("`type` is `{text}`: it must be `prefill`, `decode` or `mixed`");
+        bad("type_unknown", message).of("type")
+    };
+    found.map(Some).ok_or_else(unknown)
+}
+
+/// `http://host:port`, which may have been sent without its beginning.
+fn address(text: &str, param: &'static str) -> Result<String, Refusal> {
+    let url = if text.contains("://") {
+        text.to_owned()
+    } else {
+        format!("http://{text}")
+    };
+    worker_address(&url).map_err(|why| bad("address_invalid", why).of(param))
+}
+
+fn bad(code: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, code, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_read_with_or_without_its_scheme() {
+        for instance in ["GPU-1:8000", "http://gpu-1:8000", "http://gpu-1:8000/"] {
+            let body = format!(r#"{{"type": "decode", "instance": "{instance}"}}"#);
+            let Ok(InstanceChange::Add(addition)) = addition(body.as_bytes()) else {
+                panic!("refused {instance}")
+            };
+            assert_eq!(addition.url, "http://gpu-1:8000");
+            assert_eq!(addition.role, Role::Decode);
+        }
+    }
+
+    #[track_caller]
+    fn check(change: Result<InstanceChange, Refusal>, code: &str, says: &str) {
+        let refusal = change.unwrap_err();
+        assert_eq!(
+            (refusal.status, refusal.code),
+            (StatusCode::BAD_REQUEST, code),
+            "{}",
+            refusal.message
+        );
+        assert!(refusal.message.contains(says), "{}", refusal.message);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_with_what_can() {
+        check(addition(b"{"), "invalid_json", "10.0.0.7:8000");
+        check(addition(b"[1]"), "invalid_json", "10.0.0.7:8000");
+        check(addition(br#"{"type": "decode"}"#), "invalid_json", "`instance`");
+        check(
+            addition(br#"{"type": "decode", "instance": "a:1", "role": "x"}"#),
+            "invalid_json",
+            "`role`",
+        );
+        check(addition(br#"{"instance": "a:1"}"#), "type_missing", "`type`");
+        check(
+            addition(br#"{"type": "both", "instance": "a:1"}"#),
+            "type_unknown",
+            "`prefill`",
+        );
+        for instance in ["a", "a:0", "a:b", "https://a:1", "a:1/v1", "http://u:p@a:1", ""] {
+            let body = format!(r#"{{"type": "mixed", "instance": "{instance}"}}"#);
+            check(addition(body.as_bytes()), "address_invalid", "");
+        }
+        check(
+            addition(br#"{"type": "mixed", "instance": "a:1", "name": "a b"}"#),
+            "name_invalid",
+            "a b",
+        );
+        check(
+            removal(br#"{"instance": "a:1", "bootstrap": "a:2"}"#),
+            "bootstrap_not_allowed",
+            "leave it out",
+        );
+    }
+}

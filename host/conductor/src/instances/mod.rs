@@ -1,0 +1,141 @@
+//! `POST /instances/add` and `/instances/remove`: workers that come, go and change what they do while it runs.
+//!
+//! What is asked for goes to the reload thread, the one writer, and is in force when the answer says so.
+
+mod access;
+mod ask;
+
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::State;
+use axum::http::header::{CONTENT_TYPE, HeaderValue};
+use axum::http::{Request, Response, StatusCode};
+use axum::routing::post;
+use bytes::Bytes;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+pub(crate) use self::access::{AdminKey, Listener};
+use crate::overlay::{ChangeError, InstanceChange};
+use crate::policy_library::chain;
+use crate::refusal::{Refusal, only_post};
+use crate::reload::{Bell, InstanceAnswer, RefusedChange};
+
+/// Longest body, in bytes.
+const LONGEST: usize = 16 << 10;
+/// How long a body may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pages of one listener.
+#[derive(Debug, Clone)]
+pub(crate) struct Instances {
+    pub(crate) key: AdminKey,
+    pub(crate) bell: SyncSender<Bell>,
+    pub(crate) listener: Listener,
+}
+
+impl Instances {
+    pub(crate) fn pages(self) -> Router {
+        let add =
+            |State(pages): State<Self>, request| async move { pages.answer(request, ask::addition).await };
+        let remove =
+            |State(pages): State<Self>, request| async move { pages.answer(request, ask::removal).await };
+        Router::new()
+            .route("/instances/add", post(add).fallback(only_post))
+            .route("/instances/remove", post(remove).fallback(only_post))
+            .with_state(self)
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Body>,
+        read: fn(&[u8]) -> Result<InstanceChange, Refusal>,
+    ) -> Response<Body> {
+        match self.change(request, read).await {
+            Ok(answer) => show(&answer),
+            Err(refusal) => refusal.into_response(),
+        }
+    }
+
+    async fn change(
+        &self,
+        request: Request<Body>,
+        read: fn(&[u8]) -> Result<InstanceChange, Refusal>,
+    ) -> Result<InstanceAnswer, Refusal> {
+        let (head, body) = request.into_parts();
+        self.key.check(&head.headers, self.listener)?;
+        let change = read(&collect(body).await?)?;
+        let (answer, answered) = oneshot::channel();
+        let bell = Bell::Instance(change, answer);
+        self.bell.try_send(bell).map_err(|_| busy())?;
+        let answered = answered.await.map_err(|_| busy())?;
+        answered.map_err(refusal)
+    }
+}
+
+async fn collect(body: Body) -> Result<Bytes, Refusal> {
+    let collected = tokio::time::timeout(PATIENCE, to_bytes(body, LONGEST)).await;
+    let collected = collected.map_err(|_| {
+        let message = "the request body did not arrive in time";
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
+    })?;
+    collected.map_err(|_| {
+        let message = format!("the request body is longer than {LONGEST} bytes, or was broken off");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+    })
+}
+
+/// The reload thread has its hands full, or is gone.
+fn busy() -> Refusal {
+    let message = "the router is busy with other changes, or stops: try again";
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
+}
+
+fn refusal(refused: RefusedChange) -> Refusal {
+    let message = chain(&refused);
+    let (status, code, param) = match refused {
+        RefusedChange::Change(error) => class(&error),
+        RefusedChange::Config(_) => (StatusCode::CONFLICT, "not_applicable", None),
+    };
+    let refusal = Refusal::new(status, code, message);
+    match param {
+        Some(param) => refusal.of(param),
+        None => refusal,
+    }
+}
+
+fn class(error: &ChangeError) -> (StatusCode, &'static str, Option<&'static str>) {
+    match error {
+        ChangeError::NoSuchPool { .. } => (StatusCode::NOT_FOUND, "pool_not_found", Some("pool")),
+        ChangeError::WhichPool { .. } => (StatusCode::BAD_REQUEST, "pool_missing", Some("pool")),
+        ChangeError::RoleNeedsPd { .. } => (StatusCode::BAD_REQUEST, "role_not_allowed", Some("type")),
+        ChangeError::NoBootstrap { .. } => (
+            StatusCode::BAD_REQUEST,
+            "bootstrap_not_allowed",
+            Some("bootstrap"),
+        ),
+        ChangeError::OtherPool { .. } => (StatusCode::CONFLICT, "in_another_pool", Some("pool")),
+        ChangeError::OtherName { .. } => (StatusCode::CONFLICT, "has_another_name", Some("name")),
+        ChangeError::NameTaken { .. } => (StatusCode::CONFLICT, "name_taken", Some("name")),
+        ChangeError::OtherRole { .. } => (StatusCode::CONFLICT, "has_another_role", Some("type")),
+        ChangeError::NotThere { .. } => (StatusCode::NOT_FOUND, "instance_not_found", Some("instance")),
+        ChangeError::TooMany { .. } => (StatusCode::CONFLICT, "too_many_changes", None),
+    }
+}
+
+fn show(answer: &InstanceAnswer) -> Response<Body> {
+    let InstanceAnswer { done, generation } = answer;
+    let page = json!({
+        "message": done.message(),
+        "change": done.changed.as_str(),
+        "generation": generation.0,
+        "pool": done.pool, "name": done.name, "url": done.url, "type": done.role.as_str(),
+    });
+    let mut response = Response::new(Body::from(page.to_string()));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}

@@ -1,0 +1,263 @@
+//! The keys that a configuration names, read where it says they are. They are in no message and no log.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use conductor_config::{AuthorizationConfig, Config, KeySource, PoolConfig};
+use http::header::InvalidHeaderValue;
+use proxy::Authorization;
+use thiserror::Error;
+
+use crate::config_source::ConfigSource;
+
+/// Where the admin key is unless the configuration says so.
+const ADMIN_API_KEY: &str = "ADMIN_API_KEY";
+
+/// Most bytes of a key's file that are read.
+const LONGEST: u64 = 64 << 10;
+
+/// A key that must not be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Key(Box<str>);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+impl Key {
+    #[cfg(test)]
+    pub(crate) fn of_test(key: &str) -> Self {
+        Self(key.into())
+    }
+
+    /// The key itself, to be compared or sent.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Every key of a configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Keys {
+    /// What whoever changes the fleet over HTTP must show; none: clients may not.
+    pub(crate) admin: Option<Key>,
+    /// Of the pools whose workers get a key of the router's.
+    pools: HashMap<String, Authorization>,
+}
+
+/// A key cannot be used.
+#[derive(Debug, Error)]
+pub enum KeyError {
+    /// The environment variable is not there.
+    #[error("failed to read {what}: the environment variable `{name}` {why}")]
+    Env {
+        /// Whose key.
+        what: String,
+        /// The variable.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The file cannot be used.
+    #[error("failed to read {what} from the file `{}`", path.display())]
+    File {
+        /// Whose key.
+        what: String,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// It has characters that cannot be sent.
+    #[error("failed to use {what}: no header can carry it")]
+    Header {
+        /// Whose key.
+        what: String,
+        /// Why not; it does not show the key.
+        #[source]
+        source: InvalidHeaderValue,
+    },
+}
+
+impl Keys {
+    /// Reads the keys that a configuration names.
+    ///
+    /// # Errors
+    /// [`KeyError`] for the first that cannot be had.
+    pub(crate) fn read(config: &Config, source: &ConfigSource) -> Result<Self, KeyError> {
+        Self::read_from(config, source, |name| std::env::var_os(name))
+    }
+
+    fn read_from(
+        config: &Config,
+        source: &ConfigSource,
+        env: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, KeyError> {
+        let mut keys = Self::default();
+        let read = |place: &KeySource, what: &str| match place {
+            KeySource::Env(name) => from_env(name, env(name), what),
+            KeySource::File(path) => from_file(source.resolve(path), what),
+        };
+        keys.admin = match &config.server.admin_api_key {
+            Some(place) => Some(read(place, "`server.admin-api-key`")?),
+            None => env(ADMIN_API_KEY)
+                .filter(|key| !key.is_empty())
+                .map(|key| from_env(ADMIN_API_KEY, Some(key), "the admin key"))
+                .transpose()?,
+        };
+        for pool in &config.pools {
+            if let AuthorizationConfig::Key(place) = &pool.authorization {
+                let what = format!("`pools.{}.authorization`", pool.name);
+                let key = read(place, &what)?;
+                let own = Authorization::bearer(key.reveal())
+                    .map_err(|source| KeyError::Header { what, source })?;
+                keys.pools.insert(pool.name.clone(), own);
+            }
+        }
+        Ok(keys)
+    }
+
+    /// What becomes of a client's `Authorization` in a pool of the configuration these were read for.
+    pub(crate) fn authorization(&self, pool: &PoolConfig) -> Authorization {
+        match &pool.authorization {
+            AuthorizationConfig::Pass => Authorization::Pass,
+            // A client's key is never passed to workers that are to get another.
+            AuthorizationConfig::Drop => Authorization::Drop,
+            AuthorizationConfig::Key(_) => self.pools.get(&pool.name).cloned().unwrap_or(Authorization::Drop),
+        }
+    }
+}
+
+fn from_env(name: &str, value: Option<OsString>, what: &str) -> Result<Key, KeyError> {
+    let missing = |why| KeyError::Env {
+        what: what.to_owned(),
+        name: name.to_owned(),
+        why,
+    };
+    let value = value.ok_or_else(|| missing("is not set"))?;
+    let value = value.into_string().map_err(|_| missing("is not text"))?;
+    match value.trim() {
+        "" => Err(missing("is empty")),
+        key => Ok(Key(key.into())),
+    }
+}
+
+fn from_file(path: PathBuf, what: &str) -> Result<Key, KeyError> {
+    first_line(&path)
+        .map(|line| Key(line.into()))
+        .map_err(|source| KeyError::File {
+            what: what.to_owned(),
+            path,
+            source,
+        })
+}
+
+/// The first line of a file, without the white space around it.
+///
+/// # Errors
+/// Where the file cannot be read or the line is empty.
+pub(crate) fn first_line(path: &Path) -> io::Result<String> {
+    let mut line = String::new();
+    BufReader::new(File::open(path)?.take(LONGEST)).read_line(&mut line)?;
+    match line.trim() {
+        "" => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "its first line is empty",
+        )),
+        line => Ok(line.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, variable: Option<&str>) -> Result<Keys, KeyError> {
+        let source = ConfigSource::Text(text.to_owned());
+        let config = crate::reload::read(&source, text).expect("valid").config;
+        Keys::read_from(&config, &source, |name| {
+            (name == "KEY").then_some(variable).flatten().map(OsString::from)
+        })
+    }
+
+    /// A pool with this `authorization`.
+    fn pool(authorization: &str) -> String {
+        format!("[pools.a]\nauthorization = {authorization}\nworkers = [{{ url = \"http://a:1\" }}]\n")
+    }
+
+    #[track_caller]
+    fn refused(result: Result<Keys, KeyError>, expected: &str) {
+        let error = crate::policy_library::chain(&result.unwrap_err());
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn a_key_is_read_from_the_environment_or_a_files_first_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        std::fs::write(&path, " secret \nnot this\n").unwrap();
+        let check = |text: &str| {
+            let source = ConfigSource::Text(text.to_owned());
+            let config = crate::reload::read(&source, text).expect("valid").config;
+            let keys = read(text, Some("secret\n")).unwrap();
+            let expected = Authorization::bearer("secret").unwrap();
+            assert_eq!(keys.authorization(&config.pools[0]), expected);
+        };
+        check(&pool("{ env = \"KEY\" }"));
+        check(&pool(&format!("{{ file = {path:?} }}")));
+    }
+
+    #[test]
+    fn the_administrators_key_is_apart_from_the_pools() {
+        let text = "[server]\nadmin-api-key = { env = \"KEY\" }\n".to_owned() + &pool("\"drop\"");
+        let keys = read(&text, Some("secret")).unwrap();
+        assert_eq!(keys.admin.as_ref().map(Key::reveal), Some("secret"));
+        assert!(!format!("{keys:?}").contains("secret"));
+        refused(
+            read(&text, None),
+            "`server.admin-api-key`: the environment variable `KEY` is not set",
+        );
+    }
+
+    #[test]
+    fn without_a_word_of_the_configuration_the_administrators_key_is_that_of_the_seeds() {
+        let admin = |value: Option<&str>| {
+            let config =
+                crate::reload::read(&ConfigSource::Text(String::new()), &pool("\"drop\"")).expect("valid");
+            let env = |name: &str| {
+                (name == ADMIN_API_KEY)
+                    .then_some(value)
+                    .flatten()
+                    .map(OsString::from)
+            };
+            let keys = Keys::read_from(&config.config, &ConfigSource::Text(String::new()), env);
+            keys.map(|keys| keys.admin.map(|key| key.reveal().to_owned()))
+        };
+        assert_eq!(admin(Some("secret")).unwrap().as_deref(), Some("secret"));
+        assert_eq!(admin(Some("")).unwrap(), None);
+        assert_eq!(admin(None).unwrap(), None);
+        assert!(admin(Some(" ")).is_err(), "it was meant to be one");
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_had_is_named_and_never_shown() {
+        let from_env = pool("{ env = \"KEY\" }");
+        let whose = "`pools.a.authorization`";
+        refused(read(&from_env, None), whose);
+        refused(read(&from_env, Some(" ")), "`KEY` is empty");
+        refused(read(&from_env, Some("a\u{1}b")), whose);
+        refused(
+            read(&pool("{ file = \"/nowhere/key\" }"), None),
+            "from the file `/nowhere/key`: ",
+        );
+        let error = read(&from_env, Some("se\u{1}cret")).unwrap_err();
+        assert!(!format!("{error:?}{error}").contains("cret"));
+    }
+}

@@ -1,0 +1,162 @@
+//! What the API changed about the configuration's workers: kept beside the file's configuration, laid over it, and given up
+//! where the file says otherwise. Pure: values in, values out.
+//!
+//! An overlay remembers what the file said about the instance when it was made. As long as the file says the same, it
+//! stands; once the entry changes, comes or goes, the file's word is the newer one.
+
+mod change;
+mod report;
+
+use std::collections::HashSet;
+
+use conductor_config::{Config, DataParallel, PoolConfig, WorkerConfig, rank_name};
+use routing::Role;
+
+pub(crate) use self::change::{Addition, ChangeError, Changed, Done, InstanceChange, Removal};
+pub(crate) use self::report::{EndedReport, OverlayKind, OverlayReport};
+
+/// Most instances that are other than the file has them.
+pub(crate) const MOST_OVERLAYS: usize = 1_024;
+
+/// One instance that is other than the file has it. Not both sides are none.
+#[derive(Debug, Clone, PartialEq)]
+struct Overlay {
+    pool: String,
+    /// The file's entry; none: the file has none.
+    file: Option<WorkerConfig>,
+    /// What is in force instead; none: nothing.
+    now: Option<WorkerConfig>,
+}
+
+/// All of them, in the order in which they were made; each has a URL of its own.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Overlays {
+    all: Vec<Overlay>,
+}
+
+/// An overlay that a new file has ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ended {
+    overlay: Overlay,
+    /// Ends the sentence "it is the file's again: ".
+    pub(crate) why: &'static str,
+}
+
+impl Overlay {
+    fn worker(&self) -> &WorkerConfig {
+        let worker = self.now.as_ref().or(self.file.as_ref());
+        worker.expect("an overlay is of an instance that the file or the API names")
+    }
+
+    fn is_of(&self, url: &str) -> bool {
+        self.worker().url == url
+    }
+
+    /// What speaks against it over this file.
+    fn objection(&self, file: &Config) -> Option<&'static str> {
+        let entry = entry(file, &self.worker().url);
+        let as_it_was = match (&self.file, entry) {
+            (None, None) => true,
+            (Some(was), Some((pool, is))) => was == is && pool.name == self.pool,
+            (None, Some(_)) => return Some("the file names it itself"),
+            (Some(_), None) => false,
+        };
+        let Some(pool) = file.pools.iter().find(|pool| pool.name == self.pool) else {
+            return Some("its pool is gone");
+        };
+        if !as_it_was {
+            return Some("its entry in the file has changed");
+        }
+        let now = self.now.as_ref()?;
+        if now.role != Role::Mixed && pool.pd.is_none() {
+            return Some("its pool splits no requests any more");
+        }
+        let added = self.file.is_none();
+        (added && takes_a_name(now, entries(file))).then_some("the file gives its name to another worker")
+    }
+}
+
+impl Overlays {
+    /// The file's configuration as the overlays have it.
+    pub(crate) fn over(&self, file: &Config) -> Config {
+        let mut config = file.clone();
+        for overlay in &self.all {
+            let Some(pool) = config.pools.iter_mut().find(|pool| pool.name == overlay.pool) else {
+                continue;
+            };
+            let mut workers = pool.workers.iter();
+            let place = workers.position(|worker| overlay.is_of(&worker.url));
+            match (place, overlay.now.clone()) {
+                (Some(place), Some(now)) => pool.workers[place] = now,
+                (Some(place), None) => drop(pool.workers.remove(place)),
+                (None, now) => pool.workers.extend(now),
+            }
+        }
+        config
+    }
+
+    /// What is left of them over a new file, and what is not.
+    pub(crate) fn under(&self, file: &Config) -> (Self, Vec<Ended>) {
+        let (mut left, mut ended) = (Self::default(), Vec::new());
+        for overlay in &self.all {
+            match overlay.objection(file) {
+                None => left.all.push(overlay.clone()),
+                Some(why) => ended.push(Ended {
+                    overlay: overlay.clone(),
+                    why,
+                }),
+            }
+        }
+        (left, ended)
+    }
+
+    fn of(&self, url: &str) -> Option<&Overlay> {
+        self.all.iter().find(|overlay| overlay.is_of(url))
+    }
+
+    /// With this word on an instance instead of the last one.
+    fn with(&self, overlay: Overlay) -> Result<Self, ChangeError> {
+        let mut all = self.all.clone();
+        let place = all.iter().position(|before| before.is_of(&overlay.worker().url));
+        match place {
+            Some(place) if overlay.file == overlay.now => drop(all.remove(place)),
+            Some(place) => all[place] = overlay,
+            None if overlay.file == overlay.now => {}
+            None => all.push(overlay),
+        }
+        if all.len() > MOST_OVERLAYS {
+            return Err(ChangeError::TooMany { limit: MOST_OVERLAYS });
+        }
+        Ok(Self { all })
+    }
+}
+
+/// The file's entry of an instance.
+fn entry<'c>(file: &'c Config, url: &str) -> Option<(&'c PoolConfig, &'c WorkerConfig)> {
+    let mut entries = file
+        .pools
+        .iter()
+        .flat_map(|pool| pool.workers.iter().map(move |worker| (pool, worker)));
+    entries.find(|(_, worker)| worker.url == url)
+}
+
+/// Every worker of the file.
+fn entries(file: &Config) -> impl Iterator<Item = &WorkerConfig> {
+    file.pools.iter().flat_map(|pool| &pool.workers)
+}
+
+/// Whether a name of the worker's is one of the others', it not being one of them itself.
+fn takes_a_name<'c>(worker: &WorkerConfig, others: impl Iterator<Item = &'c WorkerConfig>) -> bool {
+    let own: HashSet<String> = names(worker).collect();
+    let mut others = others.filter(|other| other.url != worker.url);
+    others.any(|other| names(other).any(|name| own.contains(&name)))
+}
+
+/// A worker's name, and those of its ranks.
+fn names(worker: &WorkerConfig) -> impl Iterator<Item = String> {
+    let ranks = worker.data_parallel.iter().flat_map(DataParallel::ranks);
+    std::iter::once(worker.name.clone()).chain(ranks.map(|rank| rank_name(&worker.name, rank)))
+}
+
+#[cfg(test)]
+mod tests;

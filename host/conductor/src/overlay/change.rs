@@ -1,0 +1,328 @@
+//! One change that somebody asks for: an instance that is to be there in a role, or not to be there.
+
+use std::collections::BTreeMap;
+
+use conductor_config::{Config, KvEvents, PoolConfig, WorkerConfig};
+use routing::Role;
+use thiserror::Error;
+
+use super::{Overlay, Overlays, entries, entry, takes_a_name};
+
+/// What somebody asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum InstanceChange {
+    /// It is to be there.
+    Add(Addition),
+    /// It is not to be there.
+    Remove(Removal),
+}
+
+/// An instance that is to be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Addition {
+    /// `http://host:port`, as the configuration writes it.
+    pub url: String,
+    /// `host:port` unless given.
+    pub name: Option<String>,
+    /// What it is to do.
+    pub role: Role,
+    /// In which pool; see [`choose_pool`] where it is none.
+    pub pool: Option<String>,
+    /// Its bootstrap server; none: on the usual port, or where it was.
+    pub bootstrap: Option<String>,
+}
+
+/// An instance that is not to be there; what is given besides the URL must be true of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Removal {
+    /// `http://host:port`, as the configuration writes it.
+    pub url: String,
+    pub name: Option<String>,
+    pub role: Option<Role>,
+    pub pool: Option<String>,
+}
+
+/// What a change did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Changed {
+    /// The instance was not there before.
+    Added,
+    /// It was there, and does something else now.
+    Role,
+    /// It is not there any more.
+    Removed,
+    /// It was as asked for.
+    Nothing,
+}
+
+impl Changed {
+    /// Its name in answers.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Role => "role-changed",
+            Self::Removed => "removed",
+            Self::Nothing => "unchanged",
+        }
+    }
+}
+
+/// What a change did, and to whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) changed: Changed,
+    pub(crate) pool: String,
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) role: Role,
+}
+
+/// The change cannot be made; says what could be.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+pub(crate) enum ChangeError {
+    #[error("there is no pool `{pool}`: {pools}")]
+    NoSuchPool { pool: String, pools: String },
+    #[error("name the `pool` it is for: {pools}")]
+    WhichPool { pools: String },
+    #[error(
+        "the pool `{pool}` has no `pd`, so that it takes mixed workers only, and no {} workers: {pools}",
+        .role.as_str()
+    )]
+    RoleNeedsPd { pool: String, role: Role, pools: String },
+    #[error("`bootstrap` is for prefill workers of a pool that speaks mooncake or sglang: {pools}")]
+    NoBootstrap { pools: String },
+    #[error("`{url}` is in the pool `{pool}`, and an instance is in one pool only: remove it there first")]
+    OtherPool { url: String, pool: String },
+    #[error("`{url}` has the name `{name}`, which stays while it is there")]
+    OtherName { url: String, name: String },
+    #[error("the name `{name}` is another worker's: give this one another `name`")]
+    NameTaken { name: String },
+    #[error("`{url}` is a {} worker: leave `type` out to remove it whatever it is", .role.as_str())]
+    OtherRole { url: String, role: Role },
+    #[error("there is no worker at `{url}`{}", if *.removed { " any more: it was removed before" } else { "" })]
+    NotThere { url: String, removed: bool },
+    #[error("{limit} instances are other than the configuration file has them: write them into it")]
+    TooMany { limit: usize },
+}
+
+impl Overlays {
+    /// The overlays as the change has them, over the file's configuration as it is.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub(crate) fn change(&self, file: &Config, change: &InstanceChange) -> Result<(Self, Done), ChangeError> {
+        match change {
+            InstanceChange::Add(addition) => self.add(file, addition),
+            InstanceChange::Remove(removal) => self.remove(file, removal),
+        }
+    }
+
+    fn add(&self, file: &Config, addition: &Addition) -> Result<(Self, Done), ChangeError> {
+        let url = &addition.url;
+        let of_file = entry(file, url);
+        let before = self.of(url);
+        // A removed one comes back as the file has it.
+        let known = match (before.and_then(|before| before.now.as_ref()), of_file) {
+            (Some(now), _) => Some(now),
+            (None, Some((_, entry))) => Some(entry),
+            (None, None) => None,
+        };
+        let pool = match (of_file, before) {
+            (Some((pool, _)), _) => pool,
+            (None, Some(before)) => find_pool(file, &before.pool)?,
+            (None, None) => choose_pool(file, addition.pool.as_deref())?,
+        };
+        if let Some(known) = known {
+            agree(
+                known,
+                &pool.name,
+                addition.name.as_deref(),
+                addition.pool.as_deref(),
+            )?;
+        }
+        check_role(file, pool, addition)?;
+        let now = match known {
+            Some(known) => WorkerConfig {
+                role: addition.role,
+                bootstrap: addition.bootstrap.clone().or_else(|| known.bootstrap.clone()),
+                ..known.clone()
+            },
+            None => worker(addition),
+        };
+        // The names of removed ones too: they may come back.
+        let added = self.all.iter().filter_map(|overlay| overlay.now.as_ref());
+        if takes_a_name(&now, entries(file).chain(added)) {
+            return Err(ChangeError::NameTaken { name: now.name });
+        }
+        let is_there = match before {
+            Some(before) => before.now.is_some(),
+            None => of_file.is_some(),
+        };
+        let changed = match known {
+            Some(known) if is_there && *known == now => Changed::Nothing,
+            Some(_) if is_there => Changed::Role,
+            _ => Changed::Added,
+        };
+        let done = Done::new(changed, &pool.name, &now);
+        let overlay = Overlay {
+            pool: pool.name.clone(),
+            file: of_file.map(|(_, entry)| entry.clone()),
+            now: Some(now),
+        };
+        Ok((self.with(overlay)?, done))
+    }
+
+    fn remove(&self, file: &Config, removal: &Removal) -> Result<(Self, Done), ChangeError> {
+        let url = &removal.url;
+        let of_file = entry(file, url);
+        let (pool, worker) = match (self.of(url), of_file) {
+            (Some(before), _) => (before.pool.as_str(), before.now.as_ref()),
+            (None, Some((pool, entry))) => (pool.name.as_str(), Some(entry)),
+            (None, None) => ("", None),
+        };
+        let worker = worker.ok_or_else(|| ChangeError::NotThere {
+            url: url.clone(),
+            removed: of_file.is_some(),
+        })?;
+        agree(worker, pool, removal.name.as_deref(), removal.pool.as_deref())?;
+        if removal.role.is_some_and(|role| role != worker.role) {
+            return Err(ChangeError::OtherRole {
+                url: url.clone(),
+                role: worker.role,
+            });
+        }
+        let done = Done::new(Changed::Removed, pool, worker);
+        let left = match of_file {
+            Some((_, entry)) => self.with(Overlay {
+                pool: pool.to_owned(),
+                file: Some(entry.clone()),
+                now: None,
+            })?,
+            None => self.without(url),
+        };
+        Ok((left, done))
+    }
+
+    fn without(&self, url: &str) -> Self {
+        let mut all = self.all.clone();
+        all.retain(|overlay| !overlay.is_of(url));
+        Self { all }
+    }
+}
+
+impl Done {
+    fn new(changed: Changed, pool: &str, worker: &WorkerConfig) -> Self {
+        Self {
+            changed,
+            pool: pool.to_owned(),
+            name: worker.name.clone(),
+            url: worker.url.clone(),
+            role: worker.role,
+        }
+    }
+
+    /// One sentence.
+    pub(crate) fn message(&self) -> String {
+        let Self { name, pool, role, .. } = self;
+        let role = role.as_str();
+        match self.changed {
+            Changed::Added => format!("added the {role} worker `{name}` to the pool `{pool}`"),
+            Changed::Role => format!("`{name}` of the pool `{pool}` is a {role} worker now"),
+            Changed::Removed => {
+                format!(
+                    "removed the {role} worker `{name}` from the pool `{pool}`; its requests under way end there"
+                )
+            }
+            Changed::Nothing => format!("`{name}` of the pool `{pool}` was a {role} worker already"),
+        }
+    }
+}
+
+/// What is said of an instance that is there must be true of it.
+fn agree(
+    worker: &WorkerConfig,
+    pool: &str,
+    said_name: Option<&str>,
+    said_pool: Option<&str>,
+) -> Result<(), ChangeError> {
+    if said_pool.is_some_and(|said| said != pool) {
+        return Err(ChangeError::OtherPool {
+            url: worker.url.clone(),
+            pool: pool.to_owned(),
+        });
+    }
+    if said_name.is_some_and(|said| said != worker.name) {
+        return Err(ChangeError::OtherName {
+            url: worker.url.clone(),
+            name: worker.name.clone(),
+        });
+    }
+    Ok(())
+}
+
+fn find_pool<'c>(file: &'c Config, name: &str) -> Result<&'c PoolConfig, ChangeError> {
+    let found = file.pools.iter().find(|pool| pool.name == name);
+    found.ok_or_else(|| ChangeError::NoSuchPool {
+        pool: name.to_owned(),
+        pools: list(file),
+    })
+}
+
+/// The pool that is named, else the only one that splits requests, else the only one.
+fn choose_pool<'c>(file: &'c Config, name: Option<&str>) -> Result<&'c PoolConfig, ChangeError> {
+    if let Some(name) = name {
+        return find_pool(file, name);
+    }
+    let splitting: Vec<&PoolConfig> = file.pools.iter().filter(|pool| pool.pd.is_some()).collect();
+    match (&splitting[..], &file.pools[..]) {
+        ([only], _) => Ok(only),
+        ([], [only]) => Ok(only),
+        _ => Err(ChangeError::WhichPool { pools: list(file) }),
+    }
+}
+
+fn check_role(file: &Config, pool: &PoolConfig, addition: &Addition) -> Result<(), ChangeError> {
+    if addition.role != Role::Mixed && pool.pd.is_none() {
+        return Err(ChangeError::RoleNeedsPd {
+            pool: pool.name.clone(),
+            role: addition.role,
+            pools: list(file),
+        });
+    }
+    let has_bootstrap =
+        addition.role == Role::Prefill && pool.pd.is_some_and(|pd| pd.dialect.has_bootstrap());
+    if addition.bootstrap.is_some() && !has_bootstrap {
+        return Err(ChangeError::NoBootstrap { pools: list(file) });
+    }
+    Ok(())
+}
+
+/// The pools and their dialects, for whoever named none of them.
+fn list(file: &Config) -> String {
+    if file.pools.is_empty() {
+        return "the configuration has no pools".to_owned();
+    }
+    let pool = |pool: &PoolConfig| match pool.pd {
+        Some(pd) => format!("`{}` (pd: {})", pool.name, pd.dialect.as_str()),
+        None => format!("`{}` (no pd)", pool.name),
+    };
+    let pools: Vec<String> = file.pools.iter().map(pool).collect();
+    format!("the pools are {}", pools.join(", "))
+}
+
+/// A worker of which no more is known than a request told.
+fn worker(addition: &Addition) -> WorkerConfig {
+    let usual = addition.url.trim_start_matches("http://");
+    WorkerConfig {
+        name: addition.name.clone().unwrap_or_else(|| usual.to_owned()),
+        url: addition.url.clone(),
+        role: addition.role,
+        models: Vec::new(),
+        adapters: Vec::new(),
+        weight: 1.0,
+        labels: BTreeMap::new(),
+        bootstrap: addition.bootstrap.clone(),
+        data_parallel: None,
+        kv_events: KvEvents::Auto,
+    }
+}

@@ -1,0 +1,102 @@
+//! The overlays as the pages and the metrics tell of them.
+
+use serde::Serialize;
+
+use super::{Ended, Overlay, Overlays};
+
+/// In what an instance is other than the file has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OverlayKind {
+    /// The file does not name it.
+    Added,
+    /// The file names it, and it is gone.
+    Removed,
+    /// It does something else than the file says.
+    Role,
+}
+
+impl OverlayKind {
+    pub(crate) const ALL: [Self; 3] = [Self::Added, Self::Removed, Self::Role];
+
+    /// Its name on the pages and in the metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+            Self::Role => "role",
+        }
+    }
+
+    /// Where the workers that it leaves come from, as `/status` tells.
+    pub(crate) fn source(self) -> &'static str {
+        match self {
+            Self::Added => "api",
+            Self::Role => "api-role",
+            Self::Removed => "file",
+        }
+    }
+}
+
+/// An overlay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct OverlayReport {
+    /// What it changes.
+    pub kind: OverlayKind,
+    /// The instance's pool.
+    pub pool: String,
+    /// The instance's name.
+    pub name: String,
+    /// `http://host:port`.
+    pub url: String,
+    /// Its role in force; of a removed one the file's.
+    pub role: &'static str,
+}
+
+/// An overlay that the newest file has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct EndedReport {
+    /// The overlay.
+    #[serde(flatten)]
+    pub overlay: OverlayReport,
+    /// Why it is the file's again.
+    pub why: &'static str,
+}
+
+impl Overlay {
+    fn kind(&self) -> OverlayKind {
+        match (&self.file, &self.now) {
+            (None, _) => OverlayKind::Added,
+            (Some(_), None) => OverlayKind::Removed,
+            (Some(_), Some(_)) => OverlayKind::Role,
+        }
+    }
+
+    fn report(&self) -> OverlayReport {
+        let worker = self.worker();
+        OverlayReport {
+            kind: self.kind(),
+            pool: self.pool.clone(),
+            name: worker.name.clone(),
+            url: worker.url.clone(),
+            role: worker.role.as_str(),
+        }
+    }
+}
+
+impl Overlays {
+    /// All of them, in the order in which they were made.
+    pub(crate) fn report(&self) -> Vec<OverlayReport> {
+        self.all.iter().map(Overlay::report).collect()
+    }
+}
+
+impl Ended {
+    /// For the pages and the log.
+    pub(crate) fn report(&self) -> EndedReport {
+        EndedReport {
+            overlay: self.overlay.report(),
+            why: self.why,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Errors of the composition root's own pages, in the shape that all errors of the router have.
+
+use axum::body::Body;
+use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use axum::http::{Response, StatusCode, Uri};
+use inference_api::ErrorBody;
+
+/// Why a page is not given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    /// A stable name for programs.
+    pub(crate) code: &'static str,
+    /// The member of the request that is at fault.
+    pub(crate) param: Option<&'static str>,
+    /// What is wrong, and what would not be.
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            param: None,
+            message: message.into(),
+        }
+    }
+
+    /// With the member that is at fault.
+    pub(crate) fn of(self, param: &'static str) -> Self {
+        Self {
+            param: Some(param),
+            ..self
+        }
+    }
+
+    /// The answer.
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let kind = match self.status {
+            StatusCode::FORBIDDEN => "permission_error",
+            status if status.is_client_error() => "invalid_request_error",
+            _ => "server_error",
+        };
+        let body = ErrorBody {
+            message: &self.message,
+            kind,
+            param: self.param,
+            code: self.code,
+        };
+        let mut response = Response::new(Body::from(body.to_json()));
+        *response.status_mut() = self.status;
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(CONTENT_TYPE, json);
+        response
+    }
+}
+
+/// For pages that are only read.
+pub(crate) async fn only_get(uri: Uri) -> Response<Body> {
+    wrong_method(&uri, "GET")
+}
+
+/// For pages that change something.
+pub(crate) async fn only_post(uri: Uri) -> Response<Body> {
+    wrong_method(&uri, "POST")
+}
+
+fn wrong_method(uri: &Uri, allow: &'static str) -> Response<Body> {
+    let message = format!("`{}` takes {allow} only", uri.path());
+    let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+    let mut response = refusal.into_response();
+    let allow = HeaderValue::from_static(allow);
+    response.headers_mut().insert(ALLOW, allow);
+    response
+}

@@ -1,0 +1,125 @@
+//! `GET /status`: the fleet as it is now. It holds no secret, and changes nothing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::Response;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router};
+use proxy::{LiveFeeds, PoolReport, SnapshotCell, WorkerReport};
+use routing::Role;
+use serde_json::{Value, json};
+
+use crate::overlay::OverlayKind;
+use crate::policy_library::PolicyReport;
+use crate::refusal::only_get;
+use crate::status::{RouteReport, Status};
+
+/// What the page tells of.
+#[derive(Debug, Clone)]
+pub(crate) struct StatusPage {
+    pub(crate) cell: Arc<SnapshotCell>,
+    pub(crate) live: Arc<LiveFeeds>,
+    pub(crate) status: Status,
+}
+
+impl StatusPage {
+    /// The page.
+    pub(crate) fn pages(self) -> Router {
+        let show = |State(page): State<Self>| async move { page.show() };
+        Router::new()
+            .route("/status", get(show).fallback(only_get))
+            .with_state(self)
+    }
+
+    fn show(&self) -> Response<Body> {
+        let config = self.status.config();
+        let policies = self.status.policies().policies;
+        let policies: HashMap<&str, &PolicyReport> = policies
+            .iter()
+            .map(|policy| (policy.name.as_str(), policy))
+            .collect();
+        let snapshot = self.cell.load();
+        let pools = snapshot.report();
+        let overlays = config.overlays.iter();
+        let overlays: HashMap<&str, OverlayKind> = overlays
+            .map(|overlay| (overlay.url.as_str(), overlay.kind))
+            .collect();
+        let pool = |pool: &PoolReport| self.pool(pool, &overlays);
+        Json(json!({
+            "generation": snapshot.generation().0,
+            "config": { "source": config.source, "valid": config.problems.is_empty() },
+            "routes": config.routes.iter().map(|of| route(of, &policies)).collect::<Vec<_>>(),
+            "pools": pools.iter().map(pool).collect::<Vec<_>>(),
+            "overlays": config.overlays,
+        }))
+        .into_response()
+    }
+
+    fn pool(&self, pool: &PoolReport, overlays: &HashMap<&str, OverlayKind>) -> Value {
+        let worker = |worker: &WorkerReport| self.worker(worker, overlays);
+        json!({
+            "name": &*pool.name,
+            "dialect": pool.dialect.map(|dialect| dialect.as_str()),
+            "queued": pool.queued,
+            "roles": roles(&pool.workers),
+            "workers": pool.workers.iter().map(worker).collect::<Vec<_>>(),
+        })
+    }
+
+    fn worker(&self, report: &WorkerReport, overlays: &HashMap<&str, OverlayKind>) -> Value {
+        let (worker, spec) = (&report.worker, report.worker.spec());
+        let overlay = overlays.get(&*spec.url);
+        let load = worker.load().read();
+        json!({
+            "name": &*spec.name,
+            "url": &*spec.url,
+            "rank": spec.rank.map(|rank| rank.0),
+            "role": spec.role.as_str(),
+            "source": overlay.map_or("file", |overlay| overlay.source()),
+            "health": report.health.as_str(),
+            "load": {
+                "requests": load.requests, "decoding": load.decoding, "prefill_tokens": load.prefill_tokens,
+            },
+            "feed_live": self.live.is_live(worker.id()),
+        })
+    }
+}
+
+/// How many workers do what.
+fn roles(workers: &[WorkerReport]) -> BTreeMap<&'static str, usize> {
+    let roles = [Role::Mixed, Role::Prefill, Role::Decode];
+    let count = |role| {
+        let of_role = workers.iter().filter(|report| report.worker.spec().role == role);
+        of_role.count()
+    };
+    roles
+        .into_iter()
+        .map(|role| (role.as_str(), count(role)))
+        .collect()
+}
+
+/// A route, and the versions of the policies that decide for it.
+fn route(route: &RouteReport, policies: &HashMap<&str, &PolicyReport>) -> Value {
+    let policy = |name: &String| {
+        let version = policies.get(name.as_str());
+        json!({
+            "name": name,
+            "version": version.and_then(|version| version.manifest.as_deref()),
+            "sha256": version.and_then(|version| version.sha256.as_deref()),
+            "generation": version.map(|version| version.swaps),
+        })
+    };
+    json!({
+        "pool": route.pool,
+        "policy": policy(&route.policy),
+        "prefill_policy": route.prefill_policy.as_ref().map(policy),
+        "decode_policy": route.decode_policy.as_ref().map(policy),
+        "match": {
+            "models": route.models, "path": route.path, "headers": route.headers,
+        },
+    })
+}
