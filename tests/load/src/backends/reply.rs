@@ -64,6 +64,7 @@ pub(super) struct Replies {
     spacing: Duration,
     chat: Vec<u8>,
     completion: Vec<u8>,
+    prefilled: Vec<u8>,
     models: Vec<u8>,
     health: Vec<u8>,
     not_found: Vec<u8>,
@@ -90,6 +91,7 @@ impl Replies {
             spacing,
             chat: framed("200 OK", completion(message)),
             completion: framed("200 OK", completion(text)),
+            prefilled: framed("200 OK", prefilled()),
             models: framed("200 OK", models.into_bytes()),
             health: framed("200 OK", Vec::new()),
             not_found: framed(
@@ -129,6 +131,11 @@ impl Replies {
                     tokens,
                 };
             }
+            Endpoint::Chat | Endpoint::Completion
+                if field(body, b"\"do_remote_decode\"") == Some(b"true") =>
+            {
+                &self.prefilled
+            }
             Endpoint::Tokenize => return Reply::Built(tokenized(body)),
             Endpoint::Chat => &self.chat,
             Endpoint::Completion => &self.completion,
@@ -161,6 +168,15 @@ fn completion((object, before, after): (&str, &str, &str)) -> Vec<u8> {
         .cycle()
         .take(COMPLETION_BYTES - start.len() - end.len());
     start.bytes().chain(text).chain(end.bytes()).collect()
+}
+
+/// What vLLM's `NixlConnector` answers to a prefill leg.
+fn prefilled() -> Vec<u8> {
+    let params = r#"{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]],"remote_engine_id":"00000000-0000-0000-0000-000000000000","remote_request_id":"chatcmpl-load-00000000","remote_host":"127.0.0.1","remote_port":5600,"tp_size":1,"remote_num_tokens":256,"remote_prefill_cached_tokens":0}"#;
+    format!(
+        r#"{{"id":"cmpl-load","object":"chat.completion","created":0,"model":"{MODEL}","choices":[{{"index":0,"message":{{"role":"assistant","content":"token"}},"finish_reason":"length"}}],"usage":{{"prompt_tokens":256,"completion_tokens":1,"total_tokens":257}},"kv_transfer_params":{params}}}"#
+    )
+    .into_bytes()
 }
 
 /// One token per four bytes of the body, the last one perhaps of fewer. Equal bytes give equal tokens, so that bodies

@@ -22,19 +22,28 @@ pub(super) enum Setup {
     CacheAwareIds,
     /// Cache-aware with tokens from a worker's `/tokenize`: one more request for each.
     CacheAwareTokenize,
+    /// Every request split over nixl, both workers by round robin, no tokens.
+    PairRoundRobin,
+    /// The same, both by pd-pairing.
+    PairPairing,
 }
 
 impl Setup {
     fn policy(self) -> &'static str {
         match self {
-            Self::RoundRobin => "round-robin",
+            Self::RoundRobin | Self::PairRoundRobin => "round-robin",
+            Self::PairPairing => "pd-pairing",
             Self::CacheAwareBlind | Self::CacheAwareIds | Self::CacheAwareTokenize => "cache-aware",
         }
     }
 
     fn tokenize(self) -> &'static str {
         match self {
-            Self::RoundRobin | Self::CacheAwareBlind | Self::CacheAwareIds => "off",
+            Self::RoundRobin
+            | Self::CacheAwareBlind
+            | Self::CacheAwareIds
+            | Self::PairRoundRobin
+            | Self::PairPairing => "off",
             Self::CacheAwareTokenize => "worker",
         }
     }
@@ -43,8 +52,16 @@ impl Setup {
     pub(super) fn prompt(self) -> PromptForm {
         match self {
             Self::CacheAwareIds => PromptForm::Ids,
-            Self::RoundRobin | Self::CacheAwareBlind | Self::CacheAwareTokenize => PromptForm::Chat,
+            Self::RoundRobin
+            | Self::CacheAwareBlind
+            | Self::CacheAwareTokenize
+            | Self::PairRoundRobin
+            | Self::PairPairing => PromptForm::Chat,
         }
+    }
+
+    fn splits(self) -> bool {
+        matches!(self, Self::PairRoundRobin | Self::PairPairing)
     }
 }
 
@@ -69,9 +86,16 @@ fn config(setup: Setup, listen: SocketAddr, backends: &[SocketAddr]) -> String {
     let mut text = format!(
         "[server]\nlisten = \"{listen}\"\nadmin-listen = \"off\"\n\n[pools.bench]\ntokenize = \"{tokenize}\"\n"
     );
-    for address in backends {
+    if setup.splits() {
+        // Nobody may do it alone: every request is to be split.
+        text += "pd = { dialect = \"nixl\", alone = false }\n";
+    }
+    for (address, role) in backends.iter().zip(["prefill", "decode"].iter().cycle()) {
         // Writing to a string cannot fail.
         let _ = write!(text, "\n[[pools.bench.workers]]\nurl = \"http://{address}\"\n");
+        if setup.splits() {
+            let _ = writeln!(text, "role = \"{role}\"");
+        }
     }
     text + &format!("\n[[routes]]\npool = \"bench\"\npolicy = \"{policy}\"\n")
 }
@@ -107,7 +131,7 @@ policy = \"cache-aware\"
 
     #[test]
     fn conductor_accepts_the_config_of_every_set_up() {
-        let builtins = ["cache-aware", "round-robin"];
+        let builtins = ["cache-aware", "pd-pairing", "round-robin"];
         let known = Known {
             builtins: &builtins,
             default_policy: builtins[0],
@@ -118,11 +142,13 @@ policy = \"cache-aware\"
             Setup::CacheAwareBlind,
             Setup::CacheAwareIds,
             Setup::CacheAwareTokenize,
+            Setup::PairRoundRobin,
+            Setup::PairPairing,
         ] {
             let text = config(
                 setup,
                 SocketAddr::from(([127, 0, 0, 1], 80)),
-                &[SocketAddr::from(([127, 0, 0, 1], 1))],
+                &[1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port))),
             );
             let parsed = Config::parse("conductor.toml", &text, &known);
             assert!(parsed.is_ok(), "{text}\n{parsed:?}");

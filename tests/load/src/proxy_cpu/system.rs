@@ -30,6 +30,10 @@ pub enum System {
     CacheAwareIds,
     /// Conductor with cache-aware and tokens from a worker's `/tokenize`.
     CacheAwareTokenize,
+    /// Conductor with every request split between a prefill and a decode worker (nixl), by round-robin.
+    PairRoundRobin,
+    /// The same, by pd-pairing.
+    PairPairing,
 }
 
 /// Where a system is started.
@@ -54,13 +58,15 @@ pub(super) struct Ready {
 
 impl System {
     /// All of them, in the order of the tables.
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Direct,
         Self::Nginx,
         Self::RoundRobin,
         Self::CacheAware,
         Self::CacheAwareIds,
         Self::CacheAwareTokenize,
+        Self::PairRoundRobin,
+        Self::PairPairing,
     ];
 
     /// Its name in tables.
@@ -72,6 +78,8 @@ impl System {
             Self::CacheAware => "conductor cache-aware, no tokens",
             Self::CacheAwareIds => "conductor cache-aware, token ids",
             Self::CacheAwareTokenize => "conductor cache-aware, /tokenize",
+            Self::PairRoundRobin => "conductor pairs, round-robin",
+            Self::PairPairing => "conductor pairs, pd-pairing",
         }
     }
 
@@ -83,6 +91,8 @@ impl System {
             Self::CacheAware => Some(Setup::CacheAwareBlind),
             Self::CacheAwareIds => Some(Setup::CacheAwareIds),
             Self::CacheAwareTokenize => Some(Setup::CacheAwareTokenize),
+            Self::PairRoundRobin => Some(Setup::PairRoundRobin),
+            Self::PairPairing => Some(Setup::PairPairing),
         }
     }
 
