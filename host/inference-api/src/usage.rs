@@ -37,11 +37,11 @@ enum Found {
 }
 
 impl CachedTokensFilter {
-    /// A filter that writes `cached` for every number.
+    /// A filter that writes `cached` for every number, or that it is not known.
     #[must_use]
-    pub fn new(cached: u64) -> Self {
+    pub fn new(cached: Option<u64>) -> Self {
         Self {
-            number: cached.to_string(),
+            number: cached.map_or_else(|| "null".to_owned(), |cached| cached.to_string()),
             finder: Finder::new(KEY),
             held: Bytes::new(),
         }
@@ -147,7 +147,7 @@ mod tests {
 
     /// What becomes of an answer that is cut at these places.
     fn filtered(answer: &[u8], cuts: &[usize]) -> Vec<u8> {
-        let mut filter = CachedTokensFilter::new(96);
+        let mut filter = CachedTokensFilter::new(Some(96));
         let mut rest = Bytes::copy_from_slice(answer);
         let mut out = Vec::new();
         for &cut in cuts {
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn chunks_without_the_key_are_not_copied() {
-        let mut filter = CachedTokensFilter::new(1);
+        let mut filter = CachedTokensFilter::new(Some(1));
         let chunk = Bytes::from_static(b"data: {\"choices\":[{\"text\":\" a\"}]}\n\n");
         let passed = filter.push(chunk.clone());
         assert_eq!((passed.as_ptr(), passed.len()), (chunk.as_ptr(), chunk.len()));

@@ -99,7 +99,7 @@ fn mooncake_legs_are_those_that_worked_and_usage_is_put_right() {
             continue;
         }
         let cached = answer.cached_tokens.unwrap();
-        let mut filter = CachedTokensFilter::new(cached);
+        let mut filter = CachedTokensFilter::new(Some(cached));
         let passed = [filter.push(Bytes::from(response.clone())), filter.finish()].concat();
         let passed = String::from_utf8(passed).unwrap();
         let number = to_raw_value(&cached).unwrap();

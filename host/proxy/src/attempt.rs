@@ -14,7 +14,7 @@ use crate::exchange::Booking;
 use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
 use crate::request_id::RequestId;
 use crate::silence::SilenceLimits;
-use crate::snapshot::Member;
+use crate::snapshot::{Member, RequestLimits};
 use crate::upstream::WorkerBody;
 
 /// A worker's answer, with everything that lives as long as its body.
@@ -48,7 +48,16 @@ pub(crate) struct Asking {
 impl Asking {
     /// For the whole of a request.
     pub(crate) fn whole(request: &RequestContext, seat: Seat) -> Self {
-        let limits = &request.snapshot.limits;
+        let limits = match &request.pool().pd {
+            // One worker does what is otherwise limited leg by leg.
+            Some(pd) => RequestLimits {
+                connect_timeout: pd.spec.connect_timeout,
+                first_byte_timeout: pd.spec.prefill_timeout + pd.spec.first_token_timeout,
+                idle_timeout: pd.spec.idle_timeout,
+                ..request.snapshot.limits
+            },
+            None => request.snapshot.limits,
+        };
         Self {
             seat,
             booking: book_prompt(request, seat),

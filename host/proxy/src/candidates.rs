@@ -84,14 +84,16 @@ impl Field {
             }
             let role = member.worker.spec().role;
             all = all.with(role);
-            if !member.link.is_resting() {
+            if !rests(member) {
                 awake = awake.with(role);
             }
         }
-        let none = if served {
-            NoCandidate::AllTried
-        } else {
+        let none = if !served {
             NoCandidate::NotServed
+        } else if tried.is_empty() && !allowed.pair {
+            NoCandidate::NobodyAlone
+        } else {
+            NoCandidate::AllTried
         };
         let of = |present, resting_too| Self::of(present, allowed, resting_too);
         of(awake, false).or_else(|| of(all, true)).ok_or(none)
@@ -121,8 +123,7 @@ impl Field {
     }
 
     fn takes(self, member: &Member) -> bool {
-        self.roles.has(Roles::of(member.worker.spec().role))
-            && (self.resting_too || !member.link.is_resting())
+        self.roles.has(Roles::of(member.worker.spec().role)) && (self.resting_too || !rests(member))
     }
 }
 
@@ -150,6 +151,8 @@ pub(crate) enum NoCandidate {
     NotServed,
     /// Every one that does was tried.
     AllTried,
+    /// There are those that do a part of a request, and this one has to be done as a whole.
+    NobodyAlone,
 }
 
 impl Candidates {
@@ -221,6 +224,12 @@ impl Candidates {
             }
         }
     }
+}
+
+/// Whether to keep away: it failed, or nobody knows its engine, so that no leg can meet there.
+fn rests(member: &Member) -> bool {
+    let told = member.bootstrap.as_ref().and_then(|server| server.engines());
+    member.link.is_resting() || told == Some(0)
 }
 
 fn request_number(feature: RequestFeature, request: &RequestContext, now: Instant) -> f64 {

@@ -244,6 +244,9 @@ impl Failures {
                 pool: request.pool().name.clone(),
             },
             (NoCandidate::NotServed, _) => Refusal::not_served(&request.model),
+            (NoCandidate::NobodyAlone, _) => Refusal::CannotSplit {
+                pool: request.pool().name.clone(),
+            },
             (NoCandidate::AllTried, Some(error)) => error.into(),
             (NoCandidate::AllTried, None) => Refusal::NoWorker(None),
         }

@@ -85,7 +85,7 @@ pub(crate) fn response(
     let PairAnswer {
         answer,
         prefill,
-        cached_tokens,
+        truth,
         rest,
     } = placed;
     let (mut head, upstream) = answer.response.into_parts();
@@ -103,7 +103,7 @@ pub(crate) fn response(
     // The worker's version is its own; the server speaks the client's.
     head.version = Version::HTTP_11;
     let kind = kind(&head, &upstream);
-    let truth = cached_tokens.filter(|_| kind != AnswerKind::Encoded && head.status.is_success());
+    let truth = truth.filter(|_| kind != AnswerKind::Encoded && head.status.is_success());
     if truth.is_some() {
         // Its length may change with the number.
         head.headers.remove(CONTENT_LENGTH);
@@ -119,7 +119,7 @@ pub(crate) fn response(
         silence: Silence::since(answer.dispatched, answer.silence),
         readiness,
         exchange,
-        truth: truth.map(CachedTokensFilter::new),
+        truth,
         rest,
     };
     relay.finish_if_read();

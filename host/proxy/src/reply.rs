@@ -58,6 +58,11 @@ pub(crate) enum Refusal {
     /// What the last worker that was tried said itself.
     #[error("the worker refused the request")]
     Relayed(Box<Response<Bytes>>),
+    #[error(
+        "the pool `{pool}` answers with two workers, and this request (by its endpoint, a batch, `n`, `echo`, \
+         log-probabilities of the prompt or beam search) can only be answered by one"
+    )]
+    CannotSplit { pool: Box<str> },
     #[error("the router does not {0}")]
     Handshake(HandshakeError),
     #[error("no worker told its models")]
@@ -112,6 +117,7 @@ impl Refusal {
             Self::NotHandedOver(_) => (StatusCode::BAD_GATEWAY, SERVER, "prompt_not_handed_over"),
             Self::EngineUnknown(_) => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "prefill_engine_unknown"),
             Self::Relayed(response) => (response.status(), SERVER, "worker_refused"),
+            Self::CannotSplit { .. } => (StatusCode::BAD_REQUEST, INVALID, "cannot_be_split"),
             Self::Handshake(_) => (StatusCode::BAD_REQUEST, INVALID, "handshake_not_allowed"),
             Self::NoModels => (StatusCode::BAD_GATEWAY, SERVER, "no_models"),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, BUSY, "queue_full"),

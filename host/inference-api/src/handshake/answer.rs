@@ -1,5 +1,7 @@
 //! A prefill leg's answer.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
@@ -15,7 +17,7 @@ pub struct PrefillAnswerError {
 /// What a prefill leg's answer says beside its one token (vLLM 0.32).
 #[derive(Debug, Clone, Copy)]
 pub struct PrefillAnswer<'a> {
-    /// `kv_transfer_params`, where it is an object: what the decode leg has to pass on, verbatim and whole.
+    /// `kv_transfer_params`, where they name an engine to fetch from: what the decode leg has to pass on, verbatim and whole.
     pub params: Option<&'a RawValue>,
     /// `usage.prompt_tokens_details.cached_tokens`.
     pub cached_tokens: Option<u64>,
@@ -67,14 +69,24 @@ impl<'a> PrefillAnswer<'a> {
             .flatten()
             .filter_map(|choice| choice.finish_reason);
         Ok(Self {
-            params: answer
-                .kv_transfer_params
-                .filter(|params| params.get().starts_with('{')),
+            params: answer.kv_transfer_params.filter(|params| names_an_engine(params)),
             cached_tokens: details.and_then(|details| details.cached_tokens),
             prompt_tokens: usage.and_then(|usage| usage.prompt_tokens),
             stopped: reasons.any(|reason| reason.get() == r#""stop""#),
         })
     }
+}
+
+/// A decode leg without these hangs or computes the prompt itself. What else is needed differs by version.
+fn names_an_engine(params: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        do_remote_prefill: bool,
+        #[serde(borrow)]
+        remote_engine_id: Cow<'a, str>,
+    }
+    serde_json::from_str::<Params<'_>>(params.get())
+        .is_ok_and(|params| params.do_remote_prefill && !params.remote_engine_id.is_empty())
 }
 
 #[cfg(test)]
@@ -85,11 +97,11 @@ mod tests {
     fn parameters_are_kept_as_they_stand_and_usage_is_read() {
         let answer = br#"{"choices":[{"index":0,"text":"\"}","finish_reason":"length"}],
             "usage":{"prompt_tokens":170,"prompt_tokens_details":{"cached_tokens":128,"created_cache_tokens":null}},
-            "kv_transfer_params":{"remote_block_ids": [[4,5]],"x":"\u00e9"},"metrics":null}"#;
+            "kv_transfer_params":{"do_remote_prefill": true,"remote_engine_id":"e","x":"\u00e9"},"metrics":null}"#;
         let answer = PrefillAnswer::read(answer).unwrap();
         assert_eq!(
             answer.params.unwrap().get(),
-            r#"{"remote_block_ids": [[4,5]],"x":"\u00e9"}"#
+            r#"{"do_remote_prefill": true,"remote_engine_id":"e","x":"\u00e9"}"#
         );
         assert_eq!(
             (answer.prompt_tokens, answer.cached_tokens),
@@ -103,6 +115,9 @@ mod tests {
         for answer in [
             "{}",
             r#"{"usage":null,"kv_transfer_params":null,"choices":null}"#,
+            r#"{"kv_transfer_params":{}}"#,
+            r#"{"kv_transfer_params":{"do_remote_prefill":true,"remote_engine_id":""}}"#,
+            r#"{"kv_transfer_params":{"do_remote_prefill":false,"remote_engine_id":"e"}}"#,
             r#"{"usage":{"prompt_tokens_details":null},"kv_transfer_params":[],"choices":[{"finish_reason":null}]}"#,
         ] {
             let answer = PrefillAnswer::read(answer.as_bytes()).unwrap();

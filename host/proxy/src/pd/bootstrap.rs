@@ -94,9 +94,10 @@ impl Bootstrap {
         self.port
     }
 
-    /// How many engines it told of, 0 while unknown; none where it is not asked.
+    /// How many engines it told of, 0 while unknown; none where it is not asked, or was not yet.
     pub(crate) fn engines(&self) -> Option<usize> {
-        self.has_ids.then(|| self.known().engines.len())
+        let known = self.known();
+        known.asked.is_some().then_some(known.engines.len())
     }
 
     /// Something failed that a restart of the engine would explain.
@@ -138,7 +139,7 @@ impl Bootstrap {
     /// Asks, and keeps what it tells.
     async fn renew(&self) {
         let doubts = self.known().doubts;
-        let fresh = self.ask().await;
+        let fresh = tokio::time::timeout(PATIENCE, self.ask()).await.ok().flatten();
         let mut known = self.known();
         known.asked = Some(Instant::now());
         match fresh {

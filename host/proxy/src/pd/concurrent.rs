@@ -2,12 +2,15 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use inference_api::{Handshake, PrefillAnswer};
 use routing::Dialect;
 use tracing::info;
 
 use crate::attempt::{self, Answer, Asking};
+use crate::cooldown::Dispatch;
+use crate::forward::ForwardError;
 use crate::pd::course::{Failed, Handed, PairAnswer, Try};
 use crate::pd::leg::{self, LegError};
 use crate::pd::prefill::{self, Prefilled, Running};
@@ -65,35 +68,52 @@ enum Leg {
     Decode(LegError),
 }
 
-/// Waits for both: the answer's head, once the prompt is computed; or the first failure, which drops the other leg.
+/// Waits for both: the answer's beginning, once the prompt is computed; or the first failure, which drops the other leg.
 async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg> {
     transfer.prefill.awaited(true);
     let decode = send_decode(attempt, &transfer.meeting);
     let mut decode = pin!(decode);
     let mut answer: Option<Answer> = None;
+    let patience = attempt.pd.spec.first_token_timeout;
+    let mut late = pin!(tokio::time::sleep(patience));
     loop {
+        let is_running = matches!(transfer.prefill, Prefill::Running(_));
         tokio::select! {
             biased;
-            done = next(&mut transfer.prefill), if matches!(transfer.prefill, Prefill::Running(_)) => {
+            done = next(&mut transfer.prefill), if is_running => {
                 let done = done.and_then(|done| handed_over(attempt, done));
                 transfer.prefill = Prefill::Done(done.map_err(Leg::Prefill)?);
+                late.as_mut().reset(tokio::time::Instant::now() + patience);
             }
-            head = &mut decode, if answer.is_none() => {
-                let head = head.map_err(Leg::Decode)?;
+            begun = &mut decode, if answer.is_none() => {
+                let begun = begun.map_err(Leg::Decode)?;
                 // It refuses the request itself, as the prefill worker will.
-                if head.response.status().is_client_error() {
+                if begun.response.status().is_client_error() {
                     transfer.prefill.awaited(false);
-                    return Ok(head);
+                    return Ok(begun);
                 }
-                answer = Some(head);
+                answer = Some(begun);
+            }
+            () = &mut late, if !is_running && answer.is_none() => {
+                return Err(Leg::Decode(too_late(attempt, patience)));
             }
         }
-        if let Prefill::Done(_) = transfer.prefill
-            && let Some(answer) = answer.take()
-        {
+        // SGLang's prefill worker answers beside the decode worker, and what it says is not needed.
+        let may_begin =
+            matches!(transfer.prefill, Prefill::Done(_)) || attempt.pd.spec.dialect == Dialect::Sglang;
+        if may_begin && let Some(answer) = answer.take() {
             return Ok(answer);
         }
     }
+}
+
+/// The prompt is there, and nothing is made of it.
+fn too_late(attempt: &Try<'_>, patience: Duration) -> LegError {
+    let error = ForwardError::FirstByteTimeout(patience);
+    let link = &attempt.request.pool().members[attempt.decode.member].link;
+    link.metrics.failed(error.kind());
+    link.cooldown.failed(Dispatch::Plain, link.now_ms());
+    error.into()
 }
 
 /// An engine whose one token ended the answer keeps the prompt to itself, and the decode worker would wait in vain.
@@ -136,13 +156,11 @@ async fn begin(attempt: &Try<'_>) -> Result<Transfer, Failed> {
         silence: attempt.prefill_silence(),
     };
     let request = Arc::clone(request);
+    let leg = prefill::run(request, asking, attempt.pd.spec.prefill_timeout);
     let prefill = match attempt.pd.spec.dialect {
-        Dialect::Sglang => Running::cancellable(prefill::begin(request, asking)),
+        Dialect::Sglang => Running::cancellable(leg),
         // Were it aborted, its decode worker would keep blocks for it until a timeout of its own.
-        _ => Running::to_its_end(
-            prefill::run(request, asking, attempt.pd.spec.prefill_timeout),
-            attempt.proxy.background.clone(),
-        ),
+        _ => Running::to_its_end(leg, attempt.proxy.background.clone()),
     };
     Ok(Transfer {
         meeting,
@@ -279,21 +297,24 @@ fn doubt(attempt: &Try<'_>) {
 }
 
 fn together(attempt: &Try<'_>, answer: Answer, prefill: Prefill) -> PairAnswer {
-    let mut cached_tokens = None;
-    let mut rest = None;
-    if let Prefill::Done(done) = prefill {
-        let told = PrefillAnswer::read(&done.answer).ok();
-        cached_tokens = attempt.truth(told.and_then(|told| told.cached_tokens));
-        rest = done.rest.map(|answer| {
-            let pool = Arc::clone(attempt.request.snapshot.pool_of(attempt.request.route));
-            let drain = prefill::drain(pool, answer, attempt.pd.spec.prefill_timeout);
-            tasks::spawn_guarded(&attempt.proxy.background, "prefill", drain)
-        });
+    let (mut truth, mut rest) = (None, None);
+    match prefill {
+        Prefill::Done(done) => {
+            let told = PrefillAnswer::read(&done.answer).ok();
+            truth = attempt.truth(told.and_then(|told| told.cached_tokens));
+        }
+        // Nobody takes over what it computes.
+        Prefill::Running(_) if answer.response.status().is_client_error() => {}
+        Prefill::Running(mut leg) => {
+            leg.awaited = false;
+            let leg = async { drop(leg.await) };
+            rest = Some(tasks::spawn_guarded(&attempt.proxy.background, "prefill", leg));
+        }
     }
     PairAnswer {
         answer,
         prefill: Some(attempt.prefill.member),
-        cached_tokens,
+        truth,
         rest,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use inference_api::Split;
+use inference_api::{CachedTokensFilter, Split};
 use routing::{Dialect, WorkerId};
 
 use crate::attempt::{self, Answer, Asking};
@@ -24,9 +24,9 @@ pub(crate) struct PairAnswer {
     pub(crate) answer: Answer,
     /// The worker that computed the prompt, by its index among the pool's members, where another did.
     pub(crate) prefill: Option<usize>,
-    /// Tokens that were cached there, where the answer's own number would not be true.
-    pub(crate) cached_tokens: Option<u64>,
-    /// What is left of the prefill leg's answer, read meanwhile.
+    /// Puts the number of cached tokens right, where the answer's own would not be true.
+    pub(crate) truth: Option<CachedTokensFilter>,
+    /// What is left of the prefill leg, run meanwhile.
     pub(crate) rest: Option<Guard>,
 }
 
@@ -140,7 +140,7 @@ async fn send_whole(request: &RequestContext, seat: Seat) -> Result<PairAnswer, 
     Ok(PairAnswer {
         answer,
         prefill: None,
-        cached_tokens: None,
+        truth: None,
         rest: None,
     })
 }
@@ -210,10 +210,11 @@ impl Try<'_> {
         }
     }
 
-    /// The number of cached tokens that the decode worker cannot know.
-    pub(super) fn truth(&self, prefilled_cached: Option<u64>) -> Option<u64> {
+    /// A decode worker that was handed a prompt counts all of it as cached; the prefill worker's number is the true one, and
+    /// where it tells none, none is. Nixl's and SGLang's decode workers pass that number on themselves.
+    pub(super) fn truth(&self, cached: Option<u64>) -> Option<CachedTokensFilter> {
         match self.pd.spec.dialect {
-            Dialect::Mooncake | Dialect::Store => prefilled_cached,
+            Dialect::Mooncake | Dialect::Store => Some(CachedTokensFilter::new(cached)),
             Dialect::Nixl | Dialect::Sglang => None,
         }
     }

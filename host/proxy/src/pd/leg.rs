@@ -14,6 +14,7 @@ use crate::forward::ForwardError;
 use crate::headers::{X_CONDUCTOR_WORKER, strip_hop_by_hop};
 use crate::intake::{self, IntakeError};
 use crate::label::FailureKind;
+use crate::link::WorkerLink;
 use crate::relay;
 use crate::reply;
 use crate::snapshot::Member;
@@ -33,7 +34,7 @@ pub(crate) enum LegError {
     /// What the worker said instead.
     #[error("get a good answer: the worker said {}", .0.status())]
     Refused(Box<Response<Bytes>>),
-    #[error("have the prompt handed over: the prefill worker ended its answer with a stop")]
+    #[error("have the prompt handed over by the prefill worker")]
     NotHandedOver,
     #[error("learn the engine id from the prefill worker's bootstrap server")]
     EngineUnknown,
@@ -116,24 +117,30 @@ pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Resu
         link.cooldown.failed(answer.dispatch, link.now_ms());
         Err(error.into())
     };
-    let refusal = match first {
-        Ok(Ok(first)) => first.and_then(|first| inference_api::error_in_first_event(first)),
+    let begun = match first {
+        Ok(Ok(first)) => first.and_then(|first| failed_in_stream(link, first)),
         Ok(Err(error)) => return failed(ForwardError::Closed(error)),
         Err(_) => return failed(ForwardError::FirstByteTimeout(limit)),
     };
-    match refusal {
-        Some((status, body)) => {
-            link.metrics.failed(FailureKind::ServerError);
-            Err(LegError::Refused(Box::new(told(status, body))))
-        }
-        None => Ok(answer),
-    }
+    begun.map_or(Ok(answer), Err)
 }
 
-/// What a stream told instead of beginning, as the answer it would have been without a stream.
-fn told(status: u16, body: Vec<u8>) -> Response<Bytes> {
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    reply::json(status, body)
+/// The error that a stream begins with, as the answer it would have been without a stream.
+pub(crate) fn failed_in_stream(link: &WorkerLink, first: &[u8]) -> Option<LegError> {
+    let (status, body) = inference_api::error_in_first_event(first)?;
+    // It answered.
+    link.cooldown.succeeded();
+    let status = StatusCode::from_u16(status).ok();
+    let status = status.filter(|status| status.is_client_error() || status.is_server_error());
+    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if status.is_server_error() {
+        link.metrics.failed(FailureKind::ServerError);
+    }
+    let mut told = reply::json(status, body);
+    if !link.label.is_empty() {
+        told.headers_mut().insert(X_CONDUCTOR_WORKER, link.label.clone());
+    }
+    Some(LegError::Refused(Box::new(told)))
 }
 
 /// Keeps what a worker said, for the client should nobody do better.
@@ -151,7 +158,10 @@ pub(crate) async fn refused(request: &RequestContext, answer: Answer) -> LegErro
             label(&mut head, member);
             LegError::Refused(Box::new(Response::from_parts(head, text)))
         }
-        Err(error) => LegError::BrokeOff(error),
+        Err(error) => {
+            member.link.metrics.failed(FailureKind::BrokenOff);
+            LegError::BrokeOff(error)
+        }
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http_body_util::BodyExt;
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::{self, Answer, Asking};
@@ -15,19 +14,19 @@ use crate::context::RequestContext;
 use crate::intake::{self, IntakeError};
 use crate::label::FailureKind;
 use crate::pd::leg::{self, LegError};
-use crate::snapshot::PoolState;
+use crate::relay;
 use crate::tasks;
 
-/// Longest answer of a prefill leg that is read, in bytes: one token, and maybe the logprobs of a prompt.
-const LONGEST_ANSWER: usize = 64 << 20;
+/// Longest answer of a prefill leg that is read, in bytes: one token, and the parameters of a handshake.
+const LONGEST_ANSWER: usize = 4 << 20;
+/// Most legs that run to their end in the background at a time; further ones are cancelled with their clients.
+const MOST_BACKGROUND: usize = 1_024;
 
-/// A prompt is computed, or is being computed without a reason to doubt that.
+/// A prompt is computed.
 #[derive(Debug)]
 pub(crate) struct Prefilled {
-    /// What the worker answered; empty while it is still at it.
+    /// What the worker answered.
     pub(crate) answer: Bytes,
-    /// Where it answers only beside the decode worker: the rest of it.
-    pub(crate) rest: Option<Box<Answer>>,
 }
 
 /// Runs the leg to its end, within `limit`.
@@ -58,6 +57,7 @@ async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Res
     }
     let link = &request.pool().members[answer.member].link;
     let (mut booking, silence) = (answer.booking, answer.silence);
+    let is_stream = relay::is_event_stream(answer.response.headers());
     let mut body = answer.response.into_body();
     let read = intake::collect(&mut body, LONGEST_ANSWER, silence.idle).await;
     let answer = read.map_err(|error| {
@@ -70,41 +70,10 @@ async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Res
     link.cooldown.succeeded();
     link.upstream.checkin(body);
     booking.first_token(started.elapsed());
-    Ok(Prefilled { answer, rest: None })
-}
-
-/// Runs the leg up to its answer's head: the rest comes when the decode worker has taken the prompt over.
-pub(crate) async fn begin(request: Arc<RequestContext>, asking: Asking) -> Result<Prefilled, LegError> {
-    let answer = attempt::send(&request, asking).await?;
-    if !answer.response.status().is_success() {
-        return Err(leg::refused(&request, answer).await);
+    if is_stream && let Some(failed) = leg::failed_in_stream(link, &answer) {
+        return Err(failed);
     }
-    Ok(Prefilled {
-        answer: Bytes::new(),
-        rest: Some(Box::new(answer)),
-    })
-}
-
-/// Reads such a rest to its end, within `limit`, and throws it away.
-pub(crate) async fn drain(pool: Arc<PoolState>, answer: Box<Answer>, limit: Duration) {
-    let link = &pool.members[answer.member].link;
-    let (_booking, mut body) = (answer.booking, answer.response.into_body());
-    let read = async {
-        while let Some(frame) = body.frame().await {
-            if frame.is_err() {
-                return false;
-            }
-        }
-        true
-    };
-    match tokio::time::timeout(limit, read).await {
-        Ok(true) => {
-            link.cooldown.succeeded();
-            link.upstream.checkin(body);
-        }
-        Ok(false) => link.metrics.failed(FailureKind::BrokenOff),
-        Err(_) => link.metrics.failed(FailureKind::IdleTimeout),
-    }
+    Ok(Prefilled { answer })
 }
 
 /// A prefill leg under way beside its decode leg.
@@ -157,9 +126,11 @@ impl Drop for Running {
     fn drop(&mut self) {
         if let (Some(leg), Some(background), true) = (self.leg.take(), &self.background, self.awaited) {
             // Its own limit ends it, and its failure is counted and logged by itself.
-            tasks::spawn(background, "prefill", async {
-                drop(leg.await);
-            });
+            if background.len() < MOST_BACKGROUND {
+                tasks::spawn(background, "prefill", async {
+                    drop(leg.await);
+                });
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use crate::attempt::{self, Asking};
 use crate::pd::course::{Failed, Handed, PairAnswer, Try};
-use crate::pd::leg;
+use crate::pd::leg::{self, LegError};
 use crate::pd::prefill::{self, Prefilled};
 
 pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<PairAnswer, Failed> {
@@ -33,7 +33,8 @@ pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<Pair
         limits: attempt.decode_limits(),
         silence: attempt.decode_silence(),
     };
-    let cached_tokens = attempt.truth(told.and_then(|told| told.cached_tokens));
+    let truth = attempt.truth(told.and_then(|told| told.cached_tokens));
+    let is_handed_over = dialect == Dialect::Store || told.is_some_and(|told| told.params.is_some());
     let answered = match attempt::send(request, asking).await {
         Ok(answer) => leg::accept(request, answer).await,
         Err(error) => Err(error.into()),
@@ -41,8 +42,8 @@ pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<Pair
     match answered {
         Ok(answer) => Ok(PairAnswer {
             answer,
-            prefill: Some(attempt.prefill.member),
-            cached_tokens,
+            prefill: is_handed_over.then_some(attempt.prefill.member),
+            truth,
             rest: None,
         }),
         Err(error) => {
@@ -68,6 +69,9 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
     let hands_over = || PrefillAnswer::read(&done.answer).is_ok_and(|told| told.params.is_some());
     if attempt.pd.spec.dialect == Dialect::Nixl && !hands_over() {
         unhanded(attempt);
+        if !attempt.pd.spec.alone {
+            return Err(attempt.prefill_failed(LegError::NotHandedOver));
+        }
     }
     Ok(done)
 }

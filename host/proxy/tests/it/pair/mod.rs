@@ -20,7 +20,8 @@ use crate::worker::{Pen, Received, Worker, WorkerBody, json, whole, written};
 /// A prompt of more than one token, which any dialect can split.
 const BODY: &str = r#"{"model":"m", "prompt":"hello, world","max_tokens":9}"#;
 /// What a prefill worker hands over; unusual in what the router must not touch.
-const PARAMS: &str = r#"{"do_remote_prefill": true,"remote_block_ids":[[1, 2]],"x":"\u00e9"}"#;
+const PARAMS: &str =
+    r#"{"do_remote_prefill": true,"remote_engine_id":"e","remote_block_ids":[[1, 2]],"x":"\u00e9"}"#;
 
 fn request() -> Request<Bytes> {
     post("/v1/completions", BODY)

@@ -250,6 +250,21 @@ async fn either_phase_may_hold_and_both_are_asked_again() {
 }
 
 #[tokio::test]
+async fn what_needs_one_worker_is_refused_where_each_does_a_part() {
+    let (p, d) = (prefilling().await, Worker::named("d").await);
+    let builder = one_pair(Dialect::Nixl, &p, &d).with_pd(|pd| pd.alone = false);
+    let router = builder.start().await;
+    let answer = send(
+        router.address,
+        post("/v1/embeddings", r#"{"model":"m","input":"hello"}"#),
+    )
+    .await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.text().await.contains("cannot_be_split"));
+    assert!(p.received().is_empty() && d.received().is_empty());
+}
+
+#[tokio::test]
 async fn what_cannot_be_split_goes_whole_to_a_mixed_worker_else_to_decode() {
     for (path, body) in [
         ("/v1/embeddings", r#"{"model":"m","input":"hello"}"#),
