@@ -92,6 +92,14 @@ impl Field {
             NoCandidate::NotServed
         } else if tried.is_empty() && !allowed.pair {
             NoCandidate::NobodyAlone
+        } else if tried.is_empty() {
+            NoCandidate::OneSided {
+                missing: if all.has(Roles::PREFILL) {
+                    Role::Decode
+                } else {
+                    Role::Prefill
+                },
+            }
         } else {
             NoCandidate::AllTried
         };
@@ -153,6 +161,11 @@ pub(crate) enum NoCandidate {
     AllTried,
     /// There are those that do a part of a request, and this one has to be done as a whole.
     NobodyAlone,
+    /// There is nobody to do the other part.
+    OneSided {
+        /// Whose part that is.
+        missing: Role,
+    },
 }
 
 impl Candidates {

@@ -247,6 +247,10 @@ impl Failures {
             (NoCandidate::NobodyAlone, _) => Refusal::CannotSplit {
                 pool: request.pool().name.clone(),
             },
+            (NoCandidate::OneSided { missing }, _) => Refusal::OneSided {
+                pool: request.pool().name.clone(),
+                missing,
+            },
             (NoCandidate::AllTried, Some(error)) => error.into(),
             (NoCandidate::AllTried, None) => Refusal::NoWorker(None),
         }

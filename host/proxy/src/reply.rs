@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use inference_api::{BodyError, ErrorBody, HandshakeError};
-use routing::Rejection;
+use routing::{Rejection, Role};
 use thiserror::Error;
 use tracing::debug;
 
@@ -58,6 +58,8 @@ pub(crate) enum Refusal {
     /// What the last worker that was tried said itself.
     #[error("the worker refused the request")]
     Relayed(Box<Response<Bytes>>),
+    #[error("the pool `{pool}` has no {} worker", missing.as_str())]
+    OneSided { pool: Box<str>, missing: Role },
     #[error(
         "the pool `{pool}` answers with two workers, and this request (by its endpoint, a batch, `n`, `echo`, \
          log-probabilities of the prompt or beam search) can only be answered by one"
@@ -104,6 +106,7 @@ impl Refusal {
             Self::ModelNotFound { .. } => (StatusCode::NOT_FOUND, INVALID, "model_not_found"),
             Self::ModelMissing => (StatusCode::BAD_REQUEST, INVALID, "model_missing"),
             Self::PoolEmpty { .. } => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "pool_empty"),
+            Self::OneSided { .. } => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "pool_one_sided"),
             Self::NoWorker(_) => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "no_worker_reachable"),
             Self::WorkerClosed(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_closed"),
             Self::WorkerConfused(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_bad_answer"),
@@ -131,9 +134,11 @@ impl Refusal {
     /// As what the request is counted.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
-            Self::NoWorker(_) | Self::PoolEmpty { .. } | Self::NoModels | Self::EngineUnknown(_) => {
-                Outcome::Unreachable
-            }
+            Self::NoWorker(_)
+            | Self::PoolEmpty { .. }
+            | Self::OneSided { .. }
+            | Self::NoModels
+            | Self::EngineUnknown(_) => Outcome::Unreachable,
             Self::Relayed(_) => Outcome::Complete,
             Self::WorkerClosed(_)
             | Self::WorkerConfused(_)
@@ -151,6 +156,7 @@ impl Refusal {
         match self {
             Self::NoWorker(_)
             | Self::PoolEmpty { .. }
+            | Self::OneSided { .. }
             | Self::EngineUnknown(_)
             | Self::QueueFull
             | Self::QueueTimeout => Some(COME_BACK),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use axum::http::header::{CONTENT_TYPE, HeaderMap};
+use axum::http::header::{CONTENT_TYPE, HeaderMap, ORIGIN};
 use axum::http::{HeaderName, StatusCode};
 
 use crate::keys::Key;
@@ -45,6 +45,12 @@ impl AdminKey {
                 "admin_api_key_not_set",
                 "instances cannot be changed here while there is no admin key: set `admin-api-key` of [server], or the \
                  environment variable ADMIN_API_KEY before the start, or use the admin listener",
+            )),
+            // Browsers name the page that sends; to an address of its own (DNS rebinding) one may send anything.
+            (None, Listener::Operators) if headers.contains_key(ORIGIN) => Err(Refusal::new(
+                StatusCode::FORBIDDEN,
+                "sent_by_a_page",
+                "without an admin key no web page may change instances: set `admin-api-key` of [server]",
             )),
             (None, Listener::Operators) if is_json(headers) => Ok(()),
             // No web page can have a browser send that to another site unasked.
@@ -117,5 +123,7 @@ mod tests {
             Some(415),
         );
         check(None, Listener::Operators, &[], Some(415));
+        let of_a_page = [json[0].clone(), (ORIGIN, "http://evil.example")];
+        check(None, Listener::Operators, &of_a_page, Some(403));
     }
 }

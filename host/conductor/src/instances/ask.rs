@@ -59,6 +59,13 @@ pub(super) fn removal(body: &[u8]) -> Result<InstanceChange, Refusal> {
 }
 
 fn read(body: &[u8]) -> Result<Asked, Refusal> {
+    // A struct is also read from an array of its fields.
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(bad(
+            "invalid_json",
+            format!("the body is not a JSON object; {FORM}"),
+        ));
+    }
     serde_json::from_slice(body).map_err(|error| {
         bad(
             "invalid_json",

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tracing::warn;
 
 use crate::attempt::{self, Asking};
+use crate::label::FailureKind;
 use crate::pd::course::{Failed, Handed, PairAnswer, Try};
 use crate::pd::leg::{self, LegError};
 use crate::pd::prefill::{self, Prefilled};
@@ -66,8 +67,12 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
     };
     let done = prefill::run(Arc::clone(request), asking, attempt.pd.spec.prefill_timeout).await;
     let done = done.map_err(|error| attempt.prefill_failed(error))?;
-    let hands_over = || PrefillAnswer::read(&done.answer).is_ok_and(|told| told.params.is_some());
-    if attempt.pd.spec.dialect == Dialect::Nixl && !hands_over() {
+    let Ok(told) = PrefillAnswer::read(&done.answer) else {
+        let link = &request.pool().members[attempt.prefill.member].link;
+        link.metrics.failed(FailureKind::BadAnswer);
+        return Err(attempt.prefill_failed(LegError::NotHandedOver));
+    };
+    if attempt.pd.spec.dialect == Dialect::Nixl && told.params.is_none() {
         unhanded(attempt);
         if !attempt.pd.spec.alone {
             return Err(attempt.prefill_failed(LegError::NotHandedOver));

@@ -41,6 +41,8 @@ async fn a_prefill_worker_in_trouble_is_passed_over() {
     check_passed_over(&Worker::nobody().await).await;
     check_passed_over(&Worker::hanging_up().await.url()).await;
     check_passed_over(&Worker::babbling().await.url()).await;
+    // A good status over what is no answer.
+    check_passed_over(&Worker::named("garbage").await.url()).await;
 }
 
 async fn check_passed_over(first: &str) {

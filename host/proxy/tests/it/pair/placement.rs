@@ -12,14 +12,18 @@ use crate::policy::{Scripted, pair, route};
 use crate::router::{Builder, router};
 use crate::worker::{Worker, asking, json};
 
-/// Two of each role, in the order m, p, d, n, q, e; each answers with its name.
+/// Two of each role, in the order m, p, d, n, q, e; each that answers a client answers with its name.
 struct Six(Vec<(&'static str, Worker)>);
 
 impl Six {
     async fn start() -> Self {
         let mut workers = vec![];
         for name in ["m", "p", "d", "n", "q", "e"] {
-            workers.push((name, Worker::named(name).await));
+            let worker = match name {
+                "p" | "q" => prefilling().await,
+                _ => Worker::named(name).await,
+            };
+            workers.push((name, worker));
         }
         Self(workers)
     }
