@@ -41,6 +41,8 @@ pub(crate) struct Asking {
     pub(crate) body: Bytes,
     /// The data-parallel rank it is pinned to.
     pub(crate) rank: Option<u16>,
+    /// Whether it is a leg, whose handshake serves once.
+    pub(crate) once: bool,
     pub(crate) limits: ForwardLimits,
     pub(crate) silence: SilenceLimits,
 }
@@ -63,6 +65,7 @@ impl Asking {
             booking: book_prompt(request, seat),
             body: request.body.clone(),
             rank: pinned_rank(request, seat),
+            once: false,
             limits: ForwardLimits {
                 connect: limits.connect_timeout,
                 first_byte: limits.first_byte_timeout,
@@ -91,6 +94,7 @@ pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Ans
         headers: &request.headers,
         rank: asking.rank,
         body: &asking.body,
+        once: asking.once,
     };
     debug!(
         seq = request.seq,
@@ -113,7 +117,7 @@ pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Ans
         }),
         Err(error) => {
             link.metrics.failed(error.kind());
-            let rests = link.cooldown.failed(dispatch, link.now_ms());
+            let rests = !error.is_blameless() && link.cooldown.failed(dispatch, link.now_ms());
             report(member, &request.id, &error, rests);
             Err(error)
         }

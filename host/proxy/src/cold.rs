@@ -153,6 +153,7 @@ async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Res
         target: &target,
         headers: &head.headers,
         rank: None,
+        once: false,
         body: &body,
     };
     let mut refusal = Refusal::NoWorker(None);

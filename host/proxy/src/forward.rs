@@ -24,6 +24,8 @@ pub(crate) struct Outgoing<'a> {
     /// The data-parallel rank that is to take it, where the URL is that of several.
     pub(crate) rank: Option<u16>,
     pub(crate) body: &'a Bytes,
+    /// It means something once only: what may have arrived is not sent again.
+    pub(crate) once: bool,
 }
 
 /// How long each step may take.
@@ -40,6 +42,8 @@ pub(crate) enum ForwardError {
     Connect(#[source] ConnectError),
     #[error("get an answer: the worker closed the connection before its first byte")]
     Closed(#[source] hyper::Error),
+    #[error("get an answer: the worker closed a connection that was kept open")]
+    KeptClosed(#[source] hyper::Error),
     #[error("get an answer within {0:?}")]
     FirstByteTimeout(Duration),
     #[error("read the answer's head")]
@@ -47,6 +51,11 @@ pub(crate) enum ForwardError {
 }
 
 impl ForwardError {
+    /// Whether it says nothing against the worker: servers close idle connections when they please.
+    pub(crate) fn is_blameless(&self) -> bool {
+        matches!(self, Self::KeptClosed(_))
+    }
+
     /// Whether another worker may be tried. Not for one that is slow to begin: it may be at work, and nobody
     /// would be helped by the same work twice.
     pub(crate) fn may_go_elsewhere(&self) -> bool {
@@ -56,7 +65,7 @@ impl ForwardError {
     pub(crate) fn kind(&self) -> FailureKind {
         match self {
             Self::Connect(_) => FailureKind::Connect,
-            Self::Closed(_) => FailureKind::Closed,
+            Self::Closed(_) | Self::KeptClosed(_) => FailureKind::Closed,
             Self::FirstByteTimeout(_) => FailureKind::FirstByteTimeout,
             Self::BadAnswer(_) => FailureKind::BadAnswer,
         }
@@ -72,6 +81,10 @@ pub(crate) async fn forward(
 ) -> Result<Response<WorkerBody>, ForwardError> {
     if let Some(kept) = upstream.checkout() {
         match send(upstream, kept, outgoing, limits.first_byte).await {
+            // One that is cancelled was never sent.
+            Err(ForwardError::Closed(error)) if outgoing.once && !error.is_canceled() => {
+                return Err(ForwardError::KeptClosed(error));
+            }
             // Servers close idle connections when they please, also just now: a fresh one tells.
             Err(ForwardError::Closed(_)) => {}
             answer => return answer,

@@ -111,6 +111,7 @@ async fn ask_one(link: &WorkerLink, headers: &HeaderMap, limits: &RequestLimits)
         target: &MODELS,
         headers,
         rank: None,
+        once: false,
         body: &Bytes::new(),
     };
     let limits = ForwardLimits {

@@ -251,7 +251,7 @@ impl From<LegError> for Refusal {
             LegError::BrokeOff(error) => Self::WorkerBrokeOff(error),
             LegError::PrefillTimeout(_) => Self::PrefillSlow(error),
             LegError::Refused(response) => Self::Relayed(response),
-            LegError::NotHandedOver => Self::NotHandedOver(error),
+            LegError::NotHandedOver | LegError::EngineRestarted => Self::NotHandedOver(error),
             LegError::EngineUnknown => Self::EngineUnknown(error),
         }
     }
@@ -277,7 +277,7 @@ impl From<ForwardError> for Refusal {
     fn from(error: ForwardError) -> Self {
         match error {
             ForwardError::Connect(_) => Self::NoWorker(Some(error)),
-            ForwardError::Closed(_) => Self::WorkerClosed(error),
+            ForwardError::Closed(_) | ForwardError::KeptClosed(_) => Self::WorkerClosed(error),
             ForwardError::BadAnswer(_) => Self::WorkerConfused(error),
             ForwardError::FirstByteTimeout(_) => Self::WorkerSlow(error),
         }

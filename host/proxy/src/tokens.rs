@@ -141,6 +141,7 @@ async fn ask_worker(
         target: &TOKENIZE,
         headers: &headers,
         rank: None,
+        once: false,
         body: &body,
     };
     let limits = ForwardLimits {

@@ -7,8 +7,12 @@ mod client;
 mod fleet;
 mod poll;
 mod router;
+mod seen;
+mod split_fleet;
 
 pub use client::{Answer, Client, Stream};
 pub use fleet::{Fleet, route_all, workers_toml};
 pub use poll::{DEADLINE, eventually, eventually_ok};
 pub use router::TestRouter;
+pub use seen::{End, Seen};
+pub use split_fleet::SplitFleet;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use conductor::{App, ConfigSource};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -106,6 +106,20 @@ impl TestRouter {
             }
         })
         .await
+    }
+
+    /// Requests that are booked at workers whose names begin so, by the router's own account.
+    ///
+    /// # Errors
+    /// Where its metrics cannot be read.
+    pub async fn leases(&self, workers: &str) -> Result<f64> {
+        let page = self.admin.get("/metrics").await?.text();
+        let prefix = format!("conductor_worker_requests_in_flight{{worker=\"{workers}");
+        let lines = page.lines().filter(|line| line.starts_with(&prefix));
+        let number = |line: &str| line.rsplit(' ').next().unwrap_or_default().parse::<f64>();
+        let booked = lines.map(number).collect::<Result<Vec<_>, _>>()?;
+        ensure!(!booked.is_empty(), "no worker is called {workers}..");
+        Ok(booked.iter().sum())
     }
 
     /// Stops it as SIGTERM does, and says how it ended.

@@ -136,6 +136,17 @@ impl Bootstrap {
         self.has_ids && (known.is_in_doubt() || known.asked.is_none_or(is_old))
     }
 
+    /// Ends when that rank goes by another id.
+    pub(crate) async fn replaced(&self, rank: u16, id: &str) {
+        loop {
+            tokio::time::sleep(UNKNOWN_AGE).await;
+            let known = self.known();
+            if known.engines.get(&rank).is_some_and(|known| **known != *id) {
+                return;
+            }
+        }
+    }
+
     /// Asks, and keeps what it tells.
     async fn renew(&self) {
         let doubts = self.known().doubts;
@@ -168,6 +179,7 @@ impl Bootstrap {
             target: &QUERY,
             headers: &HeaderMap::new(),
             rank: None,
+            once: false,
             body: &Bytes::new(),
         };
         let limits = ForwardLimits {

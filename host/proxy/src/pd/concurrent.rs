@@ -76,6 +76,7 @@ async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg>
     let mut answer: Option<Answer> = None;
     let patience = attempt.pd.spec.first_token_timeout;
     let mut late = pin!(tokio::time::sleep(patience));
+    let mut replaced = pin!(replaced(attempt, &transfer.meeting));
     loop {
         let is_running = matches!(transfer.prefill, Prefill::Running(_));
         tokio::select! {
@@ -94,6 +95,10 @@ async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg>
                 }
                 answer = Some(begun);
             }
+            // With the engine what it computed is gone, and the decode worker would wait for it.
+            () = &mut replaced, if !is_running && answer.is_none() => {
+                return Err(Leg::Prefill(LegError::EngineRestarted));
+            }
             () = &mut late, if !is_running && answer.is_none() => {
                 return Err(Leg::Decode(too_late(attempt, patience)));
             }
@@ -104,6 +109,16 @@ async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg>
         if may_begin && let Some(answer) = answer.take() {
             return Ok(answer);
         }
+    }
+}
+
+async fn replaced(attempt: &Try<'_>, meeting: &Meeting) {
+    let member = &attempt.request.pool().members[attempt.prefill.member];
+    match (meeting, &member.bootstrap) {
+        (Meeting::Mooncake { engine_id, rank, .. }, Some(bootstrap)) => {
+            bootstrap.replaced(*rank, engine_id).await
+        }
+        _ => std::future::pending().await,
     }
 }
 
@@ -152,6 +167,7 @@ async fn begin(attempt: &Try<'_>) -> Result<Transfer, Failed> {
         booking: attempt::book_prompt(request, attempt.prefill),
         body: attempt.split.prefill(&meeting.handshake(attempt)),
         rank: meeting.rank().or(attempt::pinned_rank(request, attempt.prefill)),
+        once: true,
         limits: attempt.prefill_limits(),
         silence: attempt.prefill_silence(),
     };
@@ -231,6 +247,7 @@ async fn send_decode(attempt: &Try<'_>, meeting: &Meeting) -> Result<Answer, Leg
         booking: attempt::book_computed(request, attempt.decode),
         body: attempt.split.decode(&meeting.handshake(attempt)),
         rank: attempt::pinned_rank(request, attempt.decode),
+        once: true,
         limits: attempt.decode_limits(),
         silence: attempt.decode_silence(),
     };

@@ -10,7 +10,7 @@ use crate::context::RequestContext;
 use crate::decide::{Part, Placement, Seat};
 use crate::forward::ForwardLimits;
 use crate::pd::concurrent::{self, Transfer};
-use crate::pd::leg::{LegError, Setback};
+use crate::pd::leg::{self, LegError, Setback};
 use crate::pd::prefill::Prefilled;
 use crate::pd::sequential;
 use crate::pd::spec::PdPool;
@@ -132,10 +132,15 @@ async fn send_whole(request: &RequestContext, seat: Seat) -> Result<PairAnswer, 
         pd.metrics.whole.inc();
     }
     let sent = attempt::send(request, Asking::whole(request, seat)).await;
+    let sent = match sent {
+        // What takes the place of a pair is tried elsewhere as a leg is.
+        Ok(answer) if request.pool().pd.is_some() => leg::accept(request, answer).await,
+        sent => sent.map_err(LegError::from),
+    };
     let answer = sent.map_err(|error| Setback {
         blamed: Some(worker),
         suspected: None,
-        error: error.into(),
+        error,
     })?;
     Ok(PairAnswer {
         answer,
@@ -191,7 +196,7 @@ impl Try<'_> {
     /// The prefill worker failed.
     pub(super) fn prefill_failed(&self, error: LegError) -> Failed {
         Failed {
-            blamed: Some(self.prefill),
+            blamed: (!error.is_blameless()).then_some(self.prefill),
             suspected: None,
             error,
             kept: None,
@@ -203,7 +208,7 @@ impl Try<'_> {
         // It answers so where a prefill worker died with the prompt: another pair, or this worker by itself, may do.
         let lacks = error.may_lack_the_prompt();
         Failed {
-            blamed: (!lacks).then_some(self.decode),
+            blamed: (!lacks && !error.is_blameless()).then_some(self.decode),
             suspected: lacks.then_some([self.prefill, self.decode]),
             error,
             kept,

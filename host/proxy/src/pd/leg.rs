@@ -36,6 +36,8 @@ pub(crate) enum LegError {
     Refused(Box<Response<Bytes>>),
     #[error("have the prompt handed over by the prefill worker")]
     NotHandedOver,
+    #[error("have the prompt handed over: the prefill worker's engine has restarted")]
+    EngineRestarted,
     #[error("learn the engine id from the prefill worker's bootstrap server")]
     EngineUnknown,
 }
@@ -48,7 +50,16 @@ impl LegError {
             Self::BrokeOff(error) => !matches!(error, IntakeError::Stalled { .. }),
             Self::PrefillTimeout(_) => false,
             Self::Refused(response) => is_the_workers_trouble(response.status()),
-            Self::EngineUnknown | Self::NotHandedOver => true,
+            Self::EngineUnknown | Self::EngineRestarted | Self::NotHandedOver => true,
+        }
+    }
+
+    /// Whether it says nothing against the worker: the same one may be tried again.
+    pub(crate) fn is_blameless(&self) -> bool {
+        match self {
+            Self::Forward(error) => error.is_blameless(),
+            Self::EngineRestarted => true,
+            _ => false,
         }
     }
 

@@ -31,6 +31,7 @@ pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<Pair
             .split
             .decode(&handshake(dialect, told.and_then(|told| told.params))),
         rank: attempt::pinned_rank(request, attempt.decode),
+        once: true,
         limits: attempt.decode_limits(),
         silence: attempt.decode_silence(),
     };
@@ -62,6 +63,7 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
         booking: attempt::book_prompt(request, attempt.prefill),
         body: attempt.split.prefill(&handshake(attempt.pd.spec.dialect, None)),
         rank: attempt::pinned_rank(request, attempt.prefill),
+        once: true,
         limits: attempt.prefill_limits(),
         silence: attempt.prefill_silence(),
     };

@@ -10,6 +10,8 @@ mod churn;
 mod config_reload;
 mod discovery;
 mod indexer;
+mod instances;
+mod pd;
 mod policy_folder;
 mod serving;
 mod silence;

@@ -81,6 +81,26 @@ async fn a_decode_leg_that_was_told_of_an_engine_that_is_no_more_is_told_of_the_
 }
 
 #[tokio::test]
+async fn a_decode_leg_whose_prompt_went_with_its_engine_is_not_waited_for() {
+    let prefill = prefilling().await;
+    let (bootstrap, told) = bootstrap(E1).await;
+    let (decode, mut decodes) = asking().await;
+    let router = one_pair(&prefill, &bootstrap, &decode).start().await;
+    let answered = async {
+        let _never = decodes.recv().await.unwrap();
+        eventually("the prompt is computed", || prefill.busy() == 0).await;
+        *told.lock().unwrap() = Some(E2);
+        let again = decodes.recv().await.unwrap();
+        again.send(json(200, "d")).unwrap();
+    };
+    let (answer, ()) = futures_util::join!(send(router.address, request()), answered);
+    assert_eq!(answer.text().await, "d");
+    assert_eq!(prefill.received().len(), 2, "computed anew");
+    let engine = |leg| parsed(leg)["kv_transfer_params"]["remote_engine_id"].clone();
+    assert_eq!(engine(&decode.received()[1]), "e2");
+}
+
+#[tokio::test]
 async fn an_answer_from_before_the_doubt_does_not_settle_it() {
     let prefill = prefilling().await;
     let (bootstrap, mut questions) = asking().await;

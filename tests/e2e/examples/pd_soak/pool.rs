@@ -1,0 +1,188 @@
+//! A pool: its engines, and when each of them was unable to do what.
+
+use std::fmt::{self, Write as _};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use harness::SplitFleet;
+use mock_engine::{MockEngine, PdDialect};
+
+const TIME_SCALE: f64 = 5.0;
+/// Engines' own timeouts, in real time: longer than the router waits for a leg, as in real ones.
+const ENGINE_TIMEOUT: Duration = Duration::from_secs(12);
+const PREFILL: usize = 2;
+const DECODE: usize = 2;
+
+/// What is wrong with an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Trouble {
+    /// Its process started over.
+    Restart,
+    /// Nothing listens; it starts over at the end.
+    Outage,
+    /// 503 with `Retry-After`.
+    Busy,
+    /// Answers break off after some tokens.
+    Cut,
+    /// Everything takes several times as long.
+    Slow,
+    /// Of a prefill engine: the bootstrap server is down.
+    Bootstrap,
+    /// Of a prefill engine: its answers lack parameters, and the model would stop at the first token.
+    Lapse,
+}
+
+/// Since before something went wrong, until after it was over.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    trouble: Trouble,
+    /// None while it lasts.
+    to: Option<Instant>,
+}
+
+pub(crate) struct Pool {
+    pub(crate) name: String,
+    pub(crate) dialect: PdDialect,
+    pub(crate) fleet: SplitFleet,
+    /// Of each engine, prefill ones first.
+    troubles: Vec<Mutex<Vec<Span>>>,
+}
+
+impl Pool {
+    pub(crate) async fn start(name: &str) -> Result<Self> {
+        let dialect = match name {
+            "nixl" => PdDialect::Nixl,
+            "mooncake" => PdDialect::Mooncake,
+            "store" => PdDialect::Store,
+            "sglang" => PdDialect::Sglang,
+            _ => bail!("there is no dialect `{name}`"),
+        };
+        let fleet = SplitFleet::start(dialect, (PREFILL, DECODE), |config| {
+            config.time_scale = TIME_SCALE;
+            if let Some(pd) = &mut config.pd {
+                pd.lease = ENGINE_TIMEOUT.mul_f64(TIME_SCALE);
+                pd.abort_timeout = ENGINE_TIMEOUT.mul_f64(TIME_SCALE);
+            }
+        })
+        .await?;
+        Ok(Self {
+            name: name.to_owned(),
+            dialect,
+            fleet,
+            troubles: (0..PREFILL + DECODE).map(|_| Mutex::default()).collect(),
+        })
+    }
+
+    pub(crate) fn engines(&self) -> usize {
+        self.troubles.len()
+    }
+
+    pub(crate) fn is_prefill(engine: usize) -> bool {
+        engine < PREFILL
+    }
+
+    pub(crate) fn engine(&self, number: usize) -> &MockEngine {
+        if Self::is_prefill(number) {
+            &self.fleet.prefill[number]
+        } else {
+            &self.fleet.decode[number - PREFILL]
+        }
+    }
+
+    /// To be noted before it is brought about.
+    pub(crate) fn begins(&self, engine: usize, trouble: Trouble) {
+        self.spans(engine).push(Span { trouble, to: None });
+    }
+
+    /// To be noted after it was ended.
+    pub(crate) fn ends(&self, engine: usize) {
+        if let Some(last) = self.spans(engine).last_mut() {
+            last.to = Some(Instant::now());
+        }
+    }
+
+    /// Whether every prefill engine, or every decode engine, was in such trouble at some time since.
+    pub(crate) fn each_was(&self, prefill: bool, since: Instant, like: impl Fn(Trouble) -> bool) -> bool {
+        (0..self.engines())
+            .filter(|&engine| Self::is_prefill(engine) == prefill)
+            .all(|engine| self.was(engine, since, &like))
+    }
+
+    /// Whether the engine was in such trouble at some time since.
+    fn was(&self, engine: usize, since: Instant, like: impl Fn(Trouble) -> bool) -> bool {
+        let spans = self.spans(engine);
+        // An engine's troubles follow one another.
+        let mut recent = spans
+            .iter()
+            .rev()
+            .take_while(|span| span.to.is_none_or(|to| to >= since));
+        recent.any(|span| like(span.trouble))
+    }
+
+    /// Whether the decode worker of this name was; where the name is not known, whether any was.
+    pub(crate) fn decode_was(&self, worker: &str, since: Instant, like: impl Fn(Trouble) -> bool) -> bool {
+        (PREFILL..self.engines())
+            .filter(|engine| worker.is_empty() || worker == format!("{}-d{}", self.name, engine - PREFILL))
+            .any(|engine| self.was(engine, since, &like))
+    }
+
+    /// What was wrong with whom since, for people.
+    pub(crate) fn troubles(&self, since: Instant) -> String {
+        let mut text = String::new();
+        for (engine, (_, name, _)) in self.fleet.engines().enumerate() {
+            let spans = self.spans(engine);
+            let recent = spans.iter().filter(|span| span.to.is_none_or(|to| to >= since));
+            for span in recent {
+                let _ = write!(text, " {name} {:?}", span.trouble);
+            }
+        }
+        text
+    }
+
+    /// Ends whatever is wrong.
+    pub(crate) async fn heal(&self) -> Result<()> {
+        for engine in 0..self.engines() {
+            let faults = self.engine(engine).faults();
+            faults.clear();
+            faults.accept_connections().await?;
+        }
+        Ok(())
+    }
+
+    /// What is left of any request.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let left = self.fleet.left().into_iter();
+        left.map(|engine| format!("{} {engine}", self.name)).collect()
+    }
+
+    fn spans(&self, engine: usize) -> MutexGuard<'_, Vec<Span>> {
+        self.troubles[engine]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was done to it, and by it.
+impl fmt::Display for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.name)?;
+        for (engine, (_, name, mock)) in self.fleet.engines().enumerate() {
+            let mut troubles: Vec<_> = self.spans(engine).iter().map(|span| span.trouble).collect();
+            troubles.sort_unstable();
+            let counts = troubles.chunk_by(|a, b| a == b);
+            let counts: Vec<_> = counts
+                .map(|same| format!("{} {:?}", same.len(), same[0]))
+                .collect();
+            let stats = mock.stats();
+            let legs = stats.prefill_legs + stats.decode_legs;
+            write!(
+                f,
+                "\n  {name}: {legs} legs, {} faulty; {}",
+                stats.faulted,
+                counts.join(", ")
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! What goes wrong in a row of the matrix: how it is brought about, and how it is over.
+
+use std::time::Duration;
+
+use harness::{SplitFleet, eventually};
+use http::StatusCode;
+use mock_engine::{MockEngine, RequestFault, Times};
+
+/// Beyond every timeout of the router: how long a prompt takes that is computed slowly.
+const SLOW_FACTOR: f64 = 3500.0;
+/// Of a worker that is busy: seconds.
+pub(super) const RETRY_AFTER: u32 = 7;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    Nothing,
+    /// 503 with `Retry-After`.
+    PrefillBusy,
+    /// 400, of either engine.
+    PromptTooLong,
+    /// No connection.
+    PrefillRefuses,
+    /// The answer breaks off in the middle.
+    PrefillTorn,
+    /// It has a new engine id, of which the router does not know yet.
+    PrefillRestarted,
+    /// Killed while it computes, and back later under a new engine id.
+    PrefillDies,
+    /// The same, but back at once.
+    PrefillBounces,
+    /// nixl's parameters are not in the answer.
+    ParamsLost,
+    /// The model ends its answer with the first token if it may.
+    StopsAtFirstToken,
+    BootstrapDown,
+    /// Computes for longer than `prefill-timeout`.
+    PrefillSlow,
+    PrefillHangs,
+    DecodeBusy,
+    DecodeRefuses,
+    /// The answer breaks off after some tokens.
+    DecodeCut,
+    DecodeHangs,
+}
+
+impl Fault {
+    /// Where it happens; where nothing much does, the engine that a request comes to last.
+    pub(super) fn place(self, fleet: &SplitFleet) -> &MockEngine {
+        match self {
+            Self::PrefillBusy
+            | Self::PrefillRefuses
+            | Self::PrefillTorn
+            | Self::PrefillDies
+            | Self::PrefillBounces
+            | Self::PrefillSlow
+            | Self::PrefillHangs => &fleet.prefill[0],
+            _ => &fleet.decode[0],
+        }
+    }
+
+    /// Whether no answer begins as long as it lasts.
+    pub(super) fn keeps_waiting(self) -> bool {
+        matches!(
+            self,
+            Self::PrefillDies
+                | Self::PrefillBounces
+                | Self::PrefillSlow
+                | Self::PrefillHangs
+                | Self::DecodeHangs
+        )
+    }
+
+    /// Brings it about, for all requests until [`Self::end`].
+    pub(super) async fn begin(self, fleet: &SplitFleet) {
+        let (prefill, decode) = (fleet.prefill[0].faults(), fleet.decode[0].faults());
+        let always = Times::UntilCleared;
+        let busy = RequestFault::Status {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            retry_after: Some(RETRY_AFTER),
+        };
+        match self {
+            Self::Nothing | Self::PromptTooLong => {}
+            Self::PrefillBusy => prefill.on_requests(busy, always),
+            Self::PrefillRefuses => prefill.refuse_connections().await.unwrap(),
+            Self::PrefillTorn => prefill.on_requests(RequestFault::Cut { after_tokens: 0 }, always),
+            Self::PrefillRestarted => prefill.restart(None).await.unwrap(),
+            Self::ParamsLost => prefill.lose_transfer_params(true),
+            Self::StopsAtFirstToken => prefill.stop_at_first_token(true),
+            Self::BootstrapDown => prefill.bootstrap_down(true).await.unwrap(),
+            Self::PrefillDies | Self::PrefillBounces | Self::PrefillSlow => prefill.slow_down(SLOW_FACTOR),
+            Self::PrefillHangs => prefill.on_requests(RequestFault::Hang, always),
+            Self::DecodeBusy => decode.on_requests(busy, always),
+            Self::DecodeRefuses => decode.refuse_connections().await.unwrap(),
+            Self::DecodeCut => decode.on_requests(RequestFault::Cut { after_tokens: 3 }, always),
+            Self::DecodeHangs => decode.on_requests(RequestFault::Hang, always),
+        }
+    }
+
+    /// The part of it that happens to a request under way.
+    pub(super) async fn strike(self, fleet: &SplitFleet, reached: impl Future<Output = ()>) {
+        let faults = fleet.prefill[0].faults();
+        match self {
+            Self::PrefillDies => {
+                reached.await;
+                faults.refuse_connections().await.unwrap();
+            }
+            Self::PrefillBounces => {
+                reached.await;
+                faults.clear();
+                faults.restart(None).await.unwrap();
+            }
+            _ => {}
+        }
+    }
+
+    /// It is over.
+    pub(super) async fn end(self, fleet: &SplitFleet) {
+        for engine in [&fleet.prefill[0], &fleet.decode[0]] {
+            engine.faults().clear();
+        }
+        let (prefill, decode) = (fleet.prefill[0].faults(), fleet.decode[0].faults());
+        match self {
+            Self::PrefillRefuses => prefill.accept_connections().await.unwrap(),
+            Self::DecodeRefuses => decode.accept_connections().await.unwrap(),
+            Self::BootstrapDown => prefill.bootstrap_down(false).await.unwrap(),
+            Self::PrefillDies => {
+                prefill.restart(None).await.unwrap();
+                prefill.accept_connections().await.unwrap();
+            }
+            // A step under way is not cut short, and the next request would wait for it.
+            Self::PrefillSlow => {
+                let idle = async || fleet.prefill[0].stats().in_flight() == 0;
+                eventually("the slow step is over", idle).await;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Waits until an engine has taken a request, or a fault of its has met one.
+pub(super) async fn reached(engine: &MockEngine) {
+    let count = || {
+        let stats = engine.stats();
+        stats.requests + stats.faulted
+    };
+    let before = count();
+    while count() == before {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
