@@ -16,6 +16,10 @@ use crate::pd::leg::{self, LegError};
 use crate::pd::prefill::{self, Prefilled, Running};
 use crate::tasks;
 
+/// How long the prefill worker's own answer, and the number of cached tokens in it, is waited for where the decode worker's has
+/// begun: the prompt has arrived then.
+const PREFILL_ANSWER: Duration = Duration::from_secs(1);
+
 /// A transfer that was agreed upon with a prefill worker.
 #[derive(Debug)]
 pub(super) struct Transfer {
@@ -94,13 +98,14 @@ async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg>
                     return Ok(begun);
                 }
                 answer = Some(begun);
+                late.as_mut().reset(tokio::time::Instant::now() + PREFILL_ANSWER);
             }
             // With the engine what it computed is gone, and the decode worker would wait for it.
             () = &mut replaced, if !is_running && answer.is_none() => {
                 return Err(Leg::Prefill(LegError::EngineRestarted));
             }
-            () = &mut late, if !is_running && answer.is_none() => {
-                return Err(Leg::Decode(too_late(attempt, patience)));
+            () = &mut late, if is_running == answer.is_some() => {
+                return answer.ok_or_else(|| Leg::Decode(too_late(attempt, patience)));
             }
         }
         // SGLang's prefill worker answers beside the decode worker, and what it says is not needed.
@@ -323,6 +328,7 @@ fn together(attempt: &Try<'_>, answer: Answer, prefill: Prefill) -> PairAnswer {
         // Nobody takes over what it computes.
         Prefill::Running(_) if answer.response.status().is_client_error() => {}
         Prefill::Running(mut leg) => {
+            truth = attempt.truth(None);
             leg.awaited = false;
             let leg = async { drop(leg.await) };
             rest = Some(tasks::spawn_guarded(&attempt.proxy.background, "prefill", leg));
