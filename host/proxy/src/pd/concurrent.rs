@@ -266,48 +266,32 @@ async fn decode_failed(attempt: &Try<'_>, mut transfer: Transfer, error: LegErro
         transfer.prefill.awaited(false);
     }
     if attempt.pd.spec.dialect == Dialect::Mooncake && error.may_lack_the_prompt() {
-        return maybe_restarted(attempt, transfer, error).await;
+        return maybe_restarted(attempt, &transfer.meeting, error).await;
     }
     let again = attempt.pd.spec.dialect == Dialect::Mooncake && error.nothing_was_used();
     attempt.decode_failed(error, again.then_some(Handed::Transfer(transfer)))
 }
 
-/// A decode worker answers so where it was told of an engine that is no more. If the prefill worker goes by another id
-/// by now, the decode worker is asked again with that one: it may have the prompt under it already.
-async fn maybe_restarted(attempt: &Try<'_>, mut transfer: Transfer, error: LegError) -> Failed {
+/// A decode worker answers so where it was told of an engine that is no more. Where the prefill worker goes by another id by
+/// now, nobody is to blame and a new handshake begins; what the old engine had computed is gone.
+async fn maybe_restarted(attempt: &Try<'_>, meeting: &Meeting, error: LegError) -> Failed {
     doubt(attempt);
     let fresh = meet(attempt).await;
-    let moved = match (&mut transfer.meeting, fresh) {
-        (
-            Meeting::Mooncake { engine_id, rank, .. },
-            Ok(Meeting::Mooncake {
-                engine_id: fresh,
-                rank: fresh_rank,
-                ..
-            }),
-        ) if *rank == fresh_rank && *engine_id != fresh => {
-            *engine_id = fresh;
-            true
-        }
-        _ => false,
+    let (Meeting::Mooncake { engine_id, rank, .. }, Ok(fresh)) = (meeting, fresh) else {
+        return attempt.decode_failed(error, None);
     };
-    if !moved {
+    let has_moved =
+        matches!(&fresh, Meeting::Mooncake { engine_id: id, rank: of, .. } if of == rank && id != engine_id);
+    if !has_moved {
         return attempt.decode_failed(error, None);
     }
-    let worker = &*attempt.request.pool().members[attempt.prefill.member]
-        .worker
-        .spec()
-        .name;
+    let member = &attempt.request.pool().members[attempt.prefill.member];
+    let worker = &*member.worker.spec().name;
     info!(
         worker,
         "a prefill worker has restarted; its new engine id is used"
     );
-    Failed {
-        blamed: None,
-        suspected: None,
-        error,
-        kept: Some(Handed::Transfer(transfer)),
-    }
+    attempt.prefill_failed(LegError::EngineRestarted)
 }
 
 /// The engine ids of the prefill worker may be out of date.
