@@ -70,7 +70,7 @@ fn nixl_legs_are_those_that_worked() {
     for (prefill, decode) in pairs("nixl.requests.jsonl") {
         let answer = PrefillAnswer::read(prefill.response.get().as_bytes()).unwrap();
         let params = answer.params.unwrap();
-        assert!(answer.prompt_tokens.unwrap() >= 3 && answer.cached_tokens.is_some() && !answer.stopped);
+        assert!(answer.cached_tokens.is_some() && !answer.stopped);
         // Verbatim: the capturing script parsed and wrote them again, so compare what they mean.
         check(&prefill, &decode, &Handshake::Nixl { params: Some(params) });
     }

@@ -279,14 +279,20 @@ impl Reloader {
         }
         for problem in &problems {
             let ProblemReport {
+                severity,
                 line,
                 column,
                 message,
                 help,
                 ..
             } = problem;
+            let file = self.source.name();
+            if *severity == "warning" {
+                warn!(file, line, column, help, "{message}");
+                continue;
+            }
             error!(
-                file = self.source.name(),
+                file,
                 line, column, help, "configuration refused, the old one stays: {message}"
             );
         }

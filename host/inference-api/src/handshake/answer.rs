@@ -21,8 +21,6 @@ pub struct PrefillAnswer<'a> {
     pub params: Option<&'a RawValue>,
     /// `usage.prompt_tokens_details.cached_tokens`.
     pub cached_tokens: Option<u64>,
-    /// `usage.prompt_tokens`.
-    pub prompt_tokens: Option<u64>,
     /// Whether its one token ended the answer. Mooncake then hands nothing over.
     pub stopped: bool,
 }
@@ -44,7 +42,6 @@ struct Choice<'a> {
 
 #[derive(Deserialize)]
 struct Usage {
-    prompt_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptTokens>,
 }
 
@@ -71,7 +68,6 @@ impl<'a> PrefillAnswer<'a> {
         Ok(Self {
             params: answer.kv_transfer_params.filter(|params| names_an_engine(params)),
             cached_tokens: details.and_then(|details| details.cached_tokens),
-            prompt_tokens: usage.and_then(|usage| usage.prompt_tokens),
             stopped: reasons.any(|reason| reason.get() == r#""stop""#),
         })
     }
@@ -103,10 +99,7 @@ mod tests {
             answer.params.unwrap().get(),
             r#"{"do_remote_prefill": true,"remote_engine_id":"e","x":"\u00e9"}"#
         );
-        assert_eq!(
-            (answer.prompt_tokens, answer.cached_tokens),
-            (Some(170), Some(128))
-        );
+        assert_eq!(answer.cached_tokens, Some(128));
         assert!(!answer.stopped);
     }
 
@@ -122,7 +115,7 @@ mod tests {
         ] {
             let answer = PrefillAnswer::read(answer.as_bytes()).unwrap();
             assert!(answer.params.is_none() && !answer.stopped);
-            assert_eq!((answer.prompt_tokens, answer.cached_tokens), (None, None));
+            assert_eq!(answer.cached_tokens, None);
         }
         assert!(PrefillAnswer::read(b"data: {}").is_err());
         assert!(PrefillAnswer::read(br#"{"usage":7}"#).is_err());
