@@ -42,6 +42,8 @@ const REQUEST: &[(&str, f64)] = &[
     ("request.priority", f64::NAN),
     ("request.stream", 0.0),
     ("request.waited-ms", 0.0),
+    // As `pd.alone` is unless a pool turns it off.
+    ("request.decode-alone", 1.0),
 ];
 
 /// A candidate's numbers and what they are unless set; `label.KEY` is NaN.
