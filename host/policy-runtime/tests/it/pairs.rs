@@ -27,6 +27,7 @@ fn placed(policy: &WasmPolicy, held: [f64; 4]) -> Route {
         .iter()
         .map(|feature| match feature {
             RequestFeature::PromptTokens => 8_000.0,
+            RequestFeature::DecodeAlone => 1.0,
             _ => 0.0,
         })
         .collect();
