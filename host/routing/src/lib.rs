@@ -5,6 +5,7 @@
 
 mod block;
 mod check;
+mod circuit;
 mod decision;
 mod dialect;
 mod fallback;
@@ -15,10 +16,12 @@ mod load;
 mod policy;
 mod pool;
 mod store;
+mod versions;
 mod worker;
 
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Offer, Route, check};
+pub use circuit::{Admission, Circuit, CircuitChange, CircuitSpec, CircuitState};
 pub use decision::{Choice, Hold, Rejection, Verdict};
 pub use dialect::Dialect;
 pub use fallback::LeastLoaded;
@@ -32,4 +35,5 @@ pub use load::{LoadLease, LoadReading, WorkerLoad};
 pub use policy::{DecisionInput, DecisionQueries, FaultKind, Phase, Policy, PolicyFault, RequestFacts};
 pub use pool::Pool;
 pub use store::{ObjectEvent, Shard, StoreId, StoreObject};
+pub use versions::{Chosen, PolicyVersion, PolicyVersions};
 pub use worker::{Role, Worker, WorkerSpec};

@@ -1,0 +1,337 @@
+//! Whether a version of a policy is asked: not for a while after too many of its calls failed, then one call at a time to see.
+//!
+//! While it is closed a call costs two atomic operations and takes no lock; times are handed in. It opens when, within
+//! [`CircuitSpec::window`] of a fault, both [`CircuitSpec::faults`] were counted and their share of the calls reached
+//! [`CircuitSpec::share`]. Every [`CircuitSpec::rest`], doubled each time it is in vain up to [`CircuitSpec::longest_rest`],
+//! one call is let through; after [`CircuitSpec::probes`] good ones in a row it closes.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// When a circuit opens and closes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CircuitSpec {
+    /// Faults within the window below which it never opens; at least 1 counts.
+    pub faults: u32,
+    /// Least share of the window's calls that failed, 0 to 1.
+    pub share: f64,
+    /// How long faults are counted together, from the first of them.
+    pub window: Duration,
+    /// How long it stays open at first.
+    pub rest: Duration,
+    /// How long at most, however often it was in vain.
+    pub longest_rest: Duration,
+    /// Good calls in a row that close it.
+    pub probes: u32,
+}
+
+impl Default for CircuitSpec {
+    fn default() -> Self {
+        Self {
+            faults: 5,
+            share: 0.05,
+            window: Duration::from_secs(10),
+            rest: Duration::from_secs(1),
+            longest_rest: Duration::from_mins(1),
+            probes: 3,
+        }
+    }
+}
+
+/// What a circuit does with calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CircuitState {
+    /// Lets every call through.
+    Closed,
+    /// Lets none through but one now and then.
+    Open,
+    /// The last call it let through was good; some more, and it closes.
+    HalfOpen,
+}
+
+impl CircuitState {
+    /// Its name in metrics and on pages.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half-open",
+        }
+    }
+}
+
+/// What a call was let through as. Goes back to the circuit with the call's outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// One of many: the circuit was closed.
+    Regular,
+    /// The one that shows whether to close it again.
+    Probe,
+}
+
+/// What a call's outcome did to the circuit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CircuitChange {
+    /// Nothing.
+    None,
+    /// It is open, for so long.
+    Opened(Duration),
+    /// It is closed again.
+    Closed,
+}
+
+/// The circuit of one version.
+#[derive(Debug)]
+pub struct Circuit {
+    spec: CircuitSpec,
+    is_open: AtomicBool,
+    calls: AtomicU64,
+    /// While it is open: microseconds at which one call is let through.
+    next_probe: AtomicU64,
+    openings: AtomicU64,
+    tally: Mutex<Tally>,
+}
+
+/// Looked at only where a call failed or the circuit is open.
+#[derive(Debug, Default)]
+struct Tally {
+    window_since: u64,
+    calls_before: u64,
+    faults: u32,
+    rest: Duration,
+    good_probes: u32,
+}
+
+impl Circuit {
+    /// A closed circuit.
+    #[must_use]
+    pub fn new(spec: CircuitSpec) -> Self {
+        Self {
+            spec,
+            is_open: AtomicBool::new(false),
+            calls: AtomicU64::new(0),
+            next_probe: AtomicU64::new(0),
+            openings: AtomicU64::new(0),
+            tally: Mutex::default(),
+        }
+    }
+
+    /// Whether a call may be made now. One that is let through reports to [`Circuit::succeeded`] or [`Circuit::failed`].
+    #[must_use]
+    pub fn admit(&self, now_us: u64) -> Option<Admission> {
+        if !self.is_open.load(Ordering::Relaxed) {
+            return Some(Admission::Regular);
+        }
+        let due = self.next_probe.load(Ordering::Relaxed);
+        if now_us < due {
+            return None;
+        }
+        // Whoever moves the time on is the one call; were it to report nothing, another follows after a rest.
+        let after = now_us.saturating_add(micros(self.spec.rest).max(1));
+        self.next_probe
+            .compare_exchange(due, after, Ordering::Relaxed, Ordering::Relaxed)
+            .ok()
+            .map(|_| Admission::Probe)
+    }
+
+    /// A call had an answer that made sense.
+    pub fn succeeded(&self, admission: Admission, now_us: u64) -> CircuitChange {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if admission == Admission::Regular {
+            return CircuitChange::None;
+        }
+        let mut tally = self.tally();
+        tally.good_probes += 1;
+        if tally.good_probes < self.spec.probes {
+            self.next_probe.store(now_us, Ordering::Relaxed);
+            return CircuitChange::None;
+        }
+        *tally = Tally::default();
+        self.is_open.store(false, Ordering::Relaxed);
+        CircuitChange::Closed
+    }
+
+    /// A call failed.
+    pub fn failed(&self, admission: Admission, now_us: u64) -> CircuitChange {
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut tally = self.tally();
+        if self.is_open.load(Ordering::Relaxed) {
+            if admission == Admission::Regular {
+                // It was under way when the circuit opened.
+                return CircuitChange::None;
+            }
+            let longer = (tally.rest * 2).min(self.spec.longest_rest);
+            return self.open(&mut tally, longer, now_us);
+        }
+        let is_new =
+            tally.faults == 0 || now_us.saturating_sub(tally.window_since) > micros(self.spec.window);
+        if is_new {
+            *tally = Tally {
+                window_since: now_us,
+                calls_before: calls - 1,
+                ..Tally::default()
+            };
+        }
+        tally.faults = tally.faults.saturating_add(1);
+        let in_window = calls.saturating_sub(tally.calls_before);
+        if tally.faults < self.spec.faults || f64::from(tally.faults) < self.spec.share * in_window as f64 {
+            return CircuitChange::None;
+        }
+        self.openings.fetch_add(1, Ordering::Relaxed);
+        self.open(&mut tally, self.spec.rest, now_us)
+    }
+
+    fn open(&self, tally: &mut Tally, rest: Duration, now_us: u64) -> CircuitChange {
+        tally.rest = rest;
+        tally.good_probes = 0;
+        self.next_probe
+            .store(now_us.saturating_add(micros(rest)), Ordering::Relaxed);
+        self.is_open.store(true, Ordering::Relaxed);
+        CircuitChange::Opened(rest)
+    }
+
+    /// Closes it whatever was counted: an operator says so.
+    pub fn close(&self) {
+        let mut tally = self.tally();
+        *tally = Tally::default();
+        self.is_open.store(false, Ordering::Relaxed);
+    }
+
+    /// What it does with calls now.
+    #[must_use]
+    pub fn state(&self) -> CircuitState {
+        match self.is_open.load(Ordering::Relaxed) {
+            false => CircuitState::Closed,
+            true if self.tally().good_probes > 0 => CircuitState::HalfOpen,
+            true => CircuitState::Open,
+        }
+    }
+
+    /// How often it went from closed to open.
+    #[must_use]
+    pub fn openings(&self) -> u64 {
+        self.openings.load(Ordering::Relaxed)
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Circuit {
+    fn default() -> Self {
+        Self::new(CircuitSpec::default())
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn circuit() -> Circuit {
+        Circuit::new(CircuitSpec {
+            faults: 3,
+            share: 0.5,
+            ..CircuitSpec::default()
+        })
+    }
+
+    fn fail(circuit: &Circuit, now_us: u64) -> CircuitChange {
+        circuit.failed(Admission::Regular, now_us)
+    }
+
+    fn succeed(circuit: &Circuit, now_us: u64) -> CircuitChange {
+        circuit.succeeded(Admission::Regular, now_us)
+    }
+
+    fn opened() -> Circuit {
+        let circuit = circuit();
+        assert_eq!(fail(&circuit, 0), CircuitChange::None);
+        assert_eq!(fail(&circuit, 1), CircuitChange::None);
+        assert_eq!(fail(&circuit, 2), CircuitChange::Opened(Duration::from_secs(1)));
+        circuit
+    }
+
+    #[test]
+    fn a_fault_now_and_then_opens_nothing() {
+        let circuit = circuit();
+        for at in 0..1_000 {
+            assert_eq!(succeed(&circuit, at), CircuitChange::None);
+            assert_eq!(succeed(&circuit, at), CircuitChange::None);
+            assert_eq!(fail(&circuit, at), CircuitChange::None);
+        }
+        assert_eq!(circuit.state(), CircuitState::Closed);
+    }
+
+    #[test]
+    fn faults_far_apart_are_not_counted_together() {
+        let circuit = circuit();
+        for at in 0..100 {
+            assert_eq!(fail(&circuit, at * 11 * SECOND), CircuitChange::None);
+        }
+    }
+
+    #[test]
+    fn many_faults_at_once_open_it_until_the_rest_is_over() {
+        let circuit = opened();
+        assert_eq!(circuit.state(), CircuitState::Open);
+        assert_eq!(circuit.admit(SECOND), None);
+        assert_eq!(circuit.admit(SECOND + 2), Some(Admission::Probe));
+        assert_eq!(circuit.admit(SECOND + 3), None, "one call at a time");
+        assert_eq!(circuit.openings(), 1);
+    }
+
+    #[test]
+    fn good_probes_in_a_row_close_it() {
+        let circuit = opened();
+        let mut now = 2 * SECOND;
+        for expected in [CircuitChange::None, CircuitChange::None, CircuitChange::Closed] {
+            assert_eq!(circuit.admit(now), Some(Admission::Probe));
+            assert_eq!(circuit.succeeded(Admission::Probe, now), expected);
+            now += 1;
+        }
+        assert_eq!(circuit.state(), CircuitState::Closed);
+        assert_eq!(fail(&circuit, now), CircuitChange::None, "counted anew");
+    }
+
+    #[test]
+    fn each_probe_in_vain_doubles_the_rest_up_to_the_longest() {
+        let circuit = opened();
+        let mut now = 2 * SECOND;
+        for seconds in [2, 4, 8, 16, 32, 60, 60] {
+            assert_eq!(circuit.admit(now), Some(Admission::Probe));
+            let rest = Duration::from_secs(seconds);
+            assert_eq!(circuit.failed(Admission::Probe, now), CircuitChange::Opened(rest));
+            assert_eq!(circuit.admit(now + seconds * SECOND - 1), None);
+            now += seconds * SECOND;
+        }
+        assert_eq!(circuit.openings(), 1, "it was never closed in between");
+    }
+
+    #[test]
+    fn calls_under_way_when_it_opened_change_nothing() {
+        let circuit = opened();
+        assert_eq!(fail(&circuit, 3), CircuitChange::None);
+        for at in 4..10 {
+            assert_eq!(succeed(&circuit, at), CircuitChange::None);
+        }
+        assert_eq!(circuit.state(), CircuitState::Open);
+        assert_eq!(circuit.admit(SECOND + 2), Some(Admission::Probe));
+    }
+
+    #[test]
+    fn an_operator_closes_it() {
+        let circuit = opened();
+        circuit.close();
+        assert_eq!(circuit.admit(3), Some(Admission::Regular));
+        assert_eq!(circuit.state(), CircuitState::Closed);
+    }
+}

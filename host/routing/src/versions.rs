@@ -1,0 +1,136 @@
+//! A policy as routes know it: the version in force, and the good ones before it that decide while it cannot.
+
+use std::sync::Arc;
+
+use crate::circuit::{Admission, Circuit, CircuitChange};
+use crate::policy::Policy;
+
+/// One version of a policy.
+#[derive(Debug, Clone)]
+pub struct PolicyVersion {
+    /// What decides.
+    pub policy: Arc<dyn Policy>,
+    /// Whether it is asked; the same one in every chain that the version is in.
+    pub circuit: Arc<Circuit>,
+    /// Tells it from the others: the beginning of its bytes' SHA-256, or `native`.
+    pub id: Arc<str>,
+}
+
+/// The versions of one policy, never none, the one in force first.
+#[derive(Debug)]
+pub struct PolicyVersions {
+    in_force: PolicyVersion,
+    before: Box<[PolicyVersion]>,
+}
+
+/// The version that decides one call.
+#[derive(Debug, Clone, Copy)]
+pub struct Chosen<'a> {
+    version: &'a PolicyVersion,
+    admission: Admission,
+}
+
+impl<'a> Chosen<'a> {
+    /// Which it is.
+    #[must_use]
+    pub fn version(self) -> &'a PolicyVersion {
+        self.version
+    }
+
+    /// It answered something that makes sense.
+    pub fn succeeded(self, now_us: u64) -> CircuitChange {
+        self.version.circuit.succeeded(self.admission, now_us)
+    }
+
+    /// It failed, or its answer made no sense.
+    pub fn failed(self, now_us: u64) -> CircuitChange {
+        self.version.circuit.failed(self.admission, now_us)
+    }
+}
+
+impl PolicyVersions {
+    /// A chain; `before` are good ones that were in force, the latest first.
+    #[must_use]
+    pub fn new(in_force: PolicyVersion, before: impl IntoIterator<Item = PolicyVersion>) -> Self {
+        Self {
+            in_force,
+            before: before.into_iter().collect(),
+        }
+    }
+
+    /// A policy that has one version.
+    #[must_use]
+    pub fn only(policy: Arc<dyn Policy>) -> Arc<Self> {
+        let version = PolicyVersion {
+            policy,
+            circuit: Arc::default(),
+            id: "native".into(),
+        };
+        Arc::new(Self::new(version, []))
+    }
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.in_force.policy.name()
+    }
+
+    /// The version in force.
+    #[must_use]
+    pub fn in_force(&self) -> &PolicyVersion {
+        &self.in_force
+    }
+
+    /// Every version, the one in force first.
+    pub fn iter(&self) -> impl Iterator<Item = &PolicyVersion> {
+        std::iter::once(&self.in_force).chain(&self.before)
+    }
+
+    /// Who decides a call that is made now: the first whose circuit lets it through. None: nobody.
+    #[must_use]
+    pub fn choose(&self, now_us: u64) -> Option<Chosen<'_>> {
+        self.iter().find_map(|version| {
+            let admission = version.circuit.admit(now_us)?;
+            Some(Chosen { version, admission })
+        })
+    }
+
+    /// Whether any of them wants to know the prompt's tokens.
+    #[must_use]
+    pub fn needs_tokens(&self) -> bool {
+        self.iter().any(|version| version.policy.plan().needs_tokens())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fallback::LeastLoaded;
+
+    fn version(id: &str) -> PolicyVersion {
+        PolicyVersion {
+            policy: Arc::new(LeastLoaded::default()),
+            circuit: Arc::default(),
+            id: id.into(),
+        }
+    }
+
+    fn open(version: &PolicyVersion) {
+        for _ in 0..5 {
+            version.circuit.failed(Admission::Regular, 0);
+        }
+    }
+
+    #[test]
+    fn the_last_good_version_decides_while_the_newest_rests_and_nobody_where_both_do() {
+        let (newest, before) = (version("2"), version("1"));
+        let chain = PolicyVersions::new(newest.clone(), [before.clone()]);
+        let chosen = |now| chain.choose(now).map(|chosen| &*chosen.version().id);
+        assert_eq!(chosen(0), Some("2"));
+        open(&newest);
+        assert_eq!(chosen(1), Some("1"));
+        open(&before);
+        assert_eq!(chosen(2), None);
+        assert_eq!(chosen(2_000_000), Some("2"), "a probe");
+    }
+}
