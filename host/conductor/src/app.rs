@@ -129,7 +129,7 @@ impl App {
 
         let (fleet, _) = Fleet::default().next(compose::worker_specs(&config));
         let generation = Generation(1);
-        let decides = |name: &str| library.active(name);
+        let decides = |name: &str| library.versions(name, None);
         let first = reload::snapshot(
             None,
             (&config, &keys, &fleet),

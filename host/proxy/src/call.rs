@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use routing::{
-    Decision, DecisionInput, DecisionQueries, FaultKind, FeaturePlan, Offer, Policy, RequestFacts, Verdict,
-    check,
+    Chosen, CircuitChange, Decision, DecisionInput, DecisionQueries, FaultKind, FeaturePlan, Offer,
+    Policy as _, RequestFacts, Verdict, check,
 };
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::candidates::Candidates;
 use crate::context::RequestContext;
@@ -35,10 +35,11 @@ impl Call<'_> {
     pub(crate) fn ask_policy(
         &self,
         decider: &Decider,
+        chosen: Chosen<'_>,
         candidates: &mut Candidates,
         offer: Offer<'_>,
     ) -> Decision {
-        let (policy, metrics) = (&decider.policy, &decider.metrics);
+        let (policy, metrics) = (&chosen.version().policy, &decider.metrics);
         self.lay_out(candidates, policy.plan());
         let input = self.input(candidates);
         let asked = Instant::now();
@@ -49,23 +50,50 @@ impl Call<'_> {
         match verdict {
             Ok(verdict) => {
                 metrics.answered(kind(&verdict));
-                check(verdict, offer)
-                    .unwrap_or_else(|invalid| self.failed(decider, FaultKind::InvalidVerdict, &invalid))
+                match check(verdict, offer) {
+                    Ok(decision) => self.succeeded(decider, chosen, decision),
+                    Err(invalid) => self.failed(decider, chosen, FaultKind::InvalidVerdict, &invalid),
+                }
             }
-            Err(fault) => self.failed(decider, fault.kind, &fault),
+            Err(fault) => self.failed(decider, chosen, fault.kind, &fault),
         }
+    }
+
+    fn succeeded(&self, decider: &Decider, chosen: Chosen<'_>, decision: Decision) -> Decision {
+        if chosen.succeeded(self.facts.now_us) == CircuitChange::Closed {
+            let version = &*chosen.version().id;
+            info!(
+                policy = decider.policy.name(),
+                version, "a version of the policy decides again"
+            );
+        }
+        decision
     }
 
     fn failed(
         &self,
         decider: &Decider,
+        chosen: Chosen<'_>,
         kind: FaultKind,
         error: &(dyn std::error::Error + 'static),
     ) -> Decision {
         decider.metrics.failed(kind);
+        let version = &*chosen.version().id;
+        if let CircuitChange::Opened(rest) = chosen.failed(self.facts.now_us) {
+            let policy = decider.policy.name();
+            warn!(
+                policy,
+                version,
+                fault = kind.as_str(),
+                error,
+                ?rest,
+                "too many faults: this version of the policy rests"
+            );
+        }
         if let Some(held_back) = self.proxy.fault_log.pass() {
             warn!(
                 policy = decider.policy.name(),
+                version,
                 fault = kind.as_str(),
                 error,
                 seq = self.facts.seq,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use routing::{
-    Decision, DecisionQueries, FeaturePlan, Hold, Offer, Phase, Policy, Rejection, RequestFacts, Role,
-    WorkerId,
+    Chosen, Decision, DecisionQueries, FeaturePlan, Hold, Offer, Phase, Policy, Rejection, RequestFacts,
+    Role, WorkerId,
 };
 
 use crate::call::Call;
@@ -14,7 +14,6 @@ use crate::candidates::{Allowed, Candidates, Field, NoCandidate, Roles};
 use crate::context::RequestContext;
 use crate::proxy::Proxy;
 use crate::queries::CallQueries;
-use crate::route::Decider;
 
 thread_local! {
     /// Taken for the time of a decision and put back.
@@ -96,14 +95,10 @@ pub(crate) fn decide(
         candidates: &mut candidates,
     };
     let step = match part {
-        Part::Decode => deciding
-            .one(Phase::Decode, field, Some(request.route().decider(Phase::Decode)))
-            .whole(),
-        Part::Request if !field.splits => deciding
-            .one(Phase::Mixed, field, Some(&request.route().decider))
-            .whole(),
-        Part::Request if request.route().pairs() => deciding.pair(),
-        Part::Request => deciding.by_phase(|phase| Some(request.route().decider(phase))),
+        Part::Decode => deciding.one(Phase::Decode, field, Asked::Policy).whole(),
+        Part::Request if !field.splits => deciding.one(Phase::Mixed, field, Asked::Policy).whole(),
+        Part::Request if request.route().is_by_phase() => deciding.by_phase(Asked::Policy),
+        Part::Request => deciding.pair(),
     };
     CANDIDATES.set(candidates);
     Ok(step)
@@ -122,6 +117,17 @@ impl Decided {
     }
 }
 
+/// Who is asked about a part.
+#[derive(Debug, Clone, Copy)]
+enum Asked<'a> {
+    /// The policy of the part's phase.
+    Policy,
+    /// The version of it that was chosen already.
+    Chosen(Chosen<'a>),
+    /// The fallback.
+    Fallback,
+}
+
 /// The decisions about one request at one time.
 struct Deciding<'a> {
     proxy: &'a Proxy,
@@ -133,44 +139,43 @@ struct Deciding<'a> {
 }
 
 impl<'a> Deciding<'a> {
-    /// Both workers in one call; where that gives nothing, by the fallback one after the other.
+    /// Both workers in one call, where the version that decides it can; where it gives no answer, by the fallback one after the
+    /// other.
     fn pair(&mut self) -> Step {
         let decider = &self.request.route().decider;
         let alone = self.request.allowed().alone;
-        let decided = self.call(
-            Phase::Mixed,
-            self.field,
-            decider.policy.plan(),
-            |call, candidates| {
-                let roles = std::mem::take(&mut candidates.roles);
-                let offer = Offer::Pair { roles: &roles, alone };
-                let decision = call.ask_policy(decider, candidates, offer);
-                candidates.roles = roles;
-                match decision {
-                    Decision::Route(route) => Some(Step::Send(Placement {
-                        answers: call.seat(candidates, route.row()),
-                        prefills: route.prefill().map(|row| call.seat(candidates, row)),
-                    })),
-                    Decision::Queue(hold) => Some(Step::Hold(hold)),
-                    Decision::Reject(rejection) => Some(Step::Reject(rejection)),
-                    Decision::Pass => {
-                        decider.metrics.fallbacks.inc();
-                        None
-                    }
+        let Some(chosen) = decider.policy.choose(self.proxy.now_us()) else {
+            decider.metrics.fallbacks.inc();
+            return self.by_phase(Asked::Fallback);
+        };
+        let plan = chosen.version().policy.plan();
+        if !plan.pairs() {
+            return self.by_phase(Asked::Chosen(chosen));
+        }
+        let decided = self.call(Phase::Mixed, self.field, plan, |call, candidates| {
+            let roles = std::mem::take(&mut candidates.roles);
+            let offer = Offer::Pair { roles: &roles, alone };
+            let decision = call.ask_policy(decider, chosen, candidates, offer);
+            candidates.roles = roles;
+            match decision {
+                Decision::Route(route) => Some(Step::Send(Placement {
+                    answers: call.seat(candidates, route.row()),
+                    prefills: route.prefill().map(|row| call.seat(candidates, row)),
+                })),
+                Decision::Queue(hold) => Some(Step::Hold(hold)),
+                Decision::Reject(rejection) => Some(Step::Reject(rejection)),
+                Decision::Pass => {
+                    decider.metrics.fallbacks.inc();
+                    None
                 }
-            },
-        );
-        decided.unwrap_or_else(|| self.by_phase(|_| None))
+            }
+        });
+        decided.unwrap_or_else(|| self.by_phase(Asked::Fallback))
     }
 
-    /// The prefill worker, then the decode worker, each by its policy; none is the fallback.
-    fn by_phase(&mut self, decider: impl Fn(Phase) -> Option<&'a Decider>) -> Step {
-        let begins = self.one(
-            Phase::Prefill,
-            self.field.only(Roles::BEGIN),
-            decider(Phase::Prefill),
-        );
-        let begins = match begins {
+    /// The prefill worker, then the decode worker. A version that is chosen already decides the first.
+    fn by_phase(&mut self, asked: Asked<'a>) -> Step {
+        let begins = match self.one(Phase::Prefill, self.field.only(Roles::BEGIN), asked) {
             Decided::Seat(seat) => seat,
             Decided::Step(step) => return step,
         };
@@ -178,11 +183,11 @@ impl<'a> Deciding<'a> {
         if role == Role::Mixed {
             return Decided::Seat(begins).whole();
         }
-        match self.one(
-            Phase::Decode,
-            self.field.only(Roles::DECODE),
-            decider(Phase::Decode),
-        ) {
+        let asked = match asked {
+            Asked::Chosen(_) => Asked::Policy,
+            asked => asked,
+        };
+        match self.one(Phase::Decode, self.field.only(Roles::DECODE), asked) {
             Decided::Seat(answers) => Step::Send(Placement {
                 answers,
                 prefills: Some(begins),
@@ -192,23 +197,28 @@ impl<'a> Deciding<'a> {
     }
 
     /// One worker for one part.
-    fn one(&mut self, phase: Phase, field: Field, decider: Option<&'a Decider>) -> Decided {
+    fn one(&mut self, phase: Phase, field: Field, asked: Asked<'a>) -> Decided {
+        let decider = self.request.route().decider(phase);
+        let (chosen, is_asked) = match asked {
+            Asked::Policy => (decider.policy.choose(self.proxy.now_us()), true),
+            Asked::Chosen(chosen) => (Some(chosen), true),
+            Asked::Fallback => (None, false),
+        };
         let fallback = self.proxy.fallback.plan();
-        let plan = decider.map_or(fallback, |decider| decider.policy.plan());
+        let plan = chosen.map_or(fallback, |chosen| chosen.version().policy.plan());
         self.call(phase, field, plan, |call, candidates| {
             let offer = Offer::One {
                 candidates: candidates.members.len(),
             };
-            let decision = match decider {
-                Some(decider) => call.ask_policy(decider, candidates, offer),
-                None => Decision::Pass,
-            };
+            let decision = chosen.map_or(Decision::Pass, |chosen| {
+                call.ask_policy(decider, chosen, candidates, offer)
+            });
             match decision {
                 Decision::Route(route) => Decided::Seat(call.seat(candidates, route.row())),
                 Decision::Queue(hold) => Decided::Step(Step::Hold(hold)),
                 Decision::Reject(rejection) => Decided::Step(Step::Reject(rejection)),
                 Decision::Pass => {
-                    if let Some(decider) = decider {
+                    if is_asked {
                         decider.metrics.fallbacks.inc();
                     }
                     let row = call.ask_fallback(candidates);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use routing::{Phase, Policy};
+use routing::{Phase, PolicyVersions};
 use thiserror::Error;
 use wildmatch::WildMatch;
 
@@ -47,12 +47,12 @@ pub(crate) struct Route {
 /// A policy with its metrics.
 #[derive(Debug)]
 pub(crate) struct Decider {
-    pub(crate) policy: Arc<dyn Policy>,
+    pub(crate) policy: Arc<PolicyVersions>,
     pub(crate) metrics: PolicyMetrics,
 }
 
 impl Decider {
-    fn new(policy: Arc<dyn Policy>, metrics: &ProxyMetrics) -> Self {
+    fn new(policy: Arc<PolicyVersions>, metrics: &ProxyMetrics) -> Self {
         Self {
             metrics: metrics.policy(policy.name()),
             policy,
@@ -91,16 +91,16 @@ impl Route {
         own.unwrap_or(&self.decider)
     }
 
-    /// Whether both workers of a pair are chosen in one call.
-    pub(crate) fn pairs(&self) -> bool {
-        self.prefill.is_none() && self.decode.is_none() && self.decider.policy.plan().pairs()
+    /// Whether each phase has a policy of its own.
+    pub(crate) fn is_by_phase(&self) -> bool {
+        self.prefill.is_some() || self.decode.is_some()
     }
 
     /// Whether any of its policies wants to know the prompt's tokens.
     pub(crate) fn needs_tokens(&self) -> bool {
         [Phase::Mixed, Phase::Prefill, Phase::Decode]
             .into_iter()
-            .any(|phase| self.decider(phase).policy.plan().needs_tokens())
+            .any(|phase| self.decider(phase).policy.needs_tokens())
     }
 
     fn matches(&self, model: &str, path: Option<&str>, headers: &HeaderMap) -> bool {

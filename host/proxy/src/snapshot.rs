@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use routing::{Dialect, Generation, Policy, Pool, Role, Worker, WorkerId};
+use routing::{Dialect, Generation, PolicyVersions, Pool, Role, Worker, WorkerId};
 use thiserror::Error;
 
 use crate::authorization::Authorization;
@@ -80,11 +80,11 @@ pub struct RouteSpec {
     pub pool: String,
     /// What decides: on a worker, or on both of a pair at once where it can ([`routing::FeaturePlan::pairs`]), else
     /// on one after the other.
-    pub policy: Arc<dyn Policy>,
+    pub policy: Arc<PolicyVersions>,
     /// What decides on the prefill worker instead, in a pool that splits requests.
-    pub prefill_policy: Option<Arc<dyn Policy>>,
+    pub prefill_policy: Option<Arc<PolicyVersions>>,
     /// What decides on the decode worker instead.
-    pub decode_policy: Option<Arc<dyn Policy>>,
+    pub decode_policy: Option<Arc<PolicyVersions>>,
 }
 
 /// What bounds every request.

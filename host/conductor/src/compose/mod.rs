@@ -12,7 +12,7 @@ use conductor_config::{
 };
 use policy_runtime::PolicySettings;
 use proxy::{AssumedCache, Expectation, PdSpec, PoolSpec, RequestLimits, RouteSpec, TokenSource};
-use routing::{Fleet, Policy, Pool, Worker};
+use routing::{Fleet, PolicyVersions, Pool, Worker};
 
 pub(crate) use self::feeds::feed_plan;
 use self::workers::member_names;
@@ -86,7 +86,7 @@ fn pd_spec(pd: &PdConfig, server: &ServerConfig) -> PdSpec {
 }
 
 /// A route and the policies that decide for it; `policy` finds them.
-pub(crate) fn route_spec(route: &RouteConfig, policy: impl Fn(&str) -> Arc<dyn Policy>) -> RouteSpec {
+pub(crate) fn route_spec(route: &RouteConfig, policy: impl Fn(&str) -> Arc<PolicyVersions>) -> RouteSpec {
     RouteSpec {
         models: route.matches.models.clone(),
         path: route.matches.path.clone(),

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use policy_runtime::{LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
+use routing::PolicyVersions;
 use thiserror::Error;
 use tracing::{error, info};
 
@@ -204,7 +205,7 @@ impl PolicyLibrary {
             return (Outcome::InForce, seen);
         }
         match self.attempt(wanted, &component.bytes, digest) {
-            Ok(policy) => (Outcome::Fresh(Version { policy, digest }), seen),
+            Ok(policy) => (Outcome::Fresh(Version::new(policy, digest)), seen),
             Err(_) if component.settling => {
                 // It may be half-written: what is wrong with it is not yet news.
                 self.attempts.remove(&wanted.name);
@@ -306,11 +307,18 @@ impl PolicyLibrary {
         }
     }
 
-    /// The version of a policy that decides now; none while no version ever worked.
+    /// The versions of a policy as routes get them, led by a fresh one of `prepared` where there is one; none while no version
+    /// ever worked.
     #[must_use]
-    pub(crate) fn active(&self, name: &str) -> Option<Arc<WasmPolicy>> {
-        let active = self.entries.get(name)?.active.as_ref()?;
-        Some(Arc::clone(&active.version.policy))
+    pub(crate) fn versions(&self, name: &str, prepared: Option<&Prepared>) -> Option<Arc<PolicyVersions>> {
+        let active = self.entries.get(name).and_then(|entry| entry.active.as_ref());
+        let active = active.map(|active| &active.version);
+        let mut chain = prepared
+            .and_then(|prepared| prepared.fresh(name))
+            .into_iter()
+            .chain(active);
+        let in_force = chain.next()?.link();
+        Some(Arc::new(PolicyVersions::new(in_force, chain.map(Version::link))))
     }
 
     /// The state of each.

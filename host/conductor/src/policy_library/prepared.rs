@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use policy_runtime::WasmPolicy;
+use routing::{Circuit, PolicyVersion};
 
 use super::component::{Digest, Seen};
 use super::{PolicyProblem, WantedPolicy};
@@ -12,6 +13,31 @@ use super::{PolicyProblem, WantedPolicy};
 pub(crate) struct Version {
     pub(crate) policy: Arc<WasmPolicy>,
     pub(crate) digest: Digest,
+    /// The same for as long as the version is kept.
+    pub(crate) circuit: Arc<Circuit>,
+}
+
+/// Characters of a version's id: enough to tell versions apart at sight.
+const ID_LENGTH: usize = 12;
+
+impl Version {
+    pub(super) fn new(policy: Arc<WasmPolicy>, digest: Digest) -> Self {
+        Self {
+            policy,
+            digest,
+            circuit: Arc::default(),
+        }
+    }
+
+    /// As a link of a chain.
+    pub(super) fn link(&self) -> PolicyVersion {
+        let sha256 = self.policy.sha256();
+        PolicyVersion {
+            policy: Arc::clone(&self.policy) as _,
+            circuit: Arc::clone(&self.circuit),
+            id: sha256.get(..ID_LENGTH).unwrap_or(sha256).into(),
+        }
+    }
 }
 
 /// What came of one wanted policy.
@@ -51,10 +77,10 @@ impl Prepared {
     }
 
     /// The new version of a policy, where there is one.
-    pub(crate) fn fresh(&self, name: &str) -> Option<&Arc<WasmPolicy>> {
+    pub(crate) fn fresh(&self, name: &str) -> Option<&Version> {
         let mut named = self.policies.iter().filter(|policy| policy.wanted.name == name);
         named.find_map(|policy| match &policy.outcome {
-            Outcome::Fresh(version) => Some(&version.policy),
+            Outcome::Fresh(version) => Some(version),
             _ => None,
         })
     }

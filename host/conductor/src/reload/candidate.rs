@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use conductor_config::{Config, Diagnostics, Known, Parsed};
-use policy_runtime::WasmPolicy;
 use proxy::{ProxyMetrics, Snapshot, SnapshotError, SnapshotSpec};
-use routing::{Fleet, Generation, Policy};
+use routing::{Fleet, Generation, PolicyVersions};
 use tracing::warn;
 
 use super::problem::reports;
@@ -46,11 +45,11 @@ pub(crate) fn log_warnings(warnings: &Diagnostics) {
 pub(crate) fn snapshot(
     previous: Option<&Snapshot>,
     (config, keys, fleet): (&Config, &Keys, &Fleet),
-    policy: impl Fn(&str) -> Option<Arc<WasmPolicy>>,
+    policy: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
     generation: Generation,
     metrics: &ProxyMetrics,
 ) -> Result<Snapshot, SnapshotError> {
-    let decides = |name: &str| -> Arc<dyn Policy> {
+    let decides = |name: &str| -> Arc<PolicyVersions> {
         policy(name).expect("a configuration is refused while one of its policies has no version")
     };
     let routes = config

@@ -199,10 +199,7 @@ impl Reloader {
         prepared: Option<&Prepared>,
         generation: Generation,
     ) -> Result<proxy::Snapshot, proxy::SnapshotError> {
-        let policy = |name: &str| {
-            let fresh = prepared.and_then(|prepared| prepared.fresh(name));
-            fresh.cloned().or_else(|| self.library.active(name))
-        };
+        let policy = |name: &str| self.library.versions(name, prepared);
         let previous = self.cell.load();
         snapshot(Some(&previous), parts, policy, generation, &self.proxy_metrics)
     }

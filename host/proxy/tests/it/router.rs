@@ -12,7 +12,7 @@ use proxy::{
     Authorization, DrainOutcome, Expectation, LiveFeeds, PdSpec, PoolSpec, Proxy, ProxyMetrics, ProxyParts,
     Readiness, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotSpec, TokenSource,
 };
-use routing::{Dialect, Fleet, Generation, Policy, Pool, Role, WorkerId, WorkerSpec};
+use routing::{Dialect, Fleet, Generation, Policy, PolicyVersions, Pool, Role, WorkerId, WorkerSpec};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -162,13 +162,13 @@ impl Builder {
                 pd: self.pd,
             }],
             routes: vec![RouteSpec {
-                prefill_policy: self.prefill_policy.clone(),
-                decode_policy: self.decode_policy.clone(),
+                prefill_policy: self.prefill_policy.clone().map(PolicyVersions::only),
+                decode_policy: self.decode_policy.clone().map(PolicyVersions::only),
                 models: self.models.clone(),
                 path: None,
                 headers: self.headers.clone(),
                 pool: "main".to_owned(),
-                policy: Arc::clone(&self.policy),
+                policy: PolicyVersions::only(Arc::clone(&self.policy)),
             }],
             limits: self.limits,
         }
