@@ -59,6 +59,10 @@ const CANDIDATE: &[(&str, f64)] = &[
     ("prefix.host-tokens", f64::NAN),
     ("prefix.any-tokens", f64::NAN),
     ("cache.blocks", f64::NAN),
+    ("cost.prefill-ms", f64::NAN),
+    ("cost.token-ms", f64::NAN),
+    ("cost.transfer-ms", f64::NAN),
+    ("cost.tbt-ms", f64::NAN),
 ];
 
 /// A fleet and a request, changed between calls as a test needs. Counts requests by itself and keeps the

@@ -10,10 +10,12 @@ use crate::indexer::{self, IndexerConfig};
 use crate::log::{self, LogConfig};
 use crate::policy::{self, PolicyConfig};
 use crate::pool::{self, PoolConfig};
+use crate::record::{self, RecordConfig};
 use crate::report::{Problem, Report};
 use crate::route::{self, Names, RouteConfig};
 use crate::section::Section;
 use crate::server::{self, ServerConfig};
+use crate::sha256::{self, Sha256};
 use crate::source::Source;
 use crate::store::{self, StoreConfig};
 use crate::syntax;
@@ -33,8 +35,14 @@ pub struct Config {
     pub index: IndexConfig,
     /// `[indexer]`.
     pub indexer: IndexerConfig,
+    /// `[record]`.
+    pub record: RecordConfig,
     /// The folder whose `.wasm` files are policies, as written; a relative path starts at the file's folder.
     pub policy_dir: Option<PathBuf>,
+    /// The only files of that folder that are loaded, by their bytes; none: any.
+    pub policy_dir_allow: Option<Vec<Sha256>>,
+    /// The folder that compiled code is kept in, as written; never `policy_dir`.
+    pub policy_cache: Option<PathBuf>,
     /// `[policies.NAME]` in the order of the file, then those that routes name without such a table.
     pub policies: Vec<PolicyConfig>,
     /// `[pools.NAME]` in the order of the file; at least one, unless the indexer listens.
@@ -117,6 +125,22 @@ fn too_large(name: &str, bytes: usize) -> Diagnostics {
 fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
     let report = root.report();
     let policy_dir = root.item("policy-dir").map(|item| read_folder(&item));
+    let policy_dir_allow = root.item("policy-dir-allow").and_then(|item| {
+        if policy_dir.is_none() {
+            report.push(
+                Problem::new(
+                    Code::NeedsKey,
+                    &item.key_span,
+                    "`policy-dir-allow` means nothing without `policy-dir`",
+                )
+                .help("it lists which files of that folder are loaded; pin a single policy with `sha256` in its table"),
+            );
+        }
+        read_hashes(&item)
+    });
+    let policy_cache = root
+        .item("policy-cache")
+        .and_then(|item| read_cache(&item, policy_dir.as_ref()));
     let in_folder = policy_dir.as_ref().map(|folder| {
         let folder = folder.as_deref();
         folder.map_or_else(Vec::new, |folder| known.files.names_in(folder))
@@ -126,6 +150,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
     let log = log::read(root.section("log", "`[log]`"));
     let index = index::read(root.section("index", "`[index]`"));
     let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
+    let record = record::read(root.section("record", "`[record]`"));
     let policies = policy::read(root.section("policies", "`[policies.NAME]`"), known, in_folder);
     let pools = pool::read(
         root.item("pools").as_ref(),
@@ -148,7 +173,10 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
         log,
         index,
         indexer: indexer.config,
+        record,
         policy_dir: policy_dir.flatten(),
+        policy_dir_allow,
+        policy_cache,
         policies: declared.chain(routes.implied).collect(),
         pools: pools.into_iter().map(|pool| pool.config).collect(),
         stores,
@@ -160,10 +188,36 @@ fn read_folder(item: &Item<'_>) -> Option<PathBuf> {
     let text = item.text()?;
     if text.text.is_empty() {
         item.report.push(
-            Problem::new(Code::InvalidValue, &text.span, "`policy-dir` is empty")
+            Problem::new(Code::InvalidValue, &text.span, format!("`{}` is empty", item.key))
                 .help("name a folder, for example \"policies.d\", or leave the key out"),
         );
         return None;
     }
     Some(PathBuf::from(text.text))
+}
+
+fn read_cache(item: &Item<'_>, policy_dir: Option<&Option<PathBuf>>) -> Option<PathBuf> {
+    let folder = read_folder(item)?;
+    if policy_dir == Some(&Some(folder.clone())) {
+        item.report.push(
+            Problem::new(
+                Code::ConflictingKeys,
+                &item.span,
+                "`policy-cache` is the folder of `policy-dir`",
+            )
+            .help("give compiled code a folder that nobody but the router writes to"),
+        );
+        return None;
+    }
+    Some(folder)
+}
+
+fn read_hashes(item: &Item<'_>) -> Option<Vec<Sha256>> {
+    let hashes = item.texts()?;
+    let hashes = hashes.iter();
+    Some(
+        hashes
+            .filter_map(|hash| sha256::read(hash, "policy-dir-allow", item.report))
+            .collect(),
+    )
 }

@@ -29,7 +29,8 @@ pub fn check_worker_name(name: &str) -> Result<(), String> {
     if is_fine { Ok(()) } else { Err(first_of(report)) }
 }
 
-fn first_of(report: Report) -> String {
+/// The first problem of a report, as one line.
+pub(crate) fn first_of(report: Report) -> String {
     let found = report.into_diagnostics();
     let text = found.items().first().map(|problem| match &problem.help {
         Some(help) => format!("{}: {help}", problem.message),

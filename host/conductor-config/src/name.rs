@@ -1,8 +1,9 @@
 //! Names the author chooses: they become metric labels, log fields and file names.
 
 use crate::code::Code;
+use crate::instance::first_of;
 use crate::report::{Problem, Report};
-use crate::source::Span;
+use crate::source::{Source, Span};
 
 /// Longest name, in bytes.
 pub(crate) const MOST_BYTES: usize = 128;
@@ -25,6 +26,18 @@ pub(crate) fn check(name: &str, allowed: &str, what: &str, span: &Span, report: 
         );
     }
     is_fine
+}
+
+/// Whether a policy can have that name.
+///
+/// # Errors
+/// Why not, and which it could have.
+pub fn check_policy_name(name: &str) -> Result<(), String> {
+    let report = Report::new(Source::new("name", name));
+    if check(name, IN_NAMES, "a policy", &(0..name.len()), &report) {
+        return Ok(());
+    }
+    Err(first_of(report))
 }
 
 /// What may be in the names of pools and policies.

@@ -1,7 +1,9 @@
-//! `[policies.NAME]`: where a policy comes from, its parameters and its limits.
+//! `[policies.NAME]`: where a policy comes from, its parameters, its limits, and when it is not asked any more.
 
 use std::path::PathBuf;
 use std::time::Duration;
+
+use routing::CircuitSpec;
 
 use crate::code::Code;
 use crate::config::Known;
@@ -9,15 +11,15 @@ use crate::name;
 use crate::param;
 use crate::report::Problem;
 use crate::section::Section;
+use crate::sha256::{self, Sha256};
 use crate::source::{Location, Span};
 use crate::suggest;
 use crate::value::Item;
 
 /// A policy that is declared, or that a route names.
 ///
-/// To tell whether a reload changed it, compare `source`, `params_json` and `limits`: the places move whenever
-/// a line is added above.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// To tell whether a reload changed it, compare everything but the places, which move whenever a line is added above.
+#[derive(Debug, Clone, PartialEq)]
 pub struct PolicyConfig {
     /// Unique.
     pub name: String,
@@ -31,6 +33,12 @@ pub struct PolicyConfig {
     pub params_at: Option<Location>,
     /// What a call may cost.
     pub limits: PolicyLimits,
+    /// When a version of it that fails is not asked any more, and when again.
+    pub circuit: CircuitSpec,
+    /// The only bytes that are loaded; none: any.
+    pub sha256: Option<Sha256>,
+    /// Where `sha256` is, to report other bytes.
+    pub sha256_at: Option<Location>,
 }
 
 /// Where a policy's component comes from.
@@ -75,6 +83,9 @@ impl PolicyConfig {
             params_json: "{}".to_owned(),
             params_at: None,
             limits: PolicyLimits::default(),
+            circuit: CircuitSpec::default(),
+            sha256: None,
+            sha256_at: None,
         }
     }
 }
@@ -124,6 +135,13 @@ fn read_one(entry: &Item<'_>, known: &Known<'_>, in_folder: Option<&[String]>) -
     }
     if let Some(limits) = policy.section("limits", &format!("`limits` of `[policies.{}]`", entry.key)) {
         config.limits = read_limits(limits);
+    }
+    if let Some(circuit) = policy.section("circuit", &format!("`circuit` of `[policies.{}]`", entry.key)) {
+        config.circuit = read_circuit(circuit);
+    }
+    if let Some(pin) = policy.text("sha256") {
+        config.sha256_at = Some(entry.report.locate(&pin.span));
+        config.sha256 = sha256::read(&pin, "sha256", entry.report);
     }
     policy.finish();
     declared
@@ -235,4 +253,38 @@ fn read_limits(mut limits: Section<'_>) -> PolicyLimits {
     }
     limits.finish();
     config
+}
+
+fn read_circuit(mut circuit: Section<'_>) -> CircuitSpec {
+    let default = CircuitSpec::default();
+    let longest = Duration::from_hours(24);
+    let faults = circuit.count("faults", default.faults.into(), 1..=1_000_000);
+    let rest = circuit.duration("rest", default.rest, Duration::from_millis(10)..=longest);
+    let spec = CircuitSpec {
+        faults: u32::try_from(faults).unwrap_or(u32::MAX),
+        share: circuit
+            .item("share")
+            .and_then(|share| share.positive(1.0))
+            .unwrap_or(default.share),
+        window: circuit.duration("window", default.window, Duration::from_millis(100)..=longest),
+        rest,
+        longest_rest: circuit.duration(
+            "longest-rest",
+            default.longest_rest.max(rest),
+            Duration::from_millis(10)..=longest,
+        ),
+        ..default
+    };
+    if spec.longest_rest < spec.rest {
+        circuit.report().push(
+            Problem::new(
+                Code::ConflictingKeys,
+                circuit.span(),
+                "`longest-rest` is shorter than `rest`",
+            )
+            .help("a rest in vain is doubled until it is `longest-rest`: make that at least `rest`"),
+        );
+    }
+    circuit.finish();
+    spec
 }

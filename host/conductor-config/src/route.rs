@@ -11,10 +11,11 @@ use crate::report::{Problem, Report};
 use crate::section::Section;
 use crate::source::{Location, Span};
 use crate::suggest;
+use crate::trial::{self, RouteKeys, TrialConfig};
 use crate::value::{Item, Text};
 
 /// `[[routes]]`. The first route that matches takes the request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RouteConfig {
     /// What a request must be like.
     pub matches: RouteMatch,
@@ -26,13 +27,17 @@ pub struct RouteConfig {
     pub prefill_policy: Option<String>,
     /// The one that decides on the decode worker instead.
     pub decode_policy: Option<String>,
+    /// What is tried out beside `policy`.
+    pub trials: TrialConfig,
 }
 
 impl RouteConfig {
-    /// The policies it names.
+    /// The policies it names, those that are only tried out too.
     pub fn policies(&self) -> impl Iterator<Item = &str> {
         let of_phases = self.prefill_policy.iter().chain(&self.decode_policy);
-        std::iter::once(&self.policy).chain(of_phases).map(String::as_str)
+        let canaries = self.trials.canaries.iter().map(|canary| &canary.policy);
+        let all = std::iter::once(&self.policy).chain(of_phases).chain(canaries);
+        all.chain(&self.trials.shadows).map(String::as_str)
     }
 }
 
@@ -94,6 +99,7 @@ pub(crate) fn read(item: Option<&Item<'_>>, names: &Names<'_>, report: &Report) 
                 policy: policy.unwrap_or_default(),
                 prefill_policy: None,
                 decode_policy: None,
+                trials: TrialConfig::default(),
             });
             report_unused(names, &routes.routes, report);
         }
@@ -142,8 +148,10 @@ fn read_one(
             report.locate(route.span()),
         ),
     };
+    let mut first_of_phase = None;
     let mut of_phase = |key| {
         let item = route.item(key)?;
+        first_of_phase.get_or_insert((key, item.key_span.clone()));
         if let Some(pool) = pool.filter(|pool| pool.pd.is_none()) {
             report_no_phases(&item, &pool.name);
         }
@@ -151,6 +159,11 @@ fn read_one(
     };
     let prefill_policy = of_phase("prefill-policy");
     let decode_policy = of_phase("decode-policy");
+    let keys = RouteKeys {
+        policy: policy.as_deref(),
+        of_phase: first_of_phase,
+    };
+    let trials = trial::read(&mut route, &keys, names, implied);
     route.finish();
     Some(RouteConfig {
         matches,
@@ -158,6 +171,7 @@ fn read_one(
         policy: policy?,
         prefill_policy,
         decode_policy,
+        trials,
     })
 }
 
@@ -283,7 +297,7 @@ fn find_pool<'n>(text: &Text<'_>, names: &Names<'n>, report: &Report) -> Option<
     found.map(|pool| &pool.config)
 }
 
-fn find_policy(
+pub(crate) fn find_policy(
     text: &Text<'_>,
     names: &Names<'_>,
     implied: &mut Vec<PolicyConfig>,

@@ -14,7 +14,7 @@ use crate::suggest;
 use crate::value::{Item, Text};
 
 /// Keys of the file itself: below a header they belong to that header's table, a mistake TOML invites.
-const TOP_LEVEL_KEYS: &[&str] = &["policy-dir"];
+const TOP_LEVEL_KEYS: &[&str] = &["policy-dir", "policy-dir-allow", "policy-cache"];
 
 /// A table and what has been asked of it. Call [`Section::finish`] at the end.
 #[derive(Debug)]

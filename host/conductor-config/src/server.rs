@@ -35,6 +35,8 @@ pub struct ServerConfig {
     pub attempts: u32,
     /// Most client connections at a time.
     pub max_connections: u32,
+    /// Whether answers carry headers that tell of the decision.
+    pub decision_headers: bool,
 }
 
 impl Default for ServerConfig {
@@ -50,6 +52,7 @@ impl Default for ServerConfig {
             idle_timeout: Duration::from_secs(120),
             attempts: 3,
             max_connections: 10_000,
+            decision_headers: true,
         }
     }
 }
@@ -78,6 +81,10 @@ pub(crate) fn read(section: Option<Section<'_>>) -> ServerConfig {
         idle_timeout: server.duration("idle-timeout", default.idle_timeout, TIMEOUTS),
         attempts: count(&mut server, "attempts", default.attempts, 16),
         max_connections: count(&mut server, "max-connections", default.max_connections, 1_000_000),
+        decision_headers: server
+            .item("decision-headers")
+            .and_then(|item| item.flag())
+            .unwrap_or(default.decision_headers),
     };
     server.finish();
     config

@@ -84,6 +84,7 @@ fn the_annotated_file_with_everything_uncommented_parses_too() {
     assert_eq!(config.pools[0].workers[0].kv_events.feeds().len(), 1);
     let minimal = check("minimal", include_str!("cases/minimal.toml"));
     assert_eq!(config.policies[0].limits, minimal.policies[0].limits);
+    assert_eq!(config.policies[0].circuit, minimal.policies[0].circuit);
 }
 
 #[test]
@@ -99,8 +100,10 @@ fn the_annotated_file_shows_every_key_there_is() {
             "[[indexer.services]]\nendpoint = \"tcp://a:1\"\nmodel = \"m\"\ninstance = \"i\"\nblock-size = 1\nzzzzzzzz = 1\n",
             "service",
         ),
+        ("[record]\nzzzzzzzz = 1\n", "record"),
         ("[policies.p]\nzzzzzzzz = 1\n", "policy"),
         ("[policies.p]\nlimits.zzzzzzzz = 1\n", "limits"),
+        ("[policies.p]\ncircuit.zzzzzzzz = 1\n", "circuit"),
         ("[pools.p]\nzzzzzzzz = 1\n", "pool"),
         ("[server]\nadmin-api-key.zzzzzzzz = 1\n", "key"),
         ("[pools.p]\npd = { dialect = \"nixl\", zzzzzzzz = 1 }\n", "pd"),
@@ -113,6 +116,7 @@ fn the_annotated_file_shows_every_key_there_is() {
         ("[stores.s]\nzzzzzzzz = 1\n", "store"),
         ("[[routes]]\nzzzzzzzz = 1\n", "route"),
         ("[[routes]]\nmatch.zzzzzzzz = 1\n", "match"),
+        ("[[routes]]\ncanary.zzzzzzzz = 1\n", "canary"),
     ];
     let shown = uncommented();
     for (probe, what) in probes {

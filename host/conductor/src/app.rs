@@ -12,8 +12,9 @@ use std::time::Duration;
 use conductor_config::{Config, ServerConfig};
 use kv_feed::{FeedError, KvFeeds};
 use kv_index::{IndexLimits, SharedPrefixIndex};
-use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
+use policy_runtime::{CodeCache, EngineError, EngineLimits, PolicyEngine};
 use prometheus_client::registry::Registry;
+use proxy::record::Recorder;
 use proxy::{DrainOutcome, LiveFeeds, Proxy, ProxyMetrics, Readiness, SnapshotCell};
 use routing::{Fleet, Generation};
 use thiserror::Error;
@@ -24,10 +25,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::admin::Admin;
+use crate::admin_policies::PolicyPages;
 use crate::compose;
 use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::discovery::Discovery;
 use crate::exit::Exit;
+use crate::explain;
 use crate::feed_list::FeedList;
 use crate::index_feed::IndexFeed;
 use crate::indexer::{ApiKeyError, Indexing, RegisteredFeeds};
@@ -36,12 +39,15 @@ use crate::keys::Keys;
 use crate::metrics::{CacheCollector, ControlMetrics};
 use crate::overlay::Overlays;
 use crate::policy_library::{PolicyLibrary, chain};
+use crate::policy_metrics::PolicyCollector;
+use crate::record;
 use crate::reload::{self, Bell, InForce, RefusedConfig, Reloader};
 use crate::status::Status;
 use crate::status_page::StatusPage;
 use crate::store_metrics::StoreCollector;
 use crate::tasks;
 use crate::telemetry::LogFilter;
+use crate::trial_page::TrialPages;
 use crate::upkeep::Upkeep;
 
 /// A router that is ready to run.
@@ -125,22 +131,23 @@ impl App {
         let mut registry = Registry::default();
         let proxy_metrics = ProxyMetrics::new(&mut registry);
         let metrics = ControlMetrics::register(&mut registry);
+        let recorder = Recorder::new(&mut registry);
+        record::apply(&recorder, &config, &source);
         let caches = Caches::start(&config, &mut registry)?;
 
         let (fleet, _) = Fleet::default().next(compose::worker_specs(&config));
         let generation = Generation(1);
         let decides = |name: &str| library.versions(name, None);
-        let first = reload::snapshot(
-            None,
-            (&config, &keys, &fleet),
-            decides,
-            generation,
-            &proxy_metrics,
-        )
-        .map_err(BuildError::Snapshot)?;
+        let (parts, own) = ((&config, &keys, &fleet), (&proxy_metrics, &recorder));
+        let first = reload::snapshot(None, parts, decides, generation, own);
+        let first = first.map_err(BuildError::Snapshot)?;
         let cell = Arc::new(SnapshotCell::new(first));
         proxy_metrics.watch(&mut registry, &cell);
         metrics.in_force(generation);
+        let status = Status::started(&source, &config, library.report());
+        registry.register_collector(Box::new(PolicyCollector {
+            status: status.clone(),
+        }));
 
         let readiness = Readiness::default();
         let proxy = Proxy::new(proxy::ProxyParts {
@@ -151,7 +158,6 @@ impl App {
             registry: Arc::new(registry),
             readiness: readiness.clone(),
         });
-        let status = Status::started(&source, &config, library.report());
         let sockets = Sockets::bind(&config.server).await?;
         let follow = RegisteredFeeds {
             feeds: caches.list,
@@ -184,6 +190,7 @@ impl App {
             status,
             metrics,
             proxy_metrics,
+            recorder: Arc::clone(&recorder),
             log,
             admin_key,
             at_start: config.clone(),
@@ -263,7 +270,7 @@ impl App {
             return Exit::Failure;
         }
         let background = CancellationToken::new();
-        let key = reloader.admin_key.clone();
+        let (key, recorder) = (reloader.admin_key.clone(), Arc::clone(&reloader.recorder));
         tasks::spawn("discovery", discovery.run(background.clone()));
         let (bell, reloading) = match reloader.spawn(background.clone()) {
             Ok(started) => started,
@@ -290,7 +297,18 @@ impl App {
             status_page.clone().pages().merge(instances.pages())
         };
         if let Some(admin) = sockets.admin {
-            let own = own_pages(Listener::Operators);
+            let policies = PolicyPages {
+                key: key.clone(),
+                bell: bell.clone(),
+            };
+            let trials = TrialPages {
+                cell: Arc::clone(&status_page.cell),
+                key: key.clone(),
+            };
+            let own = own_pages(Listener::Operators)
+                .merge(policies.pages())
+                .merge(trials.pages())
+                .merge(explain::pages(Arc::clone(&recorder)));
             tasks::spawn("admin", pages.serve(admin, own, bell.clone(), background.clone()));
         }
         if let Some(indexer) = indexer {
@@ -312,7 +330,10 @@ impl App {
         background.cancel();
         // Wakes the thread, which then sees that it is over; a full channel has woken it already.
         let _ = bell.try_send(Bell::Changed);
-        let joined = tokio::task::spawn_blocking(|| reloading.join().and(upkeep.join()));
+        let joined = tokio::task::spawn_blocking(move || {
+            recorder.close();
+            reloading.join().and(upkeep.join())
+        });
         if !matches!(joined.await, Ok(Ok(()))) {
             error!("a background thread had panicked; its message is on stderr");
         }
@@ -355,7 +376,7 @@ fn load_blocking(source: &ConfigSource) -> Result<Loaded, BuildError> {
     reload::log_warnings(&parsed.warnings);
     let keys =
         Keys::read(&parsed.config, source).map_err(|error| BuildError::Config(RefusedConfig::Key(error)))?;
-    let engine = PolicyEngine::new(EngineLimits::default()).map_err(BuildError::Engine)?;
+    let engine = policy_engine(&parsed.config, source).map_err(BuildError::Engine)?;
     let mut library = PolicyLibrary::new(engine);
     let prepared = library.prepare_settled(|| compose::wanted_policies(&parsed.config, source));
     let unavailable = reload::unavailable_policies(&parsed.config, &prepared);
@@ -369,6 +390,21 @@ fn load_blocking(source: &ConfigSource) -> Result<Loaded, BuildError> {
         keys,
         library,
     })
+}
+
+/// The engine, with a folder for compiled code where there is one that can be trusted.
+fn policy_engine(config: &Config, source: &ConfigSource) -> Result<PolicyEngine, EngineError> {
+    let engine = PolicyEngine::new(EngineLimits::default())?;
+    let Some(folder) = &config.policy_cache else {
+        return Ok(engine);
+    };
+    match CodeCache::open(&source.resolve(folder)) {
+        Ok(cache) => Ok(engine.with_cache(cache)),
+        Err(error) => {
+            warn!(error = chain(&error), "compiled policies are not kept on disk");
+            Ok(engine)
+        }
+    }
 }
 
 /// What is known of the workers' caches.

@@ -5,6 +5,8 @@
 pub struct Builtin {
     /// What `builtin = "..."` and routes call it.
     pub name: &'static str,
+    /// What it does, in one line.
+    pub about: &'static str,
     /// The component.
     pub bytes: &'static [u8],
 }
@@ -13,18 +15,22 @@ pub struct Builtin {
 pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: "cache-aware",
+        about: "the least priced time to first token: cache and queue summed (the default)",
         bytes: include_bytes!("../../../policies/prebuilt/cache-aware.wasm"),
     },
     Builtin {
         name: "load-weighted",
+        about: "the least loaded worker, by weight",
         bytes: include_bytes!("../../../policies/prebuilt/load-weighted.wasm"),
     },
     Builtin {
         name: "pd-pairing",
+        about: "the least priced pair of a prefill and a decode worker, or one worker for both",
         bytes: include_bytes!("../../../policies/prebuilt/pd-pairing.wasm"),
     },
     Builtin {
         name: "round-robin",
+        about: "every eligible worker in turn",
         bytes: include_bytes!("../../../policies/prebuilt/round-robin.wasm"),
     },
 ];

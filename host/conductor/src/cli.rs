@@ -1,6 +1,8 @@
 //! What the user typed, and nothing more: parsing does no I/O. `main.rs` hands it to the module that acts.
 
+mod policy;
 mod quick;
+mod remote;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -8,7 +10,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use self::policy::{
+    BenchArgs, BuildArgs, FeaturesArgs, InspectArgs, Language, ListArgs, NewArgs, PolicyArgs,
+    PolicyCheckArgs, PolicyCommand, ReplayArgs, SettingsArgs,
+};
 pub use self::quick::{ProxyArgs, QuickArgs};
+pub use self::remote::{ChangePolicyArgs, ExplainArgs, RouterArgs, StatusArgs};
 
 /// A router for fleets of LLM inference servers whose scheduling policies are WebAssembly components.
 ///
@@ -47,6 +54,12 @@ pub enum Command {
     BlockHashes(BlockHashesArgs),
     /// Run the router over a fleet of mock engines in this process: no GPU, no files.
     Demo(DemoArgs),
+    /// Write, build, check, time and look into scheduling policies.
+    Policy(PolicyArgs),
+    /// Ask a running router why a request went where it went: each candidate with its numbers, who decided, and how it ended.
+    ///
+    /// It knows the latest requests that it recorded, and those that came with the header `x-conductor-explain: 1`.
+    Explain(ExplainArgs),
     /// Print the version and what it was built with.
     Version,
 }

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use crate::config_source::ReadConfigError;
 use crate::import::ImportError;
+use crate::policy_tools::{LogError, SettingsError, SubjectError};
 use crate::quick_flags::QuickFlagError;
 
 /// How a run of the program ended.
@@ -24,7 +25,12 @@ impl Exit {
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Self {
         let usage = |cause: &(dyn std::error::Error + 'static)| {
-            cause.is::<ReadConfigError>() || cause.is::<QuickFlagError>() || cause.is::<ImportError>()
+            cause.is::<ReadConfigError>()
+                || cause.is::<QuickFlagError>()
+                || cause.is::<ImportError>()
+                || cause.is::<SubjectError>()
+                || cause.is::<SettingsError>()
+                || cause.is::<LogError>()
         };
         if error.chain().any(usage) {
             Self::Usage

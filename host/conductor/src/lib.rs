@@ -1,6 +1,7 @@
 //! The composition root as a library, so that tests start the very router the binary starts.
 
 mod admin;
+mod admin_policies;
 mod app;
 pub mod block_hashes;
 pub mod builtin;
@@ -11,6 +12,7 @@ mod config_source;
 pub mod demo;
 mod discovery;
 mod exit;
+pub mod explain;
 mod feed_list;
 mod feed_metrics;
 pub mod import;
@@ -21,7 +23,11 @@ mod keys;
 mod metrics;
 mod overlay;
 mod policy_library;
+mod policy_metrics;
+mod policy_remote;
+pub mod policy_tools;
 mod quick_flags;
+mod record;
 mod refusal;
 mod reload;
 pub mod serve;
@@ -31,6 +37,7 @@ mod status_page;
 mod store_metrics;
 mod tasks;
 mod telemetry;
+mod trial_page;
 mod upkeep;
 mod watch;
 

@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use conductor::cli::{CheckFormat, Cli, Command, DemoArgs, ServeArgs};
 use conductor::import::OldEnvironment;
-use conductor::{Exit, block_hashes, demo, serve};
+use conductor::{Exit, block_hashes, demo, explain, policy_tools, serve};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -24,6 +24,8 @@ fn main() -> ExitCode {
             };
         }
         Some(Command::BlockHashes(args)) => block_hashes::print(&args),
+        Some(Command::Policy(args)) => policy_tools::run(&args),
+        Some(Command::Explain(args)) => explain::run(&args),
         Some(Command::Version) => {
             println!(
                 "conductor {}, policy contract conductor:policy@0.1.0",

@@ -25,6 +25,7 @@ pub(crate) struct ControlMetrics {
     valid: Gauge,
     reloads: Family<ReloadLabels, Counter>,
     policy_versions: Family<PolicyLabels, Counter>,
+    policy_rollbacks: Family<RollbackLabels, Counter>,
     overlays: Family<OverlayLabels, Gauge>,
 }
 
@@ -37,6 +38,12 @@ struct ReloadLabels {
 struct PolicyLabels {
     policy: String,
     result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RollbackLabels {
+    policy: String,
+    cause: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -66,6 +73,11 @@ impl ControlMetrics {
             "conductor_policy_versions",
             "Versions of policies that were put in force or refused",
             metrics.policy_versions.clone(),
+        );
+        registry.register(
+            "conductor_policy_rollbacks",
+            "Times a version before the one in force came to decide: since an operator said so, or since a circuit opened",
+            metrics.policy_rollbacks.clone(),
         );
         registry.register(
             "conductor_instance_overlays",
@@ -117,6 +129,14 @@ impl ControlMetrics {
 
     pub(crate) fn policy_refused(&self, policy: &str) {
         self.policy_version(policy, "refused");
+    }
+
+    pub(crate) fn policy_rolled_back(&self, policy: &str, cause: &'static str, times: u64) {
+        let labels = RollbackLabels {
+            policy: policy.to_owned(),
+            cause,
+        };
+        self.policy_rollbacks.get_or_create(&labels).inc_by(times);
     }
 
     fn policy_version(&self, policy: &str, result: &'static str) {

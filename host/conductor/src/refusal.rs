@@ -35,6 +35,12 @@ impl Refusal {
         }
     }
 
+    /// The reload thread has its hands full, or is gone.
+    pub(crate) fn busy() -> Self {
+        let message = "the router is busy with other changes, or stops: try again";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
+    }
+
     /// The answer.
     pub(crate) fn into_response(self) -> Response<Body> {
         let kind = match self.status {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use conductor_config::{Config, RouteConfig};
+use conductor_config::{Config, RouteConfig, ShareConfig};
 use serde::Serialize;
 
 use crate::config_source::ConfigSource;
@@ -65,6 +65,9 @@ pub(crate) struct RouteReport {
     pub policy: String,
     pub prefill_policy: Option<String>,
     pub decode_policy: Option<String>,
+    /// Policies that decide a share of its requests beside `policy`, up to 1.
+    pub canaries: Vec<(String, f64)>,
+    pub shadows: Vec<String>,
 }
 
 impl ConfigReport {
@@ -77,6 +80,7 @@ impl ConfigReport {
 
 impl RouteReport {
     fn of(route: &RouteConfig) -> Self {
+        let share = |canary: &ShareConfig| (canary.policy.clone(), f64::from(canary.share) / 10_000.0);
         let headers = route.matches.headers.iter();
         Self {
             models: route.matches.models.clone(),
@@ -86,6 +90,8 @@ impl RouteReport {
             policy: route.policy.clone(),
             prefill_policy: route.prefill_policy.clone(),
             decode_policy: route.decode_policy.clone(),
+            canaries: route.trials.canaries.iter().map(share).collect(),
+            shadows: route.trials.shadows.clone(),
         }
     }
 }

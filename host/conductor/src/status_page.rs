@@ -113,11 +113,14 @@ fn route(route: &RouteReport, policies: &HashMap<&str, &PolicyReport>) -> Value 
             "generation": version.map(|version| version.swaps),
         })
     };
+    let canary = |(name, share): &(String, f64)| json!({ "policy": policy(name), "share": share });
     json!({
         "pool": route.pool,
         "policy": policy(&route.policy),
         "prefill_policy": route.prefill_policy.as_ref().map(policy),
         "decode_policy": route.decode_policy.as_ref().map(policy),
+        "canaries": route.canaries.iter().map(canary).collect::<Vec<_>>(),
+        "shadows": route.shadows,
         "match": {
             "models": route.models, "path": route.path, "headers": route.headers,
         },

@@ -20,6 +20,9 @@ const RESPONSE_ENDS: [&[u8]; 3] = [
     b"event: response.failed",
 ];
 const CACHED_TOKENS: &[u8] = b"\"cached_tokens\":";
+/// In the Responses API the second of each.
+const PROMPT_TOKENS: [&[u8]; 2] = [b"\"prompt_tokens\":", b"\"input_tokens\":"];
+const OUTPUT_TOKENS: [&[u8]; 2] = [b"\"completion_tokens\":", b"\"output_tokens\":"];
 
 /// Collects the end of a body.
 #[derive(Debug, Default)]
@@ -53,8 +56,25 @@ impl Tail {
     /// answer has it within its last bytes. Text of the model cannot pass for it: its quotes are escaped.
     #[must_use]
     pub fn cached_tokens(&self) -> Option<u64> {
+        self.number(CACHED_TOKENS)
+    }
+
+    /// `usage.prompt_tokens` (`input_tokens` in the Responses API), found in the same way.
+    #[must_use]
+    pub fn prompt_tokens(&self) -> Option<u64> {
+        PROMPT_TOKENS.iter().find_map(|key| self.number(key))
+    }
+
+    /// `usage.completion_tokens` (`output_tokens` in the Responses API), found in the same way.
+    #[must_use]
+    pub fn output_tokens(&self) -> Option<u64> {
+        OUTPUT_TOKENS.iter().find_map(|key| self.number(key))
+    }
+
+    /// The number after the last such key.
+    fn number(&self, key: &[u8]) -> Option<u64> {
         // Forwards, because only that way is fast.
-        let start = memmem::find_iter(&self.bytes, CACHED_TOKENS).last()? + CACHED_TOKENS.len();
+        let start = memmem::find_iter(&self.bytes, key).last()? + key.len();
         let rest = self.bytes[start..].trim_ascii_start();
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
@@ -96,6 +116,21 @@ mod tests {
         assert_eq!(tail(&[r#"{"cached_tokens":null}"#]).cached_tokens(), None);
         assert_eq!(tail(&[r#"{"text":"\"cached_tokens\":7"}"#]).cached_tokens(), None);
         assert_eq!(tail(&["data: [DONE]\n\n"]).cached_tokens(), None);
+    }
+
+    #[test]
+    fn the_other_counts_of_the_usage_are_found_in_either_apis_words() {
+        let chat = tail(&[r#""usage":{"prompt_tokens":10,"total_tokens":14,"completion_tokens":4}"#]);
+        assert_eq!((chat.prompt_tokens(), chat.output_tokens()), (Some(10), Some(4)));
+        let responses = tail(&[r#""usage":{"input_tokens": 7,"output_tokens": 2}"#]);
+        assert_eq!(
+            (responses.prompt_tokens(), responses.output_tokens()),
+            (Some(7), Some(2))
+        );
+        assert_eq!(
+            (tail(&["{}"]).prompt_tokens(), tail(&["{}"]).output_tokens()),
+            (None, None)
+        );
     }
 
     proptest! {

@@ -72,7 +72,8 @@ impl Meter {
     }
 }
 
-fn thread_cpu_time() -> Duration {
+/// What the calling thread has computed so far.
+pub(crate) fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);

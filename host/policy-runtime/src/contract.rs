@@ -132,14 +132,14 @@ pub(crate) fn compare(engine: &Engine, component: &Component) -> Result<(), Mism
 }
 
 /// An import or export of a component.
-struct Found {
-    name: String,
+pub(crate) struct Found {
+    pub(crate) name: String,
     /// Empty unless it is an interface.
-    functions: Vec<String>,
+    pub(crate) functions: Vec<String>,
 }
 
 impl Found {
-    fn new(engine: &Engine, name: &str, item: &ComponentItem) -> Self {
+    pub(crate) fn new(engine: &Engine, name: &str, item: &ComponentItem) -> Self {
         let functions = match item {
             ComponentItem::ComponentInstance(instance) => instance
                 .exports(engine)

@@ -9,12 +9,16 @@ use std::thread;
 use std::time::Duration;
 
 use thiserror::Error;
-use wasmtime::component::Linker;
+use tracing::warn;
+use wasmtime::component::{Component, Linker};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
+use crate::code_cache::CodeCache;
+use crate::component;
 use crate::guest::Guest;
 use crate::host_functions;
 use crate::limits::{CORE_INSTANCES, MEMORIES, TABLE_ELEMENTS, TABLES};
+use crate::load_error::LoadError;
 
 /// How often running calls are looked at. A thousand wake-ups a second took 1.3 % of a core of a busy virtual machine.
 const EPOCH_TICK: Duration = Duration::from_millis(1);
@@ -77,6 +81,7 @@ pub struct PolicyEngine {
     pub(crate) engine: Engine,
     pub(crate) linker: Arc<Linker<Guest>>,
     pub(crate) limits: EngineLimits,
+    cache: Option<Arc<CodeCache>>,
 }
 
 impl PolicyEngine {
@@ -94,7 +99,33 @@ impl PolicyEngine {
             engine,
             linker: Arc::new(linker),
             limits,
+            cache: None,
         })
+    }
+
+    /// The same, which takes compiled code from a folder, and keeps there what it compiles.
+    #[must_use]
+    pub fn with_cache(mut self, cache: CodeCache) -> Self {
+        self.cache = Some(Arc::new(cache));
+        self
+    }
+
+    /// Bytes as a compiled component.
+    pub(crate) fn compile(&self, bytes: &[u8]) -> Result<Component, LoadError> {
+        let Some(cache) = &self.cache else {
+            return component::compile(&self.engine, bytes);
+        };
+        if let Some(component) = cache.get(&self.engine, bytes) {
+            return Ok(component);
+        }
+        let component = component::compile(&self.engine, bytes)?;
+        if let Err(error) = cache.put(&self.engine, bytes, &component) {
+            warn!(
+                error = &error as &dyn StdError,
+                "a compiled policy is not kept on disk"
+            );
+        }
+        Ok(component)
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use routing::{DecisionInput, DecisionQueries};
+use routing::{DecisionInput, DecisionQueries, Question};
 
 use crate::budget::{Budget, Meter};
 use crate::limits::Limits;
 use crate::policy_log::PolicyLog;
 use crate::random::SplitMix64;
 use crate::state::PolicyState;
+use crate::tape::{Answered, Asked, Tape};
 
 /// The host's side of an instance.
 pub(crate) struct Guest {
@@ -18,6 +19,8 @@ pub(crate) struct Guest {
     pub(crate) meter: Meter,
     /// None outside of a decision: in `describe` and `configure` there is no request to ask about.
     pub(crate) decision: Option<Decision>,
+    /// None, as nearly always: nothing is noted.
+    pub(crate) tape: Option<Box<Tape>>,
 }
 
 /// What the imports answer from while a decision runs.
@@ -43,5 +46,28 @@ impl Guest {
         self.limits.begin_call();
         self.meter = Meter::new(budget);
         self.decision = decision;
+    }
+
+    /// An import is called; `question` says with what.
+    pub(crate) fn ask(&mut self, question: impl FnOnce() -> Question) -> Asked {
+        match &mut self.tape {
+            None => Asked::Live,
+            Some(tape) => tape.ask(question()),
+        }
+    }
+
+    /// The import's answer: from what was noted, where the call is replayed, else what `live` gives.
+    pub(crate) fn answer<T: Answered>(&mut self, asked: Asked, live: impl FnOnce(&mut Self) -> T) -> T {
+        match asked {
+            Asked::Live => live(self),
+            Asked::Noting(question) => {
+                let answer = live(self);
+                if let Some(tape) = &mut self.tape {
+                    tape.note(question, answer.clone().answer());
+                }
+                answer
+            }
+            Asked::Before(answer) => answer.and_then(T::of).unwrap_or_else(T::none),
+        }
     }
 }

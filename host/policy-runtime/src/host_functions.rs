@@ -1,7 +1,7 @@
 //! The imports of a policy. None of them blocks, and none does more work than its answer is long: what a policy
 //! may send in one call is bounded by the store (`instance.rs`), what it may keep by `state.rs`.
 
-use routing::{DecisionQueries, Role, Tier, WorkerId};
+use routing::{About, DecisionQueries, Question, Role, Tier, WorkerId};
 use wasmtime::component::{HasSelf, Linker};
 
 use crate::bindings::{Scheduler, host, index, inspect, state, types, workers};
@@ -22,26 +22,48 @@ impl Guest {
     fn queries(&self) -> Option<&dyn DecisionQueries> {
         self.decision.as_ref().map(|decision| &*decision.queries)
     }
+
+    fn about(&self, id: WorkerId) -> Option<About> {
+        let worker = self.queries()?.worker(id)?;
+        let spec = worker.spec();
+        let labels = spec.labels.iter();
+        Some(About {
+            name: spec.name.to_string(),
+            role: spec.role,
+            labels: labels
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect(),
+        })
+    }
+
+    /// A header that holds no secret.
+    fn open_header(&self, name: &str) -> Option<String> {
+        if SECRET_HEADERS
+            .iter()
+            .any(|secret| name.eq_ignore_ascii_case(secret))
+        {
+            return None;
+        }
+        self.queries()?
+            .header(name)
+            .filter(|value| value.len() <= MAX_HEADER)
+    }
 }
 
 impl types::Host for Guest {}
 
 impl workers::Host for Guest {
     fn describe(&mut self, id: u32) -> Option<workers::About> {
-        let worker = self.queries()?.worker(WorkerId(id))?;
-        let spec = worker.spec();
+        let asked = self.ask(|| Question::Worker(WorkerId(id)));
+        let about = self.answer(asked, |guest| guest.about(WorkerId(id)))?;
         Some(workers::About {
-            name: spec.name.to_string(),
-            role: match spec.role {
+            name: about.name,
+            role: match about.role {
                 Role::Mixed => workers::Role::Mixed,
                 Role::Prefill => workers::Role::Prefill,
                 Role::Decode => workers::Role::Decode,
             },
-            labels: spec
-                .labels
-                .iter()
-                .map(|(key, value)| (key.to_string(), value.to_string()))
-                .collect(),
+            labels: about.labels,
         })
     }
 }
@@ -54,34 +76,38 @@ impl index::Host for Guest {
             // The WIT's slowest tier takes in the shared one.
             index::Tier::Disk => Tier::Shared,
         };
-        self.queries()
-            .map_or_else(Vec::new, |queries| queries.matched(tier))
+        let asked = self.ask(|| Question::Matched(tier));
+        self.answer(asked, |guest| {
+            guest
+                .queries()
+                .map_or_else(Vec::new, |queries| queries.matched(tier))
+        })
     }
 
     fn holders(&mut self, tokens: u32) -> u32 {
-        self.queries().map_or(0, |queries| queries.holders(tokens))
+        let asked = self.ask(|| Question::Holders(tokens));
+        self.answer(asked, |guest| {
+            guest.queries().map_or(0, |queries| queries.holders(tokens))
+        })
     }
 }
 
 impl inspect::Host for Guest {
     fn header(&mut self, name: String) -> Option<String> {
-        if SECRET_HEADERS
-            .iter()
-            .any(|secret| name.eq_ignore_ascii_case(secret))
-        {
-            return None;
-        }
-        self.queries()?
-            .header(&name)
-            .filter(|value| value.len() <= MAX_HEADER)
+        let asked = self.ask(|| Question::Header(name.clone()));
+        self.answer(asked, |guest| guest.open_header(&name))
     }
 
     fn model(&mut self) -> String {
-        self.queries().map_or("", DecisionQueries::model).to_owned()
+        let asked = self.ask(|| Question::Model);
+        let model = self.answer(asked, |guest| Some(guest.queries()?.model().to_owned()));
+        model.unwrap_or_default()
     }
 
     fn path(&mut self) -> String {
-        self.queries().map_or("", DecisionQueries::path).to_owned()
+        let asked = self.ask(|| Question::Path);
+        let path = self.answer(asked, |guest| Some(guest.queries()?.path().to_owned()));
+        path.unwrap_or_default()
     }
 }
 
@@ -103,19 +129,23 @@ impl host::Host for Guest {
 
 impl state::Host for Guest {
     fn get(&mut self, key: String) -> Option<Vec<u8>> {
-        self.state.get(&key)
+        let asked = self.ask(|| Question::StateGet(key.clone()));
+        self.answer(asked, |guest| guest.state.get(&key))
     }
 
     fn set(&mut self, key: String, value: Vec<u8>) -> Result<(), state::Refusal> {
-        Ok(self.state.set(&key, value)?)
+        let asked = self.ask(|| Question::StateSet(key.clone(), value.clone()));
+        Ok(self.answer(asked, |guest| guest.state.set(&key, value))?)
     }
 
     fn add(&mut self, key: String, by: i64) -> Result<i64, state::Refusal> {
-        Ok(self.state.add(&key, by)?)
+        let asked = self.ask(|| Question::StateAdd(key.clone(), by));
+        Ok(self.answer(asked, |guest| guest.state.add(&key, by))?)
     }
 
     fn delete(&mut self, key: String) {
-        self.state.delete(&key);
+        let asked = self.ask(|| Question::StateDelete(key.clone()));
+        self.answer(asked, |guest| guest.state.delete(&key));
     }
 }
 

@@ -16,6 +16,7 @@ use crate::guest::{Decision, Guest};
 use crate::limits::Limits;
 use crate::policy_log::PolicyLog;
 use crate::state::PolicyState;
+use crate::tape::Tape;
 
 /// Bytes an instance may send to an import, or answer, in one call. Far above every limit of the WIT, so that
 /// the refusals it promises are given; what is longer traps before the host has allocated it.
@@ -41,7 +42,7 @@ pub(crate) enum Stillborn {
 
 /// An instance that can be called, by one thread at a time.
 pub(crate) struct Instance {
-    store: Store<Guest>,
+    pub(crate) store: Store<Guest>,
     exports: Scheduler,
     /// The ids of the candidates as plain numbers; kept for its capacity.
     ids: Vec<u32>,
@@ -56,6 +57,7 @@ impl Blueprint {
             limits: Limits::new(self.memory_bytes),
             meter: Meter::new(SETUP),
             decision: None,
+            tape: None,
         };
         let mut store = Store::new(self.component.engine(), guest);
         store.limiter(|guest| &mut guest.limits);
@@ -100,6 +102,22 @@ impl Instance {
             .conductor_policy_policy()
             .call_configure(&mut self.store, params);
         self.end_call(answer)
+    }
+
+    /// Decides one request, beside a tape where there is one; it is lent for the call.
+    pub(crate) fn decide_on(
+        &mut self,
+        tape: &mut Option<Box<Tape>>,
+        input: &DecisionInput<'_>,
+        budget: Budget,
+    ) -> Result<Verdict, Failure> {
+        if tape.is_none() {
+            return self.decide(input, budget);
+        }
+        self.store.data_mut().tape = tape.take();
+        let verdict = self.decide(input, budget);
+        *tape = self.store.data_mut().tape.take();
+        verdict
     }
 
     /// Decides one request.

@@ -5,36 +5,49 @@
 //! caller's thread within a budget of CPU time and memory; whatever a component does wrong comes back as a
 //! [`routing::PolicyFault`], and the next call gets a fresh instance.
 //!
-//! Nothing outside this crate names wasmtime, and nothing inside knows HTTP, files or the configuration.
+//! Nothing outside this crate names wasmtime, and nothing inside knows HTTP, the configuration, or files other than its own compiled
+//! code ([`CodeCache`]).
 //! Why it is built this way: `host/adr/0003-policy-runtime.md`.
 
 mod bindings;
 mod budget;
+mod code_cache;
 mod component;
 mod contract;
 mod engine;
 mod fault;
 mod guest;
 mod host_functions;
+mod inspection;
 mod instance;
 mod limits;
 mod load;
 mod load_error;
+mod made_up;
 mod policy;
 mod policy_log;
 mod probe;
 mod random;
+mod rehearsal;
+mod scenarios;
 mod settings;
 mod slots;
 mod state;
 mod stats;
+mod tape;
 
+pub use code_cache::{CodeCache, CodeCacheError};
 pub use contract::{Mismatch, Mismatches};
 pub use engine::{EngineError, EngineLimits, PolicyEngine};
 pub use fault::Failure;
+pub use inspection::{Inspection, Interface, Interview};
 pub use load_error::LoadError;
+pub use made_up::MadeUpCall;
 pub use policy::{LoadReport, Manifest, WasmPolicy};
 pub use probe::ProbeError;
+pub use rehearsal::{Endurance, Rehearsal, Scene};
+pub use scenarios::Scenario;
 pub use settings::PolicySettings;
 pub use state::{PolicyState, Refusal};
 pub use stats::PolicyStats;
+pub use tape::Divergence;

@@ -33,6 +33,11 @@ impl Limits {
         }
     }
 
+    /// Bytes of linear memory the instance has.
+    pub(crate) fn granted(&self) -> usize {
+        self.granted
+    }
+
     /// Forgets refusals: a call begins.
     pub(crate) fn begin_call(&mut self) {
         self.refused = false;

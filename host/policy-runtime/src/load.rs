@@ -4,11 +4,12 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use routing::FeaturePlan;
+use routing::{FeaturePlan, Origin};
 use sha2::{Digest, Sha256};
 
 use crate::bindings::{Plan, SchedulerIndices};
 use crate::budget::{Budget, SETUP};
+use crate::contract;
 use crate::engine::PolicyEngine;
 use crate::instance::{Blueprint, Instance, Stillborn};
 use crate::load_error::LoadError;
@@ -19,7 +20,6 @@ use crate::settings::PolicySettings;
 use crate::slots::Slots;
 use crate::state::PolicyState;
 use crate::stats::Counters;
-use crate::{component, contract};
 
 /// Features a plan may have: of the request and of a candidate together. The router lays out their product with
 /// the candidates for every call.
@@ -54,12 +54,12 @@ impl PolicyEngine {
             cpu: settings.cpu_budget,
             wall: settings.wall_limit,
         };
-        let trial = try_out(&blueprint, settings)?;
+        let (introduction, decided_256_in) = try_out(&blueprint, settings)?;
         let maker = InstanceMaker {
             blueprint,
             state,
             params: settings.params_json.clone(),
-            plan: trial.plan,
+            plan: introduction.plan,
         };
         let start = Instant::now();
         // Thrown away again: each thread makes its own when it first decides.
@@ -67,14 +67,19 @@ impl PolicyEngine {
         let report = LoadReport {
             compiled_in,
             instantiated_in: start.elapsed(),
-            decided_256_in: trial.decided_256_in,
+            decided_256_in,
+        };
+        let origin = Origin {
+            sha256: hex(&Sha256::digest(bytes)).into(),
+            params: settings.params_json.as_str().into(),
+            version: introduction.manifest.version.as_str().into(),
         };
         Ok(WasmPolicy {
             name,
-            manifest: trial.manifest,
-            sha256: hex(&Sha256::digest(bytes)),
+            manifest: introduction.manifest,
+            origin: Arc::new(origin),
             report,
-            features: trial.features,
+            features: introduction.features,
             maker,
             budget,
             slots: Slots::new(self.limits.instances_per_policy as usize),
@@ -83,7 +88,7 @@ impl PolicyEngine {
     }
 
     /// Compiles, compares with the contract and links.
-    fn blueprint(
+    pub(crate) fn blueprint(
         &self,
         name: &Arc<str>,
         bytes: &[u8],
@@ -93,7 +98,7 @@ impl PolicyEngine {
         if asked > most {
             return Err(LoadError::Memory { asked, most });
         }
-        let component = component::compile(&self.engine, bytes)?;
+        let component = self.compile(bytes)?;
         contract::compare(&self.engine, &component).map_err(LoadError::Contract)?;
         let types = |error: wasmtime::Error| LoadError::Types(error.into());
         let component = self.linker.instantiate_pre(&component).map_err(types)?;
@@ -107,16 +112,34 @@ impl PolicyEngine {
     }
 }
 
-/// What the instance on trial said.
-struct Trial {
-    manifest: Manifest,
-    plan: Plan,
-    features: FeaturePlan,
-    decided_256_in: Duration,
+/// What a policy says of itself under some parameters.
+pub(crate) struct Introduction {
+    pub(crate) manifest: Manifest,
+    pub(crate) plan: Plan,
+    pub(crate) features: FeaturePlan,
 }
 
-/// Configures an instance and has it decide, over a state of its own: a trial must not move the real one.
-fn try_out(blueprint: &Blueprint, settings: &PolicySettings) -> Result<Trial, LoadError> {
+/// Configures an instance and has it decide, over a state of its own: a trial must not move the real one. The last decision's time is
+/// told.
+fn try_out(blueprint: &Blueprint, settings: &PolicySettings) -> Result<(Introduction, Duration), LoadError> {
+    let (mut instance, introduction) = introduce(blueprint, settings)?;
+    let took = probe(&mut instance, &introduction.features, trial_budget(settings))?;
+    Ok((introduction, took))
+}
+
+/// The budget of a decision on trial: no request waits, so real time is as free as in the rest of the load.
+pub(crate) fn trial_budget(settings: &PolicySettings) -> Budget {
+    Budget {
+        cpu: settings.cpu_budget,
+        ..SETUP
+    }
+}
+
+/// Asks an instance with a state of its own who it is and what it wants to know.
+pub(crate) fn introduce(
+    blueprint: &Blueprint,
+    settings: &PolicySettings,
+) -> Result<(Instance, Introduction), LoadError> {
     let mut instance = instantiate(blueprint, Arc::default())?;
     let described = instance.describe().map_err(LoadError::Describe)?;
     let manifest = Manifest {
@@ -131,18 +154,12 @@ fn try_out(blueprint: &Blueprint, settings: &PolicySettings) -> Result<Trial, Lo
     }
     let features = FeaturePlan::resolve(&plan.request_features, &plan.candidate_features)
         .map_err(LoadError::Features)?;
-    // No request waits here, so real time is as free as in the rest of the load.
-    let budget = Budget {
-        cpu: settings.cpu_budget,
-        ..SETUP
-    };
-    let decided_256_in = probe(&mut instance, &features, budget)?;
-    Ok(Trial {
+    let introduction = Introduction {
         manifest,
         plan,
         features,
-        decided_256_in,
-    })
+    };
+    Ok((instance, introduction))
 }
 
 fn instantiate(blueprint: &Blueprint, state: Arc<PolicyState>) -> Result<Instance, LoadError> {
@@ -169,7 +186,7 @@ fn cut(mut text: String, most: usize) -> String {
     text
 }
 
-fn hex(digest: &[u8]) -> String {
+pub(crate) fn hex(digest: &[u8]) -> String {
     digest.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");

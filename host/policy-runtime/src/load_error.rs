@@ -40,10 +40,7 @@ pub enum LoadError {
     #[error("read WebAssembly text: encode it with `wasm-tools parse` first")]
     Text,
     /// A core module.
-    #[error(
-        "load a core module as a policy: it must be a component; run `wasm-tools component new` on it \
-         (after `wasm-tools component embed` where it was built without wit-bindgen)"
-    )]
+    #[error("load a core module as a policy: it must be a component; run `conductor policy build` on it")]
     CoreModule,
     /// WebAssembly of a version or layer this engine does not know.
     #[error("read WebAssembly of version {version:?}: rebuild it with a current toolchain")]
@@ -121,4 +118,15 @@ pub enum LoadError {
         #[source]
         source: ProbeError,
     },
+}
+
+impl LoadError {
+    /// Whether the parameters or limits are at fault, not the bytes.
+    #[must_use]
+    pub fn is_in_settings(&self) -> bool {
+        matches!(
+            self,
+            Self::Params { .. } | Self::Memory { .. } | Self::Configure(_)
+        )
+    }
 }

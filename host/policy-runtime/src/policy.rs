@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use routing::{DecisionInput, FaultKind, FeaturePlan, Policy, PolicyFault, Verdict};
+use routing::{DecisionInput, FaultKind, FeaturePlan, Origin, Policy, PolicyFault, Transcript, Verdict};
 
 use crate::bindings::Plan;
 use crate::budget::Budget;
@@ -13,6 +13,7 @@ use crate::instance::{Blueprint, Instance, Stillborn};
 use crate::slots::{Occupant, Slots};
 use crate::state::PolicyState;
 use crate::stats::{Counters, PolicyStats};
+use crate::tape::{Divergence, Tape};
 
 /// Who a policy says it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub struct LoadReport {
 pub struct WasmPolicy {
     pub(crate) name: Arc<str>,
     pub(crate) manifest: Manifest,
-    pub(crate) sha256: String,
+    pub(crate) origin: Arc<Origin>,
     pub(crate) report: LoadReport,
     pub(crate) features: FeaturePlan,
     pub(crate) maker: InstanceMaker,
@@ -66,7 +67,7 @@ impl WasmPolicy {
     /// SHA-256 of the component's bytes, in hexadecimal.
     #[must_use]
     pub fn sha256(&self) -> &str {
-        &self.sha256
+        &self.origin.sha256
     }
 
     /// What was measured while loading.
@@ -82,7 +83,51 @@ impl WasmPolicy {
         self.counters.read(self.slots.asked(), log.dropped())
     }
 
-    fn decide_in(&self, slot: &mut Occupant, input: &DecisionInput<'_>) -> Result<Verdict, Failure> {
+    /// Decides again what was decided before, with the answers that were given then, and whatever it remembers left alone. The
+    /// same component with the same `params` gives the same verdict, bit for bit, or the same fault; but a fault of
+    /// time ([`FaultKind::Deadline`]) need not come again.
+    ///
+    /// # Errors
+    /// [`Divergence`] where it does not ask what was asked then, which the same component never does unless its
+    /// globals keep something.
+    pub fn decide_replaying(
+        &self,
+        input: &DecisionInput<'_>,
+        transcript: &Transcript,
+    ) -> Result<Result<Verdict, PolicyFault>, Divergence> {
+        let mut tape = Some(Box::new(Tape::replaying(transcript)));
+        let verdict = self.decide_on(&mut tape, input);
+        // Ended in the middle for want of time, it is no other decision.
+        let is_cut = matches!(&verdict, Err(fault) if matches!(fault.kind, FaultKind::Deadline | FaultKind::NoInstance));
+        if let Some(Tape::Replaying(replay)) = tape.map(|tape| *tape)
+            && !is_cut
+        {
+            replay.finish()?;
+        }
+        Ok(verdict)
+    }
+
+    fn decide_on(
+        &self,
+        tape: &mut Option<Box<Tape>>,
+        input: &DecisionInput<'_>,
+    ) -> Result<Verdict, PolicyFault> {
+        let decided = match self.slots.claim() {
+            Some(mut slot) => self.decide_in(&mut slot, tape, input),
+            None => Err(Failure::no_instance(format!(
+                "all {} instances are in use",
+                self.slots.count()
+            ))),
+        };
+        decided.map_err(|failure| self.fault(failure))
+    }
+
+    fn decide_in(
+        &self,
+        slot: &mut Occupant,
+        tape: &mut Option<Box<Tape>>,
+        input: &DecisionInput<'_>,
+    ) -> Result<Verdict, Failure> {
         let mut instance = match slot.take() {
             Some(warm) => warm,
             None => {
@@ -92,7 +137,7 @@ impl WasmPolicy {
             }
         };
         // On a failure the instance is dropped here: it cannot be entered again.
-        let verdict = instance.decide(input, self.budget)?;
+        let verdict = instance.decide_on(tape, input, self.budget)?;
         *slot = Some(instance);
         Ok(verdict)
     }
@@ -118,14 +163,21 @@ impl Policy for WasmPolicy {
     }
 
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
-        let decided = match self.slots.claim() {
-            Some(mut slot) => self.decide_in(&mut slot, input),
-            None => Err(Failure::no_instance(format!(
-                "all {} instances are in use",
-                self.slots.count()
-            ))),
+        self.decide_on(&mut None, input)
+    }
+
+    fn decide_noting(&self, input: &DecisionInput<'_>) -> (Result<Verdict, PolicyFault>, Transcript) {
+        let mut tape = Some(Box::new(Tape::noting()));
+        let verdict = self.decide_on(&mut tape, input);
+        let transcript = match tape.map(|tape| *tape) {
+            Some(Tape::Noting(transcript)) => transcript,
+            _ => Transcript::default(),
         };
-        decided.map_err(|failure| self.fault(failure))
+        (verdict, transcript)
+    }
+
+    fn origin(&self) -> Option<&Arc<Origin>> {
+        Some(&self.origin)
     }
 }
 
@@ -164,7 +216,7 @@ impl fmt::Debug for WasmPolicy {
         f.debug_struct("WasmPolicy")
             .field("name", &self.name)
             .field("manifest", &self.manifest)
-            .field("sha256", &self.sha256)
+            .field("sha256", &self.origin.sha256)
             .finish_non_exhaustive()
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use crate::instance::Instance;
+use crate::policy::WasmPolicy;
 
 /// What a claimed slot holds: none until an instance is made, and again after a fault.
 pub(crate) type Occupant = Option<Box<Instance>>;
@@ -55,6 +56,22 @@ impl Slots {
 
     pub(crate) fn count(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Empties every slot that is free.
+    fn release(&self) {
+        for slot in &self.slots {
+            if let Ok(mut occupant) = slot.occupant.try_lock() {
+                *occupant = None;
+            }
+        }
+    }
+}
+
+impl WasmPolicy {
+    /// Drops the instances that are not in a call: for a policy that is kept and not asked. The next call makes one again.
+    pub fn release_instances(&self) {
+        self.slots.release();
     }
 }
 

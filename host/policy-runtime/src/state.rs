@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use thiserror::Error;
+pub use routing::StateRefusal as Refusal;
 
 /// Most keys of a policy.
 const MAX_KEYS: usize = 4096;
@@ -17,23 +17,6 @@ const MAX_VALUE: usize = 16 << 10;
 const SHARDS: usize = 16;
 /// Bytes of a counter.
 const COUNTER: usize = size_of::<i64>();
-
-/// Why a write was refused, as in the WIT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Refusal {
-    /// Over 256 bytes.
-    #[error("key is longer than {MAX_KEY} bytes")]
-    KeyTooLong,
-    /// Over 16 KiB.
-    #[error("value is longer than {MAX_VALUE} bytes")]
-    ValueTooLong,
-    /// 4,096 keys are there already.
-    #[error("there are {MAX_KEYS} keys already")]
-    Full,
-    /// The value has another length than a counter's 8 bytes.
-    #[error("value is not a counter")]
-    NotACounter,
-}
 
 type Shard = HashMap<Box<str>, Box<[u8]>>;
 
@@ -99,6 +82,12 @@ impl PolicyState {
         if self.shard(key).remove(key).is_some() {
             self.keys.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
     }
 
     /// Takes the place of a new key.

@@ -29,6 +29,10 @@ pub(crate) struct Answer {
     pub(crate) dispatched: Instant,
     /// Tokens of the prompt the index says the worker holds; none where the tokens or the matches are unknown.
     pub(crate) matched: Option<u32>,
+    /// Whether the answer tells of the decision.
+    pub(crate) is_told: bool,
+    /// Who made it, where that is told.
+    pub(crate) decided_by: Option<HeaderValue>,
     /// How silent the rest of it may be.
     pub(crate) silence: SilenceLimits,
 }
@@ -105,8 +109,11 @@ pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Ans
     link.metrics.attempts.inc();
     let dispatch = link.begin();
     let dispatched = Instant::now();
+    let is_told = request.snapshot.decision_headers;
     match forward(&link.upstream, outgoing, asking.limits).await {
         Ok(response) => Ok(Answer {
+            is_told,
+            decided_by: is_told.then(|| request.decided_by.header()).flatten(),
             response,
             booking: asking.booking,
             member: asking.seat.member,
@@ -149,19 +156,23 @@ pub(crate) fn book_prompt(request: &RequestContext, seat: Seat) -> Booking {
         pool.metrics.matched_tokens.inc_by(matched.into());
         pool.metrics.matched_lengths.observe(matched.into());
     }
-    book(request, seat, prompt.saturating_sub(matched))
+    let load = pool.members[seat.member].worker.load();
+    let lease = load.book(prompt, prompt.saturating_sub(matched));
+    Booking::new(lease, Arc::clone(&pool.queue))
 }
 
 /// Books a request at a worker that gets its prompt computed.
 pub(crate) fn book_computed(request: &RequestContext, seat: Seat) -> Booking {
-    book(request, seat, 0)
-}
-
-fn book(request: &RequestContext, seat: Seat, uncached: u32) -> Booking {
     let pool = request.pool();
     let load = pool.members[seat.member].worker.load();
-    Booking::new(
-        load.book(request.prompt_tokens(), uncached),
-        Arc::clone(&pool.queue),
-    )
+    let lease = load.book_fetched(request.prompt_tokens());
+    Booking::new(lease, Arc::clone(&pool.queue))
+}
+
+/// Books a request at a worker that waits for another to compute its prompt.
+pub(crate) fn book_awaiting(request: &RequestContext, seat: Seat) -> Booking {
+    let pool = request.pool();
+    let load = pool.members[seat.member].worker.load();
+    let lease = load.book_awaiting(request.prompt_tokens());
+    Booking::new(lease, Arc::clone(&pool.queue))
 }

@@ -2,11 +2,11 @@
 //! decides. A client never sees a policy's bug.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use routing::{
-    Chosen, CircuitChange, Decision, DecisionInput, DecisionQueries, FaultKind, FeaturePlan, Offer,
-    Policy as _, RequestFacts, Verdict, check,
+    Chosen, CircuitChange, Decision, DecisionInput, DecisionQueries, FaultKind, FeaturePlan, Offer, Policy,
+    PolicyFault, RequestFacts, Transcript, Verdict, check,
 };
 use tracing::{info, warn};
 
@@ -14,8 +14,10 @@ use crate::candidates::Candidates;
 use crate::context::RequestContext;
 use crate::decide::Seat;
 use crate::label::VerdictKind;
+use crate::matches::Matches;
 use crate::proxy::Proxy;
 use crate::queries::CallQueries;
+use crate::record::{CallNote, Checked, Subject, Trace};
 use crate::request_id::RequestId;
 use crate::route::Decider;
 
@@ -45,8 +47,20 @@ impl Call<'_> {
         let asked = Instant::now();
         let gathering = asked.duration_since(self.started);
         metrics.gather_time.observe(gathering.as_secs_f64());
-        let verdict = policy.decide(&input);
-        metrics.decision_time.observe(asked.elapsed().as_secs_f64());
+        let (verdict, transcript) = self.decide(&**policy, &input);
+        let took = asked.elapsed();
+        metrics.decision_time.observe(took.as_secs_f64());
+        if let Some(trace) = &self.request.trace {
+            let noted = Noted {
+                policy: &**policy,
+                is_fallback: false,
+                offer,
+                answer: verdict.clone(),
+                transcript,
+                took,
+            };
+            self.note(trace, candidates, noted);
+        }
         match verdict {
             Ok(verdict) => {
                 metrics.answered(kind(&verdict));
@@ -59,6 +73,52 @@ impl Call<'_> {
         }
     }
 
+    /// The policy's answer; where the request is recorded, with what it asked on the way.
+    fn decide(
+        &self,
+        policy: &dyn Policy,
+        input: &DecisionInput<'_>,
+    ) -> (Result<Verdict, PolicyFault>, Transcript) {
+        if self.request.trace.is_some() {
+            policy.decide_noting(input)
+        } else {
+            (policy.decide(input), Transcript::default())
+        }
+    }
+
+    /// Records what was laid out, asked and answered.
+    #[cold]
+    fn note(&self, trace: &Arc<Trace>, candidates: &mut Candidates, noted: Noted<'_>) {
+        let subject = Subject::of(noted.policy, trace.all_columns);
+        let numbers = candidates.numbers.clone();
+        let mut more_numbers = Vec::new();
+        if trace.all_columns {
+            // For the record alone: what the request is booked by stays as if nobody had looked.
+            let looked_up = match self.queries.asked() {
+                Some(_) => None,
+                None => Some(self.queries.ask(Matches::default())),
+            };
+            let matches = looked_up.as_ref().or(self.queries.asked());
+            candidates.lay_out(self.proxy, &subject.more, self.request, matches);
+            more_numbers.clone_from(&candidates.numbers);
+        }
+        let members = &self.request.pool().members;
+        let rows = candidates.members.iter();
+        trace.called(CallNote {
+            facts: *self.facts,
+            subject,
+            is_fallback: noted.is_fallback,
+            workers: rows.map(|at| Arc::clone(&members[*at].worker)).collect(),
+            numbers,
+            more_numbers,
+            transcript: noted.transcript,
+            checked: Checked::of(&noted.answer, noted.offer),
+            answer: noted.answer,
+            took: noted.took,
+            at: SystemTime::now(),
+        });
+    }
+
     fn succeeded(&self, decider: &Decider, chosen: Chosen<'_>, decision: Decision) -> Decision {
         if chosen.succeeded(self.facts.now_us) == CircuitChange::Closed {
             let version = &*chosen.version().id;
@@ -66,6 +126,11 @@ impl Call<'_> {
                 policy = decider.policy.name(),
                 version, "a version of the policy decides again"
             );
+        }
+        if self.request.snapshot.decision_headers && matches!(decision, Decision::Route(_)) {
+            self.request
+                .decided_by
+                .policy(&decider.policy, &chosen.version().id);
         }
         decision
     }
@@ -107,12 +172,28 @@ impl Call<'_> {
 
     pub(crate) fn ask_fallback(&self, candidates: &mut Candidates) -> usize {
         let fallback = &self.proxy.fallback;
+        if self.request.snapshot.decision_headers {
+            self.request.decided_by.fallback();
+        }
         self.lay_out(candidates, fallback.plan());
         let input = self.input(candidates);
         let offer = Offer::One {
             candidates: input.ids.len(),
         };
-        match fallback.decide(&input).map(|verdict| check(verdict, offer)) {
+        let asked = Instant::now();
+        let answer = fallback.decide(&input);
+        if let Some(trace) = &self.request.trace {
+            let noted = Noted {
+                policy: fallback,
+                is_fallback: true,
+                offer,
+                answer: answer.clone(),
+                transcript: Transcript::default(),
+                took: asked.elapsed(),
+            };
+            self.note(trace, candidates, noted);
+        }
+        match answer.map(|verdict| check(verdict, offer)) {
             Ok(Ok(Decision::Route(route))) => route.row(),
             // The fallback routes to a row it was shown; were it ever to fail, the first is as good as any.
             _ => 0,
@@ -139,6 +220,16 @@ impl Call<'_> {
             matched: matched.map(|found| found.any_tokens),
         }
     }
+}
+
+/// A call that is to be recorded.
+struct Noted<'a> {
+    policy: &'a dyn Policy,
+    is_fallback: bool,
+    offer: Offer<'a>,
+    answer: Result<Verdict, PolicyFault>,
+    transcript: Transcript,
+    took: Duration,
 }
 
 fn kind(verdict: &Verdict) -> VerdictKind {

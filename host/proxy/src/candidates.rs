@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use kv_index::WorkerMatch;
-use routing::{CandidateFeature, FeaturePlan, RequestFeature, Role, WorkerId};
+use routing::{CandidateFeature, FeaturePlan, LoadReading, RequestFeature, Role, WorkerId};
 
 use crate::context::RequestContext;
 use crate::matches::Matches;
@@ -144,8 +144,10 @@ pub(crate) struct Candidates {
     pub(crate) ids: Vec<WorkerId>,
     /// What each does.
     pub(crate) roles: Vec<Role>,
-    /// Room for the queries' matches.
+    /// Room for the queries' matches; after a call, what those were, if the index was asked.
     pub(crate) matches: Matches,
+    /// What each had to do when it was listed; empty where it is read when the numbers are laid out.
+    pub(crate) loads: Vec<LoadReading>,
     /// Laid out for a policy.
     pub(crate) numbers: Vec<f64>,
 }
@@ -193,6 +195,24 @@ impl Candidates {
         }
     }
 
+    /// Those of them that do one of these, and their rows here.
+    pub(crate) fn only(&self, roles: Roles) -> (Vec<usize>, Self) {
+        let is_among = |row: &usize| roles.has(Roles::of(self.roles[*row]));
+        let rows: Vec<usize> = (0..self.roles.len()).filter(is_among).collect();
+        let only = Self {
+            members: rows.iter().map(|row| self.members[*row]).collect(),
+            ids: rows.iter().map(|row| self.ids[*row]).collect(),
+            roles: rows.iter().map(|row| self.roles[*row]).collect(),
+            matches: self.matches.only(&rows),
+            loads: rows
+                .iter()
+                .filter_map(|row| self.loads.get(*row).copied())
+                .collect(),
+            numbers: Vec::new(),
+        };
+        (rows, only)
+    }
+
     /// Lays out the numbers of a plan: the request's, then one row a candidate. `matches` are there if the plan
     /// needs them.
     pub(crate) fn lay_out(
@@ -209,10 +229,12 @@ impl Candidates {
             .extend(of_request.map(|feature| request_number(*feature, request, now)));
         let pool = request.pool();
         let live = proxy.live.now();
+        let prompt = request.prompt_tokens();
         for (row, at) in self.members.iter().enumerate() {
             let member = &pool.members[*at];
             let worker = &member.worker;
-            let load = worker.load().read();
+            let load = self.loads.get(row).copied();
+            let load = load.unwrap_or_else(|| worker.load().read());
             let found = matches.and_then(|matches| matches.get(row));
             let matched =
                 |tokens: fn(&WorkerMatch) -> u32| found.map_or(f64::NAN, |found| tokens(found).into());
@@ -230,6 +252,16 @@ impl Candidates {
                     CandidateFeature::PrefixAny => matched(|found| found.any_tokens),
                     CandidateFeature::CacheBlocks if live.contains(worker.id()) => {
                         proxy.index.held_blocks(worker.id()) as f64
+                    }
+                    CandidateFeature::CostPrefill => {
+                        let cached = found.map_or(0, |found| found.any_tokens).min(prompt);
+                        worker.load().cost().prefill_ms(prompt - cached, cached)
+                    }
+                    CandidateFeature::CostToken => worker.load().cost().token_ms(),
+                    CandidateFeature::CostTransfer => worker.load().cost().transfer_ms(prompt),
+                    CandidateFeature::CostTbt => {
+                        let resident = load.prompt_tokens + u64::from(prompt);
+                        worker.load().cost().tbt_ms(load.decoding + 1, resident)
                     }
                     CandidateFeature::Label(key) => worker.label_number(key),
                     CandidateFeature::CacheBlocks | CandidateFeature::Unknown => f64::NAN,

@@ -8,10 +8,14 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 use inference_api::{Endpoint, HandshakeError, Peek, Split};
 use kv_index::Prompt;
+use routing::Phase;
 
+use crate::arm::{Participant, Place};
 use crate::candidates::Allowed;
+use crate::decided_by::DecidedBy;
 use crate::headers::X_SESSION_ID;
-use crate::route::Route;
+use crate::record::Trace;
+use crate::route::{Decider, Route};
 use crate::snapshot::{PoolState, Snapshot};
 
 /// Without its tokens, a prompt counts as one token for so many bytes of its body.
@@ -22,6 +26,8 @@ pub(crate) struct RequestContext {
     pub(crate) snapshot: Arc<Snapshot>,
     /// Index of the route that took the request.
     pub(crate) route: usize,
+    /// Which of its arms decides; none where it has one only.
+    pub(crate) place: Option<Place>,
     /// Counts requests from 1.
     pub(crate) seq: u64,
     /// Its `x-request-id`.
@@ -43,6 +49,10 @@ pub(crate) struct RequestContext {
     pub(crate) prompt: Option<HashedPrompt>,
     /// What the bodies of two legs are made of, where the request can be split between two workers.
     pub(crate) split: Option<Split>,
+    /// Where it is recorded.
+    pub(crate) trace: Option<Arc<Trace>>,
+    /// Who placed it, where that is told.
+    pub(crate) decided_by: DecidedBy,
 }
 
 impl RequestContext {
@@ -52,6 +62,18 @@ impl RequestContext {
 
     pub(crate) fn pool(&self) -> &PoolState {
         self.snapshot.pool_of(self.route)
+    }
+
+    /// What places that part of the request: its arm's, in every try.
+    pub(crate) fn decider(&self, phase: Phase) -> &Decider {
+        let arm = self.place.map_or(0, |place| place.arm);
+        self.route().decider(phase, arm)
+    }
+
+    /// Its part in a trial of the route.
+    pub(crate) fn participant(&self) -> Option<Participant> {
+        let trial = Arc::clone(self.route().trial()?);
+        Some(Participant::new(trial, self.place?, self.stream))
     }
 
     /// Who may be given the request.
@@ -122,7 +144,7 @@ pub(crate) fn session(headers: &HeaderMap, peek: &Peek<'_>) -> Option<u64> {
 }
 
 /// FNV-1a, 64 bits: the same in every process and version, which policies may rely on.
-fn stable_hash(bytes: &[u8]) -> u64 {
+pub(crate) fn stable_hash(bytes: &[u8]) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     bytes

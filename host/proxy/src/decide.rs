@@ -14,6 +14,7 @@ use crate::candidates::{Allowed, Candidates, Field, NoCandidate, Roles};
 use crate::context::RequestContext;
 use crate::proxy::Proxy;
 use crate::queries::CallQueries;
+use crate::shadow::Captured;
 
 thread_local! {
     /// Taken for the time of a decision and put back.
@@ -100,6 +101,13 @@ pub(crate) fn decide(
         Part::Request if request.route().is_by_phase() => deciding.by_phase(Asked::Policy),
         Part::Request => deciding.pair(),
     };
+    // A request is placed once for its shadows: what it is tried on besides is for want of another.
+    if let Step::Send(placement) = &step
+        && part == Part::Request
+        && tried.is_empty()
+    {
+        Captured::offer(proxy, request, (field, &candidates), (*placement, attempt));
+    }
     CANDIDATES.set(candidates);
     Ok(step)
 }
@@ -142,7 +150,7 @@ impl<'a> Deciding<'a> {
     /// Both workers in one call, where the version that decides it can; where it gives no answer, by the fallback one after the
     /// other.
     fn pair(&mut self) -> Step {
-        let decider = &self.request.route().decider;
+        let decider = self.request.decider(Phase::Mixed);
         let alone = self.request.allowed().alone;
         let Some(chosen) = decider.policy.choose(self.proxy.now_us()) else {
             decider.metrics.fallbacks.inc();
@@ -198,7 +206,7 @@ impl<'a> Deciding<'a> {
 
     /// One worker for one part.
     fn one(&mut self, phase: Phase, field: Field, asked: Asked<'a>) -> Decided {
-        let decider = self.request.route().decider(phase);
+        let decider = self.request.decider(phase);
         let (chosen, is_asked) = match asked {
             Asked::Policy => (decider.policy.choose(self.proxy.now_us()), true),
             Asked::Chosen(chosen) => (Some(chosen), true),
@@ -247,6 +255,7 @@ impl<'a> Deciding<'a> {
             attempt: self.attempt,
             now_us: self.proxy.now_us(),
         };
+        self.candidates.matches.clear();
         let queries = CallQueries::begin(self.proxy, request, plan.needs_prefix(), self.candidates);
         let queries = Arc::new(queries);
         let call = Call {

@@ -7,11 +7,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
+use inference_api::Tail;
 use routing::LoadLease;
 
+use crate::arm::Participant;
 use crate::hold::HoldQueue;
 use crate::label::Outcome;
+use crate::record::Trace;
 use crate::snapshot::{Member, PoolState};
 
 /// Counts the request's outcome and duration. Dropped without an outcome, the client has left.
@@ -20,6 +23,10 @@ pub(crate) struct Exchange {
     pool: Arc<PoolState>,
     id: HeaderValue,
     arrived: Instant,
+    /// Of a request whose route has several arms.
+    participant: Option<Box<Participant>>,
+    /// Where it is recorded.
+    trace: Option<Arc<Trace>>,
     over: bool,
 }
 
@@ -29,12 +36,25 @@ impl Exchange {
             pool,
             id,
             arrived,
+            participant: None,
+            trace: None,
             over: false,
         }
     }
 
-    pub(crate) fn pool(&self) -> &PoolState {
-        &self.pool
+    /// It is one of an arm's.
+    pub(crate) fn join(&mut self, participant: Option<Participant>) {
+        self.participant = participant.map(Box::new);
+    }
+
+    /// How it ends is recorded.
+    pub(crate) fn record(&mut self, trace: Option<Arc<Trace>>) {
+        self.trace = trace;
+    }
+
+    /// Its record.
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.trace.as_deref()
     }
 
     /// The request's `x-request-id`.
@@ -46,20 +66,61 @@ impl Exchange {
         &self.pool.members[at]
     }
 
+    /// The client is answered with that status.
+    pub(crate) fn answered(&mut self, status: StatusCode) {
+        if let Some(participant) = &mut self.participant {
+            participant.answered(status);
+        }
+        if let Some(trace) = &self.trace {
+            trace.answered(status);
+        }
+    }
+
     /// The first byte of a streamed answer came.
-    pub(crate) fn first_token(&self) {
-        self.pool
-            .metrics
-            .first_token
-            .observe(self.arrived.elapsed().as_secs_f64());
+    pub(crate) fn first_token(&mut self) {
+        let after = self.arrived.elapsed();
+        self.pool.metrics.first_token.observe(after.as_secs_f64());
+        if let Some(participant) = &mut self.participant {
+            participant.first_token(after);
+        }
+        if let Some(trace) = &self.trace {
+            trace.first_token(after);
+        }
+    }
+
+    /// A piece of the answer passed.
+    pub(crate) fn chunk(&mut self) {
+        if let Some(participant) = &mut self.participant {
+            participant.chunk();
+        }
+    }
+
+    /// The answer was read to its end.
+    pub(crate) fn read(&mut self, tail: &Tail) {
+        if let Some(cached) = tail.cached_tokens() {
+            self.pool.metrics.cached_tokens.inc_by(cached);
+        }
+        if let Some(participant) = &mut self.participant {
+            participant.read(tail);
+        }
+        if let Some(trace) = &self.trace {
+            trace.read(tail);
+        }
     }
 
     /// It is over; only the first call counts.
     pub(crate) fn finish(&mut self, outcome: Outcome) {
         if !std::mem::replace(&mut self.over, true) {
             let metrics = &self.pool.metrics;
+            let after = self.arrived.elapsed();
             metrics.ended(outcome);
-            metrics.duration.observe(self.arrived.elapsed().as_secs_f64());
+            metrics.duration.observe(after.as_secs_f64());
+            if let Some(participant) = self.participant.take() {
+                participant.end(outcome, after);
+            }
+            if let Some(trace) = self.trace.take() {
+                trace.ended(outcome, after);
+            }
         }
     }
 }
@@ -74,6 +135,7 @@ impl Drop for Exchange {
 #[derive(Debug)]
 pub(crate) struct Booking {
     lease: Option<LoadLease>,
+    first_token: Option<Instant>,
     queue: Arc<HoldQueue>,
 }
 
@@ -81,6 +143,7 @@ impl Booking {
     pub(crate) fn new(lease: LoadLease, queue: Arc<HoldQueue>) -> Self {
         Self {
             lease: Some(lease),
+            first_token: None,
             queue,
         }
     }
@@ -89,6 +152,16 @@ impl Booking {
     pub(crate) fn first_token(&mut self, ttft: Duration) {
         if let Some(lease) = &mut self.lease {
             lease.first_token(ttft);
+            self.first_token = Some(Instant::now());
+        }
+    }
+
+    /// The answer is complete. How many tokens it had is asked only where the first was seen.
+    pub(crate) fn decoded(&self, tokens: impl FnOnce() -> Option<u64>) {
+        if let (Some(lease), Some(first)) = (&self.lease, self.first_token)
+            && let Some(tokens) = tokens()
+        {
+            lease.decoded(tokens, first.elapsed());
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct FleetCollector {
 /// A gauge of each worker: name, help, and how to read it.
 type WorkerGauge = (&'static str, &'static str, fn(&Member) -> f64);
 
-const WORKER_GAUGES: [WorkerGauge; 6] = [
+const WORKER_GAUGES: [WorkerGauge; 9] = [
     (
         "worker_requests_in_flight",
         "Requests sent to a worker and not yet answered in full",
@@ -38,6 +38,21 @@ const WORKER_GAUGES: [WorkerGauge; 6] = [
         "worker_ttft_ewma_milliseconds",
         "Moving average of the time to first token; NaN before the first",
         |member| member.worker.load().read().ttft_ewma_ms,
+    ),
+    (
+        "worker_cost_prefill_error_ratio",
+        "How far off `cost.prefill-ms` with the wait before it was lately, as a share of what was measured; NaN before it predicts",
+        |member| member.worker.load().cost().errors().prefill,
+    ),
+    (
+        "worker_cost_transfer_error_ratio",
+        "The same of `cost.transfer-ms`",
+        |member| member.worker.load().cost().errors().transfer,
+    ),
+    (
+        "worker_cost_tbt_error_ratio",
+        "The same of `cost.tbt-ms`",
+        |member| member.worker.load().cost().errors().tbt,
     ),
     ("worker_connections", "Connections open to a worker", |member| {
         member.link.upstream.open() as f64

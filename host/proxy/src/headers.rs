@@ -15,6 +15,10 @@ pub(crate) const X_CONDUCTOR_MATCHED_TOKENS: HeaderName =
 /// The prefill worker that computed the prompt for the one that answered.
 pub(crate) const X_CONDUCTOR_PREFILL_WORKER: HeaderName =
     HeaderName::from_static("x-conductor-prefill-worker");
+/// Names the policy that chose it, with its version.
+pub(crate) const X_CONDUCTOR_POLICY: HeaderName = HeaderName::from_static("x-conductor-policy");
+/// Of a request with the value `1`: how it is decided is kept, to be explained.
+pub(crate) const X_CONDUCTOR_EXPLAIN: HeaderName = HeaderName::from_static("x-conductor-explain");
 /// Pins a request to a data-parallel rank (vLLM).
 pub(crate) const X_DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 /// A client's session, for policies with affinity.

@@ -4,6 +4,7 @@
 //! of configuration files, of event feeds, or of what a policy is made of. `pipeline.rs` is one request's walk
 //! on one screen. See `host/adr/0006-request-path.md`.
 
+mod arm;
 mod attempt;
 mod authorization;
 mod body;
@@ -14,6 +15,7 @@ mod connections;
 mod context;
 mod cooldown;
 mod decide;
+mod decided_by;
 mod exchange;
 mod expectation;
 mod feeds;
@@ -33,11 +35,13 @@ mod pipeline;
 mod proxy;
 mod queries;
 mod readiness;
+pub mod record;
 mod relay;
 mod reply;
 mod request_id;
 mod route;
 mod server;
+mod shadow;
 mod silence;
 mod snapshot;
 mod tasks;
@@ -45,6 +49,10 @@ mod throttle;
 mod tokens;
 mod upstream;
 
+pub use arm::{
+    ArmReport, CanarySpec, Finding, Look, Measure, ShadowSpec, SideReport, StopReport, StopRule, TimesReport,
+    TrialReport, TrialSpec,
+};
 pub use authorization::Authorization;
 pub use cold::status_pages;
 pub use expectation::{AssumedCache, Expectation};
@@ -56,6 +64,7 @@ pub use proxy::{Proxy, ProxyParts};
 pub use readiness::Readiness;
 pub use route::RouteError;
 pub use server::{DrainOutcome, serve};
+pub use shadow::{Disagreement, Pick, ShadowReport};
 pub use snapshot::{
     PoolSpec, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotSpec, TokenSource,
 };

@@ -7,7 +7,7 @@ use routing::{Tier, WorkerId};
 use crate::feeds::LiveFeeds;
 
 /// One answer a candidate, row by row; empty while the prompt's tokens are unknown.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Matches {
     /// Nothing where it is not known.
     found: Vec<WorkerMatch>,
@@ -16,6 +16,25 @@ pub(crate) struct Matches {
 }
 
 impl Matches {
+    /// Whether the index was not asked, or there was nothing to ask it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// Those of some rows.
+    pub(crate) fn only(&self, rows: &[usize]) -> Self {
+        Self {
+            found: rows
+                .iter()
+                .filter_map(|row| self.found.get(*row).copied())
+                .collect(),
+            is_known: rows
+                .iter()
+                .filter_map(|row| self.is_known.get(*row).copied())
+                .collect(),
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.found.clear();
         self.is_known.clear();

@@ -13,8 +13,10 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use routing::FaultKind;
 
+use crate::arm::{ArmFamilies, TrialCollector};
 use crate::fleet_collector::FleetCollector;
 use crate::label::{FAILURES, FailureKind, OUTCOMES, Outcome, TOKENS, TokensKind, VERDICTS, VerdictKind};
+use crate::shadow::ShadowFamilies;
 use crate::snapshot::SnapshotCell;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -89,6 +91,8 @@ pub struct ProxyMetrics {
     placements: Family<PoolShapeLabel, Counter>,
     unhanded: Family<PoolLabel, Counter>,
     prefill_time: Times<PoolLabel>,
+    pub(crate) arms: ArmFamilies,
+    pub(crate) shadows: ShadowFamilies,
 }
 
 impl ProxyMetrics {
@@ -117,6 +121,8 @@ impl ProxyMetrics {
             placements: Family::default(),
             unhanded: Family::default(),
             prefill_time: Family::new_with_constructor(request_times),
+            arms: ArmFamilies::default(),
+            shadows: ShadowFamilies::default(),
         };
         metrics.register(registry.sub_registry_with_prefix("conductor"));
         metrics
@@ -124,6 +130,8 @@ impl ProxyMetrics {
 
     fn register(&self, registry: &mut Registry) {
         self.register_pd(registry);
+        self.arms.register(registry);
+        self.shadows.register(registry);
         let r = registry;
         r.register(
             "client_connections",
@@ -235,9 +243,9 @@ impl ProxyMetrics {
     /// Reports what can be read off the running state: generation, loads, queues, connections.
     pub fn watch(&self, registry: &mut Registry, cell: &Arc<SnapshotCell>) {
         let collector = FleetCollector::new(Arc::clone(cell));
-        registry
-            .sub_registry_with_prefix("conductor")
-            .register_collector(Box::new(collector));
+        let registry = registry.sub_registry_with_prefix("conductor");
+        registry.register_collector(Box::new(collector));
+        registry.register_collector(Box::new(TrialCollector::new(Arc::clone(cell))));
     }
 
     pub(crate) fn pool(&self, name: &str) -> PoolMetrics {
@@ -343,12 +351,12 @@ fn prompt_lengths() -> Histogram {
 }
 
 /// 1 ms to 9 minutes.
-fn request_times() -> Histogram {
+pub(crate) fn request_times() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 20))
 }
 
 /// 0.25 us to 8 ms.
-fn decision_times() -> Histogram {
+pub(crate) fn decision_times() -> Histogram {
     Histogram::new(exponential_buckets(0.25e-6, 2.0, 16))
 }
 

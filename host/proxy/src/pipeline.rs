@@ -15,6 +15,7 @@ use crate::body::Body;
 use crate::candidates::NoCandidate;
 use crate::context::{self, HashedPrompt, RequestContext};
 use crate::decide::{self, Step};
+use crate::decided_by::DecidedBy;
 use crate::exchange::Exchange;
 use crate::expectation;
 use crate::headers::{self, X_REQUEST_ID};
@@ -22,6 +23,7 @@ use crate::hold::{Ticket, Turn};
 use crate::intake;
 use crate::pd::{Course, LegError, PairAnswer, Setback};
 use crate::proxy::Proxy;
+use crate::record::Trace;
 use crate::relay;
 use crate::reply::{self, Refusal};
 use crate::request_id::RequestId;
@@ -85,7 +87,12 @@ async fn answer(proxy: &Proxy, arrival: Arrival, body: Incoming) -> Result<Respo
     let mut exchange = Exchange::begin(pool, arrival.id.clone(), arrived);
     let placed = match context(snapshot, route, arrival, &peek, body.clone()).await {
         // Takes the request, and with it the snapshot: the answer may go on long after both.
-        Ok(request) => place(proxy, Arc::new(request)).await,
+        Ok(mut request) => {
+            exchange.join(request.participant());
+            request.trace = Trace::begin(&request);
+            exchange.record(request.trace.clone());
+            place(proxy, Arc::new(request)).await
+        }
         Err(refusal) => Err(refusal),
     };
     match placed {
@@ -96,6 +103,9 @@ async fn answer(proxy: &Proxy, arrival: Arrival, body: Incoming) -> Result<Respo
             proxy.readiness.clone(),
         )),
         Err(refusal) => {
+            if let Refusal::Relayed(answer) = &refusal {
+                exchange.answered(answer.status());
+            }
             exchange.finish(refusal.outcome());
             Err(refusal)
         }
@@ -117,7 +127,10 @@ async fn context(
     if pool.pd.is_some() {
         headers::for_two_legs(&mut arrival.headers);
     }
-    let tokens = if snapshot.routes[route].needs_tokens() {
+    let place = snapshot.routes[route].place(session, arrival.seq);
+    let arm = place.map_or(0, |place| place.arm);
+    let recorded = snapshot.record.wants_tokens(arrival.seq, &arrival.headers);
+    let tokens = if recorded || snapshot.routes[route].needs_tokens(arm) {
         tokens::learn(pool, peek, arrival.seq, &arrival.headers, &snapshot.limits).await
     } else {
         None
@@ -135,6 +148,7 @@ async fn context(
     Ok(RequestContext {
         snapshot,
         route,
+        place,
         seq: arrival.seq,
         id: arrival.id,
         arrived: arrival.arrived,
@@ -149,6 +163,8 @@ async fn context(
         session,
         prompt,
         split,
+        trace: None,
+        decided_by: DecidedBy::default(),
     })
 }
 

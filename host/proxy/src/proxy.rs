@@ -16,6 +16,7 @@ use crate::feeds::LiveFeeds;
 use crate::metrics::ProxyMetrics;
 use crate::models::ModelList;
 use crate::readiness::Readiness;
+use crate::shadow::ShadowQueue;
 use crate::snapshot::SnapshotCell;
 use crate::throttle::Throttle;
 
@@ -48,6 +49,7 @@ pub struct Proxy {
     pub(crate) fallback: LeastLoaded,
     pub(crate) fault_log: Throttle,
     pub(crate) models: ModelList,
+    pub(crate) shadows: ShadowQueue,
     /// What goes on although no client waits for it.
     pub(crate) background: TaskTracker,
     /// Makes up numbers that no other router makes up.
@@ -73,6 +75,7 @@ impl Proxy {
             fallback: LeastLoaded::default(),
             fault_log: Throttle::default(),
             models: ModelList::default(),
+            shadows: ShadowQueue::default(),
             background: TaskTracker::new(),
             random: RandomState::new(),
             started: Instant::now(),

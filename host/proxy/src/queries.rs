@@ -58,6 +58,11 @@ impl CallQueries {
         }
     }
 
+    /// Takes over what the index said before.
+    pub(crate) fn know(&self, matches: Matches) {
+        self.matches.get_or_init(|| matches);
+    }
+
     /// The matches, if the index was asked.
     pub(crate) fn asked(&self) -> Option<&Matches> {
         self.matches.get()
@@ -67,7 +72,8 @@ impl CallQueries {
         self.matches.get_or_init(|| self.ask(Matches::default()))
     }
 
-    fn ask(&self, mut matches: Matches) -> Matches {
+    /// Asks the index, and remembers nothing of it here.
+    pub(crate) fn ask(&self, mut matches: Matches) -> Matches {
         match &self.request.prompt {
             Some(prompt) => {
                 self.request.pool().metrics.index_queries.inc();

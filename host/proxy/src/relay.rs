@@ -21,7 +21,8 @@ use crate::body::Body;
 use crate::cooldown::Dispatch;
 use crate::exchange::{Booking, Exchange};
 use crate::headers::{
-    X_CONDUCTOR_MATCHED_TOKENS, X_CONDUCTOR_PREFILL_WORKER, X_CONDUCTOR_WORKER, strip_hop_by_hop,
+    X_CONDUCTOR_MATCHED_TOKENS, X_CONDUCTOR_POLICY, X_CONDUCTOR_PREFILL_WORKER, X_CONDUCTOR_WORKER,
+    strip_hop_by_hop,
 };
 use crate::label::{FailureKind, Outcome};
 use crate::pd::PairAnswer;
@@ -78,7 +79,7 @@ enum AnswerKind {
 /// The response to a client, made of a worker's.
 pub(crate) fn response(
     placed: PairAnswer,
-    exchange: Exchange,
+    mut exchange: Exchange,
     endpoint: Endpoint,
     readiness: Readiness,
 ) -> Response<Body> {
@@ -93,11 +94,19 @@ pub(crate) fn response(
         let link = &exchange.member(answer.member).link;
         link.metrics.failed(FailureKind::ServerError);
     }
+    exchange.answered(head.status);
     strip_hop_by_hop(&mut head.headers);
     let name = |member| &exchange.member(member).link.label;
-    label(&mut head.headers, X_CONDUCTOR_WORKER, Some(name(answer.member)));
-    label(&mut head.headers, X_CONDUCTOR_PREFILL_WORKER, prefill.map(name));
-    if let Some(matched) = answer.matched {
+    if answer.is_told {
+        label(&mut head.headers, X_CONDUCTOR_WORKER, Some(name(answer.member)));
+        label(&mut head.headers, X_CONDUCTOR_PREFILL_WORKER, prefill.map(name));
+        label(&mut head.headers, X_CONDUCTOR_POLICY, answer.decided_by.as_ref());
+    }
+    if let Some(trace) = exchange.trace() {
+        let name = |member| &*exchange.member(member).worker.spec().name;
+        trace.answers(name(answer.member), prefill.map(name), answer.matched);
+    }
+    if let Some(matched) = answer.matched.filter(|_| answer.is_told) {
         head.headers.insert(X_CONDUCTOR_MATCHED_TOKENS, matched.into());
     }
     // The worker's version is its own; the server speaks the client's.
@@ -160,6 +169,7 @@ impl Relay {
         if !self.silence.seen_first {
             self.begun();
         }
+        self.exchange.chunk();
         self.silence.broken();
         if self.kind != AnswerKind::Encoded {
             self.tail.push(data);
@@ -217,8 +227,9 @@ impl Relay {
     }
 
     fn complete(&mut self) {
-        if let Some(cached) = self.tail.cached_tokens() {
-            self.exchange.pool().metrics.cached_tokens.inc_by(cached);
+        self.exchange.read(&self.tail);
+        if let Some(booking) = &self.booking {
+            booking.decoded(|| self.tail.output_tokens());
         }
         let link = &self.exchange.member(self.member).link;
         link.cooldown.succeeded();

@@ -7,7 +7,10 @@ use routing::{Phase, PolicyVersions};
 use thiserror::Error;
 use wildmatch::WildMatch;
 
+use crate::arm::{BUCKETS, Place, Trial, TrialParts, mix};
+use crate::context::stable_hash;
 use crate::metrics::{PolicyMetrics, ProxyMetrics};
+use crate::shadow::Shadows;
 use crate::snapshot::{PoolState, RouteSpec, Snapshot};
 
 /// A route makes no sense.
@@ -28,6 +31,12 @@ pub enum RouteError {
         #[source]
         source: http::Error,
     },
+    /// Its canaries have more than all requests.
+    #[error("share out requests: the canaries have {share} of {BUCKETS} parts")]
+    TooManyShares {
+        /// What they have in all.
+        share: u64,
+    },
 }
 
 /// A route of a snapshot, ready to match.
@@ -42,6 +51,14 @@ pub(crate) struct Route {
     pub(crate) decider: Decider,
     prefill: Option<Decider>,
     decode: Option<Decider>,
+    /// Of arms 1 and up.
+    canaries: Box<[Decider]>,
+    /// Where there are canaries.
+    trial: Option<Arc<Trial>>,
+    /// What decides beside the arms, where anything does.
+    pub(crate) shadows: Option<Shadows>,
+    /// The same for as long as it takes the same to the same pool.
+    identity: u64,
 }
 
 /// A policy with its metrics.
@@ -61,16 +78,30 @@ impl Decider {
 }
 
 impl Route {
+    /// `before` are the routes in force: what was learnt of the same route's arms and shadows is kept.
     pub(crate) fn new(
         spec: RouteSpec,
+        before: &[Self],
         pools: &[Arc<PoolState>],
         metrics: &ProxyMetrics,
     ) -> Result<Self, RouteError> {
         let pool = pools.iter().position(|pool| *pool.name == *spec.pool);
+        let identity = identity(&spec);
+        let before = before.iter().find(|route| route.identity == identity);
+        let trial = trial(&spec, identity, before, metrics)?;
+        let known = before.and_then(|route| route.shadows.as_ref());
+        let shadows = Shadows::next(&spec, &title(&spec), known, &metrics.shadows);
         let headers = spec.headers.into_iter().map(|(name, value)| {
             parse_header(&name, &value).map_err(|source| RouteError::BadHeader { name, source })
         });
+        let canaries = spec.trials.canaries.into_iter();
         Ok(Self {
+            canaries: canaries
+                .map(|canary| Decider::new(canary.policy, metrics))
+                .collect(),
+            trial,
+            shadows,
+            identity,
             headers: headers.collect::<Result<_, _>>()?,
             models: spec.models.iter().map(|glob| WildMatch::new(glob)).collect(),
             path: spec.path.map(String::into_boxed_str),
@@ -81,8 +112,11 @@ impl Route {
         })
     }
 
-    /// What places that part of a request.
-    pub(crate) fn decider(&self, phase: Phase) -> &Decider {
+    /// What places that part of a request of that arm.
+    pub(crate) fn decider(&self, phase: Phase, arm: usize) -> &Decider {
+        if let Some(canary) = arm.checked_sub(1).and_then(|canary| self.canaries.get(canary)) {
+            return canary;
+        }
         let own = match phase {
             Phase::Mixed => None,
             Phase::Prefill => self.prefill.as_ref(),
@@ -96,11 +130,21 @@ impl Route {
         self.prefill.is_some() || self.decode.is_some()
     }
 
-    /// Whether any of its policies wants to know the prompt's tokens.
-    pub(crate) fn needs_tokens(&self) -> bool {
+    /// Whether any of an arm's policies wants to know the prompt's tokens.
+    pub(crate) fn needs_tokens(&self, arm: usize) -> bool {
         [Phase::Mixed, Phase::Prefill, Phase::Decode]
             .into_iter()
-            .any(|phase| self.decider(phase).policy.needs_tokens())
+            .any(|phase| self.decider(phase, arm).policy.needs_tokens())
+    }
+
+    /// Where a request is among the arms; none where there is one arm only.
+    pub(crate) fn place(&self, session: Option<u64>, seq: u64) -> Option<Place> {
+        Some(self.trial.as_ref()?.place(session, seq))
+    }
+
+    /// Its arms, where it has several.
+    pub(crate) fn trial(&self) -> Option<&Arc<Trial>> {
+        self.trial.as_ref()
     }
 
     fn matches(&self, model: &str, path: Option<&str>, headers: &HeaderMap) -> bool {
@@ -117,6 +161,56 @@ impl Route {
         };
         takes_model && takes_path && takes_headers()
     }
+}
+
+/// The arms of a route that has canaries.
+fn trial(
+    spec: &RouteSpec,
+    identity: u64,
+    before: Option<&Route>,
+    metrics: &ProxyMetrics,
+) -> Result<Option<Arc<Trial>>, RouteError> {
+    let canaries = &spec.trials.canaries;
+    if canaries.is_empty() {
+        return Ok(None);
+    }
+    let share: u64 = canaries.iter().map(|canary| u64::from(canary.share)).sum();
+    let left = u64::from(BUCKETS).checked_sub(share);
+    let left = left.ok_or(RouteError::TooManyShares { share })?;
+    let control = (&*spec.policy, u32::try_from(left).unwrap_or(BUCKETS));
+    let canaries = canaries.iter().map(|canary| (&*canary.policy, canary.share));
+    let parts = TrialParts {
+        pool: &spec.pool,
+        route: title(spec),
+        salt: mix(identity),
+        rule: spec.trials.rule,
+        arms: std::iter::once(control).chain(canaries).collect(),
+    };
+    let known: Vec<&PolicyVersions> = before.map_or_else(Vec::new, |route| {
+        let deciders = std::iter::once(&route.decider).chain(&route.canaries);
+        deciders.map(|decider| &*decider.policy).collect()
+    });
+    let before = before.and_then(|route| Some((route.trial.as_ref()?, &*known)));
+    Ok(Some(Trial::next(parts, before, &metrics.arms)))
+}
+
+/// Tells a route by its pool and by what it takes, wherever it stands.
+fn identity(spec: &RouteSpec) -> u64 {
+    stable_hash(format!("{:?}", (&spec.pool, &spec.models, &spec.path, &spec.headers)).as_bytes())
+}
+
+/// What a route takes, in few words. A header's value may be somebody's key: it is told apart from others, and not told.
+fn title(spec: &RouteSpec) -> String {
+    const LONGEST: usize = 120;
+    let models = (!spec.models.is_empty()).then(|| format!("model={}", spec.models.join(",")));
+    let path = spec.path.as_ref().map(|path| format!("path={path}"));
+    let headers = spec.headers.iter().map(|(name, value)| {
+        let value = stable_hash(value.as_bytes()) & 0xffff;
+        format!("header={name}#{value:04x}")
+    });
+    let words: Vec<String> = models.into_iter().chain(path).chain(headers).collect();
+    let title: String = words.join(" ").chars().take(LONGEST).collect();
+    if title.is_empty() { "*".to_owned() } else { title }
 }
 
 fn parse_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), http::Error> {

@@ -68,6 +68,13 @@ pub async fn serve(
     let _over = background.clone().drop_guard();
     let bootstraps = keep_bootstraps(Arc::clone(&proxy), background);
     tasks::spawn(&proxy.background, "bootstraps", bootstraps);
+    if let Err(error) = proxy.ask_shadows() {
+        let error = &error as &dyn std::error::Error;
+        warn!(
+            error,
+            "failed to start the thread that asks shadows: none is asked"
+        );
+    }
     let cold = cold::router(Arc::clone(&proxy), pages);
     let accepting = async {
         loop {

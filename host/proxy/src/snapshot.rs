@@ -13,12 +13,14 @@ use arc_swap::ArcSwap;
 use routing::{Dialect, Generation, PolicyVersions, Pool, Role, Worker, WorkerId};
 use thiserror::Error;
 
+use crate::arm::TrialSpec;
 use crate::authorization::Authorization;
 use crate::expectation::Expectation;
 use crate::hold::HoldQueue;
 use crate::link::WorkerLink;
 use crate::metrics::{PoolMetrics, ProxyMetrics};
 use crate::pd::{Bootstrap, PdPool, PdSpec};
+use crate::record::RecordSpec;
 use crate::route::{Route, RouteError};
 use crate::upstream::UrlError;
 
@@ -33,6 +35,10 @@ pub struct SnapshotSpec {
     pub routes: Vec<RouteSpec>,
     /// What bounds every request.
     pub limits: RequestLimits,
+    /// What is recorded of them.
+    pub record: RecordSpec,
+    /// Whether answers tell who decided, whom it chose, and what that one holds of the prompt.
+    pub decision_headers: bool,
 }
 
 /// A pool and how requests for it are treated.
@@ -85,6 +91,8 @@ pub struct RouteSpec {
     pub prefill_policy: Option<Arc<PolicyVersions>>,
     /// What decides on the decode worker instead.
     pub decode_policy: Option<Arc<PolicyVersions>>,
+    /// What is tried out beside `policy`.
+    pub trials: TrialSpec,
 }
 
 /// What bounds every request.
@@ -133,6 +141,8 @@ pub struct Snapshot {
     pub(crate) pools: Box<[Arc<PoolState>]>,
     pub(crate) routes: Box<[Route]>,
     pub(crate) limits: RequestLimits,
+    pub(crate) record: RecordSpec,
+    pub(crate) decision_headers: bool,
     metrics: ProxyMetrics,
 }
 
@@ -206,8 +216,9 @@ impl Snapshot {
                 pd,
             }));
         }
+        let before = previous.map_or(&[][..], |snapshot| &snapshot.routes);
         let routes = spec.routes.into_iter().enumerate().map(|(at, route)| {
-            Route::new(route, &pools, metrics).map_err(|source| SnapshotError::Route {
+            Route::new(route, before, &pools, metrics).map_err(|source| SnapshotError::Route {
                 number: at + 1,
                 source,
             })
@@ -217,6 +228,8 @@ impl Snapshot {
             routes: routes.collect::<Result<_, _>>()?,
             pools: pools.into(),
             limits: spec.limits,
+            record: spec.record,
+            decision_headers: spec.decision_headers,
             metrics: metrics.clone(),
         })
     }

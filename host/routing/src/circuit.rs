@@ -3,7 +3,8 @@
 //! While it is closed a call costs two atomic operations and takes no lock; times are handed in. It opens when, within
 //! [`CircuitSpec::window`] of a fault, both [`CircuitSpec::faults`] were counted and their share of the calls reached
 //! [`CircuitSpec::share`]. Every [`CircuitSpec::rest`], doubled each time it is in vain up to [`CircuitSpec::longest_rest`],
-//! one call is let through; after [`CircuitSpec::probes`] good ones in a row it closes.
+//! one call is let through; after [`CircuitSpec::probes`] good ones in a row it closes. Opened again within
+//! [`CircuitSpec::longest_rest`] of that, it goes on doubling.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -88,6 +89,7 @@ pub struct Circuit {
     spec: CircuitSpec,
     is_open: AtomicBool,
     calls: AtomicU64,
+    faults: AtomicU64,
     /// While it is open: microseconds at which one call is let through.
     next_probe: AtomicU64,
     openings: AtomicU64,
@@ -95,13 +97,16 @@ pub struct Circuit {
 }
 
 /// Looked at only where a call failed or the circuit is open.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Tally {
     window_since: u64,
     calls_before: u64,
     faults: u32,
+    /// Of the opening that lasts, or the last one.
     rest: Duration,
     good_probes: u32,
+    /// When it was closed last.
+    closed: u64,
 }
 
 impl Circuit {
@@ -112,6 +117,7 @@ impl Circuit {
             spec,
             is_open: AtomicBool::new(false),
             calls: AtomicU64::new(0),
+            faults: AtomicU64::new(0),
             next_probe: AtomicU64::new(0),
             openings: AtomicU64::new(0),
             tally: Mutex::default(),
@@ -148,7 +154,11 @@ impl Circuit {
             self.next_probe.store(now_us, Ordering::Relaxed);
             return CircuitChange::None;
         }
-        *tally = Tally::default();
+        *tally = Tally {
+            rest: tally.rest,
+            closed: now_us,
+            ..Tally::default()
+        };
         self.is_open.store(false, Ordering::Relaxed);
         CircuitChange::Closed
     }
@@ -156,13 +166,14 @@ impl Circuit {
     /// A call failed.
     pub fn failed(&self, admission: Admission, now_us: u64) -> CircuitChange {
         let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        self.faults.fetch_add(1, Ordering::Relaxed);
         let mut tally = self.tally();
         if self.is_open.load(Ordering::Relaxed) {
             if admission == Admission::Regular {
                 // It was under way when the circuit opened.
                 return CircuitChange::None;
             }
-            let longer = (tally.rest * 2).min(self.spec.longest_rest);
+            let longer = self.longer_than(tally.rest);
             return self.open(&mut tally, longer, now_us);
         }
         let is_new =
@@ -171,7 +182,8 @@ impl Circuit {
             *tally = Tally {
                 window_since: now_us,
                 calls_before: calls - 1,
-                ..Tally::default()
+                faults: 0,
+                ..*tally
             };
         }
         tally.faults = tally.faults.saturating_add(1);
@@ -180,7 +192,17 @@ impl Circuit {
             return CircuitChange::None;
         }
         self.openings.fetch_add(1, Ordering::Relaxed);
-        self.open(&mut tally, self.spec.rest, now_us)
+        // One that fails now and then is not let flap: it rests longer each time it was closed too soon.
+        let too_soon = now_us.saturating_sub(tally.closed) < micros(self.spec.longest_rest);
+        let rest = match too_soon && !tally.rest.is_zero() {
+            true => self.longer_than(tally.rest),
+            false => self.spec.rest,
+        };
+        self.open(&mut tally, rest, now_us)
+    }
+
+    fn longer_than(&self, rest: Duration) -> Duration {
+        (rest * 2).min(self.spec.longest_rest)
     }
 
     fn open(&self, tally: &mut Tally, rest: Duration, now_us: u64) -> CircuitChange {
@@ -213,6 +235,12 @@ impl Circuit {
     #[must_use]
     pub fn openings(&self) -> u64 {
         self.openings.load(Ordering::Relaxed)
+    }
+
+    /// Calls that failed, from its beginning on.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        self.faults.load(Ordering::Relaxed)
     }
 
     fn tally(&self) -> MutexGuard<'_, Tally> {
@@ -286,7 +314,7 @@ mod tests {
         assert_eq!(circuit.admit(SECOND), None);
         assert_eq!(circuit.admit(SECOND + 2), Some(Admission::Probe));
         assert_eq!(circuit.admit(SECOND + 3), None, "one call at a time");
-        assert_eq!(circuit.openings(), 1);
+        assert_eq!((circuit.openings(), circuit.faults()), (1, 3));
     }
 
     #[test]
@@ -314,6 +342,36 @@ mod tests {
             now += seconds * SECOND;
         }
         assert_eq!(circuit.openings(), 1, "it was never closed in between");
+    }
+
+    fn close(circuit: &Circuit, now: u64) {
+        for at in now..now + 3 {
+            assert_eq!(circuit.admit(at), Some(Admission::Probe));
+            circuit.succeeded(Admission::Probe, at);
+        }
+        assert_eq!(circuit.state(), CircuitState::Closed);
+    }
+
+    #[test]
+    fn one_that_opens_again_soon_rests_longer_and_later_as_at_first() {
+        let circuit = opened();
+        let mut now = 2 * SECOND;
+        for seconds in [2, 4, 8] {
+            close(&circuit, now);
+            let rest = Duration::from_secs(seconds);
+            fail(&circuit, now + 10);
+            fail(&circuit, now + 11);
+            assert_eq!(fail(&circuit, now + 12), CircuitChange::Opened(rest));
+            now += 12 + seconds * SECOND;
+        }
+        close(&circuit, now);
+        now += 61 * SECOND;
+        fail(&circuit, now);
+        fail(&circuit, now + 1);
+        assert_eq!(
+            fail(&circuit, now + 2),
+            CircuitChange::Opened(Duration::from_secs(1))
+        );
     }
 
     #[test]

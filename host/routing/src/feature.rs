@@ -65,6 +65,14 @@ pub enum CandidateFeature {
     PrefixAny,
     /// `cache.blocks`
     CacheBlocks,
+    /// `cost.prefill-ms`
+    CostPrefill,
+    /// `cost.token-ms`
+    CostToken,
+    /// `cost.transfer-ms`
+    CostTransfer,
+    /// `cost.tbt-ms`
+    CostTbt,
     /// `label.KEY`
     Label(Box<str>),
     /// An optional name this host does not know: always NaN.
@@ -257,6 +265,46 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
             meaning: "blocks the index holds for that worker, over all tiers and ranks",
         },
     ),
+    (
+        CandidateFeature::CostPrefill,
+        FeatureDoc {
+            name: "cost.prefill-ms",
+            unit: "milliseconds",
+            freshness: "fitted to the last 128 first tokens from that worker",
+            unknown: "fewer than 16 streamed answers or prefill legs were measured there",
+            meaning: "predicted time to this request's first token there, were nothing waiting before it; matched tokens count as cached",
+        },
+    ),
+    (
+        CandidateFeature::CostToken,
+        FeatureDoc {
+            name: "cost.token-ms",
+            unit: "milliseconds a token",
+            freshness: "as `cost.prefill-ms`",
+            unknown: "as `cost.prefill-ms`",
+            meaning: "time to compute one prompt token there; times `load.prefill-tokens`, the wait for the prompts before this one",
+        },
+    ),
+    (
+        CandidateFeature::CostTransfer,
+        FeatureDoc {
+            name: "cost.transfer-ms",
+            unit: "milliseconds",
+            freshness: "fitted to the last 128 prompts that worker fetched",
+            unknown: "fewer than 16 prompts computed elsewhere were taken over there",
+            meaning: "predicted time to the first token there, were the prompt computed elsewhere",
+        },
+    ),
+    (
+        CandidateFeature::CostTbt,
+        FeatureDoc {
+            name: "cost.tbt-ms",
+            unit: "milliseconds",
+            freshness: "fitted to the last 128 streams from that worker that told their tokens",
+            unknown: "fewer than 16 streams of 8 tokens or more told how many they had",
+            meaning: "predicted time between tokens there, were this request among those that decode",
+        },
+    ),
 ];
 
 /// A name that is neither known nor marked optional.
@@ -312,7 +360,10 @@ impl FeaturePlan {
         self.candidate.iter().any(|feature| {
             matches!(
                 feature,
-                CandidateFeature::PrefixDevice | CandidateFeature::PrefixHost | CandidateFeature::PrefixAny
+                CandidateFeature::PrefixDevice
+                    | CandidateFeature::PrefixHost
+                    | CandidateFeature::PrefixAny
+                    | CandidateFeature::CostPrefill
             )
         })
     }
@@ -326,7 +377,10 @@ impl FeaturePlan {
     /// Whether the prompt's tokens are needed at all.
     #[must_use]
     pub fn needs_tokens(&self) -> bool {
-        self.needs_prefix() || self.request.contains(&RequestFeature::PromptTokens)
+        self.needs_prefix()
+            || self.request.contains(&RequestFeature::PromptTokens)
+            || self.candidate.contains(&CandidateFeature::CostTransfer)
+            || self.candidate.contains(&CandidateFeature::CostTbt)
     }
 }
 

@@ -6,22 +6,26 @@
 mod block;
 mod check;
 mod circuit;
+mod cost;
 mod decision;
 mod dialect;
 mod fallback;
 mod feature;
+mod feature_name;
 mod fleet;
 mod id;
 mod load;
 mod policy;
 mod pool;
 mod store;
+mod transcript;
 mod versions;
 mod worker;
 
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Offer, Route, check};
 pub use circuit::{Admission, Circuit, CircuitChange, CircuitSpec, CircuitState};
+pub use cost::{CostErrors, CostModel};
 pub use decision::{Choice, Hold, Rejection, Verdict};
 pub use dialect::Dialect;
 pub use fallback::LeastLoaded;
@@ -32,8 +36,11 @@ pub use feature::{
 pub use fleet::{Fleet, FleetChange};
 pub use id::{DpRank, Generation, WorkerId, WorkerIds};
 pub use load::{LoadLease, LoadReading, WorkerLoad};
-pub use policy::{DecisionInput, DecisionQueries, FaultKind, Phase, Policy, PolicyFault, RequestFacts};
+pub use policy::{
+    DecisionInput, DecisionQueries, FaultKind, Origin, Phase, Policy, PolicyFault, RequestFacts,
+};
 pub use pool::Pool;
 pub use store::{ObjectEvent, Shard, StoreId, StoreObject};
+pub use transcript::{About, Answer, Noted, Question, StateRefusal, Transcript};
 pub use versions::{Chosen, PolicyVersion, PolicyVersions};
 pub use worker::{Role, Worker, WorkerSpec};

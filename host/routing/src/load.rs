@@ -7,6 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::cost::CostModel;
+
+/// Output tokens below which a request says nothing of the time between tokens.
+const FEW_TOKENS: u64 = 8;
 /// The newest first token weighs 1/8 in the average, as TCP's round-trip estimate does (RFC 6298).
 const EWMA_SHARE: f64 = 1.0 / 8.0;
 
@@ -20,6 +24,7 @@ pub struct WorkerLoad {
     prompt_tokens: AtomicU64,
     /// Bits of an f64 in milliseconds; 0 while nothing was measured.
     ttft_ewma: AtomicU64,
+    cost: CostModel,
 }
 
 /// One look at the counters.
@@ -51,17 +56,41 @@ impl WorkerLoad {
         }
     }
 
+    /// What requests cost there, as far as its past tells.
+    #[must_use]
+    pub fn cost(&self) -> &CostModel {
+        &self.cost
+    }
+
     /// Books a request of `prompt` tokens of which `uncached` must be computed.
     #[must_use = "dropping the lease gives the booking back"]
     pub fn book(self: &Arc<Self>, prompt: u32, uncached: u32) -> LoadLease {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        self.prefill_tokens
+        let ahead = self
+            .prefill_tokens
             .fetch_add(u64::from(uncached), Ordering::Relaxed);
+        self.lease(prompt, uncached, Lesson::Prefill { ahead })
+    }
+
+    /// Books a request of `prompt` tokens that were computed elsewhere and are fetched.
+    #[must_use = "dropping the lease gives the booking back"]
+    pub fn book_fetched(self: &Arc<Self>, prompt: u32) -> LoadLease {
+        self.lease(prompt, 0, Lesson::Transfer)
+    }
+
+    /// Books a request of `prompt` tokens that are being computed elsewhere meanwhile: the time to its first token tells nothing
+    /// of this worker.
+    #[must_use = "dropping the lease gives the booking back"]
+    pub fn book_awaiting(self: &Arc<Self>, prompt: u32) -> LoadLease {
+        self.lease(prompt, 0, Lesson::None)
+    }
+
+    fn lease(self: &Arc<Self>, prompt: u32, uncached: u32, lesson: Lesson) -> LoadLease {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         self.prompt_tokens.fetch_add(u64::from(prompt), Ordering::Relaxed);
         LoadLease {
             load: Arc::clone(self),
             prompt,
-            prefilling: Some(uncached),
+            stage: Stage::Prefilling { uncached, lesson },
         }
     }
 
@@ -85,33 +114,91 @@ impl WorkerLoad {
 pub struct LoadLease {
     load: Arc<WorkerLoad>,
     prompt: u32,
-    /// Uncached tokens still counted as queued; none after the first token.
-    prefilling: Option<u32>,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// Before the first token.
+    Prefilling {
+        /// Tokens counted as queued.
+        uncached: u32,
+        /// What its first token teaches.
+        lesson: Lesson,
+    },
+    /// After it. What the worker had to do then, this request included.
+    Decoding {
+        /// Requests past their first token.
+        decoding: u32,
+        /// Prompt tokens of all requests.
+        resident: u64,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Lesson {
+    /// What computing costs, behind so many tokens of others.
+    Prefill {
+        ahead: u64,
+    },
+    /// What fetching costs.
+    Transfer,
+    None,
 }
 
 impl LoadLease {
     /// The first token came, `ttft` after the dispatch. Later calls do nothing.
     pub fn first_token(&mut self, ttft: Duration) {
-        let Some(uncached) = self.prefilling.take() else {
+        let Stage::Prefilling { uncached, lesson } = self.stage else {
             return;
         };
-        self.load
-            .prefill_tokens
+        let load = &self.load;
+        load.prefill_tokens
             .fetch_sub(u64::from(uncached), Ordering::Relaxed);
-        self.load.decoding.fetch_add(1, Ordering::Relaxed);
-        self.load.record_ttft(ttft);
+        self.stage = Stage::Decoding {
+            decoding: load.decoding.fetch_add(1, Ordering::Relaxed) + 1,
+            resident: load.prompt_tokens.load(Ordering::Relaxed),
+        };
+        load.record_ttft(ttft);
+        match lesson {
+            Lesson::Prefill { ahead } => {
+                let cached = self.prompt.saturating_sub(uncached);
+                load.cost.prefilled(uncached, cached, ahead, ttft);
+            }
+            Lesson::Transfer => load.cost.transferred(self.prompt, ttft),
+            Lesson::None => {}
+        }
+    }
+
+    /// The answer is complete: so many tokens, the last of them `since_first` after the first.
+    pub fn decoded(&self, tokens: u64, since_first: Duration) {
+        let Stage::Decoding { decoding, resident } = self.stage else {
+            return;
+        };
+        if tokens < FEW_TOKENS {
+            return;
+        }
+        let load = &self.load;
+        // Halfway between what it was at the first token and what it is at the last.
+        let decoding = f64::from(decoding).midpoint(load.decoding.load(Ordering::Relaxed).into());
+        let resident = (resident as f64).midpoint(load.prompt_tokens.load(Ordering::Relaxed) as f64);
+        let between = since_first.div_f64((tokens - 1) as f64);
+        load.cost.decoded(decoding, resident, between);
     }
 }
 
 impl Drop for LoadLease {
     fn drop(&mut self) {
-        match self.prefilling {
-            Some(uncached) => self
-                .load
-                .prefill_tokens
-                .fetch_sub(u64::from(uncached), Ordering::Relaxed),
-            None => u64::from(self.load.decoding.fetch_sub(1, Ordering::Relaxed)),
-        };
+        match self.stage {
+            Stage::Prefilling { uncached, .. } => {
+                self.load
+                    .prefill_tokens
+                    .fetch_sub(u64::from(uncached), Ordering::Relaxed);
+            }
+            Stage::Decoding { .. } => {
+                self.load.decoding.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
         self.load
             .prompt_tokens
             .fetch_sub(u64::from(self.prompt), Ordering::Relaxed);
@@ -148,5 +235,26 @@ mod tests {
         assert_eq!(load.read().ttft_ewma_ms, 80.0);
         load.book(1, 1).first_token(Duration::from_millis(160));
         assert_eq!(load.read().ttft_ewma_ms, 90.0);
+    }
+
+    #[test]
+    fn what_requests_cost_is_learnt_from_their_leases() {
+        let load = Arc::<WorkerLoad>::default();
+        for round in 0..32_u32 {
+            let waiting = load.book(1_000, 1_000);
+            let prompt = 500 + 100 * (round % 8);
+            let mut lease = load.book(prompt, prompt);
+            // 100 ms a thousand tokens, its own and those that wait before it.
+            lease.first_token(Duration::from_micros(u64::from(100 * (1_000 + prompt))));
+            lease.decoded(101, Duration::from_secs(2));
+            let mut fetched = load.book_fetched(prompt);
+            fetched.first_token(Duration::from_micros(u64::from(10 * prompt)));
+            drop(waiting);
+        }
+        let near = |value: f64, expected: f64| (value - expected).abs() < 1.0;
+        assert!(near(load.cost().prefill_ms(2_000, 0), 200.0));
+        assert!(near(1e3 * load.cost().token_ms(), 100.0));
+        assert!(near(load.cost().transfer_ms(2_000), 20.0));
+        assert!(near(load.cost().tbt_ms(1, 1_500), 20.0));
     }
 }

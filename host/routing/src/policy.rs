@@ -10,6 +10,7 @@ use crate::block::Tier;
 use crate::decision::Verdict;
 use crate::feature::FeaturePlan;
 use crate::id::WorkerId;
+use crate::transcript::Transcript;
 use crate::worker::Worker;
 
 /// Something that places requests.
@@ -25,6 +26,28 @@ pub trait Policy: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`PolicyFault`] when the policy failed; the router then asks its fallback, and the client never knows.
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault>;
+
+    /// The same, and what was asked on the way. One that asks nothing has nothing to tell.
+    fn decide_noting(&self, input: &DecisionInput<'_>) -> (Result<Verdict, PolicyFault>, Transcript) {
+        (self.decide(input), Transcript::default())
+    }
+
+    /// What it was made of; none where it is part of the router.
+    fn origin(&self) -> Option<&Arc<Origin>> {
+        None
+    }
+}
+
+/// What a policy was made of: where two have the same, the same input and the same answers to the same questions give the
+/// same verdict, bit for bit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// SHA-256 of the component's bytes, in hexadecimal.
+    pub sha256: Box<str>,
+    /// Its parameters as a JSON object.
+    pub params: Box<str>,
+    /// The version it gives itself.
+    pub version: Box<str>,
 }
 
 /// Which part of a request is being placed.
@@ -64,6 +87,18 @@ pub struct DecisionInput<'a> {
     pub numbers: &'a [f64],
     /// What can be asked besides. Shared, because a component's host functions outlive any borrow.
     pub queries: &'a Arc<dyn DecisionQueries>,
+}
+
+impl Phase {
+    /// Its name in the contract.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mixed => "mixed",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
 }
 
 impl fmt::Debug for DecisionInput<'_> {

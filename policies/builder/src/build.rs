@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
+use policy_component::componentise;
 
-use crate::component::componentise;
 use crate::sources::entries;
 use crate::toolchain::{Found, Route, TARGET};
 

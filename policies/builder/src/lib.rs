@@ -4,7 +4,6 @@
 //! of its own bytes. Knows nothing of what the policies do or how the router loads them.
 
 mod build;
-mod component;
 mod manifest;
 mod prebuilt;
 mod sources;

@@ -175,7 +175,7 @@ fn locked(root: &Path, direct: &BTreeSet<String>) -> anyhow::Result<String> {
     };
     let ours = |name: &str| packages.iter().find(|package| text(package, "name") == name);
     let mut open: Vec<&str> = Vec::new();
-    for (owner, wanted) in [(SDK, None), ("policy-builder", Some("wit-component"))] {
+    for (owner, wanted) in [(SDK, None), ("policy-component", Some("wit-component"))] {
         let needs = ours(owner).into_iter().flat_map(dependencies);
         open.extend(needs.filter(|need| {
             let name = need.split(' ').next().unwrap_or_default();

@@ -33,7 +33,7 @@ const FILES: [(&str, &str); 9] = [
         "Cargo.lock",
         "[[package]]\nname = \"conductor-policy-sdk\"\nversion = \"1\"\ndependencies = [\"large\", \"small\"]\n\
          [[package]]\nname = \"large\"\nversion = \"1.0.0\"\n\
-         [[package]]\nname = \"policy-builder\"\nversion = \"1\"\ndependencies = [\"wit-component\"]\n\
+         [[package]]\nname = \"policy-component\"\nversion = \"1\"\ndependencies = [\"wit-component\"]\n\
          [[package]]\nname = \"small\"\nversion = \"1.0.0\"\ndependencies = [\"tiny\"]\n\
          [[package]]\nname = \"tiny\"\nversion = \"1.0.0\"\n\
          [[package]]\nname = \"wit-component\"\nversion = \"0.1.0\"\n",

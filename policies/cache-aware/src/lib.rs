@@ -1,6 +1,6 @@
 //! Policy: the worker with the least priced time to first token, in prompt tokens.
 //!
-//! `cost = (Q + (x + u) * (1 + price * k) + d * decoding) / weight`: what is queued there, what this request adds,
+//! `cost = (Q + (x + u) * (1 + price * k) + d * decoding) / speed`: what is queued there, what this request adds,
 //! and what that addition costs those who wait behind it. No thresholds, no modes; README.md derives each term.
 
 use std::cell::OnceCell;
@@ -35,6 +35,8 @@ struct Numbers {
     prompt_tokens: RequestNumber,
     body_bytes: RequestNumber,
     weight: Column,
+    /// Only asked for where speeds are to be measured.
+    token_ms: Option<Column>,
     requests: Column,
     decoding: Column,
     prefill_tokens: Column,
@@ -47,6 +49,8 @@ struct Numbers {
 struct Prompt<'a> {
     call: &'a Call<'a>,
     tokens: f64,
+    /// The column to go by; none while some candidate's speed is not known.
+    token_ms: Option<Column>,
     /// Found when first needed: with a live index it never is.
     home: OnceCell<Option<WorkerId>>,
 }
@@ -56,11 +60,13 @@ impl Policy for CacheAware {
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
+        let is_measured = params.flag("measured-speed", false);
         Self {
             numbers: Numbers {
                 prompt_tokens: plan.request("request.prompt-tokens"),
                 body_bytes: plan.request("request.body-bytes"),
                 weight: plan.column("worker.weight"),
+                token_ms: is_measured.then(|| plan.column("cost.token-ms")),
                 requests: plan.column("load.requests"),
                 decoding: plan.column("load.decoding"),
                 prefill_tokens: plan.column("load.prefill-tokens"),
@@ -82,6 +88,10 @@ impl Policy for CacheAware {
         let prompt = Prompt {
             call,
             tokens: call.number(self.numbers.prompt_tokens).known_or(estimate),
+            token_ms: self
+                .numbers
+                .token_ms
+                .filter(|&speed| call.rows().all(|row| row.get(speed) > 0.0)),
             home: OnceCell::new(),
         };
         let least = call.least(
@@ -93,14 +103,19 @@ impl Policy for CacheAware {
 }
 
 impl CacheAware {
-    /// Priced time to first token, in the tokens a worker of weight 1 computes in that time.
+    /// Priced time to first token: in the tokens a worker of weight 1 computes in that time; in milliseconds where
+    /// speeds are measured.
     fn cost(&self, row: &Row<'_>, prompt: &Prompt<'_>) -> f64 {
         let decoding = row.get(self.numbers.decoding);
         let waiting = (row.get(self.numbers.requests) - decoding).max(0.0);
         let uncached = (prompt.tokens - self.matched(row, prompt)).max(0.0);
         let own = (self.request_tokens + uncached) * (1.0 + self.backlog_price * waiting);
         let queued = row.get(self.numbers.prefill_tokens);
-        (queued + own + self.decode_tokens * decoding) / row.get(self.numbers.weight)
+        let work = queued + own + self.decode_tokens * decoding;
+        match prompt.token_ms {
+            Some(token_ms) => work * row.get(token_ms),
+            None => work / row.get(self.numbers.weight),
+        }
     }
 
     /// Tokens of the prompt that need not be computed, each tier's at its worth.

@@ -170,3 +170,18 @@ fn mistakes_in_the_parameters_are_all_reported() {
     assert_eq!(error.lines().count(), 4, "{error}");
     assert!(error.ends_with("session-share = 0.75"), "{error}");
 }
+
+#[test]
+fn measured_speeds_replace_weights_once_every_candidate_has_one() {
+    let policy = Configured::<CacheAware>::new(r#"{"measured-speed": true}"#).unwrap();
+    let mut fleet = cold(&["a", "b"], 4_000.0);
+    // What the configuration believes, and what was measured, are opposites.
+    fleet.set("a", "worker.weight", 4.0);
+    fleet.set("b", "cost.token-ms", 0.05);
+    assert_eq!(fleet.route(&policy), Some("a"));
+    fleet.set("a", "cost.token-ms", 0.2);
+    assert_eq!(fleet.route(&policy), Some("b"));
+    // Four times slower, a worker that holds nine tenths is still the sooner one.
+    fleet.holds("a", 3_600.0);
+    assert_eq!(fleet.route(&policy), Some("a"));
+}

@@ -29,6 +29,18 @@ fn wasm<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     });
 }
 
+/// The same where the request is recorded: what the policy asks is noted.
+#[divan::bench(types = [CacheAware, RoundRobin], args = CANDIDATES, sample_size = 100)]
+fn noting<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
+    let contest = Contest::<P>::new(candidates);
+    warm_up(|seq| drop(contest.ask_noting(seq)));
+    let mut seq = 0;
+    bencher.bench_local(|| {
+        seq += 1;
+        contest.ask_noting(seq)
+    });
+}
+
 #[divan::bench(types = [CacheAware, PdPairing, RoundRobin], args = CANDIDATES, sample_size = 100)]
 fn native<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);

@@ -8,7 +8,8 @@ use conductor_policy_sdk::testing::Scenario;
 use conductor_policy_sdk::{Configured, Policy as NativePolicy, Request, Role};
 use policy_runtime::{EngineLimits, PolicyEngine, PolicySettings, WasmPolicy};
 use routing::{
-    DecisionInput, DecisionQueries, Phase, Policy, PolicyFault, RequestFacts, Tier, Verdict, Worker, WorkerId,
+    DecisionInput, DecisionQueries, Phase, Policy, PolicyFault, RequestFacts, Tier, Transcript, Verdict,
+    Worker, WorkerId,
 };
 
 /// A component and what it is asked with.
@@ -37,7 +38,9 @@ impl Crossing {
         Self::over(load("boundary", component), numbers, candidates)
     }
 
-    fn over(policy: WasmPolicy, numbers: Vec<f64>, candidates: usize) -> Self {
+    /// Asks `policy` about `candidates` candidates with these numbers, laid out as its plan says.
+    #[must_use]
+    pub fn over(policy: WasmPolicy, numbers: Vec<f64>, candidates: usize) -> Self {
         Self {
             policy,
             ids: (0..).map(WorkerId).take(candidates).collect(),
@@ -51,6 +54,18 @@ impl Crossing {
     /// # Errors
     /// The component's fault.
     pub fn ask(&self, seq: u64) -> Result<Verdict, PolicyFault> {
+        self.asking(seq, |input| self.policy.decide(input))
+    }
+
+    /// Asks it as the router does where the request is recorded.
+    ///
+    /// # Errors
+    /// The component's fault.
+    pub fn ask_noting(&self, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
+        self.asking(seq, |input| self.policy.decide_noting(input))
+    }
+
+    fn asking<T>(&self, seq: u64, ask: impl FnOnce(&DecisionInput<'_>) -> T) -> T {
         let request = RequestFacts {
             seq,
             session: Some(seq),
@@ -58,7 +73,7 @@ impl Crossing {
             attempt: 0,
             now_us: seq,
         };
-        self.policy.decide(&DecisionInput {
+        ask(&DecisionInput {
             request: &request,
             ids: &self.ids,
             numbers: &self.numbers,
@@ -90,6 +105,14 @@ impl<P: NativePolicy> Contest<P> {
     /// The component's fault.
     pub fn ask_wasm(&self, seq: u64) -> Result<Verdict, PolicyFault> {
         self.crossing.ask(seq)
+    }
+
+    /// Asks the component and notes what it asks.
+    ///
+    /// # Errors
+    /// The component's fault.
+    pub fn ask_noting(&self, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
+        self.crossing.ask_noting(seq)
     }
 
     /// Asks the native policy.

@@ -48,6 +48,12 @@ impl Client {
         }
     }
 
+    /// `http://host:port`.
+    #[must_use]
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
     /// `GET`.
     ///
     /// # Errors

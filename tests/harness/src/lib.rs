@@ -5,14 +5,18 @@
 
 mod client;
 mod fleet;
+mod policies;
 mod poll;
 mod router;
 mod seen;
 mod split_fleet;
+mod steady;
 
 pub use client::{Answer, Client, Stream};
 pub use fleet::{Fleet, route_all, workers_toml};
+pub use policies::{HOSTILE, Hostile, mends_after, sends_to};
 pub use poll::{DEADLINE, eventually, eventually_ok};
 pub use router::TestRouter;
 pub use seen::{End, Seen};
 pub use split_fleet::SplitFleet;
+pub use steady::{Steady, Taken};

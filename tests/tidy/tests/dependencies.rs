@@ -14,6 +14,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("inference-api", &["routing"]),
     ("block-hash", &[]),
     ("conductor-config", &["routing"]),
+    ("policy-component", &[]),
     ("policy-runtime", &["routing"]),
     ("kv-feed", &["kv-events", "routing"]),
     ("proxy", &["inference-api", "kv-index", "routing"]),
@@ -29,6 +30,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "kv-feed",
             "kv-index",
             "mock-engine",
+            "policy-component",
             "policy-runtime",
             "proxy",
             "routing",
@@ -46,6 +48,8 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("axum", &["conductor", "indexer-api", "mock-engine", "proxy"]),
     ("hyper", &["harness", "load", "mock-engine", "proxy"]),
     ("wit-bindgen", &["conductor-policy-sdk"]),
+    ("wit-component", &["policy-component"]),
+    ("wasmparser", &["policy-component"]),
     ("anyhow", &["conductor", "harness", "load", "policy-builder"]),
 ];
 
@@ -57,6 +61,7 @@ const PURE: &[&str] = &[
     "inference-api",
     "block-hash",
     "conductor-config",
+    "policy-component",
 ];
 const IMPURE: &[&str] = &[
     "tokio", "hyper", "axum", "zmq", "wasmtime", "notify", "socket2", "rustix",

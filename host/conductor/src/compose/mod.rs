@@ -1,25 +1,30 @@
 //! A valid configuration, translated into what each adapter wants to be told. Pure: values in, values out.
 
 mod feeds;
+mod record;
+mod trials;
 mod workers;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use conductor_config::{
-    Config, PdConfig, PolicySource as ConfiguredSource, PoolConfig, RouteConfig, ServerConfig, Tokenize,
+    Config, PdConfig, PolicyConfig, PolicySource as ConfiguredSource, PoolConfig, RouteConfig, ServerConfig,
+    Tokenize,
 };
 use policy_runtime::PolicySettings;
 use proxy::{AssumedCache, Expectation, PdSpec, PoolSpec, RequestLimits, RouteSpec, TokenSource};
-use routing::{Fleet, PolicyVersions, Pool, Worker};
+use routing::{CircuitSpec, Fleet, PolicyVersions, Pool, Worker};
 
 pub(crate) use self::feeds::feed_plan;
+pub(crate) use self::record::{record_file, record_spec};
+pub(crate) use self::trials::shadow_name;
 use self::workers::member_names;
 pub(crate) use self::workers::worker_specs;
 use crate::config_source::ConfigSource;
 use crate::keys::Keys;
-use crate::policy_library::{PolicySource, WantedPolicy, policies_in};
+use crate::policy_library::{Permit, PolicySource, WantedPolicy, policies_in};
 
 /// The pools with their workers of the fleet, which was made from this configuration, as the keys were.
 pub(crate) fn pool_specs(config: &Config, keys: &Keys, fleet: &Fleet) -> Vec<PoolSpec> {
@@ -85,8 +90,12 @@ fn pd_spec(pd: &PdConfig, server: &ServerConfig) -> PdSpec {
     }
 }
 
-/// A route and the policies that decide for it; `policy` finds them.
-pub(crate) fn route_spec(route: &RouteConfig, policy: impl Fn(&str) -> Arc<PolicyVersions>) -> RouteSpec {
+/// A route and the policies that decide for it; `policy` finds them, and `find` those that may not be there.
+pub(crate) fn route_spec(
+    route: &RouteConfig,
+    policy: impl Fn(&str) -> Arc<PolicyVersions>,
+    find: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
+) -> RouteSpec {
     RouteSpec {
         models: route.matches.models.clone(),
         path: route.matches.path.clone(),
@@ -100,6 +109,7 @@ pub(crate) fn route_spec(route: &RouteConfig, policy: impl Fn(&str) -> Arc<Polic
         policy: policy(&route.policy),
         prefill_policy: route.prefill_policy.as_deref().map(&policy),
         decode_policy: route.decode_policy.as_deref().map(&policy),
+        trials: trials::trial_spec(route, &policy, find),
     }
 }
 
@@ -115,43 +125,62 @@ pub(crate) fn request_limits(config: &Config) -> RequestLimits {
     }
 }
 
-/// Every policy that is configured, named by a route, or lies in the policy folder.
+/// Every policy that is configured, named by a route, or lies in the policy folder; those that are asked as shadows twice.
 pub(crate) fn wanted_policies(config: &Config, source: &ConfigSource) -> Vec<WantedPolicy> {
     let folder = policy_folder(config, source);
-    let mut wanted: Vec<WantedPolicy> = config
-        .policies
-        .iter()
-        .map(|policy| WantedPolicy {
+    let listed = config.policy_dir_allow.as_ref();
+    let listed = listed.map(|hashes| Permit::Listed(hashes.iter().map(|hash| hash.0).collect()));
+    // Whoever may write to the folder is meant, however a policy names it.
+    let permit = |path: &Path| match &listed {
+        Some(listed) if path.parent() == folder.as_deref() => listed.clone(),
+        _ => Permit::Any,
+    };
+    let configured = |policy: &PolicyConfig| {
+        let source = match &policy.source {
+            ConfiguredSource::Builtin(name) => PolicySource::Builtin(name.clone()),
+            ConfiguredSource::File(path) => PolicySource::File(source.resolve(path)),
+            ConfiguredSource::Folder => {
+                let file = format!("{}.wasm", policy.name);
+                PolicySource::File(folder.clone().unwrap_or_default().join(file))
+            }
+        };
+        let permit = match (&policy.sha256, &source) {
+            (Some(pinned), _) => Permit::Pinned(pinned.0),
+            (None, PolicySource::File(path)) => permit(path),
+            (None, PolicySource::Builtin(_)) => Permit::Any,
+        };
+        WantedPolicy {
             name: policy.name.clone(),
-            source: match &policy.source {
-                ConfiguredSource::Builtin(name) => PolicySource::Builtin(name.clone()),
-                ConfiguredSource::File(path) => PolicySource::File(source.resolve(path)),
-                ConfiguredSource::Folder => PolicySource::File(
-                    folder
-                        .clone()
-                        .unwrap_or_default()
-                        .join(format!("{}.wasm", policy.name)),
-                ),
-            },
-            settings: PolicySettings {
-                params_json: policy.params_json.clone(),
-                cpu_budget: policy.limits.cpu,
-                wall_limit: policy.limits.wall,
-                memory_bytes: usize::try_from(policy.limits.memory).unwrap_or(usize::MAX),
-            },
-        })
-        .collect();
+            source,
+            settings: policy_settings(policy),
+            circuit: policy.circuit,
+            permit,
+        }
+    };
+    let mut wanted: Vec<WantedPolicy> = config.policies.iter().map(configured).collect();
     for (name, path) in folder.iter().flat_map(|folder| policies_in(folder)) {
         if wanted.iter().all(|policy| policy.name != name) {
-            let source = PolicySource::File(path);
             wanted.push(WantedPolicy {
                 name,
-                source,
+                permit: permit(&path),
+                source: PolicySource::File(path),
                 settings: PolicySettings::default(),
+                circuit: CircuitSpec::default(),
             });
         }
     }
+    wanted.extend(trials::shadows(config, &wanted));
     wanted
+}
+
+/// The parameters and limits of a policy.
+pub(crate) fn policy_settings(policy: &PolicyConfig) -> PolicySettings {
+    PolicySettings {
+        params_json: policy.params_json.clone(),
+        cpu_budget: policy.limits.cpu,
+        wall_limit: policy.limits.wall,
+        memory_bytes: usize::try_from(policy.limits.memory).unwrap_or(usize::MAX),
+    }
 }
 
 /// The folder whose `.wasm` files are policies, where there is one.

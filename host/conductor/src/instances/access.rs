@@ -1,4 +1,4 @@
-//! Who may change the fleet.
+//! Who may change what is in force.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -29,7 +29,7 @@ impl AdminKey {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = key;
     }
 
-    /// Whether a request may change the fleet.
+    /// Whether a request may change something.
     pub(crate) fn check(&self, headers: &HeaderMap, listener: Listener) -> Result<(), Refusal> {
         let key = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match (&*key, listener) {
@@ -50,7 +50,7 @@ impl AdminKey {
             (None, Listener::Operators) if headers.contains_key(ORIGIN) => Err(Refusal::new(
                 StatusCode::FORBIDDEN,
                 "sent_by_a_page",
-                "without an admin key no web page may change instances: set `admin-api-key` of [server]",
+                "without an admin key no web page may change anything: set `admin-api-key` of [server]",
             )),
             (None, Listener::Operators) if is_json(headers) => Ok(()),
             // No web page can have a browser send that to another site unasked.

@@ -70,8 +70,8 @@ impl Instances {
         let change = read(&collect(body).await?)?;
         let (answer, answered) = oneshot::channel();
         let bell = Bell::Instance(change, answer);
-        self.bell.try_send(bell).map_err(|_| busy())?;
-        let answered = answered.await.map_err(|_| busy())?;
+        self.bell.try_send(bell).map_err(|_| Refusal::busy())?;
+        let answered = answered.await.map_err(|_| Refusal::busy())?;
         answered.map_err(refusal)
     }
 }
@@ -86,12 +86,6 @@ async fn collect(body: Body) -> Result<Bytes, Refusal> {
         let message = format!("the request body is longer than {LONGEST} bytes, or was broken off");
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
     })
-}
-
-/// The reload thread has its hands full, or is gone.
-fn busy() -> Refusal {
-    let message = "the router is busy with other changes, or stops: try again";
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
 }
 
 fn refusal(refused: RefusedChange) -> Refusal {

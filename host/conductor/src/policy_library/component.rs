@@ -12,7 +12,7 @@ use super::{PolicyProblem, PolicySource};
 use crate::builtin;
 
 /// Larger files are not components of policies (the largest real one, Python's, has 18 MB).
-pub(super) const MAX_COMPONENT: u64 = 64 << 20;
+pub(crate) const MAX_COMPONENT: u64 = 64 << 20;
 /// A file younger than this may still be being written.
 const SETTLING: Duration = Duration::from_millis(500);
 
@@ -98,17 +98,22 @@ fn age(metadata: &Metadata) -> Option<Duration> {
 /// The `*.wasm` files of the policy folder by file stem, sorted. A folder that cannot be read holds none.
 #[must_use]
 pub(crate) fn policies_in(folder: &Path) -> Vec<(String, PathBuf)> {
-    let files = fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .filter_map(Result::ok)
-        .map(|entry| entry.path());
-    let mut found: Vec<_> = files
-        .filter(|path| path.extension().is_some_and(|extension| extension == "wasm") && path.is_file())
+    let mut found: Vec<_> = files_in(folder, "wasm")
         .filter_map(|path| Some((path.file_stem()?.to_str()?.to_owned(), path)))
         // Editors and `cp` leave hidden files beside the one being written.
         .filter(|(name, _)| !name.starts_with('.'))
         .collect();
     found.sort();
     found
+}
+
+/// The `*.cwasm` files of the policy folder: machine code, which nobody vouches for.
+pub(super) fn precompiled_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    files_in(folder, "cwasm")
+}
+
+fn files_in(folder: &Path, extension: &str) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let paths = entries.map(|entry| entry.path());
+    paths.filter(move |path| path.extension().is_some_and(|found| found == extension) && path.is_file())
 }

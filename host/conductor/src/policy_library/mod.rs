@@ -1,124 +1,43 @@
-//! Every policy the configuration or the policy folder names, each with the last version that worked.
+//! Every policy the configuration or the policy folder names, each with the last versions that worked.
 //!
 //! The rule of this folder: a policy that has decided once never stops deciding because of a bad file. New versions are
 //! *prepared* first, which changes nothing, and put in force by a *commit*, so that a configuration can be
 //! refused as a whole. Whatever is wrong with new bytes of a policy that is in force is kept as its problem, shown and
-//! counted, while its last good version serves.
+//! counted, while its last good version serves. The versions before it are kept too, three in all: they decide while the one in
+//! force fails, and an operator may roll back to them (host/adr/0010-policy-platform.md).
 
 mod component;
+mod entry;
 mod prepared;
 mod report;
+#[cfg(test)]
+mod tests;
+mod version;
+mod wanted;
 
-use std::collections::BTreeMap;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use policy_runtime::{LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
+use policy_runtime::{PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use routing::PolicyVersions;
-use thiserror::Error;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
-pub(crate) use self::component::policies_in;
-use self::component::{Digest, MAX_COMPONENT, Seen};
-pub(crate) use self::prepared::{Outcome, Prepared, PreparedPolicy, Version};
-pub(crate) use self::report::{PolicyReport, chain};
+use self::component::{Component, Digest};
+pub(crate) use self::component::{MAX_COMPONENT, policies_in};
+pub(crate) use self::entry::RollbackError;
+use self::entry::{Entry, Found};
+pub(crate) use self::prepared::{Outcome, Prepared, PreparedPolicy};
+pub(crate) use self::report::{Place, PolicyReport, VersionReport, chain};
+pub(crate) use self::version::Version;
+pub(crate) use self::wanted::{Permit, PolicyProblem, PolicySource, WantedPolicy};
 
 /// Before the next look at a file that seemed half-written.
 const RETRY: Duration = Duration::from_millis(100);
-
-/// Where a policy's bytes come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PolicySource {
-    /// Embedded in the binary.
-    Builtin(String),
-    /// Read from a file.
-    File(PathBuf),
-}
-
-/// A policy that should be there.
-#[derive(Debug, Clone)]
-pub(crate) struct WantedPolicy {
-    /// Its name in the configuration, or its file's name in the policy folder.
-    pub name: String,
-    /// Its bytes.
-    pub source: PolicySource,
-    /// Its parameters and limits.
-    pub settings: PolicySettings,
-}
-
-impl WantedPolicy {
-    /// The file it is read from, where there is one.
-    pub(crate) fn file(self) -> Option<PathBuf> {
-        match self.source {
-            PolicySource::File(path) => Some(path),
-            PolicySource::Builtin(_) => None,
-        }
-    }
-}
-
-/// Why a version could not be used.
-#[derive(Debug, Error)]
-pub(crate) enum PolicyProblem {
-    /// No such built-in.
-    #[error("there is no built-in policy `{0}`")]
-    NoBuiltin(String),
-    /// The file could not be read.
-    #[error("failed to read `{}`", path.display())]
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// The file is no policy's.
-    #[error("`{}` has {size} bytes, over the limit of {MAX_COMPONENT}", path.display())]
-    TooLarge {
-        /// Which file.
-        path: PathBuf,
-        /// Its size.
-        size: u64,
-    },
-    /// The runtime refused it.
-    #[error("failed to load it")]
-    Load(#[source] LoadError),
-    /// The compiler has a bug that this component brings up.
-    #[error("failed to compile it: the compiler panicked (its message is on stderr)")]
-    Panicked,
-}
-
-impl PolicyProblem {
-    /// Whether the parameters or limits are at fault, not the bytes.
-    pub(crate) fn is_in_settings(&self) -> bool {
-        matches!(
-            self,
-            Self::Load(LoadError::Params { .. } | LoadError::Memory { .. } | LoadError::Configure(_))
-        )
-    }
-}
-
-/// A policy that was accepted: some configuration in force names it, or it lies in the folder.
-#[derive(Debug)]
-struct Entry {
-    source: PolicySource,
-    settings: PolicySettings,
-    /// None while no version ever worked.
-    active: Option<Active>,
-    problem: Option<String>,
-    /// Versions put in force since start.
-    swaps: u64,
-}
-
-#[derive(Debug, Clone)]
-struct Active {
-    version: Version,
-    /// The state of the file when this version or a copy of it was read.
-    seen: Option<Seen>,
-    since: SystemTime,
-}
+/// A policy that takes longer over 256 candidates holds up its thread, with every request there.
+const SLOW: Duration = Duration::from_micros(100);
 
 /// The last try with bytes or settings that are not in force, so that it is not repeated at every look.
 #[derive(Debug)]
@@ -137,7 +56,13 @@ pub(crate) struct PolicyLibrary {
     attempts: BTreeMap<String, Attempt>,
     /// By name, so that a policy's state outlives its versions.
     states: BTreeMap<String, Arc<PolicyState>>,
+    /// Machine code in the policy folder that was told of.
+    strays: BTreeSet<PathBuf>,
 }
+
+/// A policy as it was before it was rolled back.
+#[derive(Debug)]
+pub(crate) struct Undo(Entry);
 
 impl PolicyLibrary {
     /// An empty library.
@@ -148,20 +73,20 @@ impl PolicyLibrary {
             entries: BTreeMap::new(),
             attempts: BTreeMap::new(),
             states: BTreeMap::new(),
+            strays: BTreeSet::new(),
         }
     }
 
     /// Loads what is new or changed among `wanted`. Blocks while it compiles. What is in force stays in force.
     pub(crate) fn prepare(&mut self, wanted: Vec<WantedPolicy>) -> Prepared {
         let prepared = wanted.into_iter().map(|wanted| {
-            let accepted = self.entries.get(&wanted.name).is_some_and(|entry| {
-                entry.active.is_some() && entry.source == wanted.source && entry.settings == wanted.settings
-            });
-            let (outcome, seen) = self.prepare_one(&wanted);
+            let entry = self.entries.get(&wanted.name);
+            let accepted = entry.is_some_and(|entry| entry.accepts(&wanted));
+            let (outcome, found) = self.prepare_one(&wanted);
             PreparedPolicy {
                 wanted,
                 outcome,
-                seen,
+                found,
                 accepted,
             }
         });
@@ -181,67 +106,98 @@ impl PolicyLibrary {
         }
     }
 
-    fn prepare_one(&mut self, wanted: &WantedPolicy) -> (Outcome, Option<Seen>) {
-        let entry = self.entries.get(&wanted.name);
-        let active = entry
-            .filter(|entry| entry.settings == wanted.settings)
-            .and_then(|entry| Some((entry, entry.active.as_ref()?)));
+    fn prepare_one(&mut self, wanted: &WantedPolicy) -> (Outcome, Option<Found>) {
         let seen = component::look(&wanted.source);
-        if let Some((entry, active)) = active
-            && seen.is_some()
-            && seen == active.seen
-            && entry.source == wanted.source
+        let found = self
+            .entries
+            .get(&wanted.name)
+            .and_then(|entry| entry.found.as_ref());
+        if let Some(found) = found
+            && Some(&found.seen) == seen.as_ref()
+            && found.source == wanted.source
+            && let Some(outcome) = self.known(wanted, &found.digest)
         {
-            return (Outcome::InForce, seen);
+            return (outcome, Some(found.clone()));
         }
         let component = match component::read(&wanted.source) {
             Ok(component) => component,
             Err(problem) => return (Outcome::Failed(Arc::new(problem)), None),
         };
         let digest = component.digest();
+        let outcome = match self.known(wanted, &digest) {
+            Some(outcome) => outcome,
+            None => self.attempt(wanted, &component, digest),
+        };
+        if component.settling && matches!(outcome, Outcome::Failed(_)) {
+            // It may be half-written: what is wrong with it is not yet news.
+            self.attempts.remove(&wanted.name);
+            return (Outcome::Unsettled, None);
+        }
         // A file that was written a moment ago may change again without a sign of it.
         let seen = seen.filter(|_| !component.settling);
-        if active.is_some_and(|(_, active)| active.version.digest == digest) {
-            return (Outcome::InForce, seen);
-        }
-        match self.attempt(wanted, &component.bytes, digest) {
-            Ok(policy) => (Outcome::Fresh(Version::new(policy, digest)), seen),
-            Err(_) if component.settling => {
-                // It may be half-written: what is wrong with it is not yet news.
-                self.attempts.remove(&wanted.name);
-                (Outcome::Unsettled, None)
-            }
-            Err(problem) => (Outcome::Failed(problem), None),
-        }
+        let source = wanted.source.clone();
+        let found = seen.map(|seen| Found { source, seen, digest });
+        (outcome, found)
     }
 
-    fn attempt(
-        &mut self,
-        wanted: &WantedPolicy,
-        bytes: &[u8],
-        digest: Digest,
-    ) -> Result<Arc<WasmPolicy>, Arc<PolicyProblem>> {
-        if let Some(last) = self.attempts.get(&wanted.name)
-            && last.digest == digest
-            && last.settings == wanted.settings
-        {
-            return last.result.clone();
+    /// What comes of bytes of this hash, where that can be told without loading them.
+    fn known(&self, wanted: &WantedPolicy, digest: &Digest) -> Option<Outcome> {
+        let settings = &wanted.settings;
+        if let Err(refused) = wanted.permit.check(digest) {
+            return Some(Outcome::Failed(Arc::new(refused)));
         }
+        if let Some(entry) = self.entries.get(&wanted.name) {
+            if entry.holds(digest, wanted) {
+                return Some(Outcome::HeldBack);
+            }
+            if let Some(kept) = entry.kept(digest, settings) {
+                let in_force = entry
+                    .active()
+                    .is_some_and(|active| active.is_of(digest, settings));
+                let version = kept.under(wanted.circuit);
+                return Some(if in_force && version.spec == kept.spec {
+                    Outcome::InForce
+                } else {
+                    Outcome::Fresh(version)
+                });
+            }
+        }
+        let last = self.attempts.get(&wanted.name)?;
+        let same = last.digest == *digest && last.settings == *settings;
+        same.then(|| Self::outcome(&last.result, *digest, wanted))
+    }
+
+    fn attempt(&mut self, wanted: &WantedPolicy, component: &Component, digest: Digest) -> Outcome {
         let state = Arc::clone(self.states.entry(wanted.name.clone()).or_default());
-        let load = || self.engine.load(&wanted.name, bytes, &wanted.settings, state);
+        let load = || {
+            self.engine
+                .load(&wanted.name, &component.bytes, &wanted.settings, state)
+        };
         // The library is not changed while it loads, so a panic leaves it whole.
         let result = match catch_unwind(AssertUnwindSafe(load)) {
             Ok(Ok(policy)) => Ok(Arc::new(policy)),
             Ok(Err(refused)) => Err(Arc::new(PolicyProblem::Load(refused))),
             Err(_) => Err(Arc::new(PolicyProblem::Panicked)),
         };
+        let outcome = Self::outcome(&result, digest, wanted);
         let attempt = Attempt {
             digest,
             settings: wanted.settings.clone(),
-            result: result.clone(),
+            result,
         };
         self.attempts.insert(wanted.name.clone(), attempt);
-        result
+        outcome
+    }
+
+    fn outcome(
+        result: &Result<Arc<WasmPolicy>, Arc<PolicyProblem>>,
+        digest: Digest,
+        wanted: &WantedPolicy,
+    ) -> Outcome {
+        match result {
+            Ok(policy) => Outcome::Fresh(Version::new(Arc::clone(policy), digest, wanted)),
+            Err(problem) => Outcome::Failed(Arc::clone(problem)),
+        }
     }
 
     /// Puts in force what was prepared, and forgets every policy that is not among it.
@@ -260,90 +216,164 @@ impl PolicyLibrary {
     }
 
     fn commit_one(&mut self, known: Option<Entry>, policy: PreparedPolicy, done: &mut Committed) -> Entry {
-        let WantedPolicy {
-            name,
-            source,
-            settings,
-        } = policy.wanted;
-        let (mut active, old_problem, mut swaps) = match known {
-            Some(entry) => (entry.active, entry.problem, entry.swaps),
-            None => (None, None, 0),
-        };
-        let problem = match policy.outcome {
+        let PreparedPolicy {
+            wanted,
+            outcome,
+            found,
+            accepted,
+        } = policy;
+        let mut entry = known.unwrap_or_else(|| Entry::new(wanted.clone()));
+        match outcome {
             Outcome::InForce => {
-                if let Some(active) = &mut active {
-                    active.seen = policy.seen;
-                }
-                None
+                entry.held.clear();
+                entry.problem = None;
             }
+            Outcome::HeldBack => entry.problem = None,
             Outcome::Fresh(version) => {
-                self.attempts.remove(&name);
-                active = Some(Active {
-                    version,
-                    seen: policy.seen,
-                    since: SystemTime::now(),
+                self.attempts.remove(&wanted.name);
+                done.swapped.push(Swapped {
+                    policy: wanted.name.clone(),
+                    version: Arc::clone(&version.id),
+                    decided_256_in: version.policy.report().decided_256_in,
                 });
-                swaps += 1;
-                done.swapped.push(name);
-                None
+                entry.put_in_force(version);
+                entry.problem = None;
             }
-            Outcome::Unsettled => old_problem,
+            Outcome::Unsettled => {}
             Outcome::Failed(problem) => {
-                // Of other settings: nothing vouches for it any more.
-                active = active.filter(|_| policy.accepted);
-                let text = chain(&*problem);
-                if old_problem.as_ref() != Some(&text) {
-                    done.failed.push((name, problem));
+                if !accepted {
+                    // Of other settings: nothing vouches for it any more.
+                    entry.clear();
                 }
-                Some(text)
+                let text = chain(&*problem);
+                if entry.problem.as_ref() != Some(&text) {
+                    done.failed.push((wanted.name.clone(), problem));
+                }
+                entry.problem = Some(text);
             }
-        };
-        Entry {
-            source,
-            settings,
-            active,
-            problem,
-            swaps,
         }
+        entry
+            .chain
+            .retain(|version| !wanted.permit.revokes(&version.digest));
+        entry.found = found;
+        entry.wanted = wanted;
+        entry
     }
 
     /// The versions of a policy as routes get them, led by a fresh one of `prepared` where there is one; none while no version
     /// ever worked.
     #[must_use]
     pub(crate) fn versions(&self, name: &str, prepared: Option<&Prepared>) -> Option<Arc<PolicyVersions>> {
-        let active = self.entries.get(name).and_then(|entry| entry.active.as_ref());
-        let active = active.map(|active| &active.version);
-        let mut chain = prepared
-            .and_then(|prepared| prepared.fresh(name))
-            .into_iter()
-            .chain(active);
-        let in_force = chain.next()?.link();
-        Some(Arc::new(PolicyVersions::new(in_force, chain.map(Version::link))))
+        let fresh = prepared.and_then(|prepared| prepared.fresh(name));
+        let mut next = Entry::after(self.entries.get(name), fresh);
+        let in_force = next.next()?.link();
+        Some(Arc::new(PolicyVersions::new(in_force, next.map(Version::link))))
+    }
+
+    /// Puts the version before in force and holds the one that was, until other bytes come or [`PolicyLibrary::resume`].
+    ///
+    /// # Errors
+    /// [`RollbackError`]; nothing has changed then.
+    pub(crate) fn roll_back(&mut self, name: &str) -> Result<Undo, RollbackError> {
+        let entry = self.entry(name)?;
+        let before = Undo(entry.clone());
+        entry.roll_back()?;
+        Ok(before)
+    }
+
+    /// Makes a rollback undone.
+    pub(crate) fn undo(&mut self, Undo(entry): Undo) {
+        self.entries.insert(entry.wanted.name.clone(), entry);
+    }
+
+    /// Holds nothing of a policy any more, closes its circuits, and has its file read again by the next [`PolicyLibrary::prepare`].
+    ///
+    /// # Errors
+    /// [`RollbackError`] where there is no such policy.
+    pub(crate) fn resume(&mut self, name: &str) -> Result<(), RollbackError> {
+        self.entry(name)?.resume();
+        self.attempts.remove(name);
+        Ok(())
+    }
+
+    fn entry(&mut self, name: &str) -> Result<&mut Entry, RollbackError> {
+        let entry = self.entries.get_mut(name);
+        entry.ok_or_else(|| RollbackError::NoSuchPolicy(name.to_owned()))
+    }
+
+    /// Policies whose version in force has failed so often since the last asking that one before it decides, and how often.
+    pub(crate) fn new_rollbacks(&mut self) -> Vec<(String, u64)> {
+        let counted = self
+            .entries
+            .iter_mut()
+            .map(|(name, entry)| (name.clone(), entry.new_rollbacks()));
+        counted.filter(|(_, rollbacks)| *rollbacks > 0).collect()
+    }
+
+    /// Gives up the warm instances of versions that are kept and decide nothing.
+    pub(crate) fn release_spare_instances(&self) {
+        self.entries.values().for_each(Entry::release_spare_instances);
+    }
+
+    /// Warns, once each, of machine code in the policy folder, which is never loaded.
+    pub(crate) fn tell_strays(&mut self, folder: Option<PathBuf>) {
+        let strays: BTreeSet<PathBuf> = folder
+            .iter()
+            .flat_map(|folder| component::precompiled_in(folder))
+            .collect();
+        for path in strays.difference(&self.strays) {
+            warn!(
+                file = %path.display(),
+                "a precompiled policy is machine code that cannot be checked, and is not loaded: put the .wasm component there that it \
+                 was made from"
+            );
+        }
+        self.strays = strays;
     }
 
     /// The state of each.
     #[must_use]
     pub(crate) fn report(&self) -> Vec<PolicyReport> {
-        self.entries
-            .iter()
-            .map(|(name, entry)| report::of(name, entry))
-            .collect()
+        self.entries.values().map(PolicyReport::of).collect()
     }
+}
+
+/// A policy with another version in force.
+#[derive(Debug)]
+pub(crate) struct Swapped {
+    /// Its name.
+    pub policy: String,
+    version: Arc<str>,
+    decided_256_in: Duration,
 }
 
 /// What a commit did.
 #[derive(Debug, Default)]
 pub(crate) struct Committed {
     /// Policies with a new version in force.
-    pub swapped: Vec<String>,
+    pub swapped: Vec<Swapped>,
     /// Policies whose newest bytes could not be used, with why, each told once.
     pub failed: Vec<(String, Arc<PolicyProblem>)>,
 }
 
 impl Committed {
     pub(crate) fn log(&self) {
-        for policy in &self.swapped {
-            info!(policy, "policy in force");
+        for Swapped {
+            policy,
+            version,
+            decided_256_in,
+        } in &self.swapped
+        {
+            info!(policy, version = &**version, "policy in force");
+            if *decided_256_in > SLOW {
+                warn!(
+                    policy,
+                    version = &**version,
+                    took = ?decided_256_in,
+                    "a decision over 256 candidates took this policy longer than {SLOW:?} when it was loaded: it holds up every \
+                     request on its thread"
+                );
+            }
         }
         for (policy, problem) in &self.failed {
             error!(

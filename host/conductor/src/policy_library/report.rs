@@ -1,14 +1,16 @@
-//! The state of a policy, for `/admin/policies`.
+//! The state of a policy, for `/admin/policies` and metrics.
 
-use std::fmt::Write as _;
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
-use policy_runtime::WasmPolicy;
+use policy_runtime::LoadReport;
 use routing::FaultKind;
 use serde::Serialize;
+use serde_json::Value;
 
-use super::{Entry, PolicySource};
+use super::entry::Entry;
+use super::version::Version;
+use super::wanted::hex;
 
 /// One policy's state.
 #[derive(Debug, Clone, Serialize)]
@@ -18,62 +20,199 @@ pub(crate) struct PolicyReport {
     pub name: String,
     /// `builtin NAME` or the file's path.
     pub source: String,
-    /// What the component calls itself; none while no version ever worked.
+    /// What the component in force calls itself; none while no version ever worked.
     pub manifest: Option<String>,
     /// SHA-256 of the bytes in force.
     pub sha256: Option<String>,
+    /// Id of the version in force.
+    pub version: Option<String>,
+    /// Id of the version that decides now, if not the one in force since that failed too often; `fallback` where none does.
+    pub decides: Option<String>,
     /// Versions put in force since start.
     pub swaps: u64,
     /// When the version in force was, in milliseconds since 1970.
     pub since_unix_ms: Option<u64>,
     /// What is wrong with the newest bytes, while an older version serves or none ever did.
     pub problem: Option<String>,
+    /// SHA-256 of the bytes that were rolled back and are not loaded until other bytes come or they are resumed.
+    pub held_back: Vec<String>,
     /// Decisions asked of the version in force.
     pub calls: u64,
     /// Of those, the ones it failed.
     pub faults: u64,
-    /// The version in force, for [`PolicyReport::counted`].
+    /// Every version that is kept: the one in force, those before it, those rolled back.
+    pub versions: Vec<VersionReport>,
+    /// The versions themselves, for [`PolicyReport::counted`].
     #[serde(skip)]
-    deciding: Option<Arc<WasmPolicy>>,
+    kept: Vec<(Place, Version)>,
+}
+
+/// What a version is kept for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Place {
+    /// It decides.
+    InForce,
+    /// It decides while those after it cannot.
+    Before,
+    /// It was rolled back.
+    HeldBack,
+}
+
+/// One version's state.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct VersionReport {
+    /// The beginning of its bytes' SHA-256, and of its settings' where they are not the default ones.
+    pub id: String,
+    /// What it is kept for.
+    pub state: Place,
+    /// SHA-256 of its bytes.
+    pub sha256: String,
+    /// What it calls itself.
+    pub manifest: String,
+    /// Its own parameters.
+    pub params: Value,
+    /// When it was put in force last, in milliseconds since 1970.
+    pub since_unix_ms: Option<u64>,
+    /// Decisions asked of it.
+    pub calls: u64,
+    /// Of those, the ones it failed, by how; nonsense that the router found included.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Whether it is asked.
+    pub circuit: CircuitReport,
+    /// What was measured while it was loaded.
+    pub load: LoadTimes,
+}
+
+/// A circuit's state.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct CircuitReport {
+    /// `closed`, `open` or `half-open`.
+    pub state: &'static str,
+    /// Times it went from closed to open.
+    pub openings: u64,
+}
+
+/// Real times of loading, in microseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct LoadTimes {
+    /// Of compiling and linking.
+    pub compiled_us: u64,
+    /// Of making an instance: what a fault costs the next call.
+    pub instantiated_us: u64,
+    /// Of one decision over 256 made-up candidates.
+    pub decided_256_us: f64,
 }
 
 impl PolicyReport {
-    /// With its counters as they are now.
+    pub(super) fn of(entry: &Entry) -> Self {
+        let active = entry.active();
+        let in_chain = entry.chain.iter().enumerate().map(|(at, version)| {
+            let place = if at == 0 { Place::InForce } else { Place::Before };
+            (place, version)
+        });
+        let held = entry.held.iter().map(|version| (Place::HeldBack, version));
+        Self {
+            name: entry.wanted.name.clone(),
+            source: entry.wanted.source.to_string(),
+            manifest: active.map(manifest),
+            sha256: active.map(|active| hex(&active.digest)),
+            version: active.map(|active| active.id.to_string()),
+            decides: None,
+            swaps: entry.swaps,
+            since_unix_ms: active.and_then(|active| unix_ms(active.since)),
+            problem: entry.problem.clone(),
+            held_back: entry.held.iter().map(|held| hex(&held.digest)).collect(),
+            calls: 0,
+            faults: 0,
+            versions: Vec::new(),
+            kept: in_chain
+                .chain(held)
+                .map(|(place, version)| (place, version.clone()))
+                .collect(),
+        }
+    }
+
+    /// With its counters and circuits as they are now.
     #[must_use]
     pub(crate) fn counted(mut self) -> Self {
-        if let Some(policy) = &self.deciding {
-            let stats = policy.stats();
-            self.calls = stats.calls;
-            self.faults = FaultKind::ALL.iter().map(|kind| stats.faults(*kind)).sum();
+        self.versions = self
+            .kept
+            .iter()
+            .map(|(place, version)| VersionReport::of(*place, version))
+            .collect();
+        if let Some(active) = self
+            .versions
+            .first()
+            .filter(|first| first.state == Place::InForce)
+        {
+            self.calls = active.calls;
+            self.faults = active.faults.values().sum();
         }
+        let chain = self.kept.iter().filter(|(place, _)| *place != Place::HeldBack);
+        let mut deciding = chain
+            .filter(|(_, version)| version.decides())
+            .map(|(_, version)| version.id.to_string());
+        self.decides = self
+            .version
+            .as_ref()
+            .map(|_| deciding.next().unwrap_or_else(|| "fallback".to_owned()));
         self
     }
 }
 
-pub(super) fn of(name: &str, entry: &Entry) -> PolicyReport {
-    let active = entry.active.as_ref();
-    let deciding = active.map(|active| &active.version.policy);
-    PolicyReport {
-        name: name.to_owned(),
-        source: match &entry.source {
-            PolicySource::Builtin(builtin) => format!("builtin {builtin}"),
-            PolicySource::File(path) => path.display().to_string(),
-        },
-        manifest: deciding.map(|policy| {
-            let manifest = policy.manifest();
-            format!("{} {}", manifest.name, manifest.version)
-        }),
-        sha256: deciding.map(|policy| policy.sha256().to_string()),
-        swaps: entry.swaps,
-        since_unix_ms: active.and_then(|active| {
-            let since = active.since.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-            u64::try_from(since.as_millis()).ok()
-        }),
-        problem: entry.problem.clone(),
-        calls: 0,
-        faults: 0,
-        deciding: deciding.cloned(),
+impl VersionReport {
+    fn of(state: Place, version: &Version) -> Self {
+        let stats = version.policy.stats();
+        let mut faults: BTreeMap<&'static str, u64> = FaultKind::ALL
+            .iter()
+            .map(|kind| (kind.as_str(), stats.faults(*kind)))
+            .collect();
+        // The runtime does not know of the answers that the router found to be nonsense; the circuit counted every failure.
+        let known: u64 = faults.values().sum();
+        *faults.entry(FaultKind::InvalidVerdict.as_str()).or_default() +=
+            version.circuit.faults().saturating_sub(known);
+        faults.retain(|_, count| *count > 0);
+        Self {
+            id: version.id.to_string(),
+            state,
+            sha256: hex(&version.digest),
+            manifest: manifest(version),
+            params: serde_json::from_str(&version.settings.params_json).unwrap_or_default(),
+            since_unix_ms: unix_ms(version.since),
+            calls: stats.calls,
+            faults,
+            circuit: CircuitReport {
+                state: version.circuit.state().as_str(),
+                openings: version.circuit.openings(),
+            },
+            load: LoadTimes::of(version.policy.report()),
+        }
     }
+}
+
+impl LoadTimes {
+    fn of(report: &LoadReport) -> Self {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            compiled_us: micros(report.compiled_in),
+            instantiated_us: micros(report.instantiated_in),
+            decided_256_us: report.decided_256_in.as_nanos() as f64 / 1e3,
+        }
+    }
+}
+
+fn manifest(version: &Version) -> String {
+    let manifest = version.policy.manifest();
+    format!("{} {}", manifest.name, manifest.version)
+}
+
+fn unix_ms(time: SystemTime) -> Option<u64> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok()
 }
 
 /// An error and its sources on one line, for reports and logs.
@@ -82,7 +221,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        let _ = write!(text, ": {cause}");
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
         source = cause.source();
     }
     text

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use conductor_config::{Config, Diagnostics, Known, Parsed};
+use proxy::record::Recorder;
 use proxy::{ProxyMetrics, Snapshot, SnapshotError, SnapshotSpec};
 use routing::{Fleet, Generation, PolicyVersions};
 use tracing::warn;
@@ -47,7 +48,7 @@ pub(crate) fn snapshot(
     (config, keys, fleet): (&Config, &Keys, &Fleet),
     policy: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
     generation: Generation,
-    metrics: &ProxyMetrics,
+    (metrics, recorder): (&ProxyMetrics, &Arc<Recorder>),
 ) -> Result<Snapshot, SnapshotError> {
     let decides = |name: &str| -> Arc<PolicyVersions> {
         policy(name).expect("a configuration is refused while one of its policies has no version")
@@ -55,12 +56,14 @@ pub(crate) fn snapshot(
     let routes = config
         .routes
         .iter()
-        .map(|route| compose::route_spec(route, decides));
+        .map(|route| compose::route_spec(route, decides, &policy));
     let spec = SnapshotSpec {
         generation,
         pools: compose::pool_specs(config, keys, fleet),
         routes: routes.collect(),
         limits: compose::request_limits(config),
+        record: compose::record_spec(config, recorder),
+        decision_headers: config.server.decision_headers,
     };
     Snapshot::next(previous, spec, metrics)
 }
@@ -79,6 +82,7 @@ pub(crate) fn needs_restart(at_start: &Config, now: &Config) -> Vec<String> {
         ("log.format", at_start.log.format != now.log.format),
         ("indexer", at_start.indexer != now.indexer),
         ("index.max-blocks", at_start.index != now.index),
+        ("policy-cache", at_start.policy_cache != now.policy_cache),
     ];
     let keys = changed.iter().filter(|(_, changed)| *changed);
     keys.map(|(key, _)| (*key).to_owned()).collect()

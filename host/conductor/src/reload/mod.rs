@@ -7,6 +7,7 @@
 
 mod candidate;
 mod instances;
+mod policies;
 mod problem;
 mod thread;
 
@@ -14,12 +15,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use conductor_config::{Config, Parsed};
+use proxy::record::Recorder;
 use proxy::{ProxyMetrics, SnapshotCell};
 use routing::{Fleet, FleetChange, Generation};
 use tracing::{error, info, warn};
 
 pub(crate) use self::candidate::{log_warnings, read, snapshot};
 pub(crate) use self::instances::{InstanceAnswer, RefusedChange};
+pub(crate) use self::policies::{PolicyAction, PolicyChange, RefusedPolicyChange};
 pub(crate) use self::problem::RefusedConfig;
 pub(crate) use self::problem::{reports, unavailable_policies};
 pub(crate) use self::thread::Bell;
@@ -31,6 +34,7 @@ use crate::keys::Keys;
 use crate::metrics::ControlMetrics;
 use crate::overlay::Overlays;
 use crate::policy_library::{Committed, PolicyLibrary, Prepared, chain};
+use crate::record;
 use crate::status::{ProblemReport, Status};
 use crate::telemetry::LogFilter;
 
@@ -43,6 +47,7 @@ pub(crate) struct Reloader {
     pub(crate) status: Status,
     pub(crate) metrics: ControlMetrics,
     pub(crate) proxy_metrics: ProxyMetrics,
+    pub(crate) recorder: Arc<Recorder>,
     pub(crate) log: Option<LogFilter>,
     /// What whoever changes the fleet must show.
     pub(crate) admin_key: AdminKey,
@@ -93,7 +98,7 @@ impl Reloader {
             Ok(None) => self.unchanged(),
             Ok(Some(text)) => match self.apply(text, &mut unsettled) {
                 Ok(()) => {
-                    self.status.set_policies(self.library.report());
+                    self.tell_policies();
                     return unsettled;
                 }
                 Err(refused) => self.refuse(refused.problems()),
@@ -105,7 +110,7 @@ impl Reloader {
         let prepared = self.library.prepare(wanted);
         unsettled |= prepared.is_unsettled();
         self.swap_policies(prepared);
-        self.status.set_policies(self.library.report());
+        self.tell_policies();
         unsettled
     }
 
@@ -179,6 +184,7 @@ impl Reloader {
             .map_err(RefusedConfig::Feeds)?;
 
         // Nothing fails from here on.
+        record::apply(&self.recorder, &config, &self.source);
         self.cell.store(next);
         self.admin_key.set(keys.admin.clone());
         self.in_force = InForce {
@@ -201,37 +207,29 @@ impl Reloader {
     ) -> Result<proxy::Snapshot, proxy::SnapshotError> {
         let policy = |name: &str| self.library.versions(name, prepared);
         let previous = self.cell.load();
-        snapshot(Some(&previous), parts, policy, generation, &self.proxy_metrics)
+        let own = (&self.proxy_metrics, &self.recorder);
+        snapshot(Some(&previous), parts, policy, generation, own)
     }
 
     /// Puts new versions of policies in force under the configuration as it is.
     fn swap_policies(&mut self, prepared: Prepared) {
-        let InForce {
-            config,
-            keys,
-            fleet,
-            generation,
-            ..
-        } = &self.in_force;
-        let mut routes = config.routes.iter();
-        let routed = routes.any(|route| route.policies().any(|policy| prepared.fresh(policy).is_some()));
+        let is_fresh = |policy: &str| {
+            let twin = compose::shadow_name(policy);
+            prepared.fresh(policy).is_some() || prepared.fresh(&twin).is_some()
+        };
+        let mut routes = self.in_force.config.routes.iter();
+        let routed = routes.any(|route| route.policies().any(is_fresh));
         if routed {
-            let generation = Generation(generation.0 + 1);
-            match self.snapshot((config, keys, fleet), Some(&prepared), generation) {
-                Ok(next) => self.cell.store(next),
+            let generation = Generation(self.in_force.generation.0 + 1);
+            if let Err(error) = self.put_policies_in_force(Some(&prepared), generation) {
                 // It was accepted before, with other policies only.
-                Err(error) => {
-                    return error!(error = chain(&error), "the request path refused new policies");
-                }
+                return error!(error = chain(&error), "the request path refused new policies");
             }
-            self.in_force.generation = generation;
         }
         let committed = self.library.commit(prepared);
         self.tell(&committed);
         if routed {
-            self.metrics.in_force(self.in_force.generation);
-            let generation = self.in_force.generation.0;
-            self.status.change_config(|report| report.generation = generation);
+            self.tell_generation();
         }
     }
 
@@ -302,8 +300,8 @@ impl Reloader {
 
     fn tell(&self, committed: &Committed) {
         committed.log();
-        for name in &committed.swapped {
-            self.metrics.policy_swapped(name);
+        for swapped in &committed.swapped {
+            self.metrics.policy_swapped(&swapped.policy);
         }
         for (name, _) in &committed.failed {
             self.metrics.policy_refused(name);

@@ -78,11 +78,15 @@ pub(crate) fn unavailable_policies(config: &Config, prepared: &Prepared) -> Vec<
 
 fn unavailable(policy: &PolicyConfig, prepared: &PreparedPolicy) -> Option<ProblemReport> {
     let (place, problem) = match &prepared.outcome {
-        Outcome::InForce | Outcome::Fresh(_) => return None,
+        Outcome::InForce | Outcome::HeldBack | Outcome::Fresh(_) => return None,
         Outcome::Unsettled => (policy.source_at, "its file is still being written".to_owned()),
         Outcome::Failed(problem) => {
             let in_params = policy.params_at.filter(|_| problem.is_in_settings());
-            (in_params.unwrap_or(policy.source_at), chain(&**problem))
+            let in_pin = policy.sha256_at.filter(|_| problem.is_in_pin());
+            (
+                in_params.or(in_pin).unwrap_or(policy.source_at),
+                chain(&**problem),
+            )
         }
     };
     Some(ProblemReport {

@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{InstanceAnswer, RefusedChange, Reloader};
+use super::{InstanceAnswer, PolicyChange, RefusedChange, RefusedPolicyChange, Reloader};
 use crate::overlay::InstanceChange;
-use crate::policy_library::chain;
+use crate::policy_library::{PolicyReport, chain};
 use crate::status::ConfigReport;
 use crate::watch::FolderWatch;
 
@@ -36,6 +36,11 @@ pub(crate) enum Bell {
     Instance(
         InstanceChange,
         oneshot::Sender<Result<InstanceAnswer, RefusedChange>>,
+    ),
+    /// Somebody wants a policy rolled back or resumed now, and to know how it is then.
+    Policy(
+        PolicyChange,
+        oneshot::Sender<Result<PolicyReport, RefusedPolicyChange>>,
     ),
 }
 
@@ -77,6 +82,7 @@ impl Reloader {
             Bell::Changed => {}
             Bell::Asked(waiting) => drop(waiting.send(self.status.config())),
             Bell::Instance(change, waiting) => drop(waiting.send(self.change_instance(&change))),
+            Bell::Policy(change, waiting) => drop(waiting.send(self.change_policy(&change))),
         }
     }
 }

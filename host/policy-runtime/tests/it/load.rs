@@ -41,7 +41,7 @@ fn what_is_no_component_is_told_what_it_is() {
     check(b" (component)", &["WebAssembly text", "wasm-tools parse"]);
     check(b"\0asm\x02\0\0\0", &["version [2, 0, 0, 0]"]);
     let module = wat::parse_str(module(LEAST)).unwrap();
-    check(&module, &["core module", "wasm-tools component new"]);
+    check(&module, &["core module", "conductor policy build"]);
 }
 
 #[test]

@@ -249,7 +249,7 @@ async fn send_decode(attempt: &Try<'_>, meeting: &Meeting) -> Result<Answer, Leg
     let request = attempt.request;
     let asking = Asking {
         seat: attempt.decode,
-        booking: attempt::book_computed(request, attempt.decode),
+        booking: attempt::book_awaiting(request, attempt.decode),
         body: attempt.split.decode(&meeting.handshake(attempt)),
         rank: attempt::pinned_rank(request, attempt.decode),
         once: true,

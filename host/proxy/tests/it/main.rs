@@ -12,12 +12,15 @@ mod pair;
 mod placement;
 mod policy;
 mod queue;
+mod record;
 mod relay;
 mod requests;
 mod router;
 mod server;
+mod shadow;
 mod tokenizer;
 mod tokens;
+mod trial;
 mod worker;
 
 use std::time::{Duration, Instant};

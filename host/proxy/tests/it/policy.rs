@@ -8,6 +8,7 @@ use routing::{Choice, DecisionInput, FaultKind, FeaturePlan, Phase, Policy, Poli
 type Script = Box<dyn Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync>;
 
 pub(crate) struct Scripted {
+    name: &'static str,
     plan: FeaturePlan,
     script: Script,
     /// The numbers of every call.
@@ -27,7 +28,18 @@ impl Scripted {
         candidate: &[&str],
         script: impl Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync + 'static,
     ) -> Arc<Self> {
+        Self::named("scripted", request, candidate, script)
+    }
+
+    /// Called so in the configuration.
+    pub(crate) fn named(
+        name: &'static str,
+        request: &[&str],
+        candidate: &[&str],
+        script: impl Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync + 'static,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            name,
             plan: FeaturePlan::resolve(request, candidate).unwrap(),
             script: Box::new(script),
             shown: Mutex::default(),
@@ -58,7 +70,7 @@ impl fmt::Debug for Scripted {
 
 impl Policy for Scripted {
     fn name(&self) -> &str {
-        "scripted"
+        self.name
     }
 
     fn plan(&self) -> &FeaturePlan {

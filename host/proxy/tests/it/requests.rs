@@ -3,6 +3,7 @@
 use http::StatusCode;
 
 use crate::client::{chat, get, post, send};
+use crate::policy::{Scripted, fault};
 use crate::router::router;
 use crate::worker::{Worker, json, whole};
 
@@ -323,4 +324,21 @@ async fn metrics_are_in_the_prometheus_text_format() {
             "{line} in\n{text}"
         );
     }
+}
+
+#[tokio::test]
+async fn answers_name_the_worker_and_the_policy_unless_that_is_turned_off() {
+    let worker = Worker::named("a").await;
+    let plain = router().worker("a", &worker.url());
+    let mut router = plain.clone().start().await;
+    let answer = send(router.address, chat()).await;
+    assert_eq!(answer.header("x-conductor-worker"), Some("a"));
+    assert_eq!(answer.header("x-conductor-policy"), Some("scripted@native"));
+    router.change(plain.clone().policy(Scripted::new(|_| Err(fault()))));
+    let answer = send(router.address, chat()).await;
+    assert_eq!(answer.header("x-conductor-policy"), Some("least-loaded@native"));
+    router.change(plain.with(|builder| builder.decision_headers = false));
+    let answer = send(router.address, chat()).await;
+    assert_eq!(answer.header("x-conductor-worker"), None);
+    assert_eq!(answer.header("x-conductor-policy"), None);
 }

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use kv_index::{IndexLimits, SharedPrefixIndex};
 use prometheus_client::registry::Registry;
+use proxy::record::{RecordSpec, Recorder};
 use proxy::{
-    Authorization, DrainOutcome, Expectation, LiveFeeds, PdSpec, PoolSpec, Proxy, ProxyMetrics, ProxyParts,
-    Readiness, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotSpec, TokenSource,
+    Authorization, CanarySpec, DrainOutcome, Expectation, LiveFeeds, PdSpec, PoolSpec, Proxy, ProxyMetrics,
+    ProxyParts, Readiness, RequestLimits, RouteSpec, ShadowSpec, Snapshot, SnapshotCell, SnapshotSpec,
+    StopRule, TokenSource, TrialSpec,
 };
 use routing::{Dialect, Fleet, Generation, Policy, PolicyVersions, Pool, Role, WorkerId, WorkerSpec};
 use tokio::net::TcpListener;
@@ -19,11 +21,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::policy::Scripted;
 
+#[derive(Clone)]
 pub(crate) struct Builder {
     workers: Vec<WorkerSpec>,
     policy: Arc<dyn Policy>,
     pub(crate) prefill_policy: Option<Arc<dyn Policy>>,
     pub(crate) decode_policy: Option<Arc<dyn Policy>>,
+    /// With their shares, of 10,000 parts.
+    pub(crate) canaries: Vec<(Arc<dyn Policy>, u32)>,
+    pub(crate) rule: StopRule,
+    /// Asked about every request.
+    pub(crate) shadows: Vec<Arc<dyn Policy>>,
     pub(crate) pd: Option<PdSpec>,
     pub(crate) authorization: Authorization,
     pub(crate) models: Vec<String>,
@@ -33,6 +41,8 @@ pub(crate) struct Builder {
     pub(crate) queue_limit: usize,
     pub(crate) queue_timeout: Duration,
     pub(crate) limits: RequestLimits,
+    pub(crate) record: RecordSpec,
+    pub(crate) decision_headers: bool,
     pub(crate) drain: Duration,
     pub(crate) max_connections: usize,
 }
@@ -56,6 +66,9 @@ pub(crate) fn router() -> Builder {
         policy: Scripted::first(&[], &[]),
         prefill_policy: None,
         decode_policy: None,
+        canaries: vec![],
+        rule: StopRule::default(),
+        shadows: vec![],
         pd: None,
         authorization: Authorization::Pass,
         models: vec![],
@@ -71,6 +84,8 @@ pub(crate) fn router() -> Builder {
             idle_timeout: Duration::from_secs(10),
             attempts: 3,
         },
+        record: RecordSpec::nothing(Recorder::new(&mut Registry::default())),
+        decision_headers: true,
         drain: Duration::from_secs(10),
         max_connections: 1_000,
     }
@@ -145,6 +160,23 @@ impl Builder {
         self
     }
 
+    fn trials(&self) -> TrialSpec {
+        let canary = |(policy, share): &(Arc<dyn Policy>, u32)| CanarySpec {
+            policy: PolicyVersions::only(Arc::clone(policy)),
+            share: *share,
+        };
+        let shadow = |policy: &Arc<dyn Policy>| ShadowSpec {
+            name: policy.name().to_owned(),
+            policy: PolicyVersions::only(Arc::clone(policy)),
+        };
+        TrialSpec {
+            canaries: self.canaries.iter().map(canary).collect(),
+            rule: self.rule,
+            shadows: self.shadows.iter().map(shadow).collect(),
+            shadow_sample: 1.0,
+        }
+    }
+
     fn spec(&self, fleet: &Fleet, generation: u64) -> SnapshotSpec {
         SnapshotSpec {
             generation: Generation(generation),
@@ -169,8 +201,11 @@ impl Builder {
                 headers: self.headers.clone(),
                 pool: "main".to_owned(),
                 policy: PolicyVersions::only(Arc::clone(&self.policy)),
+                trials: self.trials(),
             }],
             limits: self.limits,
+            record: self.record.clone(),
+            decision_headers: self.decision_headers,
         }
     }
 
@@ -229,6 +264,11 @@ impl Router {
         let next = Snapshot::next(Some(&before), spec, &self.metrics).unwrap();
         self.cell.store(next);
         self.fleet = fleet;
+    }
+
+    /// The configuration in force.
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.cell.load()
     }
 
     /// The worker of that name.

@@ -8,14 +8,17 @@
 mod affinity;
 mod churn;
 mod config_reload;
+mod cost;
 mod discovery;
 mod indexer;
 mod instances;
 mod pd;
+mod policy;
 mod policy_folder;
 mod serving;
 mod silence;
 mod stores;
+mod trials;
 mod workers;
 
 use harness::{Fleet, TestRouter, route_all};

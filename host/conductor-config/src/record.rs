@@ -1,0 +1,87 @@
+//! `[record]`: which decisions are written down, and which can be explained.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use crate::code::Code;
+use crate::report::Problem;
+use crate::section::Section;
+use crate::value::Item;
+
+/// `[record]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordConfig {
+    /// The decision log, as written; a relative path starts at the file's folder. None: there is none.
+    pub file: Option<PathBuf>,
+    /// Share of the requests whose decisions are in it, above 0 and at most 1.
+    pub sample: f64,
+    /// Bytes at which it is put aside and begun anew.
+    pub max_bytes: u64,
+    /// How many of those that were put aside are kept.
+    pub keep: u32,
+    /// Whether every column is recorded, not just those the policy asked for.
+    pub all_columns: bool,
+    /// Most requests kept in memory to be explained; 0 for none.
+    pub explain: u32,
+    /// Share of the requests that are, besides those of the log.
+    pub explain_sample: f64,
+    /// Whether a request with `x-conductor-explain: 1` is among them.
+    pub explain_header: bool,
+}
+
+const FILE_SIZES: RangeInclusive<u64> = 64 << 10..=1 << 40;
+
+impl Default for RecordConfig {
+    fn default() -> Self {
+        Self {
+            file: None,
+            sample: 0.01,
+            max_bytes: 256 << 20,
+            keep: 4,
+            all_columns: false,
+            explain: 1_000,
+            explain_sample: 0.01,
+            explain_header: true,
+        }
+    }
+}
+
+pub(crate) fn read(section: Option<Section<'_>>) -> RecordConfig {
+    let default = RecordConfig::default();
+    let Some(mut record) = section else {
+        return default;
+    };
+    let share = |item: Option<Item<'_>>, default| item.and_then(|item| item.positive(1.0)).unwrap_or(default);
+    let config = RecordConfig {
+        file: record.item("file").and_then(|item| read_file(&item)),
+        sample: share(record.item("sample"), default.sample),
+        max_bytes: record.size("max-bytes", default.max_bytes, FILE_SIZES),
+        keep: count(&mut record, "keep", default.keep, 1_000),
+        all_columns: record.choice("columns", default.all_columns, &[("plan", false), ("all", true)]),
+        explain: count(&mut record, "explain", default.explain, 100_000),
+        explain_sample: share(record.item("explain-sample"), default.explain_sample),
+        explain_header: record
+            .item("explain-header")
+            .and_then(|item| item.flag())
+            .unwrap_or(default.explain_header),
+    };
+    record.finish();
+    config
+}
+
+fn count(record: &mut Section<'_>, key: &'static str, default: u32, most: u32) -> u32 {
+    let count = record.count(key, u64::from(default), 0..=u64::from(most));
+    u32::try_from(count).expect("within a range that ends at a u32")
+}
+
+fn read_file(item: &Item<'_>) -> Option<PathBuf> {
+    let text = item.text()?;
+    if text.text.is_empty() {
+        item.report.push(
+            Problem::new(Code::InvalidValue, &text.span, "`file` is empty")
+                .help("name a file, for example \"decisions.jsonl\", or leave the key out"),
+        );
+        return None;
+    }
+    Some(PathBuf::from(text.text))
+}

@@ -1,0 +1,83 @@
+//! SHA-256 hashes as they are written: 64 hexadecimal digits.
+
+use std::fmt;
+
+use crate::code::Code;
+use crate::report::{Problem, Report};
+use crate::value::Text;
+
+/// The hash of a file's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sha256(pub [u8; 32]);
+
+impl fmt::Display for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sha256({self})")
+    }
+}
+
+/// Reads what `sha256sum` prints before the file's name.
+pub(crate) fn read(text: &Text<'_>, key: &str, report: &Report) -> Option<Sha256> {
+    let hash = parse(text.text);
+    if hash.is_none() {
+        report.push(
+            Problem::new(
+                Code::InvalidValue,
+                &text.span,
+                format!("`{key}` takes a SHA-256: 64 hexadecimal digits"),
+            )
+            .help("`sha256sum NAME.wasm` prints it"),
+        );
+    }
+    hash
+}
+
+fn parse(text: &str) -> Option<Sha256> {
+    let digits: Vec<u8> = text
+        .chars()
+        .map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect::<Option<_>>()?;
+    let bytes: Vec<u8> = digits
+        .chunks_exact(2)
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect();
+    if digits.len() != 64 {
+        return None;
+    }
+    bytes.try_into().ok().map(Sha256)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_shows() {
+        let text = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        let hash = parse(text).unwrap();
+        assert_eq!(hash.to_string(), text);
+        assert_eq!(parse(&text.to_uppercase()), Some(hash));
+        assert_eq!(hash.0[0], 0xe3);
+    }
+
+    #[test]
+    fn takes_nothing_else() {
+        let digits = "0".repeat(64);
+        for text in [
+            "",
+            "00",
+            &digits[1..],
+            &format!("{digits}0"),
+            &format!("{}g", &digits[1..]),
+            &format!(" {digits}"),
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

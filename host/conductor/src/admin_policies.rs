@@ -1,0 +1,75 @@
+//! `POST /admin/policies/NAME/rollback` and `/resume`: an operator goes back to the version before, and forth again.
+//!
+//! What is asked for goes to the reload thread, the one writer, and is in force when the answer says so.
+
+use std::sync::mpsc::SyncSender;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Response, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::post;
+use axum::{Json, Router};
+use tokio::sync::oneshot;
+
+use crate::instances::{AdminKey, Listener};
+use crate::policy_library::{PolicyReport, RollbackError, chain};
+use crate::refusal::{Refusal, only_post};
+use crate::reload::{Bell, PolicyAction, PolicyChange, RefusedPolicyChange};
+
+/// The pages, on the operators' listener only.
+#[derive(Debug, Clone)]
+pub(crate) struct PolicyPages {
+    pub(crate) key: AdminKey,
+    pub(crate) bell: SyncSender<Bell>,
+}
+
+impl PolicyPages {
+    pub(crate) fn pages(self) -> Router {
+        let roll_back = |State(pages): State<Self>, Path(policy), headers| async move {
+            pages.answer(policy, PolicyAction::RollBack, &headers).await
+        };
+        let resume = |State(pages): State<Self>, Path(policy), headers| async move {
+            pages.answer(policy, PolicyAction::Resume, &headers).await
+        };
+        Router::new()
+            .route(
+                "/admin/policies/{policy}/rollback",
+                post(roll_back).fallback(only_post),
+            )
+            .route(
+                "/admin/policies/{policy}/resume",
+                post(resume).fallback(only_post),
+            )
+            .with_state(self)
+    }
+
+    async fn answer(&self, policy: String, action: PolicyAction, headers: &HeaderMap) -> Response<Body> {
+        match self.change(PolicyChange { policy, action }, headers).await {
+            Ok(report) => Json(report).into_response(),
+            Err(refusal) => refusal.into_response(),
+        }
+    }
+
+    async fn change(&self, change: PolicyChange, headers: &HeaderMap) -> Result<PolicyReport, Refusal> {
+        self.key.check(headers, Listener::Operators)?;
+        let (answer, answered) = oneshot::channel();
+        let bell = Bell::Policy(change, answer);
+        self.bell.try_send(bell).map_err(|_| Refusal::busy())?;
+        let answered = answered.await.map_err(|_| Refusal::busy())?;
+        answered.map_err(|refused| refusal(&refused))
+    }
+}
+
+fn refusal(refused: &RefusedPolicyChange) -> Refusal {
+    let (status, code) = match refused {
+        RefusedPolicyChange::Rollback(RollbackError::NoSuchPolicy(_)) => {
+            (StatusCode::NOT_FOUND, "policy_not_found")
+        }
+        RefusedPolicyChange::Rollback(RollbackError::NothingBefore(_)) => {
+            (StatusCode::CONFLICT, "no_version_before")
+        }
+        RefusedPolicyChange::Snapshot(_) => (StatusCode::CONFLICT, "not_applicable"),
+    };
+    Refusal::new(status, code, chain(refused))
+}

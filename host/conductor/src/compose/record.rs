@@ -1,0 +1,34 @@
+//! What is recorded, and where.
+
+use std::sync::Arc;
+
+use conductor_config::Config;
+use proxy::record::{FileSpec, RecordSpec, Recorder, Sampling};
+
+use crate::config_source::ConfigSource;
+
+/// Which requests are recorded.
+pub(crate) fn record_spec(config: &Config, recorder: &Arc<Recorder>) -> RecordSpec {
+    let record = &config.record;
+    RecordSpec {
+        recorder: Arc::clone(recorder),
+        file: match record.file {
+            Some(_) => Sampling::share(record.sample),
+            None => Sampling::NONE,
+        },
+        explain: Sampling::share(record.explain_sample),
+        explain_on_demand: record.explain_header,
+        explained: record.explain as usize,
+        all_columns: record.all_columns,
+    }
+}
+
+/// The file they are written to.
+pub(crate) fn record_file(config: &Config, source: &ConfigSource) -> Option<FileSpec> {
+    let record = &config.record;
+    record.file.as_ref().map(|file| FileSpec {
+        path: source.resolve(file),
+        max_bytes: record.max_bytes,
+        keep: record.keep,
+    })
+}

@@ -1,0 +1,180 @@
+//! What the library keeps of one policy: its versions in a chain, and those that an operator rolled back.
+
+use std::time::SystemTime;
+
+use policy_runtime::PolicySettings;
+use thiserror::Error;
+
+use super::component::{Digest, Seen};
+use super::version::Version;
+use super::{PolicySource, WantedPolicy};
+
+/// Versions that are kept, those rolled back among them.
+const KEPT: usize = 3;
+
+/// What a source holds, so that it is not read again while it looks the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(super) source: PolicySource,
+    pub(super) seen: Seen,
+    pub(super) digest: Digest,
+}
+
+/// Why a policy cannot be rolled back or resumed.
+#[derive(Debug, Error)]
+pub(crate) enum RollbackError {
+    /// No such policy.
+    #[error("there is no policy `{0}`")]
+    NoSuchPolicy(String),
+    /// It has but one version, or none.
+    #[error(
+        "the policy `{0}` has no version before the one in force: the last three that worked are kept, while the router runs"
+    )]
+    NothingBefore(String),
+}
+
+/// A policy that was accepted: some configuration in force names it, or it lies in the folder.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) wanted: WantedPolicy,
+    pub(super) found: Option<Found>,
+    /// The version in force, then those before it, the latest first. Empty while no version ever worked.
+    pub(super) chain: Vec<Version>,
+    /// Versions that were rolled back, the latest first.
+    pub(super) held: Vec<Version>,
+    pub(super) problem: Option<String>,
+    /// Versions put in force since start.
+    pub(super) swaps: u64,
+    /// Openings of the circuit of the version in force that were counted already.
+    openings_told: u64,
+}
+
+impl Entry {
+    pub(super) fn new(wanted: WantedPolicy) -> Self {
+        Self {
+            wanted,
+            found: None,
+            chain: Vec::new(),
+            held: Vec::new(),
+            problem: None,
+            swaps: 0,
+            openings_told: 0,
+        }
+    }
+
+    /// The chain of versions as it is once `fresh` is in force.
+    pub(super) fn after<'a>(
+        entry: Option<&'a Self>,
+        fresh: Option<&'a Version>,
+    ) -> impl Iterator<Item = &'a Version> {
+        let kept = entry.into_iter().flat_map(|entry| &entry.chain);
+        let others =
+            kept.filter(move |kept| !fresh.is_some_and(|fresh| kept.is_of(&fresh.digest, &fresh.settings)));
+        fresh.into_iter().chain(others).take(KEPT)
+    }
+
+    /// The version in force.
+    pub(super) fn active(&self) -> Option<&Version> {
+        self.chain.first()
+    }
+
+    /// Whether it is accepted with this source, these settings and this permit: only its bytes may be new.
+    pub(super) fn accepts(&self, wanted: &WantedPolicy) -> bool {
+        let is_permitted =
+            |active: &Version| self.wanted.permit == wanted.permit || wanted.permit.allows(&active.digest);
+        self.wanted.source == wanted.source
+            && self.wanted.settings == wanted.settings
+            && self.active().is_some_and(is_permitted)
+    }
+
+    /// A version of these bytes and settings that is kept.
+    pub(super) fn kept(&self, digest: &Digest, settings: &PolicySettings) -> Option<&Version> {
+        self.chain.iter().find(|kept| kept.is_of(digest, settings))
+    }
+
+    /// Whether an operator rolled back what is wanted now. With its bytes in force, what was rolled back can only be settings; and
+    /// nothing is held where the version in force may not be.
+    pub(super) fn holds(&self, digest: &Digest, wanted: &WantedPolicy) -> bool {
+        let Some(active) = self
+            .active()
+            .filter(|active| !wanted.permit.revokes(&active.digest))
+        else {
+            return false;
+        };
+        let in_force = active.digest == *digest;
+        let mut held = self.held.iter().filter(|held| held.digest == *digest);
+        held.any(|held| !in_force || held.settings == wanted.settings)
+    }
+
+    /// Puts a version in front of the chain. What was rolled back is over with.
+    pub(super) fn put_in_force(&mut self, version: Version) {
+        self.chain
+            .retain(|kept| !kept.is_of(&version.digest, &version.settings));
+        self.held.clear();
+        self.chain.insert(0, version);
+        self.chain.truncate(KEPT);
+        self.begin();
+    }
+
+    /// Puts the version before in force, and holds the one that was in force.
+    pub(super) fn roll_back(&mut self) -> Result<(), RollbackError> {
+        if self.chain.len() < 2 {
+            return Err(RollbackError::NothingBefore(self.wanted.name.clone()));
+        }
+        let bad = self.chain.remove(0);
+        self.held.insert(0, bad);
+        self.begin();
+        Ok(())
+    }
+
+    /// Holds nothing any more, asks every version again, and forgets what the file held.
+    pub(super) fn resume(&mut self) {
+        let place = self.chain.len().min(1);
+        self.chain.splice(place..place, self.held.drain(..));
+        for version in &self.chain {
+            version.circuit.close();
+        }
+        self.found = None;
+    }
+
+    /// Forgets every version.
+    pub(super) fn clear(&mut self) {
+        self.chain.clear();
+        self.held.clear();
+    }
+
+    /// Times since the last asking that the version in force was not asked any more and one before it was.
+    pub(super) fn new_rollbacks(&mut self) -> u64 {
+        let Some((active, before)) = self.chain.split_first() else {
+            return 0;
+        };
+        let openings = active.circuit.openings();
+        let new = openings.saturating_sub(self.openings_told);
+        self.openings_told = openings;
+        if before.iter().any(Version::decides) {
+            new
+        } else {
+            0
+        }
+    }
+
+    /// Gives up the warm instances of versions that decide nothing: they keep their code only.
+    pub(super) fn release_spare_instances(&self) {
+        let before = match self.chain.split_first() {
+            Some((active, before)) if active.decides() => before,
+            _ => &[],
+        };
+        for version in before.iter().chain(&self.held) {
+            version.policy.release_instances();
+        }
+    }
+
+    /// Another version is in force.
+    fn begin(&mut self) {
+        self.swaps += 1;
+        if let Some(active) = self.chain.first_mut() {
+            active.since = SystemTime::now();
+            self.openings_told = active.circuit.openings();
+        }
+    }
+}

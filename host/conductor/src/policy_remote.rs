@@ -1,0 +1,244 @@
+//! `conductor policy status`, `rollback` and `resume`: the admin pages of a running router, from its command line.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, InvalidHeaderValue};
+use http::{HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::cli::{ChangePolicyArgs, RouterArgs, StatusArgs};
+use crate::exit::Exit;
+
+/// For one answer: a policy that is resumed may have to be compiled, an interpreter for seconds.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Longest answer, in bytes.
+const LONGEST: usize = 16 << 20;
+/// Where the key is that the admin pages may ask for, as the router itself finds it.
+const ADMIN_API_KEY: &str = "ADMIN_API_KEY";
+
+/// The router could not be asked, or did not do it.
+#[derive(Debug, Error)]
+pub(crate) enum RemoteError {
+    /// It is not there.
+    #[error("failed to ask the router at `{url}` (`--admin` names its admin listener)")]
+    Request {
+        url: String,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    #[error("failed to ask the router at `{0}` within {PATIENCE:?}")]
+    Timeout(String),
+    #[error("failed to send the key of the environment variable `{ADMIN_API_KEY}`: no header can carry it")]
+    Key(#[source] InvalidHeaderValue),
+    /// It says no.
+    #[error("the router refused: {message} ({status})")]
+    Refused { status: StatusCode, message: String },
+    #[error("failed to understand the answer of `{url}`")]
+    Answer {
+        url: String,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// Shows the policies of a router.
+pub(crate) fn status(args: &StatusArgs) -> Result<Exit> {
+    let mut page = ask(&args.router, Method::GET, "/admin/policies")?;
+    if let (Some(name), Some(policies)) = (&args.name, page["policies"].as_array_mut()) {
+        policies.retain(|policy| policy["name"] == name.as_str());
+        if policies.is_empty() {
+            anyhow::bail!("the router has no policy `{name}`");
+        }
+    }
+    let policies = page["policies"].as_array().into_iter().flatten();
+    let text: Vec<String> = policies.map(|policy| show(policy, unix_ms())).collect();
+    print(&args.router, &page, &text.join("\n"))
+}
+
+/// Has a router put the version before in force.
+pub(crate) fn roll_back(args: &ChangePolicyArgs) -> Result<Exit> {
+    change(args, "rollback")
+}
+
+/// Has a router take what a policy's file holds again.
+pub(crate) fn resume(args: &ChangePolicyArgs) -> Result<Exit> {
+    change(args, "resume")
+}
+
+fn change(args: &ChangePolicyArgs, action: &str) -> Result<Exit> {
+    let path = format!("/admin/policies/{}/{action}", args.name);
+    let policy = ask(&args.router, Method::POST, &path)?;
+    print(&args.router, &policy, &show(&policy, unix_ms()))
+}
+
+pub(crate) fn print(args: &RouterArgs, page: &Value, text: &str) -> Result<Exit> {
+    let text = if args.json {
+        serde_json::to_string_pretty(page)? + "\n"
+    } else {
+        text.to_owned()
+    };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // A reader that has gone away (`| head`) is no failure.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(Exit::Success),
+    }
+}
+
+pub(crate) fn ask(args: &RouterArgs, method: Method, path: &str) -> Result<Value> {
+    let key = std::env::var(ADMIN_API_KEY)
+        .ok()
+        .filter(|key| !key.trim().is_empty());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let url = format!("{}{path}", args.admin.trim_end_matches('/'));
+    Ok(runtime.block_on(send(url, method, key))?)
+}
+
+async fn send(url: String, method: Method, key: Option<String>) -> Result<Value, RemoteError> {
+    let failed = |source: Box<dyn std::error::Error + Send + Sync>| RemoteError::Request {
+        url: url.clone(),
+        source,
+    };
+    let mut request = Request::builder()
+        .method(method)
+        .uri(&url)
+        .header(CONTENT_TYPE, "application/json");
+    if let Some(key) = key {
+        let mut key = HeaderValue::from_str(key.trim()).map_err(RemoteError::Key)?;
+        key.set_sensitive(true);
+        request = request.header("x-api-key", key);
+    }
+    let request = request
+        .body(Full::<Bytes>::default())
+        .map_err(|error| failed(error.into()))?;
+    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let asked = async {
+        let answer = client
+            .request(request)
+            .await
+            .map_err(|error| failed(error.into()))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), LONGEST)
+            .collect()
+            .await
+            .map_err(&failed)?;
+        Ok((status, body.to_bytes()))
+    };
+    let (status, body) = tokio::time::timeout(PATIENCE, asked)
+        .await
+        .map_err(|_| RemoteError::Timeout(url.clone()))??;
+    if !status.is_success() {
+        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let message = told["error"]["message"]
+            .as_str()
+            .unwrap_or("it says no more")
+            .to_owned();
+        return Err(RemoteError::Refused { status, message });
+    }
+    serde_json::from_slice(&body).map_err(|source| RemoteError::Answer {
+        url: url.clone(),
+        source,
+    })
+}
+
+/// A policy for people.
+fn show(policy: &Value, now_ms: u64) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let mut shown = format!("{}  ({})\n", text(&policy["name"]), text(&policy["source"]));
+    let versions = policy["versions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    for version in versions {
+        let circuit = &version["circuit"];
+        let state = match version["state"].as_str() {
+            Some("in-force") => "in force",
+            Some("held-back") => "held back",
+            _ => "before",
+        };
+        let since = version["since-unix-ms"]
+            .as_u64()
+            .map_or(0, |since| now_ms.saturating_sub(since) / 1000);
+        let _ = writeln!(
+            shown,
+            "  {state:<9}  {:<19}  {}; since {}; {} calls, {}; circuit {} ({} openings); 256 candidates in {} us",
+            text(&version["id"]),
+            text(&version["manifest"]),
+            age(since),
+            version["calls"],
+            faults(&version["faults"]),
+            text(&circuit["state"]),
+            circuit["openings"],
+            version["load"]["decided-256-us"],
+        );
+    }
+    if versions.is_empty() {
+        shown.push_str("  no version ever worked\n");
+    }
+    if policy["decides"] != policy["version"] {
+        let _ = writeln!(shown, "  decides now: {}", text(&policy["decides"]));
+    }
+    if let Some(problem) = policy["problem"].as_str() {
+        let _ = writeln!(shown, "  problem: {problem}");
+    }
+    shown
+}
+
+fn faults(faults: &Value) -> String {
+    let kinds = faults.as_object().into_iter().flatten();
+    let kinds: Vec<String> = kinds.map(|(kind, count)| format!("{count} {kind}")).collect();
+    match kinds.is_empty() {
+        true => "no fault".to_owned(),
+        false => kinds.join(", "),
+    }
+}
+
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_policy_is_shown_with_its_versions_and_who_decides() {
+        let version = |id: &str, state: &str, circuit: &str, faults: Value| {
+            json!({
+                "id": id, "state": state, "manifest": "mine 1.0", "since-unix-ms": 1_000, "calls": 7, "faults": faults,
+                "circuit": { "state": circuit, "openings": 1 }, "load": { "decided-256-us": 12.5 },
+            })
+        };
+        let policy = json!({
+            "name": "mine", "source": "policies.d/mine.wasm", "version": "bb", "decides": "aa", "problem": "failed to load it",
+            "versions": [
+                version("bb", "in-force", "open", json!({ "trap": 5 })), version("aa", "before", "closed", json!({})),
+            ],
+        });
+        let expected = "mine  (policies.d/mine.wasm)\n  \
+            in force   bb                   mine 1.0; since 3 min; 7 calls, 5 trap; circuit open (1 openings); 256 candidates in 12.5 us\n  \
+            before     aa                   mine 1.0; since 3 min; 7 calls, no fault; circuit closed (1 openings); 256 candidates in 12.5 us\n  \
+            decides now: aa\n  problem: failed to load it\n";
+        assert_eq!(show(&policy, 200_000), expected);
+    }
+}

@@ -1,0 +1,128 @@
+//! `conductor policy build`: a project or a core module becomes a component, which is then checked.
+
+mod compile;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use policy_component::{ComponentError, Layer, componentise, dissect};
+use serde::Serialize;
+use thiserror::Error;
+
+use self::compile::{CompileError, Compiled, compile};
+use super::check::{CheckReport, check};
+use super::print;
+use super::subject::Subject;
+use super::table::size;
+use crate::cli::BuildArgs;
+use crate::exit::Exit;
+
+/// No component could be built.
+#[derive(Debug, Error)]
+pub(crate) enum BuildPolicyError {
+    /// The project does not build.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// What was built is a core module that makes no component.
+    #[error("failed to build `{file}`")]
+    Componentise {
+        /// The core module.
+        file: String,
+        /// Why not.
+        #[source]
+        source: ComponentError,
+    },
+    /// The component cannot be written.
+    #[error("failed to write `{}`", path.display())]
+    Write {
+        /// Where to.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Builds and checks.
+///
+/// # Errors
+/// Where there is nothing to build, it does not build, or what was built cannot be checked.
+pub(super) fn run(args: &BuildArgs) -> anyhow::Result<Exit> {
+    let Compiled { file, component } = if args.path.is_dir() {
+        compile(&args.path).map_err(BuildPolicyError::from)?
+    } else {
+        Compiled {
+            component: args.path.with_extension("component.wasm"),
+            file: args.path.clone(),
+        }
+    };
+    let built = Subject::read(&file)?;
+    let was_module = dissect(&built.bytes)?.layer == Layer::Module;
+    let bytes = if was_module {
+        Cow::Owned(component_of(&built)?)
+    } else {
+        built.bytes
+    };
+    let place = args
+        .out
+        .clone()
+        .unwrap_or(if was_module { component } else { file.clone() });
+    if was_module || place != file {
+        write(&place, &bytes)?;
+    }
+    let subject = Subject {
+        label: place.display().to_string(),
+        name: built.name,
+        bytes,
+    };
+    let report = Report {
+        component: subject.label.clone(),
+        bytes: subject.bytes.len(),
+        from_core_module: was_module.then(|| file.display().to_string()),
+        check: check(&subject, &args.settings)?,
+    };
+    print(&report, args.json)?;
+    Ok(report.check.exit())
+}
+
+fn component_of(module: &Subject) -> Result<Vec<u8>, BuildPolicyError> {
+    componentise(&module.bytes).map_err(|source| BuildPolicyError::Componentise {
+        file: module.label.clone(),
+        source,
+    })
+}
+
+/// Whole or not at all: a router may be watching the place.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildPolicyError> {
+    let beside = path.with_extension("wasm.part");
+    fs::write(&beside, bytes)
+        .and_then(|()| fs::rename(&beside, path))
+        .map_err(|source| BuildPolicyError::Write {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+/// What was built, and what a check says of it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Report {
+    component: String,
+    bytes: usize,
+    /// The core module that it was made of, where there was one.
+    from_core_module: Option<String>,
+    check: CheckReport,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "built {}, {}", self.component, size(self.bytes))?;
+        if let Some(module) = &self.from_core_module {
+            write!(f, ", of the core module {module}")?;
+        }
+        write!(f, "\n\n{}", self.check)
+    }
+}

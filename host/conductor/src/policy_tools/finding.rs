@@ -1,0 +1,143 @@
+//! What a tool has to say against a policy.
+
+use std::fmt;
+
+use conductor_config::Location;
+use policy_runtime::LoadError;
+use serde::Serialize;
+
+use super::settings::Given;
+use crate::policy_library::chain;
+use crate::status::ProblemReport;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Severity {
+    /// The router would not load the policy, or its fallback would decide in its place.
+    Error,
+    /// It works, and may not work well.
+    Warning,
+}
+
+/// One thing that is wrong, and how to mend it.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Finding {
+    /// How bad it is.
+    pub(super) severity: Severity,
+    /// Its stable kind.
+    pub(super) code: String,
+    /// What is wrong.
+    pub(super) message: String,
+    /// How to mend it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) help: Option<String>,
+    /// Where in a configuration file.
+    #[serde(flatten)]
+    pub(super) place: Option<Place>,
+}
+
+/// A place in a configuration file.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Place {
+    /// The file.
+    pub(super) config: String,
+    /// From 1.
+    pub(super) line: usize,
+    /// From 1, in characters.
+    pub(super) column: usize,
+}
+
+impl Finding {
+    /// Something that the router would not accept.
+    pub(super) fn error(code: &str, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            code: code.to_owned(),
+            message: message.into(),
+            help: None,
+            place: None,
+        }
+    }
+
+    /// Something odd.
+    pub(super) fn warning(code: &str, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(code, message)
+        }
+    }
+
+    /// With how to mend it.
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Why a policy is not loaded; where its settings are at fault, with their place.
+    pub(super) fn not_loaded(error: &LoadError, given: &Given) -> Self {
+        let message = format!("failed to {}", chain(error));
+        if let LoadError::Instantiate { .. } = error {
+            return Self::error("not-loadable", message).help(
+                "if it needs more memory, as some interpreters do: --memory-mib here, and `limits` of [policies.NAME] for the router",
+            );
+        }
+        if !error.is_in_settings() {
+            return Self::error("not-loadable", message);
+        }
+        Self {
+            place: given
+                .params_at
+                .as_ref()
+                .map(|(config, at)| Place::new(config, *at)),
+            ..Self::error("settings-refused", message)
+        }
+    }
+
+    /// A mistake of a configuration file.
+    pub(super) fn of_config(config: &str, problem: &ProblemReport) -> Self {
+        Self {
+            severity: match problem.severity {
+                "warning" => Severity::Warning,
+                _ => Severity::Error,
+            },
+            code: problem.code.clone(),
+            message: problem.message.clone(),
+            help: problem.help.clone(),
+            place: Some(Place {
+                config: config.to_owned(),
+                line: problem.line,
+                column: problem.column,
+            }),
+        }
+    }
+}
+
+impl Place {
+    fn new(config: &str, at: Location) -> Self {
+        Self {
+            config: config.to_owned(),
+            line: at.line,
+            column: at.column,
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        write!(f, "{severity}[{}]: ", self.code)?;
+        if let Some(Place { config, line, column }) = &self.place {
+            write!(f, "{config}:{line}:{column}: ")?;
+        }
+        writeln!(f, "{}", self.message)?;
+        match &self.help {
+            Some(help) => writeln!(f, "  help: {help}"),
+            None => Ok(()),
+        }
+    }
+}

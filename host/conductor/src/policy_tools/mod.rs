@@ -1,0 +1,69 @@
+//! `conductor policy ...`: the tools of a policy's author.
+//!
+//! They run the very runtime of the router with its limits, so that what they accept is accepted by the router. Each
+//! prints for people, or with `--json` for tools.
+
+mod bench;
+mod build;
+mod check;
+mod features;
+mod finding;
+mod inspect;
+mod list;
+mod project;
+mod replay;
+mod settings;
+mod subject;
+pub(crate) mod table;
+mod templates;
+
+use std::io::{self, Write as _};
+
+use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
+use serde::Serialize;
+
+pub(crate) use self::replay::LogError;
+pub(crate) use self::settings::SettingsError;
+pub(crate) use self::subject::SubjectError;
+use crate::cli::{PolicyArgs, PolicyCommand};
+use crate::exit::Exit;
+use crate::policy_library::chain;
+use crate::policy_remote;
+
+/// Does what was asked.
+///
+/// # Errors
+/// Where it could not be done at all; faults of a policy are told on the way, and by the exit code.
+pub fn run(args: &PolicyArgs) -> anyhow::Result<Exit> {
+    match &args.command {
+        PolicyCommand::New(args) => project::run(args),
+        PolicyCommand::Build(args) => build::run(args),
+        PolicyCommand::Check(args) => check::run(args),
+        PolicyCommand::Bench(args) => bench::run(args),
+        PolicyCommand::Inspect(args) => inspect::run(args),
+        PolicyCommand::Features(args) => features::run(args),
+        PolicyCommand::List(args) => list::run(args),
+        PolicyCommand::Replay(args) => replay::run(args),
+        PolicyCommand::Status(args) => policy_remote::status(args),
+        PolicyCommand::Rollback(args) => policy_remote::roll_back(args),
+        PolicyCommand::Resume(args) => policy_remote::resume(args),
+    }
+}
+
+/// An engine like the router's.
+fn engine() -> Result<PolicyEngine, EngineError> {
+    PolicyEngine::new(EngineLimits::default())
+}
+
+/// Prints a report: as JSON, or as its own text. A reader that has gone away (`| head`) is no failure.
+fn print(report: &(impl Serialize + std::fmt::Display), json: bool) -> anyhow::Result<()> {
+    let text = if json {
+        serde_json::to_string_pretty(report)? + "\n"
+    } else {
+        report.to_string()
+    };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,132 @@
+//! Decisions of the very same component and parameters, repeated.
+
+use std::sync::Arc;
+
+use policy_runtime::{Divergence, WasmPolicy};
+use proxy::record::VerdictLine;
+use routing::{DecisionQueries, FaultKind, PolicyFault, Tier, Verdict, Worker, WorkerId};
+use serde::Serialize;
+
+use super::log::Recorded;
+
+/// How they came out.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Again {
+    pub(super) decisions: u64,
+    /// With the same verdict bit for bit, or the same fault.
+    pub(super) identical: u64,
+    /// With another one.
+    pub(super) different: u64,
+    /// That asked other questions.
+    pub(super) diverged: u64,
+    /// Of which not everything was noted, or which ran out of time or instances then.
+    pub(super) not_repeatable: u64,
+    /// The first that came out otherwise.
+    pub(super) first_difference: Option<Difference>,
+    #[serde(skip)]
+    pub(super) nanoseconds: Vec<u64>,
+}
+
+/// A decision that came out otherwise.
+#[derive(Debug, Serialize)]
+pub(super) struct Difference {
+    pub(super) request: String,
+    pub(super) seq: u64,
+    pub(super) attempt: u32,
+    pub(super) recorded: String,
+    pub(super) replayed: String,
+}
+
+impl Again {
+    pub(super) fn add(&mut self, policy: &WasmPolicy, recorded: &Recorded) {
+        self.decisions += 1;
+        if is_of_its_moment(recorded) {
+            self.not_repeatable += 1;
+            return;
+        }
+        let transcript = recorded.line.noted();
+        let queries: Arc<dyn DecisionQueries> = Arc::new(Nobody);
+        let (replayed, took) = recorded.asking(&recorded.line.numbers.0, &queries, |input| {
+            policy.decide_replaying(input, &transcript)
+        });
+        self.nanoseconds.push(took);
+        let told = match &replayed {
+            Ok(answer) if is_same(recorded, answer) => {
+                self.identical += 1;
+                return;
+            }
+            Err(Divergence::Truncated) => {
+                self.not_repeatable += 1;
+                return;
+            }
+            Ok(answer) => {
+                self.different += 1;
+                told(answer)
+            }
+            Err(divergence) => {
+                self.diverged += 1;
+                divergence.to_string()
+            }
+        };
+        let line = &recorded.line;
+        self.first_difference.get_or_insert_with(|| Difference {
+            request: line.request.clone(),
+            seq: line.seq,
+            attempt: line.attempt,
+            recorded: format!("{:?}{:?}", line.verdict, line.fault),
+            replayed: told,
+        });
+    }
+}
+
+/// Whether it failed for want of time or of an instance, which another moment has.
+fn is_of_its_moment(recorded: &Recorded) -> bool {
+    let of_its_moment = [FaultKind::Deadline, FaultKind::NoInstance].map(FaultKind::as_str);
+    let fault = recorded.line.fault.as_ref();
+    fault.is_some_and(|fault| of_its_moment.contains(&&*fault.kind))
+}
+
+fn is_same(recorded: &Recorded, replayed: &Result<Verdict, PolicyFault>) -> bool {
+    match (&recorded.line.verdict, &recorded.line.fault, replayed) {
+        (Some(recorded), None, Ok(replayed)) => *recorded == VerdictLine::from(replayed),
+        (None, Some(recorded), Err(replayed)) => recorded.kind == replayed.kind.as_str(),
+        _ => false,
+    }
+}
+
+fn told(answer: &Result<Verdict, PolicyFault>) -> String {
+    match answer {
+        Ok(verdict) => format!("{verdict:?}"),
+        Err(fault) => fault.to_string(),
+    }
+}
+
+/// Whom nobody asks: every question is answered from the transcript.
+struct Nobody;
+
+impl DecisionQueries for Nobody {
+    fn worker(&self, _: WorkerId) -> Option<Arc<Worker>> {
+        None
+    }
+
+    fn matched(&self, _: Tier) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn holders(&self, _: u32) -> u32 {
+        0
+    }
+
+    fn header(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn model(&self) -> &str {
+        ""
+    }
+
+    fn path(&self) -> &str {
+        ""
+    }
+}

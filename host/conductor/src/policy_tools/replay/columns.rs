@@ -1,0 +1,116 @@
+//! The numbers of one plan, found among those that were recorded for another.
+
+use proxy::record::PolicyLine;
+use routing::{CandidateFeature, FeaturePlan, RequestFeature};
+
+use super::log::Recorded;
+
+/// Where a plan's numbers are in the decisions of one policy line.
+pub(super) struct Columns {
+    request: Vec<Place>,
+    candidate: Vec<CandidatePlace>,
+}
+
+/// Of a number.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// Among those the recorded policy got.
+    Own(usize),
+    /// Among those recorded besides.
+    More(usize),
+    /// Nowhere: it is not known to anybody.
+    Unknown,
+}
+
+/// Of a column.
+enum CandidatePlace {
+    Recorded(Place),
+    Weight,
+    Role,
+    Label(Box<str>),
+}
+
+impl Columns {
+    /// None where some of them were not recorded; then their names.
+    pub(super) fn find(plan: &FeaturePlan, recorded: &PolicyLine) -> Result<Self, Vec<String>> {
+        let (own, more) = (
+            resolved(&recorded.request_columns, &recorded.columns),
+            resolved(&recorded.more_request_columns, &recorded.more_columns),
+        );
+        let mut missing = Vec::new();
+        let request = plan.request().iter().map(|feature| {
+            let place = match feature {
+                RequestFeature::Unknown => Some(Place::Unknown),
+                known => place(own.request(), more.request(), known),
+            };
+            place.unwrap_or_else(|| {
+                missing.push(feature.name().to_owned());
+                Place::Unknown
+            })
+        });
+        let request = request.collect();
+        let candidate = plan.candidate().iter().map(|feature| {
+            let place = match feature {
+                CandidateFeature::Unknown => Some(Place::Unknown),
+                known => place(own.candidate(), more.candidate(), known),
+            };
+            match (place, feature) {
+                (Some(place), _) => CandidatePlace::Recorded(place),
+                (None, CandidateFeature::Weight) => CandidatePlace::Weight,
+                (None, CandidateFeature::Role) => CandidatePlace::Role,
+                (None, CandidateFeature::Label(key)) => CandidatePlace::Label(key.clone()),
+                (None, missed) => {
+                    missing.push(missed.name().into_owned());
+                    CandidatePlace::Recorded(Place::Unknown)
+                }
+            }
+        });
+        let candidate = candidate.collect();
+        if missing.is_empty() {
+            Ok(Self { request, candidate })
+        } else {
+            Err(missing)
+        }
+    }
+
+    /// The plan's numbers, laid out as it wants them.
+    pub(super) fn lay_out(&self, recorded: &Recorded) -> Vec<f64> {
+        let (line, policy) = (&recorded.line, &recorded.policy);
+        let request = |place: &Place| match *place {
+            Place::Own(at) => line.numbers.0[at],
+            Place::More(at) => line.more_numbers.0[at],
+            Place::Unknown => f64::NAN,
+        };
+        let mut numbers: Vec<f64> = self.request.iter().map(request).collect();
+        for (row, worker) in recorded.workers.iter().enumerate() {
+            numbers.extend(self.candidate.iter().map(|place| match place {
+                CandidatePlace::Recorded(Place::Own(at)) => {
+                    line.numbers.0[policy.request_columns.len() + row * policy.columns.len() + at]
+                }
+                CandidatePlace::Recorded(Place::More(at)) => {
+                    line.more_numbers.0
+                        [policy.more_request_columns.len() + row * policy.more_columns.len() + at]
+                }
+                CandidatePlace::Recorded(Place::Unknown) => f64::NAN,
+                CandidatePlace::Weight => worker.spec().weight,
+                CandidatePlace::Role => worker.spec().role.number(),
+                CandidatePlace::Label(key) => worker.label_number(key),
+            }));
+        }
+        numbers
+    }
+}
+
+fn place<F: PartialEq>(own: &[F], more: &[F], feature: &F) -> Option<Place> {
+    let at = |features: &[F]| features.iter().position(|recorded| recorded == feature);
+    at(own).map(Place::Own).or_else(|| at(more).map(Place::More))
+}
+
+/// The features of recorded names; those of another version's are unknown.
+fn resolved(request: &[String], candidate: &[String]) -> FeaturePlan {
+    let optional = |names: &[String]| -> Vec<String> {
+        let bare = names.iter().map(|name| name.trim_end_matches('?'));
+        bare.map(|name| format!("{name}?")).collect()
+    };
+    FeaturePlan::resolve(&optional(request), &optional(candidate)).unwrap_or_default()
+}

@@ -1,0 +1,279 @@
+//! Decisions of other policies, made by this one instead.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use policy_runtime::WasmPolicy;
+use proxy::record::{DecidedLine, NoteLine, PhaseName, PolicyLine};
+use routing::{
+    CandidateFeature, Decision, DecisionQueries, FeaturePlan, Offer, Policy, Role, Tier, Worker, WorkerId,
+    check,
+};
+use serde::Serialize;
+
+use super::columns::Columns;
+use super::log::Recorded;
+
+/// What it would have done.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Other {
+    pub(super) decisions: u64,
+    /// Made by these policies.
+    pub(super) recorded_policies: BTreeMap<String, u64>,
+    /// Where it was asked and both chose a worker.
+    pub(super) compared: u64,
+    /// Of those, the same worker, or pair.
+    pub(super) agreed: u64,
+    /// Tokens of the prompts that the recorded choice has, over what could be compared, where they are known.
+    pub(super) matched_recorded: u64,
+    /// And its own choice.
+    pub(super) matched_replayed: u64,
+    /// Its answers besides a worker.
+    pub(super) held: u64,
+    pub(super) rejected: u64,
+    pub(super) passed: u64,
+    /// Answers that the router refuses.
+    pub(super) invalid: u64,
+    pub(super) faults: BTreeMap<String, u64>,
+    /// It chose a worker where the recorded policy did not.
+    pub(super) nothing_recorded: u64,
+    /// Why it could not be asked, or its answer does not count.
+    pub(super) not_comparable: BTreeMap<String, u64>,
+    #[serde(skip)]
+    pub(super) nanoseconds: Vec<u64>,
+}
+
+/// Where its numbers are, or the names of those that were not recorded.
+type Found = Result<Columns, Vec<String>>;
+
+/// The policy that is asked instead.
+pub(super) struct Rival<'a> {
+    policy: &'a WasmPolicy,
+    /// By recorded policy.
+    columns: Vec<(Arc<PolicyLine>, Found)>,
+}
+
+impl<'a> Rival<'a> {
+    pub(super) fn new(policy: &'a WasmPolicy) -> Self {
+        Self {
+            policy,
+            columns: Vec::new(),
+        }
+    }
+
+    pub(super) fn ask(&mut self, recorded: &Recorded, other: &mut Other) {
+        other.decisions += 1;
+        *other
+            .recorded_policies
+            .entry(recorded.policy.name.clone())
+            .or_default() += 1;
+        if let Err(why) = self.try_ask(recorded, other) {
+            *other.not_comparable.entry(why).or_default() += 1;
+        }
+    }
+
+    fn try_ask(&mut self, recorded: &Recorded, other: &mut Other) -> Result<(), String> {
+        self.is_asked_so(recorded)?;
+        let numbers = match self.columns(&recorded.policy) {
+            Ok(columns) => columns.lay_out(recorded),
+            Err(missing) => return Err(format!("not recorded: {}", missing.join(", "))),
+        };
+        let queries = Arc::new(LoggedQueries::of(recorded));
+        let shared: Arc<dyn DecisionQueries> = Arc::clone(&queries) as _;
+        let (answer, took) = recorded.asking(&numbers, &shared, |input| self.policy.decide(input));
+        other.nanoseconds.push(took);
+        let missed = queries.missed();
+        if !missed.is_empty() {
+            return Err(format!("not recorded: {}", missed.join(", ")));
+        }
+        let roles: Vec<Role> = recorded.workers.iter().map(|worker| worker.spec().role).collect();
+        let offer = match recorded.line.pair_or_alone {
+            Some(alone) => Offer::Pair { roles: &roles, alone },
+            None => Offer::One {
+                candidates: roles.len(),
+            },
+        };
+        match answer.map(|verdict| check(verdict, offer)) {
+            Ok(Ok(Decision::Route(route))) => other.chose(recorded, &queries, (route.row(), route.prefill())),
+            Ok(Ok(Decision::Queue(_))) => other.held += 1,
+            Ok(Ok(Decision::Reject(_))) => other.rejected += 1,
+            Ok(Ok(Decision::Pass)) => other.passed += 1,
+            Ok(Err(_)) => other.invalid += 1,
+            Err(fault) => *other.faults.entry(fault.kind.as_str().to_owned()).or_default() += 1,
+        }
+        Ok(())
+    }
+
+    /// Whether the router would ask it about such a part of a request.
+    fn is_asked_so(&self, recorded: &Recorded) -> Result<(), String> {
+        let pairs = self.policy.plan().pairs();
+        match (recorded.line.pair_or_alone, recorded.line.phase) {
+            (Some(_), _) if !pairs => {
+                Err("one call placed both legs, which this policy does not do".to_owned())
+            }
+            (None, PhaseName::Prefill | PhaseName::Decode) if pairs => {
+                Err("one leg was placed, and this policy places both in one call".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn columns(&mut self, recorded: &Arc<PolicyLine>) -> &Found {
+        let known = self
+            .columns
+            .iter()
+            .position(|(known, _)| Arc::ptr_eq(known, recorded));
+        let at = known.unwrap_or_else(|| {
+            let columns = Columns::find(self.policy.plan(), recorded);
+            self.columns.push((Arc::clone(recorded), columns));
+            self.columns.len() - 1
+        });
+        &self.columns[at].1
+    }
+}
+
+impl Other {
+    fn chose(
+        &mut self,
+        recorded: &Recorded,
+        queries: &LoggedQueries,
+        (row, prefill): (usize, Option<usize>),
+    ) {
+        let Some(DecidedLine::Route {
+            worker,
+            prefill: prefilled,
+        }) = recorded.line.decided
+        else {
+            self.nothing_recorded += 1;
+            return;
+        };
+        self.compared += 1;
+        let ids = &recorded.line.ids;
+        let chosen = (ids[row], prefill.map(|row| ids[row]));
+        self.agreed += u64::from(chosen == (worker, prefilled));
+        let Some(matched) = queries.on(Tier::Shared) else {
+            return;
+        };
+        let tokens = |id: u32| {
+            let row = ids.iter().position(|candidate| *candidate == id);
+            row.and_then(|row| matched.get(row)).copied().unwrap_or(0)
+        };
+        // The prompt is computed where it is prefilled.
+        self.matched_recorded += u64::from(tokens(prefilled.unwrap_or(worker)));
+        self.matched_replayed += u64::from(tokens(chosen.1.unwrap_or(chosen.0)));
+    }
+}
+
+/// Answers to questions, as far as the log has them.
+struct LoggedQueries {
+    workers: Vec<Arc<Worker>>,
+    notes: Vec<NoteLine>,
+    /// On the device, the host, and any tier.
+    matched: [Option<Vec<u32>>; 3],
+    model: String,
+    path: String,
+    missed: Mutex<BTreeSet<String>>,
+}
+
+impl LoggedQueries {
+    fn of(recorded: &Recorded) -> Self {
+        let column = |feature: CandidateFeature| {
+            let name = feature.name().into_owned();
+            let plan = FeaturePlan::resolve(&[], &[name]).ok()?;
+            let numbers = Columns::find(&plan, &recorded.policy).ok()?.lay_out(recorded);
+            // What is not known counts as 0 here, as the contract has it.
+            Some(numbers.into_iter().map(|tokens| tokens as u32).collect())
+        };
+        let heard = |wanted: fn(Tier) -> bool| {
+            recorded.line.transcript.iter().find_map(|note| match note {
+                NoteLine::Matched { tier, tokens } if wanted(tier.0) => Some(tokens.clone()),
+                _ => None,
+            })
+        };
+        let device = heard(|tier| tier == Tier::Device).or_else(|| column(CandidateFeature::PrefixDevice));
+        let host = heard(|tier| tier == Tier::Host).or_else(|| column(CandidateFeature::PrefixHost));
+        let any = heard(|tier| matches!(tier, Tier::Disk | Tier::Shared))
+            .or_else(|| column(CandidateFeature::PrefixAny));
+        Self {
+            workers: recorded.workers.clone(),
+            notes: recorded.line.transcript.clone(),
+            matched: [device, host, any],
+            model: recorded.line.model.clone(),
+            path: recorded.line.path.clone(),
+            missed: Mutex::default(),
+        }
+    }
+
+    fn on(&self, tier: Tier) -> Option<&[u32]> {
+        let at = match tier {
+            Tier::Device => 0,
+            Tier::Host => 1,
+            Tier::Disk | Tier::Shared => 2,
+        };
+        self.matched[at].as_deref()
+    }
+
+    fn miss(&self, question: String) {
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        missed.insert(question);
+    }
+
+    fn missed(&self) -> Vec<String> {
+        let missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        missed.iter().cloned().collect()
+    }
+}
+
+impl DecisionQueries for LoggedQueries {
+    fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
+        self.workers.iter().find(|worker| worker.id() == id).cloned()
+    }
+
+    fn matched(&self, tier: Tier) -> Vec<u32> {
+        let matched = self.on(tier).map(<[u32]>::to_vec);
+        matched.unwrap_or_else(|| {
+            self.miss("index.matched".to_owned());
+            vec![0; self.workers.len()]
+        })
+    }
+
+    fn holders(&self, tokens: u32) -> u32 {
+        let heard = self.notes.iter().find_map(|note| match note {
+            NoteLine::Holders {
+                tokens: asked,
+                holders,
+            } if *asked == tokens => Some(*holders),
+            _ => None,
+        });
+        let counted = || {
+            let holders = self.on(Tier::Shared)?.iter().filter(|held| **held >= tokens);
+            u32::try_from(holders.count()).ok()
+        };
+        heard.or_else(counted).unwrap_or_else(|| {
+            self.miss("index.holders".to_owned());
+            0
+        })
+    }
+
+    fn header(&self, name: &str) -> Option<String> {
+        let heard = self.notes.iter().find_map(|note| match note {
+            NoteLine::Header { name: asked, value } if asked.eq_ignore_ascii_case(name) => {
+                Some(value.clone())
+            }
+            _ => None,
+        });
+        heard.unwrap_or_else(|| {
+            self.miss(format!("inspect.header({name:?})"));
+            None
+        })
+    }
+
+    fn model(&self) -> &str {
+        &self.model
+    }
+
+    fn path(&self) -> &str {
+        &self.path
+    }
+}

@@ -1,0 +1,103 @@
+//! What a tool is asked about: the bytes of a file, or of a built-in policy.
+
+use std::borrow::Cow;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+use crate::builtin;
+use crate::policy_library::MAX_COMPONENT;
+
+/// A policy's bytes and where they come from.
+#[derive(Debug)]
+pub(super) struct Subject {
+    /// What messages call it: the path, or `builtin NAME`.
+    pub(super) label: String,
+    /// The built-in's name, or the file's without its ending.
+    pub(super) name: String,
+    /// The bytes.
+    pub(super) bytes: Cow<'static, [u8]>,
+}
+
+/// There is nothing to look at.
+#[derive(Debug, Error)]
+pub(crate) enum SubjectError {
+    /// No such thing.
+    #[error(
+        "failed to find `{asked}`: it is neither a file nor a built-in policy (those are {})",
+        builtin::names().join(", ")
+    )]
+    Nowhere {
+        /// What was asked for.
+        asked: String,
+    },
+    /// The file cannot be read.
+    #[error("failed to read `{}`", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// No policy is that large.
+    #[error("failed to read `{}`: it has {bytes} bytes, and the router loads none over {MAX_COMPONENT}", path.display())]
+    TooLarge {
+        /// Which.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+}
+
+impl Subject {
+    /// A file, or a built-in policy where there is no file of that name.
+    pub(super) fn find(asked: &Path) -> Result<Self, SubjectError> {
+        if asked.exists() {
+            return Self::read(asked);
+        }
+        let builtin = asked.to_str().and_then(builtin::find);
+        builtin.map(Self::of).ok_or_else(|| SubjectError::Nowhere {
+            asked: asked.display().to_string(),
+        })
+    }
+
+    /// A file.
+    pub(super) fn read(path: &Path) -> Result<Self, SubjectError> {
+        let failed = |source| SubjectError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let bytes = fs::metadata(path).map_err(failed)?.len();
+        if bytes > MAX_COMPONENT {
+            return Err(SubjectError::TooLarge {
+                path: path.to_owned(),
+                bytes,
+            });
+        }
+        let name = path.file_stem().unwrap_or_default();
+        Ok(Self {
+            label: path.display().to_string(),
+            name: name.to_string_lossy().into_owned(),
+            bytes: fs::read(path).map_err(failed)?.into(),
+        })
+    }
+
+    /// A built-in policy.
+    pub(super) fn of(builtin: &builtin::Builtin) -> Self {
+        Self {
+            label: format!("builtin {}", builtin.name),
+            name: builtin.name.to_owned(),
+            bytes: builtin.bytes.into(),
+        }
+    }
+
+    /// SHA-256 of the bytes, in hexadecimal.
+    pub(super) fn sha256(&self) -> String {
+        let digest = Sha256::digest(&self.bytes);
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}

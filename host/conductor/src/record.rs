@@ -1,0 +1,20 @@
+//! Hands the recorder the file that a configuration names.
+
+use conductor_config::Config;
+use proxy::record::Recorder;
+use tracing::error;
+
+use crate::compose;
+use crate::config_source::ConfigSource;
+use crate::policy_library::chain;
+
+/// Has decisions recorded where the configuration says, or nowhere, and no more of them kept than it says.
+pub(crate) fn apply(recorder: &Recorder, config: &Config, source: &ConfigSource) {
+    recorder.keep_latest(config.record.explain as usize);
+    if let Err(error) = recorder.write_to(compose::record_file(config, source)) {
+        error!(
+            error = chain(&error),
+            "failed to start the thread that writes the decision log"
+        );
+    }
+}

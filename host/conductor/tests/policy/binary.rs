@@ -1,0 +1,54 @@
+//! Runs the binary.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// `conductor policy ARGS`.
+pub(crate) fn policy<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Run {
+    policy_in(Path::new("."), args)
+}
+
+/// The same in a folder.
+pub(crate) fn policy_in<A: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = A>) -> Run {
+    let output = Command::new(env!("CARGO_BIN_EXE_conductor"))
+        .current_dir(folder)
+        .arg("policy")
+        .args(args)
+        .output()
+        .unwrap();
+    Run {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+impl Run {
+    /// What it printed, as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The codes of its findings; but how slow a debug build is on a busy machine is nothing to test.
+    #[track_caller]
+    pub(crate) fn findings(&self) -> Vec<String> {
+        let report = self.json();
+        let findings = report["findings"].as_array().unwrap();
+        let codes = findings
+            .iter()
+            .map(|finding| finding["code"].as_str().unwrap().to_owned());
+        codes.filter(|code| code != "slow").collect()
+    }
+}

@@ -1,0 +1,110 @@
+//! `policy build`: what compilers leave becomes a component.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::binary::{policy, policy_in};
+use crate::components::{Files, LEAST, component, deciding, module};
+
+#[test]
+fn a_core_module_becomes_a_component_beside_it_that_passes_the_check() {
+    let files = Files::new();
+    let file = files.write("mine.wasm", module(LEAST));
+    let run = policy(["build", file.to_str().unwrap(), "--json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let report = run.json();
+    assert_eq!(report["check"]["ok"], true);
+    assert!(
+        report["from-core-module"]
+            .as_str()
+            .unwrap()
+            .ends_with("mine.wasm")
+    );
+    let made = files.folder().join("mine.component.wasm");
+    assert_eq!(report["component"], made.to_str().unwrap());
+    assert_eq!(fs::read(made).unwrap(), component(LEAST));
+}
+
+#[test]
+fn a_component_is_left_as_it_is() {
+    let files = Files::new();
+    let file = files.write("mine.wasm", component(LEAST));
+    let run = policy(["build", file.to_str().unwrap(), "--json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.json()["from-core-module"].is_null());
+    assert_eq!(fs::read(&file).unwrap(), component(LEAST));
+}
+
+#[test]
+fn the_system_interface_is_refused_with_the_cure() {
+    let files = Files::new();
+    let import = r#"(import "wasi_snapshot_preview1" "random_get" (func (param i32 i32) (result i32)))"#;
+    let file = files.write("mine.wasm", module(&format!("{import} {LEAST}")));
+    let run = policy(["build", file.to_str().unwrap()]);
+    assert_eq!(run.code, 1);
+    for part in [
+        "wasi_snapshot_preview1 random_get",
+        "no WASI",
+        "wasm32-unknown-unknown",
+        "--stub-wasi",
+    ] {
+        assert!(run.stderr.contains(part), "no `{part}` in {run:?}");
+    }
+}
+
+#[test]
+fn a_module_for_something_else_is_told_what_it_lacks() {
+    let files = Files::new();
+    let file = files.write(
+        "mine.wasm",
+        wat::parse_str("(module (func (export \"run\")))").unwrap(),
+    );
+    let run = policy(["build", file.to_str().unwrap()]);
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("wit-bindgen"), "{run:?}");
+}
+
+#[test]
+fn a_policy_that_fails_its_check_is_built_and_told_of() {
+    let files = Files::new();
+    let file = files.write("mine.wasm", module(&deciding("unreachable")));
+    let run = policy(["build", file.to_str().unwrap(), "--json"]);
+    assert_eq!(run.code, 1);
+    assert_eq!(run.json()["check"]["ok"], false);
+}
+
+/// A project whose script does this.
+fn project(script: &str) -> Files {
+    let files = Files::new();
+    files.write("core.bin", module(LEAST));
+    let script = files.write(
+        "build.sh",
+        format!("#!/bin/sh\nset -eu\ncd \"$(dirname \"$0\")\"\n{script}\n"),
+    );
+    fs::set_permissions(script, fs::Permissions::from_mode(0o755)).unwrap();
+    files
+}
+
+#[test]
+fn a_project_is_built_by_its_own_script() {
+    let files = project("echo compiling\ncp core.bin mine.wasm");
+    let run = policy_in(files.folder(), ["build", "--json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stderr.contains("compiling"), "{run:?}");
+    assert_eq!(run.json()["check"]["ok"], true);
+    assert_eq!(
+        fs::read(files.folder().join("mine.wasm")).unwrap(),
+        component(LEAST)
+    );
+}
+
+#[test]
+fn a_script_that_fails_or_leaves_nothing_is_told_of() {
+    let failing = policy_in(project("exit 7").folder(), ["build"]);
+    assert_eq!(failing.code, 1);
+    assert!(failing.stderr.contains("exit status: 7"), "{failing:?}");
+    let idle = policy_in(project("true").folder(), ["build"]);
+    assert!(idle.stderr.contains("leaves no .wasm file"), "{idle:?}");
+    let empty = policy_in(Files::new().folder(), ["build"]);
+    assert!(empty.stderr.contains("conductor policy new"), "{empty:?}");
+}

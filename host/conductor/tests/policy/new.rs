@@ -1,0 +1,66 @@
+//! `policy new`: a project that builds.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use policy_component::CONTRACT;
+
+use crate::binary::policy_in;
+use crate::components::Files;
+
+const LANGUAGES: [&str; 8] = [
+    "rust",
+    "c",
+    "cpp",
+    "zig",
+    "go",
+    "javascript",
+    "python",
+    "assemblyscript",
+];
+
+#[test]
+fn every_language_has_a_project_with_the_contract_and_its_name_throughout() {
+    let files = Files::new();
+    for language in LANGUAGES {
+        let name = format!("my-{language}");
+        let run = policy_in(files.folder(), ["new", &name, "--lang", language, "--json"]);
+        assert_eq!(run.code, 0, "{run:?}");
+        let folder = files.folder().join(&name);
+        let contract = fs::read_to_string(folder.join("wit/policy.wit")).unwrap();
+        assert_eq!(contract, CONTRACT);
+        let mode = fs::metadata(folder.join("build.sh"))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o111, 0o111, "{language}");
+        for file in run.json()["files"].as_array().unwrap() {
+            let text = fs::read_to_string(folder.join(file.as_str().unwrap())).unwrap();
+            let old = ["least-queued", "least_queued", "LeastQueued"];
+            assert!(!old.iter().any(|old| text.contains(old)), "{language}: {file}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let files = Files::new();
+    let kept = files.write("mine/notes.txt", "mine");
+    let run = policy_in(files.folder(), ["new", "mine", "--lang", "c"]);
+    assert_eq!(run.code, 1);
+    assert!(
+        run.stderr.contains("not empty") && run.stderr.contains("--dir"),
+        "{run:?}"
+    );
+    assert_eq!(fs::read_dir(kept.parent().unwrap()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_name_that_the_configuration_would_refuse_is_refused() {
+    let files = Files::new();
+    for name in ["a b", "-a", "2nd", "../a", ""] {
+        let run = policy_in(files.folder(), ["new", "--lang", "c", "--", name]);
+        assert_eq!(run.code, 1, "{name}: {run:?}");
+    }
+    assert_eq!(fs::read_dir(files.folder()).unwrap().count(), 0);
+}

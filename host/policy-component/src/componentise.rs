@@ -1,0 +1,115 @@
+//! A core module becomes a component.
+
+use std::error::Error as StdError;
+
+use thiserror::Error;
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+use crate::CONTRACT;
+use crate::anatomy::{Anatomy, Layer, NotWebAssembly, dissect};
+
+/// What a module for the contract exports whatever made it: written by hand, or from generated bindings.
+const SCHEDULE: &str = "#schedule";
+/// Names of the contract's own exports begin so.
+const OURS: &str = "conductor:policy/";
+/// The world of the contract that a policy is made for.
+const WORLD: &str = "scheduler";
+
+/// No component could be made of a core module.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ComponentError {
+    /// No WebAssembly.
+    #[error(transparent)]
+    Unreadable(#[from] NotWebAssembly),
+    /// It is one already.
+    #[error("make a component of a component: it is one already")]
+    AlreadyOne,
+    /// It wants the system interface.
+    #[error(
+        "make a component of a core module that imports `{first}`{}: policies get no WASI; build for a target without \
+         it (Rust: wasm32-unknown-unknown; C, C++ and Zig: wasm32-freestanding; others: with stubs, `--stub-wasi`)",
+        and_more(*.more)
+    )]
+    Wasi {
+        /// The first such import.
+        first: String,
+        /// How many others there are.
+        more: usize,
+    },
+    /// Nothing tells its types.
+    #[error(
+        "make a component of a core module that neither tells its component type nor exports \
+         `{OURS}schedule@0.1.0#schedule`: generate bindings from `wit/policy.wit` (wit-bindgen), or export those names"
+    )]
+    NoComponentType,
+    /// The contract's own text cannot be read, or does not go into the module.
+    #[error("tell the core module that it is for `wit/policy.wit`")]
+    Embed(#[source] Box<dyn StdError + Send + Sync>),
+    /// Its imports and exports do not fit the types that it tells.
+    #[error("make a component of the core module: its imports and exports do not fit its component type")]
+    Encode(#[source] Box<dyn StdError + Send + Sync>),
+}
+
+/// Wraps a core module and validates the result. One that carries its component type (as wit-bindgen leaves it) is taken at its word;
+/// one that exports the contract's names without is taken to be for the contract's world. Imports that the module does not use are
+/// left out.
+///
+/// # Errors
+/// [`ComponentError`] with the cause and the cure.
+pub fn componentise(module: &[u8]) -> Result<Vec<u8>, ComponentError> {
+    let anatomy = dissect(module)?;
+    if anatomy.layer == Layer::Component {
+        return Err(ComponentError::AlreadyOne);
+    }
+    refuse_wasi(&anatomy)?;
+    if anatomy.has_component_type {
+        return encode(module);
+    }
+    let is_for_us = |name: &String| name.starts_with(OURS) && name.ends_with(SCHEDULE);
+    if anatomy.exports.iter().any(is_for_us) {
+        encode(&embed(module)?)
+    } else {
+        Err(ComponentError::NoComponentType)
+    }
+}
+
+fn refuse_wasi(anatomy: &Anatomy) -> Result<(), ComponentError> {
+    let is_wasi = |name: &&String| name.starts_with("wasi_") || name.starts_with("wasi:");
+    let mut wasi = anatomy.imports.iter().filter(is_wasi);
+    match wasi.next() {
+        None => Ok(()),
+        Some(first) => Err(ComponentError::Wasi {
+            first: first.clone(),
+            more: wasi.count(),
+        }),
+    }
+}
+
+fn encode(module: &[u8]) -> Result<Vec<u8>, ComponentError> {
+    ComponentEncoder::default()
+        .validate(true)
+        .module(module)
+        .and_then(|encoder| encoder.encode())
+        .map_err(|error| ComponentError::Encode(error.into()))
+}
+
+/// The module with the contract's component type in it.
+fn embed(module: &[u8]) -> Result<Vec<u8>, ComponentError> {
+    let mut resolve = Resolve::default();
+    let mut bytes = module.to_owned();
+    resolve
+        .push_source("policy.wit", CONTRACT)
+        .and_then(|package| resolve.select_world(&[package], Some(WORLD)))
+        .and_then(|world| embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8, false))
+        .map_err(|error| ComponentError::Embed(error.into()))?;
+    Ok(bytes)
+}
+
+fn and_more(more: usize) -> String {
+    match more {
+        0 => String::new(),
+        more => format!(" and {more} more of WASI"),
+    }
+}

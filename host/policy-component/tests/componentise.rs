@@ -1,0 +1,76 @@
+//! What a compiler left becomes a component, or is told why not.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use policy_component::{CONTRACT, ComponentError, Layer, componentise, dissect};
+
+/// The smallest module for the contract.
+const POLICY: &str = r#"(module
+  (memory (export "memory") 1)
+  (func (export "conductor:policy/policy@0.1.0#describe") (result i32) i32.const 0)
+  (func (export "conductor:policy/policy@0.1.0#configure") (param i32 i32) (result i32) i32.const 0)
+  (func (export "conductor:policy/schedule@0.1.0#schedule")
+    (param i64 i32 i64 i32 i32 i32 i32 i32 i32) (result i32) i32.const 0)
+  (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) i32.const 0)
+  (@custom "producers" "\01\08language\01\04Text\011"))"#;
+
+fn module(text: &str) -> Vec<u8> {
+    wat::parse_str(text).unwrap()
+}
+
+#[test]
+fn a_module_with_the_contracts_names_needs_no_component_type() {
+    let module = module(POLICY);
+    let told = dissect(&module).unwrap();
+    assert_eq!((told.layer, told.has_component_type), (Layer::Module, false));
+    let component = componentise(&module).unwrap();
+    let told = dissect(&component).unwrap();
+    assert_eq!(told.layer, Layer::Component);
+    assert!(
+        told.exports
+            .contains(&"conductor:policy/schedule@0.1.0".to_owned()),
+        "{told:?}"
+    );
+    assert!(matches!(
+        componentise(&component),
+        Err(ComponentError::AlreadyOne)
+    ));
+}
+
+#[test]
+fn what_made_a_binary_is_found_inside_of_it_too() {
+    let component = componentise(&module(POLICY)).unwrap();
+    let producers = dissect(&component).unwrap().producers;
+    let named = |field: &str, name: &str| {
+        let mut producers = producers.iter();
+        producers.any(|producer| producer.field == field && producer.name == name)
+    };
+    assert!(
+        named("language", "Text") && named("processed-by", "wit-component"),
+        "{producers:?}"
+    );
+}
+
+#[test]
+fn each_refusal_names_its_cause() {
+    let wasi = r#"(module (import "wasi_snapshot_preview1" "fd_write" (func)) (import "wasi_snapshot_preview1" "proc_exit" (func)))"#;
+    let Err(ComponentError::Wasi { first, more }) = componentise(&module(wasi)) else {
+        panic!("taken")
+    };
+    assert_eq!((first.as_str(), more), ("wasi_snapshot_preview1 fd_write", 1));
+    let other = componentise(&module("(module)"));
+    assert!(matches!(other, Err(ComponentError::NoComponentType)), "{other:?}");
+    let misfit = POLICY.replace(
+        "(result i32) i32.const 0)\n  (func (export \"conductor:policy/policy@0.1.0#configure\")",
+        ")\n  (func (export \"conductor:policy/policy@0.1.0#configure\")",
+    );
+    let misfit = componentise(&module(&misfit));
+    assert!(matches!(misfit, Err(ComponentError::Encode(_))), "{misfit:?}");
+    assert!(componentise(b"text").is_err());
+    let whole = module(POLICY);
+    assert!(dissect(&whole[..whole.len() - 3]).is_err());
+}
+
+#[test]
+fn the_contract_is_that_of_the_repository() {
+    assert!(CONTRACT.starts_with("package conductor:policy@"));
+}

@@ -1,0 +1,102 @@
+//! What a component is, told without having it decide.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use routing::FeaturePlan;
+use wasmtime::Engine;
+use wasmtime::component::types::ComponentExtern;
+
+use crate::component;
+use crate::contract::{self, Found, Mismatches};
+use crate::engine::PolicyEngine;
+use crate::load::{Introduction, introduce};
+use crate::load_error::LoadError;
+use crate::policy::Manifest;
+use crate::settings::PolicySettings;
+
+/// An interface that a component imports or exports, and what of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its full name, such as `conductor:policy/host@0.1.0`.
+    pub name: String,
+    /// Its functions; empty for one of types only, and for what is no interface.
+    pub functions: Vec<String>,
+}
+
+/// What a component wants and offers.
+#[derive(Debug, Clone)]
+pub struct Inspection {
+    /// What it imports.
+    pub imports: Vec<Interface>,
+    /// What it exports.
+    pub exports: Vec<Interface>,
+    /// How it differs from the contract; none where it fits.
+    pub mismatches: Option<Mismatches>,
+    /// Real time of compiling.
+    pub compiled_in: Duration,
+}
+
+/// What a policy says of itself under some parameters.
+#[derive(Debug, Clone)]
+pub struct Interview {
+    /// Who it says it is.
+    pub manifest: Manifest,
+    /// Features of the request that it asks for, as it names them.
+    pub request_features: Vec<String>,
+    /// Features of a candidate that it asks for, as it names them.
+    pub candidate_features: Vec<String>,
+    /// The same as the router resolves them.
+    pub features: FeaturePlan,
+}
+
+impl PolicyEngine {
+    /// Looks at a component: compiles it and compares it with the contract. Nothing of it runs.
+    ///
+    /// # Errors
+    /// [`LoadError`] where the bytes are no component.
+    pub fn inspect(&self, bytes: &[u8]) -> Result<Inspection, LoadError> {
+        let start = Instant::now();
+        let component = component::compile(&self.engine, bytes)?;
+        let compiled_in = start.elapsed();
+        let ty = component.component_type();
+        Ok(Inspection {
+            imports: interfaces(&self.engine, ty.imports(&self.engine)),
+            exports: interfaces(&self.engine, ty.exports(&self.engine)),
+            mismatches: contract::compare(&self.engine, &component).err(),
+            compiled_in,
+        })
+    }
+
+    /// Asks a policy who it is and what it wants to know under `settings`, over a state of its own.
+    ///
+    /// # Errors
+    /// [`LoadError`] up to where the policy would be asked to decide.
+    pub fn interview(&self, bytes: &[u8], settings: &PolicySettings) -> Result<Interview, LoadError> {
+        let blueprint = self.blueprint(&Arc::from("interviewed"), bytes, settings)?;
+        let (_, introduction) = introduce(&blueprint, settings)?;
+        Ok(introduction.into())
+    }
+}
+
+impl From<Introduction> for Interview {
+    fn from(introduction: Introduction) -> Self {
+        Self {
+            manifest: introduction.manifest,
+            request_features: introduction.plan.request_features,
+            candidate_features: introduction.plan.candidate_features,
+            features: introduction.features,
+        }
+    }
+}
+
+fn interfaces<'a>(
+    engine: &Engine,
+    items: impl Iterator<Item = (&'a str, ComponentExtern<'a>)>,
+) -> Vec<Interface> {
+    let interface = |(name, item): (&str, ComponentExtern<'_>)| {
+        let Found { name, functions } = Found::new(engine, name, &item.ty);
+        Interface { name, functions }
+    };
+    items.map(interface).collect()
+}

@@ -1,0 +1,221 @@
+//! A decision that was noted is made again from the notes alone, bit for bit, or said to be another one.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::components::{Answers, component, engine, load, loaded, route};
+use policy_runtime::{Divergence, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
+use routing::{
+    Answer, DecisionInput, DecisionQueries, FaultKind, Noted, Phase, Policy, PolicyFault, Question,
+    RequestFacts, Tier, Transcript, Verdict, Worker, WorkerId,
+};
+
+const QUESTIONS: &str = include_str!("../wat/questions.wat");
+const GAMBLER: &str = include_str!("../wat/gambler.wat");
+
+/// Knows nothing: whoever asks it has not got a replay's answers.
+struct Silent;
+
+impl DecisionQueries for Silent {
+    fn worker(&self, _: WorkerId) -> Option<Arc<Worker>> {
+        None
+    }
+
+    fn matched(&self, _: Tier) -> Vec<u32> {
+        vec![]
+    }
+
+    fn holders(&self, _: u32) -> u32 {
+        0
+    }
+
+    fn header(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn model(&self) -> &str {
+        ""
+    }
+
+    fn path(&self) -> &str {
+        ""
+    }
+}
+
+fn ask<T>(
+    policy: &WasmPolicy,
+    seq: u64,
+    queries: impl DecisionQueries + 'static,
+    ask: impl FnOnce(&DecisionInput<'_>) -> T,
+) -> T {
+    let ids = [WorkerId(7), WorkerId(8)];
+    let request = RequestFacts {
+        seq,
+        session: Some(3),
+        phase: Phase::Mixed,
+        attempt: 0,
+        now_us: 123_456,
+    };
+    ask(&DecisionInput {
+        request: &request,
+        ids: &ids,
+        numbers: &vec![0.0; ids.len() * policy.plan().candidate().len()],
+        queries: &(Arc::new(queries) as Arc<dyn DecisionQueries>),
+    })
+}
+
+/// The gambler over a state, with all the time that a busy machine takes.
+fn gambler(engine: &PolicyEngine, state: &Arc<PolicyState>) -> WasmPolicy {
+    let settings = PolicySettings {
+        cpu_budget: Duration::from_secs(10),
+        wall_limit: Duration::from_secs(10),
+        ..PolicySettings::default()
+    };
+    let policy = engine.load("tested", &component(GAMBLER), &settings, Arc::clone(state));
+    policy.unwrap()
+}
+
+fn noted(policy: &WasmPolicy, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
+    ask(policy, seq, Answers, |input| policy.decide_noting(input))
+}
+
+fn replayed(
+    policy: &WasmPolicy,
+    seq: u64,
+    transcript: &Transcript,
+) -> Result<Result<Verdict, PolicyFault>, Divergence> {
+    ask(policy, seq, Silent, |input| {
+        policy.decide_replaying(input, transcript)
+    })
+}
+
+/// Row and bits of the score.
+fn bits(verdict: Result<Verdict, PolicyFault>) -> (u32, u64) {
+    let (row, score) = route(verdict);
+    (row, score.to_bits())
+}
+
+#[test]
+fn every_import_is_noted_and_its_answer_given_again() {
+    let engine = engine();
+    let (live, again) = (loaded(&engine, QUESTIONS), loaded(&engine, QUESTIONS));
+    let facts = [2001, 2002];
+    for seq in 2001..=2009 {
+        let (verdict, transcript) = noted(&live, seq);
+        let expected = usize::from(!facts.contains(&seq));
+        assert_eq!(transcript.notes().len(), expected, "{seq}: {transcript:?}");
+        assert_eq!(
+            bits(replayed(&again, seq, &transcript).unwrap()),
+            bits(verdict),
+            "{seq}"
+        );
+    }
+}
+
+#[test]
+fn what_is_noted_names_the_question_and_the_answer() {
+    let (_, transcript) = noted(&loaded(&engine(), QUESTIONS), 2005);
+    let matched = Noted {
+        question: Question::Matched(Tier::Host),
+        answer: Answer::Tokens(vec![16, 48]),
+    };
+    assert_eq!(transcript, Transcript::of(vec![matched], false));
+    let (_, transcript) = noted(&loaded(&engine(), QUESTIONS), 2006);
+    assert_eq!(transcript.notes()[0].answer, Answer::Text(None), "a secret");
+}
+
+#[test]
+fn chance_and_memory_repeat_in_any_order_without_being_touched() {
+    let engine = engine();
+    let state = Arc::<PolicyState>::default();
+    let live = gambler(&engine, &state);
+    let made: Vec<_> = (1..=200).map(|seq| (seq, noted(&live, seq))).collect();
+    let remembered = state.get("turn");
+    for policy in [&live, &gambler(&engine, &Arc::default())] {
+        for (seq, (verdict, transcript)) in made.iter().rev() {
+            let again = replayed(policy, *seq, transcript).unwrap();
+            assert_eq!(bits(again), bits(verdict.clone()));
+        }
+    }
+    assert_eq!(state.get("turn"), remembered);
+    let scores: Vec<_> = made
+        .iter()
+        .map(|(_, (verdict, _))| bits(verdict.clone()).1)
+        .collect();
+    assert!(scores.iter().all(|bits| f64::from_bits(*bits).is_nan()));
+    assert!(
+        scores.windows(2).all(|pair| pair[0] != pair[1]),
+        "payloads of their own"
+    );
+}
+
+#[test]
+fn round_robin_takes_the_turn_it_took() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/prebuilt/round-robin.wasm");
+    let bytes = std::fs::read(file).unwrap();
+    let engine = engine();
+    let live = load(&engine, &bytes).unwrap();
+    let made: Vec<_> = (1..=9).map(|seq| (seq, noted(&live, seq))).collect();
+    let again = load(&engine, &bytes).unwrap();
+    assert_eq!(live.origin(), again.origin());
+    for (seq, (verdict, transcript)) in made.into_iter().rev() {
+        assert_eq!(transcript.notes().len(), 1);
+        let replayed = replayed(&again, seq, &transcript).unwrap();
+        assert_eq!(bits(replayed), bits(verdict));
+    }
+}
+
+#[test]
+fn a_trap_comes_again_after_the_same_questions() {
+    let engine = engine();
+    let (verdict, transcript) = noted(&gambler(&engine, &Arc::default()), 3002);
+    assert_eq!(transcript.notes().len(), 1);
+    let again = replayed(&gambler(&engine, &Arc::default()), 3002, &transcript).unwrap();
+    assert_eq!(again.as_ref().unwrap_err().kind, FaultKind::Trap);
+    assert_eq!(again, verdict);
+}
+
+#[test]
+fn other_questions_are_another_decision() {
+    let engine = engine();
+    let policy = gambler(&engine, &Arc::default());
+    let (_, three) = noted(&policy, 3);
+    let add = Question::StateAdd("turn".to_owned(), 1);
+    let number = 3;
+    assert_eq!(
+        replayed(&policy, 2, &three),
+        Err(Divergence::Fewer {
+            number,
+            noted: add.clone()
+        })
+    );
+    let more = Divergence::More {
+        number: 4,
+        asked: add.clone(),
+    };
+    assert_eq!(replayed(&policy, 4, &three), Err(more));
+    let other = Divergence::Other {
+        number: 1,
+        asked: Question::Model,
+        noted: add,
+    };
+    assert_eq!(
+        other.to_string(),
+        r#"repeat question 1: it asked inspect.model() where state.add("turn", 1) is noted"#
+    );
+    assert_eq!(replayed(&policy, 3001, &three), Err(other));
+    assert!(
+        replayed(&policy, 3, &three).is_ok(),
+        "and the instance is as good as before"
+    );
+}
+
+#[test]
+fn a_transcript_that_was_cut_is_not_repeated() {
+    let policy = gambler(&engine(), &Arc::default());
+    let (verdict, transcript) = noted(&policy, 600);
+    verdict.unwrap();
+    assert!(transcript.is_truncated());
+    assert_eq!(replayed(&policy, 600, &transcript), Err(Divergence::Truncated));
+}

@@ -1,0 +1,93 @@
+//! The way from requests to the thread that asks the shadows, which no request ever waits for.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::captured::Captured;
+use super::{QUEUE, QUEUED_BYTES, ask};
+use crate::proxy::Proxy;
+
+/// A lower priority than that of the threads that serve: where the machine is busy, it has a third of the time of one of those.
+#[cfg(target_os = "linux")]
+const NICENESS: i32 = 5;
+
+/// Requests on their way to the shadows.
+#[derive(Debug)]
+pub(crate) struct ShadowQueue {
+    queue: SyncSender<Captured>,
+    /// Until the thread takes it.
+    end: Mutex<Option<Receiver<Captured>>>,
+    /// Requests in it.
+    waiting: AtomicUsize,
+    /// Of their bodies.
+    bytes: AtomicUsize,
+}
+
+impl Default for ShadowQueue {
+    fn default() -> Self {
+        let (queue, end) = sync_channel(QUEUE);
+        Self {
+            queue,
+            end: Mutex::new(Some(end)),
+            waiting: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl ShadowQueue {
+    /// Whether a request with a body of that size may wait as well.
+    pub(super) fn has_room(&self, body: usize) -> bool {
+        let bytes = self.bytes.load(Ordering::Relaxed).saturating_add(body);
+        self.waiting.load(Ordering::Relaxed) < QUEUE && bytes <= QUEUED_BYTES
+    }
+
+    /// Whether there was room.
+    pub(super) fn push(&self, captured: Captured) -> bool {
+        let body = captured.request.body.len();
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(body, Ordering::Relaxed);
+        match self.queue.try_send(captured) {
+            Ok(()) => true,
+            Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => {
+                self.left(&back);
+                false
+            }
+        }
+    }
+
+    fn left(&self, captured: &Captured) {
+        let body = captured.request.body.len();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(body, Ordering::Relaxed);
+    }
+
+    fn end(&self) -> Option<Receiver<Captured>> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Proxy {
+    /// Starts the thread that asks the shadows; it ends when the proxy is gone.
+    pub(crate) fn ask_shadows(self: &Arc<Self>) -> io::Result<()> {
+        let Some(end) = self.shadows.end() else {
+            return Ok(());
+        };
+        let proxy = Arc::downgrade(self);
+        let thread = std::thread::Builder::new().name("shadows".into());
+        thread.spawn(move || run(&proxy, &end)).map(drop)
+    }
+}
+
+fn run(proxy: &Weak<Proxy>, end: &Receiver<Captured>) {
+    // Elsewhere that would be the priority of the whole process.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::setpriority_process(None, NICENESS);
+    while let Ok(captured) = end.recv() {
+        let Some(proxy) = proxy.upgrade() else { return };
+        proxy.shadows.left(&captured);
+        ask::all(&proxy, &captured);
+    }
+}

@@ -1,0 +1,411 @@
+//! What is written down of requests, and what is kept to be explained.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::{Request, StatusCode};
+use prometheus_client::registry::Registry;
+use proxy::record::{
+    DecidedLine, DecisionLine, FileSpec, Line, OutcomeLine, PolicyLine, RecordSpec, Recorder, Sampling,
+    VerdictLine,
+};
+use tempfile::TempDir;
+
+use crate::client::{chat, post, send};
+use crate::eventually;
+use crate::policy::{Scripted, fault, route};
+use crate::router::{Builder, router};
+use crate::tokens::asking_worker;
+use crate::worker::{Worker, json};
+
+/// A recorder that writes to a file of its own, and everything under its configuration.
+struct Recording {
+    folder: TempDir,
+    registry: Registry,
+    recorder: Arc<Recorder>,
+}
+
+impl Recording {
+    fn start() -> Self {
+        Self::with(1 << 20, 2)
+    }
+
+    fn with(max_bytes: u64, keep: u32) -> Self {
+        let mut registry = Registry::default();
+        let recorder = Recorder::new(&mut registry);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("decisions.jsonl");
+        recorder
+            .write_to(Some(FileSpec {
+                path,
+                max_bytes,
+                keep,
+            }))
+            .unwrap();
+        Self {
+            folder,
+            registry,
+            recorder,
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("decisions.jsonl")
+    }
+
+    /// Every request is written down.
+    fn everything(&self) -> RecordSpec {
+        RecordSpec {
+            file: Sampling::share(1.0),
+            ..RecordSpec::nothing(Arc::clone(&self.recorder))
+        }
+    }
+
+    /// What is written once everything on its way is.
+    fn lines(&self) -> Vec<Line> {
+        self.recorder.close();
+        lines(&self.file())
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap().parse().unwrap()
+    }
+}
+
+fn lines(file: &Path) -> Vec<Line> {
+    let text = fs::read_to_string(file).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn decisions(lines: &[Line]) -> Vec<&DecisionLine> {
+    let lines = lines.iter().filter_map(|line| match line {
+        Line::Decision(decision) => Some(&**decision),
+        _ => None,
+    });
+    lines.collect()
+}
+
+fn outcomes(lines: &[Line]) -> Vec<&OutcomeLine> {
+    let lines = lines.iter().filter_map(|line| match line {
+        Line::Outcome(outcome) => Some(&**outcome),
+        _ => None,
+    });
+    lines.collect()
+}
+
+fn policies(lines: &[Line]) -> Vec<&PolicyLine> {
+    let lines = lines.iter().filter_map(|line| match line {
+        Line::Policy(policy) => Some(policy),
+        _ => None,
+    });
+    lines.collect()
+}
+
+fn recorded_as(spec: RecordSpec) -> impl FnOnce(&mut Builder) {
+    move |builder| builder.record = spec
+}
+
+#[tokio::test]
+async fn a_request_is_a_decision_with_all_it_was_made_from_and_an_outcome() {
+    let recording = Recording::start();
+    let (a, b) = (Worker::named("a").await, Worker::named("b").await);
+    let policy = Scripted::seeing(
+        &["request.body-bytes", "request.max-tokens"],
+        &["worker.weight"],
+        |_| Ok(route(1)),
+    );
+    let router = router()
+        .worker("a", &a.url())
+        .worker("b", &b.url())
+        .policy(policy.clone())
+        .with(recorded_as(recording.everything()))
+        .start()
+        .await;
+    let answer = send(router.address, chat()).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    let id = answer.header("x-request-id").unwrap().to_owned();
+    answer.text().await;
+    eventually("the outcome is written", || {
+        recording.metric("conductor_record_lines_total") == 2
+    })
+    .await;
+    let lines = recording.lines();
+    assert!(matches!(&lines[0], Line::Log(log) if log.schema == 1 && log.run.len() == 16));
+    let workers = lines.iter().filter_map(|line| match line {
+        Line::Worker(worker) => Some((worker.id, &*worker.name)),
+        _ => None,
+    });
+    assert_eq!(workers.collect::<Vec<_>>(), [(0, "a"), (1, "b")]);
+    let policy_line = policies(&lines)[0];
+    assert_eq!(
+        (policy_line.id, &*policy_line.name, &policy_line.sha256),
+        (1, "scripted", &None)
+    );
+    assert_eq!(
+        policy_line.request_columns,
+        ["request.body-bytes", "request.max-tokens"]
+    );
+    assert_eq!(policy_line.columns, ["worker.weight"]);
+
+    let decision = decisions(&lines)[0];
+    assert_eq!((&*decision.request, decision.seq, decision.attempt), (&*id, 1, 0));
+    assert_eq!((decision.policy, decision.fallback), (1, false));
+    assert_eq!(decision.ids, [0, 1]);
+    let shown = policy.shown()[0]
+        .iter()
+        .map(|number| number.to_bits())
+        .collect::<Vec<_>>();
+    let written = decision
+        .numbers
+        .0
+        .iter()
+        .map(|number| number.to_bits())
+        .collect::<Vec<_>>();
+    assert_eq!(written, shown);
+    assert!(decision.numbers.0[1].is_nan(), "no limit on the answer");
+    let Some(VerdictLine::Route {
+        row: 1,
+        prefill: None,
+        score,
+    }) = &decision.verdict
+    else {
+        panic!("{decision:?}")
+    };
+    assert!(score.0.is_nan());
+    assert_eq!(
+        decision.decided,
+        Some(DecidedLine::Route {
+            worker: 1,
+            prefill: None
+        })
+    );
+
+    let outcome = outcomes(&lines)[0];
+    assert_eq!(
+        (&*outcome.request, outcome.seq, &*outcome.outcome),
+        (&*id, 1, "complete")
+    );
+    assert_eq!(
+        (outcome.status, outcome.worker.as_deref()),
+        (Some(200), Some("b"))
+    );
+    let mode = fs::metadata(recording.file()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn a_fault_is_written_and_so_is_what_the_fallback_made_of_it() {
+    let recording = Recording::start();
+    let worker = Worker::named("a").await;
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(Scripted::new(|_| Err(fault())))
+        .with(recorded_as(recording.everything()))
+        .start()
+        .await;
+    send(router.address, chat()).await.text().await;
+    eventually("the outcome is written", || {
+        recording.metric("conductor_record_lines_total") == 3
+    })
+    .await;
+    let lines = recording.lines();
+    let [failed, fallback] = decisions(&lines)[..] else {
+        panic!("{lines:?}")
+    };
+    assert_eq!(failed.fault.as_ref().map(|fault| &*fault.kind), Some("trap"));
+    assert_eq!((&failed.verdict, &failed.decided), (&None, &None));
+    assert!(fallback.fallback && fallback.decided.is_some());
+    let names: Vec<_> = policies(&lines)
+        .iter()
+        .map(|policy| policy.name.clone())
+        .collect();
+    assert_eq!(names, ["scripted", "least-loaded"]);
+}
+
+#[tokio::test]
+async fn every_column_is_written_where_asked_for_and_the_decision_is_none_the_wiser() {
+    let recording = Recording::start();
+    let worker = Worker::named("a").await;
+    let policy = Scripted::first(&[], &["load.requests"]);
+    let spec = RecordSpec {
+        all_columns: true,
+        ..recording.everything()
+    };
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy.clone())
+        .with(asking_worker)
+        .with(recorded_as(spec))
+        .start()
+        .await;
+    router.feeds.set(router.id("a"), true);
+    let body = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
+    let answer = send(router.address, post("/v1/completions", body)).await;
+    assert_eq!(
+        answer.header("x-conductor-matched-tokens"),
+        None,
+        "the policy did not ask"
+    );
+    answer.text().await;
+    eventually("the outcome is written", || {
+        recording.metric("conductor_record_lines_total") == 2
+    })
+    .await;
+    assert_eq!(policy.shown(), [[0.0]]);
+    let lines = recording.lines();
+    let (policy, decision) = (policies(&lines)[0], decisions(&lines)[0]);
+    let more = &policy.more_columns;
+    assert!(!more.contains(&"load.requests".to_owned()), "{more:?}");
+    let request = policy
+        .more_request_columns
+        .iter()
+        .position(|name| name == "request.prompt-tokens")
+        .unwrap();
+    assert_eq!(decision.more_numbers.0[request], 10.0);
+    let prefix = more.iter().position(|name| name == "prefix.any-tokens").unwrap();
+    assert_eq!(
+        decision.more_numbers.0[policy.more_request_columns.len() + prefix],
+        0.0
+    );
+    assert_eq!(outcomes(&lines)[0].prompt_tokens, Some(10));
+}
+
+#[tokio::test]
+async fn files_are_put_aside_when_they_are_full_and_each_can_be_read_by_itself() {
+    let recording = Recording::with(2_000, 2);
+    let worker = Worker::named("a").await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(recorded_as(recording.everything()))
+        .start()
+        .await;
+    for _ in 0..20 {
+        send(router.address, chat()).await.text().await;
+    }
+    eventually("all is written", || {
+        recording.metric("conductor_record_lines_total") == 40
+    })
+    .await;
+    recording.recorder.close();
+    let mut files: Vec<_> = fs::read_dir(recording.folder.path())
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
+    files.sort();
+    assert_eq!(files.len(), 3, "{files:?}");
+    for file in files {
+        let lines = lines(&file);
+        assert!(matches!(lines[0], Line::Log(_)));
+        let mut told = false;
+        for line in &lines {
+            match line {
+                Line::Policy(policy) => told = policy.id == 1,
+                Line::Decision(decision) => assert!(told && decision.policy == 1),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_counted_and_nobody_waits_for_it() {
+    let recording = Recording::start();
+    let nowhere = FileSpec {
+        path: recording.folder.path().join("nowhere/decisions.jsonl"),
+        max_bytes: 1 << 20,
+        keep: 0,
+    };
+    recording.recorder.write_to(Some(nowhere)).unwrap();
+    let worker = Worker::named("a").await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(recorded_as(recording.everything()))
+        .start()
+        .await;
+    assert_eq!(send(router.address, chat()).await.text().await, "a");
+    eventually("both are counted", || {
+        recording.metric("conductor_record_dropped_total{why=\"no-file\"}") == 2
+    })
+    .await;
+    assert_eq!(recording.metric("conductor_record_lines_total"), 0);
+}
+
+#[tokio::test]
+async fn recording_is_turned_on_and_off_while_requests_come() {
+    let recording = Recording::start();
+    let worker = Worker::named("a").await;
+    let plain = router().worker("a", &worker.url());
+    let mut router = plain.clone().start().await;
+    send(router.address, chat()).await.text().await;
+    router.change(plain.clone().with(recorded_as(recording.everything())));
+    send(router.address, chat()).await.text().await;
+    eventually("it is written", || {
+        recording.metric("conductor_record_lines_total") == 2
+    })
+    .await;
+    router.change(plain);
+    send(router.address, chat()).await.text().await;
+    let lines = recording.lines();
+    let written: Vec<_> = decisions(&lines).iter().map(|decision| decision.seq).collect();
+    assert_eq!(written, [2]);
+}
+
+fn named(id: &str, explain: bool) -> Request<bytes::Bytes> {
+    let mut request = chat();
+    request.headers_mut().insert("x-request-id", id.parse().unwrap());
+    if explain {
+        request
+            .headers_mut()
+            .insert("x-conductor-explain", "1".parse().unwrap());
+    }
+    request
+}
+
+#[tokio::test]
+async fn the_latest_requests_that_asked_for_it_are_explained() {
+    let recorder = Recorder::new(&mut Registry::default());
+    let spec = RecordSpec {
+        explain_on_demand: true,
+        explained: 2,
+        ..RecordSpec::nothing(Arc::clone(&recorder))
+    };
+    let worker =
+        Worker::start(|_| async { json(200, r#"{"usage":{"completion_tokens":7,"cached_tokens":3}}"#) })
+            .await;
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(Scripted::first(&[], &["load.requests"]))
+        .with(recorded_as(spec))
+        .start()
+        .await;
+    for (id, explain) in [("one", true), ("two", false), ("three", true), ("four", true)] {
+        send(router.address, named(id, explain)).await.text().await;
+    }
+    eventually("it is over", || {
+        recorder
+            .explain("four")
+            .is_some_and(|four| four.outcome.is_some())
+    })
+    .await;
+    assert!(recorder.explain("one").is_none(), "two newer ones are kept");
+    assert!(recorder.explain("two").is_none(), "nobody asked");
+    let explained = recorder.explain("three").unwrap();
+    assert_eq!(
+        (explained.seq, explained.calls.len(), explained.left_out),
+        (3, 1, 0)
+    );
+    let call = &explained.calls[0];
+    assert_eq!((&*call.policy.name, &*call.workers[0].name), ("scripted", "a"));
+    assert!(call.decision.decided.is_some());
+    let outcome = recorder.explain("four").unwrap().outcome.unwrap();
+    assert_eq!((outcome.output_tokens, outcome.cached_tokens), (Some(7), Some(3)));
+}

@@ -1,0 +1,238 @@
+//! Policies that are only asked: what is told of them, and that requests do not notice.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proxy::{AssumedCache, ShadowReport};
+use routing::{DecisionInput, Dialect, LeastLoaded, PolicyFault, Verdict};
+
+use crate::client::{chat, post, send};
+use crate::eventually;
+use crate::policy::{Scripted, fault, pair, route};
+use crate::router::{Builder, Router, router};
+use crate::worker::Worker;
+
+async fn two_workers() -> ([Worker; 2], Builder) {
+    let workers = [Worker::named("a").await, Worker::named("b").await];
+    let [a, b] = &workers;
+    let router = router().worker("a", &a.url()).worker("b", &b.url());
+    (workers, router)
+}
+
+fn shadow(
+    script: impl Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync + 'static,
+) -> Arc<Scripted> {
+    Scripted::named("shadow", &[], &["load.requests", "prefix.any-tokens"], script)
+}
+
+fn report(router: &Router) -> ShadowReport {
+    router.snapshot().shadows().remove(0)
+}
+
+fn result(router: &Router, wanted: &str) -> u64 {
+    let report = report(router);
+    let mut results = report.results.iter();
+    results.find(|(result, _)| *result == wanted).unwrap().1
+}
+
+async fn requests(router: &Router, count: usize) {
+    for _ in 0..count {
+        send(router.address, chat()).await.text().await;
+    }
+}
+
+#[tokio::test]
+async fn agreement_is_counted_and_disagreements_are_told() {
+    let (workers, built) = two_workers().await;
+    // Agrees on every second request.
+    let shadow = shadow(|input| Ok(route((input.request.seq % 2) as u32)));
+    let router = built.with(|builder| builder.shadows = vec![shadow]).start().await;
+    requests(&router, 10).await;
+    eventually("all were asked about", || {
+        result(&router, "agreed") + result(&router, "differed") == 10
+    })
+    .await;
+    assert_eq!((result(&router, "agreed"), result(&router, "differed")), (5, 5));
+    assert_eq!(
+        (workers[0].received().len(), workers[1].received().len()),
+        (10, 0),
+        "it decides nothing"
+    );
+    let report = report(&router);
+    assert_eq!(
+        (report.policy.as_str(), report.pool.as_str(), report.dropped),
+        ("shadow", "main", 0)
+    );
+    assert_eq!(report.disagreements.len(), 5);
+    let last = &report.disagreements[4];
+    assert_eq!((&*last.active.worker, &*last.shadow.worker), ("a", "b"));
+    assert!(last.request.starts_with("req-"));
+    let metric = r#"conductor_shadow_decisions_total{pool="main",route="*",policy="shadow",result="agreed"}"#;
+    assert_eq!(router.metric(metric), 5.0);
+}
+
+#[tokio::test]
+async fn a_shadow_sees_the_loads_as_they_were_before_the_request_was_booked() {
+    let (_workers, built) = two_workers().await;
+    // The control's twin: were the request's own booking seen, it would choose the other worker.
+    let router = built
+        .policy(Arc::new(LeastLoaded::default()))
+        .with(|builder| builder.shadows = vec![Arc::new(LeastLoaded::default())])
+        .start()
+        .await;
+    requests(&router, 50).await;
+    eventually("all were asked about", || {
+        result(&router, "agreed") + result(&router, "differed") == 50
+    })
+    .await;
+    assert_eq!(result(&router, "agreed"), 50);
+}
+
+/// A shadow is shown what is cached as it was before the request was expected at its worker, whatever the policy in force asks.
+async fn check_matches(active: Arc<Scripted>) {
+    let (_workers, built) = two_workers().await;
+    let assumed = AssumedCache {
+        tokens: 1_000,
+        block_size: 4,
+        lifetime: Duration::from_secs(60),
+    };
+    let seeing = shadow(|_| Ok(route(0)));
+    let router = built
+        .policy(active)
+        .with(crate::tokens::asking_worker)
+        .with(|builder| {
+            builder.expectation.assumed = Some(assumed);
+            builder.shadows = vec![seeing.clone()];
+        })
+        .start()
+        .await;
+    for _ in 0..2 {
+        let body = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
+        send(router.address, post("/v1/completions", body))
+            .await
+            .text()
+            .await;
+    }
+    eventually("it was asked about both", || result(&router, "agreed") == 2).await;
+    let [first, second] = &seeing.shown()[..] else {
+        panic!()
+    };
+    let matched = |shown: &[f64]| [shown[1], shown[3]];
+    assert_eq!((matched(first), matched(second)), ([0.0, 0.0], [8.0, 0.0]));
+    assert_eq!(
+        (report(&router).matched, report(&router).ahead),
+        ([8, 8], [12, 12])
+    );
+}
+
+#[tokio::test]
+async fn a_shadow_sees_the_matches_as_they_were_before_the_request_was_expected_anywhere() {
+    check_matches(Scripted::first(&[], &["prefix.any-tokens"])).await;
+    check_matches(Scripted::first(&["request.prompt-tokens"], &[])).await;
+}
+
+#[tokio::test]
+async fn a_spinning_shadow_delays_no_request_and_what_does_not_fit_is_dropped_and_counted() {
+    let (_workers, built) = two_workers().await;
+    let spinning = shadow(|_| {
+        let until = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        Ok(route(0))
+    });
+    let router = built
+        .with(|builder| builder.shadows = vec![spinning])
+        .start()
+        .await;
+    let started = Instant::now();
+    requests(&router, 300).await;
+    // One after the other, they would have taken 90 s.
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
+    );
+    // 256 wait, and the thread has taken a few of those that came.
+    let asked = result(&router, "agreed");
+    let dropped = report(&router).dropped;
+    assert!(dropped + asked + 257 >= 300 && dropped > 0, "{dropped} {asked}");
+}
+
+#[tokio::test]
+async fn a_shadow_that_faults_rests_and_the_policy_in_force_knows_nothing_of_it() {
+    let (_workers, built) = two_workers().await;
+    let router = built
+        .with(|builder| builder.shadows = vec![shadow(|_| Err(fault()))])
+        .start()
+        .await;
+    requests(&router, 30).await;
+    let asked = || result(&router, "fault") + result(&router, "resting");
+    eventually("all were asked about", || asked() == 30).await;
+    assert!(result(&router, "fault") >= 5 && result(&router, "resting") > 0);
+    assert_eq!(
+        router.metric(r#"conductor_policy_faults_total{policy="shadow",kind="trap"}"#),
+        0.0
+    );
+    assert_eq!(
+        router.metric(r#"conductor_policy_fallbacks_total{policy="scripted"}"#),
+        0.0
+    );
+}
+
+#[tokio::test]
+async fn a_row_that_is_not_there_is_a_fault_and_a_pass_is_told() {
+    let (_workers, built) = two_workers().await;
+    let odd = shadow(|input| match input.request.seq {
+        1 => Ok(route(2)),
+        2 => Ok(Verdict::Pass),
+        _ => Ok(route(0)),
+    });
+    let router = built.with(|builder| builder.shadows = vec![odd]).start().await;
+    requests(&router, 3).await;
+    eventually("all were asked about", || result(&router, "agreed") == 1).await;
+    assert_eq!((result(&router, "fault"), result(&router, "passed")), (1, 1));
+}
+
+#[tokio::test]
+async fn what_is_known_of_a_shadow_outlives_a_reload() {
+    let (_workers, built) = two_workers().await;
+    let built = built.with(|builder| builder.shadows = vec![shadow(|_| Ok(route(0)))]);
+    let mut router = built.clone().start().await;
+    requests(&router, 2).await;
+    eventually("both were asked about", || result(&router, "agreed") == 2).await;
+    router.change(built);
+    assert_eq!(result(&router, "agreed"), 2);
+}
+
+/// Splits a request between the two workers, while both are there.
+fn first_pair(input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
+    Ok(if input.ids.len() == 2 {
+        pair(1, 0)
+    } else {
+        route(0)
+    })
+}
+
+#[tokio::test]
+async fn a_shadow_of_a_pool_that_splits_requests_chooses_both_workers() {
+    let prefill = Worker::named("p").await;
+    let decode = Worker::named("d").await;
+    let roles = &["worker.role"];
+    let by_leg = Scripted::named("by-leg", &[], &[], |_| Ok(route(0)));
+    let router = router()
+        .prefill("p", &prefill.url())
+        .decode("d", &decode.url())
+        .pd(Dialect::Nixl)
+        .policy(Scripted::named("pairs", &[], roles, first_pair))
+        .with(|builder| {
+            let both = Scripted::named("both", &[], roles, first_pair);
+            builder.shadows = vec![both, by_leg.clone()];
+        })
+        .start()
+        .await;
+    send(router.address, chat()).await.rest().await;
+    let agreed = |at: usize| router.snapshot().shadows()[at].results[0].1;
+    eventually("both agree", || agreed(0) == 1 && agreed(1) == 1).await;
+    assert_eq!(by_leg.phases(), [routing::Phase::Prefill, routing::Phase::Decode]);
+}

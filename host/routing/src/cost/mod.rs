@@ -1,0 +1,213 @@
+//! What a request would cost on a worker, in milliseconds, as its own past tells: fitted while it serves, no profile needed.
+//!
+//! Three lines, each with its own samples:
+//! - *prefill*: the time from dispatch to first token, over the tokens to be computed (its own and those of prompts that wait there
+//!   before it) and the cached ones;
+//! - *transfer*: the same at a decode worker whose prompt was computed elsewhere, over the prompt's tokens;
+//! - *tbt*, the time between tokens: over the requests decoding there and the prompt tokens they hold.
+//!
+//! A line is not asked before `ENOUGH` samples. Samples are taken under a lock, once or twice a request; whoever asks reads
+//! atomics, and may mix two fits that differ by one sample.
+
+mod fit;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use self::fit::Fit;
+
+/// Samples before a line is believed.
+const ENOUGH: usize = 16;
+/// Slopes are per so many tokens, which keeps the numbers near each other.
+const UNIT: f64 = 1000.0;
+/// What the newest error weighs in the average.
+const ERROR_SHARE: f64 = 1.0 / 32.0;
+
+/// The lines of one worker.
+#[derive(Debug, Default)]
+pub struct CostModel {
+    prefill: Line<3>,
+    transfer: Line<2>,
+    tbt: Line<3>,
+}
+
+/// How far off the predictions were lately: mean of |predicted - measured| / measured; NaN while nothing is predicted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CostErrors {
+    /// Of the time to first token where the worker computes the prompt.
+    pub prefill: f64,
+    /// Of the time to first token where it fetches it.
+    pub transfer: f64,
+    /// Of the time between tokens.
+    pub tbt: f64,
+}
+
+impl CostModel {
+    /// A prompt was computed: first token `took` after the dispatch, when `ahead` tokens waited there to be computed.
+    pub fn prefilled(&self, uncached: u32, cached: u32, ahead: u64, took: Duration) {
+        let work = thousands(u64::from(uncached).saturating_add(ahead));
+        self.prefill
+            .learn(&[1.0, work, thousands(cached.into())], millis(took));
+    }
+
+    /// A prompt computed elsewhere was taken over: first token `took` after the dispatch.
+    pub fn transferred(&self, prompt: u32, took: Duration) {
+        self.transfer
+            .learn(&[1.0, thousands(prompt.into())], millis(took));
+    }
+
+    /// A request got a token every `between`, while so many were decoding that held so many prompt tokens.
+    pub fn decoded(&self, decoding: f64, resident: f64, between: Duration) {
+        self.tbt.learn(&[1.0, decoding, resident / UNIT], millis(between));
+    }
+
+    /// Milliseconds to compute a prompt where nothing waits before it; NaN while unknown.
+    #[must_use]
+    pub fn prefill_ms(&self, uncached: u32, cached: u32) -> f64 {
+        let point = [1.0, thousands(uncached.into()), thousands(cached.into())];
+        self.prefill.predict(&point)
+    }
+
+    /// Milliseconds to compute one prompt token; NaN while unknown.
+    #[must_use]
+    pub fn token_ms(&self) -> f64 {
+        self.prefill.predict(&[0.0, 1.0 / UNIT, 0.0])
+    }
+
+    /// Milliseconds to take over a prompt computed elsewhere, to the first token; NaN while unknown.
+    #[must_use]
+    pub fn transfer_ms(&self, prompt: u32) -> f64 {
+        self.transfer.predict(&[1.0, thousands(prompt.into())])
+    }
+
+    /// Milliseconds between tokens with so many requests decoding that hold so many prompt tokens; NaN while unknown.
+    #[must_use]
+    pub fn tbt_ms(&self, decoding: u32, resident: u64) -> f64 {
+        self.tbt.predict(&[1.0, decoding.into(), thousands(resident)])
+    }
+
+    /// How far off it was.
+    #[must_use]
+    pub fn errors(&self) -> CostErrors {
+        CostErrors {
+            prefill: self.prefill.error(),
+            transfer: self.transfer.error(),
+            tbt: self.tbt.error(),
+        }
+    }
+}
+
+/// A fit that is read without its lock.
+#[derive(Debug)]
+struct Line<const N: usize> {
+    fit: Mutex<Fit<N>>,
+    /// Bits of f64, NaN while unknown.
+    coefficients: [AtomicU64; N],
+    error: AtomicU64,
+}
+
+impl<const N: usize> Default for Line<N> {
+    fn default() -> Self {
+        let unknown = || AtomicU64::new(f64::NAN.to_bits());
+        Self {
+            fit: Mutex::default(),
+            coefficients: std::array::from_fn(|_| unknown()),
+            error: unknown(),
+        }
+    }
+}
+
+impl<const N: usize> Line<N> {
+    fn learn(&self, point: &[f64; N], value: f64) {
+        let predicted = self.predict(point);
+        if !predicted.is_nan() && value > 0.0 {
+            let off = (predicted - value).abs() / value;
+            let before = self.error();
+            let average = match before.is_nan() {
+                true => off,
+                false => before + (off - before) * ERROR_SHARE,
+            };
+            self.error.store(average.to_bits(), Ordering::Relaxed);
+        }
+        let mut fit = self.fit.lock().unwrap_or_else(PoisonError::into_inner);
+        if fit.learn(point, value) && fit.samples() >= ENOUGH {
+            for (shown, coefficient) in self.coefficients.iter().zip(fit.coefficients()) {
+                shown.store(coefficient.to_bits(), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Never below 0.
+    fn predict(&self, point: &[f64; N]) -> f64 {
+        let coefficients = self.coefficients.iter();
+        let sum: f64 = coefficients
+            .zip(point)
+            .map(|(coefficient, x)| f64::from_bits(coefficient.load(Ordering::Relaxed)) * x)
+            .sum();
+        if sum < 0.0 { 0.0 } else { sum }
+    }
+
+    fn error(&self) -> f64 {
+        f64::from_bits(self.error.load(Ordering::Relaxed))
+    }
+}
+
+fn thousands(tokens: u64) -> f64 {
+    tokens as f64 / UNIT
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_nothing_before_enough_samples() {
+        let model = CostModel::default();
+        for at in 1..=ENOUGH as u32 {
+            assert!(model.prefill_ms(100, 0).is_nan() && model.token_ms().is_nan());
+            model.prefilled(100 * at, 0, 0, Duration::from_millis(10 + u64::from(at)));
+        }
+        assert!(!model.prefill_ms(100, 0).is_nan());
+        assert!(model.transfer_ms(100).is_nan() && model.tbt_ms(1, 0).is_nan());
+        assert!(model.errors().prefill.is_nan());
+    }
+
+    #[test]
+    fn tells_its_own_tokens_cached_ones_and_those_ahead_apart() {
+        let model = CostModel::default();
+        for at in 0..400_u32 {
+            let (uncached, cached) = (at * 37 % 4_000, at * 101 % 8_000);
+            let ahead = u64::from(at * 53 % 6_000);
+            // 15 ms, 100 ms a thousand tokens, 5 ms a thousand cached ones.
+            let us = 15_000 + 100 * (u64::from(uncached) + ahead) + 5 * u64::from(cached);
+            model.prefilled(uncached, cached, ahead, Duration::from_micros(us));
+        }
+        let near = |value: f64, expected: f64| (value - expected).abs() < 0.02 * expected;
+        assert!(
+            near(model.prefill_ms(2_000, 4_000), 235.0),
+            "{}",
+            model.prefill_ms(2_000, 4_000)
+        );
+        assert!(near(model.token_ms(), 0.1), "{}", model.token_ms());
+        assert!(model.errors().prefill < 0.05, "{}", model.errors().prefill);
+    }
+
+    #[test]
+    fn a_prediction_is_never_below_0() {
+        let model = CostModel::default();
+        for at in 0..100_u32 {
+            model.decoded(
+                f64::from(at % 9),
+                0.0,
+                Duration::from_millis(u64::from(at % 9) * 3),
+            );
+        }
+        assert!(model.tbt_ms(0, 0) >= 0.0);
+        assert!((model.tbt_ms(8, 0) - 24.0).abs() < 1.0, "{}", model.tbt_ms(8, 0));
+    }
+}

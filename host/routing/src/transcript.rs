@@ -1,0 +1,229 @@
+//! What a policy asked its host during one decision, and what it was told.
+//!
+//! Together with [`DecisionInput`](crate::DecisionInput) this is everything a verdict came from. Not noted is what follows from
+//! the request's facts: the clock (`now_us`) and the randomness (`seq` and `attempt`); nor are log lines, which are answered
+//! with nothing.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::block::Tier;
+use crate::id::WorkerId;
+use crate::worker::Role;
+
+/// Most calls that are noted of one decision.
+const MAX_NOTES: usize = 512;
+/// Most bytes of text, state and numbers in them.
+const MAX_BYTES: usize = 64 << 10;
+
+/// One call of an import.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// `workers.describe`
+    Worker(WorkerId),
+    /// `index.matched`
+    Matched(Tier),
+    /// `index.holders`, with a number of tokens.
+    Holders(u32),
+    /// `inspect.header`
+    Header(String),
+    /// `inspect.model`
+    Model,
+    /// `inspect.path`
+    Path,
+    /// `state.get`
+    StateGet(String),
+    /// `state.set`
+    StateSet(String, Vec<u8>),
+    /// `state.add`
+    StateAdd(String, i64),
+    /// `state.delete`
+    StateDelete(String),
+}
+
+/// What an import answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// To [`Question::Worker`].
+    Worker(Option<About>),
+    /// To [`Question::Matched`]: tokens, one number a candidate.
+    Tokens(Vec<u32>),
+    /// To [`Question::Holders`].
+    Count(u32),
+    /// To [`Question::Header`], [`Question::Model`] and [`Question::Path`].
+    Text(Option<String>),
+    /// To [`Question::StateGet`].
+    Bytes(Option<Vec<u8>>),
+    /// To [`Question::StateSet`].
+    Written(Result<(), StateRefusal>),
+    /// To [`Question::StateAdd`].
+    Sum(Result<i64, StateRefusal>),
+    /// To [`Question::StateDelete`].
+    Nothing,
+}
+
+/// What a policy can know of a worker besides numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+    /// Sorted by key.
+    pub labels: Vec<(String, String)>,
+}
+
+/// Why a write to a policy's state was refused, as in the WIT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum StateRefusal {
+    /// The key is over its limit.
+    #[error("key is too long")]
+    KeyTooLong,
+    /// The value is over its limit.
+    #[error("value is too long")]
+    ValueTooLong,
+    /// As many keys as there may be are there already.
+    #[error("there are as many keys already as there may be")]
+    Full,
+    /// The value has another length than a counter's 8 bytes.
+    #[error("value is not a counter")]
+    NotACounter,
+}
+
+/// A question and its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Noted {
+    /// What was asked.
+    pub question: Question,
+    /// Of the kind that goes with the question.
+    pub answer: Answer,
+}
+
+/// Every call of an import that one decision made, in order, up to a limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Transcript {
+    notes: Vec<Noted>,
+    bytes: usize,
+    truncated: bool,
+}
+
+impl Transcript {
+    /// What was written down before.
+    #[must_use]
+    pub fn of(notes: Vec<Noted>, truncated: bool) -> Self {
+        let bytes = notes.iter().map(Noted::bytes).sum();
+        Self {
+            notes,
+            bytes,
+            truncated,
+        }
+    }
+
+    /// Notes one more call; over the limit, neither it nor any after it.
+    pub fn note(&mut self, noted: Noted) {
+        let bytes = self.bytes.saturating_add(noted.bytes());
+        self.truncated |= self.notes.len() == MAX_NOTES || bytes > MAX_BYTES;
+        if !self.truncated {
+            self.bytes = bytes;
+            self.notes.push(noted);
+        }
+    }
+
+    /// The calls, in the order in which they were made.
+    #[must_use]
+    pub fn notes(&self) -> &[Noted] {
+        &self.notes
+    }
+
+    /// Bytes of text, state and numbers in it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there were more calls than are noted: such a decision cannot be repeated.
+    #[must_use]
+    pub fn is_truncated(&self) -> bool {
+        self.truncated
+    }
+}
+
+impl Noted {
+    fn bytes(&self) -> usize {
+        let question = match &self.question {
+            Question::Header(text) | Question::StateGet(text) | Question::StateDelete(text) => text.len(),
+            Question::StateAdd(key, _) => key.len(),
+            Question::StateSet(key, value) => key.len() + value.len(),
+            Question::Worker(_)
+            | Question::Matched(_)
+            | Question::Holders(_)
+            | Question::Model
+            | Question::Path => 0,
+        };
+        let answer = match &self.answer {
+            Answer::Worker(Some(about)) => {
+                let labels = about.labels.iter();
+                about.name.len() + labels.map(|(key, value)| key.len() + value.len()).sum::<usize>()
+            }
+            Answer::Tokens(tokens) => size_of_val(&**tokens),
+            Answer::Text(Some(text)) => text.len(),
+            Answer::Bytes(Some(bytes)) => bytes.len(),
+            _ => 0,
+        };
+        question + answer
+    }
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Worker(id) => write!(f, "workers.describe({})", id.0),
+            Self::Matched(tier) => write!(f, "index.matched({tier:?})"),
+            Self::Holders(tokens) => write!(f, "index.holders({tokens})"),
+            Self::Header(name) => write!(f, "inspect.header({name:?})"),
+            Self::Model => f.write_str("inspect.model()"),
+            Self::Path => f.write_str("inspect.path()"),
+            Self::StateGet(key) => write!(f, "state.get({key:?})"),
+            Self::StateSet(key, value) => write!(f, "state.set({key:?}, {} bytes)", value.len()),
+            Self::StateAdd(key, by) => write!(f, "state.add({key:?}, {by})"),
+            Self::StateDelete(key) => write!(f, "state.delete({key:?})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(key: &str, value: usize) -> Noted {
+        Noted {
+            question: Question::StateGet(key.to_owned()),
+            answer: Answer::Bytes(Some(vec![0; value])),
+        }
+    }
+
+    #[test]
+    fn what_is_over_the_limit_is_not_noted_and_said_to_be_missing() {
+        let mut transcript = Transcript::default();
+        for _ in 0..4 {
+            transcript.note(get("k", MAX_BYTES / 4 - 1));
+        }
+        assert!(!transcript.is_truncated());
+        assert_eq!(transcript.bytes(), MAX_BYTES);
+        transcript.note(get("", 1));
+        transcript.note(get("", 0));
+        assert!(transcript.is_truncated());
+        assert_eq!(transcript.notes().len(), 4);
+    }
+
+    #[test]
+    fn so_many_calls_are_noted_and_no_more() {
+        let mut transcript = Transcript::default();
+        for _ in 0..=MAX_NOTES {
+            transcript.note(get("", 0));
+        }
+        assert!(transcript.is_truncated());
+        assert_eq!(transcript.notes().len(), MAX_NOTES);
+    }
+}

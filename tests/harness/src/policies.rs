@@ -1,0 +1,165 @@
+//! Policies written by hand: well-behaved ones that can be told apart by where they send, and hostile ones, which pass the trial of a load
+//! and misbehave once they serve.
+//!
+//! All of them tell the trial by its numbers of candidates, so that a test needs another number of workers: two or three.
+
+use anyhow::{Context, Result};
+use policy_component::componentise;
+
+const FRAME: &str = include_str!("policies/hostile.wat");
+const PRELUDE: &str = include_str!("../../../host/policy-runtime/tests/wat/prelude.wat");
+const PLAN: &str = include_str!("../../../host/policy-runtime/tests/wat/plan.wat");
+
+/// A policy that misbehaves.
+#[derive(Debug, Clone, Copy)]
+pub struct Hostile {
+    /// What it does.
+    pub name: &'static str,
+    /// Whether the router finds its answers faulty, and so stops asking it.
+    pub is_faulty: bool,
+    live: &'static str,
+}
+
+/// One of each kind that was thought of.
+pub const HOSTILE: [Hostile; 10] = [
+    Hostile {
+        name: "spin",
+        is_faulty: true,
+        live: "(func $live (param i32) (result i32) (loop $on (br $on)) unreachable)",
+    },
+    Hostile {
+        name: "slow host-call loop",
+        is_faulty: true,
+        live: r#"
+            (import "conductor:policy/index@0.1.0" "matched" (func $matched (param i32 i32)))
+            (func $live (param i32) (result i32)
+              (loop $on
+                (global.set $top (i32.const 8192))
+                (call $matched (i32.const 2) (i32.const 512))
+                (br $on))
+              unreachable)"#,
+    },
+    Hostile {
+        name: "memory bomb",
+        is_faulty: true,
+        live: "
+            (func $live (param i32) (result i32)
+              (loop $more
+                (memory.fill
+                  (i32.mul (i32.sub (memory.size) (i32.const 1)) (i32.const 65536)) (i32.const 1) (i32.const 65536))
+                (br_if $more (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))
+              unreachable)",
+    },
+    Hostile {
+        name: "stack bomb",
+        is_faulty: true,
+        live: "
+            (func $deeper (param i32) (result i32)
+              (i32.add (i32.const 1) (call $deeper (i32.add (local.get 0) (i32.const 1)))))
+            (func $live (param i32) (result i32) (call $deeper (i32.const 0)))",
+    },
+    Hostile {
+        name: "huge strings",
+        is_faulty: true,
+        live: r#"
+            (import "conductor:policy/host@0.1.0" "log" (func $log (param i32 i32 i32)))
+            (func $live (param i32) (result i32)
+              (drop (memory.grow (i32.const 128)))
+              (call $log (i32.const 1) (i32.const 0) (i32.const 0x800000))
+              (call $route (i32.const 0) (f64.const 0)))"#,
+    },
+    Hostile {
+        name: "trap on every fifth call",
+        is_faulty: true,
+        live: "
+            (global $calls (mut i32) (i32.const 0))
+            (func $live (param i32) (result i32)
+              (global.set $calls (i32.add (global.get $calls) (i32.const 1)))
+              (if (i32.eqz (i32.rem_u (global.get $calls) (i32.const 5))) (then unreachable))
+              (call $route (i32.const 0) (f64.const 0)))",
+    },
+    Hostile {
+        name: "nondeterministic answers",
+        is_faulty: false,
+        live: "
+            (global $calls (mut i32) (i32.const 0))
+            (func $live (param $count i32) (result i32)
+              (global.set $calls (i32.add (global.get $calls) (i32.const 7)))
+              (call $route (i32.rem_u (global.get $calls) (local.get $count)) (f64.const nan)))",
+    },
+    Hostile {
+        name: "wrong index",
+        is_faulty: true,
+        live: "(func $live (param i32) (result i32) (call $route (i32.const 99) (f64.const 0)))",
+    },
+    Hostile {
+        name: "import flood",
+        is_faulty: true,
+        live: r#"
+            (import "conductor:policy/state@0.1.0" "add" (func $add (param i32 i32 i64 i32)))
+            (import "conductor:policy/host@0.1.0" "random" (func $random (result i64)))
+            (func $live (param i32) (result i32)
+              (local $calls i32)
+              (loop $more
+                (i64.store (i32.const 512)
+                  (i64.or (i64.and (call $random) (i64.const 0x3f3f3f3f3f3f3f3f)) (i64.const 0x2020202020202020)))
+                (call $add (i32.const 512) (i32.const 8) (i64.const 1) (i32.const 640))
+                (local.set $calls (i32.add (local.get $calls) (i32.const 1)))
+                (br_if $more (i32.lt_u (local.get $calls) (i32.const 1000000))))
+              (call $route (i32.const 0) (f64.const 0)))"#,
+    },
+    Hostile {
+        name: "log flood",
+        is_faulty: false,
+        live: r#"
+            (import "conductor:policy/host@0.1.0" "log" (func $log (param i32 i32 i32)))
+            (func $live (param i32) (result i32)
+              (local $lines i32)
+              (loop $more
+                (call $log (i32.const 3) (i32.const 16) (i32.const 11))
+                (local.set $lines (i32.add (local.get $lines) (i32.const 1)))
+                (br_if $more (i32.lt_u (local.get $lines) (i32.const 1000))))
+              (call $route (i32.const 0) (f64.const 0)))"#,
+    },
+];
+
+impl Hostile {
+    /// Its component.
+    ///
+    /// # Errors
+    /// Where this module has a mistake.
+    pub fn component(&self) -> Result<Vec<u8>> {
+        component(self.live).with_context(|| self.name)
+    }
+}
+
+/// A policy that sends everything to one row: worker `wN` of a fleet that is whole. `version` makes other bytes of it.
+///
+/// # Errors
+/// Where this module has a mistake.
+pub fn sends_to(row: usize, version: usize) -> Result<Vec<u8>> {
+    component(&format!(
+        "(global (export \"version\") i32 (i32.const {version}))
+         (func $live (param i32) (result i32) (call $route (i32.const {row}) (f64.const 0)))"
+    ))
+}
+
+/// A policy that traps in its first calls, over all its instances, and from then on sends to one row.
+///
+/// # Errors
+/// Where this module has a mistake.
+pub fn mends_after(calls: usize, row: usize) -> Result<Vec<u8>> {
+    component(&format!(
+        "(import \"conductor:policy/state@0.1.0\" \"add\" (func $add (param i32 i32 i64 i32)))
+         (data (i32.const 256) \"calls\")
+         (func $live (param i32) (result i32)
+           (call $add (i32.const 256) (i32.const 5) (i64.const 1) (i32.const 512))
+           (if (i64.le_u (i64.load (i32.const 520)) (i64.const {calls})) (then unreachable))
+           (call $route (i32.const {row}) (f64.const 0)))"
+    ))
+}
+
+fn component(live: &str) -> Result<Vec<u8>> {
+    let module = wat::parse_str(format!("(module {live} {FRAME} {PLAN} {PRELUDE})"))?;
+    Ok(componentise(&module)?)
+}

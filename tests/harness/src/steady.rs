@@ -1,0 +1,104 @@
+//! Load at a steady rate, whatever the answers take: how long each took, and how many failed.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use crate::client::Client;
+
+/// Requests that are all the same.
+#[derive(Debug, Clone)]
+pub struct Steady {
+    /// Where they go.
+    pub client: Client,
+    /// What they ask.
+    pub body: Value,
+    /// With which headers.
+    pub headers: Vec<(&'static str, &'static str)>,
+    /// How many a second.
+    pub rate: u32,
+}
+
+/// What came of them.
+#[derive(Debug, Clone, Default)]
+pub struct Taken {
+    /// Of each that was answered with 200, sorted.
+    pub times: Vec<Duration>,
+    /// Those that were not.
+    pub failed: usize,
+}
+
+impl Steady {
+    /// Sends for so long, and waits for the last answer. A time begins when its request was due.
+    pub async fn run(&self, length: Duration) -> Taken {
+        let taken = Arc::<Mutex<Taken>>::default();
+        let mut requests = JoinSet::new();
+        let mut ticks = tokio::time::interval(Duration::from_secs(1) / self.rate.max(1));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        let started = Instant::now();
+        while started.elapsed() < length {
+            let due = ticks.tick().await.into_std();
+            let (steady, taken) = (self.clone(), Arc::clone(&taken));
+            requests.spawn(async move {
+                let good = steady.ask().await;
+                let took = due.elapsed();
+                let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+                if good {
+                    taken.times.push(took);
+                } else {
+                    taken.failed += 1;
+                }
+            });
+            while requests.try_join_next().is_some() {}
+        }
+        requests.join_all().await;
+        let mut taken = std::mem::take(&mut *taken.lock().unwrap_or_else(PoisonError::into_inner));
+        taken.times.sort_unstable();
+        taken
+    }
+
+    async fn ask(&self) -> bool {
+        let body = Bytes::from(self.body.to_string());
+        let answer = self
+            .client
+            .stream(Method::POST, "/v1/chat/completions", &self.headers, body)
+            .await;
+        match answer {
+            Ok(answer) => answer
+                .whole()
+                .await
+                .is_ok_and(|answer| answer.status == StatusCode::OK),
+            Err(_) => false,
+        }
+    }
+}
+
+impl Taken {
+    /// The time that this share of the answers took at most; zero without an answer.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Duration {
+        let last = self.times.len().saturating_sub(1);
+        let at = (last as f64 * share).round() as usize;
+        self.times.get(at).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} answered, {} failed, p50 {:.2?}, p99 {:.2?}, slowest {:.2?}",
+            self.times.len(),
+            self.failed,
+            self.quantile(0.5),
+            self.quantile(0.99),
+            self.quantile(1.0),
+        )
+    }
+}
