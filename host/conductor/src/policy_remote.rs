@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use crate::cli::{ChangePolicyArgs, RouterArgs, StatusArgs};
 use crate::exit::Exit;
+use crate::explain::in_a_path;
 
 /// For one answer: a policy that is resumed may have to be compiled, an interpreter for seconds.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -74,7 +75,7 @@ pub(crate) fn resume(args: &ChangePolicyArgs) -> Result<Exit> {
 }
 
 fn change(args: &ChangePolicyArgs, action: &str) -> Result<Exit> {
-    let path = format!("/admin/policies/{}/{action}", args.name);
+    let path = format!("/admin/policies/{}/{action}", in_a_path(&args.name));
     let policy = ask(&args.router, Method::POST, &path)?;
     print(&args.router, &policy, &show(&policy, unix_ms()))
 }
@@ -92,7 +93,31 @@ pub(crate) fn print(args: &RouterArgs, page: &Value, text: &str) -> Result<Exit>
     }
 }
 
+/// A page of the router's, fit for a terminal: clients choose ids and models, and may put into them what a terminal obeys.
 pub(crate) fn ask(args: &RouterArgs, method: Method, path: &str) -> Result<Value> {
+    request(args, method, path).map(printable)
+}
+
+/// The same with every control character spelt out.
+fn printable(page: Value) -> Value {
+    match page {
+        Value::String(text) if text.contains(char::is_control) => {
+            let spelt = |character: char| match character.is_control() {
+                true => character.escape_default().to_string(),
+                false => character.into(),
+            };
+            Value::String(text.chars().map(spelt).collect())
+        }
+        Value::Array(items) => items.into_iter().map(printable).collect(),
+        Value::Object(members) => members
+            .into_iter()
+            .map(|(name, member)| (name, printable(member)))
+            .collect(),
+        plain => plain,
+    }
+}
+
+fn request(args: &RouterArgs, method: Method, path: &str) -> Result<Value> {
     let key = std::env::var(ADMIN_API_KEY)
         .ok()
         .filter(|key| !key.trim().is_empty());
@@ -240,5 +265,12 @@ mod tests {
             before     aa                   mine 1.0; since 3 min; 7 calls, no fault; circuit closed (1 openings); 256 candidates in 12.5 us\n  \
             decides now: aa\n  problem: failed to load it\n";
         assert_eq!(show(&policy, 200_000), expected);
+    }
+
+    #[test]
+    fn a_page_cannot_make_a_terminal_obey() {
+        let page = serde_json::json!({ "model": ["m\u{1b}[31m\nfake"], "plain": "caf\u{e9}" });
+        let expected = serde_json::json!({ "model": ["m\\u{1b}[31m\\nfake"], "plain": "caf\u{e9}" });
+        assert_eq!(printable(page), expected);
     }
 }

@@ -1,5 +1,6 @@
 //! `conductor serve`: from what the user typed to a router that runs until a signal.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -111,11 +112,15 @@ pub(crate) async fn until_signalled(app: App, mut signals: Signals) -> Result<Ex
 pub fn check(file: &Path, json: bool) -> Result<Exit> {
     let source = ConfigSource::File(file.to_owned());
     let parsed = crate::check::check(&source)?;
-    if json {
-        println!("{}", serde_json::to_string_pretty(&parsed.problems)?);
+    let text = if json {
+        serde_json::to_string_pretty(&parsed.problems)? + "\n"
     } else {
-        print!("{}", parsed.rendered);
-        println!("{}: {}", file.display(), parsed.summary());
+        format!("{}{}: {}\n", parsed.rendered, file.display(), parsed.summary())
+    };
+    // A reader that has gone away (`| head`) is no failure.
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
+        _ => {}
     }
     Ok(if parsed.errors == 0 {
         Exit::Success

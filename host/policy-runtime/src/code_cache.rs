@@ -124,14 +124,16 @@ impl CodeCache {
             let mut file = File::from(openat(&folder, &fresh, flags, Mode::RUSR | Mode::WUSR)?);
             file.write_all(&Sha256::digest(&code))?;
             file.write_all(&code)?;
-            renameat(&folder, &fresh, &folder, name(engine, bytes))?;
-            prune(&folder)
+            renameat(&folder, &fresh, &folder, name(engine, bytes)).map_err(io::Error::from)
         };
         write().map_err(|error| {
             // What is half-written has no name that is read.
             let _ = unlinkat(&folder, &fresh, AtFlags::empty());
             self.failed(error)
-        })
+        })?;
+        // What is left too much is removed the next time.
+        let _ = prune(&folder);
+        Ok(())
     }
 
     /// The folder, if it is the router's own.
@@ -165,13 +167,23 @@ fn name(engine: &Engine, bytes: &[u8]) -> String {
     format!("{}-{:016x}.code", hex(&Sha256::digest(bytes)), hasher.finish())
 }
 
-/// Removes all but the newest files.
+/// Whether a file of that name is one that [`name`] named, or one that was never finished.
+fn is_ours(file: &str) -> bool {
+    let hash =
+        |text: &str, digits: usize| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let code = file.strip_suffix(".code").and_then(|name| name.split_once('-'));
+    code.is_some_and(|(bytes, engine)| hash(bytes, 2 * HASH) && hash(engine, 16))
+        || file.ends_with(".writing")
+}
+
+/// Removes all but the newest files of the cache.
 fn prune(folder: &OwnedFd) -> io::Result<()> {
     let mut files = Vec::new();
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
         let found = statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
-        if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
+        let is_ours = entry.file_name().to_str().is_ok_and(is_ours);
+        if is_ours && FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
             files.push((
                 (found.st_mtime, found.st_mtime_nsec),
                 entry.file_name().to_owned(),

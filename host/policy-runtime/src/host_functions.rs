@@ -11,7 +11,13 @@ use crate::state::Refusal;
 /// Longest header value a policy is given, in bytes.
 const MAX_HEADER: usize = 4 << 10;
 /// Headers that hold secrets, which stay in the host.
-const SECRET_HEADERS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
+const SECRET_HEADERS: [&str; 5] = [
+    "authorization",
+    "cookie",
+    "proxy-authorization",
+    "x-api-key",
+    "api-key",
+];
 
 /// Offers every import of the WIT.
 pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {

@@ -29,6 +29,7 @@ mod label;
 mod link;
 mod matches;
 mod metrics;
+mod mix;
 mod models;
 mod pd;
 mod pipeline;

@@ -14,7 +14,13 @@ use crate::proxy::Proxy;
 /// Longest header value a policy is shown, in bytes.
 const LONGEST_HEADER: usize = 4096;
 /// Never shown to a policy.
-const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
+const SECRETS: [&str; 5] = [
+    "authorization",
+    "cookie",
+    "proxy-authorization",
+    "x-api-key",
+    "api-key",
+];
 
 /// The candidates of one call, and the request they are for. Shared with the policy, so that the buffers in it are
 /// lent by [`Candidates`] for the call.

@@ -7,9 +7,10 @@ use routing::{Phase, PolicyVersions};
 use thiserror::Error;
 use wildmatch::WildMatch;
 
-use crate::arm::{BUCKETS, Place, Trial, TrialParts, mix};
+use crate::arm::{BUCKETS, Place, Trial, TrialParts};
 use crate::context::stable_hash;
 use crate::metrics::{PolicyMetrics, ProxyMetrics};
+use crate::mix::mix;
 use crate::shadow::Shadows;
 use crate::snapshot::{PoolState, RouteSpec, Snapshot};
 

@@ -221,6 +221,12 @@ impl Circuit {
         self.is_open.store(false, Ordering::Relaxed);
     }
 
+    /// Whether it lets every call through.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        !self.is_open.load(Ordering::Relaxed)
+    }
+
     /// What it does with calls now.
     #[must_use]
     pub fn state(&self) -> CircuitState {

@@ -95,17 +95,27 @@ impl PolicyVersions {
         })
     }
 
-    /// Whether any of them wants to know the prompt's tokens.
+    /// Whether one that may decide now wants to know the prompt's tokens: the first whose circuit is closed, or one that
+    /// is let try before it.
     #[must_use]
     pub fn needs_tokens(&self) -> bool {
-        self.iter().any(|version| version.policy.plan().needs_tokens())
+        let mut before_closed = true;
+        let may_decide = self
+            .iter()
+            .take_while(|version| std::mem::replace(&mut before_closed, !version.circuit.is_closed()));
+        may_decide
+            .into_iter()
+            .any(|version| version.policy.plan().needs_tokens())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::Verdict;
     use crate::fallback::LeastLoaded;
+    use crate::feature::FeaturePlan;
+    use crate::policy::{DecisionInput, PolicyFault};
 
     fn version(id: &str) -> PolicyVersion {
         PolicyVersion {
@@ -118,6 +128,38 @@ mod tests {
     fn open(version: &PolicyVersion) {
         for _ in 0..5 {
             version.circuit.failed(Admission::Regular, 0);
+        }
+    }
+
+    #[test]
+    fn tokens_are_for_those_that_may_decide() {
+        let wants = PolicyVersion {
+            policy: Arc::new(Wants(
+                FeaturePlan::resolve(&["request.prompt-tokens"], &[]).unwrap(),
+            )),
+            ..version("1")
+        };
+        let newest = version("2");
+        let chain = PolicyVersions::new(newest.clone(), [wants]);
+        assert!(!chain.needs_tokens());
+        open(&newest);
+        assert!(chain.needs_tokens());
+    }
+
+    #[derive(Debug)]
+    struct Wants(FeaturePlan);
+
+    impl Policy for Wants {
+        fn name(&self) -> &'static str {
+            "wants"
+        }
+
+        fn plan(&self) -> &FeaturePlan {
+            &self.0
+        }
+
+        fn decide(&self, _: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
+            Ok(Verdict::Pass)
         }
     }
 

@@ -44,11 +44,10 @@ class Policy(exports.Policy):
 class Schedule(exports.Schedule):
     def schedule(self, request: Request, candidates: Candidates) -> Verdict:
         least, tied, full = float("inf"), [], False
-        limit = max_requests or float("inf")
         # The same iterator twice: two numbers a row.
         numbers = iter(candidates.numbers)
         for row, (requests, weight) in enumerate(zip(numbers, numbers)):
-            if requests >= limit:
+            if 0 < max_requests <= requests:
                 full = True
                 continue
             # What the router does not know is NaN. A weight that is unknown counts as 1; an unknown load makes the

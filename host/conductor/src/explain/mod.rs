@@ -57,7 +57,7 @@ pub fn run(args: &ExplainArgs) -> Result<Exit> {
 }
 
 /// A text that may have any character, as part of a URL's path (RFC 3986, section 2.3).
-fn in_a_path(text: &str) -> String {
+pub(crate) fn in_a_path(text: &str) -> String {
     text.bytes().fold(String::new(), |mut path, byte| {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             path.push(char::from(byte));

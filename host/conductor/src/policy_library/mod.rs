@@ -252,9 +252,9 @@ impl PolicyLibrary {
                 entry.problem = Some(text);
             }
         }
-        entry
-            .chain
-            .retain(|version| !wanted.permit.revokes(&version.digest));
+        let may_decide = |version: &Version| !wanted.permit.revokes(&version.digest);
+        entry.chain.retain(may_decide);
+        entry.held.retain(may_decide);
         entry.found = found;
         entry.wanted = wanted;
         entry
@@ -265,7 +265,14 @@ impl PolicyLibrary {
     #[must_use]
     pub(crate) fn versions(&self, name: &str, prepared: Option<&Prepared>) -> Option<Arc<PolicyVersions>> {
         let fresh = prepared.and_then(|prepared| prepared.fresh(name));
-        let mut next = Entry::after(self.entries.get(name), fresh);
+        let entry = self.entries.get(name);
+        let wanted = prepared.and_then(|prepared| prepared.wanted(name));
+        // What was taken off the list does not even stand in from the moment the new list is in force.
+        let permit = wanted
+            .or(entry.map(|entry| &entry.wanted))
+            .map(|wanted| &wanted.permit);
+        let mut next = Entry::after(entry, fresh)
+            .filter(|version| !permit.is_some_and(|permit| permit.revokes(&version.digest)));
         let in_force = next.next()?.link();
         Some(Arc::new(PolicyVersions::new(in_force, next.map(Version::link))))
     }

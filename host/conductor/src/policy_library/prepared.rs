@@ -44,6 +44,12 @@ impl Prepared {
         outcomes.any(|outcome| matches!(outcome, Outcome::Unsettled))
     }
 
+    /// What is wanted under that name, where anything is.
+    pub(super) fn wanted(&self, name: &str) -> Option<&WantedPolicy> {
+        let mut wanted = self.policies.iter().map(|policy| &policy.wanted);
+        wanted.find(|wanted| wanted.name == name)
+    }
+
     /// The new version of a policy, where there is one.
     pub(crate) fn fresh(&self, name: &str) -> Option<&Version> {
         let mut named = self.policies.iter().filter(|policy| policy.wanted.name == name);

@@ -313,7 +313,10 @@ fn bytes_taken_off_the_list_do_not_even_stand_in() {
     apply(&mut library, listed(A, &[A, B]));
     apply(&mut library, listed(B, &[A, B]));
     assert_eq!(in_chain(&library), [B, A]);
-    assert!(!apply(&mut library, listed(B, &[B])));
+    let prepared = library.prepare(vec![listed(B, &[B])]);
+    let versions = library.versions("p", Some(&prepared)).unwrap();
+    assert_eq!(versions.iter().count(), 1, "routes are made before the commit");
+    library.commit(prepared);
     assert_eq!(in_chain(&library), [B]);
 }
 

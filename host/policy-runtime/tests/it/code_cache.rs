@@ -105,14 +105,19 @@ fn a_folder_that_is_opened_to_others_later_is_neither_read_nor_written() {
 }
 
 #[test]
-fn old_files_make_room_for_new_ones() {
+fn old_files_make_room_for_new_ones_and_files_of_others_stay() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("code");
     let engine = caching(&path);
     for number in 0..40 {
-        fs::write(path.join(format!("{number}.code")), "old").unwrap();
+        let (ours, other) = (
+            format!("{number:064x}-{number:016x}.code"),
+            format!("{number}.code"),
+        );
+        fs::write(path.join(ours), "old").unwrap();
+        fs::write(path.join(other), "a stranger's").unwrap();
     }
     chosen(&engine, LEAST);
-    assert_eq!(files(&path).len(), 32);
+    assert_eq!(files(&path).len(), 32 + 40);
     assert_eq!(chosen(&engine, LEAST), 1);
 }

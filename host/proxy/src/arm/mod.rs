@@ -21,4 +21,4 @@ pub(crate) use self::participant::Participant;
 pub use self::report::{ArmReport, StopReport, TrialReport};
 pub use self::spec::{CanarySpec, ShadowSpec, TrialSpec};
 pub use self::times::TimesReport;
-pub(crate) use self::trial::{BUCKETS, Place, Trial, TrialParts, mix};
+pub(crate) use self::trial::{BUCKETS, Place, Trial, TrialParts};

@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use crate::arm::evidence::{Ended, Evidence, Measure, StopRule, Worse};
 use crate::arm::metrics::{ArmFamilies, ArmLabel, ArmMetrics};
 use crate::label::Outcome;
+use crate::mix::mix;
 
 /// What shares are counted in: a bucket is a hundredth of a percent.
 pub(crate) const BUCKETS: u32 = 10_000;
@@ -219,14 +220,6 @@ impl Arm {
 /// Whether the version in force is the same: same bytes, same parameters.
 fn is_same(one: &PolicyVersions, other: &PolicyVersions) -> bool {
     Arc::ptr_eq(&one.in_force().policy, &other.in_force().policy)
-}
-
-/// SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014): every bit of the result depends on every bit.
-pub(crate) fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

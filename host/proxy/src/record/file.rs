@@ -5,8 +5,12 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
 /// Readable by its owner only: ids and keys of sessions are in it.
 const MODE: u32 = 0o600;
+/// How every log begins.
+const BEGINNING: &[u8; 8] = b"{\"log\":{";
 /// Written at once.
 const CHUNK: usize = 64 << 10;
 
@@ -32,17 +36,11 @@ pub(super) struct LogFile {
 impl LogFile {
     /// Opens the file to append to it; a full one is put aside first.
     pub(super) fn open(spec: FileSpec) -> io::Result<Self> {
-        if fs::metadata(&spec.path).is_ok_and(|found| found.len() >= spec.max_bytes) {
+        let mut file = open_log(&spec.path)?;
+        if file.metadata()?.len() >= spec.max_bytes {
             put_aside(&spec)?;
+            file = open_log(&spec.path)?;
         }
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(MODE)
-            .open(&spec.path)?;
-        file.set_permissions(Permissions::from_mode(MODE))?;
         let written = end_line(&mut file)?;
         Ok(Self {
             spec,
@@ -72,6 +70,38 @@ impl LogFile {
         self.file.flush()?;
         put_aside(&self.spec)?;
         Self::open(self.spec)
+    }
+}
+
+/// Opens a decision log, or makes one. Whatever else lies there is left as it is.
+fn open_log(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(MODE)
+        // A pipe that nobody reads would be waited for.
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file",
+        ));
+    }
+    if found.len() == 0 {
+        file.set_permissions(Permissions::from_mode(MODE))?;
+        return Ok(file);
+    }
+    let mut start = [0; BEGINNING.len()];
+    match file.read_exact(&mut start) {
+        Ok(()) if start == *BEGINNING => Ok(file),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it has something in it that is no decision log; name another file, or move it away",
+        )),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus_client::registry::Registry;
 
@@ -22,6 +22,8 @@ const QUEUE: usize = 4096;
 const MEMORY: usize = 64 << 20;
 /// How long the last lines may take to be written.
 const LAST_LINES: Duration = Duration::from_secs(5);
+/// How long to wait for room in a full queue before the next look.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Keeps the latest records and writes a file of them. One for as long as the router runs.
 #[derive(Debug)]
@@ -69,9 +71,17 @@ impl Recorder {
     pub fn close(&self) {
         let Some(queue) = self.queue.get() else { return };
         let (done, waiting) = sync_channel(1);
-        if queue.send(Message::Close(done)).is_ok() {
-            let _ = waiting.recv_timeout(LAST_LINES);
+        let deadline = Instant::now() + LAST_LINES;
+        let mut message = Message::Close(done);
+        // A writer that hangs, on a file system that does, leaves the queue full.
+        while let Err(TrySendError::Full(back)) = queue.try_send(message) {
+            if Instant::now() >= deadline {
+                return;
+            }
+            message = back;
+            std::thread::sleep(LOOK_AGAIN);
         }
+        let _ = waiting.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 
     /// The latest request of that id, if it was kept.

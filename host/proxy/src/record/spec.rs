@@ -6,6 +6,7 @@ use http::HeaderMap;
 
 use super::recorder::Recorder;
 use crate::headers::X_CONDUCTOR_EXPLAIN;
+use crate::mix::mix;
 
 /// What is recorded under one configuration.
 #[derive(Debug, Clone)]
@@ -67,7 +68,7 @@ impl RecordSpec {
 
     /// Whether, and where, a request is recorded.
     pub(crate) fn choose(&self, seq: u64, headers: &HeaderMap) -> Option<Kept> {
-        let hash = spread(seq);
+        let hash = mix(seq);
         let in_file = self.file.takes(hash);
         let explains = self.explained > 0
             && (in_file || self.explain.takes(hash) || self.explain_on_demand && wants_explanation(headers));
@@ -87,14 +88,6 @@ fn wants_explanation(headers: &HeaderMap) -> bool {
     headers
         .get(X_CONDUCTOR_EXPLAIN)
         .is_some_and(|value| value.as_bytes() == b"1")
-}
-
-/// SplitMix64's mix: any share of consecutive numbers is spread evenly over them.
-fn spread(seq: u64) -> u64 {
-    let mixed = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use routing::PolicyVersions;
 
-use crate::arm::mix;
+use crate::mix::mix;
 use crate::snapshot::RouteSpec;
 
 pub(crate) use self::captured::Captured;

@@ -316,15 +316,20 @@ async fn files_are_put_aside_when_they_are_full_and_each_can_be_read_by_itself()
     }
 }
 
-#[tokio::test]
-async fn what_cannot_be_written_is_counted_and_nobody_waits_for_it() {
+/// A request is answered while its two lines cannot be written to `path`.
+async fn is_lost(path: &str) {
     let recording = Recording::start();
-    let nowhere = FileSpec {
-        path: recording.folder.path().join("nowhere/decisions.jsonl"),
-        max_bytes: 1 << 20,
-        keep: 0,
+    let path = recording.folder.path().join(path);
+    let there = path.parent().is_some_and(Path::is_dir);
+    if there {
+        fs::write(&path, "keep me\n").unwrap();
+    }
+    let file = FileSpec {
+        path: path.clone(),
+        max_bytes: 4,
+        keep: 2,
     };
-    recording.recorder.write_to(Some(nowhere)).unwrap();
+    recording.recorder.write_to(Some(file)).unwrap();
     let worker = Worker::named("a").await;
     let router = router()
         .worker("a", &worker.url())
@@ -337,6 +342,19 @@ async fn what_cannot_be_written_is_counted_and_nobody_waits_for_it() {
     })
     .await;
     assert_eq!(recording.metric("conductor_record_lines_total"), 0);
+    if there {
+        assert_eq!(fs::read_to_string(&path).unwrap(), "keep me\n");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_counted_and_nobody_waits_for_it() {
+    is_lost("nowhere/decisions.jsonl").await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_decision_log_is_left_as_it_is() {
+    is_lost("conductor.toml").await;
 }
 
 #[tokio::test]

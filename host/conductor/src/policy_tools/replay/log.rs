@@ -156,7 +156,12 @@ pub(super) fn params_of(files: &[PathBuf], sha256: &str) -> Result<Vec<String>, 
     let mut found: Vec<String> = Vec::new();
     for path in files {
         for line in open(path)?.lines() {
-            let line = line.map_err(|source| failed(path, source))?;
+            let line = match line {
+                Ok(line) => line,
+                // Not text: no line that a router wrote.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => continue,
+                Err(source) => return Err(failed(path, source)),
+            };
             if !line.starts_with("{\"policy\":") {
                 continue;
             }

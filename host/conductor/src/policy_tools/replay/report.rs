@@ -72,9 +72,9 @@ impl ReplayReport {
         });
     }
 
-    /// Whether every decision of its own came out as it was, as far as it can be repeated.
+    /// Whether every decision of its own came out as it was, as far as it can be repeated, and any could be decided at all.
     pub(super) fn exit(&self) -> Exit {
-        if self.again.different + self.again.diverged > 0 {
+        if self.again.different + self.again.diverged > 0 || self.time.is_none() {
             Exit::Failure
         } else {
             Exit::Success
