@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::policy::{
-    BenchArgs, BuildArgs, FeaturesArgs, InspectArgs, Language, ListArgs, NewArgs, PolicyArgs,
-    PolicyCheckArgs, PolicyCommand, ReplayArgs, SettingsArgs,
+    BuildArgs, FeaturesArgs, InspectArgs, Language, ListArgs, NewArgs, PolicyArgs, PolicyCommand, ReplayArgs,
+    SettingsArgs, SubjectArgs,
 };
 pub use self::quick::{ProxyArgs, QuickArgs};
 pub use self::remote::{ChangePolicyArgs, ExplainArgs, RouterArgs, StatusArgs};

@@ -26,6 +26,7 @@ mod policy_library;
 mod policy_metrics;
 mod policy_remote;
 pub mod policy_tools;
+mod print;
 mod quick_flags;
 mod record;
 mod refusal;

@@ -1,7 +1,6 @@
 //! `conductor policy status`, `rollback` and `resume`: the admin pages of a running router, from its command line.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
@@ -16,7 +15,7 @@ use thiserror::Error;
 
 use crate::cli::{ChangePolicyArgs, RouterArgs, StatusArgs};
 use crate::exit::Exit;
-use crate::explain::in_a_path;
+use crate::print;
 
 /// For one answer: a policy that is resumed may have to be compiled, an interpreter for seconds.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -81,16 +80,21 @@ fn change(args: &ChangePolicyArgs, action: &str) -> Result<Exit> {
 }
 
 pub(crate) fn print(args: &RouterArgs, page: &Value, text: &str) -> Result<Exit> {
-    let text = if args.json {
-        serde_json::to_string_pretty(page)? + "\n"
-    } else {
-        text.to_owned()
-    };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // A reader that has gone away (`| head`) is no failure.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(Exit::Success),
-    }
+    print::print(page, text, args.json)?;
+    Ok(Exit::Success)
+}
+
+/// A text that may have any character, as part of a URL's path (RFC 3986, section 2.3).
+pub(crate) fn in_a_path(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut path, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(path, "%{byte:02X}");
+        }
+        path
+    })
 }
 
 /// A page of the router's, fit for a terminal: clients choose ids and models, and may put into them what a terminal obeys.
@@ -268,9 +272,15 @@ mod tests {
     }
 
     #[test]
+    fn an_id_of_any_characters_is_one_part_of_a_path() {
+        assert_eq!(in_a_path("req-1._~"), "req-1._~");
+        assert_eq!(in_a_path("a/b?ä"), "a%2Fb%3F%C3%A4");
+    }
+
+    #[test]
     fn a_page_cannot_make_a_terminal_obey() {
-        let page = serde_json::json!({ "model": ["m\u{1b}[31m\nfake"], "plain": "caf\u{e9}" });
-        let expected = serde_json::json!({ "model": ["m\\u{1b}[31m\\nfake"], "plain": "caf\u{e9}" });
+        let page = json!({ "model": ["m\u{1b}[31m\nfake"], "plain": "caf\u{e9}" });
+        let expected = json!({ "model": ["m\\u{1b}[31m\\nfake"], "plain": "caf\u{e9}" });
         assert_eq!(printable(page), expected);
     }
 }

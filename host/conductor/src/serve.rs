@@ -1,6 +1,5 @@
 //! `conductor serve`: from what the user typed to a router that runs until a signal.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -14,9 +13,9 @@ use crate::config_source::ConfigSource;
 use crate::exit::Exit;
 use crate::import::{OldEnvironment, import_file};
 use crate::quick_flags::from_flags;
-use crate::reload;
 use crate::signals::{Asked, Signals};
 use crate::telemetry::{self, LogFormat};
+use crate::{print, reload};
 
 /// Runs the router until it has drained.
 ///
@@ -112,16 +111,8 @@ pub(crate) async fn until_signalled(app: App, mut signals: Signals) -> Result<Ex
 pub fn check(file: &Path, json: bool) -> Result<Exit> {
     let source = ConfigSource::File(file.to_owned());
     let parsed = crate::check::check(&source)?;
-    let text = if json {
-        serde_json::to_string_pretty(&parsed.problems)? + "\n"
-    } else {
-        format!("{}{}: {}\n", parsed.rendered, file.display(), parsed.summary())
-    };
-    // A reader that has gone away (`| head`) is no failure.
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
-        _ => {}
-    }
+    let told = format!("{}{}: {}\n", parsed.rendered, file.display(), parsed.summary());
+    print::print(&parsed.problems, told, json)?;
     Ok(if parsed.errors == 0 {
         Exit::Success
     } else {

@@ -1,7 +1,7 @@
 //! The imports of a policy. None of them blocks, and none does more work than its answer is long: what a policy
 //! may send in one call is bounded by the store (`instance.rs`), what it may keep by `state.rs`.
 
-use routing::{About, DecisionQueries, Question, Role, Tier, WorkerId};
+use routing::{About, DecisionQueries, Question, Role, Tier, WorkerId, is_secret_header};
 use wasmtime::component::{HasSelf, Linker};
 
 use crate::bindings::{Scheduler, host, index, inspect, state, types, workers};
@@ -10,14 +10,6 @@ use crate::state::Refusal;
 
 /// Longest header value a policy is given, in bytes.
 const MAX_HEADER: usize = 4 << 10;
-/// Headers that hold secrets, which stay in the host.
-const SECRET_HEADERS: [&str; 5] = [
-    "authorization",
-    "cookie",
-    "proxy-authorization",
-    "x-api-key",
-    "api-key",
-];
 
 /// Offers every import of the WIT.
 pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
@@ -44,10 +36,7 @@ impl Guest {
 
     /// A header that holds no secret.
     fn open_header(&self, name: &str) -> Option<String> {
-        if SECRET_HEADERS
-            .iter()
-            .any(|secret| name.eq_ignore_ascii_case(secret))
-        {
+        if is_secret_header(name) {
             return None;
         }
         self.queries()?

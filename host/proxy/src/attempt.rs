@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response};
+use routing::{LoadLease, WorkerLoad};
 use tracing::{debug, warn};
 
 use crate::context::RequestContext;
@@ -156,23 +157,23 @@ pub(crate) fn book_prompt(request: &RequestContext, seat: Seat) -> Booking {
         pool.metrics.matched_tokens.inc_by(matched.into());
         pool.metrics.matched_lengths.observe(matched.into());
     }
-    let load = pool.members[seat.member].worker.load();
-    let lease = load.book(prompt, prompt.saturating_sub(matched));
-    Booking::new(lease, Arc::clone(&pool.queue))
+    book(request, seat, |load| {
+        load.book(prompt, prompt.saturating_sub(matched))
+    })
 }
 
 /// Books a request at a worker that gets its prompt computed.
 pub(crate) fn book_computed(request: &RequestContext, seat: Seat) -> Booking {
-    let pool = request.pool();
-    let load = pool.members[seat.member].worker.load();
-    let lease = load.book_fetched(request.prompt_tokens());
-    Booking::new(lease, Arc::clone(&pool.queue))
+    book(request, seat, |load| load.book_fetched(request.prompt_tokens()))
 }
 
 /// Books a request at a worker that waits for another to compute its prompt.
 pub(crate) fn book_awaiting(request: &RequestContext, seat: Seat) -> Booking {
+    book(request, seat, |load| load.book_awaiting(request.prompt_tokens()))
+}
+
+fn book(request: &RequestContext, seat: Seat, lease: impl FnOnce(&Arc<WorkerLoad>) -> LoadLease) -> Booking {
     let pool = request.pool();
     let load = pool.members[seat.member].worker.load();
-    let lease = load.book_awaiting(request.prompt_tokens());
-    Booking::new(lease, Arc::clone(&pool.queue))
+    Booking::new(lease(load), Arc::clone(&pool.queue))
 }

@@ -128,9 +128,7 @@ impl Call<'_> {
             );
         }
         if self.request.snapshot.decision_headers && matches!(decision, Decision::Route(_)) {
-            self.request
-                .decided_by
-                .policy(&decider.policy, &chosen.version().id);
+            self.request.decided_by.policy(&decider.names, chosen.version());
         }
         decision
     }

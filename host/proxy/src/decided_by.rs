@@ -3,33 +3,50 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::HeaderValue;
-use routing::PolicyVersions;
+use routing::{PolicyVersion, PolicyVersions};
 
 /// The fallback, which is part of the router.
 const FALLBACK: HeaderValue = HeaderValue::from_static("least-loaded@native");
 
-/// The last that placed a part of a request: the policy and the id of its version. None: the fallback.
+/// What the header says of each version of a policy: `NAME@VERSION`, made once for all requests.
+#[derive(Debug)]
+pub(crate) struct VersionNames(Box<[(Arc<str>, Option<HeaderValue>)]>);
+
+impl VersionNames {
+    pub(crate) fn of(policy: &PolicyVersions) -> Self {
+        let name = |version: &PolicyVersion| {
+            // No header can have every name.
+            let name = HeaderValue::try_from(format!("{}@{}", policy.name(), version.id)).ok();
+            (Arc::clone(&version.id), name)
+        };
+        Self(policy.iter().map(name).collect())
+    }
+
+    fn get(&self, version: &PolicyVersion) -> Option<HeaderValue> {
+        let mut names = self.0.iter();
+        names.find(|(id, _)| *id == version.id)?.1.clone()
+    }
+}
+
+/// The name of the last that placed a part of a request.
 #[derive(Debug, Default)]
-pub(crate) struct DecidedBy(Mutex<Option<(Arc<PolicyVersions>, Arc<str>)>>);
+pub(crate) struct DecidedBy(Mutex<Option<HeaderValue>>);
 
 impl DecidedBy {
-    pub(crate) fn policy(&self, policy: &Arc<PolicyVersions>, version: &Arc<str>) {
-        *self.get() = Some((Arc::clone(policy), Arc::clone(version)));
+    pub(crate) fn policy(&self, names: &VersionNames, version: &PolicyVersion) {
+        *self.get() = names.get(version);
     }
 
     pub(crate) fn fallback(&self) {
-        *self.get() = None;
+        *self.get() = Some(FALLBACK);
     }
 
-    /// `NAME@VERSION`; none where no header can have that name.
+    /// None where no header can have that name.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
-        match &*self.get() {
-            Some((policy, version)) => HeaderValue::try_from(format!("{}@{version}", policy.name())).ok(),
-            None => Some(FALLBACK),
-        }
+        self.get().clone()
     }
 
-    fn get(&self) -> MutexGuard<'_, Option<(Arc<PolicyVersions>, Arc<str>)>> {
+    fn get(&self) -> MutexGuard<'_, Option<HeaderValue>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -42,13 +59,17 @@ mod tests {
 
     #[test]
     fn the_last_one_that_placed_it_is_named_with_its_version() {
+        let version = PolicyVersion {
+            policy: Arc::new(LeastLoaded::default()),
+            circuit: Arc::default(),
+            id: "0123456789ab".into(),
+        };
+        let names = VersionNames::of(&PolicyVersions::new(version.clone(), []));
         let by = DecidedBy::default();
         let header = || by.header().unwrap();
+        by.fallback();
         assert_eq!(header(), "least-loaded@native");
-        by.policy(
-            &PolicyVersions::only(Arc::new(LeastLoaded::default())),
-            &"0123456789ab".into(),
-        );
+        by.policy(&names, &version);
         assert_eq!(header(), "least-loaded@0123456789ab");
         by.fallback();
         assert_eq!(header(), "least-loaded@native");

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use kv_index::SharedPrefixIndex;
-use routing::{DecisionQueries, Tier, Worker, WorkerId};
+use routing::{DecisionQueries, Tier, Worker, WorkerId, is_secret_header};
 
 use crate::candidates::Candidates;
 use crate::context::RequestContext;
@@ -13,14 +13,6 @@ use crate::proxy::Proxy;
 
 /// Longest header value a policy is shown, in bytes.
 const LONGEST_HEADER: usize = 4096;
-/// Never shown to a policy.
-const SECRETS: [&str; 5] = [
-    "authorization",
-    "cookie",
-    "proxy-authorization",
-    "x-api-key",
-    "api-key",
-];
 
 /// The candidates of one call, and the request they are for. Shared with the policy, so that the buffers in it are
 /// lent by [`Candidates`] for the call.
@@ -113,7 +105,7 @@ impl DecisionQueries for CallQueries {
     }
 
     fn header(&self, name: &str) -> Option<String> {
-        if SECRETS.iter().any(|secret| secret.eq_ignore_ascii_case(name)) {
+        if is_secret_header(name) {
             return None;
         }
         let value = self.request.headers.get(name)?;

@@ -9,6 +9,7 @@ use wildmatch::WildMatch;
 
 use crate::arm::{BUCKETS, Place, Trial, TrialParts};
 use crate::context::stable_hash;
+use crate::decided_by::VersionNames;
 use crate::metrics::{PolicyMetrics, ProxyMetrics};
 use crate::mix::mix;
 use crate::shadow::Shadows;
@@ -67,12 +68,14 @@ pub(crate) struct Route {
 pub(crate) struct Decider {
     pub(crate) policy: Arc<PolicyVersions>,
     pub(crate) metrics: PolicyMetrics,
+    pub(crate) names: VersionNames,
 }
 
 impl Decider {
     fn new(policy: Arc<PolicyVersions>, metrics: &ProxyMetrics) -> Self {
         Self {
             metrics: metrics.policy(policy.name()),
+            names: VersionNames::of(&policy),
             policy,
         }
     }
@@ -115,7 +118,7 @@ impl Route {
 
     /// What places that part of a request of that arm.
     pub(crate) fn decider(&self, phase: Phase, arm: usize) -> &Decider {
-        if let Some(canary) = arm.checked_sub(1).and_then(|canary| self.canaries.get(canary)) {
+        if let Some(canary) = self.canary(arm) {
             return canary;
         }
         let own = match phase {
@@ -133,9 +136,17 @@ impl Route {
 
     /// Whether any of an arm's policies wants to know the prompt's tokens.
     pub(crate) fn needs_tokens(&self, arm: usize) -> bool {
-        [Phase::Mixed, Phase::Prefill, Phase::Decode]
-            .into_iter()
-            .any(|phase| self.decider(phase, arm).policy.needs_tokens())
+        if let Some(canary) = self.canary(arm) {
+            return canary.policy.needs_tokens();
+        }
+        let by_phase = self.prefill.iter().chain(&self.decode);
+        let mut deciders = std::iter::once(&self.decider).chain(by_phase);
+        deciders.any(|decider| decider.policy.needs_tokens())
+    }
+
+    /// The policy of an arm that is not the control.
+    fn canary(&self, arm: usize) -> Option<&Decider> {
+        self.canaries.get(arm.checked_sub(1)?)
     }
 
     /// Where a request is among the arms; none where there is one arm only.

@@ -127,7 +127,7 @@ impl Circuit {
     /// Whether a call may be made now. One that is let through reports to [`Circuit::succeeded`] or [`Circuit::failed`].
     #[must_use]
     pub fn admit(&self, now_us: u64) -> Option<Admission> {
-        if !self.is_open.load(Ordering::Relaxed) {
+        if self.is_closed() {
             return Some(Admission::Regular);
         }
         let due = self.next_probe.load(Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl Circuit {
         let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         self.faults.fetch_add(1, Ordering::Relaxed);
         let mut tally = self.tally();
-        if self.is_open.load(Ordering::Relaxed) {
+        if !self.is_closed() {
             if admission == Admission::Regular {
                 // It was under way when the circuit opened.
                 return CircuitChange::None;
@@ -230,10 +230,12 @@ impl Circuit {
     /// What it does with calls now.
     #[must_use]
     pub fn state(&self) -> CircuitState {
-        match self.is_open.load(Ordering::Relaxed) {
-            false => CircuitState::Closed,
-            true if self.tally().good_probes > 0 => CircuitState::HalfOpen,
-            true => CircuitState::Open,
+        if self.is_closed() {
+            CircuitState::Closed
+        } else if self.tally().good_probes > 0 {
+            CircuitState::HalfOpen
+        } else {
+            CircuitState::Open
         }
     }
 

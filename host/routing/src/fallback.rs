@@ -69,33 +69,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::block::Tier;
     use crate::id::WorkerId;
-    use crate::policy::{DecisionQueries, Phase, RequestFacts};
-    use crate::worker::Worker;
-
-    struct NoQueries;
-
-    impl DecisionQueries for NoQueries {
-        fn worker(&self, _: WorkerId) -> Option<Arc<Worker>> {
-            None
-        }
-        fn matched(&self, _: Tier) -> Vec<u32> {
-            vec![]
-        }
-        fn holders(&self, _: u32) -> u32 {
-            0
-        }
-        fn header(&self, _: &str) -> Option<String> {
-            None
-        }
-        fn model(&self) -> &str {
-            ""
-        }
-        fn path(&self) -> &str {
-            ""
-        }
-    }
+    use crate::policy::{DecisionQueries, NoAnswers, Phase, RequestFacts};
 
     #[track_caller]
     fn check(seq: u64, rows: &[[f64; 2]], expected: u32) {
@@ -107,7 +82,7 @@ mod tests {
             attempt: 0,
             now_us: 0,
         };
-        let queries: Arc<dyn DecisionQueries> = Arc::new(NoQueries);
+        let queries: Arc<dyn DecisionQueries> = Arc::new(NoAnswers);
         let input = DecisionInput {
             request: &request,
             ids: &ids,

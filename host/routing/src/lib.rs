@@ -37,7 +37,8 @@ pub use fleet::{Fleet, FleetChange};
 pub use id::{DpRank, Generation, WorkerId, WorkerIds};
 pub use load::{LoadLease, LoadReading, WorkerLoad};
 pub use policy::{
-    DecisionInput, DecisionQueries, FaultKind, Origin, Phase, Policy, PolicyFault, RequestFacts,
+    DecisionInput, DecisionQueries, FaultKind, NoAnswers, Origin, Phase, Policy, PolicyFault, RequestFacts,
+    is_secret_header,
 };
 pub use pool::Pool;
 pub use store::{ObjectEvent, Shard, StoreId, StoreObject};

@@ -132,6 +132,49 @@ pub trait DecisionQueries: Send + Sync {
     fn path(&self) -> &str;
 }
 
+/// Whether a header is never shown to a policy: its value lets whoever has it in.
+#[must_use]
+pub fn is_secret_header(name: &str) -> bool {
+    const SECRETS: [&str; 5] = [
+        "authorization",
+        "cookie",
+        "proxy-authorization",
+        "x-api-key",
+        "api-key",
+    ];
+    SECRETS.iter().any(|secret| secret.eq_ignore_ascii_case(name))
+}
+
+/// Knows nothing: for policies that ask nothing, and where the answers are had elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub struct NoAnswers;
+
+impl DecisionQueries for NoAnswers {
+    fn worker(&self, _: WorkerId) -> Option<Arc<Worker>> {
+        None
+    }
+
+    fn matched(&self, _: Tier) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn holders(&self, _: u32) -> u32 {
+        0
+    }
+
+    fn header(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn model(&self) -> &'static str {
+        ""
+    }
+
+    fn path(&self) -> &'static str {
+        ""
+    }
+}
+
 /// How a policy failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultKind {

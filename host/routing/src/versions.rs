@@ -99,13 +99,15 @@ impl PolicyVersions {
     /// is let try before it.
     #[must_use]
     pub fn needs_tokens(&self) -> bool {
-        let mut before_closed = true;
-        let may_decide = self
-            .iter()
-            .take_while(|version| std::mem::replace(&mut before_closed, !version.circuit.is_closed()));
-        may_decide
-            .into_iter()
-            .any(|version| version.policy.plan().needs_tokens())
+        for version in self.iter() {
+            if version.policy.plan().needs_tokens() {
+                return true;
+            }
+            if version.circuit.is_closed() {
+                break;
+            }
+        }
+        false
     }
 }
 

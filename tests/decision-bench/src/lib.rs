@@ -8,8 +8,8 @@ use conductor_policy_sdk::testing::Scenario;
 use conductor_policy_sdk::{Configured, Policy as NativePolicy, Request, Role};
 use policy_runtime::{EngineLimits, PolicyEngine, PolicySettings, WasmPolicy};
 use routing::{
-    DecisionInput, DecisionQueries, Phase, Policy, PolicyFault, RequestFacts, Tier, Transcript, Verdict,
-    Worker, WorkerId,
+    DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, PolicyFault, RequestFacts, Transcript, Verdict,
+    WorkerId,
 };
 
 /// A component and what it is asked with.
@@ -161,35 +161,6 @@ fn load(name: &str, component: &[u8]) -> WasmPolicy {
     engine
         .load(name, component, &PolicySettings::default(), Arc::default())
         .expect("the component is a policy")
-}
-
-/// These policies ask nothing but their state.
-struct NoAnswers;
-
-impl DecisionQueries for NoAnswers {
-    fn worker(&self, _: WorkerId) -> Option<Arc<Worker>> {
-        None
-    }
-
-    fn matched(&self, _: Tier) -> Vec<u32> {
-        vec![]
-    }
-
-    fn holders(&self, _: u32) -> u32 {
-        0
-    }
-
-    fn header(&self, _: &str) -> Option<String> {
-        None
-    }
-
-    fn model(&self) -> &str {
-        ""
-    }
-
-    fn path(&self) -> &str {
-        ""
-    }
 }
 
 #[cfg(test)]

@@ -23,9 +23,9 @@ pub enum PolicyCommand {
     Build(BuildArgs),
     /// Have a policy decide built-in scenarios, everyday and hostile. Exits with 0 when it does, 1 when it fails one or cannot be
     /// loaded, 2 when it cannot be read.
-    Check(PolicyCheckArgs),
+    Check(SubjectArgs),
     /// Time decisions by the number of candidates, against built-in policies and the native fallback.
-    Bench(BenchArgs),
+    Bench(SubjectArgs),
     /// Show what a component wants and offers, what made it, and what it asks for.
     Inspect(InspectArgs),
     /// List every number a policy can ask for, with its unit, freshness and cost.
@@ -134,25 +134,9 @@ pub struct SettingsArgs {
     pub name: Option<String>,
 }
 
-/// Arguments of `policy check`.
+/// Arguments of `policy check` and of `policy bench`.
 #[derive(Debug, Args)]
-pub struct PolicyCheckArgs {
-    /// The component, or the name of a built-in policy.
-    #[arg(value_name = "FILE|BUILTIN")]
-    pub policy: PathBuf,
-
-    /// Under which settings.
-    #[command(flatten)]
-    pub settings: SettingsArgs,
-
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Arguments of `policy bench`.
-#[derive(Debug, Args)]
-pub struct BenchArgs {
+pub struct SubjectArgs {
     /// The component, or the name of a built-in policy.
     #[arg(value_name = "FILE|BUILTIN")]
     pub policy: PathBuf,

@@ -3,7 +3,6 @@
 mod page;
 mod text;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -50,32 +49,8 @@ fn show(recorder: &Recorder, id: &str) -> Response<Body> {
 /// # Errors
 /// Where it cannot be asked, or does not know.
 pub fn run(args: &ExplainArgs) -> Result<Exit> {
-    let path = format!("{PAGE}{}", in_a_path(&args.request));
+    let path = format!("{PAGE}{}", policy_remote::in_a_path(&args.request));
     let answer = policy_remote::ask(&args.router, Method::GET, &path)?;
     let page: ExplainPage = serde_json::from_value(answer.clone())?;
     policy_remote::print(&args.router, &answer, &page.to_string())
-}
-
-/// A text that may have any character, as part of a URL's path (RFC 3986, section 2.3).
-pub(crate) fn in_a_path(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut path, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(path, "%{byte:02X}");
-        }
-        path
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_id_of_any_characters_is_one_part_of_a_path() {
-        assert_eq!(in_a_path("req-1._~"), "req-1._~");
-        assert_eq!(in_a_path("a/b?ä"), "a%2Fb%3F%C3%A4");
-    }
 }

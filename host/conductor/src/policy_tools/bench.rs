@@ -16,7 +16,7 @@ use super::subject::Subject;
 use super::table::{Side, Table};
 use super::{engine, print, settings};
 use crate::builtin::{self, Builtin};
-use crate::cli::BenchArgs;
+use crate::cli::SubjectArgs;
 use crate::exit::Exit;
 
 /// Fleets of so many candidates.
@@ -39,7 +39,7 @@ struct NotTimed {
 ///
 /// # Errors
 /// Where it, its settings or the runtime cannot be had, or a decision fails.
-pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &SubjectArgs) -> anyhow::Result<Exit> {
     let subject = Subject::find(&args.policy)?;
     let given = match settings::read(&args.settings, &subject.name)? {
         Ok(given) => given,

@@ -12,7 +12,7 @@ use super::finding::Finding;
 use super::subject::Subject;
 use super::table::{size, time};
 use super::{engine, print, settings};
-use crate::cli::{PolicyCheckArgs, SettingsArgs};
+use crate::cli::{SettingsArgs, SubjectArgs};
 use crate::exit::Exit;
 
 /// A call that takes one part in this many of its CPU budget, or more, is told of.
@@ -24,7 +24,7 @@ const TRIED_WITH: usize = 256;
 ///
 /// # Errors
 /// Where the component, its settings or the runtime cannot be had.
-pub(super) fn run(args: &PolicyCheckArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &SubjectArgs) -> anyhow::Result<Exit> {
     let subject = Subject::find(&args.policy)?;
     let report = check(&subject, &args.settings)?;
     print(&report, args.json)?;

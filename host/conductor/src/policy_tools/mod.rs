@@ -17,7 +17,7 @@ mod subject;
 pub(crate) mod table;
 mod templates;
 
-use std::io::{self, Write as _};
+use std::fmt::Display;
 
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use serde::Serialize;
@@ -28,7 +28,7 @@ pub(crate) use self::subject::SubjectError;
 use crate::cli::{PolicyArgs, PolicyCommand};
 use crate::exit::Exit;
 use crate::policy_library::chain;
-use crate::policy_remote;
+use crate::{policy_remote, print};
 
 /// Does what was asked.
 ///
@@ -55,15 +55,7 @@ fn engine() -> Result<PolicyEngine, EngineError> {
     PolicyEngine::new(EngineLimits::default())
 }
 
-/// Prints a report: as JSON, or as its own text. A reader that has gone away (`| head`) is no failure.
-fn print(report: &(impl Serialize + std::fmt::Display), json: bool) -> anyhow::Result<()> {
-    let text = if json {
-        serde_json::to_string_pretty(report)? + "\n"
-    } else {
-        report.to_string()
-    };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
+/// Prints a report.
+fn print(report: &(impl Serialize + Display), json: bool) -> anyhow::Result<()> {
+    print::print(report, report, json)
 }

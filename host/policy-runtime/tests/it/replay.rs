@@ -7,41 +7,12 @@ use std::time::Duration;
 use crate::components::{Answers, component, engine, load, loaded, route};
 use policy_runtime::{Divergence, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use routing::{
-    Answer, DecisionInput, DecisionQueries, FaultKind, Noted, Phase, Policy, PolicyFault, Question,
-    RequestFacts, Tier, Transcript, Verdict, Worker, WorkerId,
+    Answer, DecisionInput, DecisionQueries, FaultKind, NoAnswers, Noted, Phase, Policy, PolicyFault,
+    Question, RequestFacts, Tier, Transcript, Verdict, WorkerId,
 };
 
 const QUESTIONS: &str = include_str!("../wat/questions.wat");
 const GAMBLER: &str = include_str!("../wat/gambler.wat");
-
-/// Knows nothing: whoever asks it has not got a replay's answers.
-struct Silent;
-
-impl DecisionQueries for Silent {
-    fn worker(&self, _: WorkerId) -> Option<Arc<Worker>> {
-        None
-    }
-
-    fn matched(&self, _: Tier) -> Vec<u32> {
-        vec![]
-    }
-
-    fn holders(&self, _: u32) -> u32 {
-        0
-    }
-
-    fn header(&self, _: &str) -> Option<String> {
-        None
-    }
-
-    fn model(&self) -> &str {
-        ""
-    }
-
-    fn path(&self) -> &str {
-        ""
-    }
-}
 
 fn ask<T>(
     policy: &WasmPolicy,
@@ -85,7 +56,7 @@ fn replayed(
     seq: u64,
     transcript: &Transcript,
 ) -> Result<Result<Verdict, PolicyFault>, Divergence> {
-    ask(policy, seq, Silent, |input| {
+    ask(policy, seq, NoAnswers, |input| {
         policy.decide_replaying(input, transcript)
     })
 }

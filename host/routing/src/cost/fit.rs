@@ -71,23 +71,22 @@ impl<const N: usize> Fit<N> {
 
     fn fit(&mut self) {
         let mut weights = vec![1.0; self.samples.len()];
-        let mut sizes = Vec::with_capacity(weights.len());
         for _ in 0..ROUNDS {
             self.coefficients = least_squares(&self.samples, &weights);
             let off = |sample: &Sample<N>| (sample.value - dot(&self.coefficients, &sample.point)).abs();
-            sizes.clear();
-            sizes.extend(self.samples.iter().map(off));
-            for (weight, size) in weights.iter_mut().zip(&sizes) {
-                *weight = *size;
-            }
-            let middle = sizes.len() / 2;
-            let (_, median, _) = sizes.select_nth_unstable_by(middle, f64::total_cmp);
-            let bearable = (HUBER * NORMAL * *median).max(f64::MIN_POSITIVE);
-            for weight in &mut weights {
-                *weight = (bearable / weight.max(f64::MIN_POSITIVE)).min(1.0);
+            let off: Vec<f64> = self.samples.iter().map(off).collect();
+            let bearable = (HUBER * NORMAL * median(off.clone())).max(f64::MIN_POSITIVE);
+            for (weight, off) in weights.iter_mut().zip(off) {
+                *weight = (bearable / off.max(f64::MIN_POSITIVE)).min(1.0);
             }
         }
     }
+}
+
+/// Of at least one number.
+fn median(mut numbers: Vec<f64>) -> f64 {
+    let middle = numbers.len() / 2;
+    *numbers.select_nth_unstable_by(middle, f64::total_cmp).1
 }
 
 /// The best coefficients among those whose slopes are not below 0: the best over all choices of slopes that are 0, of

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use policy_runtime::{Divergence, WasmPolicy};
 use proxy::record::VerdictLine;
-use routing::{DecisionQueries, FaultKind, PolicyFault, Tier, Verdict, Worker, WorkerId};
+use routing::{DecisionQueries, FaultKind, NoAnswers, PolicyFault, Verdict};
 use serde::Serialize;
 
 use super::log::Recorded;
@@ -46,7 +46,7 @@ impl Again {
             return;
         }
         let transcript = recorded.line.noted();
-        let queries: Arc<dyn DecisionQueries> = Arc::new(Nobody);
+        let queries: Arc<dyn DecisionQueries> = Arc::new(NoAnswers);
         let (replayed, took) = recorded.asking(&recorded.line.numbers.0, &queries, |input| {
             policy.decide_replaying(input, &transcript)
         });
@@ -99,34 +99,5 @@ fn told(answer: &Result<Verdict, PolicyFault>) -> String {
     match answer {
         Ok(verdict) => format!("{verdict:?}"),
         Err(fault) => fault.to_string(),
-    }
-}
-
-/// Whom nobody asks: every question is answered from the transcript.
-struct Nobody;
-
-impl DecisionQueries for Nobody {
-    fn worker(&self, _: WorkerId) -> Option<Arc<Worker>> {
-        None
-    }
-
-    fn matched(&self, _: Tier) -> Vec<u32> {
-        Vec::new()
-    }
-
-    fn holders(&self, _: u32) -> u32 {
-        0
-    }
-
-    fn header(&self, _: &str) -> Option<String> {
-        None
-    }
-
-    fn model(&self) -> &str {
-        ""
-    }
-
-    fn path(&self) -> &str {
-        ""
     }
 }
