@@ -7,7 +7,7 @@ use http::StatusCode;
 use mock_engine::{MockEngine, RequestFault, Times};
 
 /// Beyond every timeout of the router: how long a prompt takes that is computed slowly.
-const SLOW_FACTOR: f64 = 3500.0;
+const SLOW_FACTOR: f64 = 5500.0;
 /// Of a worker that is busy: seconds.
 pub(super) const RETRY_AFTER: u32 = 7;
 

@@ -9,14 +9,16 @@ use mock_engine::MockConfig;
 use serde_json::Value;
 
 use super::fault::{Fault, RETRY_AFTER, reached};
-use super::table::{Cell, See, TABLE};
+use super::table::{Cell, LATE, See, TABLE};
 use super::{ANSWER_TOKENS, CHAT, DIALECTS, ask, reference, seen};
 
-/// The router's timeouts for both legs: far above what a healthy leg takes.
-const LEG_TIMEOUT: Duration = Duration::from_millis(1500);
+/// The router's timeouts for both legs where a row waits for them: far above what a healthy leg takes.
+const LEG_TIMEOUT: Duration = Duration::from_millis(2500);
+/// And where none does, however busy the machine is.
+const NO_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long engines keep blocks that nobody fetches, where a row allows it: longer than the router waits for a leg, as in
 /// real ones, so that it is the router that gives up.
-const KEPT_FOR: Duration = Duration::from_millis(2400);
+const KEPT_FOR: Duration = Duration::from_millis(3500);
 /// And where it does not: the test fails before they are free by themselves.
 const KEPT_FOR_GOOD: Duration = Duration::from_secs(600);
 const TIME_SCALE: f64 = 20.0;
@@ -57,7 +59,9 @@ async fn sglang() {
 async fn check(column: usize) {
     let (_engine, reference) = reference().await;
     let mut toml =
-        format!("attempts = 3\nconnect-timeout = \"1s\"\nfirst-byte-timeout = \"{LEG_TIMEOUT:?}\"\n");
+        format!("attempts = 3\nconnect-timeout = \"5s\"\nfirst-byte-timeout = \"{NO_TIMEOUT:?}\"\n");
+    let timeouts =
+        format!(", prefill-timeout = \"{LEG_TIMEOUT:?}\", first-token-timeout = \"{LEG_TIMEOUT:?}\"");
     let mut routes = String::new();
     let mut cells = Vec::new();
     for (fault, cells_of_fault) in TABLE {
@@ -68,7 +72,7 @@ async fn check(column: usize) {
         let fleet = SplitFleet::start(DIALECTS[column], (1, 1), |config| adjust(config, cell.keeps))
             .await
             .unwrap();
-        toml += &fleet.pool_toml(&pool, "");
+        toml += &fleet.pool_toml(&pool, if cell.see == LATE { &timeouts } else { "" });
         routes += &format!(
             "[[routes]]\nmatch = {{ header = {{ x-pool = \"{pool}\" }} }}\npool = \"{pool}\"\npolicy = \"round-robin\"\n"
         );

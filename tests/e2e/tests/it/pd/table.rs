@@ -48,7 +48,7 @@ const LONG: See = See::Worker(400);
 const LOST: See = See::Worker(500);
 const GONE: See = See::Router(503, "no_worker_reachable");
 const TORN: See = See::Router(502, "worker_broke_off");
-const LATE: See = See::Router(504, "worker_timeout");
+pub(super) const LATE: See = See::Router(504, "worker_timeout");
 const CUT: See = See::CutOff;
 
 /// In the order of [`super::DIALECTS`]. SGLang's decode workers never do a whole request, so that there a prefill worker that
