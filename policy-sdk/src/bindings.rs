@@ -5,9 +5,75 @@
 //! not lint what a foreign macro expands to; no line written by hand here or in a policy may use it.
 
 wit_bindgen::generate!({
+    inline: "package conductor:policy-base; world base { include conductor:policy/imports@0.1.0; export conductor:policy/policy@0.1.0; }",
     path: "../wit",
-    world: "scheduler",
+    world: "conductor:policy-base/base",
+    generate_all,
+    generate_unused_types: true,
     pub_export_macro: true,
-    export_macro_name: "export_scheduler",
+    export_macro_name: "export_base",
     runtime_path: "::wit_bindgen::rt",
 });
+
+/// What a policy exports besides: each in a world of its own, whose type goes into a component that exports it.
+pub mod schedule {
+    wit_bindgen::generate!({
+        inline: "package conductor:policy-schedule; world schedule { export conductor:policy/schedule@0.1.0; }",
+        path: "../wit",
+        world: "conductor:policy-schedule/schedule",
+        with: { "conductor:policy/types@0.1.0": crate::bindings::conductor::policy::types },
+        pub_export_macro: true,
+        export_macro_name: "export_schedule",
+        runtime_path: "::wit_bindgen::rt",
+    });
+}
+
+/// See [`schedule`].
+pub mod score {
+    wit_bindgen::generate!({
+        inline: "package conductor:policy-score; world score { export conductor:policy/score@0.1.0; }",
+        path: "../wit",
+        world: "conductor:policy-score/score",
+        with: { "conductor:policy/types@0.1.0": crate::bindings::conductor::policy::types },
+        pub_export_macro: true,
+        export_macro_name: "export_score",
+        runtime_path: "::wit_bindgen::rt",
+    });
+}
+
+/// See [`schedule`].
+pub mod parameters {
+    wit_bindgen::generate!({
+        inline: "package conductor:policy-parameters; world parameters { export conductor:policy/parameters@0.1.0; }",
+        path: "../wit",
+        world: "conductor:policy-parameters/parameters",
+        pub_export_macro: true,
+        export_macro_name: "export_parameters",
+        runtime_path: "::wit_bindgen::rt",
+    });
+}
+
+/// See [`schedule`].
+pub mod events {
+    wit_bindgen::generate!({
+        inline: "package conductor:policy-events; world events { export conductor:policy/events@0.1.0; }",
+        path: "../wit",
+        world: "conductor:policy-events/events",
+        with: { "conductor:policy/types@0.1.0": crate::bindings::conductor::policy::types },
+        pub_export_macro: true,
+        export_macro_name: "export_events",
+        runtime_path: "::wit_bindgen::rt",
+    });
+}
+
+/// See [`schedule`].
+pub mod tick {
+    wit_bindgen::generate!({
+        inline: "package conductor:policy-tick; world tick { export conductor:policy/tick@0.1.0; }",
+        path: "../wit",
+        world: "conductor:policy-tick/tick",
+        pub_export_macro: true,
+        export_macro_name: "export_tick",
+        runtime_path: "::wit_bindgen::rt",
+    });
+}

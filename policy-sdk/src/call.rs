@@ -89,6 +89,12 @@ impl<'a> Call<'a> {
         })
     }
 
+    /// One number a candidate, in row order: what a [`Scorer`](crate::Scorer) answers.
+    #[must_use]
+    pub fn scores(&self, score: impl Fn(&Row<'a>) -> f64) -> Vec<f64> {
+        self.rows().map(|row| score(&row)).collect()
+    }
+
     /// The candidate with the least cost, as [`Least::of`] finds it.
     #[must_use]
     pub fn least(&self, salt: impl FnOnce() -> u64, cost: impl Fn(&Row<'a>) -> f64) -> Option<Least> {

@@ -5,12 +5,19 @@ use std::sync::OnceLock;
 use crate::bindings::conductor::policy as imports;
 use crate::bindings::exports::conductor::policy as exports;
 use crate::call::{self, WorkerId};
+use crate::event::{self, Events, Tick};
 use crate::host::{About, Host, Level, Refusal, Role, Tier};
-use crate::policy::{Configured, Policy};
+use crate::policy::{self, Configured, Policy};
 use crate::verdict;
 
+pub use crate::bindings::events::exports::conductor::policy::events::{Event, Guest as EventsExport};
+pub use crate::bindings::parameters::exports::conductor::policy::parameters::{
+    Guest as ParametersExport, Parameter,
+};
+pub use crate::bindings::schedule::exports::conductor::policy::schedule::Guest as ScheduleExport;
+pub use crate::bindings::tick::exports::conductor::policy::tick::Guest as TickExport;
 pub use exports::policy::{Guest as PolicyExport, Manifest, Plan};
-pub use exports::schedule::{Candidates, Guest as ScheduleExport, Request, Verdict};
+pub use imports::types::{Candidates, Request, Verdict};
 use imports::types::{Choice, Hold, Phase, Rejection};
 
 /// Who the policy is.
@@ -20,6 +27,27 @@ pub fn describe<P: Policy>() -> Manifest {
         name: P::NAME.to_owned(),
         version: P::VERSION.to_owned(),
     }
+}
+
+/// What its parameters are.
+#[must_use]
+pub fn parameters<P: Policy>() -> Vec<Parameter> {
+    exported(policy::parameters::<P>())
+}
+
+pub(crate) fn exported(parameters: Vec<crate::Parameter>) -> Vec<Parameter> {
+    let bound = |bound: f64| if bound.is_finite() { bound } else { f64::NAN };
+    let exported = parameters.into_iter().map(|parameter| Parameter {
+        name: parameter.name,
+        kind: parameter.kind.to_owned(),
+        default: parameter.default,
+        unit: parameter.unit.to_owned(),
+        least: bound(parameter.least),
+        most: bound(parameter.most),
+        choices: parameter.choices,
+        about: parameter.about.to_owned(),
+    });
+    exported.collect()
 }
 
 /// The instance's policy, once `configure` has made it.
@@ -39,12 +67,7 @@ impl<P: Policy> Instance<P> {
     /// Text for the operator; also where the instance is configured already.
     pub fn configure(&self, params: &str) -> Result<Plan, String> {
         let configured = Configured::<P>::new(params)?;
-        let request = configured.plan().request_features().iter();
-        let candidate = configured.plan().candidate_features().iter();
-        let plan = Plan {
-            request_features: request.map(|&name| name.to_owned()).collect(),
-            candidate_features: candidate.map(|name| name.clone().into_owned()).collect(),
-        };
+        let plan = plan(configured.plan());
         self.0
             .set(configured)
             .map_err(|_| "this instance is configured already".to_owned())?;
@@ -57,16 +80,7 @@ impl<P: Policy> Instance<P> {
         let Some(configured) = self.0.get() else {
             return Verdict::Pass;
         };
-        let request = call::Request {
-            seq: request.seq,
-            session: request.session,
-            phase: match request.phase {
-                Phase::Mixed => call::Phase::Mixed,
-                Phase::Prefill => call::Phase::Prefill,
-                Phase::Decode => call::Phase::Decode,
-            },
-            attempt: request.attempt,
-        };
+        let request = seen(request);
         let verdict = configured.schedule(request, &candidates.ids, &candidates.numbers, &Imports);
         match verdict {
             verdict::Verdict::Route { row, score } => Verdict::Route(Choice {
@@ -94,8 +108,78 @@ impl<P: Policy> Instance<P> {
     }
 }
 
+/// The kinds of events it wants.
+#[must_use]
+pub fn subscribe<P: Events>() -> Vec<String> {
+    P::KINDS.iter().map(|kind| kind.name().to_owned()).collect()
+}
+
+/// Tells it some events.
+pub(crate) fn tell<P: Events>(policy: &P, batch: &[Event]) {
+    let told = |event: &Event| {
+        Some(event::Event {
+            kind: *P::KINDS.get(event.kind as usize)?,
+            at_us: event.at_us,
+            seq: event.seq,
+            session: event.session,
+            worker: event.worker,
+            number: event.number,
+        })
+    };
+    let batch: Vec<_> = batch.iter().filter_map(told).collect();
+    policy.handle(&batch, &Imports);
+}
+
+/// Has it work by the clock; an hour's pause where the instance is not configured.
+pub(crate) fn tick<P: Tick>(policy: Option<&P>) -> u32 {
+    const HOUR_MS: u32 = 3_600_000;
+    policy.map_or(HOUR_MS, |policy| policy.tick(&Imports))
+}
+
+impl<P: Policy + Events> Instance<P> {
+    /// Tells it some events; none where the instance is not configured.
+    pub fn handle(&self, batch: &[Event]) {
+        if let Some(configured) = self.0.get() {
+            tell(configured.policy(), batch);
+        }
+    }
+}
+
+impl<P: Policy + Tick> Instance<P> {
+    /// Has it work by the clock; an hour's pause where the instance is not configured.
+    #[must_use]
+    pub fn tick(&self) -> u32 {
+        tick(self.0.get().map(Configured::policy))
+    }
+}
+
+pub(crate) fn plan(plan: &crate::Plan) -> Plan {
+    let candidate = plan.candidate_features().iter();
+    Plan {
+        request_features: plan
+            .request_features()
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect(),
+        candidate_features: candidate.map(|name| name.clone().into_owned()).collect(),
+    }
+}
+
+pub(crate) fn seen(request: &Request) -> call::Request {
+    call::Request {
+        seq: request.seq,
+        session: request.session,
+        phase: match request.phase {
+            Phase::Mixed => call::Phase::Mixed,
+            Phase::Prefill => call::Phase::Prefill,
+            Phase::Decode => call::Phase::Decode,
+        },
+        attempt: request.attempt,
+    }
+}
+
 /// The host's functions, as imported.
-struct Imports;
+pub(crate) struct Imports;
 
 impl Host for Imports {
     fn describe(&self, id: WorkerId) -> Option<About> {
@@ -167,6 +251,18 @@ impl Host for Imports {
 
     fn delete_state(&self, key: &str) {
         imports::state::delete(key);
+    }
+
+    fn recall_session(&self) -> Option<usize> {
+        imports::sessions::recall().map(|row| row as usize)
+    }
+
+    fn remember_session(&self, row: usize, ttl_ms: u32) {
+        imports::sessions::remember(row as u32, ttl_ms);
+    }
+
+    fn forget_session(&self) {
+        imports::sessions::forget();
     }
 }
 

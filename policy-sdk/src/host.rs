@@ -50,6 +50,17 @@ pub trait Host {
 
     /// Removes a key.
     fn delete_state(&self, key: &str);
+
+    /// Row of the worker that this request's session was last remembered at. None where none is remembered, its time is over, the
+    /// worker is no candidate of this call, or the client named no session.
+    fn recall_session(&self) -> Option<usize>;
+
+    /// Remembers the worker of this row for this request's session, for `ttl_ms` milliseconds from now, at most a day. Over the
+    /// policy's limit (65,536 unless configured) the session that was not used for longest is forgotten.
+    fn remember_session(&self, row: usize, ttl_ms: u32);
+
+    /// Forgets this request's session.
+    fn forget_session(&self);
 }
 
 /// Facts about a worker that are not numbers.

@@ -29,11 +29,15 @@
 //! ```
 
 mod call;
+mod event;
 mod hash;
 mod host;
+mod number_text;
 mod params;
 mod plan;
 mod policy;
+mod price;
+mod scorer;
 mod verdict;
 
 #[cfg(target_arch = "wasm32")]
@@ -42,24 +46,33 @@ pub mod bindings;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub mod guest;
+#[cfg(target_arch = "wasm32")]
+#[doc(hidden)]
+pub mod guest_scorer;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
 
 pub use call::{Call, Known, Least, Phase, Request, Row, WorkerId};
+pub use event::{Event, EventKind, Events, Tick};
 pub use hash::mix;
 pub use host::{About, Host, Level, Refusal, Role, Tier};
-pub use params::Params;
+pub use params::{Parameter, Params};
 pub use plan::{Column, Plan, RequestNumber, RoleColumn};
-pub use policy::{Configured, Policy};
+pub use policy::{Configured, Policy, parameters};
+pub use price::{Price, Quote};
+pub use scorer::{ConfiguredScorer, Scorer, scorer_parameters};
 pub use verdict::Verdict;
 
 /// Makes the crate a component whose policy is the given type. On native targets it expands to nothing, so the
 /// same crate is also a plain library.
 ///
+/// A policy that is told events, or that ticks, names that too, and implements [`Events`] or [`Tick`]: `export_policy!(Mine, events)`,
+/// `export_policy!(Mine, tick)`, `export_policy!(Mine, events, tick)`.
+///
 /// The crate must be a `cdylib` (for the component) and may be an `rlib` too (for tests and benches).
 #[macro_export]
 macro_rules! export_policy {
-    ($policy:ty) => {
+    ($policy:ty $(, $more:ident)*) => {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
             static INSTANCE: $crate::guest::Instance<$policy> = $crate::guest::Instance::new();
@@ -86,7 +99,87 @@ macro_rules! export_policy {
                 }
             }
 
-    $crate::bindings::export_scheduler!(Component with_types_in $crate::bindings);
+            impl $crate::guest::ParametersExport for Component {
+                fn parameters() -> ::std::vec::Vec<$crate::guest::Parameter> {
+                    $crate::guest::parameters::<$policy>()
+                }
+            }
+
+            $crate::bindings::export_base!(Component with_types_in $crate::bindings);
+            $crate::bindings::schedule::export_schedule!(Component with_types_in $crate::bindings::schedule);
+            $crate::bindings::parameters::export_parameters!(Component with_types_in $crate::bindings::parameters);
+            $($crate::export_more!($more, $policy, INSTANCE, Component);)*
+        };
+    };
+}
+
+/// The rest of what [`export_policy!`] and [`export_scorer!`] expand to, one interface at a time.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! export_more {
+    (events, $policy:ty, $instance:ident, $component:ident) => {
+        impl $crate::guest::EventsExport for $component {
+            fn subscribe() -> ::std::vec::Vec<::std::string::String> {
+                $crate::guest::subscribe::<$policy>()
+            }
+            fn handle(batch: ::std::vec::Vec<$crate::guest::Event>) {
+                $instance.handle(&batch)
+            }
+        }
+
+        $crate::bindings::events::export_events!($component with_types_in $crate::bindings::events);
+    };
+    (tick, $policy:ty, $instance:ident, $component:ident) => {
+        impl $crate::guest::TickExport for $component {
+            fn tick() -> u32 {
+                $instance.tick()
+            }
+        }
+
+        $crate::bindings::tick::export_tick!($component with_types_in $crate::bindings::tick);
+    };
+}
+
+/// Makes the crate a component whose scorer is the given type, as [`export_policy!`] does with a policy; `events` and `tick` too.
+#[macro_export]
+macro_rules! export_scorer {
+    ($scorer:ty $(, $more:ident)*) => {
+        #[cfg(target_arch = "wasm32")]
+        const _: () = {
+            static INSTANCE: $crate::guest_scorer::Instance<$scorer> = $crate::guest_scorer::Instance::new();
+
+            struct Component;
+
+            impl $crate::guest::PolicyExport for Component {
+                fn describe() -> $crate::guest::Manifest {
+                    $crate::guest_scorer::describe::<$scorer>()
+                }
+                fn configure(
+                    params: ::std::string::String,
+                ) -> ::std::result::Result<$crate::guest::Plan, ::std::string::String> {
+                    INSTANCE.configure(&params)
+                }
+            }
+
+            impl $crate::guest_scorer::ScoreExport for Component {
+                fn score(
+                    request: $crate::guest::Request,
+                    candidates: $crate::guest::Candidates,
+                ) -> ::std::vec::Vec<f64> {
+                    INSTANCE.score(&request, &candidates)
+                }
+            }
+
+            impl $crate::guest::ParametersExport for Component {
+                fn parameters() -> ::std::vec::Vec<$crate::guest::Parameter> {
+                    $crate::guest_scorer::parameters::<$scorer>()
+                }
+            }
+
+            $crate::bindings::export_base!(Component with_types_in $crate::bindings);
+            $crate::bindings::score::export_score!(Component with_types_in $crate::bindings::score);
+            $crate::bindings::parameters::export_parameters!(Component with_types_in $crate::bindings::parameters);
+            $($crate::export_more!($more, $scorer, INSTANCE, Component);)*
         };
     };
 }

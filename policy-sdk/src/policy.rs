@@ -2,7 +2,7 @@
 
 use crate::call::{Call, Request, WorkerId};
 use crate::host::Host;
-use crate::params::Params;
+use crate::params::{Parameter, Params};
 use crate::plan::Plan;
 use crate::verdict::Verdict;
 
@@ -20,6 +20,14 @@ pub trait Policy: Sized + Send + Sync + 'static {
 
     /// Decides one request, in microseconds. Must rely on nothing but its arguments.
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict;
+}
+
+/// The parameters of a policy, as the router is told of them.
+#[must_use]
+pub fn parameters<P: Policy>() -> Vec<Parameter> {
+    Params::describe(|params| {
+        P::configure(params, &mut Plan::default());
+    })
 }
 
 /// A policy together with the numbers it asked for.
@@ -42,6 +50,12 @@ impl<P: Policy> Configured<P> {
         Ok(Self { policy, plan })
     }
 
+    /// The policy itself.
+    #[must_use]
+    pub fn policy(&self) -> &P {
+        &self.policy
+    }
+
     /// The numbers it wants laid out.
     #[must_use]
     pub fn plan(&self) -> &Plan {
@@ -55,5 +69,11 @@ impl<P: Policy> Configured<P> {
             Some(call) => self.policy.schedule(&call, host),
             None => Verdict::Pass,
         }
+    }
+}
+
+impl<P: Policy> AsRef<P> for Configured<P> {
+    fn as_ref(&self) -> &P {
+        &self.policy
     }
 }

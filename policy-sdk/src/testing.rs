@@ -21,49 +21,20 @@
 //! ```
 
 mod answers;
+mod numbers;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use crate::call::{Phase, Request, WorkerId};
+use crate::event::{Event, EventKind, Events, Tick};
+use crate::hash::mix;
 use crate::host::{Level, Role};
 use crate::plan::Plan;
 use crate::policy::{Configured, Policy};
+use crate::scorer::{ConfiguredScorer, Scorer};
 use crate::verdict::Verdict;
-
-/// The column of [`Plan::roles`].
-const ROLE: &str = "worker.role";
-
-/// The request's numbers and what they are unless set.
-const REQUEST: &[(&str, f64)] = &[
-    ("request.prompt-tokens", f64::NAN),
-    ("request.max-tokens", f64::NAN),
-    ("request.body-bytes", 0.0),
-    ("request.priority", f64::NAN),
-    ("request.stream", 0.0),
-    ("request.waited-ms", 0.0),
-    // As `pd.alone` is unless a pool turns it off.
-    ("request.decode-alone", 1.0),
-];
-
-/// A candidate's numbers and what they are unless set; `label.KEY` is NaN.
-const CANDIDATE: &[(&str, f64)] = &[
-    ("worker.weight", 1.0),
-    (ROLE, 0.0),
-    ("load.requests", 0.0),
-    ("load.prefill-tokens", 0.0),
-    ("load.decoding", 0.0),
-    ("load.prompt-tokens", 0.0),
-    ("ttft.ewma-ms", f64::NAN),
-    ("prefix.device-tokens", f64::NAN),
-    ("prefix.host-tokens", f64::NAN),
-    ("prefix.any-tokens", f64::NAN),
-    ("cache.blocks", f64::NAN),
-    ("cost.prefill-ms", f64::NAN),
-    ("cost.token-ms", f64::NAN),
-    ("cost.transfer-ms", f64::NAN),
-    ("cost.tbt-ms", f64::NAN),
-];
+use numbers::{CANDIDATE, REQUEST, ROLE, default_of, look_up};
 
 /// A fleet and a request, changed between calls as a test needs. Counts requests by itself and keeps the
 /// policy's state over calls. A misspelt name panics, for a test that asks the wrong thing proves nothing.
@@ -77,8 +48,12 @@ pub struct Scenario {
     request: Request,
     now_us: u64,
     state: RefCell<BTreeMap<String, Vec<u8>>>,
+    /// Worker and end, in microseconds, of each session.
+    sessions: RefCell<BTreeMap<u64, (WorkerId, u64)>>,
     logged: RefCell<Vec<(Level, String)>>,
     drawn: Cell<u64>,
+    /// Workers of the batch of events that is being told.
+    batch: Option<Vec<WorkerId>>,
 }
 
 #[derive(Debug)]
@@ -107,8 +82,10 @@ impl Scenario {
             request: Request::default(),
             now_us: 0,
             state: RefCell::default(),
+            sessions: RefCell::default(),
             logged: RefCell::default(),
             drawn: Cell::default(),
+            batch: None,
         }
     }
 
@@ -225,27 +202,71 @@ impl Scenario {
         }
     }
 
+    /// Tells the policy or scorer events, as the router would: of a kind, of a worker, with a number. They happen now, to the request that was
+    /// asked about last; kinds that it does not want are not told.
+    pub fn tell<P: Events>(&mut self, policy: &impl AsRef<P>, events: &[(EventKind, &str, f64)]) {
+        let request = self.request;
+        let told = events.iter().filter(|(kind, ..)| P::KINDS.contains(kind));
+        let event = |(kind, worker, number): &(EventKind, &str, f64)| {
+            let is_request = kind.name().starts_with("request.");
+            Event {
+                kind: *kind,
+                at_us: self.now_us,
+                seq: if is_request { request.seq } else { 0 },
+                session: request.session.filter(|_| is_request),
+                worker: self.id(worker),
+                number: *number,
+            }
+        };
+        let batch: Vec<Event> = told.map(event).collect();
+        self.batch = Some(batch.iter().map(|event| event.worker).collect());
+        policy.as_ref().handle(&batch, self);
+        self.batch = None;
+    }
+
+    /// Has the policy or scorer work by the clock, and gives the milliseconds until it wants to do so again.
+    pub fn tick<P: Tick>(&mut self, policy: &impl AsRef<P>) -> u32 {
+        self.batch = Some(Vec::new());
+        let pause = policy.as_ref().tick(self);
+        self.batch = None;
+        pause
+    }
+
+    /// Asks a scorer about the next request: its scores by the candidates' names, in row order.
+    pub fn scores<S: Scorer>(&mut self, scorer: &ConfiguredScorer<S>) -> Vec<(&str, f64)> {
+        self.request.seq += 1;
+        self.drawn.set(0);
+        let numbers = self.numbers(scorer.plan());
+        let scores = scorer.score(self.request, &self.offered, &numbers, self);
+        assert_eq!(scores.len(), self.offered.len(), "one score a candidate");
+        let names = (0..).map_while(|row| self.name(row));
+        names.zip(scores).collect()
+    }
+
     /// The block of numbers a plan asks for, for benches that call [`Configured::schedule`] themselves.
     #[must_use]
     pub fn numbers(&self, plan: &Plan) -> Vec<f64> {
-        let look_up = |numbers: &BTreeMap<String, f64>, defaults, name: &str| {
-            let bare = name.trim_end_matches('?');
-            numbers.get(bare).copied().unwrap_or_else(|| {
-                if bare.len() < name.len() {
-                    f64::NAN
-                } else {
-                    default_of(defaults, bare)
-                }
-            })
-        };
         let front = plan.request_features().iter();
-        let front = front.map(|name| look_up(&self.numbers, REQUEST, name));
+        let front = front.map(|name| look_up(&self.numbers, REQUEST, name, |bare| self.follows(bare)));
         let rows = self.offered.iter().flat_map(|&id| {
-            let numbers = &self.workers[id as usize].numbers;
+            let worker = &self.workers[id as usize];
             let columns = plan.candidate_features().iter();
-            columns.map(move |name| look_up(numbers, CANDIDATE, name))
+            columns.map(move |name| look_up(&worker.numbers, CANDIDATE, name, |bare| worker.follows(bare)))
         });
         front.chain(rows).collect()
+    }
+
+    /// What a number of the request is by what was set otherwise.
+    fn follows(&self, feature: &str) -> Option<f64> {
+        match feature {
+            "pool.workers" => Some(self.workers.len() as f64),
+            "prefix.best-tokens" => {
+                let workers = self.offered.iter().map(|&id| &self.workers[id as usize]);
+                let known = workers.filter_map(|worker| worker.numbers.get("prefix.any-tokens").copied());
+                known.filter(|tokens| !tokens.is_nan()).reduce(f64::max)
+            }
+            _ => None,
+        }
     }
 
     /// The candidates' ids, in row order.
@@ -258,6 +279,16 @@ impl Scenario {
     #[must_use]
     pub fn logged(&self) -> Vec<(Level, String)> {
         self.logged.borrow().clone()
+    }
+
+    /// Whom a policy may ask about: the candidates, or the workers of the events that it is told.
+    fn known(&self) -> &[WorkerId] {
+        self.batch.as_ref().unwrap_or(&self.offered)
+    }
+
+    /// The session of the request, where there is one.
+    fn at_hand(&self) -> Option<u64> {
+        self.request.session.filter(|_| self.batch.is_none())
     }
 
     fn name(&self, row: usize) -> Option<&str> {
@@ -283,12 +314,18 @@ impl Scenario {
     }
 }
 
-/// Panics for a name that is neither in the table nor a label's.
-fn default_of(defaults: &[(&str, f64)], feature: &str) -> f64 {
-    if feature.starts_with("label.") {
-        return f64::NAN;
+impl Worker {
+    /// What a number of a candidate is by what was set otherwise.
+    fn follows(&self, feature: &str) -> Option<f64> {
+        let set = |name: &str| self.numbers.get(name).copied().unwrap_or(0.0);
+        match feature {
+            "load.queued" => Some((set("load.requests") - set("load.decoding")).max(0.0)),
+            // As in the router equal names have equal hashes, others others.
+            "worker.name-hash" => {
+                let hash = self.name.bytes().fold(0, |hash, byte| mix(hash, byte.into()));
+                Some((hash >> 11) as f64)
+            }
+            _ => None,
+        }
     }
-    let known = defaults.iter().find(|(name, _)| *name == feature);
-    assert!(known.is_some(), "unknown feature `{feature}`");
-    known.map_or(f64::NAN, |(_, default)| *default)
 }

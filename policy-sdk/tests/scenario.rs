@@ -2,7 +2,8 @@
 
 use conductor_policy_sdk::testing::Scenario;
 use conductor_policy_sdk::{
-    Call, Configured, Host, Known, Level, Params, Plan, Policy, Refusal, Request, Role, Tier, Verdict,
+    Call, Configured, ConfiguredScorer, Event, EventKind, Events, Host, Known, Level, Params, Plan, Policy,
+    Refusal, Request, Role, Scorer, Tick, Tier, Verdict,
 };
 use routing::{CANDIDATE_CATALOGUE, REQUEST_CATALOGUE};
 
@@ -47,6 +48,33 @@ fn knows_every_feature_of_the_routers_catalogue() {
         assert_eq!(number.is_nan(), !doc.unknown.starts_with("never"), "{}", doc.name);
     }
     assert_eq!(fleet.logged(), [(Level::Info, "m".to_owned())]);
+}
+
+#[test]
+fn what_follows_from_other_numbers_need_not_be_set() {
+    let everything = Configured::<Everything>::new("{}").unwrap();
+    let mut fleet = Scenario::new(["a", "b", "c"]);
+    fleet
+        .set("a", "load.requests", 3.0)
+        .set("a", "load.decoding", 1.0);
+    fleet.holds("b", 64.0).offer(&["a", "b"]);
+    let numbers = fleet.numbers(everything.plan());
+    let request = |name: &str| {
+        REQUEST_CATALOGUE
+            .iter()
+            .position(|(_, doc)| doc.name == name)
+            .unwrap()
+    };
+    let candidate = |name: &str| {
+        let column = CANDIDATE_CATALOGUE.iter().position(|(_, doc)| doc.name == name);
+        REQUEST_CATALOGUE.len() + column.unwrap()
+    };
+    assert_eq!(numbers[request("pool.workers")], 3.0);
+    assert_eq!(numbers[request("prefix.best-tokens")], 64.0);
+    assert_eq!(numbers[candidate("load.queued")], 2.0);
+    let next_row = CANDIDATE_CATALOGUE.len() + 2;
+    let hash = candidate("worker.name-hash");
+    assert_ne!(numbers[hash], numbers[hash + next_row]);
 }
 
 #[test]
@@ -113,4 +141,117 @@ fn a_role_is_described_and_a_number() {
 fn unknown_is_the_default_and_zero_is_not() {
     assert_eq!(f64::NAN.known_or(3.0), 3.0);
     assert_eq!(0.0.known_or(3.0), 0.0);
+}
+
+#[test]
+fn a_session_is_remembered_for_its_time_by_worker_and_only_where_there_is_one() {
+    let mut fleet = Scenario::new(["a", "b"]);
+    fleet.remember_session(1, 1000);
+    assert_eq!(
+        fleet.session(Some(7)).recall_session(),
+        None,
+        "there was no session"
+    );
+    fleet.remember_session(9, 1000);
+    assert_eq!(fleet.recall_session(), None, "there is no such row");
+    fleet.remember_session(1, 1000);
+    assert_eq!(fleet.offer(&["b", "a"]).recall_session(), Some(0));
+    assert_eq!(
+        fleet.offer(&["a"]).recall_session(),
+        None,
+        "its worker is no candidate"
+    );
+    assert_eq!(fleet.offer(&["a", "b"]).clock(999_999).recall_session(), Some(1));
+    assert_eq!(fleet.clock(1_000_000).recall_session(), None, "its time is over");
+    fleet.remember_session(0, 1000);
+    fleet.forget_session();
+    assert_eq!(fleet.recall_session(), None);
+}
+
+/// Counts failures by worker, and ticks.
+struct Counts;
+
+impl Policy for Counts {
+    const NAME: &'static str = "counts";
+    const VERSION: &'static str = "1";
+
+    fn configure(_: &mut Params, _: &mut Plan) -> Self {
+        Self
+    }
+
+    fn schedule(&self, _: &Call<'_>, _: &impl Host) -> Verdict {
+        Verdict::Pass
+    }
+}
+
+impl Events for Counts {
+    const KINDS: &'static [EventKind] = &[EventKind::RequestFailed, EventKind::WorkerLeft];
+
+    fn handle(&self, batch: &[Event], host: &impl Host) {
+        for event in batch {
+            let about = host.describe(event.worker).expect("it is of the batch");
+            host.add_state(&format!("{} {} {}", event.kind.name(), about.name, event.seq), 1)
+                .expect("there is room");
+            assert_eq!(host.recall_session(), None, "no request is at hand");
+        }
+    }
+}
+
+impl Tick for Counts {
+    fn tick(&self, host: &impl Host) -> u32 {
+        assert_eq!(host.describe(0), None, "no batch is at hand");
+        host.add_state("ticks", 1).expect("there is room");
+        500
+    }
+}
+
+#[test]
+fn a_policy_is_told_the_events_it_wants_and_ticks() {
+    let counts = Configured::<Counts>::new("{}").unwrap();
+    let mut fleet = Scenario::new(["a", "b"]);
+    fleet.session(Some(7)).remember_session(0, 1000);
+    fleet.decide(&counts);
+    // Not a candidate any more, and known all the same.
+    fleet.offer(&["b"]).tell(
+        &counts,
+        &[
+            (EventKind::RequestFailed, "a", 12.0),
+            (EventKind::RequestFinished, "b", 12.0),
+            (EventKind::WorkerLeft, "a", f64::NAN),
+        ],
+    );
+    assert_eq!(fleet.add_state("request.failed a 1", 0), Ok(1));
+    assert_eq!(fleet.add_state("worker.left a 0", 0), Ok(1));
+    assert_eq!(fleet.state("request.finished b 1"), None);
+    assert_eq!(fleet.tick(&counts), 500);
+    assert_eq!(fleet.add_state("ticks", 0), Ok(1));
+}
+
+impl Scorer for Counts {
+    const NAME: &'static str = "counts";
+    const VERSION: &'static str = "1";
+
+    fn configure(_: &mut Params, _: &mut Plan) -> Self {
+        Self
+    }
+
+    fn score(&self, call: &Call<'_>, _: &impl Host) -> Vec<f64> {
+        call.scores(|_| f64::NAN)
+    }
+}
+
+#[test]
+fn a_scorer_is_told_events_and_ticks_as_a_policy_is() {
+    let counts = ConfiguredScorer::<Counts>::new("{}").unwrap();
+    let mut fleet = Scenario::new(["a"]);
+    fleet.tell(&counts, &[(EventKind::WorkerLeft, "a", f64::NAN)]);
+    assert_eq!(fleet.add_state("worker.left a 0", 0), Ok(1));
+    assert_eq!(fleet.tick(&counts), 500);
+}
+
+#[test]
+fn the_kinds_of_events_are_the_routers() {
+    let ours: Vec<&str> = EventKind::ALL.map(EventKind::name).to_vec();
+    let theirs: Vec<&str> = routing::EventKind::ALL.map(routing::EventKind::as_str).to_vec();
+    assert_eq!(ours, theirs);
 }

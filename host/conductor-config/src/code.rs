@@ -88,10 +88,16 @@ codes! {
     SameAddress = "same-address", Error;
     /// A policy that names a builtin there is not.
     NoSuchBuiltin = "no-such-builtin", Error;
+    /// A column there is not, or that nothing can be chosen by.
+    NoSuchFeature = "no-such-feature", Error;
     /// A policy of which nothing says where it comes from.
     PolicyWithoutSource = "policy-without-source", Error;
     /// A parameter that has no JSON form.
     InvalidParam = "invalid-param", Error;
+    /// A policy that cannot be had. Only known once it is loaded.
+    PolicyUnavailable = "policy-unavailable", Error;
+    /// A parameter that the policy does not know, or that is not as it says. Only known once the policy is asked.
+    RefusedParam = "refused-param", Error;
     /// No worker to send anything to.
     NoPools = "no-pools", Error;
     /// Two workers of one name.

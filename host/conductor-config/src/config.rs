@@ -68,12 +68,23 @@ pub struct Known<'n> {
 pub trait PolicyFiles: fmt::Debug {
     /// Names (file stems) of the components in `folder`, which is as the file has it: maybe relative to the file.
     fn names_in(&self, folder: &Path) -> Vec<String>;
+
+    /// Whether something lies at `path` that is no folder.
+    fn is_no_folder(&self, path: &Path) -> bool {
+        let _ = path;
+        false
+    }
 }
 
 /// The same files in every folder.
 impl<const N: usize> PolicyFiles for [&str; N] {
     fn names_in(&self, _: &Path) -> Vec<String> {
         self.map(str::to_owned).to_vec()
+    }
+
+    /// As the names tell.
+    fn is_no_folder(&self, path: &Path) -> bool {
+        path.extension().is_some()
     }
 }
 
@@ -146,7 +157,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
         folder.map_or_else(Vec::new, |folder| known.files.names_in(folder))
     });
     let in_folder = in_folder.as_deref();
-    let server = server::read(root.section("server", "`[server]`"));
+    let server = server::read(root.section("server", "`[server]`"), known.files);
     let log = log::read(root.section("log", "`[log]`"));
     let index = index::read(root.section("index", "`[index]`"));
     let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
@@ -184,7 +195,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
     }
 }
 
-fn read_folder(item: &Item<'_>) -> Option<PathBuf> {
+pub(crate) fn read_folder(item: &Item<'_>) -> Option<PathBuf> {
     let text = item.text()?;
     if text.text.is_empty() {
         item.report.push(

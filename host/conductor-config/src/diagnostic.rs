@@ -33,6 +33,18 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
+    /// A mistake that only shows when the configuration is put to use, at a place that the configuration has kept.
+    #[must_use]
+    pub fn new(code: Code, at: &Mark, message: impl Into<String>, help: Option<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            primary: at.clone(),
+            related: Vec::new(),
+            help,
+        }
+    }
+
     /// Whether it stops the configuration from being used.
     #[must_use]
     pub fn severity(&self) -> Severity {
@@ -49,6 +61,18 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
+    /// What there is to say about a file besides its mistakes. Its places are those of the [`Config`](crate::Config) that was parsed
+    /// from this very text.
+    #[must_use]
+    pub fn new(name: &str, text: &str, mut items: Vec<Diagnostic>) -> Self {
+        let source = Source::new(name, text);
+        for mark in items.iter_mut().map(|item| &mut item.primary) {
+            *mark = source.mark(&mark.span, std::mem::take(&mut mark.label));
+        }
+        items.sort_by_key(|item| item.primary.span.start);
+        Self { source, items }
+    }
+
     /// The name the file was parsed under.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
-use toml::de::{DeTable, DeValue};
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
 
 use crate::code::Code;
+use crate::policy::ParamPlace;
 use crate::report::{Problem, Report};
 use crate::section::Section;
 use crate::source::Span;
@@ -38,6 +40,19 @@ pub(crate) fn json(params: &Item<'_>) -> Option<String> {
         return None;
     }
     writer.is_sound.then_some(writer.json)
+}
+
+/// Where each parameter is.
+pub(crate) fn places(params: &Item<'_>) -> Vec<ParamPlace> {
+    let DeValue::Table(table) = params.value else {
+        return Vec::new();
+    };
+    let place = |(key, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| ParamPlace {
+        name: key.get_ref().to_string(),
+        key: params.report.mark(&key.span()),
+        value: params.report.mark(&value.span()),
+    };
+    table.iter().map(place).collect()
 }
 
 struct Writer<'t> {

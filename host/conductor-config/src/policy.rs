@@ -7,14 +7,21 @@ use routing::CircuitSpec;
 
 use crate::code::Code;
 use crate::config::Known;
+use crate::diagnostic::Mark;
 use crate::name;
 use crate::param;
+use crate::pipeline::{self, PipelineConfig};
 use crate::report::Problem;
 use crate::section::Section;
 use crate::sha256::{self, Sha256};
-use crate::source::{Location, Span};
+use crate::source::Span;
 use crate::suggest;
 use crate::value::Item;
+
+/// Sessions a policy remembers unless it is told otherwise.
+const DEFAULT_SESSIONS: u32 = 65_536;
+/// Most that it may be told: some 100 MB.
+const MOST_SESSIONS: u32 = 1_048_576;
 
 /// A policy that is declared, or that a route names.
 ///
@@ -26,23 +33,38 @@ pub struct PolicyConfig {
     /// Where it comes from.
     pub source: PolicySource,
     /// Where that is said, to report a component that cannot be loaded.
-    pub source_at: Location,
+    pub source_at: Mark,
     /// A JSON object, keys sorted, without whitespace: equal parameters are equal texts.
     pub params_json: String,
     /// Where `params` is, to report parameters the policy refuses.
-    pub params_at: Option<Location>,
+    pub params_at: Option<Mark>,
+    /// Where each of them is, in the order of the names.
+    pub param_places: Vec<ParamPlace>,
     /// What a call may cost.
     pub limits: PolicyLimits,
     /// When a version of it that fails is not asked any more, and when again.
     pub circuit: CircuitSpec,
+    /// Most sessions that it remembers.
+    pub sessions: u32,
     /// The only bytes that are loaded; none: any.
     pub sha256: Option<Sha256>,
     /// Where `sha256` is, to report other bytes.
-    pub sha256_at: Option<Location>,
+    pub sha256_at: Option<Mark>,
 }
 
-/// Where a policy's component comes from.
+/// Where a parameter is.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParamPlace {
+    /// Its name.
+    pub name: String,
+    /// Where that is.
+    pub key: Mark,
+    /// Where what it is given is.
+    pub value: Mark,
+}
+
+/// Where a policy comes from.
+#[derive(Debug, Clone, PartialEq)]
 pub enum PolicySource {
     /// One that is part of Conductor.
     Builtin(String),
@@ -50,6 +72,8 @@ pub enum PolicySource {
     File(PathBuf),
     /// `NAME.wasm` in the policy folder, which is set.
     Folder,
+    /// It is put together of others.
+    Pipeline(PipelineConfig),
 }
 
 /// What one call of a policy may cost.
@@ -75,18 +99,32 @@ impl Default for PolicyLimits {
 
 impl PolicyConfig {
     /// A policy without a table of its own.
-    pub(crate) fn implied(name: &str, source: PolicySource, source_at: Location) -> Self {
+    pub(crate) fn implied(name: &str, source: PolicySource, source_at: Mark) -> Self {
         Self {
             name: name.to_owned(),
             source,
             source_at,
             params_json: "{}".to_owned(),
             params_at: None,
+            param_places: Vec::new(),
             limits: PolicyLimits::default(),
             circuit: CircuitSpec::default(),
+            sessions: DEFAULT_SESSIONS,
             sha256: None,
             sha256_at: None,
         }
+    }
+
+    /// Where its settings are, or at least it.
+    #[must_use]
+    pub fn settings_at(&self) -> &Mark {
+        self.params_at.as_ref().unwrap_or(&self.source_at)
+    }
+
+    /// Where a parameter is, if it is written down.
+    #[must_use]
+    pub fn param_place(&self, name: &str) -> Option<&ParamPlace> {
+        self.param_places.iter().find(|place| place.name == name)
     }
 }
 
@@ -116,7 +154,7 @@ fn read_one(entry: &Item<'_>, known: &Known<'_>, in_folder: Option<&[String]>) -
         &entry.key_span,
         entry.report,
     );
-    let place = entry.report.locate(&entry.key_span);
+    let place = entry.report.mark(&entry.key_span);
     let mut declared = DeclaredPolicy {
         config: PolicyConfig::implied(&entry.key, PolicySource::Folder, place),
         name_span: entry.key_span.clone(),
@@ -125,12 +163,18 @@ fn read_one(entry: &Item<'_>, known: &Known<'_>, in_folder: Option<&[String]>) -
         return declared;
     };
     let config = &mut declared.config;
+    if let Some(item) = policy.item("pipeline") {
+        read_pipeline(&item, &mut policy, config);
+        policy.finish();
+        return declared;
+    }
     if let Some((source, span)) = read_source(&mut policy, entry, known, in_folder) {
         config.source = source;
-        config.source_at = entry.report.locate(&span);
+        config.source_at = entry.report.mark(&span);
     }
     if let Some(params) = policy.item("params") {
-        config.params_at = Some(entry.report.locate(&params.span));
+        config.params_at = Some(entry.report.mark(&params.span));
+        config.param_places = param::places(&params);
         config.params_json = param::json(&params).unwrap_or_else(|| "{}".to_owned());
     }
     if let Some(limits) = policy.section("limits", &format!("`limits` of `[policies.{}]`", entry.key)) {
@@ -139,12 +183,39 @@ fn read_one(entry: &Item<'_>, known: &Known<'_>, in_folder: Option<&[String]>) -
     if let Some(circuit) = policy.section("circuit", &format!("`circuit` of `[policies.{}]`", entry.key)) {
         config.circuit = read_circuit(circuit);
     }
+    let most = policy.count("sessions", DEFAULT_SESSIONS.into(), 1..=MOST_SESSIONS.into());
+    config.sessions = u32::try_from(most).unwrap_or(MOST_SESSIONS);
     if let Some(pin) = policy.text("sha256") {
-        config.sha256_at = Some(entry.report.locate(&pin.span));
+        config.sha256_at = Some(entry.report.mark(&pin.span));
         config.sha256 = sha256::read(&pin, "sha256", entry.report);
     }
     policy.finish();
     declared
+}
+
+fn read_pipeline(item: &Item<'_>, policy: &mut Section<'_>, config: &mut PolicyConfig) {
+    for key in [
+        "builtin", "path", "params", "limits", "circuit", "sessions", "sha256",
+    ] {
+        let Some(other) = policy.item(key) else {
+            continue;
+        };
+        item.report.push(
+            Problem::new(
+                Code::ConflictingKeys,
+                &other.key_span,
+                format!("a pipeline has no `{key}` of its own"),
+            )
+            .also(&item.key_span, "it is put together of other policies")
+            .help(format!(
+                "give a `{key}` to one of its scorers, in a table of that one"
+            )),
+        );
+    }
+    config.source_at = item.report.mark(&item.key_span);
+    if let Some(pipeline) = pipeline::read(item, &format!("`[policies.{}]`", config.name)) {
+        config.source = PolicySource::Pipeline(pipeline);
+    }
 }
 
 fn read_source(

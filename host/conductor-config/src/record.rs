@@ -15,9 +15,11 @@ pub struct RecordConfig {
     pub file: Option<PathBuf>,
     /// Share of the requests whose decisions are in it, above 0 and at most 1.
     pub sample: f64,
-    /// Bytes at which it is put aside and begun anew.
+    /// What shadows decided, a line each, as written; a relative path starts at the file's folder. None: there is no such file.
+    pub shadow_file: Option<PathBuf>,
+    /// Bytes at which either is put aside and begun anew.
     pub max_bytes: u64,
-    /// How many of those that were put aside are kept.
+    /// How many of each that were put aside are kept.
     pub keep: u32,
     /// Whether every column is recorded, not just those the policy asked for.
     pub all_columns: bool,
@@ -36,6 +38,7 @@ impl Default for RecordConfig {
         Self {
             file: None,
             sample: 0.01,
+            shadow_file: None,
             max_bytes: 256 << 20,
             keep: 4,
             all_columns: false,
@@ -52,8 +55,10 @@ pub(crate) fn read(section: Option<Section<'_>>) -> RecordConfig {
         return default;
     };
     let share = |item: Option<Item<'_>>, default| item.and_then(|item| item.positive(1.0)).unwrap_or(default);
+    let (file, shadow_file) = (record.item("file"), record.item("shadow-file"));
     let config = RecordConfig {
-        file: record.item("file").and_then(|item| read_file(&item)),
+        file: file.as_ref().and_then(read_file),
+        shadow_file: shadow_file.as_ref().and_then(read_file),
         sample: share(record.item("sample"), default.sample),
         max_bytes: record.size("max-bytes", default.max_bytes, FILE_SIZES),
         keep: count(&mut record, "keep", default.keep, 1_000),
@@ -65,8 +70,33 @@ pub(crate) fn read(section: Option<Section<'_>>) -> RecordConfig {
             .and_then(|item| item.flag())
             .unwrap_or(default.explain_header),
     };
+    if let (Some(file), Some(shadow_file)) = (&file, &shadow_file)
+        && meet(&config)
+    {
+        let problem = Problem::new(
+            Code::ConflictingKeys,
+            &shadow_file.span,
+            "`shadow-file` is the file, or one that was put aside, of `file`",
+        );
+        let problem = problem.also(&file.span, "decisions are written there");
+        let help = "name another, for example \"shadows.jsonl\"";
+        shadow_file.report.push(problem.help(help));
+    }
     record.finish();
     config
+}
+
+/// Whether one of the two files is the other, or one of those that it was.
+fn meet(config: &RecordConfig) -> bool {
+    let of = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    let (Some(one), Some(other)) = (of(&config.file), of(&config.shadow_file)) else {
+        return false;
+    };
+    let is_aside = |path: &str, of: &str| {
+        let number = path.strip_prefix(of).and_then(|rest| rest.strip_prefix('.'));
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    one == other || is_aside(&one, &other) || is_aside(&other, &one)
 }
 
 fn count(record: &mut Section<'_>, key: &'static str, default: u32, most: u32) -> u32 {
@@ -78,7 +108,7 @@ fn read_file(item: &Item<'_>) -> Option<PathBuf> {
     let text = item.text()?;
     if text.text.is_empty() {
         item.report.push(
-            Problem::new(Code::InvalidValue, &text.span, "`file` is empty")
+            Problem::new(Code::InvalidValue, &text.span, format!("`{}` is empty", item.key))
                 .help("name a file, for example \"decisions.jsonl\", or leave the key out"),
         );
         return None;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use crate::code::{Code, Severity};
 use crate::diagnostic::{Diagnostic, Diagnostics, Mark};
-use crate::source::{Location, Source, Span};
+use crate::source::{Source, Span};
 
 /// Most problems kept of one file.
 pub(crate) const MOST_PROBLEMS: usize = 1_000;
@@ -93,8 +93,9 @@ impl Report {
         self.problems.borrow().len() >= MOST_PROBLEMS
     }
 
-    pub(crate) fn locate(&self, span: &Span) -> Location {
-        self.source.locate(span.start)
+    /// A place to be told of later.
+    pub(crate) fn mark(&self, span: &Span) -> Mark {
+        self.source.mark(span, String::new())
     }
 
     /// Drops what is only a consequence of broken syntax: whatever is said about a broken line, about a value
@@ -128,14 +129,7 @@ impl Report {
     /// Everything that was reported, in the order of the file.
     pub(crate) fn into_diagnostics(self) -> Diagnostics {
         let Self { source, problems } = self;
-        let mark = |(span, label): (Span, String)| {
-            let span = source.clamp(&span);
-            Mark {
-                location: source.locate(span.start),
-                label,
-                span,
-            }
-        };
+        let mark = |(span, label): (Span, String)| source.mark(&span, label);
         let mut items: Vec<Diagnostic> = problems
             .into_inner()
             .into_iter()

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 
 use crate::code::Code;
 use crate::config::Known;
+use crate::diagnostic::Mark;
+use crate::pipeline;
 use crate::policy::{DeclaredPolicy, PolicyConfig, PolicySource};
 use crate::pool::{DeclaredPool, PoolConfig};
 use crate::reach::{check_models, check_reachable};
 use crate::report::{Problem, Report};
 use crate::section::Section;
-use crate::source::{Location, Span};
+use crate::source::Span;
 use crate::suggest;
 use crate::trial::{self, RouteKeys, TrialConfig};
 use crate::value::{Item, Text};
@@ -70,6 +72,7 @@ pub(crate) struct Routes {
 
 pub(crate) fn read(item: Option<&Item<'_>>, names: &Names<'_>, report: &Report) -> Routes {
     let mut routes = Routes::default();
+    pipeline::resolve(names, &mut routes.implied, report);
     let sections = item.map(|item| Section::each(item, "`[[routes]]`"));
     match (sections, names.pools) {
         (Some(sections), _) if !sections.is_empty() => {
@@ -91,7 +94,7 @@ pub(crate) fn read(item: Option<&Item<'_>>, names: &Names<'_>, report: &Report) 
         // Reported with the pools.
         (_, []) => {}
         (_, [only]) => {
-            let place = report.locate(&only.name_span);
+            let place = report.mark(&only.name_span);
             let policy = resolve(names.known.default_policy, names, &mut routes.implied, place);
             routes.routes.push(RouteConfig {
                 matches: RouteMatch::default(),
@@ -145,7 +148,7 @@ fn read_one(
             names.known.default_policy,
             names,
             implied,
-            report.locate(route.span()),
+            report.mark(route.span()),
         ),
     };
     let mut first_of_phase = None;
@@ -303,7 +306,7 @@ pub(crate) fn find_policy(
     implied: &mut Vec<PolicyConfig>,
     report: &Report,
 ) -> Option<String> {
-    let found = resolve(text.text, names, implied, report.locate(&text.span));
+    let found = resolve(text.text, names, implied, report.mark(&text.span));
     if found.is_none() {
         let declared = names.policies.iter().map(|policy| policy.config.name.as_str());
         let in_folder = names.in_folder.unwrap_or_default().iter().map(String::as_str);
@@ -328,12 +331,7 @@ pub(crate) fn find_policy(
 }
 
 /// A policy by its own table, else a builtin, else a file of the policy folder.
-fn resolve(
-    name: &str,
-    names: &Names<'_>,
-    implied: &mut Vec<PolicyConfig>,
-    place: Location,
-) -> Option<String> {
+fn resolve(name: &str, names: &Names<'_>, implied: &mut Vec<PolicyConfig>, place: Mark) -> Option<String> {
     let exists = names.policies.iter().any(|policy| policy.config.name == name)
         || implied.iter().any(|policy| policy.name == name);
     if !exists {
@@ -365,10 +363,15 @@ fn report_unused(names: &Names<'_>, routes: &[RouteConfig], report: &Report) {
     let example = names.pools.first().map_or("main", |pool| &pool.config.name);
     for policy in names.policies {
         let name = &policy.config.name;
-        if !routes
-            .iter()
-            .any(|route| route.policies().any(|named| named == name))
-        {
+        let is_scorer = names.policies.iter().any(|other| {
+            let pipeline = other.config.pipeline();
+            pipeline.is_some_and(|pipeline| pipeline.spec.scorers().any(|scorer| scorer == name))
+        });
+        let is_routed = || {
+            let mut named = routes.iter().flat_map(RouteConfig::policies);
+            named.any(|named| named == name)
+        };
+        if !is_scorer && !is_routed() {
             report.push(
                 Problem::new(
                     Code::UnusedPolicy,

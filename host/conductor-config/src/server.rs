@@ -2,10 +2,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::address::{collide, listen_address};
 use crate::code::Code;
+use crate::config::{PolicyFiles, read_folder};
 use crate::key::{self, KeySource};
 use crate::report::Problem;
 use crate::section::Section;
@@ -37,6 +39,8 @@ pub struct ServerConfig {
     pub max_connections: u32,
     /// Whether answers carry headers that tell of the decision.
     pub decision_headers: bool,
+    /// The folder that what policies remember is kept in, as written; none: it ends with the process.
+    pub policy_state: Option<PathBuf>,
 }
 
 impl Default for ServerConfig {
@@ -53,6 +57,7 @@ impl Default for ServerConfig {
             attempts: 3,
             max_connections: 10_000,
             decision_headers: true,
+            policy_state: None,
         }
     }
 }
@@ -60,7 +65,7 @@ impl Default for ServerConfig {
 /// What any timeout may be: zero would end everything at once, and a day is as good as for ever.
 pub(crate) const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 
-pub(crate) fn read(section: Option<Section<'_>>) -> ServerConfig {
+pub(crate) fn read(section: Option<Section<'_>>, files: &dyn PolicyFiles) -> ServerConfig {
     let default = ServerConfig::default();
     let Some(mut server) = section else {
         return default;
@@ -85,9 +90,24 @@ pub(crate) fn read(section: Option<Section<'_>>) -> ServerConfig {
             .item("decision-headers")
             .and_then(|item| item.flag())
             .unwrap_or(default.decision_headers),
+        policy_state: server
+            .item("policy-state")
+            .and_then(|item| state_folder(&item, files)),
     };
     server.finish();
     config
+}
+
+fn state_folder(item: &Item<'_>, files: &dyn PolicyFiles) -> Option<PathBuf> {
+    let folder = read_folder(item)?;
+    if files.is_no_folder(&folder) {
+        item.report.push(
+            Problem::new(Code::InvalidValue, &item.span, "`policy-state` is no folder")
+                .help("name a folder that the router may write to; it is made where it is not there"),
+        );
+        return None;
+    }
+    Some(folder)
 }
 
 fn count(server: &mut Section<'_>, key: &'static str, default: u32, most: u32) -> u32 {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::diagnostic::Mark;
+
 /// Bytes of the text, half open.
 pub(crate) type Span = Range<usize>;
 
@@ -62,6 +64,16 @@ impl Source {
     pub(crate) fn clamp(&self, span: &Span) -> Span {
         let start = self.floor(span.start);
         start..self.floor(span.end).max(start)
+    }
+
+    /// A span as a place to be told of.
+    pub(crate) fn mark(&self, span: &Span, label: String) -> Mark {
+        let span = self.clamp(span);
+        Mark {
+            location: self.locate(span.start),
+            label,
+            span,
+        }
     }
 
     /// The line a byte is on, without its end.

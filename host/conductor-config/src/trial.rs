@@ -227,11 +227,14 @@ fn read_canary(mut canary: Section<'_>) -> CanaryConfig {
     let error_margin = margin("error-margin", 1.0);
     let confidence = canary.item("confidence");
     let confidence = confidence.and_then(|item| {
-        let value = item.positive(1.0)?;
+        let value = item.number(f64::MAX)?;
         if (0.5..=0.999_999).contains(&value) {
             return Some(value);
         }
-        let message = format!("`{}` must be at least 0.5 and at most 0.999999", item.key);
+        let message = format!(
+            "`{}` must be at least 0.5 and at most 0.999999, not {value}",
+            item.key
+        );
         report.push(
             Problem::new(Code::OutOfRange, &item.span, message)
                 .help("0.95 stops at most one in 20 canaries that are as good as the policy of the route"),

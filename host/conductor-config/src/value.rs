@@ -128,16 +128,7 @@ impl<'t> Item<'t> {
 
     /// A finite number above 0 and at most `most`.
     pub(crate) fn positive(&self, most: f64) -> Option<f64> {
-        let (text, number) = match self.value {
-            DeValue::Integer(integer) => (
-                integer.as_str(),
-                i64::from_str_radix(integer.as_str(), integer.radix())
-                    .ok()
-                    .map(|number| number as f64),
-            ),
-            DeValue::Float(float) => (float.as_str(), float.as_str().parse().ok()),
-            _ => return self.wrong_type("a number"),
-        };
+        let (text, number) = self.number_as_written()?;
         let number = number.filter(|&number| number > 0.0 && number <= most);
         if number.is_none() {
             self.report.push(Problem::new(
@@ -147,6 +138,35 @@ impl<'t> Item<'t> {
             ));
         }
         number
+    }
+
+    /// A finite number, from `-most` to `most`.
+    pub(crate) fn number(&self, most: f64) -> Option<f64> {
+        let (text, number) = self.number_as_written()?;
+        let is_within = |number: &f64| number.is_finite() && number.abs() <= most;
+        let number = number.filter(is_within);
+        if number.is_none() {
+            let message = if most < f64::MAX {
+                format!("`{}` must be between -{most} and {most}, not {text}", self.key)
+            } else {
+                format!("`{}` must be a finite number, not {text}", self.key)
+            };
+            self.report
+                .push(Problem::new(Code::OutOfRange, &self.span, message));
+        }
+        number
+    }
+
+    /// A number, with its text; none where it cannot be read.
+    fn number_as_written(&self) -> Option<(&'t str, Option<f64>)> {
+        match self.value {
+            DeValue::Integer(integer) => {
+                let number = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
+                Some((integer.as_str(), number.map(|number| number as f64)))
+            }
+            DeValue::Float(float) => Some((float.as_str(), float.as_str().parse().ok())),
+            _ => self.wrong_type("a number"),
+        }
     }
 
     pub(crate) fn flag(&self) -> Option<bool> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use conductor_config::{Config, Known, Paint};
 
 const KNOWN: Known<'_> = Known {
-    builtins: &["cache-aware", "load-weighted", "round-robin"],
+    builtins: &["cache-aware", "load-weighted", "round-robin", "tier-weight"],
     default_policy: "cache-aware",
     files: &["my-policy", "next-policy"],
 };
@@ -58,9 +58,10 @@ fn every_example_parses_without_a_warning() {
 fn the_annotated_file_states_the_defaults() {
     let mut annotated = check("conductor.toml", &annotated());
     let mut minimal = check("minimal", include_str!("cases/minimal.toml"));
+    let anywhere = minimal.policies[0].source_at.clone();
     for config in [&mut annotated, &mut minimal] {
         for policy in &mut config.policies {
-            policy.source_at = conductor_config::Location { line: 1, column: 1 };
+            policy.source_at = anywhere.clone();
         }
     }
     assert_eq!(annotated, minimal);
@@ -104,6 +105,16 @@ fn the_annotated_file_shows_every_key_there_is() {
         ("[policies.p]\nzzzzzzzz = 1\n", "policy"),
         ("[policies.p]\nlimits.zzzzzzzz = 1\n", "limits"),
         ("[policies.p]\ncircuit.zzzzzzzz = 1\n", "circuit"),
+        ("[policies.p]\npipeline.zzzzzzzz = 1\n", "pipeline"),
+        (
+            "[policies.p]\npipeline.filters = [{ label = \"a\", zzzzzzzz = 1 }]\n",
+            "filter by a label",
+        ),
+        (
+            "[policies.p]\npipeline.filters = [{ feature = \"load.requests\", zzzzzzzz = 1 }]\n",
+            "filter by a feature",
+        ),
+        ("[policies.p]\npipeline.scorers = [{ zzzzzzzz = 1 }]\n", "scorer"),
         ("[pools.p]\nzzzzzzzz = 1\n", "pool"),
         ("[server]\nadmin-api-key.zzzzzzzz = 1\n", "key"),
         ("[pools.p]\npd = { dialect = \"nixl\", zzzzzzzz = 1 }\n", "pd"),

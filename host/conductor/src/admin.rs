@@ -50,7 +50,9 @@ impl Admin {
             )
             .route(
                 "/admin/policies",
-                get(|State(admin): State<Self>| async move { Json(admin.status.policies()) }),
+                get(|State(admin): State<Self>| async move {
+                    Json(admin.status.policies().told(admin.cell.load().listeners()))
+                }),
             )
             .route(
                 "/admin/feeds",

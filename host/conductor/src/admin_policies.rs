@@ -66,9 +66,11 @@ fn refusal(refused: &RefusedPolicyChange) -> Refusal {
         RefusedPolicyChange::Rollback(RollbackError::NoSuchPolicy(_)) => {
             (StatusCode::NOT_FOUND, "policy_not_found")
         }
+        RefusedPolicyChange::Rollback(RollbackError::Pipeline(..)) => (StatusCode::CONFLICT, "is_pipeline"),
         RefusedPolicyChange::Rollback(RollbackError::NothingBefore(_)) => {
             (StatusCode::CONFLICT, "no_version_before")
         }
+        RefusedPolicyChange::Unavailable { .. } => (StatusCode::CONFLICT, "policy_unavailable"),
         RefusedPolicyChange::Snapshot(_) => (StatusCode::CONFLICT, "not_applicable"),
     };
     Refusal::new(status, code, chain(refused))

@@ -3,6 +3,8 @@
 //! `build` constructs everything in order and binds the sockets, so that the addresses are known and every mistake
 //! shows at once; nothing serves or follows events until `spawn`.
 
+mod sockets;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,12 +20,13 @@ use proxy::record::Recorder;
 use proxy::{DrainOutcome, LiveFeeds, Proxy, ProxyMetrics, Readiness, SnapshotCell};
 use routing::{Fleet, Generation};
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use self::sockets::Sockets;
+pub(crate) use self::sockets::listen;
 use crate::admin::Admin;
 use crate::admin_policies::PolicyPages;
 use crate::compose;
@@ -39,9 +42,10 @@ use crate::keys::Keys;
 use crate::metrics::{CacheCollector, ControlMetrics};
 use crate::overlay::Overlays;
 use crate::policy_library::{PolicyLibrary, chain};
+use crate::policy_memory::{Keeping, MemoryCollector, PolicyMemory};
 use crate::policy_metrics::PolicyCollector;
 use crate::record;
-use crate::reload::{self, Bell, InForce, RefusedConfig, Reloader};
+use crate::reload::{self, Bell, InForce, RefusedConfig, Reloader, SetUpError};
 use crate::status::Status;
 use crate::status_page::StatusPage;
 use crate::store_metrics::StoreCollector;
@@ -57,6 +61,7 @@ pub struct App {
     readiness: Readiness,
     index: Arc<SharedPrefixIndex>,
     discovery: Arc<Discovery>,
+    keeping: Keeping,
     reloader: Reloader,
     pages: Admin,
     status_page: StatusPage,
@@ -69,6 +74,15 @@ pub struct App {
 struct ServeLimits {
     drain: Duration,
     max_connections: usize,
+}
+
+impl ServeLimits {
+    fn of(server: &ServerConfig) -> Self {
+        Self {
+            drain: server.drain_timeout,
+            max_connections: server.max_connections as usize,
+        }
+    }
 }
 
 /// The router cannot start.
@@ -94,7 +108,7 @@ pub enum BuildError {
     Indexer(#[from] ApiKeyError),
     /// The request path refuses the fleet.
     #[error("failed to set up the request path")]
-    Snapshot(#[source] proxy::SnapshotError),
+    Snapshot(#[source] SetUpError),
     /// An address cannot be listened on.
     #[error("failed to listen on {address} (`{key}`)")]
     Listen {
@@ -127,6 +141,7 @@ impl App {
             config,
             keys,
             library,
+            memory,
         } = load(&source).await?;
         let mut registry = Registry::default();
         let proxy_metrics = ProxyMetrics::new(&mut registry);
@@ -137,17 +152,19 @@ impl App {
 
         let (fleet, _) = Fleet::default().next(compose::worker_specs(&config));
         let generation = Generation(1);
-        let decides = |name: &str| library.versions(name, None);
+        let component = |name: &str| library.versions(name, None);
         let (parts, own) = ((&config, &keys, &fleet), (&proxy_metrics, &recorder));
-        let first = reload::snapshot(None, parts, decides, generation, own);
+        let first = reload::snapshot(None, parts, component, generation, own);
         let first = first.map_err(BuildError::Snapshot)?;
         let cell = Arc::new(SnapshotCell::new(first));
         proxy_metrics.watch(&mut registry, &cell);
         metrics.in_force(generation);
-        let status = Status::started(&source, &config, library.report());
+        let reports = compose::policy_reports(&config, &library, &proxy_metrics);
+        let status = Status::started(&source, &config, reports);
         registry.register_collector(Box::new(PolicyCollector {
             status: status.clone(),
         }));
+        MemoryCollector::register(&memory, &mut registry);
 
         let readiness = Readiness::default();
         let proxy = Proxy::new(proxy::ProxyParts {
@@ -158,6 +175,7 @@ impl App {
             registry: Arc::new(registry),
             readiness: readiness.clone(),
         });
+        let keeping = Keeping::begin(memory, Arc::clone(&cell));
         let sockets = Sockets::bind(&config.server).await?;
         let follow = RegisteredFeeds {
             feeds: caches.list,
@@ -178,10 +196,7 @@ impl App {
         };
         let admin_key = AdminKey::default();
         admin_key.set(keys.admin.clone());
-        let limits = ServeLimits {
-            drain: config.server.drain_timeout,
-            max_connections: config.server.max_connections as usize,
-        };
+        let limits = ServeLimits::of(&config.server);
         let reloader = Reloader {
             source,
             library,
@@ -210,6 +225,7 @@ impl App {
             readiness,
             index: caches.index,
             discovery: caches.discovery,
+            keeping,
             reloader,
             pages,
             status_page,
@@ -255,6 +271,7 @@ impl App {
             readiness,
             index,
             discovery,
+            keeping,
             reloader,
             pages,
             status_page,
@@ -284,10 +301,17 @@ impl App {
             pass_on(reload, bell.clone(), background.clone()),
         );
         let (index, upheld) = (Arc::clone(&index), Arc::clone(&proxy));
-        let upkeep = match Upkeep::spawn(index, upheld, background.clone()) {
+        let upkeep = Upkeep::spawn(index, upheld, background.clone()).and_then(|upkeep| {
+            let keeping = keeping.spawn()?;
+            Ok((upkeep, keeping))
+        });
+        let (upkeep, keeping) = match upkeep {
             Ok(started) => started,
             Err(error) => {
-                error!(error = chain(&error), "failed to start the index's upkeep");
+                error!(
+                    error = chain(&error),
+                    "failed to start the upkeep of the index, or of what policies remember"
+                );
                 return Exit::Failure;
             }
         };
@@ -332,7 +356,7 @@ impl App {
         let _ = bell.try_send(Bell::Changed);
         let joined = tokio::task::spawn_blocking(move || {
             recorder.close();
-            reloading.join().and(upkeep.join())
+            reloading.join().and(upkeep.join()).and(keeping.end())
         });
         if !matches!(joined.await, Ok(Ok(()))) {
             error!("a background thread had panicked; its message is on stderr");
@@ -360,6 +384,7 @@ struct Loaded {
     config: Config,
     keys: Keys,
     library: PolicyLibrary,
+    memory: Arc<PolicyMemory>,
 }
 
 /// Reads the configuration and loads its policies, off the threads that serve.
@@ -377,9 +402,11 @@ fn load_blocking(source: &ConfigSource) -> Result<Loaded, BuildError> {
     let keys =
         Keys::read(&parsed.config, source).map_err(|error| BuildError::Config(RefusedConfig::Key(error)))?;
     let engine = policy_engine(&parsed.config, source).map_err(BuildError::Engine)?;
-    let mut library = PolicyLibrary::new(engine);
+    let memory = PolicyMemory::new(compose::state_folder(&parsed.config, source));
+    let memory = Arc::new(memory);
+    let mut library = PolicyLibrary::new(engine, Arc::clone(&memory));
     let prepared = library.prepare_settled(|| compose::wanted_policies(&parsed.config, source));
-    let unavailable = reload::unavailable_policies(&parsed.config, &prepared);
+    let unavailable = reload::unavailable_policies((&parsed.config, source, &text), &prepared);
     if !unavailable.is_empty() {
         return Err(BuildError::Config(RefusedConfig::Policies(unavailable)));
     }
@@ -389,6 +416,7 @@ fn load_blocking(source: &ConfigSource) -> Result<Loaded, BuildError> {
         config: parsed.config,
         keys,
         library,
+        memory,
     })
 }
 
@@ -442,39 +470,6 @@ impl Caches {
             feeds,
         })
     }
-}
-
-/// The sockets that clients and administrators connect to.
-struct Sockets {
-    listener: TcpListener,
-    admin: Option<TcpListener>,
-    /// As they are, where port 0 was asked for.
-    addresses: (SocketAddr, Option<SocketAddr>),
-}
-
-impl Sockets {
-    async fn bind(server: &ServerConfig) -> Result<Self, BuildError> {
-        let listener = listen(server.listen, "server.listen").await?;
-        let admin = match server.admin_listen {
-            Some(address) => Some(listen(address, "server.admin-listen").await?),
-            None => None,
-        };
-        let addresses = (
-            listener.local_addr().unwrap_or(server.listen),
-            admin.as_ref().and_then(|admin| admin.local_addr().ok()),
-        );
-        Ok(Self {
-            listener,
-            admin,
-            addresses,
-        })
-    }
-}
-
-pub(crate) async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, BuildError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| BuildError::Listen { address, key, source })
 }
 
 /// Rings the bell for every request to reload.

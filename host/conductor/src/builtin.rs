@@ -24,6 +24,11 @@ pub const BUILTINS: &[Builtin] = &[
         bytes: include_bytes!("../../../policies/prebuilt/load-weighted.wasm"),
     },
     Builtin {
+        name: "lora-affinity",
+        about: "scorer: keeps the requests of a LoRA adapter on the workers that have it",
+        bytes: include_bytes!("../../../policies/prebuilt/lora-affinity.wasm"),
+    },
+    Builtin {
         name: "pd-pairing",
         about: "the least priced pair of a prefill and a decode worker, or one worker for both",
         bytes: include_bytes!("../../../policies/prebuilt/pd-pairing.wasm"),
@@ -32,6 +37,16 @@ pub const BUILTINS: &[Builtin] = &[
         name: "round-robin",
         about: "every eligible worker in turn",
         bytes: include_bytes!("../../../policies/prebuilt/round-robin.wasm"),
+    },
+    Builtin {
+        name: "session-affinity",
+        about: "the worker its session went to; new sessions to the least loaded",
+        bytes: include_bytes!("../../../policies/prebuilt/session-affinity.wasm"),
+    },
+    Builtin {
+        name: "tier-weight",
+        about: "scorer: tokens of the prompt that a worker holds, by how fast their tier is",
+        bytes: include_bytes!("../../../policies/prebuilt/tier-weight.wasm"),
     },
 ];
 

@@ -1,5 +1,7 @@
 //! Checking a configuration without running it: its text, and then that every policy it needs can be loaded.
 
+use std::sync::Arc;
+
 use conductor_config::{Config, Diagnostics, Paint};
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use thiserror::Error;
@@ -41,7 +43,7 @@ pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
     Ok(match reload::read(source, &text) {
         Ok(parsed) => {
             let mut checked = Checked::of(&parsed.warnings);
-            checked.add(unavailable(&parsed.config, source)?, source);
+            checked.add(&unavailable(&parsed.config, source, &text)?);
             checked
         }
         Err(mistakes) => Checked::of(&mistakes),
@@ -49,11 +51,11 @@ pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
 }
 
 /// Policies of the configuration that cannot be loaded.
-fn unavailable(config: &Config, source: &ConfigSource) -> Result<Vec<ProblemReport>, CheckError> {
+fn unavailable(config: &Config, source: &ConfigSource, text: &str) -> Result<Diagnostics, CheckError> {
     let engine = PolicyEngine::new(EngineLimits::default()).map_err(CheckError::Engine)?;
-    let mut library = PolicyLibrary::new(engine);
+    let mut library = PolicyLibrary::new(engine, Arc::default());
     let prepared = library.prepare_settled(|| compose::wanted_policies(config, source));
-    Ok(reload::unavailable_policies(config, &prepared))
+    Ok(reload::unavailable_policies((config, source, text), &prepared))
 }
 
 impl Checked {
@@ -65,17 +67,13 @@ impl Checked {
         }
     }
 
-    fn add(&mut self, errors: Vec<ProblemReport>, source: &ConfigSource) {
-        let name = source.name();
-        for error in &errors {
-            let (line, column, message) = (error.line, error.column, &error.message);
-            self.rendered += &format!("error[{}]: {name}:{line}:{column}: {message}\n", error.code);
-            if let Some(help) = &error.help {
-                self.rendered += &format!("  help: {help}\n");
-            }
+    fn add(&mut self, errors: &Diagnostics) {
+        if !self.rendered.is_empty() && !errors.is_empty() {
+            self.rendered.push('\n');
         }
-        self.errors += errors.len();
-        self.problems.extend(errors);
+        self.rendered += &errors.render(Paint::Plain);
+        self.errors += errors.error_count();
+        self.problems.extend(reports(errors));
     }
 
     /// One line.

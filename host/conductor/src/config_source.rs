@@ -75,6 +75,11 @@ impl PolicyFiles for ConfigSource {
         let found = policies_in(&self.resolve(folder)).into_iter();
         found.map(|(name, _)| name).collect()
     }
+
+    fn is_no_folder(&self, path: &Path) -> bool {
+        let path = self.resolve(path);
+        path.exists() && !path.is_dir()
+    }
 }
 
 #[cfg(test)]

@@ -184,6 +184,14 @@ impl Page<'_> {
         gauge.encode(metric)
     }
 
+    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), std::fmt::Error> {
+        let counter = ConstCounter::new(value);
+        let metric = self
+            .0
+            .encode_descriptor(name, help, None, counter.metric_type())?;
+        counter.encode(metric)
+    }
+
     pub(crate) fn gauges<L: EncodeLabelSet>(
         &mut self,
         name: &str,

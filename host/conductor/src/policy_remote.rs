@@ -210,14 +210,59 @@ fn show(policy: &Value, now_ms: u64) -> String {
             version["load"]["decided-256-us"],
         );
     }
-    if versions.is_empty() {
+    if policy["pipeline"].is_object() {
+        shown += &show_parts(policy);
+    } else if versions.is_empty() {
         shown.push_str("  no version ever worked\n");
+    }
+    if let Some(events) = policy["events"].as_object() {
+        let _ = writeln!(
+            shown,
+            "  events: {} delivered, {} dropped, {}; circuit {}",
+            events["delivered"],
+            events["dropped"],
+            faults(&events["faults"]),
+            text(&events["circuit"]),
+        );
     }
     if policy["decides"] != policy["version"] {
         let _ = writeln!(shown, "  decides now: {}", text(&policy["decides"]));
     }
     if let Some(problem) = policy["problem"].as_str() {
         let _ = writeln!(shown, "  problem: {problem}");
+    }
+    shown
+}
+
+/// What a pipeline is made of.
+fn show_parts(policy: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let pipeline = &policy["pipeline"];
+    let list = |name: &str| pipeline[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    let at = match &pipeline["temperature"] {
+        Value::Null => String::new(),
+        temperature => format!(" at {temperature}"),
+    };
+    let (version, calls, pick) = (
+        text(&policy["version"]),
+        &policy["calls"],
+        text(&pipeline["pick"]),
+    );
+    let mut shown = format!("  in force   {version}; {calls} calls; pick {pick}{at}\n");
+    for filter in list("filters") {
+        let strict = if filter["strict"] == true { ", strict" } else { "" };
+        let _ = writeln!(shown, "  filter     {}{strict}", text(&filter["keeps"]));
+    }
+    for scorer in list("scorers") {
+        let weight = &scorer["weight"];
+        let _ = match scorer["policy"].as_str() {
+            Some(policy) => writeln!(
+                shown,
+                "  scorer     {policy} x {weight}, asks {}",
+                text(&scorer["asks"])
+            ),
+            None => writeln!(shown, "  column     {} x {weight}", text(&scorer["feature"])),
+        };
     }
     shown
 }
@@ -260,6 +305,7 @@ mod tests {
         };
         let policy = json!({
             "name": "mine", "source": "policies.d/mine.wasm", "version": "bb", "decides": "aa", "problem": "failed to load it",
+            "events": { "delivered": 9, "dropped": 1, "faults": { "trap": 1 }, "circuit": "closed" },
             "versions": [
                 version("bb", "in-force", "open", json!({ "trap": 5 })), version("aa", "before", "closed", json!({})),
             ],
@@ -267,8 +313,25 @@ mod tests {
         let expected = "mine  (policies.d/mine.wasm)\n  \
             in force   bb                   mine 1.0; since 3 min; 7 calls, 5 trap; circuit open (1 openings); 256 candidates in 12.5 us\n  \
             before     aa                   mine 1.0; since 3 min; 7 calls, no fault; circuit closed (1 openings); 256 candidates in 12.5 us\n  \
-            decides now: aa\n  problem: failed to load it\n";
+            events: 9 delivered, 1 dropped, 1 trap; circuit closed\n  decides now: aa\n  problem: failed to load it\n";
         assert_eq!(show(&policy, 200_000), expected);
+    }
+
+    #[test]
+    fn a_pipeline_is_shown_with_its_parts() {
+        let policy = json!({
+            "name": "mixed", "source": "pipeline", "version": "cc", "decides": "cc", "calls": 7, "versions": [],
+            "pipeline": {
+                "filters": [{ "keeps": "label zone is eu", "strict": true }],
+                "scorers": [
+                    { "policy": "tier-weight", "weight": 2.0, "asks": "aa" }, { "feature": "load.requests", "weight": -1.0 },
+                ],
+                "pick": "softmax", "temperature": 0.1,
+            },
+        });
+        let expected = "mixed  (pipeline)\n  in force   cc; 7 calls; pick softmax at 0.1\n  \
+            filter     label zone is eu, strict\n  scorer     tier-weight x 2.0, asks aa\n  column     load.requests x -1.0\n";
+        assert_eq!(show(&policy, 0), expected);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use conductor_config::{Config, RouteConfig, ShareConfig};
+use proxy::ListenerReport;
 use serde::Serialize;
 
 use crate::config_source::ConfigSource;
 use crate::overlay::{EndedReport, OverlayReport};
+use crate::pipeline_report;
 use crate::policy_library::PolicyReport;
 
 /// A mistake in the configuration, for tools.
@@ -104,6 +106,20 @@ pub(crate) struct PoliciesReport {
     pub policies: Vec<PolicyReport>,
 }
 
+impl PoliciesReport {
+    /// With what they were told of events.
+    #[must_use]
+    pub(crate) fn told(mut self, listeners: Vec<ListenerReport>) -> Self {
+        for listener in listeners {
+            let mut policies = self.policies.iter_mut();
+            if let Some(policy) = policies.find(|policy| policy.name == listener.policy) {
+                policy.events = Some(listener.into());
+            }
+        }
+        self
+    }
+}
+
 /// Shared by the writer and the admin pages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Status {
@@ -139,9 +155,9 @@ impl Status {
     #[must_use]
     pub(crate) fn policies(&self) -> PoliciesReport {
         let reports = self.lock().policies.policies.clone();
-        PoliciesReport {
-            policies: reports.into_iter().map(PolicyReport::counted).collect(),
-        }
+        let mut policies: Vec<PolicyReport> = reports.into_iter().map(PolicyReport::counted).collect();
+        pipeline_report::fill_in(&mut policies);
+        PoliciesReport { policies }
     }
 
     pub(crate) fn set_policies(&self, policies: Vec<PolicyReport>) {

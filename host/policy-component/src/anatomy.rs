@@ -3,6 +3,8 @@
 use thiserror::Error;
 use wasmparser::{Encoding, KnownCustom, Parser, Payload, ProducersSectionReader};
 
+/// How every binary begins.
+const MAGIC: &[u8] = b"\0asm";
 /// The section by which a core module tells the component it is meant for; toolchains append names of their own.
 const COMPONENT_TYPE: &str = "component-type";
 
@@ -43,11 +45,22 @@ pub struct Anatomy {
 
 /// Bytes could not be read as WebAssembly.
 #[derive(Debug, Error)]
-#[error("read {bytes} bytes as WebAssembly: they are something else, damaged or cut off")]
-pub struct NotWebAssembly {
-    bytes: usize,
-    #[source]
-    source: wasmparser::Error,
+pub enum NotWebAssembly {
+    /// They are something else.
+    #[error("read {bytes} bytes as WebAssembly: they do not begin like it; is it the right file?")]
+    Other {
+        /// How many there are.
+        bytes: usize,
+    },
+    /// They begin well.
+    #[error("read {bytes} bytes as WebAssembly: they are damaged or cut off")]
+    Damaged {
+        /// How many there are.
+        bytes: usize,
+        /// Where and how.
+        #[source]
+        source: wasmparser::Error,
+    },
 }
 
 /// Reads a binary from one end to the other.
@@ -62,9 +75,13 @@ pub fn dissect(bytes: &[u8]) -> Result<Anatomy, NotWebAssembly> {
         has_component_type: false,
         producers: vec![],
     };
-    read(bytes, &mut anatomy).map_err(|source| NotWebAssembly {
-        bytes: bytes.len(),
-        source,
+    let (begins, length) = (bytes.starts_with(MAGIC), bytes.len());
+    read(bytes, &mut anatomy).map_err(|source| match begins {
+        true => NotWebAssembly::Damaged {
+            bytes: length,
+            source,
+        },
+        false => NotWebAssembly::Other { bytes: length },
     })?;
     anatomy.producers.sort();
     anatomy.producers.dedup();

@@ -1,5 +1,6 @@
 //! A core module becomes a component.
 
+use std::collections::BTreeSet;
 use std::error::Error as StdError;
 
 use thiserror::Error;
@@ -9,12 +10,10 @@ use wit_parser::Resolve;
 use crate::CONTRACT;
 use crate::anatomy::{Anatomy, Layer, NotWebAssembly, dissect};
 
-/// What a module for the contract exports whatever made it: written by hand, or from generated bindings.
-const SCHEDULE: &str = "#schedule";
+/// What a module for the contract exports, one of them at least, whatever made it: written by hand, or from generated bindings.
+const DECIDING: [&str; 2] = ["#schedule", "#score"];
 /// Names of the contract's own exports begin so.
 const OURS: &str = "conductor:policy/";
-/// The world of the contract that a policy is made for.
-const WORLD: &str = "scheduler";
 
 /// No component could be made of a core module.
 #[derive(Debug, Error)]
@@ -41,7 +40,7 @@ pub enum ComponentError {
     /// Nothing tells its types.
     #[error(
         "make a component of a core module that neither tells its component type nor exports \
-         `{OURS}schedule@0.1.0#schedule`: generate bindings from `wit/policy.wit` (wit-bindgen), or export those names"
+         `{OURS}schedule@0.1.0#schedule` (or `score`): generate bindings from `wit/policy.wit` (wit-bindgen), or export those names"
     )]
     NoComponentType,
     /// The contract's own text cannot be read, or does not go into the module.
@@ -67,9 +66,10 @@ pub fn componentise(module: &[u8]) -> Result<Vec<u8>, ComponentError> {
     if anatomy.has_component_type {
         return encode(module);
     }
-    let is_for_us = |name: &String| name.starts_with(OURS) && name.ends_with(SCHEDULE);
-    if anatomy.exports.iter().any(is_for_us) {
-        encode(&embed(module)?)
+    let decides = |name: &&str| DECIDING.iter().any(|function| name.ends_with(function));
+    let ours = || ours(&anatomy);
+    if ours().any(|name| decides(&name)) {
+        encode(&embed(module, &world(ours()))?)
     } else {
         Err(ComponentError::NoComponentType)
     }
@@ -95,13 +95,32 @@ fn encode(module: &[u8]) -> Result<Vec<u8>, ComponentError> {
         .map_err(|error| ComponentError::Encode(error.into()))
 }
 
-/// The module with the contract's component type in it.
-fn embed(module: &[u8]) -> Result<Vec<u8>, ComponentError> {
+/// What it exports of the contract.
+fn ours(anatomy: &Anatomy) -> impl Iterator<Item = &str> {
+    let names = anatomy.exports.iter().map(String::as_str);
+    names.filter(|name| name.starts_with(OURS))
+}
+
+/// The world of a module that exports these functions of the contract's interfaces.
+fn world<'a>(functions: impl Iterator<Item = &'a str>) -> String {
+    let interfaces: BTreeSet<&str> = functions
+        .filter_map(|function| Some(function.split_once('#')?.0))
+        .collect();
+    let exports: String = interfaces
+        .iter()
+        .map(|interface| format!("export {interface}; "))
+        .collect();
+    format!("package conductor:built; world built {{ include {OURS}imports@0.1.0; {exports}}}")
+}
+
+/// The module with the component type of `world` in it.
+fn embed(module: &[u8], world: &str) -> Result<Vec<u8>, ComponentError> {
     let mut resolve = Resolve::default();
     let mut bytes = module.to_owned();
     resolve
         .push_source("policy.wit", CONTRACT)
-        .and_then(|package| resolve.select_world(&[package], Some(WORLD)))
+        .and_then(|_| resolve.push_source("world.wit", world))
+        .and_then(|package| resolve.select_world(&[package], None))
         .and_then(|world| embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8, false))
         .map_err(|error| ComponentError::Embed(error.into()))?;
     Ok(bytes)

@@ -1,7 +1,7 @@
 //! What a compiler left becomes a component, or is told why not.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use policy_component::{CONTRACT, ComponentError, Layer, componentise, dissect};
+use policy_component::{CONTRACT, ComponentError, Layer, NotWebAssembly, componentise, dissect};
 
 /// The smallest module for the contract.
 const POLICY: &str = r#"(module
@@ -37,6 +37,18 @@ fn a_module_with_the_contracts_names_needs_no_component_type() {
 }
 
 #[test]
+fn what_a_module_exports_besides_is_in_its_component_too() {
+    let parameters =
+        r#"(module (func (export "conductor:policy/parameters@0.1.0#parameters") (result i32) i32.const 0)"#;
+    let component = componentise(&module(&POLICY.replacen("(module", parameters, 1))).unwrap();
+    let exports = dissect(&component).unwrap().exports;
+    assert!(
+        exports.contains(&"conductor:policy/parameters@0.1.0".to_owned()),
+        "{exports:?}"
+    );
+}
+
+#[test]
 fn what_made_a_binary_is_found_inside_of_it_too() {
     let component = componentise(&module(POLICY)).unwrap();
     let producers = dissect(&component).unwrap().producers;
@@ -67,7 +79,12 @@ fn each_refusal_names_its_cause() {
     assert!(matches!(misfit, Err(ComponentError::Encode(_))), "{misfit:?}");
     assert!(componentise(b"text").is_err());
     let whole = module(POLICY);
-    assert!(dissect(&whole[..whole.len() - 3]).is_err());
+    let cut = dissect(&whole[..whole.len() - 3]).unwrap_err();
+    assert!(matches!(cut, NotWebAssembly::Damaged { .. }), "{cut}");
+    for junk in [&b"text"[..], b""] {
+        let told = dissect(junk).unwrap_err();
+        assert!(matches!(told, NotWebAssembly::Other { .. }), "{told}");
+    }
 }
 
 #[test]

@@ -4,14 +4,15 @@ use routing::{Phase, RequestFacts};
 
 wasmtime::component::bindgen!({
     path: "../../wit",
-    world: "scheduler",
+    world: "everything",
     // The candidates are borrowed: two memory copies into the guest and none before that.
     ownership: Borrowing { duplicate_if_necessary: true },
 });
 
 pub(crate) use conductor::policy::types::{Candidates, Request};
-pub(crate) use conductor::policy::{host, index, inspect, state, types, workers};
+pub(crate) use conductor::policy::{host, index, inspect, sessions, state, types, workers};
 pub(crate) use exports::conductor::policy::policy::{Manifest, Plan};
+pub(crate) use exports::conductor::policy::{events, parameters, policy, schedule, score, tick};
 
 impl From<&RequestFacts> for Request {
     fn from(facts: &RequestFacts) -> Self {

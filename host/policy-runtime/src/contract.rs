@@ -20,10 +20,17 @@ const MOST_LISTED: usize = 6;
 /// An interface and its functions.
 pub(crate) type Interface = (&'static str, &'static [&'static str]);
 
-/// What a policy must export. A test holds this and [`OFFERED`] against the WIT.
-pub(crate) const REQUIRED: &[Interface] = &[
-    ("policy", &["configure", "describe"]),
-    ("schedule", &["schedule"]),
+/// What every policy must export. A test holds this and the others against the WIT.
+pub(crate) const REQUIRED: &[Interface] = &[("policy", &["configure", "describe"])];
+
+/// Of which it must export at least one; the first is what is missing where there is none.
+pub(crate) const ONE_OF: &[Interface] = &[("schedule", &["schedule"]), ("score", &["score"])];
+
+/// What it may export.
+pub(crate) const OPTIONAL: &[Interface] = &[
+    ("events", &["handle", "subscribe"]),
+    ("parameters", &["parameters"]),
+    ("tick", &["tick"]),
 ];
 
 /// What it may import.
@@ -31,6 +38,7 @@ pub(crate) const OFFERED: &[Interface] = &[
     ("host", &["log", "now-us", "random"]),
     ("index", &["holders", "matched"]),
     ("inspect", &["header", "model", "path"]),
+    ("sessions", &["forget", "recall", "remember"]),
     ("state", &["add", "delete", "get", "set"]),
     ("types", &[]),
     ("workers", &["describe"]),
@@ -183,23 +191,46 @@ fn other_versions<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<Mismatch> {
 }
 
 fn missing_exports(exports: &[Found], mismatches: &mut Vec<Mismatch>) {
-    for (interface, functions) in REQUIRED {
-        let name = full_name(interface);
-        let Some(export) = exports.iter().find(|export| export.is(interface)) else {
-            mismatches.push(Mismatch::MissingExport {
-                nearest: nearest(&name, exports.iter().map(|export| export.name.as_str())),
-                missing: name,
-            });
-            continue;
-        };
-        let missing = functions
-            .iter()
-            .filter(|function| !export.functions.iter().any(|present| present == *function));
-        mismatches.extend(missing.map(|function| Mismatch::MissingExport {
-            missing: format!("{function}` of `{}", export.name),
-            nearest: nearest(function, export.functions.iter().map(String::as_str)),
-        }));
+    let present = |interface: &Interface| exports.iter().any(|export| export.is(interface.0));
+    let one = ONE_OF.iter().find(|interface| present(interface));
+    let chosen = one.or(ONE_OF.first());
+    let others = ONE_OF
+        .iter()
+        .chain(OPTIONAL)
+        .filter(|interface| present(interface));
+    let mut seen: Vec<&str> = vec![];
+    for interface in REQUIRED.iter().chain(chosen).chain(others) {
+        if !seen.contains(&interface.0) {
+            seen.push(interface.0);
+            missing_of(interface, exports, mismatches);
+        }
     }
+}
+
+fn missing_of((interface, functions): &Interface, exports: &[Found], mismatches: &mut Vec<Mismatch>) {
+    let name = full_name(interface);
+    let Some(export) = exports.iter().find(|export| export.is(interface)) else {
+        mismatches.push(Mismatch::MissingExport {
+            nearest: nearest(&name, exports.iter().map(|export| export.name.as_str())),
+            missing: name,
+        });
+        return;
+    };
+    let missing = functions
+        .iter()
+        .filter(|function| !export.functions.iter().any(|present| present == *function));
+    mismatches.extend(missing.map(|function| Mismatch::MissingExport {
+        missing: format!("{function}` of `{}", export.name),
+        nearest: nearest(function, export.functions.iter().map(String::as_str)),
+    }));
+}
+
+/// Whether a component exports an interface of the contract.
+pub(crate) fn exports(engine: &Engine, component: &Component, interface: &str) -> bool {
+    let component = component.component_type();
+    component
+        .exports(engine)
+        .any(|(name, export)| Found::new(engine, name, &export.ty).is(interface))
 }
 
 fn unknown_imports(imports: &[Found], mismatches: &mut Vec<Mismatch>) {
@@ -244,7 +275,7 @@ fn full_name(interface: &str) -> String {
 }
 
 /// The most similar name, if it is similar enough to be a slip of the same one. Package and version say nothing.
-fn nearest<'a>(wanted: &str, present: impl Iterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn nearest<'a>(wanted: &str, present: impl Iterator<Item = &'a str>) -> Option<String> {
     let bare = bare_name(wanted);
     present
         .map(|name| (strsim::damerau_levenshtein(bare, bare_name(name)), name))
@@ -284,7 +315,7 @@ mod tests {
         let mut resolve = Resolve::default();
         let wit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit");
         let (package, _) = resolve.push_path(wit).unwrap();
-        let world = resolve.select_world(&[package], Some("scheduler")).unwrap();
+        let world = resolve.select_world(&[package], Some("everything")).unwrap();
         let interfaces = |items: Vec<(&WorldKey, &WorldItem)>| {
             let mut interfaces: Vec<_> = items
                 .iter()
@@ -308,7 +339,9 @@ mod tests {
                 .collect()
         };
         let world = &resolve.worlds[world];
-        assert_eq!(interfaces(world.exports.iter().collect()), here(REQUIRED));
+        let mut exports = [REQUIRED, ONE_OF, OPTIONAL].concat();
+        exports.sort_unstable();
+        assert_eq!(interfaces(world.exports.iter().collect()), here(&exports));
         assert_eq!(interfaces(world.imports.iter().collect()), here(OFFERED));
     }
 }

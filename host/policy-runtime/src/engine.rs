@@ -32,26 +32,37 @@ const KEEP_TABLE: usize = 64 << 10;
 /// Host-side bookkeeping of one instance, in bytes; componentised Python needs more than the default of 1 MiB.
 const INSTANCE_BYTES: usize = 4 << 20;
 
+/// Policies that there is room for, each on every core: the 16 scorers of one pipeline and eight others, all of them asked as
+/// shadows too, with a state of their own.
+const POLICIES: u32 = 2 * (16 + 8);
+
 /// Sizes of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineLimits {
     /// Instances of one policy, and so the threads it can decide on at once; the next one is told
     /// [`routing::FaultKind::NoInstance`].
     pub instances_per_policy: u32,
-    /// Instances of all policies, of those on trial and of those on their way out.
+    /// Instances of all policies, of those on trial and of those on their way out. What more would need is
+    /// [`routing::FaultKind::NoInstance`], too. Each takes address space, and memory only where it is in use.
     pub instances: u32,
     /// Most linear memory that [`crate::PolicySettings::memory_bytes`] can ask for, in bytes.
     pub memory_bytes: usize,
 }
 
 impl Default for EngineLimits {
-    /// For every core two instances of a policy, and room for eight policies.
     fn default() -> Self {
-        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self::of_cores(thread::available_parallelism().map_or(1, NonZeroUsize::get))
+    }
+}
+
+impl EngineLimits {
+    /// For every core two instances of a policy, and one that is told events, and room for [`POLICIES`] of them. From 64 cores on that is
+    /// 12,384 memories of 4 GiB of address space: 48 TiB of the 128 that a process of 47 bits has.
+    fn of_cores(cores: usize) -> Self {
         let per_policy = u32::try_from(cores * 2).unwrap_or(u32::MAX).clamp(4, 128);
         Self {
             instances_per_policy: per_policy,
-            instances: per_policy * 8,
+            instances: (per_policy + 1) * POLICIES,
             memory_bytes: 256 << 20,
         }
     }
@@ -200,4 +211,22 @@ fn tick(engine: &Engine) -> io::Result<()> {
         .name("policy-epoch".to_owned())
         .spawn(ticker)
         .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_with_room_for_every_policy_on_every_core_and_keeps_to_the_address_space() {
+        for cores in [1, 2, 16, 64, 512] {
+            let limits = EngineLimits::of_cores(cores);
+            let instances = limits.instances_per_policy + 1;
+            assert!(instances as usize > cores.min(128), "{cores} cores");
+            assert_eq!(limits.instances / instances, POLICIES, "{cores} cores");
+            // Memories of 4 GiB in half of 47 bits.
+            assert!(u64::from(limits.instances) * 2 < 1 << (46 - 32), "{cores} cores");
+            PolicyEngine::new(limits).unwrap();
+        }
+    }
 }

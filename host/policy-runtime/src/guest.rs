@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use routing::{DecisionInput, DecisionQueries, Question};
+use routing::{DecisionInput, DecisionQueries, Question, SplitMix64};
 
 use crate::budget::{Budget, Meter};
 use crate::limits::Limits;
 use crate::policy_log::PolicyLog;
-use crate::random::SplitMix64;
 use crate::state::PolicyState;
 use crate::tape::{Answered, Asked, Tape};
 
@@ -17,15 +16,16 @@ pub(crate) struct Guest {
     pub(crate) state: Arc<PolicyState>,
     pub(crate) limits: Limits,
     pub(crate) meter: Meter,
-    /// None outside of a decision: in `describe` and `configure` there is no request to ask about.
+    /// None in `describe` and `configure`, where there is nothing to ask about.
     pub(crate) decision: Option<Decision>,
     /// None, as nearly always: nothing is noted.
     pub(crate) tape: Option<Box<Tape>>,
 }
 
-/// What the imports answer from while a decision runs.
+/// What the imports answer from while a decision runs, or events are told.
 pub(crate) struct Decision {
     pub(crate) queries: Arc<dyn DecisionQueries>,
+    pub(crate) session: Option<u64>,
     pub(crate) now_us: u64,
     pub(crate) random: SplitMix64,
 }
@@ -35,8 +35,19 @@ impl Decision {
         let request = input.request;
         Self {
             queries: Arc::clone(input.queries),
+            session: request.session,
             now_us: request.now_us,
             random: SplitMix64::of_decision(request.seq, request.attempt),
+        }
+    }
+
+    /// No request is at hand: `queries` know workers only.
+    pub(crate) fn without_request(queries: Arc<dyn DecisionQueries>, now_us: u64) -> Self {
+        Self {
+            queries,
+            session: None,
+            now_us,
+            random: SplitMix64::of_decision(now_us, 0),
         }
     }
 }

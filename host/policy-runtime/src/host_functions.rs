@@ -4,7 +4,7 @@
 use routing::{About, DecisionQueries, Question, Role, Tier, WorkerId, is_secret_header};
 use wasmtime::component::{HasSelf, Linker};
 
-use crate::bindings::{Scheduler, host, index, inspect, state, types, workers};
+use crate::bindings::{Everything, host, index, inspect, sessions, state, types, workers};
 use crate::guest::Guest;
 use crate::state::Refusal;
 
@@ -13,7 +13,7 @@ const MAX_HEADER: usize = 4 << 10;
 
 /// Offers every import of the WIT.
 pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    Scheduler::add_to_linker::<Guest, HasSelf<Guest>>(linker, |guest| guest)
+    Everything::add_to_linker::<Guest, HasSelf<Guest>>(linker, |guest| guest)
 }
 
 impl Guest {
@@ -32,6 +32,26 @@ impl Guest {
                 .map(|(key, value)| (key.to_string(), value.to_string()))
                 .collect(),
         })
+    }
+
+    fn session(&self) -> Option<u64> {
+        self.decision.as_ref()?.session
+    }
+
+    fn recall_session(&self) -> Option<u32> {
+        let decision = self.decision.as_ref()?;
+        let worker = self.state.sessions().recall(decision.session?, decision.now_us)?;
+        let mut rows = decision.queries.candidates().iter();
+        rows.position(|id| *id == worker)?.try_into().ok()
+    }
+
+    fn remember_session(&self, row: u32, ttl_ms: u32) {
+        let Some(decision) = &self.decision else { return };
+        let Some(session) = decision.session else { return };
+        if let Some(worker) = decision.queries.candidates().get(row as usize) {
+            let sessions = self.state.sessions();
+            sessions.remember(session, *worker, ttl_ms, decision.now_us);
+        }
     }
 
     /// A header that holds no secret.
@@ -141,6 +161,27 @@ impl state::Host for Guest {
     fn delete(&mut self, key: String) {
         let asked = self.ask(|| Question::StateDelete(key.clone()));
         self.answer(asked, |guest| guest.state.delete(&key));
+    }
+}
+
+impl sessions::Host for Guest {
+    fn recall(&mut self) -> Option<u32> {
+        let asked = self.ask(|| Question::SessionRecall);
+        self.answer(asked, |guest| guest.recall_session())
+    }
+
+    fn remember(&mut self, row: u32, ttl_ms: u32) {
+        let asked = self.ask(|| Question::SessionRemember(row, ttl_ms));
+        self.answer(asked, |guest| guest.remember_session(row, ttl_ms))
+    }
+
+    fn forget(&mut self) {
+        let asked = self.ask(|| Question::SessionForget);
+        self.answer(asked, |guest| {
+            if let Some(session) = guest.session() {
+                guest.state.sessions().forget(session);
+            }
+        });
     }
 }
 

@@ -12,6 +12,7 @@ use crate::contract::{self, Found, Mismatches};
 use crate::engine::PolicyEngine;
 use crate::load::{Introduction, introduce};
 use crate::load_error::LoadError;
+use crate::parameters::Parameter;
 use crate::policy::Manifest;
 use crate::settings::PolicySettings;
 
@@ -42,12 +43,20 @@ pub struct Inspection {
 pub struct Interview {
     /// Who it says it is.
     pub manifest: Manifest,
+    /// The parameters it takes; none where it does not tell.
+    pub parameters: Option<Vec<Parameter>>,
     /// Features of the request that it asks for, as it names them.
     pub request_features: Vec<String>,
     /// Features of a candidate that it asks for, as it names them.
     pub candidate_features: Vec<String>,
     /// The same as the router resolves them.
     pub features: FeaturePlan,
+    /// Whether it says how good each candidate is.
+    pub scores: bool,
+    /// Kinds of events that it wants to be told, as it names them; none where it wants none.
+    pub events: Option<Vec<String>>,
+    /// Whether it works by the clock.
+    pub ticks: bool,
 }
 
 impl PolicyEngine {
@@ -79,13 +88,25 @@ impl PolicyEngine {
     }
 }
 
+impl Interview {
+    /// Whether a pipeline may have it as a scorer, as [`routing::scores_singly`] has it.
+    #[must_use]
+    pub fn scores_singly(&self) -> bool {
+        self.scores && !self.features.pairs()
+    }
+}
+
 impl From<Introduction> for Interview {
     fn from(introduction: Introduction) -> Self {
         Self {
             manifest: introduction.manifest,
+            parameters: introduction.parameters,
             request_features: introduction.plan.request_features,
             candidate_features: introduction.plan.candidate_features,
             features: introduction.features,
+            scores: introduction.scores,
+            events: introduction.wishes.subscription.map(|wanted| wanted.names),
+            ticks: introduction.wishes.ticks,
         }
     }
 }

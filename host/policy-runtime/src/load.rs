@@ -7,12 +7,16 @@ use std::time::{Duration, Instant};
 use routing::{FeaturePlan, Origin};
 use sha2::{Digest, Sha256};
 
-use crate::bindings::{Plan, SchedulerIndices};
+use crate::bindings::Plan;
 use crate::budget::{Budget, SETUP};
 use crate::contract;
 use crate::engine::PolicyEngine;
+use crate::exports::ExportIndices;
 use crate::instance::{Blueprint, Instance, Stillborn};
+use crate::listener::{self, Listener, Wishes};
+use crate::listening_trial;
 use crate::load_error::LoadError;
+use crate::parameters::{self, Parameter};
 use crate::policy::{InstanceMaker, LoadReport, Manifest, WasmPolicy};
 use crate::policy_log::PolicyLog;
 use crate::probe::probe;
@@ -20,6 +24,7 @@ use crate::settings::PolicySettings;
 use crate::slots::Slots;
 use crate::state::PolicyState;
 use crate::stats::Counters;
+use crate::subscription::Subscription;
 
 /// Features a plan may have: of the request and of a candidate together. The router lays out their product with
 /// the candidates for every call.
@@ -55,12 +60,12 @@ impl PolicyEngine {
             wall: settings.wall_limit,
         };
         let (introduction, decided_256_in) = try_out(&blueprint, settings)?;
-        let maker = InstanceMaker {
+        let maker = Arc::new(InstanceMaker {
             blueprint,
             state,
             params: settings.params_json.clone(),
             plan: introduction.plan,
-        };
+        });
         let start = Instant::now();
         // Thrown away again: each thread makes its own when it first decides.
         maker.make().map_err(LoadError::SecondInstance)?;
@@ -74,8 +79,18 @@ impl PolicyEngine {
             params: settings.params_json.as_str().into(),
             version: introduction.manifest.version.as_str().into(),
         };
+        let wishes = introduction.wishes;
+        let listener = (!wishes.are_none()).then(|| {
+            Arc::new(Listener::new(
+                Arc::clone(&name),
+                Arc::clone(&maker),
+                wishes,
+                settings,
+            ))
+        });
         Ok(WasmPolicy {
             name,
+            listener,
             manifest: introduction.manifest,
             origin: Arc::new(origin),
             report,
@@ -101,10 +116,11 @@ impl PolicyEngine {
         let component = self.compile(bytes)?;
         contract::compare(&self.engine, &component).map_err(LoadError::Contract)?;
         let types = |error: wasmtime::Error| LoadError::Types(error.into());
-        let component = self.linker.instantiate_pre(&component).map_err(types)?;
-        let exports = SchedulerIndices::new(&component).map_err(types)?;
+        let has = |interface: &str| contract::exports(&self.engine, &component, interface);
+        let linked = self.linker.instantiate_pre(&component).map_err(types)?;
+        let exports = ExportIndices::new(&linked, has).map_err(types)?;
         Ok(Blueprint {
-            component,
+            component: linked,
             exports,
             memory_bytes: settings.memory_bytes,
             log: Arc::new(PolicyLog::new(Arc::clone(name))),
@@ -115,8 +131,13 @@ impl PolicyEngine {
 /// What a policy says of itself under some parameters.
 pub(crate) struct Introduction {
     pub(crate) manifest: Manifest,
+    /// None where it does not tell.
+    pub(crate) parameters: Option<Vec<Parameter>>,
     pub(crate) plan: Plan,
     pub(crate) features: FeaturePlan,
+    /// Whether it exports `score`.
+    pub(crate) scores: bool,
+    pub(crate) wishes: Wishes,
 }
 
 /// Configures an instance and has it decide, over a state of its own: a trial must not move the real one. The last decision's time is
@@ -124,6 +145,7 @@ pub(crate) struct Introduction {
 fn try_out(blueprint: &Blueprint, settings: &PolicySettings) -> Result<(Introduction, Duration), LoadError> {
     let (mut instance, introduction) = introduce(blueprint, settings)?;
     let took = probe(&mut instance, &introduction.features, trial_budget(settings))?;
+    listening_trial::probe(&mut instance, &introduction.wishes, listener::budget(settings))?;
     Ok((introduction, took))
 }
 
@@ -146,6 +168,10 @@ pub(crate) fn introduce(
         name: cut(described.name, MAX_MANIFEST),
         version: cut(described.version, MAX_MANIFEST),
     };
+    let parameters = parameters(&mut instance)?;
+    if let Some(parameters) = &parameters {
+        parameters::check(parameters, &settings.params_json).map_err(LoadError::ParamsRefused)?;
+    }
     let plan = configure(&mut instance, &settings.params_json)?;
     let asked = plan.request_features.len() + plan.candidate_features.len();
     if asked > MAX_FEATURES {
@@ -154,10 +180,16 @@ pub(crate) fn introduce(
     }
     let features = FeaturePlan::resolve(&plan.request_features, &plan.candidate_features)
         .map_err(LoadError::Features)?;
+    if features.pairs() && !blueprint.exports.has_schedule() {
+        return Err(LoadError::ScorerOfPairs);
+    }
     let introduction = Introduction {
         manifest,
+        parameters,
         plan,
         features,
+        scores: blueprint.exports.has_score(),
+        wishes: wishes(&mut instance)?,
     };
     Ok((instance, introduction))
 }
@@ -172,6 +204,23 @@ fn instantiate(blueprint: &Blueprint, state: Arc<PolicyState>) -> Result<Instanc
     })
 }
 
+fn parameters(instance: &mut Instance) -> Result<Option<Vec<Parameter>>, LoadError> {
+    let described = instance.parameters().map_err(LoadError::AskParameters)?;
+    described
+        .map(Parameter::read_all)
+        .transpose()
+        .map_err(LoadError::Parameters)
+}
+
+fn wishes(instance: &mut Instance) -> Result<Wishes, LoadError> {
+    let names = instance.subscribe().map_err(LoadError::AskEvents)?;
+    let subscription = names.map(Subscription::resolve).transpose();
+    Ok(Wishes {
+        subscription: subscription.map_err(LoadError::Events)?,
+        ticks: instance.has_tick(),
+    })
+}
+
 fn configure(instance: &mut Instance, params: &str) -> Result<Plan, LoadError> {
     instance
         .configure(params)
@@ -181,7 +230,7 @@ fn configure(instance: &mut Instance, params: &str) -> Result<Plan, LoadError> {
         })
 }
 
-fn cut(mut text: String, most: usize) -> String {
+pub(crate) fn cut(mut text: String, most: usize) -> String {
     text.truncate(text.floor_char_boundary(most));
     text
 }

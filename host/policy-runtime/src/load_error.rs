@@ -8,7 +8,9 @@ use thiserror::Error;
 
 use crate::contract::Mismatches;
 use crate::fault::Failure;
+use crate::parameters::{ParamFaults, ParameterError};
 use crate::probe::ProbeError;
+use crate::subscription::SubscribeError;
 
 /// A component could not be loaded as a policy.
 #[derive(Debug, Error)]
@@ -86,6 +88,15 @@ pub enum LoadError {
     /// It failed in `describe`.
     #[error("ask the policy who it is: {0}")]
     Describe(Failure),
+    /// It failed in `parameters`.
+    #[error("ask the policy for its parameters: {0}")]
+    AskParameters(Failure),
+    /// What it says of them cannot be.
+    #[error("read what the policy says of its parameters")]
+    Parameters(#[source] ParameterError),
+    /// Its `params` are other than it says they are.
+    #[error("configure the policy: {0}")]
+    ParamsRefused(ParamFaults),
     /// It failed in `configure`.
     #[error("configure the policy: {0}")]
     Configure(Failure),
@@ -98,6 +109,18 @@ pub enum LoadError {
     /// It wants a number nobody knows.
     #[error("lay out the policy's features (a name that ends in `?` may be unknown)")]
     Features(#[source] UnknownFeature),
+    /// It failed in `subscribe`.
+    #[error("ask the policy which events it wants: {0}")]
+    AskEvents(Failure),
+    /// It wants to be told what nobody tells.
+    #[error("tell the policy of events (a name that ends in `?` may be unknown)")]
+    Events(#[source] SubscribeError),
+    /// It failed in `handle`.
+    #[error("tell the policy of made-up events: {0}")]
+    ProbeEvents(Failure),
+    /// It failed in `tick`.
+    #[error("have the policy tick: {0}")]
+    ProbeTick(Failure),
     /// It wants more numbers than a call should carry.
     #[error("lay out {asked} features: the most is {most}")]
     TooManyFeatures {
@@ -106,6 +129,12 @@ pub enum LoadError {
         /// The limit.
         most: usize,
     },
+    /// It scores workers one by one and wants to place pairs.
+    #[error(
+        "ask a scorer about pairs: it asks for `worker.role` and has no `schedule`; a scorer is asked once for each leg of a \
+         request, and `request.phase` says for which"
+    )]
+    ScorerOfPairs,
     /// It started once and not again, or with another plan.
     #[error("start a second instance like the first: {}", .0.detail)]
     SecondInstance(Failure),
@@ -126,7 +155,16 @@ impl LoadError {
     pub fn is_in_settings(&self) -> bool {
         matches!(
             self,
-            Self::Params { .. } | Self::Memory { .. } | Self::Configure(_)
+            Self::Params { .. } | Self::ParamsRefused(_) | Self::Memory { .. } | Self::Configure(_)
         )
+    }
+
+    /// What is wrong with which parameter, where the policy tells what its parameters are.
+    #[must_use]
+    pub fn param_faults(&self) -> Option<&ParamFaults> {
+        match self {
+            Self::ParamsRefused(faults) => Some(faults),
+            _ => None,
+        }
     }
 }

@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use routing::{
     CANDIDATE_CATALOGUE, CandidateFeature, DecisionInput, DecisionQueries, FeaturePlan, Offer, Phase,
-    REQUEST_CATALOGUE, RequestFacts, RequestFeature, Role, Tier, Worker, WorkerId, WorkerSpec,
+    REQUEST_CATALOGUE, RequestFacts, RequestFeature, Role, SplitMix64, Tier, Worker, WorkerId, WorkerSpec,
 };
-
-use crate::random::SplitMix64;
 
 /// One number in this many is unknown, where some are.
 const UNKNOWN_SHARE: u64 = 8;
@@ -120,6 +118,7 @@ impl MadeUpCall {
             // Decides which answers are right, so it is never anything else.
             RequestFeature::DecodeAlone => f64::from(u8::from(alone != Some(false))),
             RequestFeature::PromptTokens => source.or(f64::from(PROMPT)),
+            RequestFeature::PrefixBest => source.or(held.iter().max().copied().unwrap_or(0).into()),
             feature => source.draw(request_unit(*feature)),
         }));
         for (row, role) in roles.iter().enumerate() {
@@ -129,6 +128,7 @@ impl MadeUpCall {
                 CandidateFeature::PrefixDevice
                 | CandidateFeature::PrefixHost
                 | CandidateFeature::PrefixAny => source.or(f64::from(held[row])),
+                CandidateFeature::NameHash => source.or(f64::from(mixed(row))),
                 CandidateFeature::Unknown => f64::NAN,
                 feature => source.draw(candidate_unit(feature)),
             }));
@@ -143,6 +143,7 @@ impl MadeUpCall {
             },
             ids: (0..).map(WorkerId).take(recipe.candidates).collect(),
             queries: Arc::new(MadeUp {
+                ids: (0..).map(WorkerId).take(recipe.candidates).collect(),
                 roles: roles.clone(),
                 held,
             }),
@@ -240,6 +241,11 @@ impl Source {
     }
 }
 
+/// A hash of a row (Knuth's multiplicative one), each row's its own.
+fn mixed(row: usize) -> u32 {
+    (row as u32).wrapping_add(1).wrapping_mul(0x9e37_79b1)
+}
+
 /// The most that a busy fleet has of a unit.
 fn most(unit: &str) -> f64 {
     match unit {
@@ -269,24 +275,33 @@ fn candidate_unit(feature: &CandidateFeature) -> &'static str {
 
 /// Answers as a made-up fleet would.
 struct MadeUp {
+    ids: Vec<WorkerId>,
     roles: Vec<Role>,
     held: Vec<u32>,
 }
 
+/// A worker of a made-up fleet.
+pub(crate) fn worker(id: WorkerId, role: Role) -> Arc<Worker> {
+    let spec = WorkerSpec {
+        name: format!("worker-{}", id.0).into(),
+        url: format!("http://worker-{}", id.0).into(),
+        role,
+        models: vec![],
+        weight: 1.0,
+        labels: BTreeMap::from([("zone".into(), "a".into())]),
+        rank: None,
+        bootstrap: None,
+    };
+    Arc::new(Worker::new(id, spec))
+}
+
 impl DecisionQueries for MadeUp {
+    fn candidates(&self) -> &[WorkerId] {
+        &self.ids
+    }
+
     fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
-        let role = *self.roles.get(id.0 as usize)?;
-        let spec = WorkerSpec {
-            name: format!("worker-{}", id.0).into(),
-            url: format!("http://worker-{}", id.0).into(),
-            role,
-            models: vec![],
-            weight: 1.0,
-            labels: BTreeMap::from([("zone".into(), "a".into())]),
-            rank: None,
-            bootstrap: None,
-        };
-        Some(Arc::new(Worker::new(id, spec)))
+        Some(worker(id, *self.roles.get(id.0 as usize)?))
     }
 
     fn matched(&self, _: Tier) -> Vec<u32> {

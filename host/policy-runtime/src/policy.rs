@@ -4,12 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use routing::{DecisionInput, FaultKind, FeaturePlan, Origin, Policy, PolicyFault, Transcript, Verdict};
+use routing::{
+    DecisionInput, EventListener, FaultKind, FeaturePlan, Origin, Policy, PolicyFault, Scorer, Transcript,
+    Verdict,
+};
 
 use crate::bindings::Plan;
 use crate::budget::Budget;
 use crate::fault::Failure;
 use crate::instance::{Blueprint, Instance, Stillborn};
+use crate::listener::Listener;
 use crate::slots::{Occupant, Slots};
 use crate::state::PolicyState;
 use crate::stats::{Counters, PolicyStats};
@@ -43,7 +47,9 @@ pub struct WasmPolicy {
     pub(crate) origin: Arc<Origin>,
     pub(crate) report: LoadReport,
     pub(crate) features: FeaturePlan,
-    pub(crate) maker: InstanceMaker,
+    pub(crate) maker: Arc<InstanceMaker>,
+    /// Where it wants to be told events, or ticks.
+    pub(crate) listener: Option<Arc<Listener>>,
     pub(crate) budget: Budget,
     pub(crate) slots: Slots,
     pub(crate) counters: Counters,
@@ -95,16 +101,36 @@ impl WasmPolicy {
         input: &DecisionInput<'_>,
         transcript: &Transcript,
     ) -> Result<Result<Verdict, PolicyFault>, Divergence> {
+        self.replaying(transcript, |tape| self.decide_on(tape, input))
+    }
+
+    /// Scores again what was scored before, as [`WasmPolicy::decide_replaying`] decides.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn score_replaying(
+        &self,
+        input: &DecisionInput<'_>,
+        transcript: &Transcript,
+    ) -> Result<Result<Vec<f64>, PolicyFault>, Divergence> {
+        self.replaying(transcript, |tape| self.score_on(tape, input))
+    }
+
+    fn replaying<T>(
+        &self,
+        transcript: &Transcript,
+        call: impl FnOnce(&mut Option<Box<Tape>>) -> Result<T, PolicyFault>,
+    ) -> Result<Result<T, PolicyFault>, Divergence> {
         let mut tape = Some(Box::new(Tape::replaying(transcript)));
-        let verdict = self.decide_on(&mut tape, input);
+        let answer = call(&mut tape);
         // Ended in the middle for want of time, it is no other decision.
-        let is_cut = matches!(&verdict, Err(fault) if matches!(fault.kind, FaultKind::Deadline | FaultKind::NoInstance));
+        let is_cut = matches!(&answer, Err(fault) if matches!(fault.kind, FaultKind::Deadline | FaultKind::NoInstance));
         if let Some(Tape::Replaying(replay)) = tape.map(|tape| *tape)
             && !is_cut
         {
             replay.finish()?;
         }
-        Ok(verdict)
+        Ok(answer)
     }
 
     fn decide_on(
@@ -112,22 +138,34 @@ impl WasmPolicy {
         tape: &mut Option<Box<Tape>>,
         input: &DecisionInput<'_>,
     ) -> Result<Verdict, PolicyFault> {
-        let decided = match self.slots.claim() {
-            Some(mut slot) => self.decide_in(&mut slot, tape, input),
+        self.call(|instance| instance.beside(tape, |instance| instance.decide(input, self.budget)))
+    }
+
+    fn score_on(
+        &self,
+        tape: &mut Option<Box<Tape>>,
+        input: &DecisionInput<'_>,
+    ) -> Result<Vec<f64>, PolicyFault> {
+        self.call(|instance| instance.beside(tape, |instance| instance.score(input, self.budget)))
+    }
+
+    /// Makes a call on an instance that nobody else uses.
+    fn call<T>(&self, call: impl FnOnce(&mut Instance) -> Result<T, Failure>) -> Result<T, PolicyFault> {
+        let answer = match self.slots.claim() {
+            Some(mut slot) => self.call_in(&mut slot, call),
             None => Err(Failure::no_instance(format!(
                 "all {} instances are in use",
                 self.slots.count()
             ))),
         };
-        decided.map_err(|failure| self.fault(failure))
+        answer.map_err(|failure| self.fault(failure))
     }
 
-    fn decide_in(
+    fn call_in<T>(
         &self,
         slot: &mut Occupant,
-        tape: &mut Option<Box<Tape>>,
-        input: &DecisionInput<'_>,
-    ) -> Result<Verdict, Failure> {
+        call: impl FnOnce(&mut Instance) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let mut instance = match slot.take() {
             Some(warm) => warm,
             None => {
@@ -137,9 +175,9 @@ impl WasmPolicy {
             }
         };
         // On a failure the instance is dropped here: it cannot be entered again.
-        let verdict = instance.decide_on(tape, input, self.budget)?;
+        let answer = call(&mut instance)?;
         *slot = Some(instance);
-        Ok(verdict)
+        Ok(answer)
     }
 
     #[cold]
@@ -169,15 +207,39 @@ impl Policy for WasmPolicy {
     fn decide_noting(&self, input: &DecisionInput<'_>) -> (Result<Verdict, PolicyFault>, Transcript) {
         let mut tape = Some(Box::new(Tape::noting()));
         let verdict = self.decide_on(&mut tape, input);
-        let transcript = match tape.map(|tape| *tape) {
-            Some(Tape::Noting(transcript)) => transcript,
-            _ => Transcript::default(),
-        };
-        (verdict, transcript)
+        (verdict, Tape::noted(tape))
     }
 
     fn origin(&self) -> Option<&Arc<Origin>> {
         Some(&self.origin)
+    }
+
+    fn scorer(&self) -> Option<&dyn Scorer> {
+        let exports = &self.maker.blueprint.exports;
+        exports.has_score().then_some(self as _)
+    }
+
+    fn listeners(&self) -> Vec<Arc<dyn EventListener>> {
+        let listener = self.listener.iter();
+        listener.map(|listener| Arc::clone(listener) as _).collect()
+    }
+}
+
+impl Scorer for WasmPolicy {
+    fn score(&self, input: &DecisionInput<'_>, scores: &mut [f64]) -> Result<(), PolicyFault> {
+        scores.copy_from_slice(&self.score_on(&mut None, input)?);
+        Ok(())
+    }
+
+    fn score_noting(
+        &self,
+        input: &DecisionInput<'_>,
+        scores: &mut [f64],
+    ) -> (Result<(), PolicyFault>, Transcript) {
+        let mut tape = Some(Box::new(Tape::noting()));
+        let answer = self.score_on(&mut tape, input);
+        let answer = answer.map(|given| scores.copy_from_slice(&given));
+        (answer, Tape::noted(tape))
     }
 }
 

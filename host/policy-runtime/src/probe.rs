@@ -66,14 +66,20 @@ pub(crate) fn probe(
     Ok(took)
 }
 
-/// Has an instance decide a made-up request of that number, and checks its answer as the router does.
+/// Has an instance decide a made-up request of that number, and checks its answer as the router does. One that is a scorer
+/// besides scores it too.
 pub(crate) fn ask(
     instance: &mut Instance,
     call: &MadeUpCall,
     seq: u64,
     budget: Budget,
 ) -> Result<Verdict, ProbeError> {
-    let verdict = instance.decide(&call.input(&call.request(seq)), budget)?;
+    let request = call.request(seq);
+    let input = call.input(&request);
+    let verdict = instance.decide(&input, budget)?;
     check(verdict.clone(), call.offer())?;
+    if instance.does_both() {
+        instance.score(&input, budget)?;
+    }
     Ok(verdict)
 }

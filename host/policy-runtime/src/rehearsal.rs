@@ -11,6 +11,8 @@ use crate::budget::{Budget, thread_cpu_time};
 use crate::engine::PolicyEngine;
 use crate::inspection::Interview;
 use crate::instance::Instance;
+use crate::listener;
+use crate::listening_trial::{self, Chore};
 use crate::load::{introduce, trial_budget};
 use crate::load_error::LoadError;
 use crate::made_up::{MadeUpCall, Recipe};
@@ -41,6 +43,8 @@ pub struct Rehearsal {
     pub scenes: Vec<Scene>,
     /// Many requests in a row.
     pub endurance: Endurance,
+    /// What else it is told; empty where it wants no events and does not tick.
+    pub chores: Vec<Chore>,
 }
 
 /// What became of one scenario.
@@ -90,7 +94,11 @@ impl PolicyEngine {
         let compiled_in = start.elapsed();
         let budget = trial_budget(settings);
         let (mut instance, introduction) = introduce(&blueprint, settings)?;
-        let refused = probe(&mut instance, &introduction.features, budget).err();
+        let refused = probe(&mut instance, &introduction.features, budget)
+            .and_then(|_| {
+                listening_trial::probe(&mut instance, &introduction.wishes, listener::budget(settings))
+            })
+            .err();
         drop(instance);
         let mut stage = Stage {
             maker: InstanceMaker {
@@ -106,6 +114,7 @@ impl PolicyEngine {
         stage.maker.make().map_err(LoadError::SecondInstance)?;
         let instantiated_in = start.elapsed();
         let scenarios = Scenario::all(&stage.features);
+        let wishes = introduction.wishes.clone();
         Ok(Rehearsal {
             interview: introduction.into(),
             compiled_in,
@@ -116,6 +125,12 @@ impl PolicyEngine {
                 .map(|scenario| stage.play(scenario))
                 .collect(),
             endurance: stage.endure(),
+            chores: listening_trial::rehearse(&wishes, listener::budget(settings), || {
+                stage.maker.state = Arc::default();
+                let mut instance = stage.maker.make()?;
+                instance.subscribe()?;
+                Ok(instance)
+            }),
         })
     }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use routing::StateRefusal as Refusal;
+
+use crate::sessions::{SessionEntry, Sessions};
 
 /// Most keys of a policy.
 const MAX_KEYS: usize = 4096;
@@ -20,7 +22,7 @@ const COUNTER: usize = size_of::<i64>();
 
 type Shard = HashMap<Box<str>, Box<[u8]>>;
 
-/// The key-value state of one policy, shared by its instances. The caller keeps it under the policy's name and
+/// The key-value state and the sessions of one policy, shared by its instances. The caller keeps it under the policy's name and
 /// hands it to every load under that name. A counter is a value of 8 bytes, little endian.
 #[derive(Debug, Default)]
 pub struct PolicyState {
@@ -28,6 +30,17 @@ pub struct PolicyState {
     /// Keys over all shards.
     keys: AtomicUsize,
     hasher: RandomState,
+    changes: AtomicU64,
+    sessions: Sessions,
+}
+
+/// What a policy remembers, at about one moment: each value is whole, and two of them may be of two moments.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// Keys and values, sorted by key.
+    pub values: Vec<(Box<str>, Vec<u8>)>,
+    /// The one that was used last at the end.
+    pub sessions: Vec<SessionEntry>,
 }
 
 impl PolicyState {
@@ -53,6 +66,7 @@ impl PolicyState {
                 shard.insert(key.into(), value.into());
             }
         }
+        self.changed();
         Ok(())
     }
 
@@ -62,26 +76,66 @@ impl PolicyState {
     /// [`Refusal`] where a limit is reached or the value is no counter; then nothing changed.
     pub fn add(&self, key: &str, by: i64) -> Result<i64, Refusal> {
         let mut shard = self.shard(key);
-        match shard.get_mut(key) {
+        let sum = match shard.get_mut(key) {
             Some(present) => {
                 let counter: [u8; COUNTER] = (**present).try_into().map_err(|_| Refusal::NotACounter)?;
                 let sum = i64::from_le_bytes(counter).wrapping_add(by);
                 present.copy_from_slice(&sum.to_le_bytes());
-                Ok(sum)
+                sum
             }
             None => {
                 self.admit(key)?;
                 shard.insert(key.into(), by.to_le_bytes().into());
-                Ok(by)
+                by
             }
-        }
+        };
+        self.changed();
+        Ok(sum)
     }
 
     /// Forgets a key.
     pub fn delete(&self, key: &str) {
         if self.shard(key).remove(key).is_some() {
             self.keys.fetch_sub(1, Ordering::Relaxed);
+            self.changed();
         }
+    }
+
+    /// Where its sessions go.
+    #[must_use]
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Counts what may have changed it, so that a copy can be told from what it was made of.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        let changes = self.changes.load(Ordering::Relaxed);
+        changes.wrapping_add(self.sessions.changes())
+    }
+
+    /// A copy of everything. Takes no lock for longer than a value or a shard's keys need.
+    #[must_use]
+    pub fn remembered(&self, now_us: u64) -> Remembered {
+        let mut keys: Vec<Box<str>> = Vec::with_capacity(self.keys());
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            keys.extend(shard.keys().cloned());
+        }
+        keys.sort_unstable();
+        let values = keys.into_iter();
+        Remembered {
+            values: values
+                .filter_map(|key| Some((self.get(&key)?, key)))
+                .map(|(value, key)| (key, value))
+                .collect(),
+            sessions: self.sessions.entries(now_us),
+        }
+    }
+
+    /// Something was changed: told afterwards, so that a copy made in between is made again.
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many keys there are.

@@ -67,6 +67,14 @@ impl Tape {
         Self::Noting(Transcript::default())
     }
 
+    /// What was noted on it.
+    pub(crate) fn noted(tape: Option<Box<Self>>) -> Transcript {
+        match tape.map(|tape| *tape) {
+            Some(Self::Noting(transcript)) => transcript,
+            _ => Transcript::default(),
+        }
+    }
+
     pub(crate) fn replaying(transcript: &Transcript) -> Self {
         let notes = transcript.notes().to_vec();
         Self::Replaying(Replay {
@@ -162,6 +170,7 @@ answered! {
     Option<About>, Worker, None;
     Vec<u32>, Tokens, Vec::new();
     u32, Count, 0;
+    Option<u32>, Row, None;
     Option<String>, Text, None;
     Option<Vec<u8>>, Bytes, None;
     Result<(), StateRefusal>, Written, Ok(());

@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 use crate::context::RequestContext;
 use crate::cooldown::Dispatch;
 use crate::decide::Seat;
+use crate::events::Trail;
 use crate::exchange::Booking;
 use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
 use crate::request_id::RequestId;
@@ -109,6 +110,7 @@ pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Ans
     );
     link.metrics.attempts.inc();
     let dispatch = link.begin();
+    asking.booking.dispatched();
     let dispatched = Instant::now();
     let is_told = request.snapshot.decision_headers;
     match forward(&link.upstream, outgoing, asking.limits).await {
@@ -124,6 +126,7 @@ pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Ans
             silence: asking.silence,
         }),
         Err(error) => {
+            asking.booking.failed();
             link.metrics.failed(error.kind());
             let rests = !error.is_blameless() && link.cooldown.failed(dispatch, link.now_ms());
             report(member, &request.id, &error, rests);
@@ -174,6 +177,7 @@ pub(crate) fn book_awaiting(request: &RequestContext, seat: Seat) -> Booking {
 
 fn book(request: &RequestContext, seat: Seat, lease: impl FnOnce(&Arc<WorkerLoad>) -> LoadLease) -> Booking {
     let pool = request.pool();
-    let load = pool.members[seat.member].worker.load();
-    Booking::new(lease(load), Arc::clone(&pool.queue))
+    let member = &pool.members[seat.member];
+    let trail = Trail::begin(request, member);
+    Booking::new(lease(member.worker.load()), Arc::clone(&pool.queue), trail)
 }

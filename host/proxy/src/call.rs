@@ -10,7 +10,7 @@ use routing::{
 };
 use tracing::{info, warn};
 
-use crate::candidates::Candidates;
+use crate::candidates::{Candidates, Standing};
 use crate::context::RequestContext;
 use crate::decide::Seat;
 use crate::label::VerdictKind;
@@ -26,6 +26,7 @@ pub(crate) struct Call<'a> {
     pub(crate) proxy: &'a Proxy,
     pub(crate) request: &'a RequestContext,
     pub(crate) facts: &'a RequestFacts,
+    pub(crate) standing: Standing<'a>,
     pub(crate) started: Instant,
     pub(crate) queries: &'a CallQueries,
     /// The same, for a policy.
@@ -99,7 +100,7 @@ impl Call<'_> {
                 None => Some(self.queries.ask(Matches::default())),
             };
             let matches = looked_up.as_ref().or(self.queries.asked());
-            candidates.lay_out(self.proxy, &subject.more, self.request, matches);
+            candidates.lay_out(self.proxy, &subject.more, (self.request, self.standing), matches);
             more_numbers.clone_from(&candidates.numbers);
         }
         let members = &self.request.pool().members;
@@ -127,7 +128,7 @@ impl Call<'_> {
                 version, "a version of the policy decides again"
             );
         }
-        if self.request.snapshot.decision_headers && matches!(decision, Decision::Route(_)) {
+        if self.request.tells_who_decided() && matches!(decision, Decision::Route(_)) {
             self.request.decided_by.policy(&decider.names, chosen.version());
         }
         decision
@@ -170,7 +171,7 @@ impl Call<'_> {
 
     pub(crate) fn ask_fallback(&self, candidates: &mut Candidates) -> usize {
         let fallback = &self.proxy.fallback;
-        if self.request.snapshot.decision_headers {
+        if self.request.tells_who_decided() {
             self.request.decided_by.fallback();
         }
         self.lay_out(candidates, fallback.plan());
@@ -199,7 +200,8 @@ impl Call<'_> {
     }
 
     fn lay_out(&self, candidates: &mut Candidates, plan: &FeaturePlan) {
-        candidates.lay_out(self.proxy, plan, self.request, self.queries.asked());
+        let asked = (self.request, self.standing);
+        candidates.lay_out(self.proxy, plan, asked, self.queries.asked());
     }
 
     fn input<'a>(&'a self, candidates: &'a Candidates) -> DecisionInput<'a> {

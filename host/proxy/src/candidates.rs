@@ -3,12 +3,13 @@
 //! All buffers are the thread's own and keep their room: nothing is allocated here, and of a whole decision only
 //! the one shared value a policy asks its questions of (`queries.rs`), which borrows two of these buffers.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kv_index::WorkerMatch;
 use routing::{CandidateFeature, FeaturePlan, LoadReading, RequestFeature, Role, WorkerId};
 
 use crate::context::RequestContext;
+use crate::hold::Turn;
 use crate::matches::Matches;
 use crate::proxy::Proxy;
 use crate::snapshot::{Member, PoolState};
@@ -152,6 +153,19 @@ pub(crate) struct Candidates {
     pub(crate) numbers: Vec<f64>,
 }
 
+/// How far a request has come when it is decided.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Standing<'a> {
+    /// Decisions before this one.
+    pub(crate) attempt: u32,
+    /// Workers that are out of the question.
+    pub(crate) tried: &'a [WorkerId],
+    /// Since it was held first.
+    pub(crate) turn: Option<Turn>,
+    /// Whether it has a place in the queue now.
+    pub(crate) is_held: bool,
+}
+
 /// Why there are no candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoCandidate {
@@ -219,14 +233,16 @@ impl Candidates {
         &mut self,
         proxy: &Proxy,
         plan: &FeaturePlan,
-        request: &RequestContext,
+        (request, standing): (&RequestContext, Standing<'_>),
         matches: Option<&Matches>,
     ) {
         self.numbers.clear();
         let now = Instant::now();
-        let of_request = plan.request().iter();
-        self.numbers
-            .extend(of_request.map(|feature| request_number(*feature, request, now)));
+        let of_request = plan.request().iter().map(|feature| match feature {
+            RequestFeature::PrefixBest => matches.and_then(Matches::best).map_or(f64::NAN, f64::from),
+            feature => request_number(*feature, request, standing, now),
+        });
+        self.numbers.extend(of_request);
         let pool = request.pool();
         let live = proxy.live.now();
         let prompt = request.prompt_tokens();
@@ -242,11 +258,20 @@ impl Candidates {
                 self.numbers.push(match feature {
                     CandidateFeature::Weight => worker.spec().weight,
                     CandidateFeature::Role => worker.spec().role.number(),
+                    CandidateFeature::DpRank => worker.spec().rank.map_or(f64::NAN, |rank| rank.0.into()),
+                    CandidateFeature::NameHash => worker.name_hash(),
+                    CandidateFeature::AgeMs => millis(member.link.age(now)),
+                    CandidateFeature::Failures => member.link.cooldown.failures().into(),
                     CandidateFeature::Requests => load.requests.into(),
+                    // The counters are read one after the other: between two of them a first token may come.
+                    CandidateFeature::Queued => load.requests.saturating_sub(load.decoding).into(),
                     CandidateFeature::PrefillTokens => load.prefill_tokens as f64,
                     CandidateFeature::Decoding => load.decoding.into(),
+                    CandidateFeature::DecodingTokens => load.decoding_tokens as f64,
                     CandidateFeature::PromptTokens => load.prompt_tokens as f64,
                     CandidateFeature::TtftEwmaMs => load.ttft_ewma_ms,
+                    CandidateFeature::TtftP90Ms => worker.load().ttft_p90_ms(),
+                    CandidateFeature::TbtEwmaMs => worker.load().tbt_ewma_ms(),
                     CandidateFeature::PrefixDevice => matched(|found| found.device_tokens),
                     CandidateFeature::PrefixHost => matched(|found| found.host_tokens),
                     CandidateFeature::PrefixAny => matched(|found| found.any_tokens),
@@ -277,7 +302,13 @@ fn rests(member: &Member) -> bool {
     member.link.is_resting() || told == Some(0)
 }
 
-fn request_number(feature: RequestFeature, request: &RequestContext, now: Instant) -> f64 {
+fn request_number(
+    feature: RequestFeature,
+    request: &RequestContext,
+    standing: Standing<'_>,
+    now: Instant,
+) -> f64 {
+    let pool = request.pool();
     match feature {
         RequestFeature::PromptTokens => request
             .prompt
@@ -287,10 +318,20 @@ fn request_number(feature: RequestFeature, request: &RequestContext, now: Instan
         RequestFeature::BodyBytes => request.body.len() as f64,
         RequestFeature::Priority => request.priority.map_or(f64::NAN, |priority| priority as f64),
         RequestFeature::Stream => u8::from(request.stream).into(),
-        RequestFeature::WaitedMs => now.duration_since(request.arrived).as_secs_f64() * 1e3,
+        RequestFeature::WaitedMs => millis(now.duration_since(request.arrived)),
         RequestFeature::DecodeAlone => u8::from(request.allowed().alone).into(),
-        RequestFeature::Unknown => f64::NAN,
+        RequestFeature::Tried => standing.tried.len() as f64,
+        RequestFeature::HoldLeftMs if pool.queue_limit > 0 => {
+            millis(standing.turn.map_or(pool.queue_timeout, |turn| turn.left()))
+        }
+        RequestFeature::PoolQueued => pool.queue.len().saturating_sub(standing.is_held.into()) as f64,
+        RequestFeature::PoolWorkers => pool.serving(&request.model).count() as f64,
+        RequestFeature::HoldLeftMs | RequestFeature::PrefixBest | RequestFeature::Unknown => f64::NAN,
     }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 #[cfg(test)]

@@ -70,6 +70,11 @@ impl RequestContext {
         self.route().decider(phase, arm)
     }
 
+    /// Whether anybody wants to know who placed it: the client, or whoever reads of the route's shadows.
+    pub(crate) fn tells_who_decided(&self) -> bool {
+        self.snapshot.decision_headers || self.route().shadows.is_some()
+    }
+
     /// Its part in a trial of the route.
     pub(crate) fn participant(&self) -> Option<Participant> {
         let trial = Arc::clone(self.route().trial()?);

@@ -30,7 +30,12 @@ pub(crate) enum Dispatch {
 impl Cooldown {
     /// Whether it failed and has not answered since.
     pub(crate) fn has_failed(&self) -> bool {
-        self.failures.load(Ordering::Relaxed) != 0
+        self.failures() != 0
+    }
+
+    /// Failed tries in a row.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures.load(Ordering::Relaxed)
     }
 
     /// Whether to keep away.

@@ -4,13 +4,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use routing::{
-    Chosen, Decision, DecisionQueries, FeaturePlan, Hold, Offer, Phase, Policy, Rejection, RequestFacts,
-    Role, WorkerId,
-};
+use routing::{Chosen, Decision, DecisionQueries, Hold, Offer, Phase, Policy, Rejection, RequestFacts, Role};
 
 use crate::call::Call;
-use crate::candidates::{Allowed, Candidates, Field, NoCandidate, Roles};
+use crate::candidates::{Allowed, Candidates, Field, NoCandidate, Roles, Standing};
 use crate::context::RequestContext;
 use crate::proxy::Proxy;
 use crate::queries::CallQueries;
@@ -69,13 +66,12 @@ enum Decided {
     Step(Step),
 }
 
-/// Decides once. `attempt` counts the decisions before; `tried` are the workers that are out of the question.
+/// Decides once.
 pub(crate) fn decide(
     proxy: &Proxy,
     request: &Arc<RequestContext>,
     part: Part,
-    attempt: u32,
-    tried: &[WorkerId],
+    standing: Standing<'_>,
 ) -> Result<Step, NoCandidate> {
     let allowed = match part {
         Part::Request => request.allowed(),
@@ -85,13 +81,12 @@ pub(crate) fn decide(
             alone: true,
         },
     };
-    let field = Field::find(request.pool(), &request.model, tried, allowed)?;
+    let field = Field::find(request.pool(), &request.model, standing.tried, allowed)?;
     let mut candidates = CANDIDATES.take();
     let mut deciding = Deciding {
         proxy,
         request,
-        attempt,
-        tried,
+        standing,
         field,
         candidates: &mut candidates,
     };
@@ -104,9 +99,9 @@ pub(crate) fn decide(
     // A request is placed once for its shadows: what it is tried on besides is for want of another.
     if let Step::Send(placement) = &step
         && part == Part::Request
-        && tried.is_empty()
+        && standing.tried.is_empty()
     {
-        Captured::offer(proxy, request, (field, &candidates), (*placement, attempt));
+        Captured::offer(proxy, request, (field, &candidates), (*placement, standing));
     }
     CANDIDATES.set(candidates);
     Ok(step)
@@ -140,8 +135,7 @@ enum Asked<'a> {
 struct Deciding<'a> {
     proxy: &'a Proxy,
     request: &'a Arc<RequestContext>,
-    attempt: u32,
-    tried: &'a [WorkerId],
+    standing: Standing<'a>,
     field: Field,
     candidates: &'a mut Candidates,
 }
@@ -156,11 +150,11 @@ impl<'a> Deciding<'a> {
             decider.metrics.fallbacks.inc();
             return self.by_phase(Asked::Fallback);
         };
-        let plan = chosen.version().policy.plan();
-        if !plan.pairs() {
+        let policy = &chosen.version().policy;
+        if !policy.plan().pairs() {
             return self.by_phase(Asked::Chosen(chosen));
         }
-        let decided = self.call(Phase::Mixed, self.field, plan, |call, candidates| {
+        let decided = self.call(Phase::Mixed, self.field, &**policy, |call, candidates| {
             let roles = std::mem::take(&mut candidates.roles);
             let offer = Offer::Pair { roles: &roles, alone };
             let decision = call.ask_policy(decider, chosen, candidates, offer);
@@ -212,9 +206,9 @@ impl<'a> Deciding<'a> {
             Asked::Chosen(chosen) => (Some(chosen), true),
             Asked::Fallback => (None, false),
         };
-        let fallback = self.proxy.fallback.plan();
-        let plan = chosen.map_or(fallback, |chosen| chosen.version().policy.plan());
-        self.call(phase, field, plan, |call, candidates| {
+        let fallback: &dyn Policy = &self.proxy.fallback;
+        let policy = chosen.map_or(fallback, |chosen| &*chosen.version().policy);
+        self.call(phase, field, policy, |call, candidates| {
             let offer = Offer::One {
                 candidates: candidates.members.len(),
             };
@@ -241,27 +235,28 @@ impl<'a> Deciding<'a> {
         &mut self,
         phase: Phase,
         field: Field,
-        plan: &FeaturePlan,
+        policy: &dyn Policy,
         ask: impl FnOnce(&Call<'_>, &mut Candidates) -> T,
     ) -> T {
         let started = Instant::now();
         let request = self.request;
         self.candidates
-            .list(request.pool(), &request.model, self.tried, field);
+            .list(request.pool(), &request.model, self.standing.tried, field);
         let facts = RequestFacts {
             seq: request.seq,
             session: request.session,
             phase,
-            attempt: self.attempt,
+            attempt: self.standing.attempt,
             now_us: self.proxy.now_us(),
         };
         self.candidates.matches.clear();
-        let queries = CallQueries::begin(self.proxy, request, plan.needs_prefix(), self.candidates);
+        let queries = CallQueries::begin(self.proxy, request, policy.needs_prefix(), self.candidates);
         let queries = Arc::new(queries);
         let call = Call {
             proxy: self.proxy,
             request,
             facts: &facts,
+            standing: self.standing,
             started,
             shared: Arc::clone(&queries) as Arc<dyn DecisionQueries>,
             queries: &queries,

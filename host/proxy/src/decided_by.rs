@@ -1,4 +1,4 @@
-//! Which policy placed a request, for the header of its answer.
+//! Which policy placed a request, for the header of its answer and for whoever compares it with another.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -12,6 +12,7 @@ use inference_api::Tail;
 use routing::LoadLease;
 
 use crate::arm::Participant;
+use crate::events::Trail;
 use crate::hold::HoldQueue;
 use crate::label::Outcome;
 use crate::record::Trace;
@@ -137,14 +138,43 @@ pub(crate) struct Booking {
     lease: Option<LoadLease>,
     first_token: Option<Instant>,
     queue: Arc<HoldQueue>,
+    /// Where a policy wants to be told.
+    trail: Option<Arc<Trail>>,
 }
 
 impl Booking {
-    pub(crate) fn new(lease: LoadLease, queue: Arc<HoldQueue>) -> Self {
+    pub(crate) fn new(lease: LoadLease, queue: Arc<HoldQueue>, trail: Option<Arc<Trail>>) -> Self {
         Self {
             lease: Some(lease),
             first_token: None,
             queue,
+            trail,
+        }
+    }
+
+    /// What it leaves behind, to be ended by who knows more than the booking does.
+    pub(crate) fn trail(&self) -> Option<Arc<Trail>> {
+        self.trail.clone()
+    }
+
+    /// It is sent.
+    pub(crate) fn dispatched(&self) {
+        if let Some(trail) = &self.trail {
+            trail.dispatched();
+        }
+    }
+
+    /// The answer was read to its end.
+    pub(crate) fn finished(&self) {
+        if let Some(trail) = &self.trail {
+            trail.finished();
+        }
+    }
+
+    /// The worker failed at it.
+    pub(crate) fn failed(&self) {
+        if let Some(trail) = &self.trail {
+            trail.failed();
         }
     }
 
@@ -153,6 +183,9 @@ impl Booking {
         if let Some(lease) = &mut self.lease {
             lease.first_token(ttft);
             self.first_token = Some(Instant::now());
+            if let Some(trail) = &self.trail {
+                trail.first_token(ttft);
+            }
         }
     }
 

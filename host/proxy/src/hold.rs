@@ -146,6 +146,13 @@ impl HoldQueue {
     }
 }
 
+impl Turn {
+    /// How much longer it may be held.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}
+
 impl Ticket {
     /// Waits until it is time to ask the policy again: capacity was freed (also since `seen`, see
     /// [`HoldQueue::releases`]) and this request is the next in order, or `ask_again_ms` have passed.

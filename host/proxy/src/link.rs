@@ -1,6 +1,6 @@
 //! What lives as long as a worker does, over all snapshots: its connections, and what is known of its health.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use routing::Worker;
@@ -38,6 +38,11 @@ impl WorkerLink {
             label: HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("")),
             since: Instant::now(),
         })
+    }
+
+    /// How long the worker has been known.
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        now.duration_since(self.since)
     }
 
     /// Milliseconds on the clock of its cooldowns.

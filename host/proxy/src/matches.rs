@@ -74,6 +74,12 @@ impl Matches {
         self.found.get(row).filter(|_| self.is_known[row])
     }
 
+    /// The longest match of any candidate, on any tier; none where none is known.
+    pub(crate) fn best(&self) -> Option<u32> {
+        let known = (0..self.found.len()).filter_map(|row| self.get(row));
+        known.map(|found| found.any_tokens).max()
+    }
+
     /// For each candidate, tokens held on `tier` or a faster one; 0 where it is not known.
     pub(crate) fn on(&self, tier: Tier) -> impl Iterator<Item = u32> {
         self.found.iter().map(move |found| match tier {

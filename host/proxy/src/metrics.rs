@@ -14,8 +14,10 @@ use prometheus_client::registry::Registry;
 use routing::FaultKind;
 
 use crate::arm::{ArmFamilies, TrialCollector};
+use crate::events::EventFamilies;
 use crate::fleet_collector::FleetCollector;
 use crate::label::{FAILURES, FailureKind, OUTCOMES, Outcome, TOKENS, TokensKind, VERDICTS, VerdictKind};
+use crate::pipeline_parts::PipelineFamilies;
 use crate::shadow::ShadowFamilies;
 use crate::snapshot::SnapshotCell;
 
@@ -93,6 +95,20 @@ pub struct ProxyMetrics {
     prefill_time: Times<PoolLabel>,
     pub(crate) arms: ArmFamilies,
     pub(crate) shadows: ShadowFamilies,
+    pub(crate) pipelines: PipelineFamilies,
+    pub(crate) events: EventFamilies,
+}
+
+/// Counts the answers of one policy, of every kind.
+#[derive(Debug, Clone)]
+pub struct Decisions([Counter; VERDICTS.len()]);
+
+impl Decisions {
+    /// Answers so far.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(Counter::get).sum()
+    }
 }
 
 impl ProxyMetrics {
@@ -123,6 +139,8 @@ impl ProxyMetrics {
             prefill_time: Family::new_with_constructor(request_times),
             arms: ArmFamilies::default(),
             shadows: ShadowFamilies::default(),
+            pipelines: PipelineFamilies::default(),
+            events: EventFamilies::default(),
         };
         metrics.register(registry.sub_registry_with_prefix("conductor"));
         metrics
@@ -132,6 +150,8 @@ impl ProxyMetrics {
         self.register_pd(registry);
         self.arms.register(registry);
         self.shadows.register(registry);
+        self.pipelines.register(registry);
+        self.events.register(registry);
         let r = registry;
         r.register(
             "client_connections",
@@ -301,20 +321,26 @@ impl ProxyMetrics {
         }
     }
 
+    /// The answers of a policy.
+    #[must_use]
+    pub fn decisions_of(&self, policy: &str) -> Decisions {
+        let verdict = |verdict| PolicyVerdictLabel {
+            policy: policy.to_owned(),
+            verdict,
+        };
+        Decisions(VERDICTS.map(|(_, label)| self.decisions.get_or_create_owned(&verdict(label))))
+    }
+
     pub(crate) fn policy(&self, name: &str) -> PolicyMetrics {
         let policy = PolicyLabel {
             policy: name.to_owned(),
-        };
-        let verdict = |verdict| PolicyVerdictLabel {
-            policy: name.to_owned(),
-            verdict,
         };
         let fault = |kind: FaultKind| PolicyKindLabel {
             policy: name.to_owned(),
             kind: kind.as_str(),
         };
         PolicyMetrics {
-            decisions: VERDICTS.map(|(_, label)| self.decisions.get_or_create_owned(&verdict(label))),
+            decisions: self.decisions_of(name),
             faults: FaultKind::ALL.map(|kind| (kind, self.faults.get_or_create_owned(&fault(kind)))),
             fallbacks: self.fallbacks.get_or_create_owned(&policy),
             gather_time: self.gather_time.get_or_create_owned(&policy),
@@ -411,7 +437,7 @@ impl WorkerMetrics {
 /// Handles of one policy.
 #[derive(Debug)]
 pub(crate) struct PolicyMetrics {
-    decisions: [Counter; VERDICTS.len()],
+    decisions: Decisions,
     faults: [(FaultKind, Counter); FaultKind::ALL.len()],
     pub(crate) fallbacks: Counter,
     pub(crate) gather_time: Histogram,
@@ -420,7 +446,7 @@ pub(crate) struct PolicyMetrics {
 
 impl PolicyMetrics {
     pub(crate) fn answered(&self, verdict: VerdictKind) {
-        self.decisions[verdict as usize].inc();
+        self.decisions.0[verdict as usize].inc();
     }
 
     pub(crate) fn failed(&self, kind: FaultKind) {

@@ -12,7 +12,7 @@ use routing::WorkerId;
 use tracing::{Instrument, debug_span};
 
 use crate::body::Body;
-use crate::candidates::NoCandidate;
+use crate::candidates::{NoCandidate, Standing};
 use crate::context::{self, HashedPrompt, RequestContext};
 use crate::decide::{self, Step};
 use crate::decided_by::DecidedBy;
@@ -178,7 +178,13 @@ async fn place(proxy: &Proxy, request: Arc<RequestContext>) -> Result<PairAnswer
     let mut attempt = 0;
     loop {
         let released = pool.queue.releases();
-        let step = match decide::decide(proxy, &request, course.part(), attempt, &failures.tried) {
+        let standing = Standing {
+            attempt,
+            tried: &failures.tried,
+            turn,
+            is_held: ticket.is_some(),
+        };
+        let step = match decide::decide(proxy, &request, course.part(), standing) {
             Ok(step) => step,
             // Nobody takes the prompt over that is computed: the request begins anew.
             Err(_) if course.forget() || failures.forgive() => continue,

@@ -4,7 +4,6 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use http::HeaderValue;
 use kv_index::SharedPrefixIndex;
@@ -12,6 +11,7 @@ use prometheus_client::registry::Registry;
 use routing::LeastLoaded;
 use tokio_util::task::TaskTracker;
 
+use crate::events::EventHub;
 use crate::feeds::LiveFeeds;
 use crate::metrics::ProxyMetrics;
 use crate::models::ModelList;
@@ -50,11 +50,11 @@ pub struct Proxy {
     pub(crate) fault_log: Throttle,
     pub(crate) models: ModelList,
     pub(crate) shadows: ShadowQueue,
+    pub(crate) events: Arc<EventHub>,
     /// What goes on although no client waits for it.
     pub(crate) background: TaskTracker,
     /// Makes up numbers that no other router makes up.
     random: RandomState,
-    started: Instant,
     /// Tells this run's request ids from those of others.
     run: u32,
     requests: AtomicU64,
@@ -66,6 +66,7 @@ impl Proxy {
     #[must_use]
     pub fn new(parts: ProxyParts) -> Arc<Self> {
         Arc::new(Self {
+            events: Arc::clone(&parts.snapshots.load().events),
             snapshots: parts.snapshots,
             index: parts.index,
             live: parts.live,
@@ -78,7 +79,6 @@ impl Proxy {
             shadows: ShadowQueue::default(),
             background: TaskTracker::new(),
             random: RandomState::new(),
-            started: Instant::now(),
             run: RandomState::new().build_hasher().finish() as u32,
             requests: AtomicU64::new(0),
             transfers: AtomicU64::new(1),
@@ -108,8 +108,9 @@ impl Proxy {
         self.random.hash_one(number) >> 1
     }
 
-    /// Microseconds since the start.
-    pub(crate) fn now_us(&self) -> u64 {
-        self.started.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
+    /// Microseconds since the start, on the clock of the policies.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.events.now_us()
     }
 }

@@ -85,6 +85,10 @@ impl CallQueries {
 }
 
 impl DecisionQueries for CallQueries {
+    fn candidates(&self) -> &[WorkerId] {
+        &self.ids
+    }
+
     fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
         if !self.ids.contains(&id) {
             return None;

@@ -25,7 +25,7 @@ use crate::headers::{
     strip_hop_by_hop,
 };
 use crate::label::{FailureKind, Outcome};
-use crate::pd::PairAnswer;
+use crate::pd::{PairAnswer, is_the_workers_trouble};
 use crate::readiness::Readiness;
 use crate::reply;
 use crate::request_id::RequestId;
@@ -93,6 +93,9 @@ pub(crate) fn response(
     if head.status.is_server_error() {
         let link = &exchange.member(answer.member).link;
         link.metrics.failed(FailureKind::ServerError);
+    }
+    if is_the_workers_trouble(head.status) {
+        answer.booking.failed();
     }
     exchange.answered(head.status);
     strip_hop_by_hop(&mut head.headers);
@@ -241,7 +244,13 @@ impl Relay {
 
     fn finish(&mut self, outcome: Outcome) {
         self.upstream = None;
-        self.booking = None;
+        if let Some(booking) = self.booking.take() {
+            match outcome {
+                Outcome::Complete => booking.finished(),
+                Outcome::UpstreamError | Outcome::IdleTimeout => booking.failed(),
+                _ => {}
+            }
+        }
         if let (Some(rest), Outcome::Complete) = (self.rest.take(), outcome) {
             rest.let_go();
         }

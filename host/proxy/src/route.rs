@@ -129,6 +129,16 @@ impl Route {
         own.unwrap_or(&self.decider)
     }
 
+    /// Everything that decides for it, or is asked beside.
+    pub(crate) fn policies(&self) -> impl Iterator<Item = &PolicyVersions> {
+        let by_phase = self.prefill.iter().chain(&self.decode);
+        let deciders = std::iter::once(&self.decider)
+            .chain(by_phase)
+            .chain(&self.canaries);
+        let shadows = self.shadows.iter().flat_map(Shadows::policies);
+        deciders.map(|decider| &*decider.policy).chain(shadows)
+    }
+
     /// Whether each phase has a policy of its own.
     pub(crate) fn is_by_phase(&self) -> bool {
         self.prefill.is_some() || self.decode.is_some()

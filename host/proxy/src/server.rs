@@ -75,6 +75,13 @@ pub async fn serve(
             "failed to start the thread that asks shadows: none is asked"
         );
     }
+    if let Err(error) = proxy.events.tell() {
+        let error = &error as &dyn std::error::Error;
+        warn!(
+            error,
+            "failed to start the thread that tells policies of events: none is told any"
+        );
+    }
     let cold = cold::router(Arc::clone(&proxy), pages);
     let accepting = async {
         loop {

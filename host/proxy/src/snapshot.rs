@@ -4,7 +4,7 @@
 //! The only file with an `ArcSwap`. What must outlive a reload (connections, health, queues) is taken over from
 //! the snapshot before, worker by worker and pool by pool.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use crate::arm::TrialSpec;
 use crate::authorization::Authorization;
+use crate::events::{EventHub, ListenerReport};
 use crate::expectation::Expectation;
 use crate::hold::HoldQueue;
 use crate::link::WorkerLink;
@@ -143,6 +144,8 @@ pub struct Snapshot {
     pub(crate) limits: RequestLimits,
     pub(crate) record: RecordSpec,
     pub(crate) decision_headers: bool,
+    /// The same one in every snapshot.
+    pub(crate) events: Arc<EventHub>,
     metrics: ProxyMetrics,
 }
 
@@ -230,6 +233,10 @@ impl Snapshot {
             limits: spec.limits,
             record: spec.record,
             decision_headers: spec.decision_headers,
+            events: previous.map_or_else(
+                || EventHub::new(metrics.events.clone()),
+                |previous| Arc::clone(&previous.events),
+            ),
             metrics: metrics.clone(),
         })
     }
@@ -238,6 +245,25 @@ impl Snapshot {
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// Microseconds on the clock of decisions.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.events.now_us()
+    }
+
+    /// Every worker of every pool, by its id and name.
+    #[must_use]
+    pub fn worker_names(&self) -> BTreeMap<WorkerId, Box<str>> {
+        let name = |member: &Member| (member.worker.id(), member.worker.spec().name.clone());
+        self.members().map(name).collect()
+    }
+
+    /// The policies that are told events.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<ListenerReport> {
+        self.events.reports()
     }
 
     /// The pool that a route leads to.
@@ -342,6 +368,7 @@ impl SnapshotCell {
     /// A cell with its first snapshot.
     #[must_use]
     pub fn new(first: Snapshot) -> Self {
+        first.events.prepare(None, &first);
         Self {
             current: ArcSwap::from_pointee(first),
         }
@@ -356,7 +383,9 @@ impl SnapshotCell {
     /// Puts another in force for requests that come from now on. Those under way keep theirs.
     pub fn store(&self, next: Snapshot) {
         let next = Arc::new(next);
+        next.events.prepare(Some(&self.current.load()), &next);
         let before = self.current.swap(Arc::clone(&next));
+        next.events.part(&before, &next);
         let stays = |name: &str| next.members().any(|member| &*member.worker.spec().name == name);
         for gone in before.members().map(|member| &*member.worker.spec().name) {
             if !stays(gone) {

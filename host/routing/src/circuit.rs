@@ -383,6 +383,27 @@ mod tests {
     }
 
     #[test]
+    fn one_that_fails_every_fifth_call_comes_to_be_asked_a_few_times_a_minute() {
+        let circuit = Circuit::default();
+        let mut asked = 0;
+        let mut in_minute = [0; 10];
+        // A hundred calls a second.
+        for now in (0..600 * SECOND).step_by(10_000) {
+            let Some(admission) = circuit.admit(now) else {
+                continue;
+            };
+            in_minute[(now / (60 * SECOND)) as usize] += 1;
+            asked += 1;
+            match asked % 5 {
+                0 => circuit.failed(admission, now),
+                _ => circuit.succeeded(admission, now),
+            };
+        }
+        assert!(in_minute[0] > 100, "{in_minute:?}");
+        assert!(in_minute[3..].iter().all(|asked| *asked <= 30), "{in_minute:?}");
+    }
+
+    #[test]
     fn calls_under_way_when_it_opened_change_nothing() {
         let circuit = opened();
         assert_eq!(fail(&circuit, 3), CircuitChange::None);

@@ -19,11 +19,13 @@ impl RequestFeature {
 }
 
 impl CandidateFeature {
-    /// Its name; `?`, which resolves to it, where this host does not know it.
+    /// Its name, which resolves to it; `?` where this host does not know it.
     #[must_use]
     pub fn name(&self) -> Cow<'static, str> {
         if let Self::Label(key) = self {
-            return format!("label.{key}").into();
+            // A name's last `?` is not of the key.
+            let optional = if key.ends_with('?') { UNKNOWN } else { "" };
+            return format!("label.{key}{optional}").into();
         }
         let mut known = CANDIDATE_CATALOGUE.iter();
         known
@@ -41,9 +43,10 @@ impl FeaturePlan {
         let request = request.filter(|(feature, _)| !self.request().contains(feature));
         let candidate = CANDIDATE_CATALOGUE.iter();
         let candidate = candidate.filter(|(feature, _)| !self.candidate().contains(feature));
-        let request: Vec<_> = request.map(|(_, doc)| doc.name).collect();
-        let candidate: Vec<_> = candidate.map(|(_, doc)| doc.name).collect();
-        Self::resolve(&request, &candidate).expect("every name is from the catalogue")
+        Self::of(
+            request.map(|(feature, _)| *feature).collect(),
+            candidate.map(|(feature, _)| feature.clone()).collect(),
+        )
     }
 }
 
@@ -63,7 +66,11 @@ mod tests {
 
     #[test]
     fn names_of_columns_resolve_to_them_again() {
-        let plan = FeaturePlan::resolve(&["request.mood?"], &["label.zone", "engine.watts?"]).unwrap();
+        let plan = FeaturePlan::resolve(
+            &["request.mood?"],
+            &["label.zone", "label.zone??", "engine.watts?"],
+        )
+        .unwrap();
         let request: Vec<_> = plan.request().iter().map(|feature| feature.name()).collect();
         let candidate: Vec<_> = plan.candidate().iter().map(CandidateFeature::name).collect();
         let candidate: Vec<&str> = candidate.iter().map(|name| &**name).collect();

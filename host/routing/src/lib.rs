@@ -9,14 +9,17 @@ mod circuit;
 mod cost;
 mod decision;
 mod dialect;
+mod event;
 mod fallback;
 mod feature;
 mod feature_name;
 mod fleet;
 mod id;
 mod load;
+mod pipeline;
 mod policy;
 mod pool;
+mod random;
 mod store;
 mod transcript;
 mod versions;
@@ -28,6 +31,7 @@ pub use circuit::{Admission, Circuit, CircuitChange, CircuitSpec, CircuitState};
 pub use cost::{CostErrors, CostModel};
 pub use decision::{Choice, Hold, Rejection, Verdict};
 pub use dialect::Dialect;
+pub use event::{Event, EventKind, EventKinds, EventListener};
 pub use fallback::LeastLoaded;
 pub use feature::{
     CANDIDATE_CATALOGUE, CandidateFeature, FeatureDoc, FeaturePlan, REQUEST_CATALOGUE, RequestFeature,
@@ -36,12 +40,17 @@ pub use feature::{
 pub use fleet::{Fleet, FleetChange};
 pub use id::{DpRank, Generation, WorkerId, WorkerIds};
 pub use load::{LoadLease, LoadReading, WorkerLoad};
+pub use pipeline::{
+    Asked, Filter, FilterTest, Pick, Pipeline, PipelineError, PipelineObserver, PipelineSpec, Room, Scored,
+    Term, TermSource, Unobserved, Weighed, Weigher, Weighing, highest, scores_singly,
+};
 pub use policy::{
     DecisionInput, DecisionQueries, FaultKind, NoAnswers, Origin, Phase, Policy, PolicyFault, RequestFacts,
-    is_secret_header,
+    Scorer, is_secret_header,
 };
 pub use pool::Pool;
+pub use random::SplitMix64;
 pub use store::{ObjectEvent, Shard, StoreId, StoreObject};
 pub use transcript::{About, Answer, Noted, Question, StateRefusal, Transcript};
 pub use versions::{Chosen, PolicyVersion, PolicyVersions};
-pub use worker::{Role, Worker, WorkerSpec};
+pub use worker::{Role, Worker, WorkerSpec, label_value};

@@ -3,16 +3,17 @@
 //! A [`LoadLease`] is booked when a request is dispatched and gives everything back exactly once, whenever it
 //! is dropped: at the end of the stream, on an error, or when the client leaves.
 
+mod recent;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use self::recent::{Average, Quantile};
 use crate::cost::CostModel;
 
 /// Output tokens below which a request says nothing of the time between tokens.
 const FEW_TOKENS: u64 = 8;
-/// The newest first token weighs 1/8 in the average, as TCP's round-trip estimate does (RFC 6298).
-const EWMA_SHARE: f64 = 1.0 / 8.0;
 
 /// Counters of one worker. Independent relaxed atomics: a reading may mix two moments, which costs a decision
 /// nothing.
@@ -22,8 +23,10 @@ pub struct WorkerLoad {
     decoding: AtomicU32,
     prefill_tokens: AtomicU64,
     prompt_tokens: AtomicU64,
-    /// Bits of an f64 in milliseconds; 0 while nothing was measured.
-    ttft_ewma: AtomicU64,
+    decoding_tokens: AtomicU64,
+    ttft: Average,
+    ttft_p90: Quantile,
+    tbt: Average,
     cost: CostModel,
 }
 
@@ -38,6 +41,8 @@ pub struct LoadReading {
     pub prefill_tokens: u64,
     /// Prompt tokens of all of them.
     pub prompt_tokens: u64,
+    /// Prompt tokens of those past their first token.
+    pub decoding_tokens: u64,
     /// Average time to first token in milliseconds; NaN while unknown.
     pub ttft_ewma_ms: f64,
 }
@@ -46,14 +51,26 @@ impl WorkerLoad {
     /// The counters now.
     #[must_use]
     pub fn read(&self) -> LoadReading {
-        let ewma = self.ttft_ewma.load(Ordering::Relaxed);
         LoadReading {
             requests: self.requests.load(Ordering::Relaxed),
             decoding: self.decoding.load(Ordering::Relaxed),
             prefill_tokens: self.prefill_tokens.load(Ordering::Relaxed),
             prompt_tokens: self.prompt_tokens.load(Ordering::Relaxed),
-            ttft_ewma_ms: if ewma == 0 { f64::NAN } else { f64::from_bits(ewma) },
+            decoding_tokens: self.decoding_tokens.load(Ordering::Relaxed),
+            ttft_ewma_ms: self.ttft.ms(),
         }
+    }
+
+    /// Nine in ten of the last first tokens came within so many milliseconds; NaN while there were too few.
+    #[must_use]
+    pub fn ttft_p90_ms(&self) -> f64 {
+        self.ttft_p90.ms()
+    }
+
+    /// Average time between the tokens of an answer in milliseconds; NaN while unknown.
+    #[must_use]
+    pub fn tbt_ewma_ms(&self) -> f64 {
+        self.tbt.ms()
     }
 
     /// What requests cost there, as far as its past tells.
@@ -92,20 +109,6 @@ impl WorkerLoad {
             prompt,
             stage: Stage::Prefilling { uncached, lesson },
         }
-    }
-
-    fn record_ttft(&self, ttft: Duration) {
-        let sample = ttft.as_secs_f64() * 1e3;
-        let previous = self.ttft_ewma.load(Ordering::Relaxed);
-        let average = if previous == 0 {
-            sample
-        } else {
-            let previous = f64::from_bits(previous);
-            previous + (sample - previous) * EWMA_SHARE
-        };
-        // Two first tokens at once: one sample is lost, which an average can bear.
-        self.ttft_ewma
-            .store(average.max(f64::MIN_POSITIVE).to_bits(), Ordering::Relaxed);
     }
 }
 
@@ -159,7 +162,10 @@ impl LoadLease {
             decoding: load.decoding.fetch_add(1, Ordering::Relaxed) + 1,
             resident: load.prompt_tokens.load(Ordering::Relaxed),
         };
-        load.record_ttft(ttft);
+        load.decoding_tokens
+            .fetch_add(u64::from(self.prompt), Ordering::Relaxed);
+        load.ttft.add(ttft);
+        load.ttft_p90.add(ttft);
         match lesson {
             Lesson::Prefill { ahead } => {
                 let cached = self.prompt.saturating_sub(uncached);
@@ -183,6 +189,7 @@ impl LoadLease {
         let decoding = f64::from(decoding).midpoint(load.decoding.load(Ordering::Relaxed).into());
         let resident = (resident as f64).midpoint(load.prompt_tokens.load(Ordering::Relaxed) as f64);
         let between = since_first.div_f64((tokens - 1) as f64);
+        load.tbt.add(between);
         load.cost.decoded(decoding, resident, between);
     }
 }
@@ -197,6 +204,9 @@ impl Drop for LoadLease {
             }
             Stage::Decoding { .. } => {
                 self.load.decoding.fetch_sub(1, Ordering::Relaxed);
+                self.load
+                    .decoding_tokens
+                    .fetch_sub(u64::from(self.prompt), Ordering::Relaxed);
             }
         }
         self.load
@@ -220,11 +230,24 @@ mod tests {
         let reading = load.read();
         assert_eq!((reading.requests, reading.decoding), (2, 1));
         assert_eq!((reading.prefill_tokens, reading.prompt_tokens), (40, 110));
+        assert_eq!(reading.decoding_tokens, 10);
         drop(early);
         drop(late);
         let reading = load.read();
         assert_eq!((reading.requests, reading.decoding), (0, 0));
         assert_eq!((reading.prefill_tokens, reading.prompt_tokens), (0, 0));
+        assert_eq!(reading.decoding_tokens, 0);
+    }
+
+    #[test]
+    fn the_time_between_tokens_is_that_of_answers_that_tell_their_tokens() {
+        let load = Arc::<WorkerLoad>::default();
+        let mut lease = load.book(1, 1);
+        lease.first_token(Duration::from_millis(5));
+        lease.decoded(FEW_TOKENS - 1, Duration::from_secs(1));
+        assert!(load.tbt_ewma_ms().is_nan());
+        lease.decoded(101, Duration::from_secs(2));
+        assert_eq!(load.tbt_ewma_ms(), 20.0);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The seam between the router and whatever decides: two implementations today, WebAssembly components
-//! (`policy-runtime`) and the native fallback (`fallback.rs`).
+//! The seam between the router and whatever decides: three implementations today, WebAssembly components
+//! (`policy-runtime`), pipelines of them (`pipeline/`) and the native fallback (`fallback.rs`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +8,10 @@ use thiserror::Error;
 
 use crate::block::Tier;
 use crate::decision::Verdict;
+use crate::event::EventListener;
 use crate::feature::FeaturePlan;
 use crate::id::WorkerId;
+use crate::pipeline::Pipeline;
 use crate::transcript::Transcript;
 use crate::worker::Worker;
 
@@ -20,6 +22,16 @@ pub trait Policy: Send + Sync + fmt::Debug {
 
     /// The numbers it wants laid out.
     fn plan(&self) -> &FeaturePlan;
+
+    /// Whether the prompt's tokens are needed for what may decide now.
+    fn needs_tokens(&self) -> bool {
+        self.plan().needs_tokens()
+    }
+
+    /// Whether the prefix index is to be asked for what may decide now; where it is not, its columns are NaN.
+    fn needs_prefix(&self) -> bool {
+        self.plan().needs_prefix()
+    }
 
     /// Decides one request. Called on the request's own thread; never blocks.
     ///
@@ -36,6 +48,38 @@ pub trait Policy: Send + Sync + fmt::Debug {
     fn origin(&self) -> Option<&Arc<Origin>> {
         None
     }
+
+    /// What of it is told what happens to requests and workers. One that is made of others has theirs.
+    fn listeners(&self) -> Vec<Arc<dyn EventListener>> {
+        Vec::new()
+    }
+
+    /// Itself, where it can say how good each candidate is.
+    fn scorer(&self) -> Option<&dyn Scorer> {
+        None
+    }
+
+    /// Itself, where it is made of others.
+    fn pipeline(&self) -> Option<&Pipeline> {
+        None
+    }
+}
+
+/// A policy that says how good each candidate is.
+pub trait Scorer {
+    /// Fills `scores`, which has a place for each candidate, in row order: any unit, higher is better, NaN for no opinion. Called
+    /// as [`Policy::decide`] is.
+    ///
+    /// # Errors
+    /// [`PolicyFault`] when it failed; what is in `scores` then means nothing.
+    fn score(&self, input: &DecisionInput<'_>, scores: &mut [f64]) -> Result<(), PolicyFault>;
+
+    /// The same, and what was asked on the way.
+    fn score_noting(
+        &self,
+        input: &DecisionInput<'_>,
+        scores: &mut [f64],
+    ) -> (Result<(), PolicyFault>, Transcript);
 }
 
 /// What a policy was made of: where two have the same, the same input and the same answers to the same questions give the
@@ -113,6 +157,11 @@ impl fmt::Debug for DecisionInput<'_> {
 
 /// Questions about the current request that are answered on demand. Never blocks.
 pub trait DecisionQueries: Send + Sync {
+    /// The candidates, in row order. Without them the policy's sessions are neither recalled nor remembered.
+    fn candidates(&self) -> &[WorkerId] {
+        &[]
+    }
+
     /// A candidate of this call.
     fn worker(&self, id: WorkerId) -> Option<Arc<Worker>>;
 

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::block::Tier;
 use crate::id::WorkerId;
+use crate::pipeline::Weighing;
 use crate::worker::Role;
 
 /// Most calls that are noted of one decision.
@@ -40,6 +41,12 @@ pub enum Question {
     StateAdd(String, i64),
     /// `state.delete`
     StateDelete(String),
+    /// `sessions.recall`
+    SessionRecall,
+    /// `sessions.remember`, with a row and a time to live in milliseconds.
+    SessionRemember(u32, u32),
+    /// `sessions.forget`
+    SessionForget,
 }
 
 /// What an import answered.
@@ -59,7 +66,9 @@ pub enum Answer {
     Written(Result<(), StateRefusal>),
     /// To [`Question::StateAdd`].
     Sum(Result<i64, StateRefusal>),
-    /// To [`Question::StateDelete`].
+    /// To [`Question::SessionRecall`]: a row.
+    Row(Option<u32>),
+    /// To [`Question::StateDelete`], [`Question::SessionRemember`] and [`Question::SessionForget`].
     Nothing,
 }
 
@@ -100,12 +109,13 @@ pub struct Noted {
     pub answer: Answer,
 }
 
-/// Every call of an import that one decision made, in order, up to a limit.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// Every call of an import that one decision made, in order, up to a limit; or what a pipeline made its decision of.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Transcript {
     notes: Vec<Noted>,
     bytes: usize,
     truncated: bool,
+    weighing: Option<Box<Weighing>>,
 }
 
 impl Transcript {
@@ -117,7 +127,24 @@ impl Transcript {
             notes,
             bytes,
             truncated,
+            weighing: None,
         }
+    }
+
+    /// What a pipeline made its decision of.
+    #[must_use]
+    pub fn of_weighing(weighing: Weighing) -> Self {
+        Self {
+            bytes: weighing.bytes(),
+            weighing: Some(Box::new(weighing)),
+            ..Self::default()
+        }
+    }
+
+    /// What a pipeline made its decision of; none where no pipeline decided.
+    #[must_use]
+    pub fn weighing(&self) -> Option<&Weighing> {
+        self.weighing.as_deref()
     }
 
     /// Notes one more call; over the limit, neither it nor any after it.
@@ -159,7 +186,10 @@ impl Noted {
             | Question::Matched(_)
             | Question::Holders(_)
             | Question::Model
-            | Question::Path => 0,
+            | Question::Path
+            | Question::SessionRecall
+            | Question::SessionRemember(..)
+            | Question::SessionForget => 0,
         };
         let answer = match &self.answer {
             Answer::Worker(Some(about)) => {
@@ -188,6 +218,9 @@ impl fmt::Display for Question {
             Self::StateSet(key, value) => write!(f, "state.set({key:?}, {} bytes)", value.len()),
             Self::StateAdd(key, by) => write!(f, "state.add({key:?}, {by})"),
             Self::StateDelete(key) => write!(f, "state.delete({key:?})"),
+            Self::SessionRecall => f.write_str("sessions.recall()"),
+            Self::SessionRemember(row, ttl_ms) => write!(f, "sessions.remember({row}, {ttl_ms})"),
+            Self::SessionForget => f.write_str("sessions.forget()"),
         }
     }
 }

@@ -95,12 +95,22 @@ impl PolicyVersions {
         })
     }
 
-    /// Whether one that may decide now wants to know the prompt's tokens: the first whose circuit is closed, or one that
-    /// is let try before it.
+    /// Whether one that may decide now wants to know the prompt's tokens.
     #[must_use]
     pub fn needs_tokens(&self) -> bool {
+        self.may_decide(|policy| policy.needs_tokens())
+    }
+
+    /// Whether one that may decide now wants the prefix index to be asked.
+    #[must_use]
+    pub fn needs_prefix(&self) -> bool {
+        self.may_decide(|policy| policy.needs_prefix())
+    }
+
+    /// Whether one does so that may decide now: the first whose circuit is closed, or one that is let try before it.
+    fn may_decide(&self, does: impl Fn(&dyn Policy) -> bool) -> bool {
         for version in self.iter() {
-            if version.policy.plan().needs_tokens() {
+            if does(&*version.policy) {
                 return true;
             }
             if version.circuit.is_closed() {

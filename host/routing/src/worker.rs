@@ -65,6 +65,7 @@ pub struct WorkerSpec {
 pub struct Worker {
     id: WorkerId,
     spec: WorkerSpec,
+    name_hash: f64,
     load: Arc<WorkerLoad>,
 }
 
@@ -74,6 +75,7 @@ impl Worker {
     pub fn new(id: WorkerId, spec: WorkerSpec) -> Self {
         Self {
             id,
+            name_hash: text_number(&spec.name),
             spec,
             load: Arc::default(),
         }
@@ -84,6 +86,7 @@ impl Worker {
     pub fn with_spec(&self, spec: WorkerSpec) -> Self {
         Self {
             id: self.id,
+            name_hash: text_number(&spec.name),
             spec,
             load: Arc::clone(&self.load),
         }
@@ -113,19 +116,28 @@ impl Worker {
         self.spec.models.is_empty() || self.spec.models.iter().any(|served| &**served == model)
     }
 
+    /// A 53-bit hash of its name: the same in every router.
+    #[must_use]
+    pub fn name_hash(&self) -> f64 {
+        self.name_hash
+    }
+
     /// A label as a number: its value where it reads as one, else a 53-bit hash of its text (equal texts give
     /// equal numbers); NaN where it is not set.
     #[must_use]
     pub fn label_number(&self, key: &str) -> f64 {
-        let Some(value) = self.spec.labels.get(key) else {
-            return f64::NAN;
-        };
-        value
-            .parse::<f64>()
-            .ok()
-            .filter(|number| number.is_finite())
-            .unwrap_or_else(|| text_number(value))
+        self.spec
+            .labels
+            .get(key)
+            .map_or(f64::NAN, |text| label_value(text))
     }
+}
+
+/// The number that a label of this text has, as [`Worker::label_number`] gives it.
+#[must_use]
+pub fn label_value(text: &str) -> f64 {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+    number.unwrap_or_else(|| text_number(text))
 }
 
 /// FNV-1a folded to 53 bits, so that every value is exact as a double.
@@ -171,6 +183,13 @@ mod tests {
         assert_eq!(worker.label_number("zone"), worker.label_number("zone2"));
         assert!(worker.label_number("odd").is_finite());
         assert!(worker.label_number("missing").is_nan());
+    }
+
+    #[test]
+    fn the_hash_of_a_name_is_the_same_in_every_version() {
+        // FNV-1a of `a`, the upper 53 bits of 64.
+        let expected = (0xaf63_dc4c_8601_ec8c_u64 >> 11) as f64;
+        assert_eq!(worker(&[], &[]).name_hash(), expected);
     }
 
     #[test]

@@ -20,7 +20,10 @@ impl Policy for LoadWeighted {
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
-        let request_tokens = params.number("request-tokens", 0.0, 0.0..=10_000_000.0);
+        let request_tokens = params
+            .unit("tokens")
+            .about("So many prompt tokens in flight weigh as much as one request; 0 counts requests alone.")
+            .number("request-tokens", 0.0, 0.0..=10_000_000.0);
         Self {
             weight: plan.column("worker.weight"),
             requests: plan.column("load.requests"),

@@ -9,16 +9,15 @@ mod terms;
 use std::cell::LazyCell;
 
 use conductor_policy_sdk::{
-    Call, Column, Host, Known, Least, Params, Phase, Plan, Policy, RequestNumber, Role, RoleColumn, Row,
+    Call, Column, Host, Known, Least, Params, Phase, Plan, Policy, RequestNumber, Role, Row,
 };
 use conductor_policy_sdk::{Verdict, export_policy};
 
-use terms::{Own, Terms};
+use terms::{Costs, Own, Terms};
 
 /// The least priced pair, or one worker for both legs.
 #[derive(Debug)]
 pub struct PdPairing {
-    role: RoleColumn,
     terms: Terms,
     near: Option<Near>,
     alone: Alone,
@@ -49,10 +48,10 @@ struct Alone {
 /// The candidates of one request whose whole is being placed, by role.
 struct Placing<'a, S> {
     policy: &'a PdPairing,
+    costs: Costs<'a>,
     prefill: Vec<Candidate<'a>>,
     decode: Vec<Candidate<'a>>,
     mixed: Vec<Candidate<'a>>,
-    prompt: f64,
     alone_allowed: bool,
     /// What ties are broken by.
     salt: S,
@@ -77,10 +76,13 @@ impl Policy for PdPairing {
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
-        let key = params.text("near-label", "");
-        let far_factor = params.number("far-factor", 4.0, 1.0..=1_000.0);
+        let key = params
+            .about("Key of a label: workers with equal values are near, as in a rack or a NIC group.")
+            .text("near-label", "");
+        let far_factor = params
+            .about("How much dearer the transfer is between workers that are not near.")
+            .number("far-factor", 4.0, 1.0..=1_000.0);
         Self {
-            role: plan.roles(),
             terms: Terms::configure(params, plan),
             near: (!key.is_empty()).then(|| Near {
                 label: plan.label(&key),
@@ -88,49 +90,48 @@ impl Policy for PdPairing {
             }),
             alone: Alone {
                 allowed: plan.request("request.decode-alone"),
-                below_tokens: params.number("alone-below-tokens", 2_048.0, 0.0..=100_000_000.0),
-                below_share: params.number("alone-below-share", 0.7, 0.0..=2.0),
-                busy_decoding: params.number("busy-decoding", 16.0, 0.0..=1_000_000.0),
+                below_tokens: params.unit("tokens").about("A decode worker may compute fewer than these itself; 0: none while there are prefill workers.").number("alone-below-tokens", 2_048.0, 0.0..=100_000_000.0),
+                below_share: params.unit("share").about("The same of the prompt; over 1: whatever is cached.").number("alone-below-share", 0.7, 0.0..=2.0),
+                busy_decoding: params.unit("requests").about("Most requests decoding on a decode worker that computes a prompt.").number("busy-decoding", 16.0, 0.0..=1_000_000.0),
             },
         }
     }
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
-        let terms = &self.terms;
-        let prompt = terms.prompt(call);
+        let costs = self.terms.of(call);
         let salt = LazyCell::new(|| call.request().session.unwrap_or_else(|| host.random()));
         match call.request().phase {
-            Phase::Prefill => Verdict::route_to(call.least(|| *salt, |row| terms.own(row, prompt).cost)),
+            Phase::Prefill => Verdict::route_to(call.least(|| *salt, |row| costs.own(row).cost)),
             Phase::Decode => {
                 let cost = |row: &Row<'_>| {
-                    let uncached = terms.own(row, prompt).uncached;
-                    terms.transfer(uncached) + terms.crowding(row)
+                    let uncached = costs.own(row).uncached;
+                    costs.transfer(uncached) + costs.crowding(row)
                 };
                 Verdict::route_to(call.least(|| *salt, cost))
             }
-            Phase::Mixed => Placing::new(self, call, prompt, || *salt).place(),
+            Phase::Mixed => Placing::new(self, call, costs, || *salt).place(),
         }
     }
 }
 
 impl<'a, S: Fn() -> u64> Placing<'a, S> {
-    fn new(policy: &'a PdPairing, call: &Call<'a>, prompt: f64, salt: S) -> Self {
+    fn new(policy: &'a PdPairing, call: &Call<'a>, costs: Costs<'a>, salt: S) -> Self {
         let mut placing = Self {
             policy,
+            costs,
             prefill: Vec::new(),
             decode: Vec::new(),
             mixed: Vec::new(),
-            prompt,
             alone_allowed: call.number(policy.alone.allowed).known_or(1.0) > 0.0,
             salt,
         };
         for row in call.rows() {
-            let same_role = match row.role(policy.role) {
+            let same_role = match policy.terms.role(&row) {
                 Role::Prefill => &mut placing.prefill,
                 Role::Decode => &mut placing.decode,
                 Role::Mixed => &mut placing.mixed,
             };
-            let own = policy.terms.own(&row, prompt);
+            let own = costs.own(&row);
             same_role.push(Candidate { row, own });
         }
         placing
@@ -161,7 +162,7 @@ impl<'a, S: Fn() -> u64> Placing<'a, S> {
         let decode = self.least(self.decode.iter().map(|to| {
             let anywhere = cheapest.anywhere + self.transfer(to, false);
             let near = cheapest.near(self.label(to)) + self.transfer(to, true);
-            (to.row, anywhere.min(near) + self.policy.terms.crowding(&to.row))
+            (to.row, anywhere.min(near) + self.costs.crowding(&to.row))
         }))?;
         let to = self.decode.iter().find(|to| to.row.index() == decode.row)?;
         let prefill = self.least(self.prefill.iter().map(|from| {
@@ -196,7 +197,7 @@ impl<'a, S: Fn() -> u64> Placing<'a, S> {
             ..
         } = self.policy.alone;
         let uncached = candidate.own.uncached;
-        let is_little = uncached < below_tokens && uncached < below_share * self.prompt;
+        let is_little = uncached < below_tokens && uncached < below_share * self.costs.prompt();
         let is_idle = self.policy.terms.decoding(&candidate.row) <= busy_decoding;
         self.prefill.is_empty() || self.alone_allowed && is_little && is_idle
     }
@@ -210,7 +211,7 @@ impl<'a, S: Fn() -> u64> Placing<'a, S> {
             Some(near) if !is_near => near.far_factor,
             _ => 1.0,
         };
-        self.policy.terms.transfer(to.own.uncached) * far_factor
+        self.costs.transfer(to.own.uncached) * far_factor
     }
 
     /// NaN, which equals nothing, where no label is named or the worker has none.

@@ -264,3 +264,38 @@ fn mistakes_in_the_parameters_are_all_reported() {
     assert_eq!(error.lines().count(), 4, "{error}");
     assert!(error.contains("alone-below-share = 0.7"), "{error}");
 }
+
+#[test]
+fn measured_speeds_replace_weights_once_all_who_compute_prompts_have_one() {
+    let policy = Configured::<PdPairing>::new(r#"{"measured-speed": true}"#).unwrap();
+    let mut fleet = cold(&["p1", "p2", "d1"], 8_000.0);
+    // What the configuration believes, and what was measured, are opposites.
+    fleet.set("p1", "worker.weight", 4.0);
+    fleet.set("p2", "cost.token-ms", 0.05);
+    assert_eq!(fleet.pair(&policy), Some(("p1", "d1")));
+    fleet.set("p1", "cost.token-ms", 0.2);
+    assert_eq!(
+        fleet.pair(&policy),
+        Some(("p2", "d1")),
+        "nobody waits for the decode worker"
+    );
+}
+
+#[test]
+fn a_transfer_is_counted_in_the_time_that_was_measured() {
+    let params =
+        r#"{"measured-speed": true, "near-label": "rack", "far-factor": 10, "alone-below-tokens": 0}"#;
+    let policy = Configured::<PdPairing>::new(params).unwrap();
+    let mut fleet = cold(&["p-near", "p-far", "d1"], 8_000.0);
+    for (worker, rack) in [("p-near", 1.0), ("p-far", 2.0), ("d1", 1.0)] {
+        fleet.set(worker, "label.rack", rack);
+    }
+    // Whatever a token takes, a tenth less of it does not make up for the long way, and half of it does.
+    for token_ms in [0.01, 1.0, 100.0] {
+        fleet.set("p-near", "cost.token-ms", token_ms);
+        fleet.set("p-far", "cost.token-ms", 0.9 * token_ms);
+        assert_eq!(fleet.pair(&policy), Some(("p-near", "d1")), "{token_ms}");
+        fleet.set("p-far", "cost.token-ms", 0.5 * token_ms);
+        assert_eq!(fleet.pair(&policy), Some(("p-far", "d1")), "{token_ms}");
+    }
+}

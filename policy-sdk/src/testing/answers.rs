@@ -10,9 +10,12 @@ const MAX_KEYS: usize = 4096;
 const MAX_KEY_BYTES: usize = 256;
 const MAX_VALUE_BYTES: usize = 16 * 1024;
 
+/// Longest time a session is remembered: a day.
+const LONGEST_SESSION_MS: u32 = 24 * 60 * 60 * 1000;
+
 impl Host for Scenario {
     fn describe(&self, id: WorkerId) -> Option<About> {
-        let worker = self.offered.contains(&id).then(|| &self.workers[id as usize])?;
+        let worker = self.known().contains(&id).then(|| &self.workers[id as usize])?;
         Some(About {
             name: worker.name.clone(),
             role: worker
@@ -29,27 +32,43 @@ impl Host for Scenario {
             Tier::Host => "prefix.host-tokens",
             Tier::Disk => "prefix.any-tokens",
         };
+        if self.batch.is_some() {
+            return Vec::new();
+        }
         self.offered_numbers(feature)
             .map(|tokens| tokens as u32)
             .collect()
     }
 
     fn holders(&self, tokens: u32) -> u32 {
+        if self.batch.is_some() {
+            return 0;
+        }
         let held = self.offered_numbers("prefix.any-tokens");
         held.filter(|held| *held > 0.0 && *held >= f64::from(tokens))
             .count() as u32
     }
 
     fn header(&self, name: &str) -> Option<String> {
-        self.headers.get(&name.to_ascii_lowercase()).cloned()
+        let headers = self.batch.is_none().then_some(&self.headers)?;
+        headers.get(&name.to_ascii_lowercase()).cloned()
     }
 
     fn model(&self) -> String {
-        self.model.clone()
+        if self.batch.is_some() {
+            String::new()
+        } else {
+            self.model.clone()
+        }
     }
 
     fn path(&self) -> String {
-        "/v1/chat/completions".to_owned()
+        let path = if self.batch.is_some() {
+            ""
+        } else {
+            "/v1/chat/completions"
+        };
+        path.to_owned()
     }
 
     fn log(&self, level: Level, message: &str) {
@@ -97,5 +116,28 @@ impl Host for Scenario {
 
     fn delete_state(&self, key: &str) {
         self.state.borrow_mut().remove(key);
+    }
+
+    fn recall_session(&self) -> Option<usize> {
+        let session = self.at_hand()?;
+        let (worker, until_us) = *self.sessions.borrow().get(&session)?;
+        if until_us <= self.now_us {
+            self.sessions.borrow_mut().remove(&session);
+            return None;
+        }
+        self.offered.iter().position(|&id| id == worker)
+    }
+
+    fn remember_session(&self, row: usize, ttl_ms: u32) {
+        if let (Some(session), Some(&worker)) = (self.at_hand(), self.offered.get(row)) {
+            let until_us = self.now_us + u64::from(ttl_ms.min(LONGEST_SESSION_MS)) * 1000;
+            self.sessions.borrow_mut().insert(session, (worker, until_us));
+        }
+    }
+
+    fn forget_session(&self) {
+        if let Some(session) = self.at_hand() {
+            self.sessions.borrow_mut().remove(&session);
+        }
     }
 }

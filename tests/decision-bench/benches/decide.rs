@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cache_aware::CacheAware;
 use conductor_policy_sdk::Policy;
-use decision_bench::{Contest, Crossing};
+use decision_bench::{Contest, Crossing, PipelineCrossing};
 use divan::Bencher;
 use pd_pairing::PdPairing;
 use round_robin::RoundRobin;
@@ -54,6 +54,18 @@ fn native<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
 #[divan::bench(args = CANDIDATES, sample_size = 100)]
 fn boundary(bencher: Bencher<'_, '_>, candidates: usize) {
     let crossing = Crossing::new(&component(include_str!("boundary.wat")), 6, candidates);
+    warm_up(|seq| drop(crossing.ask(seq)));
+    let mut seq = 0;
+    bencher.bench_local(|| {
+        seq += 1;
+        crossing.ask(seq)
+    });
+}
+
+/// Two scorers and a column, put together by the host.
+#[divan::bench(args = CANDIDATES, sample_size = 100)]
+fn pipeline(bencher: Bencher<'_, '_>, candidates: usize) {
+    let crossing = PipelineCrossing::new(candidates);
     warm_up(|seq| drop(crossing.ask(seq)));
     let mut seq = 0;
     bencher.bench_local(|| {

@@ -1,6 +1,8 @@
 //! One policy twice, as the component this repository ships and compiled natively, over the same fleet: what the
 //! benches time, and the test that both give the same answers.
 
+mod pipeline;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +13,8 @@ use routing::{
     DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, PolicyFault, RequestFacts, Transcript, Verdict,
     WorkerId,
 };
+
+pub use self::pipeline::PipelineCrossing;
 
 /// A component and what it is asked with.
 pub struct Crossing {

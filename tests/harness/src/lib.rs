@@ -14,7 +14,10 @@ mod steady;
 
 pub use client::{Answer, Client, Stream};
 pub use fleet::{Fleet, route_all, workers_toml};
-pub use policies::{HOSTILE, Hostile, mends_after, sends_to};
+pub use policies::{
+    HOSTILE, Hostile, avoids_who_failed, favours, mends_after, scores_too_few, sends_to, spins_at_events,
+    traps_at_events, traps_scoring,
+};
 pub use poll::{DEADLINE, eventually, eventually_ok};
 pub use router::TestRouter;
 pub use seen::{End, Seen};

@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 use policy_component::componentise;
 
 const FRAME: &str = include_str!("policies/hostile.wat");
+const LISTENER: &str = include_str!("policies/listener.wat");
+const SCORER: &str = include_str!("policies/scorer.wat");
 const PRELUDE: &str = include_str!("../../../host/policy-runtime/tests/wat/prelude.wat");
 const PLAN: &str = include_str!("../../../host/policy-runtime/tests/wat/plan.wat");
 
@@ -159,7 +161,97 @@ pub fn mends_after(calls: usize, row: usize) -> Result<Vec<u8>> {
     ))
 }
 
+/// A policy that learns from events: it takes the first candidate that has not failed a request yet, as its `state` counts.
+///
+/// # Errors
+/// Where this module has a mistake.
+pub fn avoids_who_failed() -> Result<Vec<u8>> {
+    framed(
+        LISTENER,
+        r#"(import "conductor:policy/state@0.1.0" "add" (func $add (param i32 i32 i64 i32)))
+           (data (i32.const 256) "fail-0")
+           (func $fails (param $worker i32) (param $by i64) (result i64)
+             (i32.store8 (i32.const 261) (i32.add (i32.const 48) (i32.rem_u (local.get $worker) (i32.const 10))))
+             (call $add (i32.const 256) (i32.const 6) (local.get $by) (i32.const 512))
+             (i64.load (i32.const 520)))
+           (func $heard (param $event i32)
+             (if (i32.eqz (i32.load (local.get $event)))
+               (then (drop (call $fails (i32.load offset=40 (local.get $event)) (i64.const 1))))))
+           (func $choose (param $ids i32) (param $count i32) (result i32)
+             (local $row i32)
+             (loop $next
+               (if (i64.eqz
+                     (call $fails
+                       (i32.load (i32.add (local.get $ids) (i32.shl (local.get $row) (i32.const 2)))) (i64.const 0)))
+                 (then (return (local.get $row))))
+               (local.set $row (i32.add (local.get $row) (i32.const 1)))
+               (br_if $next (i32.lt_u (local.get $row) (local.get $count))))
+             (i32.const 0))"#,
+    )
+}
+
+/// A policy that sends to the first candidate and traps at every event that it is told.
+///
+/// # Errors
+/// Where this module has a mistake.
+pub fn traps_at_events() -> Result<Vec<u8>> {
+    listens_by("(func $heard (param i32) unreachable)")
+}
+
+/// The same, which never comes back from one.
+///
+/// # Errors
+/// Where this module has a mistake.
+pub fn spins_at_events() -> Result<Vec<u8>> {
+    listens_by("(func $heard (param i32) (loop $on (br $on)))")
+}
+
+fn listens_by(heard: &str) -> Result<Vec<u8>> {
+    framed(
+        LISTENER,
+        &format!("{heard} (func $choose (param i32 i32) (result i32) (i32.const 0))"),
+    )
+}
+
+/// A scorer that gives one row 1 and the others 0. `version` makes other bytes of it.
+///
+/// # Errors
+/// Where this module has a mistake.
+pub fn favours(row: usize, version: usize) -> Result<Vec<u8>> {
+    let at = 4096 + 8 * row;
+    framed(
+        SCORER,
+        &format!(
+            "(global (export \"version\") i32 (i32.const {version}))
+             (func $live (param i32) (result i32)
+               (f64.store (i32.const {at}) (f64.const 1))
+               (call $scores (local.get 0)))"
+        ),
+    )
+}
+
+/// A scorer that traps.
+///
+/// # Errors
+/// Where this module has a mistake.
+pub fn traps_scoring() -> Result<Vec<u8>> {
+    framed(SCORER, "(func $live (param i32) (result i32) unreachable)")
+}
+
+/// A scorer that gives one score too few.
+///
+/// # Errors
+/// Where this module has a mistake.
+pub fn scores_too_few() -> Result<Vec<u8>> {
+    let live = "(func $live (param i32) (result i32) (call $scores (i32.sub (local.get 0) (i32.const 1))))";
+    framed(SCORER, live)
+}
+
 fn component(live: &str) -> Result<Vec<u8>> {
-    let module = wat::parse_str(format!("(module {live} {FRAME} {PLAN} {PRELUDE})"))?;
+    framed(FRAME, live)
+}
+
+fn framed(frame: &str, live: &str) -> Result<Vec<u8>> {
+    let module = wat::parse_str(format!("(module {live} {frame} {PLAN} {PRELUDE})"))?;
     Ok(componentise(&module)?)
 }

@@ -1,6 +1,7 @@
 //! A valid configuration, translated into what each adapter wants to be told. Pure: values in, values out.
 
 mod feeds;
+mod pipelines;
 mod record;
 mod trials;
 mod workers;
@@ -13,18 +14,19 @@ use conductor_config::{
     Config, PdConfig, PolicyConfig, PolicySource as ConfiguredSource, PoolConfig, RouteConfig, ServerConfig,
     Tokenize,
 };
-use policy_runtime::PolicySettings;
+use policy_runtime::{PolicySettings, Sessions};
 use proxy::{AssumedCache, Expectation, PdSpec, PoolSpec, RequestLimits, RouteSpec, TokenSource};
 use routing::{CircuitSpec, Fleet, PolicyVersions, Pool, Worker};
 
 pub(crate) use self::feeds::feed_plan;
-pub(crate) use self::record::{record_file, record_spec};
+pub(crate) use self::pipelines::{BrokenPipeline, components, policy_reports, policy_versions, scorers_of};
+pub(crate) use self::record::{record_files, record_spec};
 pub(crate) use self::trials::shadow_name;
 use self::workers::member_names;
 pub(crate) use self::workers::worker_specs;
 use crate::config_source::ConfigSource;
 use crate::keys::Keys;
-use crate::policy_library::{Permit, PolicySource, WantedPolicy, policies_in};
+use crate::policy_library::{Permit, PolicySource, WantedPolicy, is_of_folder, policies_in};
 
 /// The pools with their workers of the fleet, which was made from this configuration, as the keys were.
 pub(crate) fn pool_specs(config: &Config, keys: &Keys, fleet: &Fleet) -> Vec<PoolSpec> {
@@ -91,12 +93,12 @@ fn pd_spec(pd: &PdConfig, server: &ServerConfig) -> PdSpec {
 }
 
 /// A route and the policies that decide for it; `policy` finds them, and `find` those that may not be there.
-pub(crate) fn route_spec(
+pub(crate) fn route_spec<E>(
     route: &RouteConfig,
-    policy: impl Fn(&str) -> Arc<PolicyVersions>,
-    find: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
-) -> RouteSpec {
-    RouteSpec {
+    policy: impl Fn(&str) -> Result<Arc<PolicyVersions>, E>,
+    find: impl Fn(&str) -> Result<Option<Arc<PolicyVersions>>, E>,
+) -> Result<RouteSpec, E> {
+    Ok(RouteSpec {
         models: route.matches.models.clone(),
         path: route.matches.path.clone(),
         headers: route
@@ -106,11 +108,11 @@ pub(crate) fn route_spec(
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
         pool: route.pool.clone(),
-        policy: policy(&route.policy),
-        prefill_policy: route.prefill_policy.as_deref().map(&policy),
-        decode_policy: route.decode_policy.as_deref().map(&policy),
-        trials: trials::trial_spec(route, &policy, find),
-    }
+        policy: policy(&route.policy)?,
+        prefill_policy: route.prefill_policy.as_deref().map(&policy).transpose()?,
+        decode_policy: route.decode_policy.as_deref().map(&policy).transpose()?,
+        trials: trials::trial_spec(route, &policy, find)?,
+    })
 }
 
 /// What bounds every request.
@@ -125,14 +127,15 @@ pub(crate) fn request_limits(config: &Config) -> RequestLimits {
     }
 }
 
-/// Every policy that is configured, named by a route, or lies in the policy folder; those that are asked as shadows twice.
+/// Every component that is configured, named by a route or a pipeline, or lies in the policy folder; those that are asked as
+/// shadows twice.
 pub(crate) fn wanted_policies(config: &Config, source: &ConfigSource) -> Vec<WantedPolicy> {
     let folder = policy_folder(config, source);
     let listed = config.policy_dir_allow.as_ref();
     let listed = listed.map(|hashes| Permit::Listed(hashes.iter().map(|hash| hash.0).collect()));
     // Whoever may write to the folder is meant, however a policy names it.
-    let permit = |path: &Path| match &listed {
-        Some(listed) if path.parent() == folder.as_deref() => listed.clone(),
+    let permit = |path: &Path| match (&listed, &folder) {
+        (Some(listed), Some(folder)) if is_of_folder(path, folder) => listed.clone(),
         _ => Permit::Any,
     };
     let configured = |policy: &PolicyConfig| {
@@ -143,32 +146,38 @@ pub(crate) fn wanted_policies(config: &Config, source: &ConfigSource) -> Vec<Wan
                 let file = format!("{}.wasm", policy.name);
                 PolicySource::File(folder.clone().unwrap_or_default().join(file))
             }
+            ConfiguredSource::Pipeline(_) => return None,
         };
         let permit = match (&policy.sha256, &source) {
             (Some(pinned), _) => Permit::Pinned(pinned.0),
             (None, PolicySource::File(path)) => permit(path),
             (None, PolicySource::Builtin(_)) => Permit::Any,
         };
-        WantedPolicy {
+        Some(WantedPolicy {
             name: policy.name.clone(),
             source,
             settings: policy_settings(policy),
             circuit: policy.circuit,
             permit,
-        }
+            sessions: policy.sessions as usize,
+            scores: false,
+        })
     };
-    let mut wanted: Vec<WantedPolicy> = config.policies.iter().map(configured).collect();
+    let mut wanted: Vec<WantedPolicy> = config.policies.iter().filter_map(configured).collect();
     for (name, path) in folder.iter().flat_map(|folder| policies_in(folder)) {
-        if wanted.iter().all(|policy| policy.name != name) {
+        if config.policies.iter().all(|policy| policy.name != name) {
             wanted.push(WantedPolicy {
                 name,
                 permit: permit(&path),
+                sessions: Sessions::DEFAULT_LIMIT,
                 source: PolicySource::File(path),
                 settings: PolicySettings::default(),
                 circuit: CircuitSpec::default(),
+                scores: false,
             });
         }
     }
+    pipelines::mark_scorers(config, &mut wanted);
     wanted.extend(trials::shadows(config, &wanted));
     wanted
 }
@@ -181,6 +190,15 @@ pub(crate) fn policy_settings(policy: &PolicyConfig) -> PolicySettings {
         wall_limit: policy.limits.wall,
         memory_bytes: usize::try_from(policy.limits.memory).unwrap_or(usize::MAX),
     }
+}
+
+/// The folder for what policies remember, where there is one.
+pub(crate) fn state_folder(config: &Config, source: &ConfigSource) -> Option<PathBuf> {
+    config
+        .server
+        .policy_state
+        .as_ref()
+        .map(|folder| source.resolve(folder))
 }
 
 /// The folder whose `.wasm` files are policies, where there is one.

@@ -23,12 +23,14 @@ pub(crate) fn record_spec(config: &Config, recorder: &Arc<Recorder>) -> RecordSp
     }
 }
 
-/// The file they are written to.
-pub(crate) fn record_file(config: &Config, source: &ConfigSource) -> Option<FileSpec> {
+/// The file they are written to, and that of what shadows decided.
+pub(crate) fn record_files(config: &Config, source: &ConfigSource) -> [Option<FileSpec>; 2] {
     let record = &config.record;
-    record.file.as_ref().map(|file| FileSpec {
-        path: source.resolve(file),
-        max_bytes: record.max_bytes,
-        keep: record.keep,
+    [&record.file, &record.shadow_file].map(|file| {
+        Some(FileSpec {
+            path: source.resolve(file.as_ref()?),
+            max_bytes: record.max_bytes,
+            keep: record.keep,
+        })
     })
 }

@@ -2,6 +2,8 @@
 
 use conductor_config::Config;
 use kv_feed::Endpoint;
+use prometheus_client::registry::Registry;
+use proxy::ProxyMetrics;
 use routing::{DpRank, Fleet, WorkerId};
 
 use super::*;
@@ -14,6 +16,26 @@ fn config(text: &str) -> Config {
 
 fn fleet(config: &Config) -> Fleet {
     Fleet::default().next(worker_specs(config)).0
+}
+
+#[test]
+fn a_pipeline_that_cannot_be_put_together_is_an_error_and_no_panic() {
+    let mut config = config(
+        "[policies.mixed]\npipeline = { filters = [{ label = \"zone\", is = \"eu\" }] }\n\
+         [[pools.main.workers]]\nurl = \"http://a:1\"\n[[routes]]\npool = \"main\"\npolicy = \"mixed\"\n",
+    );
+    let metrics = ProxyMetrics::new(&mut Registry::default());
+    let put_together = |config: &Config| policy_versions(config, &metrics, "mixed", |_| None);
+    assert!(put_together(&config).unwrap().is_some());
+    let mut policies = config.policies.iter_mut();
+    let source = policies.find_map(|policy| match &mut policy.source {
+        ConfiguredSource::Pipeline(pipeline) => Some(&mut pipeline.spec),
+        _ => None,
+    });
+    let filters = &mut source.unwrap().filters;
+    *filters = vec![filters[0].clone(); 33];
+    let broken = put_together(&config).unwrap_err();
+    assert_eq!(broken.to_string(), "put the pipeline `mixed` together");
 }
 
 const RANKED: &str = r#"

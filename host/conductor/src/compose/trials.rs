@@ -6,35 +6,46 @@ use conductor_config::{Config, RouteConfig};
 use proxy::{CanarySpec, ShadowSpec, StopRule, TrialSpec};
 use routing::PolicyVersions;
 
+use super::pipelines::components;
 use crate::policy_library::WantedPolicy;
+
+const SHADOW: &str = " (shadow)";
 
 /// Under what a policy is kept a second time, to be asked as a shadow: with instances, a circuit and a state of its own. No
 /// policy of a configuration can be called so.
 pub(crate) fn shadow_name(policy: &str) -> String {
-    format!("{policy} (shadow)")
+    format!("{policy}{SHADOW}")
+}
+
+/// Whose twin is kept under that name.
+pub(super) fn shadowed(name: &str) -> Option<&str> {
+    name.strip_suffix(SHADOW)
 }
 
 /// The canaries and shadows of a route; `decides` finds a policy, `find` one that may not be there.
-pub(super) fn trial_spec(
+pub(super) fn trial_spec<E>(
     route: &RouteConfig,
-    decides: impl Fn(&str) -> Arc<PolicyVersions>,
-    find: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
-) -> TrialSpec {
+    decides: impl Fn(&str) -> Result<Arc<PolicyVersions>, E>,
+    find: impl Fn(&str) -> Result<Option<Arc<PolicyVersions>>, E>,
+) -> Result<TrialSpec, E> {
     let trials = &route.trials;
-    let canary = |share: &conductor_config::ShareConfig| CanarySpec {
-        policy: decides(&share.policy),
-        share: share.share,
+    let canary = |share: &conductor_config::ShareConfig| {
+        Ok(CanarySpec {
+            policy: decides(&share.policy)?,
+            share: share.share,
+        })
     };
     // A twin may be refused where the policy was not, for want of memory say: then nothing is asked.
     let shadow = |name: &String| {
-        Some(ShadowSpec {
+        let found = find(&shadow_name(name)).transpose()?;
+        Some(found.map(|policy| ShadowSpec {
             name: name.clone(),
-            policy: find(&shadow_name(name))?,
-        })
+            policy,
+        }))
     };
     let rule = trials.canary;
-    TrialSpec {
-        canaries: trials.canaries.iter().map(canary).collect(),
+    Ok(TrialSpec {
+        canaries: trials.canaries.iter().map(canary).collect::<Result<_, E>>()?,
         rule: StopRule {
             ttft_margin: rule.ttft_margin,
             error_margin: rule.error_margin,
@@ -42,15 +53,20 @@ pub(super) fn trial_spec(
             least: rule.least,
             stop: rule.stop,
         },
-        shadows: trials.shadows.iter().filter_map(shadow).collect(),
+        shadows: trials
+            .shadows
+            .iter()
+            .filter_map(shadow)
+            .collect::<Result<_, E>>()?,
         shadow_sample: trials.shadow_sample,
-    }
+    })
 }
 
-/// The twins of those policies that some route has as a shadow.
+/// The twins of those policies that some route has as a shadow, by themselves or in a pipeline.
 pub(super) fn shadows(config: &Config, wanted: &[WantedPolicy]) -> Vec<WantedPolicy> {
-    let routes = || config.routes.iter();
-    let is_shadow = |name: &String| routes().any(|route| route.trials.shadows.contains(name));
+    let shadows = config.routes.iter().flat_map(|route| &route.trials.shadows);
+    let asked: Vec<&str> = shadows.flat_map(|name| components(config, name)).collect();
+    let is_shadow = |name: &String| asked.contains(&name.as_str());
     let shadows = wanted.iter().filter(|policy| is_shadow(&policy.name));
     let twin = |policy: &WantedPolicy| WantedPolicy {
         name: shadow_name(&policy.name),

@@ -1,6 +1,7 @@
 //! Why this worker: `GET /admin/explain/REQUEST-ID` of a running router, and `conductor explain`.
 
 mod page;
+mod pipeline;
 mod text;
 
 use std::sync::Arc;

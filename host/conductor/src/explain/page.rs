@@ -10,6 +10,8 @@ use routing::Tier;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::pipeline;
+
 /// Characters of a version's id, as in `/admin/policies`.
 const ID_LENGTH: usize = 12;
 /// The column that says how much of the prompt a worker has.
@@ -62,6 +64,9 @@ pub(super) struct CallPage {
     pub(super) candidates: Vec<CandidatePage>,
     /// What it asked on the way.
     pub(super) asked: Vec<NoteLine>,
+    /// Of a pipeline: what its columns do not show, such as a scorer that was left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) parts: Vec<String>,
 }
 
 /// One candidate.
@@ -129,14 +134,14 @@ impl CallPage {
             fault: line.fault.clone(),
             refused: line.refused.clone(),
             request_numbers: request_columns.cloned().zip(request_numbers).collect(),
-            columns: policy
-                .columns
-                .iter()
-                .chain(&policy.more_columns)
-                .cloned()
+            columns: pipeline::columns(line)
+                .into_iter()
+                .map(|(name, _)| name)
+                .chain(policy.columns.iter().chain(&policy.more_columns).cloned())
                 .collect(),
             candidates: candidates(call),
             asked: line.transcript.clone(),
+            parts: pipeline::parts(policy, line),
         }
     }
 }
@@ -163,11 +168,17 @@ fn candidates(call: &ExplainedCall) -> Vec<CandidatePage> {
         NoteLine::Matched { tier, tokens } if tier.0 == Tier::Shared => Some(tokens),
         _ => None,
     });
+    let weighed = pipeline::columns(line);
     let candidate = |(row, worker): (usize, &proxy::record::WorkerLine)| {
         let columns = policy.columns.iter().zip(own(row));
         let columns = columns.chain(policy.more_columns.iter().zip(more(row)));
+        let weighed = weighed.iter().map(|(name, numbers)| {
+            let number = numbers.get(row).copied().unwrap_or(f64::NAN);
+            (name.clone(), value(number))
+        });
         let numbers: BTreeMap<String, Value> = columns
             .map(|(name, number)| (name.clone(), value(*number)))
+            .chain(weighed)
             .collect();
         let matched = numbers.get(MATCHED).cloned();
         CandidatePage {
@@ -190,7 +201,12 @@ fn version_id(policy: &PolicyLine) -> String {
         .sha256
         .as_deref()
         .map(|sha256| sha256.get(..ID_LENGTH).unwrap_or(sha256));
-    id.unwrap_or("native").to_owned()
+    let made = if policy.pipeline.is_some() {
+        "pipeline"
+    } else {
+        "native"
+    };
+    id.unwrap_or(made).to_owned()
 }
 
 fn first(numbers: &[f64], most: usize) -> &[f64] {

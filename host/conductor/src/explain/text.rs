@@ -78,6 +78,9 @@ impl fmt::Display for CallPage {
         if self.candidates.len() > MOST {
             writeln!(f, "   and {} more", self.candidates.len() - MOST)?;
         }
+        for part in &self.parts {
+            writeln!(f, "   {part}")?;
+        }
         let asked = self.asked.iter().map(|note| note.noted());
         for noted in asked {
             writeln!(f, "   asked {}: {:?}", noted.question, noted.answer)?;

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::component::{Digest, Seen};
 use super::version::Version;
-use super::{PolicySource, WantedPolicy};
+use super::{Permit, PolicySource, WantedPolicy};
 
 /// Versions that are kept, those rolled back among them.
 const KEPT: usize = 3;
@@ -26,6 +26,9 @@ pub(crate) enum RollbackError {
     /// No such policy.
     #[error("there is no policy `{0}`")]
     NoSuchPolicy(String),
+    /// It is made of others.
+    #[error("`{0}` is a pipeline and has no versions of its own: change one of its scorers, {1}")]
+    Pipeline(String, String),
     /// It has but one version, or none.
     #[error(
         "the policy `{0}` has no version before the one in force: the last three that worked are kept, while the router runs"
@@ -84,7 +87,9 @@ impl Entry {
             |active: &Version| self.wanted.permit == wanted.permit || wanted.permit.allows(&active.digest);
         self.wanted.source == wanted.source
             && self.wanted.settings == wanted.settings
-            && self.active().is_some_and(is_permitted)
+            && self
+                .active()
+                .is_some_and(|active| is_permitted(active) && active.does(wanted))
     }
 
     /// A version of these bytes and settings that is kept.
@@ -92,18 +97,16 @@ impl Entry {
         self.chain.iter().find(|kept| kept.is_of(digest, settings))
     }
 
-    /// Whether an operator rolled back what is wanted now. With its bytes in force, what was rolled back can only be settings; and
-    /// nothing is held where the version in force may not be.
+    /// Whether an operator rolled back what is wanted now. With its bytes in force, what was rolled back can only be settings.
     pub(super) fn holds(&self, digest: &Digest, wanted: &WantedPolicy) -> bool {
-        let Some(active) = self
-            .active()
-            .filter(|active| !wanted.permit.revokes(&active.digest))
-        else {
-            return false;
-        };
-        let in_force = active.digest == *digest;
+        let in_force = self.active().is_some_and(|active| active.digest == *digest);
         let mut held = self.held.iter().filter(|held| held.digest == *digest);
         held.any(|held| !in_force || held.settings == wanted.settings)
+    }
+
+    /// Whether a version is left that may decide under this permit.
+    pub(super) fn has_any(&self, permit: &Permit) -> bool {
+        self.chain.iter().any(|kept| !permit.revokes(&kept.digest))
     }
 
     /// Puts a version in front of the chain. What was rolled back is over with.
@@ -118,7 +121,8 @@ impl Entry {
 
     /// Puts the version before in force, and holds the one that was in force.
     pub(super) fn roll_back(&mut self) -> Result<(), RollbackError> {
-        if self.chain.len() < 2 {
+        let before = self.chain.get(1);
+        if !before.is_some_and(|before| before.does(&self.wanted)) {
             return Err(RollbackError::NothingBefore(self.wanted.name.clone()));
         }
         let bad = self.chain.remove(0);
@@ -130,17 +134,18 @@ impl Entry {
     /// Holds nothing any more, asks every version again, and forgets what the file held.
     pub(super) fn resume(&mut self) {
         let place = self.chain.len().min(1);
-        self.chain.splice(place..place, self.held.drain(..));
+        let permit = &self.wanted.permit;
+        let may_decide = self.held.drain(..).filter(|held| !permit.revokes(&held.digest));
+        self.chain.splice(place..place, may_decide);
         for version in &self.chain {
             version.circuit.close();
         }
         self.found = None;
     }
 
-    /// Forgets every version.
+    /// Forgets every version that might decide. What was rolled back stays so until other bytes come.
     pub(super) fn clear(&mut self) {
         self.chain.clear();
-        self.held.clear();
     }
 
     /// Times since the last asking that the version in force was not asked any more and one before it was.

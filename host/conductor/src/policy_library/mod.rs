@@ -8,31 +8,36 @@
 
 mod component;
 mod entry;
+mod listening;
 mod prepared;
 mod report;
+mod strays;
 #[cfg(test)]
 mod tests;
 mod version;
 mod wanted;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use policy_runtime::{PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
+use policy_runtime::{PolicyEngine, PolicySettings, WasmPolicy};
+use proxy::Snapshot;
 use routing::PolicyVersions;
 use tracing::{error, info, warn};
 
 use self::component::{Component, Digest};
-pub(crate) use self::component::{MAX_COMPONENT, policies_in};
+pub(crate) use self::component::{MAX_COMPONENT, is_of_folder, misnamed_in, policies_in};
 pub(crate) use self::entry::RollbackError;
 use self::entry::{Entry, Found};
 pub(crate) use self::prepared::{Outcome, Prepared, PreparedPolicy};
 pub(crate) use self::report::{Place, PolicyReport, VersionReport, chain};
+use self::strays::Strays;
 pub(crate) use self::version::Version;
-pub(crate) use self::wanted::{Permit, PolicyProblem, PolicySource, WantedPolicy};
+pub(crate) use self::wanted::{Permit, PolicyProblem, PolicySource, WantedPolicy, hex};
+use crate::policy_memory::PolicyMemory;
 
 /// Before the next look at a file that seemed half-written.
 const RETRY: Duration = Duration::from_millis(100);
@@ -54,10 +59,9 @@ pub(crate) struct PolicyLibrary {
     entries: BTreeMap<String, Entry>,
     /// By name; one each.
     attempts: BTreeMap<String, Attempt>,
-    /// By name, so that a policy's state outlives its versions.
-    states: BTreeMap<String, Arc<PolicyState>>,
-    /// Machine code in the policy folder that was told of.
-    strays: BTreeSet<PathBuf>,
+    /// By name, so that what a policy remembers outlives its versions.
+    memory: Arc<PolicyMemory>,
+    strays: Strays,
 }
 
 /// A policy as it was before it was rolled back.
@@ -67,13 +71,13 @@ pub(crate) struct Undo(Entry);
 impl PolicyLibrary {
     /// An empty library.
     #[must_use]
-    pub(crate) fn new(engine: PolicyEngine) -> Self {
+    pub(crate) fn new(engine: PolicyEngine, memory: Arc<PolicyMemory>) -> Self {
         Self {
             engine,
             entries: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            states: BTreeMap::new(),
-            strays: BTreeSet::new(),
+            memory,
+            strays: Strays::default(),
         }
     }
 
@@ -148,13 +152,20 @@ impl PolicyLibrary {
         }
         if let Some(entry) = self.entries.get(&wanted.name) {
             if entry.holds(digest, wanted) {
-                return Some(Outcome::HeldBack);
+                return Some(if entry.has_any(&wanted.permit) {
+                    Outcome::HeldBack
+                } else {
+                    Outcome::Failed(Arc::new(PolicyProblem::HeldBack))
+                });
             }
             if let Some(kept) = entry.kept(digest, settings) {
                 let in_force = entry
                     .active()
                     .is_some_and(|active| active.is_of(digest, settings));
                 let version = kept.under(wanted.circuit);
+                if !version.does(wanted) {
+                    return Some(Outcome::Failed(Arc::new(PolicyProblem::NotAScorer)));
+                }
                 return Some(if in_force && version.spec == kept.spec {
                     Outcome::InForce
                 } else {
@@ -168,7 +179,7 @@ impl PolicyLibrary {
     }
 
     fn attempt(&mut self, wanted: &WantedPolicy, component: &Component, digest: Digest) -> Outcome {
-        let state = Arc::clone(self.states.entry(wanted.name.clone()).or_default());
+        let state = self.memory.of(&wanted.name);
         let load = || {
             self.engine
                 .load(&wanted.name, &component.bytes, &wanted.settings, state)
@@ -195,7 +206,14 @@ impl PolicyLibrary {
         wanted: &WantedPolicy,
     ) -> Outcome {
         match result {
-            Ok(policy) => Outcome::Fresh(Version::new(Arc::clone(policy), digest, wanted)),
+            Ok(policy) => {
+                let version = Version::new(Arc::clone(policy), digest, wanted);
+                if version.does(wanted) {
+                    Outcome::Fresh(version)
+                } else {
+                    Outcome::Failed(Arc::new(PolicyProblem::NotAScorer))
+                }
+            }
             Err(problem) => Outcome::Failed(Arc::clone(problem)),
         }
     }
@@ -209,10 +227,18 @@ impl PolicyLibrary {
             let entry = self.commit_one(entries.remove(&name), policy, &mut done);
             self.entries.insert(name, entry);
         }
-        let known = |name: &String| self.entries.contains_key(name);
-        self.attempts.retain(|name, _| known(name));
-        self.states.retain(|name, _| known(name));
+        let entries = &self.entries;
+        self.attempts.retain(|name, _| entries.contains_key(name));
+        self.memory.retain(|name| entries.contains_key(name));
+        for (name, entry) in entries {
+            self.memory.of(name).sessions().limit_to(entry.wanted.sessions);
+        }
         done
+    }
+
+    /// Sessions of another run of the policies that are committed go to the workers of this snapshot.
+    pub(crate) fn settle_sessions(&self, snapshot: &Snapshot) {
+        self.memory.settle(|| snapshot.worker_names(), snapshot.now_us());
     }
 
     fn commit_one(&mut self, known: Option<Entry>, policy: PreparedPolicy, done: &mut Committed) -> Entry {
@@ -252,9 +278,10 @@ impl PolicyLibrary {
                 entry.problem = Some(text);
             }
         }
-        let may_decide = |version: &Version| !wanted.permit.revokes(&version.digest);
-        entry.chain.retain(may_decide);
-        entry.held.retain(may_decide);
+        // What was rolled back stays so, whatever the list says by now: it decides nothing.
+        entry
+            .chain
+            .retain(|version| !wanted.permit.revokes(&version.digest));
         entry.found = found;
         entry.wanted = wanted;
         entry
@@ -322,20 +349,9 @@ impl PolicyLibrary {
         self.entries.values().for_each(Entry::release_spare_instances);
     }
 
-    /// Warns, once each, of machine code in the policy folder, which is never loaded.
-    pub(crate) fn tell_strays(&mut self, folder: Option<PathBuf>) {
-        let strays: BTreeSet<PathBuf> = folder
-            .iter()
-            .flat_map(|folder| component::precompiled_in(folder))
-            .collect();
-        for path in strays.difference(&self.strays) {
-            warn!(
-                file = %path.display(),
-                "a precompiled policy is machine code that cannot be checked, and is not loaded: put the .wasm component there that it \
-                 was made from"
-            );
-        }
-        self.strays = strays;
+    /// Warns, once each, of what is in the policy folder and never loaded.
+    pub(crate) fn tell_strays(&mut self, folder: Option<&Path>) {
+        self.strays.tell(folder);
     }
 
     /// The state of each.

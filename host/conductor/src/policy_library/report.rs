@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use policy_runtime::LoadReport;
+use proxy::Decisions;
 use routing::FaultKind;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::entry::Entry;
+use super::listening::ListeningReport;
 use super::version::Version;
 use super::wanted::hex;
+use crate::pipeline_report::PipelineReport;
 
 /// One policy's state.
 #[derive(Debug, Clone, Serialize)]
@@ -40,11 +43,20 @@ pub(crate) struct PolicyReport {
     pub calls: u64,
     /// Of those, the ones it failed.
     pub faults: u64,
+    /// What it is told of events, where it is on a route and wants to be told any, or ticks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub events: Option<ListeningReport>,
+    /// What it is made of, where it is a pipeline; its scorers have versions, it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<PipelineReport>,
     /// Every version that is kept: the one in force, those before it, those rolled back.
     pub versions: Vec<VersionReport>,
     /// The versions themselves, for [`PolicyReport::counted`].
     #[serde(skip)]
     kept: Vec<(Place, Version)>,
+    /// The counters of a pipeline, for the same.
+    #[serde(skip)]
+    decided: Option<Decisions>,
 }
 
 /// What a version is kept for.
@@ -128,17 +140,53 @@ impl PolicyReport {
             held_back: entry.held.iter().map(|held| hex(&held.digest)).collect(),
             calls: 0,
             faults: 0,
+            events: None,
+            pipeline: None,
             versions: Vec::new(),
             kept: in_chain
                 .chain(held)
                 .map(|(place, version)| (place, version.clone()))
                 .collect(),
+            decided: None,
+        }
+    }
+
+    /// Of a pipeline; `version` is the id it decides under, and `decided` counts its decisions.
+    pub(crate) fn of_pipeline(
+        name: &str,
+        version: &str,
+        pipeline: PipelineReport,
+        decided: Decisions,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            source: "pipeline".to_owned(),
+            manifest: None,
+            sha256: None,
+            version: Some(version.to_owned()),
+            decides: None,
+            swaps: 0,
+            since_unix_ms: None,
+            problem: None,
+            held_back: Vec::new(),
+            calls: 0,
+            faults: 0,
+            events: None,
+            pipeline: Some(pipeline),
+            versions: Vec::new(),
+            kept: Vec::new(),
+            decided: Some(decided),
         }
     }
 
     /// With its counters and circuits as they are now.
     #[must_use]
     pub(crate) fn counted(mut self) -> Self {
+        if let Some(decided) = &self.decided {
+            self.calls = decided.count();
+            self.decides.clone_from(&self.version);
+            return self;
+        }
         self.versions = self
             .kept
             .iter()

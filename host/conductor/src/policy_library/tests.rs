@@ -13,7 +13,7 @@ fn library() -> PolicyLibrary {
         instances: 16,
         memory_bytes: 32 << 20,
     };
-    PolicyLibrary::new(PolicyEngine::new(limits).unwrap())
+    PolicyLibrary::new(PolicyEngine::new(limits).unwrap(), Arc::default())
 }
 
 /// A policy called `p` that has the bytes of a built-in.
@@ -24,6 +24,8 @@ fn wanted(builtin: &str) -> WantedPolicy {
         settings: PolicySettings::default(),
         circuit: CircuitSpec::default(),
         permit: Permit::Any,
+        sessions: 3,
+        scores: false,
     }
 }
 
@@ -139,7 +141,7 @@ fn two_names_with_the_same_bytes_and_other_parameters_are_two_policies() {
     assert_eq!(p.digest, q.digest);
     assert_ne!(p.id, q.id);
     assert!(!Arc::ptr_eq(&p.policy, &q.policy) && !Arc::ptr_eq(&p.circuit, &q.circuit));
-    assert!(!Arc::ptr_eq(&library.states["p"], &library.states["q"]));
+    assert!(!Arc::ptr_eq(&library.memory.of("p"), &library.memory.of("q")));
     open(&p.circuit);
     assert!(!p.decides() && q.decides());
 }
@@ -176,7 +178,7 @@ fn what_was_rolled_back_is_held_until_other_bytes_come() {
         assert!(!apply(&mut library, wanted(B)), "held back");
     }
     let report = library.report().remove(0).counted();
-    assert_eq!(report.held_back, [wanted::hex(&digest(B))]);
+    assert_eq!(report.held_back, [hex(&digest(B))]);
     assert_eq!(report.problem, None);
     assert_eq!(report.versions.len(), 2);
 
@@ -274,10 +276,7 @@ fn only_pinned_bytes_are_loaded_and_the_last_good_version_stays() {
     let Outcome::Failed(problem) = &prepared.policies[0].outcome else {
         panic!("{prepared:?}")
     };
-    assert!(
-        problem.to_string().contains(&wanted::hex(&digest(B))),
-        "{problem}"
-    );
+    assert!(problem.to_string().contains(&hex(&digest(B))), "{problem}");
 
     pinned.permit = Permit::Pinned(digest(B));
     assert!(apply(&mut library, pinned.clone()));
@@ -299,7 +298,7 @@ fn only_pinned_bytes_are_loaded_and_the_last_good_version_stays() {
         entry(&library)
             .problem
             .as_ref()
-            .is_some_and(|problem| problem.contains(&wanted::hex(&digest(C))))
+            .is_some_and(|problem| problem.contains(&hex(&digest(C))))
     );
 }
 
@@ -320,17 +319,54 @@ fn bytes_taken_off_the_list_do_not_even_stand_in() {
     assert_eq!(in_chain(&library), [B]);
 }
 
-#[test]
-fn a_rollback_does_not_hold_against_the_list() {
-    let mut library = library();
-    let listed = |list: &[&str]| WantedPolicy {
+/// `B` where the list has these built-ins.
+fn listed(list: &[&str]) -> WantedPolicy {
+    WantedPolicy {
         permit: Permit::Listed(list.iter().map(|name| digest(name)).collect()),
         ..wanted(B)
-    };
+    }
+}
+
+#[test]
+fn a_rollback_holds_whatever_the_list_says_by_now() {
+    let mut library = library();
     apply(&mut library, wanted(A));
     apply(&mut library, listed(&[A, B]));
     library.roll_back("p").unwrap();
-    assert!(!apply(&mut library, listed(&[A, B])));
-    assert!(apply(&mut library, listed(&[B])), "nothing else may decide");
+    for list in [&[A, B][..], &[A], &[A, B]] {
+        assert!(!apply(&mut library, listed(list)));
+        assert_eq!(in_chain(&library), [A], "{list:?}");
+    }
+    library.resume("p").unwrap();
+    assert!(apply(&mut library, listed(&[A, B])));
+}
+
+#[test]
+fn a_list_of_nothing_but_what_was_rolled_back_is_refused_until_it_is_resumed() {
+    let mut library = library();
+    apply(&mut library, wanted(A));
+    apply(&mut library, listed(&[A, B]));
+    library.roll_back("p").unwrap();
+    let prepared = library.prepare(vec![listed(&[B])]);
+    assert!(!prepared.policies[0].accepted);
+    let Outcome::Failed(problem) = &prepared.policies[0].outcome else {
+        panic!("{prepared:?}")
+    };
+    assert!(matches!(**problem, PolicyProblem::HeldBack), "{problem}");
+    assert_eq!(in_chain(&library), [A], "the configuration is refused");
+    library.resume("p").unwrap();
+    assert!(apply(&mut library, listed(&[B])));
     assert_eq!(in_chain(&library), [B]);
+}
+
+#[test]
+fn what_was_rolled_back_and_is_listed_no_more_does_not_come_back_by_a_resume() {
+    let mut library = library();
+    apply(&mut library, wanted(A));
+    apply(&mut library, listed(&[A, B]));
+    library.roll_back("p").unwrap();
+    apply(&mut library, listed(&[A]));
+    library.resume("p").unwrap();
+    assert!(!apply(&mut library, listed(&[A])));
+    assert_eq!(in_chain(&library), [A]);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use policy_runtime::{PolicySettings, WasmPolicy};
-use routing::{Circuit, CircuitSpec, CircuitState, PolicyVersion};
+use routing::{Circuit, CircuitSpec, CircuitState, PolicyVersion, scores_singly};
 use sha2::{Digest as _, Sha256};
 
 use super::WantedPolicy;
@@ -59,6 +59,11 @@ impl Version {
             version.spec = spec;
         }
         version
+    }
+
+    /// Whether it can do what is wanted of it.
+    pub(super) fn does(&self, wanted: &WantedPolicy) -> bool {
+        !wanted.scores || scores_singly(&*self.policy)
     }
 
     /// Whether it decides calls, were it the first of its chain.

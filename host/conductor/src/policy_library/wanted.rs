@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use policy_runtime::{LoadError, PolicySettings};
+use policy_runtime::{LoadError, ParamFaults, PolicySettings};
 use routing::CircuitSpec;
 use thiserror::Error;
 
@@ -82,6 +82,10 @@ pub(crate) struct WantedPolicy {
     pub circuit: CircuitSpec,
     /// Which bytes it may have.
     pub permit: Permit,
+    /// Most sessions that it remembers.
+    pub sessions: usize,
+    /// Whether it is a scorer of some pipeline.
+    pub scores: bool,
 }
 
 impl WantedPolicy {
@@ -131,9 +135,20 @@ pub(crate) enum PolicyProblem {
         /// What they have.
         found: String,
     },
+    /// It was rolled back, and nothing else of it may decide.
+    #[error(
+        "an operator rolled its bytes back, and no other version of it may decide: resume it, or list a version before in \
+         `policy-dir-allow`"
+    )]
+    HeldBack,
     /// The runtime refused it.
     #[error("failed to load it")]
     Load(#[source] LoadError),
+    /// A pipeline has it as a scorer.
+    #[error(
+        "it is no scorer, which a pipeline has it as: it has to export `score`, and must not ask for `worker.role`"
+    )]
+    NotAScorer,
     /// The compiler has a bug that this component brings up.
     #[error("failed to compile it: the compiler panicked (its message is on stderr)")]
     Panicked,
@@ -145,13 +160,26 @@ impl PolicyProblem {
         matches!(self, Self::Load(error) if error.is_in_settings())
     }
 
+    /// What is wrong with which of its parameters, where it tells what they are.
+    pub(crate) fn param_faults(&self) -> Option<&ParamFaults> {
+        match self {
+            Self::Load(error) => error.param_faults(),
+            _ => None,
+        }
+    }
+
+    /// Whether the pipeline is at fault that has it as a scorer, if not the bytes.
+    pub(crate) fn is_in_pipeline(&self) -> bool {
+        matches!(self, Self::NotAScorer)
+    }
+
     /// Whether the pin is at fault, if not the bytes.
     pub(crate) fn is_in_pin(&self) -> bool {
         matches!(self, Self::NotPinned { .. })
     }
 }
 
-pub(super) fn hex(digest: &Digest) -> String {
+pub(crate) fn hex(digest: &Digest) -> String {
     digest.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use policy_component::{ComponentError, Layer, componentise, dissect};
+use policy_component::{ComponentError, Layer, componentise};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -60,7 +60,7 @@ pub(super) fn run(args: &BuildArgs) -> anyhow::Result<Exit> {
         }
     };
     let built = Subject::read(&file)?;
-    let was_module = dissect(&built.bytes)?.layer == Layer::Module;
+    let was_module = built.dissect()?.layer == Layer::Module;
     let bytes = if was_module {
         Cow::Owned(component_of(&built)?)
     } else {

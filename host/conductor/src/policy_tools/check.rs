@@ -4,7 +4,7 @@ mod report;
 
 use std::time::Duration;
 
-use policy_runtime::{Endurance, PolicySettings, ProbeError, Rehearsal, Scene};
+use policy_runtime::{Chore, Endurance, PolicySettings, ProbeError, Rehearsal, Scene};
 use routing::FaultKind;
 
 pub(super) use self::report::CheckReport;
@@ -49,7 +49,7 @@ pub(super) fn check(subject: &Subject, args: &SettingsArgs) -> anyhow::Result<Ch
             report.findings = findings(&rehearsal, &given.settings);
             report.add(rehearsal);
         }
-        Err(error) => report.findings.push(Finding::not_loaded(&error, &given)),
+        Err(error) => report.findings.extend(Finding::not_loaded(&error, &given)),
     }
     Ok(report)
 }
@@ -62,6 +62,7 @@ fn findings(rehearsal: &Rehearsal, settings: &PolicySettings) -> Vec<Finding> {
         let message = format!("the router would not load it: failed to {}", super::chain(error));
         Finding::error("trial-failed", message)
     }));
+    findings.extend(failed_chores(&rehearsal.chores));
     findings.extend(unrepeatable(&rehearsal.scenes));
     findings.extend(slow(&rehearsal.scenes, settings.cpu_budget));
     findings.extend(unforgetting(&rehearsal.scenes));
@@ -81,6 +82,17 @@ fn failed_scenes(scenes: &[Scene]) -> Option<Finding> {
         Finding::error("scenarios-failed", message)
             .help("the router's fallback would decide these in its place; answer with a row of the candidates, or `pass`")
     })
+}
+
+/// Events and ticks that it did not survive.
+fn failed_chores(chores: &[Chore]) -> Vec<Finding> {
+    let failed = chores.iter().filter_map(|chore| {
+        let failure = chore.outcome.as_ref().err()?;
+        let message = format!("it failed at {}: {failure}", chore.about);
+        let help = "no decision is the worse for it, but what these events tell is lost: take any worker, kind and number for possible";
+        Some(Finding::error("events-failed", message).help(help))
+    });
+    failed.collect()
 }
 
 fn unrepeatable(scenes: &[Scene]) -> Option<Finding> {

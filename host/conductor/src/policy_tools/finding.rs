@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-use conductor_config::Location;
-use policy_runtime::LoadError;
+use conductor_config::{Code, Location};
+use policy_runtime::{LoadError, ParamFault, ParamFaults};
 use serde::Serialize;
 
 use super::settings::Given;
+use crate::param_problems;
 use crate::policy_library::chain;
+use crate::reload::report;
 use crate::status::ProblemReport;
 
 /// How bad it is.
@@ -75,24 +77,38 @@ impl Finding {
         self
     }
 
-    /// Why a policy is not loaded; where its settings are at fault, with their place.
-    pub(super) fn not_loaded(error: &LoadError, given: &Given) -> Self {
+    /// Why a policy is not loaded; where its settings are at fault, with their places.
+    pub(super) fn not_loaded(error: &LoadError, given: &Given) -> Vec<Self> {
+        if let Some(faults) = error.param_faults() {
+            return Self::refused_params(faults, given);
+        }
         let message = format!("failed to {}", chain(error));
         if let LoadError::Instantiate { .. } = error {
-            return Self::error("not-loadable", message).help(
-                "if it needs more memory, as some interpreters do: --memory-mib here, and `limits` of [policies.NAME] for the router",
-            );
+            let help = "if it needs more memory, as some interpreters do: --memory-mib here, and `limits` of [policies.NAME] for the \
+                        router";
+            return vec![Self::error("not-loadable", message).help(help)];
         }
         if !error.is_in_settings() {
-            return Self::error("not-loadable", message);
+            return vec![Self::error("not-loadable", message)];
         }
-        Self {
-            place: given
-                .params_at
-                .as_ref()
-                .map(|(config, at)| Place::new(config, *at)),
+        let place = given.configured.as_ref();
+        vec![Self {
+            place: place.map(|(config, policy)| Place::new(config, policy.settings_at().location)),
             ..Self::error("settings-refused", message)
+        }]
+    }
+
+    fn refused_params(faults: &ParamFaults, given: &Given) -> Vec<Self> {
+        if let Some((config, policy)) = &given.configured {
+            let mistakes = param_problems::diagnostics(policy, faults);
+            let reports = mistakes.iter().map(report);
+            return reports.map(|problem| Self::of_config(config, &problem)).collect();
         }
+        let finding = |fault: &ParamFault| Self {
+            help: fault.help.clone(),
+            ..Self::error(Code::RefusedParam.as_str(), &fault.message)
+        };
+        faults.faults.iter().map(finding).collect()
     }
 
     /// A mistake of a configuration file.

@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-use policy_component::{Anatomy, Layer, dissect};
+use policy_component::{Anatomy, Layer};
 use policy_runtime::{Inspection, Interface, Interview};
 use serde::Serialize;
 
 use super::finding::Finding;
+use super::parameters::ParameterRow;
 use super::settings::Given;
 use super::subject::Subject;
 use super::table::{micros, size};
-use super::{engine, print, settings};
+use super::{engine, parameters, print, settings};
 use crate::cli::InspectArgs;
 use crate::exit::Exit;
 
@@ -20,7 +21,7 @@ use crate::exit::Exit;
 /// Where the file, its settings or the runtime cannot be had, or the file is no WebAssembly.
 pub(super) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     let subject = Subject::find(&args.policy)?;
-    let mut report = Report::of(&subject, dissect(&subject.bytes)?);
+    let mut report = Report::of(&subject, subject.dissect()?);
     match (report.layer, settings::read(&args.settings, &subject.name)?) {
         ("component", Ok(given)) => report.ask(&subject, &given)?,
         (_, Err(mistakes)) => report.findings = mistakes,
@@ -64,6 +65,9 @@ struct Report {
     compiled_us: Option<f64>,
     #[serde(flatten)]
     asked: Option<Asked>,
+    /// What it can be given; none where it does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<Vec<ParameterRow>>,
     findings: Vec<Finding>,
 }
 
@@ -89,6 +93,12 @@ struct Asked {
     needs_prefix_index: bool,
     /// Whether it places both legs of a split request in one call.
     places_pairs: bool,
+    /// Whether a pipeline may have it as a scorer.
+    scores: bool,
+    /// Kinds of events it wants to be told; none where it is told none.
+    events: Option<Vec<String>>,
+    /// Whether it works by the clock.
+    ticks: bool,
 }
 
 impl Report {
@@ -119,6 +129,7 @@ impl Report {
             imports: anatomy.imports.into_iter().map(Item::bare).collect(),
             compiled_us: None,
             asked: None,
+            parameters: None,
             findings: vec![],
         }
     }
@@ -129,7 +140,7 @@ impl Report {
         let inspected = match engine.inspect(&subject.bytes) {
             Ok(inspected) => inspected,
             Err(error) => {
-                self.findings.push(Finding::not_loaded(&error, given));
+                self.findings = Finding::not_loaded(&error, given);
                 return Ok(());
             }
         };
@@ -149,8 +160,17 @@ impl Report {
             return Ok(());
         }
         match engine.interview(&subject.bytes, &given.settings) {
-            Ok(interview) => self.asked = Some(interview.into()),
-            Err(error) => self.findings.push(Finding::not_loaded(&error, given)),
+            Ok(interview) => {
+                let parameters = interview.parameters.as_deref();
+                self.parameters = parameters.map(ParameterRow::all);
+                self.asked = Some(interview.into());
+            }
+            Err(error) => {
+                // What there is to be given is wanted most where it was not.
+                let parameters = error.param_faults().map(|faults| faults.parameters.as_slice());
+                self.parameters = parameters.map(ParameterRow::all);
+                self.findings.extend(Finding::not_loaded(&error, given));
+            }
         }
         Ok(())
     }
@@ -175,6 +195,7 @@ impl From<Interface> for Item {
 impl From<Interview> for Asked {
     fn from(interview: Interview) -> Self {
         Self {
+            scores: interview.scores_singly(),
             name: interview.manifest.name,
             version: interview.manifest.version,
             request_features: interview.request_features,
@@ -182,6 +203,8 @@ impl From<Interview> for Asked {
             needs_tokens: interview.features.needs_tokens(),
             needs_prefix_index: interview.features.needs_prefix(),
             places_pairs: interview.features.pairs(),
+            events: interview.events,
+            ticks: interview.ticks,
         }
     }
 }
@@ -215,6 +238,9 @@ impl fmt::Display for Report {
         for (head, line) in lines {
             writeln!(f, "{}", format!("{head:10} {line}").trim_end())?;
         }
+        if let Some(parameters) = &self.parameters {
+            f.write_str(&parameters::shown(parameters))?;
+        }
         self.findings.iter().try_for_each(|finding| finding.fmt(f))
     }
 }
@@ -247,6 +273,15 @@ impl Asked {
                     "whether it places both legs of a split request in one call",
                 ),
             ),
+            (
+                "scorer",
+                yes(self.scores, "whether a pipeline may have it as a scorer"),
+            ),
+            (
+                "events",
+                or_none(self.events.as_deref().unwrap_or_default(), "is told none"),
+            ),
+            ("tick", yes(self.ticks, "whether it works by the clock")),
         ]
     }
 }

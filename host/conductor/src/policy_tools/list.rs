@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-use policy_runtime::{PolicyEngine, PolicySettings};
+use conductor_config::check_policy_name;
+use policy_runtime::{Interview, PolicyEngine, PolicySettings};
 use serde::Serialize;
 
 use super::chain;
@@ -13,7 +14,7 @@ use super::{engine, print};
 use crate::builtin::BUILTINS;
 use crate::cli::ListArgs;
 use crate::exit::Exit;
-use crate::policy_library::policies_in;
+use crate::policy_library::{misnamed_in, policies_in};
 
 /// Lists them.
 ///
@@ -39,9 +40,13 @@ fn in_folder(folder: &Path, engine: &PolicyEngine) -> anyhow::Result<Vec<Listed>
         source,
     })?;
     let files = policies_in(folder).into_iter();
-    files
-        .map(|(_, path)| Ok(Listed::new(engine, &Subject::read(&path)?, None)))
-        .collect()
+    let listed = files.map(|(_, path)| Ok(Listed::new(engine, &Subject::read(&path)?, None)));
+    let misnamed = misnamed_in(folder).map(|path| {
+        let listed = Listed::new(engine, &Subject::read(&path)?, None);
+        let problem = check_policy_name(&listed.name).err();
+        Ok(Listed { problem, ..listed })
+    });
+    listed.chain(misnamed).collect()
 }
 
 /// The policies, sorted by name.
@@ -64,6 +69,8 @@ struct Listed {
     /// What it calls itself; none where it cannot be asked.
     manifest: Option<String>,
     version: Option<String>,
+    /// Whether a pipeline may have it as a scorer.
+    scores: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     about: Option<&'static str>,
     /// Why it cannot be asked.
@@ -73,6 +80,7 @@ struct Listed {
 impl Listed {
     fn new(engine: &PolicyEngine, subject: &Subject, about: Option<&'static str>) -> Self {
         let interview = engine.interview(&subject.bytes, &PolicySettings::default());
+        let scores = interview.as_ref().is_ok_and(Interview::scores_singly);
         let (manifest, problem) = match interview {
             Ok(interview) => (Some(interview.manifest), None),
             Err(error) => (None, Some(format!("failed to {}", chain(&error)))),
@@ -85,6 +93,7 @@ impl Listed {
             sha256: subject.sha256(),
             manifest,
             version,
+            scores,
             about,
             problem,
         }
@@ -123,6 +132,7 @@ impl fmt::Display for Report {
                     .about
                     .map(str::to_owned)
                     .or_else(|| policy.problem.clone())
+                    .or_else(|| policy.scores.then(|| "scorer".to_owned()))
                     .unwrap_or_default(),
             ]);
         }

@@ -10,6 +10,7 @@ mod features;
 mod finding;
 mod inspect;
 mod list;
+mod parameters;
 mod project;
 mod replay;
 mod settings;

@@ -35,6 +35,9 @@ pub(crate) enum NewError {
     /// There is something already.
     #[error("failed to make the folder `{}`: it is there and not empty; name another one with --dir", .0.display())]
     Occupied(PathBuf),
+    /// There is something else.
+    #[error("failed to make the folder `{}`: a file of that name is there; name another one with --dir", .0.display())]
+    NoFolder(PathBuf),
     /// The file system refuses.
     #[error("failed to write `{}`", path.display())]
     Write {
@@ -79,8 +82,12 @@ fn check_name(name: &str) -> Result<(), NewError> {
 /// Writes the project and names its files.
 fn write(folder: &Path, name: &str, template: &Template) -> Result<Vec<String>, NewError> {
     let occupied = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
-    if occupied || folder.is_file() {
+    if occupied {
         return Err(NewError::Occupied(folder.to_owned()));
+    }
+    // A link that leads nowhere is something too.
+    if fs::symlink_metadata(folder).is_ok() && !folder.is_dir() {
+        return Err(NewError::NoFolder(folder.to_owned()));
     }
     let mut files: Vec<(String, String)> = template
         .files

@@ -1,6 +1,7 @@
 //! `conductor policy replay`: a policy decides again what a router recorded (`config/RECORD.md`).
 //!
-//! Decisions of the very same component and parameters are repeated from what was noted, and must come out bit for bit. For
+//! Decisions of the very same component and parameters are repeated from what was noted, and must come out bit for bit, as must
+//! those of pipelines that it was a scorer of. For
 //! those of other policies it is asked instead, with the numbers and answers that were recorded, and compared with what was
 //! chosen; its state begins empty and lives over the log.
 
@@ -8,6 +9,7 @@ mod again;
 mod columns;
 mod log;
 mod other;
+mod part;
 mod report;
 
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use routing::{DecisionInput, DecisionQueries, RequestFacts, WorkerId};
 pub(crate) use self::log::LogError;
 use self::log::{Log, Recorded};
 use self::other::Rival;
+use self::part::part_of;
 use self::report::ReplayReport;
 use super::subject::Subject;
 use super::{engine, print, settings};
@@ -93,6 +96,8 @@ fn replay(
             && made_by.params.as_deref() == Some(&*settings.params_json);
         if is_own {
             report.again.add(policy, &recorded);
+        } else if let Some(part) = part_of(policy, &settings.params_json, &recorded) {
+            report.as_scorer.add_part(policy, &recorded, part);
         } else if !recorded.line.fallback {
             rival.ask(&recorded, &mut report.other);
         }

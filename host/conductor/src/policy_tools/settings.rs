@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use conductor_config::{Config, Diagnostics, Known, Location, PolicyConfig, PolicyFiles};
+use conductor_config::{Config, Diagnostics, Known, PolicyConfig, PolicyFiles};
 use policy_runtime::PolicySettings;
 use thiserror::Error;
 
@@ -19,8 +19,8 @@ use crate::reload::reports;
 pub(super) struct Given {
     /// What the runtime is told.
     pub(super) settings: PolicySettings,
-    /// The file and the place of the parameters, or of the policy's source where it has none.
-    pub(super) params_at: Option<(String, Location)>,
+    /// The file and what it says of the policy, where it does.
+    pub(super) configured: Option<(String, PolicyConfig)>,
 }
 
 /// No settings can be had.
@@ -59,7 +59,7 @@ pub(super) fn read(args: &SettingsArgs, component: &str) -> Result<GivenOrMistak
         Some(config) => from_config(config, args.name.as_deref().unwrap_or(component)),
         None => Ok(Ok(Given {
             settings: from_flags(args)?,
-            params_at: None,
+            configured: None,
         })),
     }
 }
@@ -121,7 +121,7 @@ fn from_config(path: &Path, name: &str) -> Result<GivenOrMistakes, SettingsError
 fn given(source: &ConfigSource, policy: &PolicyConfig) -> Given {
     Given {
         settings: policy_settings(policy),
-        params_at: Some((source.name(), policy.params_at.unwrap_or(policy.source_at))),
+        configured: Some((source.name(), policy.clone())),
     }
 }
 

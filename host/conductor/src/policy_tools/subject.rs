@@ -1,15 +1,18 @@
 //! What a tool is asked about: the bytes of a file, or of a built-in policy.
 
 use std::borrow::Cow;
-use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use anyhow::anyhow;
+use policy_component::{Anatomy, dissect};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+use super::chain;
 use crate::builtin;
 use crate::policy_library::MAX_COMPONENT;
+use crate::regular_file;
 
 /// A policy's bytes and where they come from.
 #[derive(Debug)]
@@ -71,18 +74,21 @@ impl Subject {
             path: path.to_owned(),
             source,
         };
-        let bytes = fs::metadata(path).map_err(failed)?.len();
-        if bytes > MAX_COMPONENT {
+        let mut file = regular_file::open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        if size > MAX_COMPONENT {
             return Err(SubjectError::TooLarge {
                 path: path.to_owned(),
-                bytes,
+                bytes: size,
             });
         }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
         let name = path.file_stem().unwrap_or_default();
         Ok(Self {
             label: path.display().to_string(),
             name: name.to_string_lossy().into_owned(),
-            bytes: fs::read(path).map_err(failed)?.into(),
+            bytes: bytes.into(),
         })
     }
 
@@ -93,6 +99,12 @@ impl Subject {
             name: builtin.name.to_owned(),
             bytes: builtin.bytes.into(),
         }
+    }
+
+    /// What the bytes consist of.
+    pub(super) fn dissect(&self) -> anyhow::Result<Anatomy> {
+        let told = dissect(&self.bytes);
+        told.map_err(|error| anyhow!("{}: failed to {}", self.label, chain(&error)))
     }
 
     /// SHA-256 of the bytes, in hexadecimal.

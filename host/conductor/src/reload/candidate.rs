@@ -6,11 +6,12 @@ use conductor_config::{Config, Diagnostics, Known, Parsed};
 use proxy::record::Recorder;
 use proxy::{ProxyMetrics, Snapshot, SnapshotError, SnapshotSpec};
 use routing::{Fleet, Generation, PolicyVersions};
+use thiserror::Error;
 use tracing::warn;
 
 use super::problem::reports;
 use crate::builtin;
-use crate::compose;
+use crate::compose::{self, BrokenPipeline};
 use crate::config_source::ConfigSource;
 use crate::keys::Keys;
 use crate::status::ProblemReport;
@@ -42,30 +43,44 @@ pub(crate) fn log_warnings(warnings: &Diagnostics) {
     }
 }
 
-/// A snapshot of what the configuration says. `policy` finds the version that decides; every policy of a route has one.
+/// The request path cannot be set up as a configuration has it.
+#[derive(Debug, Error)]
+pub enum SetUpError {
+    /// A pipeline cannot be made.
+    #[error(transparent)]
+    Pipeline(#[from] BrokenPipeline),
+    /// The request path refuses the rest.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+}
+
+/// A snapshot of what the configuration says. `component` finds the versions of one; every component that decides on a route has
+/// some.
 pub(crate) fn snapshot(
     previous: Option<&Snapshot>,
     (config, keys, fleet): (&Config, &Keys, &Fleet),
-    policy: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
+    component: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
     generation: Generation,
     (metrics, recorder): (&ProxyMetrics, &Arc<Recorder>),
-) -> Result<Snapshot, SnapshotError> {
-    let decides = |name: &str| -> Arc<PolicyVersions> {
-        policy(name).expect("a configuration is refused while one of its policies has no version")
+) -> Result<Snapshot, SetUpError> {
+    let policy = |name: &str| compose::policy_versions(config, metrics, name, &component);
+    let decides = |name: &str| -> Result<Arc<PolicyVersions>, BrokenPipeline> {
+        let policy = policy(name)?;
+        Ok(policy.expect("a configuration is refused while one of its policies has no version"))
     };
     let routes = config
         .routes
         .iter()
-        .map(|route| compose::route_spec(route, decides, &policy));
+        .map(|route| compose::route_spec(route, decides, policy));
     let spec = SnapshotSpec {
         generation,
         pools: compose::pool_specs(config, keys, fleet),
-        routes: routes.collect(),
+        routes: routes.collect::<Result<_, _>>()?,
         limits: compose::request_limits(config),
         record: compose::record_spec(config, recorder),
         decision_headers: config.server.decision_headers,
     };
-    Snapshot::next(previous, spec, metrics)
+    Ok(Snapshot::next(previous, spec, metrics)?)
 }
 
 /// Keys that are read only at start and differ now.
@@ -79,6 +94,7 @@ pub(crate) fn needs_restart(at_start: &Config, now: &Config) -> Vec<String> {
             was.max_connections != is.max_connections,
         ),
         ("server.drain-timeout", was.drain_timeout != is.drain_timeout),
+        ("server.policy-state", was.policy_state != is.policy_state),
         ("log.format", at_start.log.format != now.log.format),
         ("indexer", at_start.indexer != now.indexer),
         ("index.max-blocks", at_start.index != now.index),

@@ -20,11 +20,11 @@ use proxy::{ProxyMetrics, SnapshotCell};
 use routing::{Fleet, FleetChange, Generation};
 use tracing::{error, info, warn};
 
-pub(crate) use self::candidate::{log_warnings, read, snapshot};
+pub(crate) use self::candidate::{SetUpError, log_warnings, read, snapshot};
 pub(crate) use self::instances::{InstanceAnswer, RefusedChange};
 pub(crate) use self::policies::{PolicyAction, PolicyChange, RefusedPolicyChange};
 pub(crate) use self::problem::RefusedConfig;
-pub(crate) use self::problem::{reports, unavailable_policies};
+pub(crate) use self::problem::{report, reports, unavailable_policies};
 pub(crate) use self::thread::Bell;
 use crate::compose;
 use crate::config_source::ConfigSource;
@@ -130,7 +130,7 @@ impl Reloader {
         let wanted = compose::wanted_policies(&file, &self.source);
         let prepared = self.library.prepare(wanted);
         *unsettled = prepared.is_unsettled();
-        let unavailable = unavailable_policies(&file, &prepared);
+        let unavailable = unavailable_policies((&file, &self.source, &text), &prepared);
         if !unavailable.is_empty() {
             return Err(RefusedConfig::Policies(unavailable));
         }
@@ -143,7 +143,7 @@ impl Reloader {
             keys,
         };
         let change = self.put_in_force(next, Some(&prepared))?;
-        let committed = self.library.commit(prepared);
+        let committed = self.commit(prepared);
         log_warnings(&warnings);
         self.tell(&committed);
         self.tell_in_force();
@@ -204,19 +204,21 @@ impl Reloader {
         parts: (&Config, &Keys, &Fleet),
         prepared: Option<&Prepared>,
         generation: Generation,
-    ) -> Result<proxy::Snapshot, proxy::SnapshotError> {
-        let policy = |name: &str| self.library.versions(name, prepared);
+    ) -> Result<proxy::Snapshot, SetUpError> {
+        let component = |name: &str| self.library.versions(name, prepared);
         let previous = self.cell.load();
         let own = (&self.proxy_metrics, &self.recorder);
-        snapshot(Some(&previous), parts, policy, generation, own)
+        snapshot(Some(&previous), parts, component, generation, own)
     }
 
     /// Puts new versions of policies in force under the configuration as it is.
     fn swap_policies(&mut self, prepared: Prepared) {
-        let is_fresh = |policy: &str| {
-            let twin = compose::shadow_name(policy);
-            prepared.fresh(policy).is_some() || prepared.fresh(&twin).is_some()
+        let is_fresh = |component: &str| {
+            let twin = compose::shadow_name(component);
+            prepared.fresh(component).is_some() || prepared.fresh(&twin).is_some()
         };
+        let config = &self.in_force.config;
+        let is_fresh = |policy: &str| compose::components(config, policy).any(is_fresh);
         let mut routes = self.in_force.config.routes.iter();
         let routed = routes.any(|route| route.policies().any(is_fresh));
         if routed {
@@ -226,11 +228,18 @@ impl Reloader {
                 return error!(error = chain(&error), "the request path refused new policies");
             }
         }
-        let committed = self.library.commit(prepared);
+        let committed = self.commit(prepared);
         self.tell(&committed);
         if routed {
             self.tell_generation();
         }
+    }
+
+    /// What was prepared is in force: the library goes on from there.
+    fn commit(&mut self, prepared: Prepared) -> Committed {
+        let committed = self.library.commit(prepared);
+        self.library.settle_sessions(&self.cell.load());
+        committed
     }
 
     /// The file is, or was put back to, what is in force.

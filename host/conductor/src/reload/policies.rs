@@ -1,11 +1,10 @@
 //! Changes of policies that somebody asks for: rolled back to the version before, and resumed.
 
-use proxy::SnapshotError;
 use routing::Generation;
 use thiserror::Error;
 use tracing::{error, info, warn};
 
-use super::{InForce, Reloader};
+use super::{InForce, Reloader, SetUpError};
 use crate::compose;
 use crate::policy_library::{PolicyReport, Prepared, RollbackError, chain};
 
@@ -33,18 +32,31 @@ pub(crate) enum RefusedPolicyChange {
     /// There is nothing to change to.
     #[error(transparent)]
     Rollback(#[from] RollbackError),
+    /// It is resumed, and what its file holds is no good.
+    #[error(
+        "the policy `{policy}` is resumed, but what its file holds cannot be put in force, and what was in force goes on: {problem}"
+    )]
+    Unavailable {
+        /// Which policy.
+        policy: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The request path refuses it.
     #[error("failed to put the version before in force")]
-    Snapshot(#[source] SnapshotError),
+    Snapshot(#[source] SetUpError),
 }
 
 impl Reloader {
-    /// Makes a change, or changes nothing; the policy as it is then.
+    /// Makes a change, or changes nothing; the policy as it is then. A policy whose file is no good is resumed with what there is.
     pub(super) fn change_policy(
         &mut self,
         change: &PolicyChange,
     ) -> Result<PolicyReport, RefusedPolicyChange> {
         let name = &change.policy;
+        if let Some(scorers) = compose::scorers_of(&self.in_force.config, name) {
+            return Err(RollbackError::Pipeline(name.clone(), scorers).into());
+        }
         match change.action {
             PolicyAction::RollBack => {
                 let undo = self.library.roll_back(name)?;
@@ -80,6 +92,12 @@ impl Reloader {
             .find(|report| report.name == *name);
         let report = report.map(PolicyReport::counted);
         let report = report.ok_or_else(|| RollbackError::NoSuchPolicy(name.clone()))?;
+        if change.action == PolicyAction::Resume
+            && let Some(problem) = report.problem
+        {
+            let policy = report.name;
+            return Err(RefusedPolicyChange::Unavailable { policy, problem });
+        }
         if change.action == PolicyAction::RollBack {
             let (version, held) = (report.version.as_deref(), report.held_back.join(", "));
             warn!(
@@ -91,7 +109,7 @@ impl Reloader {
     }
 
     /// The configuration in force again, for the policies' versions as they are now.
-    fn renew_routes(&mut self) -> Result<(), SnapshotError> {
+    fn renew_routes(&mut self) -> Result<(), SetUpError> {
         let generation = Generation(self.in_force.generation.0 + 1);
         self.put_policies_in_force(None, generation)?;
         self.tell_generation();
@@ -103,7 +121,7 @@ impl Reloader {
         &mut self,
         prepared: Option<&Prepared>,
         generation: Generation,
-    ) -> Result<(), SnapshotError> {
+    ) -> Result<(), SetUpError> {
         let InForce {
             config, keys, fleet, ..
         } = &self.in_force;
@@ -127,7 +145,9 @@ impl Reloader {
         }
         self.library.release_spare_instances();
         let folder = compose::policy_folder(&self.in_force.config, &self.source);
-        self.library.tell_strays(folder);
-        self.status.set_policies(self.library.report());
+        self.library.tell_strays(folder.as_deref());
+        let config = &self.in_force.config;
+        let reports = compose::policy_reports(config, &self.library, &self.proxy_metrics);
+        self.status.set_policies(reports);
     }
 }

@@ -1,13 +1,14 @@
 //! Why a configuration is not put in force, for logs, `/admin/config` and `conductor check`.
 
-use conductor_config::{Config, Diagnostics, Paint, PolicyConfig, Severity};
+use conductor_config::{Code, Config, Diagnostic, Diagnostics, Paint, PolicyConfig, Severity};
 use kv_feed::FeedError;
-use proxy::SnapshotError;
 use thiserror::Error;
 
-use crate::config_source::ReadConfigError;
+use super::SetUpError;
+use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::keys::KeyError;
-use crate::policy_library::{Outcome, Prepared, PreparedPolicy, chain};
+use crate::param_problems;
+use crate::policy_library::{Outcome, PolicyProblem, Prepared, PreparedPolicy, chain};
 use crate::status::ProblemReport;
 
 /// The configuration cannot be put in force.
@@ -20,30 +21,24 @@ pub enum RefusedConfig {
     #[error("the configuration has {} mistakes:\n{}", .0.error_count(), .0.render(Paint::Plain))]
     Invalid(Diagnostics),
     /// It needs policies that cannot be had.
-    #[error("the configuration needs policies that cannot be had: {}", list(.0))]
-    Policies(Vec<ProblemReport>),
+    #[error("the configuration needs policies that cannot be had:\n{}", .0.render(Paint::Plain))]
+    Policies(Diagnostics),
     /// A key that it names cannot be had.
     #[error(transparent)]
     Key(KeyError),
     /// The request path refuses it, which the checks of the configuration should have foreseen.
     #[error("failed to set up the request path")]
-    Snapshot(#[source] SnapshotError),
+    Snapshot(#[source] SetUpError),
     /// The event feeds refuse it.
     #[error("failed to follow the event feeds")]
     Feeds(#[source] FeedError),
-}
-
-fn list(problems: &[ProblemReport]) -> String {
-    let messages: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    messages.join("; ")
 }
 
 impl RefusedConfig {
     /// The same for tools.
     pub(crate) fn problems(&self) -> Vec<ProblemReport> {
         match self {
-            Self::Invalid(diagnostics) => reports(diagnostics),
-            Self::Policies(problems) => problems.clone(),
+            Self::Invalid(diagnostics) | Self::Policies(diagnostics) => reports(diagnostics),
             Self::Read(_) => vec![whole_file("unreadable", self)],
             Self::Key(_) => vec![whole_file("key-unreadable", self)],
             Self::Snapshot(_) | Self::Feeds(_) => vec![whole_file("not-applicable", self)],
@@ -62,48 +57,77 @@ fn whole_file(code: &str, refused: &RefusedConfig) -> ProblemReport {
     }
 }
 
-/// Policies the configuration names that cannot be had as it wants them.
+/// Policies the configuration names that cannot be had as it wants them. `text` is what it was read from.
 ///
 /// New bytes that are bad are no reason to refuse a configuration whose policies were in force before.
-pub(crate) fn unavailable_policies(config: &Config, prepared: &Prepared) -> Vec<ProblemReport> {
+pub(crate) fn unavailable_policies(
+    (config, source, text): (&Config, &ConfigSource, &str),
+    prepared: &Prepared,
+) -> Diagnostics {
     let named = config.policies.iter().filter_map(|policy| {
         let mut prepared = prepared.policies.iter();
         let found = prepared.find(|prepared| prepared.wanted.name == policy.name)?;
         (!found.accepted).then_some((policy, found))
     });
-    named
-        .filter_map(|(policy, found)| unavailable(policy, found))
-        .collect()
+    let items = named.flat_map(|(policy, found)| unavailable(config, policy, found));
+    Diagnostics::new(&source.name(), text, items.collect())
 }
 
-fn unavailable(policy: &PolicyConfig, prepared: &PreparedPolicy) -> Option<ProblemReport> {
+fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy) -> Vec<Diagnostic> {
     let (place, problem) = match &prepared.outcome {
-        Outcome::InForce | Outcome::HeldBack | Outcome::Fresh(_) => return None,
-        Outcome::Unsettled => (policy.source_at, "its file is still being written".to_owned()),
+        Outcome::InForce | Outcome::HeldBack | Outcome::Fresh(_) => return vec![],
+        Outcome::Unsettled => (&policy.source_at, "its file is still being written".to_owned()),
         Outcome::Failed(problem) => {
-            let in_params = policy.params_at.filter(|_| problem.is_in_settings());
-            let in_pin = policy.sha256_at.filter(|_| problem.is_in_pin());
-            (
-                in_params.or(in_pin).unwrap_or(policy.source_at),
-                chain(&**problem),
-            )
+            if let Some(faults) = problem.param_faults() {
+                return param_problems::diagnostics(policy, faults);
+            }
+            if problem.is_in_pipeline() {
+                return no_scorer(config, policy, problem);
+            }
+            let place = match &policy.sha256_at {
+                _ if problem.is_in_settings() => policy.settings_at(),
+                Some(pin) if problem.is_in_pin() => pin,
+                _ => &policy.source_at,
+            };
+            (place, chain(&**problem))
         }
     };
-    Some(ProblemReport {
-        code: "policy-unavailable".to_owned(),
-        severity: "error",
-        line: place.line,
-        column: place.column,
-        message: format!("policy `{}`: {problem}", policy.name),
-        help: Some(
-            "mend the component or its settings; both are looked at again when a file changes".to_owned(),
-        ),
-    })
+    let message = format!("policy `{}`: {problem}", policy.name);
+    let help = "mend the component or its settings; both are looked at again when a file changes";
+    vec![Diagnostic::new(
+        Code::PolicyUnavailable,
+        place,
+        message,
+        Some(help.to_owned()),
+    )]
+}
+
+/// A policy that is no scorer, wherever a pipeline has it as one.
+fn no_scorer(config: &Config, policy: &PolicyConfig, problem: &PolicyProblem) -> Vec<Diagnostic> {
+    let pipelines = config.policies.iter().filter_map(PolicyConfig::pipeline);
+    let named = pipelines.flat_map(|pipeline| pipeline.spec.scorers().zip(&pipeline.scorers_at));
+    let places = named.filter(|(scorer, _)| *scorer == policy.name);
+    let message = format!("policy `{}`: {}", policy.name, chain(problem));
+    let help = "name a scorer, such as `tier-weight`; or weigh a column: { feature = \"load.requests\", weight = -1 }";
+    let unfit = |at| {
+        Diagnostic::new(
+            Code::PolicyUnavailable,
+            at,
+            message.clone(),
+            Some(help.to_owned()),
+        )
+    };
+    places.map(|(_, at)| unfit(at)).collect()
 }
 
 /// Diagnostics for tools.
 pub(crate) fn reports(diagnostics: &Diagnostics) -> Vec<ProblemReport> {
-    let report = |item: &conductor_config::Diagnostic| ProblemReport {
+    diagnostics.items().iter().map(report).collect()
+}
+
+/// One diagnostic for tools.
+pub(crate) fn report(item: &Diagnostic) -> ProblemReport {
+    ProblemReport {
         code: item.code.as_str().to_owned(),
         severity: match item.severity() {
             Severity::Error => "error",
@@ -113,6 +137,5 @@ pub(crate) fn reports(diagnostics: &Diagnostics) -> Vec<ProblemReport> {
         column: item.primary.location.column,
         message: item.message.clone(),
         help: item.help.clone(),
-    };
-    diagnostics.items().iter().map(report).collect()
+    }
 }

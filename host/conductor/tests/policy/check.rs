@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::binary::{Run, policy};
-use crate::components::{Files, LEAST, REFUSES, component, deciding, module};
+use crate::components::{Files, LEAST, LISTENS, REFUSES, component, deciding, module};
 
 /// Checks the component of a case.
 fn checked(case: &str) -> Run {
@@ -23,7 +23,13 @@ fn scene(run: &Run, name: &str) -> Value {
 
 #[test]
 fn every_builtin_passes() {
-    for name in ["cache-aware", "load-weighted", "pd-pairing", "round-robin"] {
+    for name in [
+        "cache-aware",
+        "load-weighted",
+        "pd-pairing",
+        "round-robin",
+        "session-affinity",
+    ] {
         let run = policy(["check", name, "--json"]);
         assert_eq!(run.code, 0, "{name}: {run:?}");
         assert_eq!(run.findings(), [""; 0], "{name}");
@@ -244,4 +250,22 @@ fn a_broken_configuration_is_told_instead() {
     let run = policy(args);
     assert_eq!(run.code, 1);
     assert!(run.findings().contains(&"unknown-key".to_owned()), "{run:?}");
+}
+
+#[test]
+fn events_and_ticks_are_tried_too_and_absurd_ones() {
+    let good = checked(LISTENS);
+    assert_eq!(good.code, 0, "{good:?}");
+    assert_eq!(good.findings(), [""; 0]);
+    let chores = good.json()["chores"].as_array().unwrap().clone();
+    assert_eq!(chores.len(), 4);
+    assert!(chores.iter().all(|chore| chore["fault"].is_null()), "{chores:?}");
+    // Bears no number that is not known.
+    let trap = "(f64.eq (local.get $number) (f64.const 666))";
+    let odd = checked(&LISTENS.replace(trap, "(f64.ne (local.get $number) (local.get $number))"));
+    assert_eq!(
+        (odd.code, odd.findings()),
+        (1, vec!["events-failed".to_owned()]),
+        "{odd:?}"
+    );
 }

@@ -15,6 +15,12 @@ pub(crate) const LEAST: &str = include_str!("../../../policy-runtime/tests/wat/l
 /// One that refuses its parameters.
 pub(crate) const REFUSES: &str = include_str!("../../../policy-runtime/tests/wat/refuses.wat");
 
+/// One that is told events, and ticks.
+pub(crate) const LISTENS: &str = include_str!("../../../policy-runtime/tests/wat/listens.wat");
+
+/// What makes a policy tell its parameters.
+pub(crate) const PARAMETERS: &str = include_str!("../../../policy-runtime/tests/wat/parameters.wat");
+
 /// A policy that answers each request with these instructions; `$count` is how many candidates there are.
 pub(crate) fn deciding(instructions: &str) -> String {
     format!(

@@ -1,9 +1,9 @@
 //! `policy inspect`, `list`, `features` and `bench`: what there is to see.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::binary::policy;
-use crate::components::{Files, LEAST, component, deciding, module};
+use crate::components::{Files, LEAST, LISTENS, component, deciding, module};
 
 #[test]
 fn a_component_tells_its_interfaces_its_makers_and_its_plan() {
@@ -48,7 +48,14 @@ fn a_core_module_is_told_from_a_component() {
 fn the_builtins_are_listed_and_so_is_a_folder_with_what_is_wrong_in_it() {
     let builtins = policy(["list", "--json"]);
     assert_eq!(builtins.code, 0);
-    assert_eq!(builtins.json().as_array().unwrap().len(), 4);
+    let names: Vec<String> = builtins
+        .json()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|builtin| builtin["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(names, conductor::builtin::names());
     let files = Files::new();
     files.write("good.wasm", component(LEAST));
     files.write("odd.wasm", "text");
@@ -130,4 +137,36 @@ fn a_bench_times_four_policies_at_four_sizes() {
     }
     let faulty = files.write("faulty.wasm", component(&deciding("unreachable")));
     assert_eq!(policy(["bench", faulty.to_str().unwrap()]).code, 1);
+}
+
+#[test]
+fn junk_is_called_so_in_a_line() {
+    let files = Files::new();
+    let junk = files.write("junk.wasm", "garbage");
+    for tool in ["inspect", "build"] {
+        let run = policy([tool, junk.to_str().unwrap()]);
+        assert_eq!(run.code, 1, "{run:?}");
+        assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+        assert!(run.stderr.contains("do not begin like it"), "{run:?}");
+    }
+}
+
+#[test]
+fn what_a_policy_wants_to_be_told_is_shown() {
+    let files = Files::new();
+    let file = files.write("mine.wasm", component(LISTENS));
+    let report = policy(["inspect", file.to_str().unwrap(), "--json"]).json();
+    let kinds = ["request.dispatched", "moon.full?", "request.failed"];
+    assert_eq!(
+        (&report["events"], &report["ticks"]),
+        (&json!(kinds), &json!(true))
+    );
+    let text = policy(["inspect", file.to_str().unwrap()]).stdout;
+    assert!(
+        text.contains("events     request.dispatched, moon.full?"),
+        "{text}"
+    );
+    assert!(text.contains("tick       yes"), "{text}");
+    let none = policy(["inspect", "round-robin", "--json"]).json();
+    assert_eq!((&none["events"], &none["ticks"]), (&Value::Null, &json!(false)));
 }

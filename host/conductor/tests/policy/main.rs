@@ -11,3 +11,4 @@ mod check;
 mod components;
 mod look;
 mod new;
+mod parameters;

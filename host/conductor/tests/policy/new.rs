@@ -56,6 +56,21 @@ fn nothing_is_overwritten() {
 }
 
 #[test]
+fn a_file_in_place_of_the_folder_is_said_to_be_one() {
+    let files = Files::new();
+    files.write("mine", "text");
+    std::os::unix::fs::symlink("nowhere", files.folder().join("link")).unwrap();
+    for name in ["mine", "link"] {
+        let run = policy_in(files.folder(), ["new", name, "--lang", "c"]);
+        assert_eq!(run.code, 1);
+        assert!(
+            run.stderr.contains("a file of that name") && run.stderr.contains("--dir"),
+            "{run:?}"
+        );
+    }
+}
+
+#[test]
 fn a_name_that_the_configuration_would_refuse_is_refused() {
     let files = Files::new();
     for name in ["a b", "-a", "2nd", "../a", ""] {

@@ -1,6 +1,8 @@
 //! Live traffic is recorded, replayed by the binary from the log alone, and explained by it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod pipeline;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

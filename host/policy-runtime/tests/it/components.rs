@@ -18,9 +18,16 @@ pub(crate) fn contract() -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// A case of `tests/wat` as a component for the project's contract.
+/// What a component may export besides what decides.
+const OPTIONAL: [&str; 3] = ["events", "tick", "parameters"];
+
+/// A case of `tests/wat` as a component for the project's contract, with the optional interfaces that it has functions of.
 pub(crate) fn component(case: &str) -> Vec<u8> {
-    component_for(&contract(), &module(case))
+    let has = |interface: &&str| case.contains(&format!("conductor:policy/{interface}@"));
+    let exports = OPTIONAL.into_iter().filter(has);
+    let exports: String = exports.map(|interface| format!("export {interface}; ")).collect();
+    let wit = format!("{}\nworld tested {{ include scheduler; {exports}}}", contract());
+    component_of(&wit, "tested", &module(case))
 }
 
 /// The text of a core module: the case, the default plan unless it has one, the prelude.
@@ -35,9 +42,18 @@ pub(crate) fn module(case: &str) -> String {
 
 /// Any module as a component for any contract with a world `scheduler`.
 pub(crate) fn component_for(wit: &str, module: &str) -> Vec<u8> {
+    component_of(wit, "scheduler", module)
+}
+
+/// A case that scores as a component for the project's contract.
+pub(crate) fn scorer(case: &str) -> Vec<u8> {
+    component_of(&contract(), "scorer", &module(case))
+}
+
+fn component_of(wit: &str, world: &str, module: &str) -> Vec<u8> {
     let mut resolve = Resolve::default();
     let package = resolve.push_source("policy.wit", wit).unwrap();
-    let world = resolve.select_world(&[package], Some("scheduler")).unwrap();
+    let world = resolve.select_world(&[package], Some(world)).unwrap();
     let mut bytes = wat::parse_str(module).unwrap();
     embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8, false).unwrap();
     let mut encoder = ComponentEncoder::default();

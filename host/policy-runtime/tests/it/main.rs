@@ -9,6 +9,8 @@ mod decide;
 #[cfg(test)]
 mod languages;
 #[cfg(test)]
+mod listen;
+#[cfg(test)]
 mod load;
 #[cfg(test)]
 mod pairs;
@@ -16,3 +18,7 @@ mod pairs;
 mod prebuilt;
 #[cfg(test)]
 mod replay;
+#[cfg(test)]
+mod scorers;
+#[cfg(test)]
+mod sessions;

@@ -111,13 +111,13 @@ pub(crate) fn difference_of_means(arm: &Samples, control: &Samples, alpha: f64) 
 
 /// How much larger the share of ones is in `arm` than in `control`, whose samples are 0 or 1; each end is wrong with
 /// probability `alpha`. Newcombe's interval from two of Wilson's (method 10 in Newcombe, Statistics in Medicine 17, 1998),
-/// which also holds for shares of none, over the effective numbers of samples (Rao and Scott, Biometrics 48, 1992). None
-/// where there are too few sessions.
+/// which also holds for shares of none, over the effective numbers of samples (Rao and Scott, Biometrics 48, 1992). How much the
+/// sessions differ is estimated from them, so that each interval reaches as far as Student's t of its side's groups says (Korn and
+/// Graubard, Survey Methodology 24, 1998). None where there are too few sessions.
 pub(crate) fn difference_of_shares(arm: &Samples, control: &Samples, alpha: f64) -> Option<Difference> {
     let (arm, control) = (arm.estimate()?, control.estimate()?);
-    let z = normal_quantile(alpha);
-    let (arm_low, arm_high) = wilson(arm, z);
-    let (control_low, control_high) = wilson(control, z);
+    let (arm_low, arm_high) = wilson(arm, student_quantile(alpha, arm.freedom));
+    let (control_low, control_high) = wilson(control, student_quantile(alpha, control.freedom));
     let estimate = arm.mean - control.mean;
     let reach = |a: f64, b: f64| (a * a + b * b).sqrt();
     Some(Difference {
@@ -127,7 +127,7 @@ pub(crate) fn difference_of_shares(arm: &Samples, control: &Samples, alpha: f64)
     })
 }
 
-/// Wilson's interval for a share (Journal of the American Statistical Association 22, 1927).
+/// Wilson's interval for a share (Journal of the American Statistical Association 22, 1927), with `z` the quantile it reaches to.
 fn wilson(share: Estimate, z: f64) -> (f64, f64) {
     let p = share.mean;
     let independent = p * (1.0 - p) / share.count;

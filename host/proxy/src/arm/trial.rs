@@ -38,9 +38,16 @@ pub(super) struct Arm {
     pub(super) version: Arc<str>,
     /// Buckets.
     pub(super) share: u32,
+    halt: Arc<Halt>,
+    metrics: ArmMetrics,
+}
+
+/// Whether a canary is stopped, and why. Shared by every trial that its version is in with the same share, since what stops it may
+/// be a request that began before a reload.
+#[derive(Debug, Default)]
+struct Halt {
     is_stopped: AtomicBool,
     stop: Mutex<Option<Stop>>,
-    metrics: ArmMetrics,
 }
 
 /// Why and when a canary was stopped.
@@ -99,13 +106,12 @@ impl Trial {
             };
             // The control is what a stopped canary's sessions fall back to.
             let kept = kept(arm).filter(|_| at > 0);
-            let stop = kept.and_then(|(_, arm)| *arm.stop());
+            let halt = kept.map(|(_, arm)| Arc::clone(&arm.halt));
             Arm {
                 policy: policy.name().into(),
                 version: Arc::clone(&policy.in_force().id),
                 share: *share,
-                is_stopped: AtomicBool::new(stop.is_some()),
-                stop: Mutex::new(stop),
+                halt: halt.unwrap_or_default(),
                 metrics: metrics.arm(&label),
             }
         });
@@ -150,7 +156,7 @@ impl Trial {
 
     fn stop(&self, worse: Worse) {
         let arm = &self.arms[worse.arm];
-        if arm.is_stopped.swap(true, Ordering::Relaxed) {
+        if arm.halt.is_stopped.swap(true, Ordering::Relaxed) {
             return;
         }
         let at = SystemTime::now();
@@ -186,7 +192,7 @@ impl Trial {
         let mut resumed = 0;
         for arm in stopped.filter(|arm| arm.is_stopped()) {
             *arm.stop() = None;
-            arm.is_stopped.store(false, Ordering::Relaxed);
+            arm.halt.is_stopped.store(false, Ordering::Relaxed);
             resumed += 1;
             info!(
                 policy,
@@ -209,11 +215,11 @@ impl Trial {
 
 impl Arm {
     pub(super) fn is_stopped(&self) -> bool {
-        self.is_stopped.load(Ordering::Relaxed)
+        self.halt.is_stopped.load(Ordering::Relaxed)
     }
 
     pub(super) fn stop(&self) -> MutexGuard<'_, Option<Stop>> {
-        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+        self.halt.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

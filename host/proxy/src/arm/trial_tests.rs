@@ -119,3 +119,19 @@ fn a_stopped_canary_has_no_sessions_until_its_share_or_version_changes_or_it_is_
     assert_eq!(reloaded.resume(before[1].0.name()), 1);
     assert!(has(&reloaded, 1));
 }
+
+#[test]
+fn a_stop_by_a_request_that_began_before_a_reload_stops_the_new_trials_canary_too() {
+    let before = [(policy(), 8_000), (policy(), 2_000)];
+    let trial = next(&before, None);
+    let after = [(policy(), 8_000), before[1].clone()];
+    let reloaded = next(&after, Some((&trial, &before)));
+    let new_share = [before[0].clone(), (before[1].0.clone(), 2_100)];
+    let other = next(&new_share, Some((&trial, &before)));
+    trial.stop(worse(1));
+    assert!(!arms(&reloaded).contains(&1));
+    assert!(reloaded.arms[1].stop().is_some(), "with its figures");
+    assert!(arms(&other).contains(&1), "of another share nothing is known");
+    assert_eq!(reloaded.resume(before[1].0.name()), 1);
+    assert!(arms(&reloaded).contains(&1));
+}

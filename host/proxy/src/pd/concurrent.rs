@@ -75,7 +75,9 @@ enum Leg {
 /// Waits for both: the answer's beginning, once the prompt is computed; or the first failure, which drops the other leg.
 async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg> {
     transfer.prefill.awaited(true);
-    let decode = send_decode(attempt, &transfer.meeting);
+    let asking = ask_decode(attempt, &transfer.meeting);
+    let trail = asking.booking.trail();
+    let decode = send_decode(attempt, asking);
     let mut decode = pin!(decode);
     let mut answer: Option<Answer> = None;
     let patience = attempt.pd.spec.first_token_timeout;
@@ -105,7 +107,12 @@ async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg>
                 return Err(Leg::Prefill(LegError::EngineRestarted));
             }
             () = &mut late, if is_running == answer.is_some() => {
-                return answer.ok_or_else(|| Leg::Decode(too_late(attempt, patience)));
+                return answer.ok_or_else(|| {
+                    if let Some(trail) = &trail {
+                        trail.failed();
+                    }
+                    Leg::Decode(too_late(attempt, patience))
+                });
             }
         }
         // SGLang's prefill worker answers beside the decode worker, and what it says is not needed.
@@ -245,9 +252,9 @@ impl Meeting {
     }
 }
 
-async fn send_decode(attempt: &Try<'_>, meeting: &Meeting) -> Result<Answer, LegError> {
+fn ask_decode(attempt: &Try<'_>, meeting: &Meeting) -> Asking {
     let request = attempt.request;
-    let asking = Asking {
+    Asking {
         seat: attempt.decode,
         booking: attempt::book_awaiting(request, attempt.decode),
         body: attempt.split.decode(&meeting.handshake(attempt)),
@@ -255,7 +262,11 @@ async fn send_decode(attempt: &Try<'_>, meeting: &Meeting) -> Result<Answer, Leg
         once: true,
         limits: attempt.decode_limits(),
         silence: attempt.decode_silence(),
-    };
+    }
+}
+
+async fn send_decode(attempt: &Try<'_>, asking: Asking) -> Result<Answer, LegError> {
+    let request = attempt.request;
     let answer = attempt::send(request, asking).await?;
     leg::accept(request, answer).await
 }

@@ -54,6 +54,14 @@ impl LegError {
         }
     }
 
+    /// Whether the worker failed; else it answered, and refused the request itself.
+    pub(crate) fn is_the_workers(&self) -> bool {
+        match self {
+            Self::Refused(response) => is_the_workers_trouble(response.status()),
+            _ => true,
+        }
+    }
+
     /// Whether it says nothing against the worker: the same one may be tried again.
     pub(crate) fn is_blameless(&self) -> bool {
         match self {
@@ -106,7 +114,7 @@ pub(crate) struct Setback {
 }
 
 /// Too busy, or broken: another worker may do better. Other statuses tell the client something of its request.
-fn is_the_workers_trouble(status: StatusCode) -> bool {
+pub(crate) fn is_the_workers_trouble(status: StatusCode) -> bool {
     status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }
 
@@ -124,6 +132,7 @@ pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Resu
     let link = &request.pool().members[answer.member].link;
     let first = tokio::time::timeout_at(deadline, answer.response.body_mut().first()).await;
     let failed = |error: ForwardError| {
+        answer.booking.failed();
         link.metrics.failed(error.kind());
         link.cooldown.failed(answer.dispatch, link.now_ms());
         Err(error.into())
@@ -133,7 +142,17 @@ pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Resu
         Ok(Err(error)) => return failed(ForwardError::Closed(error)),
         Err(_) => return failed(ForwardError::FirstByteTimeout(limit)),
     };
-    begun.map_or(Ok(answer), Err)
+    match begun {
+        Some(error) => {
+            if error.is_the_workers() {
+                answer.booking.failed();
+            } else {
+                answer.booking.finished();
+            }
+            Err(error)
+        }
+        None => Ok(answer),
+    }
 }
 
 /// The error that a stream begins with, as the answer it would have been without a stream.
@@ -156,6 +175,9 @@ pub(crate) fn failed_in_stream(link: &WorkerLink, first: &[u8]) -> Option<LegErr
 
 /// Keeps what a worker said, for the client should nobody do better.
 pub(crate) async fn refused(request: &RequestContext, answer: Answer) -> LegError {
+    if is_the_workers_trouble(answer.response.status()) {
+        answer.booking.failed();
+    }
     let member = &request.pool().members[answer.member];
     let (mut head, mut body) = answer.response.into_parts();
     if head.status.is_server_error() {

@@ -13,6 +13,6 @@ mod spec;
 
 pub(crate) use self::bootstrap::{Bootstrap, keep_bootstraps};
 pub(crate) use self::course::{Course, PairAnswer};
-pub(crate) use self::leg::{LegError, Setback};
+pub(crate) use self::leg::{LegError, Setback, is_the_workers_trouble};
 pub(crate) use self::spec::PdPool;
 pub use self::spec::PdSpec;

@@ -36,6 +36,7 @@ pub(crate) async fn run(
     limit: Duration,
 ) -> Result<Prefilled, LegError> {
     let started = Instant::now();
+    let trail = asking.booking.trail();
     // Has the same limit, and keeps away from a worker that exceeds it.
     let answer = attempt::send(&request, asking).await?;
     let link = &request.pool().members[answer.member].link;
@@ -44,7 +45,14 @@ pub(crate) async fn run(
     let done = read.unwrap_or_else(|_| {
         link.metrics.failed(FailureKind::IdleTimeout);
         Err(LegError::PrefillTimeout(limit))
-    })?;
+    });
+    if let Some(trail) = trail {
+        match &done {
+            Err(error) if error.is_the_workers() => trail.failed(),
+            _ => trail.finished(),
+        }
+    }
+    let done = done?;
     if let Some(pd) = &request.pool().pd {
         pd.metrics.prefill_time.observe(started.elapsed().as_secs_f64());
     }

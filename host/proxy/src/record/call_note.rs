@@ -5,17 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use routing::{
-    Decision, FeaturePlan, InvalidVerdict, Offer, Origin, Policy, PolicyFault, RequestFacts, Transcript,
-    Verdict, Worker, check,
+    CandidateFeature, Decision, FeaturePlan, InvalidVerdict, Offer, Origin, PipelineSpec, Policy,
+    PolicyFault, RequestFacts, Transcript, Verdict, Worker, check,
 };
 
 use super::line::{DecidedLine, DecisionLine, FaultLine, PolicyLine, VerdictLine, WorkerLine};
 use super::note_line::{NoteLine, RoleName};
 use super::number::{Number, Numbers};
+use super::pipeline_line::{PipelineLine, WeighingLine};
 use super::trace::Trace;
-
-/// Most bytes of a policy's message.
-const LONGEST_DETAIL: usize = 512;
 
 /// Everything about one call.
 #[derive(Debug)]
@@ -36,10 +34,11 @@ pub(crate) struct CallNote {
 }
 
 /// Who was asked, and about which columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Subject {
     pub(crate) name: String,
     pub(crate) origin: Option<Arc<Origin>>,
+    pub(crate) pipeline: Option<Arc<PipelineSpec>>,
     pub(crate) plan: FeaturePlan,
     pub(crate) more: FeaturePlan,
 }
@@ -70,6 +69,7 @@ impl Subject {
         Self {
             name: policy.name().to_owned(),
             origin: policy.origin().cloned(),
+            pipeline: policy.pipeline().map(|pipeline| Arc::clone(pipeline.spec())),
             plan: plan.clone(),
             more: if all_columns {
                 plan.rest()
@@ -77,6 +77,18 @@ impl Subject {
                 FeaturePlan::default()
             },
         }
+    }
+
+    /// Bytes that are held for it, besides its own; what it came from is the policy's.
+    fn bytes(&self) -> usize {
+        let of = |plan: &FeaturePlan| {
+            let names = plan.candidate().iter().map(|column| match column {
+                CandidateFeature::Label(key) => key.len(),
+                _ => 0,
+            });
+            size_of_val(plan.request()) + size_of_val(plan.candidate()) + names.sum::<usize>()
+        };
+        self.name.len() + of(&self.plan) + of(&self.more)
     }
 
     pub(super) fn line(&self, id: u32) -> PolicyLine {
@@ -94,19 +106,29 @@ impl Subject {
             columns: candidate(&self.plan),
             more_request_columns: request(&self.more),
             more_columns: candidate(&self.more),
+            pipeline: self.pipeline.as_deref().map(PipelineLine::from),
         }
     }
 }
 
 impl CallNote {
-    /// About as many bytes as it takes.
+    /// Bytes that are held for it and for nothing else.
     pub(super) fn bytes(&self) -> usize {
+        let said = match &self.answer {
+            // The checked answer has the reason again.
+            Ok(Verdict::Reject(rejection)) => 2 * rejection.reason.capacity(),
+            Ok(_) => 0,
+            Err(fault) => fault.detail.capacity(),
+        };
         size_of::<Self>()
+            + self.subject.bytes()
             + size_of_val(&*self.workers)
             + size_of_val(&*self.numbers)
             + size_of_val(&*self.more_numbers)
-            + size_of_val(self.transcript.notes())
+            // A list that grew may have room for as many again.
+            + 2 * size_of_val(self.transcript.notes())
             + self.transcript.bytes()
+            + said
     }
 
     /// As the log has it; `policy` is the number of its policy's line.
@@ -132,12 +154,10 @@ impl CallNote {
             numbers: Numbers(self.numbers.clone()),
             more_numbers: Numbers(self.more_numbers.clone()),
             transcript: self.transcript.notes().iter().filter_map(NoteLine::of).collect(),
+            weighing: self.transcript.weighing().map(WeighingLine::from),
             truncated: self.transcript.is_truncated(),
             verdict: self.answer.as_ref().ok().map(VerdictLine::from),
-            fault: self.answer.as_ref().err().map(|fault| FaultLine {
-                kind: fault.kind.as_str().to_owned(),
-                detail: cut(&fault.detail, LONGEST_DETAIL).into_owned(),
-            }),
+            fault: self.answer.as_ref().err().map(FaultLine::from),
             refused,
             decided,
             took_us: Number(self.took.as_nanos() as f64 / 1e3),
@@ -184,7 +204,30 @@ pub(super) fn cut(text: &str, most: usize) -> Cow<'_, str> {
     text[..text.floor_char_boundary(most)].into()
 }
 
-pub(super) fn unix_us(at: SystemTime) -> u64 {
+/// Microseconds since 1970.
+pub(crate) fn unix_us(at: SystemTime) -> u64 {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_columns_of_a_call_count_as_memory() {
+        let bytes = |columns: &[&str]| {
+            let subject = Subject {
+                name: "mine".to_owned(),
+                origin: None,
+                pipeline: None,
+                plan: FeaturePlan::resolve(&[], columns).unwrap(),
+                more: FeaturePlan::default(),
+            };
+            subject.bytes()
+        };
+        assert_eq!(bytes(&[]), 4);
+        assert_eq!(bytes(&["load.requests"]), 4 + size_of::<CandidateFeature>());
+        assert_eq!(bytes(&["label.zone"]), 8 + size_of::<CandidateFeature>());
+    }
 }

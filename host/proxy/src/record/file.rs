@@ -1,9 +1,10 @@
 //! A file of lines that is put aside when it is full, so that all of them together stay within bounds.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
@@ -11,8 +12,8 @@ use rustix::fs::OFlags;
 const MODE: u32 = 0o600;
 /// How every log begins.
 const BEGINNING: &[u8; 8] = b"{\"log\":{";
-/// Written at once.
-const CHUNK: usize = 64 << 10;
+/// How often is looked whether the file is still where it was.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Where records are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,8 +30,9 @@ pub struct FileSpec {
 #[derive(Debug)]
 pub(super) struct LogFile {
     spec: FileSpec,
-    file: BufWriter<File>,
+    file: File,
     written: u64,
+    looked: Instant,
 }
 
 impl LogFile {
@@ -44,14 +46,15 @@ impl LogFile {
         let written = end_line(&mut file)?;
         Ok(Self {
             spec,
-            file: BufWriter::with_capacity(CHUNK, file),
+            file,
             written,
+            looked: Instant::now(),
         })
     }
 
-    /// Whether it has all it may.
-    pub(super) fn is_full(&self) -> bool {
-        self.written >= self.spec.max_bytes
+    /// Whether it has all it may, with so many bytes more.
+    pub(super) fn is_full_with(&self, more: usize) -> bool {
+        self.written.saturating_add(more as u64) >= self.spec.max_bytes
     }
 
     /// Appends lines, each with its end.
@@ -61,14 +64,32 @@ impl LogFile {
         Ok(())
     }
 
-    pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+    /// Whether another program has moved it away, or cut it short, as logrotate does. Looks once a second.
+    pub(super) fn is_gone(&mut self) -> bool {
+        if self.looked.elapsed() < LOOK_EVERY {
+            return false;
+        }
+        self.looked = Instant::now();
+        !self.is_there()
     }
 
-    /// Puts it aside and begins a new one.
-    pub(super) fn turn(mut self) -> io::Result<Self> {
-        self.file.flush()?;
-        put_aside(&self.spec)?;
+    /// Whether the path still leads to it, as it was written. Where that cannot be told it does.
+    fn is_there(&self) -> bool {
+        let (here, there) = (self.file.metadata(), fs::metadata(&self.spec.path));
+        match (here, there) {
+            (Ok(here), Ok(there)) => {
+                here.dev() == there.dev() && here.ino() == there.ino() && here.len() >= self.written
+            }
+            (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
+            (Err(_), _) => true,
+        }
+    }
+
+    /// Puts it aside, where nobody has done so, and begins a new one.
+    pub(super) fn turn(self) -> io::Result<Self> {
+        if self.is_there() {
+            put_aside(&self.spec)?;
+        }
         Self::open(self.spec)
     }
 }
@@ -138,4 +159,66 @@ fn aside(path: &Path, number: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{number}"));
     name.into()
+}
+
+#[cfg(test)]
+impl LogFile {
+    /// A file that refuses whatever is written.
+    pub(super) fn refusing(spec: FileSpec) -> io::Result<Self> {
+        let mut log = Self::open(spec)?;
+        log.file = File::open(&log.spec.path)?;
+        Ok(log)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &[u8] = b"{\"log\":{}}\n";
+
+    fn log(folder: &Path) -> LogFile {
+        let spec = FileSpec {
+            path: folder.join("decisions.jsonl"),
+            max_bytes: 100,
+            keep: 2,
+        };
+        let mut log = LogFile::open(spec).unwrap();
+        log.append(LINE).unwrap();
+        log
+    }
+
+    /// A look that is due finds it gone, or not.
+    fn check(log: &mut LogFile, is_gone: bool) {
+        assert!(!log.is_gone(), "it was looked a moment ago");
+        log.looked = log.looked.checked_sub(LOOK_EVERY).unwrap();
+        assert_eq!(log.is_gone(), is_gone);
+    }
+
+    #[test]
+    fn a_file_that_another_program_moves_replaces_or_cuts_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = log(folder.path());
+        check(&mut log, false);
+        let moved = folder.path().join("moved");
+        fs::rename(&log.spec.path, &moved).unwrap();
+        check(&mut log, true);
+        fs::write(&log.spec.path, LINE).unwrap();
+        check(&mut log, true);
+        fs::rename(&moved, &log.spec.path).unwrap();
+        check(&mut log, false);
+        fs::write(&log.spec.path, "").unwrap();
+        check(&mut log, true);
+    }
+
+    #[test]
+    fn what_lies_in_place_of_a_full_file_is_not_put_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = log(folder.path());
+        let path = log.spec.path.clone();
+        fs::rename(&path, folder.path().join("moved")).unwrap();
+        fs::write(&path, LINE).unwrap();
+        assert_eq!(log.turn().unwrap().written, LINE.len() as u64);
+        assert!(!aside(&path, 1).exists());
+    }
 }

@@ -5,11 +5,16 @@ use std::collections::BTreeMap;
 use routing::Transcript;
 use serde::{Deserialize, Serialize};
 
+use super::call_note::cut;
 use super::note_line::{NoteLine, RoleName};
 use super::number::{Number, Numbers};
+use super::pipeline_line::{PipelineLine, WeighingLine};
 
 /// The version of what is written. It changes where a field changes its meaning, not where one is added.
 pub const SCHEMA: u32 = 1;
+
+/// Most bytes of a policy's message.
+const LONGEST_DETAIL: usize = 512;
 
 /// A line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,7 +63,7 @@ pub struct WorkerLine {
 }
 
 /// A policy with the columns that are recorded of its decisions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PolicyLine {
     /// As decisions of this file name it.
@@ -79,6 +84,9 @@ pub struct PolicyLine {
     pub more_request_columns: Vec<String>,
     /// And of each candidate.
     pub more_columns: Vec<String>,
+    /// What it is made of, where it is a pipeline.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pipeline: Option<PipelineLine>,
 }
 
 /// One call.
@@ -124,6 +132,9 @@ pub struct DecisionLine {
     /// What it asked on the way.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub transcript: Vec<NoteLine>,
+    /// What a pipeline made its decision of.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub weighing: Option<WeighingLine>,
     /// Whether it asked more than was noted: it cannot be repeated.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub truncated: bool,
@@ -246,6 +257,15 @@ impl DecisionLine {
     pub fn noted(&self) -> Transcript {
         let notes = self.transcript.iter().map(NoteLine::noted);
         Transcript::of(notes.collect(), self.truncated)
+    }
+}
+
+impl From<&routing::PolicyFault> for FaultLine {
+    fn from(fault: &routing::PolicyFault) -> Self {
+        Self {
+            kind: fault.kind.as_str().to_owned(),
+            detail: cut(&fault.detail, LONGEST_DETAIL).into_owned(),
+        }
     }
 }
 

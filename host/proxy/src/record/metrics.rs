@@ -5,10 +5,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-/// Counters of a recorder.
+/// Counters of one file.
 #[derive(Debug, Clone)]
 pub(super) struct RecordMetrics {
-    /// Lines of decisions and outcomes in the file.
+    /// Lines in the file.
     pub(super) written: Counter,
     /// Records for which there was no room.
     pub(super) no_room: Counter,
@@ -22,7 +22,37 @@ struct WhyLabel {
 }
 
 impl RecordMetrics {
+    /// Of the decision log.
     pub(super) fn register(registry: &mut Registry) -> Self {
+        Self::named(
+            registry,
+            (
+                "conductor_record_lines",
+                "Decisions and outcomes written to the decision log",
+            ),
+            (
+                "conductor_record_dropped",
+                "Decisions and outcomes that were to be recorded and are not: there was no room, or the file could not be written",
+            ),
+        )
+    }
+
+    /// Of the shadow log.
+    pub(super) fn register_shadows(registry: &mut Registry) -> Self {
+        Self::named(
+            registry,
+            (
+                "conductor_shadow_log_lines",
+                "Decisions of shadows written to the shadow log",
+            ),
+            (
+                "conductor_shadow_log_dropped",
+                "Decisions of shadows that were to be written and are not: there was no room, or the file could not be written",
+            ),
+        )
+    }
+
+    fn named(registry: &mut Registry, lines: (&str, &str), lost: (&str, &str)) -> Self {
         let (written, dropped) = (Counter::default(), Family::<WhyLabel, Counter>::default());
         let of = |why| dropped.get_or_create_owned(&WhyLabel { why });
         let metrics = Self {
@@ -30,16 +60,8 @@ impl RecordMetrics {
             no_room: of("no-room"),
             no_file: of("no-file"),
         };
-        registry.register(
-            "conductor_record_lines",
-            "Decisions and outcomes written to the decision log",
-            written,
-        );
-        registry.register(
-            "conductor_record_dropped",
-            "Decisions and outcomes that were to be recorded and are not: there was no room, or the file could not be written",
-            dropped,
-        );
+        registry.register(lines.0, lines.1, written);
+        registry.register(lost.0, lost.1, dropped);
         metrics
     }
 }

@@ -12,13 +12,16 @@ mod line;
 mod metrics;
 mod note_line;
 mod number;
+mod outlet;
+mod pipeline_line;
 mod recorder;
 mod room;
+mod shadow_line;
 mod spec;
 mod trace;
 mod writer;
 
-pub(crate) use self::call_note::{CallNote, Checked, Subject};
+pub(crate) use self::call_note::{CallNote, Checked, Subject, unix_us};
 pub use self::explained::{Explained, ExplainedCall};
 pub use self::file::FileSpec;
 pub use self::line::{
@@ -27,6 +30,10 @@ pub use self::line::{
 };
 pub use self::note_line::{AboutLine, Bytes, NoteLine, RefusalName, RoleName, TierName};
 pub use self::number::{Number, Numbers};
+pub use self::pipeline_line::{
+    FilterLine, PickLine, PipelineLine, ScoredLine, TermLine, TestLine, WeighingLine,
+};
 pub use self::recorder::Recorder;
+pub(crate) use self::shadow_line::{ChoiceLine, ShadowLine};
 pub use self::spec::{RecordSpec, Sampling};
 pub(crate) use self::trace::Trace;

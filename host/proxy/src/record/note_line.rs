@@ -50,6 +50,15 @@ pub enum NoteLine {
     /// `state.delete`
     #[serde(rename = "state.delete")]
     Delete { key: String },
+    /// `sessions.recall`
+    #[serde(rename = "sessions.recall")]
+    Recall { row: Option<u32> },
+    /// `sessions.remember`
+    #[serde(rename = "sessions.remember")]
+    Remember { row: u32, ttl_ms: u32 },
+    /// `sessions.forget`
+    #[serde(rename = "sessions.forget")]
+    Forget,
 }
 
 /// What a policy was told of a worker.
@@ -147,6 +156,9 @@ impl NoteLine {
                 refused: sum.err().map(RefusalName),
             },
             (Question::StateDelete(key), Answer::Nothing) => Self::Delete { key },
+            (Question::SessionRecall, Answer::Row(row)) => Self::Recall { row },
+            (Question::SessionRemember(row, ttl_ms), Answer::Nothing) => Self::Remember { row, ttl_ms },
+            (Question::SessionForget, Answer::Nothing) => Self::Forget,
             _ => return None,
         })
     }
@@ -186,6 +198,9 @@ impl NoteLine {
                 (Question::StateAdd(key, by), Answer::Sum(sum))
             }
             Self::Delete { key } => (Question::StateDelete(key), Answer::Nothing),
+            Self::Recall { row } => (Question::SessionRecall, Answer::Row(row)),
+            Self::Remember { row, ttl_ms } => (Question::SessionRemember(row, ttl_ms), Answer::Nothing),
+            Self::Forget => (Question::SessionForget, Answer::Nothing),
         };
         Noted { question, answer }
     }
@@ -297,5 +312,24 @@ mod tests {
         );
         assert!(serde_json::from_str::<Bytes>("\"0g\"").is_err());
         assert!(serde_json::from_str::<Bytes>("\"0ff\"").is_err());
+    }
+
+    #[test]
+    fn sessions_read_back() {
+        check(
+            Question::SessionRecall,
+            Answer::Row(Some(3)),
+            r#"{"ask":"sessions.recall","row":3}"#,
+        );
+        check(
+            Question::SessionRemember(3, 60_000),
+            Answer::Nothing,
+            r#"{"ask":"sessions.remember","row":3,"ttl-ms":60000}"#,
+        );
+        check(
+            Question::SessionForget,
+            Answer::Nothing,
+            r#"{"ask":"sessions.forget"}"#,
+        );
     }
 }

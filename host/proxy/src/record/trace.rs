@@ -12,14 +12,18 @@ use super::number::Number;
 use super::recorder::Recorder;
 use super::room::Taken;
 use super::spec::Kept;
+use super::writer::Message;
 use crate::context::{HashedPrompt, RequestContext};
 use crate::label::{OUTCOMES, Outcome};
 
 /// Longest id and model that are kept, in bytes: clients choose them.
-const LONGEST_ID: usize = 128;
+pub(super) const LONGEST_ID: usize = 128;
 const LONGEST_MODEL: usize = 256;
 /// Most calls of one request that are kept in memory; a request that is held is decided again and again.
 const MOST_CALLS: usize = 32;
+
+/// About as many bytes as the names take that a request's ending comes with.
+const ENDING: usize = 512;
 
 /// A request that is recorded.
 #[derive(Debug)]
@@ -38,6 +42,7 @@ pub(crate) struct Trace {
     pub(super) route: usize,
     prompt_tokens: Option<u32>,
     story: Mutex<Story>,
+    _room: Taken,
 }
 
 /// What has happened so far.
@@ -58,6 +63,13 @@ pub(super) struct Record {
     pub(super) _room: Taken,
 }
 
+impl Record {
+    /// Bytes that a call takes once it is kept, with its place in a list and in the queue.
+    fn bytes(call: &CallNote) -> usize {
+        call.bytes() + size_of::<Self>() - size_of::<CallNote>() + 2 * size_of::<Message>()
+    }
+}
+
 /// What is known of the answer until it ends.
 #[derive(Debug, Default)]
 struct AnswerNote {
@@ -76,19 +88,23 @@ impl Trace {
         let spec = &request.snapshot.record;
         let kept = spec.choose(request.seq, &request.headers)?;
         let id = String::from_utf8_lossy(request.id.as_bytes());
+        let (id, model) = (cut(&id, LONGEST_ID), cut(&request.model, LONGEST_MODEL));
+        let bytes = size_of::<Self>() + 2 * id.len() + model.len() + ENDING;
+        let room = spec.recorder.room_for(bytes)?;
         let prompt = request.prompt.as_ref().map(HashedPrompt::tokens);
         let trace = Arc::new(Self {
             recorder: Arc::downgrade(&spec.recorder),
             kept,
             all_columns: spec.all_columns,
-            id: cut(&id, LONGEST_ID).into_owned(),
+            id: id.into_owned(),
             seq: request.seq,
-            model: cut(&request.model, LONGEST_MODEL).into_owned(),
+            model: model.into_owned(),
             path: request.endpoint.path(),
             pool: request.pool().name.clone(),
             route: request.route + 1,
             prompt_tokens: prompt.and_then(|tokens| u32::try_from(tokens).ok()),
             story: Mutex::default(),
+            _room: room,
         });
         if kept.in_memory {
             spec.recorder.remember(&trace, spec.explained);
@@ -101,7 +117,7 @@ impl Trace {
         let Some(recorder) = self.recorder.upgrade() else {
             return;
         };
-        let Some(room) = recorder.room_for(&call) else {
+        let Some(room) = recorder.room_for(Record::bytes(&call)) else {
             self.story().left_out += 1;
             return;
         };

@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 
 use super::Shadow;
 use super::captured::Captured;
+use super::log::{self, Asked};
 use super::record::{Answer, Pick};
 use crate::candidates::{Candidates, Roles};
 use crate::decide::Seat;
@@ -25,10 +26,19 @@ pub(super) fn all(proxy: &Proxy, captured: &Captured) {
             proxy,
             captured,
             shadow,
+            version: None,
             took: Duration::ZERO,
         };
         let answer = asking.answer();
-        shadow.record.add(captured, &answer, asking.took);
+        let Asking { version, took, .. } = asking;
+        let result = shadow.record.add(captured, &answer, took);
+        let asked = Asked {
+            answer,
+            result,
+            version,
+            took,
+        };
+        log::write(captured, shadow, &asked);
     }
 }
 
@@ -37,6 +47,8 @@ struct Asking<'a> {
     proxy: &'a Proxy,
     captured: &'a Captured,
     shadow: &'a Shadow,
+    /// Who was asked first.
+    version: Option<Arc<str>>,
     /// Time of its calls.
     took: Duration,
 }
@@ -46,6 +58,7 @@ impl Asking<'_> {
         let Some(chosen) = self.shadow.policy.choose(self.proxy.now_us()) else {
             return Answer::Resting;
         };
+        self.version = Some(Arc::clone(&chosen.version().id));
         let field = self.captured.field;
         let pairs = chosen.version().policy.plan().pairs();
         if !field.splits || pairs {
@@ -89,7 +102,7 @@ impl Asking<'_> {
             seq: captured.request.seq,
             session: captured.request.session,
             phase,
-            attempt: captured.attempt,
+            attempt: captured.standing.attempt,
             now_us: captured.now_us,
         };
         let queries = CallQueries::begin(self.proxy, &captured.request, false, &mut candidates);
@@ -97,7 +110,8 @@ impl Asking<'_> {
             queries.know(std::mem::take(&mut candidates.matches));
         }
         let queries = Arc::new(queries);
-        candidates.lay_out(self.proxy, plan, &captured.request, queries.asked());
+        let asked = (&*captured.request, captured.standing);
+        candidates.lay_out(self.proxy, plan, asked, queries.asked());
         let shared: Arc<dyn DecisionQueries> = Arc::clone(&queries) as _;
         let input = DecisionInput {
             request: &facts,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::candidates::{Candidates, Field};
+use http::HeaderValue;
+
+use crate::candidates::{Candidates, Field, Standing};
 use crate::context::RequestContext;
 use crate::decide::Placement;
 use crate::proxy::Proxy;
@@ -14,8 +16,11 @@ pub(crate) struct Captured {
     pub(super) candidates: Candidates,
     pub(super) field: Field,
     pub(super) placement: Placement,
-    pub(super) attempt: u32,
+    /// Nobody had been tried.
+    pub(super) standing: Standing<'static>,
     pub(super) now_us: u64,
+    /// Who placed it: `NAME@VERSION`.
+    pub(super) decided_by: Option<HeaderValue>,
 }
 
 impl Captured {
@@ -25,7 +30,7 @@ impl Captured {
         proxy: &Proxy,
         request: &Arc<RequestContext>,
         (field, asked): (Field, &Candidates),
-        (placement, attempt): (Placement, u32),
+        (placement, standing): (Placement, Standing<'_>),
     ) {
         let shadows = request.route().shadows.as_ref();
         let Some(shadows) = shadows.filter(|shadows| shadows.take(request.seq)) else {
@@ -36,12 +41,16 @@ impl Captured {
             return shadows.dropped();
         }
         let captured = Self {
-            candidates: capture(proxy, request, (field, asked), shadows.needs_prefix()),
+            candidates: capture(proxy, request, (field, asked)),
             request: Arc::clone(request),
             field,
             placement,
-            attempt,
+            standing: Standing {
+                tried: &[],
+                ..standing
+            },
             now_us: proxy.now_us(),
+            decided_by: request.decided_by.header(),
         };
         if !proxy.shadows.push(captured) {
             shadows.dropped();
@@ -49,12 +58,7 @@ impl Captured {
     }
 }
 
-fn capture(
-    proxy: &Proxy,
-    request: &RequestContext,
-    (field, asked): (Field, &Candidates),
-    needs_prefix: bool,
-) -> Candidates {
+fn capture(proxy: &Proxy, request: &RequestContext, (field, asked): (Field, &Candidates)) -> Candidates {
     let pool = request.pool();
     let mut captured = Candidates::default();
     captured.list(pool, &request.model, &[], field);
@@ -63,8 +67,8 @@ fn capture(
     if asked.members == captured.members {
         captured.matches.clone_from(&asked.matches);
     }
-    if needs_prefix
-        && captured.matches.is_empty()
+    // A shadow without a column of matches may ask for them by an import: later, when the index has the request's own.
+    if captured.matches.is_empty()
         && let Some(prompt) = &request.prompt
     {
         let is_assumed = pool.expectation.assumed.is_some();

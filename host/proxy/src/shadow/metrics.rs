@@ -60,6 +60,12 @@ pub(super) const RESULTS: [(ResultKind, &str); 7] = [
     (ResultKind::Resting, "resting"),
 ];
 
+impl ResultKind {
+    pub(super) fn as_str(self) -> &'static str {
+        RESULTS[self as usize].1
+    }
+}
+
 /// Of all shadows.
 #[derive(Debug, Clone)]
 pub(crate) struct ShadowFamilies {

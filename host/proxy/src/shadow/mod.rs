@@ -2,11 +2,12 @@
 //!
 //! A request hands over, at the moment it is placed and before it is booked anywhere, what a decision is made of: its context, who
 //! was there, their loads and their matches ([`Captured`]). The copy is all it pays, and only if it is among the share (the matches
-//! are looked up for it where a shadow wants them and the policy in force did not). A queue that is full is not waited for. One
+//! are looked up for it where its tokens are known and the policy in force did not ask). A queue that is full is not waited for. One
 //! thread of low priority asks the shadows, one request after the other (`ask.rs`), and `record.rs` keeps what came of it.
 
 mod ask;
 mod captured;
+mod log;
 mod metrics;
 mod record;
 mod thread;
@@ -86,10 +87,8 @@ impl Shadows {
         mix(!seq) <= self.sample
     }
 
-    /// Whether any of them has a column of matches.
-    fn needs_prefix(&self) -> bool {
-        let mut versions = self.each.iter().flat_map(|shadow| shadow.policy.iter());
-        versions.any(|version| version.policy.plan().needs_prefix())
+    pub(crate) fn policies(&self) -> impl Iterator<Item = &PolicyVersions> {
+        self.each.iter().map(|shadow| &*shadow.policy)
     }
 
     pub(crate) fn report(&self) -> impl Iterator<Item = ShadowReport> {

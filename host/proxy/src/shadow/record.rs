@@ -120,7 +120,7 @@ impl ShadowRecord {
         }
     }
 
-    pub(super) fn add(&self, captured: &Captured, answer: &Answer, took: Duration) {
+    pub(super) fn add(&self, captured: &Captured, answer: &Answer, took: Duration) -> ResultKind {
         let (policy, request) = (&*self.label.policy, RequestId(&captured.request.id));
         debug!(policy, %request, ?answer, "a shadow was asked");
         let result = match answer {
@@ -138,6 +138,7 @@ impl ShadowRecord {
             self.nanos.fetch_add(nanos, Ordering::Relaxed);
             self.timed.fetch_add(1, Ordering::Relaxed);
         }
+        result
     }
 
     fn placed(&self, captured: &Captured, answers: usize, prefills: Option<usize>) -> ResultKind {

@@ -7,6 +7,8 @@
 
 mod client;
 mod expectation;
+mod features;
+mod listen;
 mod log;
 mod pair;
 mod placement;

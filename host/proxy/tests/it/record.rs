@@ -316,6 +316,42 @@ async fn files_are_put_aside_when_they_are_full_and_each_can_be_read_by_itself()
     }
 }
 
+#[tokio::test]
+async fn a_file_that_another_program_moves_away_is_begun_anew_without_a_loss() {
+    let recording = Recording::start();
+    let worker = Worker::named("a").await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(recorded_as(recording.everything()))
+        .start()
+        .await;
+    send(router.address, chat()).await.text().await;
+    eventually("it is written", || {
+        recording.metric("conductor_record_lines_total") == 2
+    })
+    .await;
+    let moved = recording.folder.path().join("moved");
+    fs::rename(recording.file(), &moved).unwrap();
+    // It is looked for once a second.
+    let mut sent = 1;
+    while !recording.file().exists() {
+        send(router.address, chat()).await.text().await;
+        sent += 1;
+    }
+    // The new file may have begun with an outcome alone.
+    send(router.address, chat()).await.text().await;
+    sent += 1;
+    eventually("all is written", || {
+        recording.metric("conductor_record_lines_total") == 2 * sent
+    })
+    .await;
+    let (before, after) = (lines(&moved), recording.lines());
+    assert!(matches!(after[0], Line::Log(_)));
+    assert_eq!(policies(&after).len(), 1, "it can be read by itself");
+    let decided = decisions(&before).len() + decisions(&after).len();
+    assert_eq!(decided as u64, sent);
+}
+
 /// A request is answered while its two lines cannot be written to `path`.
 async fn is_lost(path: &str) {
     let recording = Recording::start();
@@ -405,13 +441,12 @@ async fn the_latest_requests_that_asked_for_it_are_explained() {
         .with(recorded_as(spec))
         .start()
         .await;
-    for (id, explain) in [("one", true), ("two", false), ("three", true), ("four", true)] {
+    let four = "four".repeat(100);
+    for (id, explain) in [("one", true), ("two", false), ("three", true), (&*four, true)] {
         send(router.address, named(id, explain)).await.text().await;
     }
     eventually("it is over", || {
-        recorder
-            .explain("four")
-            .is_some_and(|four| four.outcome.is_some())
+        recorder.explain(&four).is_some_and(|four| four.outcome.is_some())
     })
     .await;
     assert!(recorder.explain("one").is_none(), "two newer ones are kept");
@@ -424,6 +459,6 @@ async fn the_latest_requests_that_asked_for_it_are_explained() {
     let call = &explained.calls[0];
     assert_eq!((&*call.policy.name, &*call.workers[0].name), ("scripted", "a"));
     assert!(call.decision.decided.is_some());
-    let outcome = recorder.explain("four").unwrap().outcome.unwrap();
+    let outcome = recorder.explain(&four).unwrap().outcome.unwrap();
     assert_eq!((outcome.output_tokens, outcome.cached_tokens), (Some(7), Some(3)));
 }

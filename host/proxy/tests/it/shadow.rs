@@ -1,10 +1,13 @@
 //! Policies that are only asked: what is told of them, and that requests do not notice.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use prometheus_client::registry::Registry;
+use proxy::record::{FileSpec, RecordSpec, Recorder};
 use proxy::{AssumedCache, ShadowReport};
-use routing::{DecisionInput, Dialect, LeastLoaded, PolicyFault, Verdict};
+use routing::{DecisionInput, Dialect, LeastLoaded, PolicyFault, Tier, Verdict};
+use serde_json::json;
 
 use crate::client::{chat, post, send};
 use crate::eventually;
@@ -90,30 +93,8 @@ async fn a_shadow_sees_the_loads_as_they_were_before_the_request_was_booked() {
 
 /// A shadow is shown what is cached as it was before the request was expected at its worker, whatever the policy in force asks.
 async fn check_matches(active: Arc<Scripted>) {
-    let (_workers, built) = two_workers().await;
-    let assumed = AssumedCache {
-        tokens: 1_000,
-        block_size: 4,
-        lifetime: Duration::from_secs(60),
-    };
     let seeing = shadow(|_| Ok(route(0)));
-    let router = built
-        .policy(active)
-        .with(crate::tokens::asking_worker)
-        .with(|builder| {
-            builder.expectation.assumed = Some(assumed);
-            builder.shadows = vec![seeing.clone()];
-        })
-        .start()
-        .await;
-    for _ in 0..2 {
-        let body = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
-        send(router.address, post("/v1/completions", body))
-            .await
-            .text()
-            .await;
-    }
-    eventually("it was asked about both", || result(&router, "agreed") == 2).await;
+    let router = asked_twice(active, Arc::clone(&seeing)).await;
     let [first, second] = &seeing.shown()[..] else {
         panic!()
     };
@@ -125,10 +106,51 @@ async fn check_matches(active: Arc<Scripted>) {
     );
 }
 
+/// A router whose shadow was asked about two requests of the same prompt, which are expected at the first of two workers.
+async fn asked_twice(active: Arc<Scripted>, seeing: Arc<Scripted>) -> Router {
+    let (_workers, built) = two_workers().await;
+    let assumed = AssumedCache {
+        tokens: 1_000,
+        block_size: 4,
+        lifetime: Duration::from_secs(60),
+    };
+    let router = built
+        .policy(active)
+        .with(crate::tokens::asking_worker)
+        .with(|builder| {
+            builder.expectation.assumed = Some(assumed);
+            builder.shadows = vec![seeing];
+        })
+        .start()
+        .await;
+    for _ in 0..2 {
+        let body = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
+        send(router.address, post("/v1/completions", body))
+            .await
+            .text()
+            .await;
+    }
+    eventually("it was asked about both", || result(&router, "agreed") == 2).await;
+    router
+}
+
 #[tokio::test]
 async fn a_shadow_sees_the_matches_as_they_were_before_the_request_was_expected_anywhere() {
     check_matches(Scripted::first(&[], &["prefix.any-tokens"])).await;
     check_matches(Scripted::first(&["request.prompt-tokens"], &[])).await;
+}
+
+#[tokio::test]
+async fn a_shadow_that_asks_by_an_import_sees_the_same_matches() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    let importing = Scripted::named("shadow", &[], &["load.requests"], move |input| {
+        telling.lock().unwrap().push(input.queries.matched(Tier::Disk));
+        Ok(route(0))
+    });
+    let active = Scripted::first(&["request.prompt-tokens"], &[]);
+    let _router = asked_twice(active, importing).await;
+    assert_eq!(*told.lock().unwrap(), [[0, 0], [8, 0]]);
 }
 
 #[tokio::test]
@@ -235,4 +257,72 @@ async fn a_shadow_of_a_pool_that_splits_requests_chooses_both_workers() {
     let agreed = |at: usize| router.snapshot().shadows()[at].results[0].1;
     eventually("both agree", || agreed(0) == 1 && agreed(1) == 1).await;
     assert_eq!(by_leg.phases(), [routing::Phase::Prefill, routing::Phase::Decode]);
+}
+
+#[tokio::test]
+async fn every_decision_is_a_line_of_the_file_that_is_wished_for() {
+    let (_workers, built) = two_workers().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shadows.jsonl");
+    let recorder = Recorder::new(&mut Registry::default());
+    let spec = FileSpec {
+        path: path.clone(),
+        max_bytes: 1 << 20,
+        keep: 1,
+    };
+    recorder.write_shadows_to(Some(spec)).unwrap();
+    let shadow = shadow(|input| match input.request.seq {
+        1 => Ok(route(0)),
+        2 => Ok(route(1)),
+        _ => Err(fault()),
+    });
+    let router = built
+        .with(|builder| {
+            builder.shadows = vec![shadow];
+            builder.record = RecordSpec::nothing(Arc::clone(&recorder));
+            builder.decision_headers = false;
+        })
+        .start()
+        .await;
+    requests(&router, 3).await;
+    eventually("all were asked about", || {
+        ["agreed", "differed", "fault"].map(|wanted| result(&router, wanted)) == [1; 3]
+    })
+    .await;
+    // The last is counted before it is handed over.
+    let lines = || {
+        recorder.close();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.collect::<Vec<serde_json::Value>>()
+    };
+    eventually("all are written", || lines().len() == 4).await;
+    let lines = lines();
+    assert_eq!(lines[0]["log"]["schema"], 1);
+    let told: Vec<_> = lines[1..]
+        .iter()
+        .map(|line| &line["shadow"])
+        .map(|line| {
+            (
+                &line["result"],
+                &line["active"]["worker"],
+                &line["shadow"]["worker"],
+                &line["fault"],
+            )
+        })
+        .map(|told| format!("{told:?}"))
+        .collect();
+    let expected = [
+        (json!("agreed"), json!("a"), json!("a"), json!(null)),
+        (json!("differed"), json!("a"), json!("b"), json!(null)),
+        (json!("fault"), json!("a"), json!(null), json!("trap")),
+    ];
+    assert_eq!(told, expected.each_ref().map(|told| format!("{told:?}")));
+    let second = &lines[2]["shadow"];
+    assert_eq!(second["active"]["policy"], "scripted");
+    assert_eq!(second["shadow"]["policy"], "shadow");
+    assert!(second["active"]["version"].is_string() && second["shadow"]["version"].is_string());
+    assert_eq!((&second["seq"], &second["route"]), (&json!(2), &json!("*")));
+    assert!(second["shadow"]["tokens-ahead"].as_u64() > Some(0), "{second}");
+    assert_eq!(second["shadow"]["matched-tokens"], json!(null), "nobody knows");
 }

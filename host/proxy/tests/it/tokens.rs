@@ -47,7 +47,7 @@ pub(crate) fn asking_worker(builder: &mut Builder) {
 #[tokio::test]
 async fn a_prompt_of_token_ids_is_matched_without_asking_anyone() {
     let (a, b) = (Worker::named("a").await, Worker::named("b").await);
-    let policy = Scripted::first(&["request.prompt-tokens"], &COLUMNS);
+    let policy = Scripted::first(&["request.prompt-tokens", "prefix.best-tokens"], &COLUMNS);
     let router = router()
         .worker("a", &a.url())
         .worker("b", &b.url())
@@ -63,12 +63,12 @@ async fn a_prompt_of_token_ids_is_matched_without_asking_anyone() {
         .text()
         .await;
     let numbers = &policy.shown()[0];
-    assert_eq!(numbers[0], 10.0);
+    assert_eq!(numbers[..2], [10.0, 8.0]);
     assert!(
-        numbers[1..5].iter().all(|unknown| unknown.is_nan()),
+        numbers[2..6].iter().all(|unknown| unknown.is_nan()),
         "no live feed: {numbers:?}"
     );
-    assert_eq!(numbers[5..], [8.0, 8.0, 8.0, 2.0]);
+    assert_eq!(numbers[6..], [8.0, 8.0, 8.0, 2.0]);
     assert_eq!([a.paths(), b.paths()].concat(), ["/v1/completions"]);
     assert_eq!(
         router.metric(r#"conductor_prompt_tokens_total{pool="main"}"#),

@@ -16,6 +16,7 @@ mod pd;
 mod policy;
 mod policy_folder;
 mod serving;
+mod shown;
 mod silence;
 mod stores;
 mod trials;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use policy_runtime::{ProbeError, Rehearsal, Scene};
+use policy_runtime::{Chore, ProbeError, Rehearsal, Scene};
 use routing::{Phase, Verdict};
 use serde::Serialize;
 
@@ -33,10 +33,24 @@ struct Rehearsed {
     version: String,
     request_features: Vec<String>,
     candidate_features: Vec<String>,
+    /// Whether a pipeline may have it as a scorer.
+    scores: bool,
     compiled_us: f64,
     instantiated_us: f64,
     scenarios: Vec<SceneReport>,
     endurance: EnduranceReport,
+    /// What it was told besides; nothing where it wants no events and does not tick.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    chores: Vec<ChoreReport>,
+}
+
+/// Events that it was told, or ticks.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ChoreReport {
+    about: &'static str,
+    fault: Option<String>,
+    took_us: f64,
 }
 
 /// One scenario.
@@ -121,6 +135,7 @@ impl From<Rehearsal> for Rehearsed {
         let interview = rehearsal.interview;
         let endurance = rehearsal.endurance;
         Self {
+            scores: interview.scores_singly(),
             name: interview.manifest.name,
             version: interview.manifest.version,
             request_features: interview.request_features,
@@ -128,12 +143,23 @@ impl From<Rehearsal> for Rehearsed {
             compiled_us: micros(rehearsal.compiled_in),
             instantiated_us: micros(rehearsal.instantiated_in),
             scenarios: rehearsal.scenes.into_iter().map(SceneReport::from).collect(),
+            chores: rehearsal.chores.into_iter().map(ChoreReport::from).collect(),
             endurance: EnduranceReport {
                 calls: endurance.calls,
                 failed_call: endurance.fault.map(|(call, _)| call),
                 state_keys: endurance.state_keys,
                 memory_bytes: endurance.memory_bytes,
             },
+        }
+    }
+}
+
+impl From<Chore> for ChoreReport {
+    fn from(chore: Chore) -> Self {
+        Self {
+            about: chore.about,
+            fault: chore.outcome.err().map(|failure| failure.to_string()),
+            took_us: micros(chore.took),
         }
     }
 }
@@ -193,7 +219,12 @@ impl fmt::Display for Outcome {
                 if let Some(prefill) = prefill {
                     write!(f, ", prefill row {prefill}")?;
                 }
-                write!(f, ", score {score:.4}")
+                let is_plain = score.is_nan() || score.abs() < 1e12;
+                if is_plain {
+                    write!(f, ", score {score:.4}")
+                } else {
+                    write!(f, ", score {score:e}")
+                }
             }
             Self::Queue { order, ask_again_ms } => {
                 write!(f, "queue, order {order}, again in {ask_again_ms} ms")
@@ -252,6 +283,12 @@ impl fmt::Display for Rehearsed {
                 asked.join(", ")
             }
         )?;
+        if self.scores {
+            writeln!(
+                f,
+                "a scorer: a pipeline weighs all its scores, and by itself it decides for the highest\n"
+            )?;
+        }
         let mut table = Table::new(&[
             ("scenario", Side::Left),
             ("candidates", Side::Right),
@@ -269,6 +306,10 @@ impl fmt::Display for Rehearsed {
             ]);
         }
         writeln!(f, "{table}")?;
+        for chore in &self.chores {
+            let outcome = chore.fault.as_deref().map_or_else(|| "no fault".into(), first);
+            writeln!(f, "{}: {outcome}, in {}", chore.about, us(chore.took_us))?;
+        }
         let EnduranceReport {
             calls,
             failed_call,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use policy_runtime::{Divergence, WasmPolicy};
-use proxy::record::VerdictLine;
+use proxy::record::{FaultLine, VerdictLine};
 use routing::{DecisionQueries, FaultKind, NoAnswers, PolicyFault, Verdict};
 use serde::Serialize;
 
@@ -41,7 +41,7 @@ pub(super) struct Difference {
 impl Again {
     pub(super) fn add(&mut self, policy: &WasmPolicy, recorded: &Recorded) {
         self.decisions += 1;
-        if is_of_its_moment(recorded) {
+        if is_of_its_moment(recorded.line.fault.as_ref()) {
             self.not_repeatable += 1;
             return;
         }
@@ -70,20 +70,24 @@ impl Again {
             }
         };
         let line = &recorded.line;
+        self.differs(recorded, format!("{:?}{:?}", line.verdict, line.fault), told);
+    }
+
+    /// Keeps a decision that came out otherwise, if it is the first.
+    pub(super) fn differs(&mut self, Recorded { line, .. }: &Recorded, recorded: String, replayed: String) {
         self.first_difference.get_or_insert_with(|| Difference {
             request: line.request.clone(),
             seq: line.seq,
             attempt: line.attempt,
-            recorded: format!("{:?}{:?}", line.verdict, line.fault),
-            replayed: told,
+            recorded,
+            replayed,
         });
     }
 }
 
 /// Whether it failed for want of time or of an instance, which another moment has.
-fn is_of_its_moment(recorded: &Recorded) -> bool {
+pub(super) fn is_of_its_moment(fault: Option<&FaultLine>) -> bool {
     let of_its_moment = [FaultKind::Deadline, FaultKind::NoInstance].map(FaultKind::as_str);
-    let fault = recorded.line.fault.as_ref();
     fault.is_some_and(|fault| of_its_moment.contains(&&*fault.kind))
 }
 

@@ -107,7 +107,7 @@ fn place<F: PartialEq>(own: &[F], more: &[F], feature: &F) -> Option<Place> {
 }
 
 /// The features of recorded names; those of another version's are unknown.
-fn resolved(request: &[String], candidate: &[String]) -> FeaturePlan {
+pub(super) fn resolved(request: &[String], candidate: &[String]) -> FeaturePlan {
     let optional = |names: &[String]| -> Vec<String> {
         let bare = names.iter().map(|name| name.trim_end_matches('?'));
         bare.map(|name| format!("{name}?")).collect()

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proxy::record::{DecisionLine, Line, PolicyLine, SCHEMA, WorkerLine};
 use routing::{Worker, WorkerId, WorkerSpec};
-use serde::Deserialize;
 use thiserror::Error;
+
+use crate::regular_file;
 
 /// A decision of the log.
 pub(super) struct Recorded {
@@ -19,11 +20,22 @@ pub(super) struct Recorded {
     pub(super) workers: Vec<Arc<Worker>>,
 }
 
+/// Bytes of a line at most: a decision over 10,000 workers with every column has a tenth of it.
+const LONGEST_LINE: usize = 64 << 20;
+
+/// A file of a log, line by line.
+struct Lines<'a> {
+    path: &'a Path,
+    file: BufReader<File>,
+    /// Of the one read last, from 1.
+    line: u64,
+}
+
 /// The files of a log, one after the other.
 pub(super) struct Log<'a> {
     left: std::slice::Iter<'a, PathBuf>,
-    file: Option<(&'a Path, BufReader<File>)>,
-    text: String,
+    file: Option<Lines<'a>>,
+    text: Vec<u8>,
     policies: HashMap<u32, Arc<PolicyLine>>,
     workers: HashMap<u32, Arc<Worker>>,
     /// Lines that are no line of a log, as the last one of a router that was killed.
@@ -46,6 +58,14 @@ pub(crate) enum LogError {
         #[source]
         source: io::Error,
     },
+    /// It is none.
+    #[error("failed to read the log `{}`: line {line} is longer than {LONGEST_LINE} bytes, which none of a decision log is", path.display())]
+    TooLong {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: u64,
+    },
     /// Not by this version.
     #[error("failed to read the log `{}`: it has schema {found}, and this version reads {SCHEMA}", path.display())]
     Schema {
@@ -61,7 +81,7 @@ impl<'a> Log<'a> {
         Self {
             left: files.iter(),
             file: None,
-            text: String::new(),
+            text: Vec::new(),
             policies: HashMap::new(),
             workers: HashMap::new(),
             unreadable: 0,
@@ -73,7 +93,7 @@ impl<'a> Log<'a> {
     /// The next decision; none at the end of the last file.
     pub(super) fn next(&mut self) -> Result<Option<Recorded>, LogError> {
         while let Some(path) = self.next_line()? {
-            let Ok(line) = serde_json::from_str::<Line>(&self.text) else {
+            let Ok(line) = serde_json::from_slice::<Line>(&self.text) else {
                 self.unreadable += 1;
                 continue;
             };
@@ -125,61 +145,87 @@ impl<'a> Log<'a> {
     /// Reads a line, and says of which file.
     fn next_line(&mut self) -> Result<Option<&'a Path>, LogError> {
         loop {
-            let Some((path, file)) = &mut self.file else {
+            let Some(file) = &mut self.file else {
                 let Some(path) = self.left.next() else {
                     return Ok(None);
                 };
-                self.file = Some((path, open(path)?));
+                self.file = Some(Lines::open(path)?);
                 continue;
             };
-            self.text.clear();
-            let read = file.read_line(&mut self.text);
-            let path = *path;
-            match read {
-                Ok(0) => self.file = None,
-                Ok(_) => return Ok(Some(path)),
-                // Not text: no line that a router wrote.
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => self.unreadable += 1,
-                Err(source) => return Err(failed(path, source)),
+            if file.read(&mut self.text)? {
+                return Ok(Some(file.path));
             }
+            self.file = None;
         }
+    }
+}
+
+impl<'a> Lines<'a> {
+    fn open(path: &'a Path) -> Result<Self, LogError> {
+        let file = regular_file::open(path).map_err(|source| failed(path, source))?;
+        let (file, line) = (BufReader::new(file), 0);
+        Ok(Self { path, file, line })
+    }
+
+    /// Reads the next line; false at the end of the file.
+    fn read(&mut self, text: &mut Vec<u8>) -> Result<bool, LogError> {
+        text.clear();
+        self.line += 1;
+        let mut bounded = (&mut self.file).take(LONGEST_LINE as u64 + 1);
+        let read = bounded.read_until(b'\n', text);
+        let read = read.map_err(|source| failed(self.path, source))?;
+        if read > LONGEST_LINE {
+            return Err(LogError::TooLong {
+                path: self.path.to_owned(),
+                line: self.line,
+            });
+        }
+        Ok(read > 0)
     }
 }
 
 /// The parameters under which the component of these bytes is in a log, each once.
 pub(super) fn params_of(files: &[PathBuf], sha256: &str) -> Result<Vec<String>, LogError> {
-    /// The only line that is looked at.
-    #[derive(Deserialize)]
-    struct Only {
-        policy: PolicyLine,
-    }
     let mut found: Vec<String> = Vec::new();
+    let mut text = Vec::new();
     for path in files {
-        for line in open(path)?.lines() {
-            let line = match line {
-                Ok(line) => line,
-                // Not text: no line that a router wrote.
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => continue,
-                Err(source) => return Err(failed(path, source)),
-            };
-            if !line.starts_with("{\"policy\":") {
+        let mut lines = Lines::open(path)?;
+        while lines.read(&mut text)? {
+            // The others are not worth reading.
+            let names_it = std::str::from_utf8(&text).is_ok_and(|text| text.contains(sha256));
+            if !names_it {
                 continue;
             }
-            let Ok(Only { policy }) = serde_json::from_str(&line) else {
+            let Ok(line) = serde_json::from_slice::<Line>(&text) else {
                 continue;
             };
-            let params = policy.params.filter(|_| policy.sha256.as_deref() == Some(sha256));
-            if let Some(params) = params.filter(|params| !found.contains(params)) {
-                found.push(params);
+            for params in params_in(line, sha256) {
+                if !found.contains(&params) {
+                    found.push(params);
+                }
             }
         }
     }
     Ok(found)
 }
 
-fn open(path: &Path) -> Result<BufReader<File>, LogError> {
-    let file = File::open(path).map_err(|source| failed(path, source))?;
-    Ok(BufReader::new(file))
+/// Those that a line tells: of a policy, or of a pipeline's scorers in a decision.
+fn params_in(line: Line, sha256: &str) -> Vec<String> {
+    let named = match line {
+        Line::Policy(policy) => vec![(policy.sha256, policy.params)],
+        Line::Decision(decision) => {
+            let scorers = decision
+                .weighing
+                .into_iter()
+                .flat_map(|weighing| weighing.scorers);
+            scorers.map(|scored| (scored.sha256, scored.params)).collect()
+        }
+        _ => Vec::new(),
+    };
+    let of_it = named
+        .into_iter()
+        .filter(|(found, _)| found.as_deref() == Some(sha256));
+    of_it.filter_map(|(_, params)| params).collect()
 }
 
 fn failed(path: &Path, source: io::Error) -> LogError {
@@ -205,4 +251,35 @@ fn worker(line: WorkerLine) -> Worker {
         bootstrap: None,
     };
     Worker::new(WorkerId(line.id), spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a log with this text between two lines of a log has that cannot be read, or why none of it can.
+    fn read(text: &[u8]) -> Result<u64, LogError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("decisions.jsonl");
+        let first = br#"{"log":{"schema":1,"conductor":"0","run":"0","unix-us":0}}"#;
+        std::fs::write(&path, [first, text, first].join(&b'\n')).unwrap();
+        let files = [path];
+        params_of(&files, "")?;
+        let mut log = Log::open(&files);
+        while log.next()?.is_some() {}
+        Ok(log.unreadable)
+    }
+
+    #[test]
+    fn lines_that_no_router_wrote_are_counted() {
+        assert_eq!(read(b"").unwrap(), 1);
+        assert_eq!(read(b"\xff\xfe\n{\"policy\":").unwrap(), 2);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_not_read_to_it() {
+        let long = vec![b'x'; LONGEST_LINE + 1];
+        let refused = read(&long).unwrap_err();
+        assert!(matches!(refused, LogError::TooLong { line: 2, .. }), "{refused}");
+    }
 }

@@ -167,6 +167,7 @@ impl Other {
 
 /// Answers to questions, as far as the log has them.
 struct LoggedQueries {
+    ids: Vec<WorkerId>,
     workers: Vec<Arc<Worker>>,
     notes: Vec<NoteLine>,
     /// On the device, the host, and any tier.
@@ -196,6 +197,7 @@ impl LoggedQueries {
         let any = heard(|tier| matches!(tier, Tier::Disk | Tier::Shared))
             .or_else(|| column(CandidateFeature::PrefixAny));
         Self {
+            ids: recorded.workers.iter().map(|worker| worker.id()).collect(),
             workers: recorded.workers.clone(),
             notes: recorded.line.transcript.clone(),
             matched: [device, host, any],
@@ -226,6 +228,10 @@ impl LoggedQueries {
 }
 
 impl DecisionQueries for LoggedQueries {
+    fn candidates(&self) -> &[WorkerId] {
+        &self.ids
+    }
+
     fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
         self.workers.iter().find(|worker| worker.id() == id).cloned()
     }

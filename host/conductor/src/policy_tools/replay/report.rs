@@ -26,6 +26,8 @@ pub(super) struct ReplayReport {
     unreadable_lines: u64,
     /// Those of this component and parameters.
     pub(super) again: Again,
+    /// Those of pipelines that had it as a scorer.
+    pub(super) as_scorer: Again,
     /// Those of others.
     pub(super) other: Other,
     /// Of one decision, without reading the log.
@@ -51,6 +53,7 @@ impl ReplayReport {
             outcomes: 0,
             unreadable_lines: 0,
             again: Again::default(),
+            as_scorer: Again::default(),
             other: Other::default(),
             time: None,
         }
@@ -61,7 +64,12 @@ impl ReplayReport {
         self.decisions = log.decisions;
         self.outcomes = log.outcomes;
         self.unreadable_lines = log.unreadable;
-        let mut times = [&*self.again.nanoseconds, &*self.other.nanoseconds].concat();
+        let mut times = [
+            &*self.again.nanoseconds,
+            &*self.as_scorer.nanoseconds,
+            &*self.other.nanoseconds,
+        ]
+        .concat();
         times.sort_unstable();
         let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied();
         let sum: u64 = times.iter().sum();
@@ -74,7 +82,8 @@ impl ReplayReport {
 
     /// Whether every decision of its own came out as it was, as far as it can be repeated, and any could be decided at all.
     pub(super) fn exit(&self) -> Exit {
-        if self.again.different + self.again.diverged > 0 || self.time.is_none() {
+        let differ = |again: &Again| again.different + again.diverged > 0;
+        if differ(&self.again) || differ(&self.as_scorer) || self.time.is_none() {
             Exit::Failure
         } else {
             Exit::Success
@@ -92,7 +101,13 @@ impl fmt::Display for ReplayReport {
         }
         writeln!(f)?;
         if self.again.decisions > 0 {
+            writeln!(f, "\nits own decisions: {}", self.again.decisions)?;
             self.again.fmt(f)?;
+        }
+        if self.as_scorer.decisions > 0 {
+            let decisions = self.as_scorer.decisions;
+            writeln!(f, "\ndecisions of pipelines that had it as a scorer: {decisions}")?;
+            self.as_scorer.fmt(f)?;
         }
         if self.other.decisions > 0 {
             self.other.fmt(f)?;
@@ -112,7 +127,6 @@ impl fmt::Display for Again {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let repeatable = self.decisions - self.not_repeatable;
         let share = percent(self.identical, repeatable);
-        writeln!(f, "\nits own decisions: {}", self.decisions)?;
         writeln!(f, "  identical bit for bit  {} ({share})", self.identical)?;
         writeln!(f, "  different              {}", self.different)?;
         writeln!(f, "  asked other questions  {}", self.diverged)?;

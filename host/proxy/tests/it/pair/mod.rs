@@ -23,7 +23,7 @@ const BODY: &str = r#"{"model":"m", "prompt":"hello, world","max_tokens":9}"#;
 const PARAMS: &str =
     r#"{"do_remote_prefill": true,"remote_engine_id":"e","remote_block_ids":[[1, 2]],"x":"\u00e9"}"#;
 
-fn request() -> Request<Bytes> {
+pub(crate) fn request() -> Request<Bytes> {
     post("/v1/completions", BODY)
 }
 
@@ -47,7 +47,7 @@ fn prefill_answer(finish_reason: &str, params: &str) -> Response<WorkerBody> {
 }
 
 /// A prefill worker that does what it is there for.
-async fn prefilling() -> Worker {
+pub(crate) async fn prefilling() -> Worker {
     Worker::start(|_| async { prefilled() }).await
 }
 
@@ -80,7 +80,7 @@ async fn troubled(status: u16) -> Worker {
     .await
 }
 
-fn one_pair(dialect: Dialect, prefill: &Worker, decode: &Worker) -> Builder {
+pub(crate) fn one_pair(dialect: Dialect, prefill: &Worker, decode: &Worker) -> Builder {
     router()
         .pd(dialect)
         .prefill("p", &prefill.url())

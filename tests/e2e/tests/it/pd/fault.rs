@@ -137,14 +137,17 @@ impl Fault {
     }
 }
 
-/// Waits until an engine has taken a request, or a fault of its has met one.
-pub(super) async fn reached(engine: &MockEngine) {
+/// Until an engine has taken a request, or a fault of its has met one, after this was called: whoever sends the request may be
+/// faster than whoever waits.
+pub(super) fn reached(engine: &MockEngine) -> impl Future<Output = ()> {
     let count = || {
         let stats = engine.stats();
         stats.requests + stats.faulted
     };
     let before = count();
-    while count() == before {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    async move {
+        while count() == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 }

@@ -210,8 +210,9 @@ impl Row {
                 drop(Seen::read(answer).await);
             }
         };
+        let at_it = reached(engine);
         let at_it = async {
-            reached(engine).await;
+            at_it.await;
             if stream && !self.fault.keeps_waiting() {
                 std::future::pending::<()>().await;
             }

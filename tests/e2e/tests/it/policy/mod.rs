@@ -1,8 +1,11 @@
 //! Versions of policies: bad ones are not asked, good ones decide again, operators go back and forth.
 
+mod events;
 mod hostile;
 mod pins;
+mod pipeline;
 mod rollback;
+mod sessions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -56,6 +56,21 @@ async fn what_was_rolled_back_is_in_force_again_when_it_is_resumed() {
 }
 
 #[tokio::test]
+async fn a_policy_that_is_resumed_without_its_file_says_so_and_goes_on() {
+    let stage = Stage::start("", &sends_to(0, 1).unwrap()).await;
+    stage.swap(&sends_to(1, 2).unwrap()).await;
+    stage.ask("rollback").await;
+    std::fs::remove_file(stage.router.path("policies/mine.wasm")).unwrap();
+    let (status, told) = stage.ask("resume").await;
+    assert_eq!(status, StatusCode::CONFLICT, "{told}");
+    assert_eq!(told["error"]["code"], "policy_unavailable", "{told}");
+    let message = told["error"]["message"].as_str().unwrap();
+    assert!(message.contains("mine.wasm"), "{message}");
+    assert_eq!(stage.mine().await["held-back"], json!([]), "held no more");
+    stage.all_by("w0").await;
+}
+
+#[tokio::test]
 async fn what_cannot_be_rolled_back_is_refused_with_why() {
     let stage = Stage::start("", &sends_to(0, 1).unwrap()).await;
     let (status, told) = stage.ask("rollback").await;

@@ -1,18 +1,24 @@
-//! Randomness that a recorded call can repeat.
+//! Randomness that a recorded decision can repeat.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): one addition and a
 /// mix a number, any seed is a good one.
-#[derive(Debug)]
-pub(crate) struct SplitMix64(u64);
+#[derive(Debug, Clone)]
+pub struct SplitMix64(u64);
 
 impl SplitMix64 {
     /// The sequence of one decision.
-    pub(crate) fn of_decision(seq: u64, attempt: u32) -> Self {
+    #[must_use]
+    pub fn of_decision(seq: u64, attempt: u32) -> Self {
         let first = Self(seq).next();
         Self(first ^ u64::from(attempt))
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Uniform over all 64-bit values.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it never ends, and nobody iterates over it"
+    )]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,0 +1,127 @@
+//! Pipelines of a configuration, put together from the policies in force.
+
+use std::sync::Arc;
+
+use conductor_config::{Config, PipelineConfig};
+use proxy::ProxyMetrics;
+use routing::{Circuit, Pipeline, PipelineError, PipelineSpec, PolicyVersion, PolicyVersions, scores_singly};
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+use super::trials::{shadow_name, shadowed};
+use crate::pipeline_report::PipelineReport;
+use crate::policy_library::{PolicyLibrary, PolicyReport, WantedPolicy, hex};
+
+/// Digits of a version's id, as of those of components.
+const ID_DIGITS: usize = 12;
+
+/// A pipeline that cannot be put together, which the checks of the configuration should have foreseen.
+#[derive(Debug, Error)]
+#[error("put the pipeline `{policy}` together")]
+pub struct BrokenPipeline {
+    policy: String,
+    #[source]
+    source: PipelineError,
+}
+
+/// The policy of a name: what `find` has, or a pipeline of what it has.
+pub(crate) fn policy_versions(
+    config: &Config,
+    metrics: &ProxyMetrics,
+    name: &str,
+    find: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
+) -> Result<Option<Arc<PolicyVersions>>, BrokenPipeline> {
+    if let Some(pipeline) = pipeline(config, name) {
+        return put_together(name, pipeline, metrics, find, str::to_owned).map(Some);
+    }
+    if let Some((of, pipeline)) = shadowed(name).and_then(|of| Some((of, pipeline(config, of)?))) {
+        // What a shadow asks has a state of its own, its scorers too.
+        let name = shadow_name(of);
+        return put_together(&name, pipeline, metrics, find, shadow_name).map(Some);
+    }
+    Ok(find(name))
+}
+
+fn put_together(
+    name: &str,
+    PipelineConfig { spec, .. }: &PipelineConfig,
+    metrics: &ProxyMetrics,
+    find: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
+    kept_as: fn(&str) -> String,
+) -> Result<Arc<PolicyVersions>, BrokenPipeline> {
+    let observer = metrics.watch_pipeline(name, spec, kept_as);
+    let pipeline = Pipeline::new(name, spec.clone(), |scorer| find(&kept_as(scorer)), observer);
+    let pipeline = pipeline.map_err(|source| BrokenPipeline {
+        policy: name.to_owned(),
+        source,
+    })?;
+    let version = PolicyVersion {
+        policy: Arc::new(pipeline),
+        // It never opens: a pipeline does not fail, its scorers do.
+        circuit: Arc::new(Circuit::default()),
+        id: id(spec, |scorer| find(&kept_as(scorer))).into(),
+    };
+    Ok(Arc::new(PolicyVersions::new(version, [])))
+}
+
+/// Tells a pipeline of these scorers from others.
+fn id(spec: &PipelineSpec, find: impl Fn(&str) -> Option<Arc<PolicyVersions>>) -> String {
+    let versions = spec.scorers().filter_map(find);
+    let made_of = versions.fold(format!("{spec:?}"), |made_of, versions| {
+        let mut fit = versions.iter().filter(|version| scores_singly(&*version.policy));
+        made_of + fit.next().map_or("", |version| &version.id)
+    });
+    let mut id = hex(&Sha256::digest(made_of).into());
+    id.truncate(ID_DIGITS);
+    id
+}
+
+/// The state of every policy: the components, then the pipelines.
+pub(crate) fn policy_reports(
+    config: &Config,
+    library: &PolicyLibrary,
+    metrics: &ProxyMetrics,
+) -> Vec<PolicyReport> {
+    let pipelines = config.policies.iter().filter_map(|policy| {
+        let pipeline = policy.pipeline()?;
+        let id = id(&pipeline.spec, |name| library.versions(name, None));
+        let report = PipelineReport::of(pipeline);
+        let decided = metrics.decisions_of(&policy.name);
+        Some(PolicyReport::of_pipeline(&policy.name, &id, report, decided))
+    });
+    library.report().into_iter().chain(pipelines).collect()
+}
+
+fn pipeline<'c>(config: &'c Config, name: &str) -> Option<&'c PipelineConfig> {
+    let mut policies = config.policies.iter();
+    policies.find(|policy| policy.name == name)?.pipeline()
+}
+
+/// The components that a policy decides with, by name: itself, or the scorers of a pipeline.
+pub(crate) fn components<'c>(config: &'c Config, name: &'c str) -> impl Iterator<Item = &'c str> {
+    let pipeline = pipeline(config, name);
+    let itself = pipeline.is_none().then_some(name);
+    let scorers = pipeline.into_iter().flat_map(|pipeline| pipeline.spec.scorers());
+    itself.into_iter().chain(scorers)
+}
+
+/// The scorers of a pipeline, to be read by people; none where that is none.
+pub(crate) fn scorers_of(config: &Config, name: &str) -> Option<String> {
+    let scorers: Vec<String> = pipeline(config, name)?
+        .spec
+        .scorers()
+        .map(|scorer| format!("`{scorer}`"))
+        .collect();
+    Some(match &*scorers {
+        [] => "of which it has none".to_owned(),
+        scorers => scorers.join(" or "),
+    })
+}
+
+/// Notes which policies are a pipeline's scorers, and have to be able to.
+pub(super) fn mark_scorers(config: &Config, wanted: &mut [WantedPolicy]) {
+    let pipelines = || config.policies.iter().filter_map(|policy| policy.pipeline());
+    for policy in wanted {
+        policy.scores = pipelines().any(|pipeline| pipeline.spec.scorers().any(|name| name == policy.name));
+    }
+}

@@ -1,0 +1,44 @@
+//! What a policy was told of events, for `/admin/policies`.
+
+use std::collections::BTreeMap;
+
+use proxy::ListenerReport;
+use serde::Serialize;
+
+/// A policy that is told events or ticks.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct ListeningReport {
+    /// The kinds of events it wants.
+    pub kinds: Vec<&'static str>,
+    /// Whether it works by the clock.
+    pub ticks: bool,
+    /// Events it has handled.
+    pub delivered: u64,
+    /// Events it was not told, or failed at.
+    pub dropped: u64,
+    /// Events that wait to be told.
+    pub waiting: usize,
+    /// Failed calls, by how.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// `closed`, `open` or `half-open`: whether it is told any.
+    pub circuit: &'static str,
+}
+
+impl From<ListenerReport> for ListeningReport {
+    fn from(report: ListenerReport) -> Self {
+        Self {
+            kinds: report.kinds,
+            ticks: report.ticks,
+            delivered: report.delivered,
+            dropped: report.dropped,
+            waiting: report.waiting,
+            faults: report
+                .faults
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+            circuit: report.circuit.as_str(),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What a policy says its parameters are, and what of those it is given is other than it says.
+//!
+//! A policy that says nothing is given anything, as is one whose parameter is of a kind that is not known here: then only
+//! `configure` can judge.
+
+mod check;
+
+use std::fmt;
+
+use serde_json::Value;
+use thiserror::Error;
+
+pub(crate) use check::check;
+pub use check::{ParamFault, ParamFaults, ParamPlace};
+
+use crate::bindings::parameters;
+use crate::load::cut;
+
+/// More than anybody sets.
+const MOST: usize = 256;
+/// Longest name, default or choice in bytes; a longer one cannot be cut without meaning something else.
+const MOST_BYTES: usize = 4 << 10;
+/// Choices of one parameter.
+const MOST_CHOICES: usize = 256;
+/// Longest unit that is shown, in bytes.
+const UNIT_BYTES: usize = 64;
+/// Longest sentence that is shown, in bytes.
+const ABOUT_BYTES: usize = 512;
+
+/// One parameter, as its policy describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameter {
+    /// Its key in `params`.
+    pub name: String,
+    /// Which values it takes.
+    pub kind: ParameterKind,
+    /// What it is when it is not given; none where it must be.
+    pub default: Option<Value>,
+    /// The unit of a number; empty where it has none.
+    pub unit: String,
+    /// The least number; none: any.
+    pub least: Option<f64>,
+    /// The greatest number; none: any.
+    pub most: Option<f64>,
+    /// The texts it may be; empty: any.
+    pub choices: Vec<String>,
+    /// What it does.
+    pub about: String,
+}
+
+/// Which values a parameter takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ParameterKind {
+    /// Any number.
+    Number,
+    /// A number without a fraction.
+    Integer,
+    /// True or false.
+    Boolean,
+    /// A text.
+    Text,
+    /// A list of anything.
+    List,
+    /// One that this router does not know, and does not check.
+    Other(String),
+}
+
+/// What a policy says of its parameters cannot be.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum ParameterError {
+    /// Too many of them.
+    #[error("it has {0} parameters: the most is {MOST}")]
+    TooMany(usize),
+    /// One without a name.
+    #[error("parameter {0} has no name")]
+    Nameless(usize),
+    /// Something of it is too long to be kept.
+    #[error("the {what} of `{name}` is longer than {MOST_BYTES} bytes")]
+    TooLong {
+        /// Which; cut.
+        name: String,
+        /// What of it.
+        what: &'static str,
+    },
+    /// Too many choices.
+    #[error("`{name}` has {count} choices: the most is {MOST_CHOICES}")]
+    TooManyChoices {
+        /// Which.
+        name: String,
+        /// How many.
+        count: usize,
+    },
+    /// Two of one name.
+    #[error("`{0}` is there twice")]
+    Twice(String),
+    /// No number can be between.
+    #[error("`{name}` has a least of {least} and a most of {most}")]
+    EmptyRange {
+        /// Which.
+        name: String,
+        /// The lower bound.
+        least: f64,
+        /// The upper bound.
+        most: f64,
+    },
+    /// Its default is no JSON.
+    #[error("the default of `{name}` is not JSON: `{default}`{}", hint(default))]
+    DefaultNotJson {
+        /// Which.
+        name: String,
+        /// As the policy has it.
+        default: String,
+    },
+    /// Its default is not what it takes.
+    #[error("its own default does not fit: {0}")]
+    DefaultRefused(String),
+}
+
+/// A default that is a bare word was meant to be a text.
+fn hint(default: &str) -> String {
+    let is_word = default.starts_with(|first: char| first.is_alphabetic());
+    if is_word {
+        format!(" (a text is written with its quotes, as `\"{default}\"`)")
+    } else {
+        String::new()
+    }
+}
+
+impl Parameter {
+    /// Reads the policy's own description.
+    pub(crate) fn read_all(described: Vec<parameters::Parameter>) -> Result<Vec<Self>, ParameterError> {
+        if described.len() > MOST {
+            return Err(ParameterError::TooMany(described.len()));
+        }
+        let mut read: Vec<Self> = Vec::with_capacity(described.len());
+        for (position, parameter) in described.into_iter().enumerate() {
+            if parameter.name.is_empty() {
+                return Err(ParameterError::Nameless(position));
+            }
+            let parameter = Self::read(parameter)?;
+            if read.iter().any(|earlier| earlier.name == parameter.name) {
+                return Err(ParameterError::Twice(parameter.name));
+            }
+            read.push(parameter);
+        }
+        Ok(read)
+    }
+
+    fn read(described: parameters::Parameter) -> Result<Self, ParameterError> {
+        check_lengths(&described)?;
+        let parameters::Parameter {
+            name, least, most, ..
+        } = described;
+        if least > most {
+            return Err(ParameterError::EmptyRange { name, least, most });
+        }
+        let bound = |bound: f64| bound.is_finite().then_some(bound);
+        let parameter = Self {
+            kind: ParameterKind::read(described.kind),
+            default: default(&name, &described.default)?,
+            unit: cut(described.unit, UNIT_BYTES),
+            least: bound(least),
+            most: bound(most),
+            choices: described.choices,
+            about: cut(described.about, ABOUT_BYTES),
+            name,
+        };
+        match parameter
+            .default
+            .as_ref()
+            .and_then(|value| parameter.misfit(value))
+        {
+            Some(misfit) => Err(ParameterError::DefaultRefused(misfit)),
+            None => Ok(parameter),
+        }
+    }
+}
+
+fn check_lengths(described: &parameters::Parameter) -> Result<(), ParameterError> {
+    let parameters::Parameter {
+        name, kind, choices, ..
+    } = described;
+    let shown = || cut(name.clone(), UNIT_BYTES);
+    let choices_in_all = choices.iter().map(String::len).max().unwrap_or(0);
+    let parts = [
+        ("name", name.len()),
+        ("kind", kind.len()),
+        ("default", described.default.len()),
+        ("choices", choices_in_all),
+    ];
+    if let Some((what, _)) = parts.into_iter().find(|&(_, bytes)| bytes > MOST_BYTES) {
+        return Err(ParameterError::TooLong { name: shown(), what });
+    }
+    match choices.len() {
+        count if count > MOST_CHOICES => Err(ParameterError::TooManyChoices { name: shown(), count }),
+        _ => Ok(()),
+    }
+}
+
+fn default(name: &str, json: &str) -> Result<Option<Value>, ParameterError> {
+    if json.is_empty() {
+        return Ok(None);
+    }
+    let not_json = |_| ParameterError::DefaultNotJson {
+        name: name.to_owned(),
+        default: json.to_owned(),
+    };
+    serde_json::from_str(json).map(Some).map_err(not_json)
+}
+
+impl ParameterKind {
+    fn read(name: String) -> Self {
+        let known = [Self::Number, Self::Integer, Self::Boolean, Self::Text, Self::List];
+        let found = known.into_iter().find(|kind| kind.as_str() == name);
+        found.unwrap_or(Self::Other(name))
+    }
+
+    /// Its name in the contract.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Number => "number",
+            Self::Integer => "integer",
+            Self::Boolean => "boolean",
+            Self::Text => "text",
+            Self::List => "list",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for ParameterKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Which events a policy wants, by name, and under which numbers it knows them.
+
+use routing::{EventKind, EventKinds};
+use thiserror::Error;
+
+/// Kinds that a policy may name.
+const MAX_KINDS: usize = 64;
+
+/// A policy wants to be told what nobody tells.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SubscribeError {
+    /// No such kind.
+    #[error("tell of `{name}`: the events are {}", known().join(", "))]
+    Unknown {
+        /// As it names it.
+        name: String,
+    },
+    /// So many kinds there will never be.
+    #[error("tell of {0} kinds of events: the most is {MAX_KINDS}")]
+    TooMany(usize),
+}
+
+/// What a policy answered when it was asked what it wants to be told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Subscription {
+    /// As it names them, with `?` where it may be unknown.
+    pub(crate) names: Vec<String>,
+    /// The same; none for what never happens.
+    kinds: Vec<Option<EventKind>>,
+}
+
+impl Subscription {
+    pub(crate) fn resolve(names: Vec<String>) -> Result<Self, SubscribeError> {
+        if names.len() > MAX_KINDS {
+            return Err(SubscribeError::TooMany(names.len()));
+        }
+        let kinds = names.iter().map(|name| kind(name)).collect::<Result<_, _>>()?;
+        Ok(Self { names, kinds })
+    }
+
+    pub(crate) fn kinds(&self) -> EventKinds {
+        self.kinds.iter().flatten().copied().collect()
+    }
+
+    /// The number under which the policy knows a kind.
+    pub(crate) fn position(&self, kind: EventKind) -> Option<u32> {
+        let position = self.kinds.iter().position(|known| *known == Some(kind))?;
+        u32::try_from(position).ok()
+    }
+}
+
+fn kind(name: &str) -> Result<Option<EventKind>, SubscribeError> {
+    let bare = name.strip_suffix('?');
+    let kind = EventKind::find(bare.unwrap_or(name));
+    if kind.is_none() && bare.is_none() {
+        return Err(SubscribeError::Unknown {
+            name: name.to_owned(),
+        });
+    }
+    Ok(kind)
+}
+
+fn known() -> Vec<&'static str> {
+    EventKind::ALL.map(EventKind::as_str).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(names: &[&str]) -> Result<Subscription, SubscribeError> {
+        Subscription::resolve(names.iter().map(|&name| name.to_owned()).collect())
+    }
+
+    #[test]
+    fn kinds_are_told_by_their_position_and_what_may_be_unknown_never_happens() {
+        let wanted = resolve(&["moon.full?", "worker.left", "request.failed?"]).unwrap();
+        assert_eq!(wanted.position(EventKind::Left), Some(1));
+        assert_eq!(wanted.position(EventKind::Failed), Some(2));
+        assert_eq!(wanted.position(EventKind::Joined), None);
+        let kinds = EventKinds::NONE.with(EventKind::Left).with(EventKind::Failed);
+        assert_eq!(wanted.kinds(), kinds);
+    }
+
+    #[test]
+    fn an_unknown_kind_is_refused_and_the_known_ones_are_listed() {
+        let told = resolve(&["worker.joined", "moon.full"]).unwrap_err().to_string();
+        assert!(told.contains("`moon.full`"), "{told}");
+        assert!(
+            EventKind::ALL.iter().all(|kind| told.contains(kind.as_str())),
+            "{told}"
+        );
+        let many = vec!["x?".to_owned(); 65];
+        assert_eq!(Subscription::resolve(many), Err(SubscribeError::TooMany(65)));
+    }
+}

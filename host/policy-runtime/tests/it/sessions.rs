@@ -1,0 +1,134 @@
+//! Sessions stick to their workers, by the rows of the call.
+
+use std::sync::Arc;
+
+use policy_runtime::{PolicyState, WasmPolicy};
+use routing::{
+    Answer, DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, Question, RequestFacts, Tier, Worker,
+    WorkerId,
+};
+
+use crate::components::{engine, loaded_over, route};
+
+const STICKS: &str = include_str!("../wat/sticks.wat");
+
+/// Candidates, and nothing else.
+struct Only(Vec<WorkerId>);
+
+impl DecisionQueries for Only {
+    fn candidates(&self) -> &[WorkerId] {
+        &self.0
+    }
+
+    fn worker(&self, _: WorkerId) -> Option<Arc<Worker>> {
+        None
+    }
+
+    fn matched(&self, _: Tier) -> Vec<u32> {
+        vec![]
+    }
+
+    fn holders(&self, _: u32) -> u32 {
+        0
+    }
+
+    fn header(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn model(&self) -> &'static str {
+        ""
+    }
+
+    fn path(&self) -> &'static str {
+        ""
+    }
+}
+
+fn facts(seq: u64, session: Option<u64>, now_us: u64) -> RequestFacts {
+    RequestFacts {
+        seq,
+        session,
+        phase: Phase::Mixed,
+        attempt: 0,
+        now_us,
+    }
+}
+
+fn ask<T>(
+    policy: &WasmPolicy,
+    request: &RequestFacts,
+    ids: &[u32],
+    ask: impl FnOnce(&DecisionInput<'_>) -> T,
+) -> T {
+    let ids: Vec<_> = ids.iter().copied().map(WorkerId).collect();
+    ask(&DecisionInput {
+        request,
+        ids: &ids,
+        numbers: &vec![0.0; ids.len() * policy.plan().candidate().len()],
+        queries: &(Arc::new(Only(ids.clone())) as Arc<dyn DecisionQueries>),
+    })
+}
+
+fn row(policy: &WasmPolicy, request: &RequestFacts, ids: &[u32]) -> (u32, f64) {
+    route(ask(policy, request, ids, |input| policy.decide(input)))
+}
+
+#[test]
+fn a_session_follows_its_worker_through_other_rows_until_its_time_is_over() {
+    let state = Arc::<PolicyState>::default();
+    let policy = loaded_over(&engine(), STICKS, &state);
+    assert_eq!(state.sessions().count(), 0, "a trial moves nothing");
+    let at = |seconds: u64| facts(1, Some(4), seconds * 1_000_000);
+    assert_eq!(row(&policy, &at(0), &[7, 8, 9]), (1, 0.0));
+    assert_eq!(row(&policy, &at(1), &[9, 7, 8]), (2, 1.0));
+    assert_eq!(row(&policy, &at(59), &[8]), (0, 1.0));
+    assert_eq!(row(&policy, &at(60), &[7, 8]), (1, 0.0), "remembered anew");
+    // Its worker is no candidate.
+    assert_eq!(row(&policy, &at(61), &[7, 9]), (1, 0.0));
+    assert_eq!(row(&policy, &at(61), &[9, 7, 8]), (0, 1.0));
+}
+
+#[test]
+fn a_session_is_forgotten_and_without_one_nothing_is_remembered() {
+    let state = Arc::<PolicyState>::default();
+    let engine = engine();
+    let policy = loaded_over(&engine, STICKS, &state);
+    row(&policy, &facts(1, Some(4), 0), &[7, 8]);
+    row(&policy, &facts(2, None, 0), &[7, 8]);
+    assert_eq!(state.sessions().count(), 1);
+    // Over a swap it is the same.
+    let swapped = loaded_over(&engine, &format!("{STICKS} (func $other)"), &state);
+    assert_eq!(row(&swapped, &facts(3, Some(4), 0), &[8, 7]), (0, 1.0));
+    row(&swapped, &facts(9, Some(4), 0), &[8, 7]);
+    assert_eq!(state.sessions().count(), 0);
+}
+
+#[test]
+fn what_was_recalled_is_noted_and_replayed_without_a_memory() {
+    let state = Arc::<PolicyState>::default();
+    let engine = engine();
+    let policy = loaded_over(&engine, STICKS, &state);
+    let request = facts(1, Some(4), 0);
+    row(&policy, &request, &[7, 8]);
+    let (verdict, transcript) = ask(&policy, &request, &[8, 7], |input| policy.decide_noting(input));
+    assert_eq!(route(verdict), (0, 1.0));
+    let noted = &transcript.notes()[0];
+    assert_eq!(
+        (&noted.question, &noted.answer),
+        (&Question::SessionRecall, &Answer::Row(Some(0)))
+    );
+
+    let elsewhere = loaded_over(&engine, STICKS, &Arc::default());
+    let ids = [WorkerId(8), WorkerId(7)];
+    let replayed = elsewhere.decide_replaying(
+        &DecisionInput {
+            request: &request,
+            ids: &ids,
+            numbers: &vec![0.0; ids.len() * policy.plan().candidate().len()],
+            queries: &(Arc::new(NoAnswers) as Arc<dyn DecisionQueries>),
+        },
+        &transcript,
+    );
+    assert_eq!(route(replayed.unwrap()), (0, 1.0));
+}

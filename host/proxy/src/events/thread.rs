@@ -1,0 +1,86 @@
+//! The thread that tells policies what happened, and has them tick.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::EventHub;
+use super::inbox::Inbox;
+
+/// How often it looks while there is somebody to tell: an event is told within about twice that.
+const PACE: Duration = Duration::from_millis(50);
+/// After a tick that failed, or that was not let through.
+const AGAIN: Duration = Duration::from_secs(1);
+/// A lower priority than that of the threads that serve, as the shadows' thread has.
+#[cfg(target_os = "linux")]
+const NICENESS: i32 = 5;
+
+/// A policy that is told.
+struct Told {
+    inbox: Arc<Inbox>,
+    next_tick: Instant,
+}
+
+impl EventHub {
+    /// Starts the thread; it ends when the hub is gone.
+    pub(crate) fn tell(self: &Arc<Self>) -> io::Result<()> {
+        let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(rung) = rung else { return Ok(()) };
+        let hub = Arc::downgrade(self);
+        let thread = std::thread::Builder::new().name("policy-events".into());
+        thread.spawn(move || run(&hub, &rung)).map(drop)
+    }
+}
+
+fn run(hub: &Weak<EventHub>, rung: &Receiver<()>) {
+    // Elsewhere that would be the priority of the whole process.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::setpriority_process(None, NICENESS);
+    let mut told = Vec::new();
+    while wait(rung, told.is_empty()) {
+        let Some(hub) = hub.upgrade() else { return };
+        loop {
+            renew(&mut told, &hub);
+            if !tell_all(&mut told, &hub) {
+                break;
+            }
+        }
+    }
+}
+
+/// Until there may be something to do; whether the hub is still there.
+fn wait(rung: &Receiver<()>, is_idle: bool) -> bool {
+    if is_idle {
+        return rung.recv().is_ok();
+    }
+    rung.recv_timeout(PACE) != Err(RecvTimeoutError::Disconnected)
+}
+
+/// Goes on with those that are to be told now.
+fn renew(told: &mut Vec<Told>, hub: &EventHub) {
+    let inboxes: Vec<_> = hub.inboxes().to_vec();
+    let stays = |told: &Told| inboxes.iter().any(|inbox| Arc::ptr_eq(inbox, &told.inbox));
+    for gone in told.extract_if(.., |told| !stays(told)) {
+        gone.inbox.close(hub);
+    }
+    for inbox in inboxes {
+        if !told.iter().any(|known| Arc::ptr_eq(&known.inbox, &inbox)) {
+            let next_tick = Instant::now();
+            told.push(Told { inbox, next_tick });
+        }
+    }
+}
+
+/// A batch for each, and the ticks that are due; whether there may be more to tell.
+fn tell_all(told: &mut [Told], hub: &EventHub) -> bool {
+    let mut more = false;
+    for policy in told {
+        more |= policy.inbox.deliver(hub);
+        if policy.inbox.ticks() && policy.next_tick <= Instant::now() {
+            let pause = policy.inbox.tick(hub).unwrap_or(AGAIN);
+            policy.next_tick = Instant::now() + pause;
+        }
+    }
+    more
+}

@@ -1,0 +1,86 @@
+//! Each decision of a shadow as a line of a file, where one is written. No prompt, no header but the request's id.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use routing::FaultKind;
+
+use super::Shadow;
+use super::captured::Captured;
+use super::metrics::ResultKind;
+use super::record::Answer;
+use crate::record::{ChoiceLine, ShadowLine, unix_us};
+
+/// One decision, besides what was captured.
+pub(super) struct Asked {
+    pub(super) answer: Answer,
+    pub(super) result: ResultKind,
+    /// Who answered; none where nobody was asked.
+    pub(super) version: Option<Arc<str>>,
+    pub(super) took: Duration,
+}
+
+/// Hands a line over, where a file is wished for.
+pub(super) fn write(captured: &Captured, shadow: &Shadow, asked: &Asked) {
+    let request = &captured.request;
+    let recorder = &request.snapshot.record.recorder;
+    if !recorder.writes_shadows() {
+        return;
+    }
+    let label = &shadow.record.label;
+    let placed = match asked.answer {
+        Answer::Placed { answers, prefills } => Some((answers, prefills)),
+        _ => None,
+    };
+    recorder.write_shadow(ShadowLine {
+        unix_us: unix_us(SystemTime::now()),
+        request: String::from_utf8_lossy(request.id.as_bytes()).into_owned(),
+        seq: request.seq,
+        attempt: captured.standing.attempt,
+        pool: label.pool.clone(),
+        route: label.route.clone(),
+        result: asked.result.as_str(),
+        fault: match asked.answer {
+            Answer::Fault(kind) => Some(FaultKind::as_str(kind)),
+            _ => None,
+        },
+        active: captured.active(),
+        shadow: ChoiceLine {
+            policy: Some(label.policy.clone()),
+            version: asked.version.as_deref().map(str::to_owned),
+            ..captured.choice(placed)
+        },
+        took_us: asked.took.as_nanos() as f64 / 1e3,
+    });
+}
+
+impl Captured {
+    /// Who placed the request, and where.
+    fn active(&self) -> ChoiceLine {
+        let told = self.decided_by.as_ref().and_then(|header| header.to_str().ok());
+        let (policy, version) = told.and_then(|told| told.rsplit_once('@')).unzip();
+        ChoiceLine {
+            policy: policy.map(str::to_owned),
+            version: version.map(str::to_owned),
+            ..self.choice(self.placed())
+        }
+    }
+
+    /// The rows of a choice, the prefill worker's second.
+    fn choice(&self, placed: Option<(usize, Option<usize>)>) -> ChoiceLine {
+        let Some((answers, prefills)) = placed else {
+            return ChoiceLine::default();
+        };
+        let name = |row| self.pick(row).worker.into_string();
+        let pick = self.pick(prefills.unwrap_or(answers));
+        ChoiceLine {
+            worker: Some(name(answers)),
+            prefill: prefills.map(name),
+            matched_tokens: pick.matched,
+            tokens_ahead: Some(pick.ahead),
+            predicted_ttft_ms: pick.ttft_ms,
+            requests: Some(pick.requests),
+            ..ChoiceLine::default()
+        }
+    }
+}

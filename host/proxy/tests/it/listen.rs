@@ -1,0 +1,392 @@
+//! Policies that are told what becomes of requests and workers, off the way of requests.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::StatusCode;
+use routing::{
+    DecisionInput, Dialect, Event, EventKinds, EventListener, FeaturePlan, Policy, PolicyFault, Role, Verdict,
+};
+
+use crate::client::{chat, send};
+use crate::eventually;
+use crate::pair::{one_pair, prefilling, request};
+use crate::policy::{fault, route};
+use crate::router::{Builder, Router, router, spec};
+use crate::worker::{Worker, json, streaming, written};
+
+const FIRST: &str = "data: {\"n\":1}\n\n";
+
+/// Takes the first candidate, and listens.
+#[derive(Debug, Clone)]
+struct Listening {
+    ear: Arc<Ear>,
+    plan: FeaturePlan,
+}
+
+/// Hears of everything, and ticks.
+struct Ear {
+    policy: &'static str,
+    told: Mutex<Vec<Event>>,
+    ticks: AtomicUsize,
+    rests: AtomicUsize,
+    is_failing: AtomicBool,
+}
+
+fn listening() -> Listening {
+    Listening {
+        ear: Arc::new(Ear {
+            policy: "listening",
+            told: Mutex::default(),
+            ticks: AtomicUsize::new(0),
+            rests: AtomicUsize::new(0),
+            is_failing: AtomicBool::new(false),
+        }),
+        plan: FeaturePlan::default(),
+    }
+}
+
+impl Listening {
+    fn policy(&self) -> Arc<dyn Policy> {
+        Arc::new(self.clone())
+    }
+
+    /// What it was told, as `kind request worker`.
+    fn told(&self) -> Vec<String> {
+        let told = self.ear.told.lock().unwrap();
+        let line = |event: &Event| {
+            let worker = &event.worker.spec().name;
+            format!("{} {} {worker}", event.kind.as_str(), event.seq)
+        };
+        told.iter().map(line).collect()
+    }
+
+    /// Waits until it was told all of this, and nothing else.
+    async fn hears(&self, expected: &[&str]) {
+        eventually(&format!("it is told {expected:?}"), || {
+            self.told().len() >= expected.len()
+        })
+        .await;
+        assert_eq!(self.told(), expected);
+    }
+
+    fn events(&self) -> Vec<Event> {
+        self.ear.told.lock().unwrap().clone()
+    }
+}
+
+impl Policy for Listening {
+    fn name(&self) -> &str {
+        self.ear.policy
+    }
+
+    fn plan(&self) -> &FeaturePlan {
+        &self.plan
+    }
+
+    fn decide(&self, _: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
+        Ok(route(0))
+    }
+
+    fn listeners(&self) -> Vec<Arc<dyn EventListener>> {
+        vec![Arc::clone(&self.ear) as _]
+    }
+}
+
+impl EventListener for Ear {
+    fn policy(&self) -> &str {
+        self.policy
+    }
+
+    fn kinds(&self) -> EventKinds {
+        routing::EventKind::ALL.into_iter().collect()
+    }
+
+    fn ticks(&self) -> bool {
+        true
+    }
+
+    fn handle(&self, batch: &[Event], now_us: u64) -> Result<(), PolicyFault> {
+        assert!(batch.len() <= 256);
+        assert!(batch.iter().all(|event| event.at_us <= now_us));
+        if self.is_failing.load(Ordering::Relaxed) {
+            return Err(fault());
+        }
+        self.told.lock().unwrap().extend_from_slice(batch);
+        Ok(())
+    }
+
+    fn tick(&self, _: u64) -> Result<Duration, PolicyFault> {
+        self.ticks.fetch_add(1, Ordering::Relaxed);
+        Ok(Duration::from_hours(1))
+    }
+
+    fn rest(&self) {
+        self.rests.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Ear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ear")
+    }
+}
+
+fn told_to(policy: &Listening, worker: &Worker) -> Builder {
+    router().worker("a", &worker.url()).policy(policy.policy())
+}
+
+fn counted(router: &Router, result: &str) -> f64 {
+    router.metric(&format!(
+        "conductor_policy_events_total{{policy=\"listening\",result=\"{result}\"}}"
+    ))
+}
+
+#[tokio::test]
+async fn a_request_is_told_from_its_dispatch_to_its_end() {
+    let policy = listening();
+    let (worker, mut pens) = streaming().await;
+    let router = told_to(&policy, &worker).start().await;
+    policy.hears(&["worker.joined 0 a"]).await;
+    let mut answer = send(router.address, chat()).await;
+    let pen = pens.recv().await.unwrap();
+    pen.send(Ok(FIRST.into())).await.unwrap();
+    answer.piece().await.unwrap().unwrap();
+    let begun = [
+        "worker.joined 0 a",
+        "request.dispatched 1 a",
+        "request.first-token 1 a",
+    ];
+    policy.hears(&begun).await;
+    drop(pen);
+    answer.text().await;
+    policy
+        .hears(&[&begun[..], &["request.finished 1 a"]].concat())
+        .await;
+    let events = policy.events();
+    assert!(events.is_sorted_by_key(|event| event.at_us));
+    assert!(events[1].number >= 1.0, "tokens of the prompt");
+    assert!(
+        events[2].number <= events[3].number,
+        "milliseconds since the dispatch"
+    );
+    assert_eq!(policy.ear.ticks.load(Ordering::Relaxed), 1);
+    assert_eq!(counted(&router, "delivered"), 4.0);
+    assert_eq!(
+        router.metric("conductor_policy_ticks_total{policy=\"listening\"}"),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn each_try_has_its_own_worker_and_its_own_end() {
+    let policy = listening();
+    let (down, up) = (Worker::nobody().await, Worker::named("b").await);
+    let router = router().worker("a", &down).worker("b", &up.url());
+    let router = router.policy(policy.policy()).start().await;
+    assert_eq!(send(router.address, chat()).await.status, StatusCode::OK);
+    policy
+        .hears(&[
+            "worker.joined 0 a",
+            "worker.joined 0 b",
+            "request.dispatched 1 a",
+            "request.failed 1 a",
+            "request.dispatched 1 b",
+            "request.finished 1 b",
+        ])
+        .await;
+}
+
+#[tokio::test]
+async fn a_workers_own_trouble_is_a_failure_and_a_clients_mistake_is_not() {
+    let policy = listening();
+    let worker = Worker::start(|asked| async move {
+        let status = if asked.body.len() > 2 { 503 } else { 422 };
+        json(status, "{}")
+    })
+    .await;
+    let router = told_to(&policy, &worker).start().await;
+    send(router.address, crate::client::post("/v1/completions", "{}"))
+        .await
+        .text()
+        .await;
+    send(router.address, chat()).await.text().await;
+    policy
+        .hears(&[
+            "worker.joined 0 a",
+            "request.dispatched 1 a",
+            "request.finished 1 a",
+            "request.dispatched 2 a",
+            "request.failed 2 a",
+        ])
+        .await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_abandons_its_request() {
+    let policy = listening();
+    let (worker, mut pens) = streaming().await;
+    let router = told_to(&policy, &worker).start().await;
+    let mut answer = send(router.address, chat()).await;
+    let pen = pens.recv().await.unwrap();
+    pen.send(Ok(FIRST.into())).await.unwrap();
+    answer.piece().await.unwrap().unwrap();
+    drop(answer);
+    policy
+        .hears(&[
+            "worker.joined 0 a",
+            "request.dispatched 1 a",
+            "request.first-token 1 a",
+            "request.abandoned 1 a",
+        ])
+        .await;
+}
+
+#[tokio::test]
+async fn both_legs_of_a_request_are_told_with_their_own_workers() {
+    let policy = listening();
+    let (prefill, decode) = (prefilling().await, Worker::named("d").await);
+    let router = one_pair(Dialect::Nixl, &prefill, &decode).policy(policy.policy());
+    let router = router.start().await;
+    send(router.address, request()).await.text().await;
+    policy
+        .hears(&[
+            "worker.joined 0 p",
+            "worker.joined 0 d",
+            "request.dispatched 1 p",
+            "request.first-token 1 p",
+            "request.finished 1 p",
+            "request.dispatched 1 d",
+            "request.finished 1 d",
+        ])
+        .await;
+}
+
+#[tokio::test]
+async fn a_decode_stream_that_begins_with_the_clients_mistake_is_no_failure() {
+    let policy = listening();
+    let decode = Worker::start(|_| async {
+        let event = "data: {\"error\":{\"message\":\"no\",\"type\":\"BadRequestError\",\"code\":400}}\n\n";
+        let (pen, response) = written("text/event-stream");
+        pen.send(Ok(event.into())).await.unwrap();
+        response
+    })
+    .await;
+    let prefill = prefilling().await;
+    let router = one_pair(Dialect::Nixl, &prefill, &decode).policy(policy.policy());
+    let router = router.start().await;
+    assert_eq!(
+        send(router.address, request()).await.status,
+        StatusCode::BAD_REQUEST
+    );
+    policy
+        .hears(&[
+            "worker.joined 0 p",
+            "worker.joined 0 d",
+            "request.dispatched 1 p",
+            "request.first-token 1 p",
+            "request.finished 1 p",
+            "request.dispatched 1 d",
+            "request.finished 1 d",
+        ])
+        .await;
+}
+
+#[tokio::test]
+async fn workers_that_come_go_and_change_their_role_are_told() {
+    let policy = listening();
+    let worker = Worker::named("a").await;
+    let mut router = told_to(&policy, &worker).start().await;
+    policy.hears(&["worker.joined 0 a"]).await;
+    let two = told_to(&policy, &worker).worker("b", &worker.url());
+    router.change(two);
+    let changed = self::router().specified(spec(Role::Prefill, "b", &worker.url()));
+    router.change(changed.policy(policy.policy()));
+    policy
+        .hears(&[
+            "worker.joined 0 a",
+            "worker.joined 0 b",
+            "worker.role 0 b",
+            "worker.left 0 a",
+        ])
+        .await;
+    assert_eq!(policy.events()[2].number, Role::Prefill.number());
+    assert!(policy.events()[3].number.is_nan());
+}
+
+#[tokio::test]
+async fn a_version_that_is_put_in_force_begins_with_the_workers_and_the_old_one_hears_no_more() {
+    let (old, new) = (listening(), listening());
+    let worker = Worker::named("a").await;
+    let mut router = told_to(&old, &worker).start().await;
+    old.hears(&["worker.joined 0 a"]).await;
+    router.change(told_to(&new, &worker));
+    new.hears(&["worker.joined 0 a"]).await;
+    eventually("the old one rests", || old.ear.rests.load(Ordering::Relaxed) == 1).await;
+    send(router.address, chat()).await.text().await;
+    new.hears(&[
+        "worker.joined 0 a",
+        "request.dispatched 1 a",
+        "request.finished 1 a",
+    ])
+    .await;
+    old.hears(&["worker.joined 0 a"]).await;
+    assert_eq!(new.ear.ticks.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn shadows_are_told_too_and_a_policy_on_two_places_once() {
+    let (policy, shadow) = (listening(), listening());
+    let worker = Worker::named("a").await;
+    let router = told_to(&policy, &worker).with(|builder| {
+        builder.shadows = vec![shadow.policy()];
+        builder.decode_policy = Some(policy.policy());
+    });
+    let router = router.start().await;
+    send(router.address, chat()).await.text().await;
+    let expected = [
+        "worker.joined 0 a",
+        "request.dispatched 1 a",
+        "request.finished 1 a",
+    ];
+    policy.hears(&expected).await;
+    shadow.hears(&expected).await;
+}
+
+#[tokio::test]
+async fn a_listener_that_fails_fails_no_request_is_counted_and_rests() {
+    let policy = listening();
+    policy.ear.is_failing.store(true, Ordering::Relaxed);
+    let worker = Worker::named("a").await;
+    let router = told_to(&policy, &worker).start().await;
+    let report = || router.snapshot().listeners().remove(0);
+    let mut sent = 0;
+    while report().circuit.as_str() == "closed" {
+        assert_eq!(send(router.address, chat()).await.status, StatusCode::OK);
+        sent += 1;
+        assert!(sent < 10_000, "{:?}", report());
+    }
+    let is_counted = |fault: &(&str, u64)| fault.0 == "trap" && fault.1 >= 5;
+    assert!(report().faults.iter().any(is_counted), "{:?}", report());
+    assert_eq!(report().delivered, 0);
+    let faults = router.metric("conductor_policy_event_faults_total{policy=\"listening\",kind=\"trap\"}");
+    assert!(faults >= 5.0, "{faults}");
+    // While it rests it is told nothing.
+    assert_eq!(send(router.address, chat()).await.status, StatusCode::OK);
+    eventually("all its events are dropped", || {
+        report().waiting == 0 && counted(&router, "dropped") >= 5.0
+    })
+    .await;
+    // It has mended, and is told again by itself.
+    policy.ear.is_failing.store(false, Ordering::Relaxed);
+    loop {
+        assert_eq!(send(router.address, chat()).await.status, StatusCode::OK);
+        if report().circuit.as_str() == "closed" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(report().delivered > 0);
+}

@@ -1,0 +1,313 @@
+//! Policies put together: filters keep some of the candidates, scorers and columns give numbers, which are brought onto one scale,
+//! weighed and added, and one candidate is picked by the sum.
+//!
+//! A pipeline is a policy like any other, and never fails: a scorer that does is left out of that decision, and its circuit keeps
+//! count. Everything that can be found once (which numbers are whose) is found when it is made, so that a call only copies and adds.
+
+mod filter;
+mod layout;
+mod noted;
+mod observer;
+mod pick;
+mod scale;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod weigher;
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use self::layout::View;
+pub use self::noted::{Asked, Scored, Weighing};
+pub use self::observer::{PipelineObserver, Unobserved};
+pub use self::pick::highest;
+pub use self::spec::{Filter, FilterTest, Pick, PipelineSpec, Term, TermSource};
+pub use self::weigher::{Room, Weighed, Weigher};
+use crate::circuit::CircuitChange;
+use crate::decision::Verdict;
+use crate::event::EventListener;
+use crate::feature::{FeaturePlan, UnknownFeature};
+use crate::policy::{DecisionInput, FaultKind, Policy, PolicyFault};
+use crate::transcript::Transcript;
+use crate::versions::{Chosen, PolicyVersion, PolicyVersions};
+
+thread_local! {
+    /// Taken for the time of a decision and put back.
+    static BUFFERS: Cell<Buffers> = Cell::default();
+}
+
+#[derive(Debug, Default)]
+struct Buffers {
+    room: Room,
+    /// One scorer's view of the numbers.
+    numbers: Vec<f64>,
+}
+
+/// A pipeline cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PipelineError {
+    /// A column that nobody knows.
+    #[error(transparent)]
+    Unknown(#[from] UnknownFeature),
+    /// More than are kept count of.
+    #[error("a pipeline has at most 32 filters")]
+    TooManyFilters,
+    /// The numbers lack a column that is filtered or weighed by.
+    #[error("a column that the pipeline looks at is not among the numbers")]
+    Columns,
+}
+
+/// Policies put together.
+#[derive(Debug)]
+pub struct Pipeline {
+    name: Box<str>,
+    spec: Arc<PipelineSpec>,
+    plan: FeaturePlan,
+    /// What it looks at itself.
+    columns: FeaturePlan,
+    weigher: Weigher,
+    scorers: Box<[ScorerPart]>,
+    observer: Arc<dyn PipelineObserver>,
+}
+
+/// A scorer.
+#[derive(Debug)]
+struct ScorerPart {
+    name: Box<str>,
+    /// None where none is fit to score: it is left out.
+    versions: Option<ScorerVersions>,
+}
+
+/// The versions of a scorer and what each sees of the numbers.
+#[derive(Debug)]
+struct ScorerVersions {
+    versions: PolicyVersions,
+    /// In their order.
+    views: Box<[View]>,
+}
+
+impl Pipeline {
+    /// Puts it together. `scorers` finds the policies of [`PipelineSpec::scorers`]; of their versions those take part that give
+    /// scores and place no pairs, and a scorer without such a version is left out of every decision.
+    ///
+    /// # Errors
+    /// [`PipelineError`]
+    pub fn new(
+        name: &str,
+        spec: PipelineSpec,
+        scorers: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
+        observer: Arc<dyn PipelineObserver>,
+    ) -> Result<Self, PipelineError> {
+        let find = |name| (name, scorers(name).and_then(|scorer| fit(&scorer)));
+        let fit: Vec<(&str, Option<PolicyVersions>)> = spec.scorers().map(find).collect();
+        let versions = fit.iter().filter_map(|(_, versions)| versions.as_ref());
+        let plans = versions.flat_map(PolicyVersions::iter);
+        let plans = plans.map(|version| version.policy.plan());
+        let columns = spec.columns()?;
+        let plan = layout::union(plans.chain([&columns]));
+        let parts = fit.into_iter().map(|(name, versions)| {
+            let versions = versions.map(|versions| ScorerVersions::new(versions, &plan));
+            Ok(ScorerPart {
+                name: name.into(),
+                versions: versions.transpose()?,
+            })
+        });
+        let scorers = parts.collect::<Result<_, PipelineError>>()?;
+        Ok(Self {
+            name: name.into(),
+            weigher: Weigher::new(&spec, &plan)?,
+            scorers,
+            spec: Arc::new(spec),
+            plan,
+            columns,
+            observer,
+        })
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub fn spec(&self) -> &Arc<PipelineSpec> {
+        &self.spec
+    }
+
+    /// Its scorers that have a version fit to score.
+    pub fn scorers(&self) -> impl Iterator<Item = &PolicyVersions> {
+        let versions = self.scorers.iter().filter_map(|scorer| scorer.versions.as_ref());
+        versions.map(|scorer| &scorer.versions)
+    }
+
+    fn decide_into(&self, input: &DecisionInput<'_>, mut noted: Option<&mut Weighing>) -> Verdict {
+        let mut buffers = BUFFERS.take();
+        let Buffers { room, numbers } = &mut buffers;
+        let weighed = self.weigher.weigh(input, room, |at, scores| {
+            let scored = noted.as_deref_mut().map(|noted| &mut noted.scored);
+            self.ask(at, input, numbers, scores, scored)
+        });
+        for filter in (0..self.spec.filters.len()).filter(|at| weighed.ignored & (1 << at) != 0) {
+            self.observer.ignored(filter);
+        }
+        if let Some(noted) = noted {
+            noted.figures.extend_from_slice(room.figures());
+            noted.ignored = weighed.ignored;
+        }
+        BUFFERS.set(buffers);
+        weighed.verdict
+    }
+
+    /// Asks a scorer; whether it gave scores.
+    fn ask(
+        &self,
+        at: usize,
+        input: &DecisionInput<'_>,
+        numbers: &mut Vec<f64>,
+        scores: &mut [f64],
+        scored: Option<&mut Vec<Scored>>,
+    ) -> bool {
+        let part = &self.scorers[at];
+        let versions = part.versions.as_ref();
+        let chosen = versions.and_then(|part| part.versions.choose(input.request.now_us));
+        let (answer, transcript) = match (versions, chosen) {
+            (Some(part), Some(chosen)) => {
+                part.ask(chosen.version(), input, (numbers, scores), scored.is_some())
+            }
+            _ => (Ok(()), Transcript::default()),
+        };
+        let gave = chosen.is_some() && answer.is_ok();
+        if let Some(chosen) = chosen {
+            self.tell(at, chosen, &answer, input);
+        }
+        if !gave {
+            self.observer.left_out(at);
+        }
+        if let Some(scored) = scored {
+            scored.push(Scored {
+                scorer: part.name.clone(),
+                asked: chosen.map(|chosen| Asked {
+                    version: Arc::clone(&chosen.version().id),
+                    origin: chosen.version().policy.origin().cloned(),
+                    answer: answer.map(|()| scores.to_vec()),
+                    transcript,
+                }),
+            });
+        }
+        gave
+    }
+
+    /// Tells the version's circuit how it went, and the observer what is worth telling.
+    fn tell(
+        &self,
+        at: usize,
+        chosen: Chosen<'_>,
+        answer: &Result<(), PolicyFault>,
+        input: &DecisionInput<'_>,
+    ) {
+        let now = input.request.now_us;
+        match answer {
+            Ok(()) => {
+                if chosen.succeeded(now) == CircuitChange::Closed {
+                    self.observer.recovered(at, chosen.version());
+                }
+            }
+            Err(fault) => {
+                let change = chosen.failed(now);
+                self.observer
+                    .failed(at, chosen.version(), fault, change, input.request);
+            }
+        }
+    }
+}
+
+impl ScorerVersions {
+    fn new(versions: PolicyVersions, plan: &FeaturePlan) -> Result<Self, PipelineError> {
+        let views = versions
+            .iter()
+            .map(|version| View::new(version.policy.plan(), plan));
+        let views = views.collect::<Option<_>>().ok_or(PipelineError::Columns)?;
+        Ok(Self { versions, views })
+    }
+
+    fn ask(
+        &self,
+        version: &PolicyVersion,
+        input: &DecisionInput<'_>,
+        (numbers, scores): (&mut Vec<f64>, &mut [f64]),
+        is_noted: bool,
+    ) -> (Result<(), PolicyFault>, Transcript) {
+        let mut versions = self.versions.iter().zip(&self.views);
+        let found = versions.find(|(known, _)| std::ptr::eq(*known, version));
+        let (Some(scorer), Some((_, view))) = (version.policy.scorer(), found) else {
+            let error = PolicyFault {
+                policy: self.versions.name().into(),
+                kind: FaultKind::NoInstance,
+                detail: "it is no scorer".to_owned(),
+            };
+            return (Err(error), Transcript::default());
+        };
+        let input = DecisionInput {
+            numbers: view.of(input.numbers, input.ids.len(), numbers),
+            ..*input
+        };
+        if is_noted {
+            scorer.score_noting(&input, scores)
+        } else {
+            (scorer.score(&input, scores), Transcript::default())
+        }
+    }
+}
+
+impl Policy for Pipeline {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn plan(&self) -> &FeaturePlan {
+        &self.plan
+    }
+
+    fn needs_tokens(&self) -> bool {
+        self.columns.needs_tokens() || self.scorers().any(PolicyVersions::needs_tokens)
+    }
+
+    fn needs_prefix(&self) -> bool {
+        self.columns.needs_prefix() || self.scorers().any(PolicyVersions::needs_prefix)
+    }
+
+    fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
+        Ok(self.decide_into(input, None))
+    }
+
+    fn decide_noting(&self, input: &DecisionInput<'_>) -> (Result<Verdict, PolicyFault>, Transcript) {
+        let mut noted = Weighing {
+            scored: Vec::with_capacity(self.scorers.len()),
+            figures: Vec::with_capacity(input.ids.len()),
+            ignored: 0,
+        };
+        let verdict = self.decide_into(input, Some(&mut noted));
+        (Ok(verdict), Transcript::of_weighing(noted))
+    }
+
+    fn pipeline(&self) -> Option<&Pipeline> {
+        Some(self)
+    }
+
+    fn listeners(&self) -> Vec<Arc<dyn EventListener>> {
+        let in_force = self.scorers().map(PolicyVersions::in_force);
+        in_force.flat_map(|version| version.policy.listeners()).collect()
+    }
+}
+
+/// The versions that give scores and place no pairs; none where there are none.
+fn fit(scorer: &PolicyVersions) -> Option<PolicyVersions> {
+    let is_fit = |version: &&PolicyVersion| scores_singly(&*version.policy);
+    let mut fit = scorer.iter().filter(is_fit).cloned();
+    Some(PolicyVersions::new(fit.next()?, fit))
+}
+
+/// Whether a policy can be a scorer of a pipeline, which chooses one worker at a time.
+#[must_use]
+pub fn scores_singly(policy: &dyn Policy) -> bool {
+    policy.scorer().is_some() && !policy.plan().pairs()
+}

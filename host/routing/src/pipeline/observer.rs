@@ -1,0 +1,43 @@
+//! What a pipeline tells of its parts: its decisions do not show that one is missing.
+
+use std::fmt;
+
+use crate::circuit::CircuitChange;
+use crate::policy::{PolicyFault, RequestFacts};
+use crate::versions::PolicyVersion;
+
+/// Told on requests' threads; scorers and filters are counted from 0, each in the order of the specification.
+pub trait PipelineObserver: Send + Sync + fmt::Debug {
+    /// A version of a scorer failed, and what that did to its circuit.
+    fn failed(
+        &self,
+        scorer: usize,
+        version: &PolicyVersion,
+        fault: &PolicyFault,
+        change: CircuitChange,
+        request: &RequestFacts,
+    );
+
+    /// A version of a scorer is asked as usual again.
+    fn recovered(&self, scorer: usize, version: &PolicyVersion);
+
+    /// A decision was made without a scorer: it failed, or all of its versions rest.
+    fn left_out(&self, scorer: usize);
+
+    /// A filter would have left nobody, and was not applied.
+    fn ignored(&self, filter: usize);
+}
+
+/// Tells nobody.
+#[derive(Debug, Clone, Copy)]
+pub struct Unobserved;
+
+impl PipelineObserver for Unobserved {
+    fn failed(&self, _: usize, _: &PolicyVersion, _: &PolicyFault, _: CircuitChange, _: &RequestFacts) {}
+
+    fn recovered(&self, _: usize, _: &PolicyVersion) {}
+
+    fn left_out(&self, _: usize) {}
+
+    fn ignored(&self, _: usize) {}
+}

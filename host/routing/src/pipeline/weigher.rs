@@ -1,0 +1,204 @@
+//! What is made of numbers and scores: who is left, the figure of each, and the one that is chosen. Knows no policies.
+
+use super::PipelineError;
+use super::filter::{self, Sieve};
+use super::layout::column;
+use super::scale::Scale;
+use super::spec::{Pick, PipelineSpec, SPARE, TermSource};
+use crate::decision::{Choice, Verdict};
+use crate::feature::{CandidateFeature, FeaturePlan};
+use crate::policy::DecisionInput;
+use crate::random::SplitMix64;
+
+/// Keeps what is drawn here apart from what a scorer of the same decision draws.
+const STREAM: u64 = 0x7069_7065_6c69_6e65;
+
+/// A pipeline without its scorers.
+#[derive(Debug)]
+pub struct Weigher {
+    sieves: Box<[Sieve]>,
+    weights: Box<[Weight]>,
+    /// Requests in flight and weight of a worker, where there may come to be nothing to weigh.
+    spare: Option<[usize; 2]>,
+    pick: Pick,
+    /// Numbers of the request, and of a row.
+    shape: (usize, usize),
+}
+
+#[derive(Debug)]
+struct Weight {
+    source: Source,
+    weight: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Column(usize),
+    /// Counted among the scorers.
+    Scorer(usize),
+}
+
+/// What came of weighing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weighed {
+    /// To a candidate, or the rejection of a strict filter.
+    pub verdict: Verdict,
+    /// A bit for each filter that would have left nobody and was not applied, the first one's lowest.
+    pub ignored: u32,
+}
+
+/// Memory that calls use one after the other.
+#[derive(Debug, Default)]
+pub struct Room {
+    left: Vec<u32>,
+    others: Vec<u32>,
+    scores: Vec<f64>,
+    figures: Vec<f64>,
+}
+
+impl Room {
+    /// The figure of each candidate in the last call, from 0 to 1 where anything was weighed; NaN of those that were filtered
+    /// out.
+    #[must_use]
+    pub fn figures(&self) -> &[f64] {
+        &self.figures
+    }
+}
+
+impl Weigher {
+    /// For numbers laid out by a plan that has every column of the specification.
+    ///
+    /// # Errors
+    /// [`PipelineError::Columns`] where it has not.
+    pub fn new(spec: &PipelineSpec, plan: &FeaturePlan) -> Result<Self, PipelineError> {
+        if spec.filters.len() > u32::BITS as usize {
+            return Err(PipelineError::TooManyFilters);
+        }
+        let place = |feature: &CandidateFeature| column(feature, plan).ok_or(PipelineError::Columns);
+        let sieves = spec.filters.iter().map(|filter| {
+            let column = place(&filter::feature(&filter.test)?)?;
+            Ok(Sieve::new(filter, column))
+        });
+        let mut scorers = 0..;
+        let weights = spec.terms.iter().map(|term| {
+            let source = match &term.source {
+                TermSource::Feature(name) => Source::Column(place(&CandidateFeature::resolve(name)?)?),
+                TermSource::Policy(_) => Source::Scorer(scorers.next().unwrap_or_default()),
+            };
+            let weight = term.weight;
+            Ok(Weight { source, weight })
+        });
+        let spare = if spec.is_always_weighed() {
+            None
+        } else {
+            let [requests, weight] = SPARE.map(|feature| place(&feature));
+            Some([requests?, weight?])
+        };
+        Ok(Self {
+            sieves: sieves.collect::<Result<_, PipelineError>>()?,
+            weights: weights.collect::<Result<_, PipelineError>>()?,
+            spare,
+            pick: spec.pick,
+            shape: (plan.request().len(), plan.candidate().len()),
+        })
+    }
+
+    /// Decides. `ask` fills in the scores of a scorer, by its place among them, or says that it gave none.
+    pub fn weigh(
+        &self,
+        input: &DecisionInput<'_>,
+        room: &mut Room,
+        mut ask: impl FnMut(usize, &mut [f64]) -> bool,
+    ) -> Weighed {
+        let matrix = &input.numbers[self.shape.0..];
+        let number = |row: u32, column: usize| matrix[row as usize * self.shape.1 + column];
+        let ignored = match self.filter(input.ids.len(), room, number) {
+            Ok(ignored) => ignored,
+            Err(verdict) => return verdict,
+        };
+        if room.left.is_empty() {
+            let verdict = Verdict::Pass;
+            return Weighed { verdict, ignored };
+        }
+        let Room {
+            left,
+            scores,
+            figures,
+            ..
+        } = room;
+        figures.resize(input.ids.len(), f64::NAN);
+        scores.resize(input.ids.len(), f64::NAN);
+        for row in &*left {
+            figures[*row as usize] = 0.0;
+        }
+        let mut total = 0.0;
+        for Weight { source, weight } in &self.weights {
+            match *source {
+                Source::Column(column) => add(left, figures, *weight, |row| number(row, column)),
+                Source::Scorer(scorer) if ask(scorer, scores) => {
+                    add(left, figures, *weight, |row| scores[row as usize]);
+                }
+                Source::Scorer(_) => continue,
+            }
+            total += weight.abs();
+        }
+        let pick = if total > 0.0 {
+            left.iter().for_each(|row| figures[*row as usize] /= total);
+            self.pick
+        } else {
+            let [requests, weight] = self.spare.unwrap_or_default();
+            for row in &*left {
+                figures[*row as usize] = -(number(*row, requests) + 1.0) / number(*row, weight);
+            }
+            Pick::Max
+        };
+        let mut random = SplitMix64::of_decision(input.request.seq ^ STREAM, input.request.attempt);
+        let row = pick.one(left, figures, &mut random);
+        let choice = Choice {
+            row,
+            prefill: None,
+            score: figures[row as usize],
+        };
+        Weighed {
+            verdict: Verdict::Route(choice),
+            ignored,
+        }
+    }
+
+    /// Leaves in the room who is kept; the filters that were ignored.
+    fn filter(
+        &self,
+        candidates: usize,
+        room: &mut Room,
+        number: impl Fn(u32, usize) -> f64,
+    ) -> Result<u32, Weighed> {
+        let Room { left, others, .. } = room;
+        room.figures.clear();
+        left.clear();
+        left.extend(0..candidates as u32);
+        let mut ignored = 0;
+        for (at, sieve) in self.sieves.iter().enumerate() {
+            others.clear();
+            others.extend(left.iter().filter(|row| sieve.keeps(number(**row, sieve.column))));
+            if !others.is_empty() {
+                std::mem::swap(left, others);
+            } else if let Some(rejection) = &sieve.rejection {
+                let verdict = Verdict::Reject(rejection.clone());
+                return Err(Weighed { verdict, ignored });
+            } else {
+                ignored |= 1 << at;
+            }
+        }
+        Ok(ignored)
+    }
+}
+
+/// Adds weighed numbers to the figures of those that are left.
+fn add(left: &[u32], figures: &mut [f64], weight: f64, number: impl Fn(u32) -> f64) {
+    let scale = Scale::of(left.iter().map(|row| number(*row)));
+    for row in left {
+        let place = scale.place(number(*row));
+        let wanted = if weight > 0.0 { place } else { 1.0 - place };
+        figures[*row as usize] += weight.abs() * wanted;
+    }
+}

@@ -1,0 +1,118 @@
+//! Policy: a session stays with its worker; new ones go to the least loaded.
+//!
+//! Where sessions go is remembered by the router (`sessions` of the contract), so that it holds over every instance, fault and
+//! swap of this policy. A worker that is no candidate is not recalled, which moves its sessions, each when it next comes.
+
+use conductor_policy_sdk::{
+    Call, Column, Host, Least, Params, Phase, Plan, Policy, Row, Verdict, export_policy,
+};
+
+/// A session stays with its worker.
+#[derive(Debug)]
+pub struct SessionAffinity {
+    weight: Column,
+    requests: Column,
+    ttl_ms: u32,
+}
+
+impl Policy for SessionAffinity {
+    const NAME: &'static str = "session-affinity";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+
+    fn configure(params: &mut Params, plan: &mut Plan) -> Self {
+        let ttl_s = params
+            .unit("seconds")
+            .about("How long after its last request a session stays with its worker.")
+            .number("ttl-s", 600.0, 1.0..=86_400.0);
+        Self {
+            weight: plan.column("worker.weight"),
+            requests: plan.column("load.requests"),
+            ttl_ms: (ttl_s * 1000.0) as u32,
+        }
+    }
+
+    fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
+        // The cache is where the prompt is computed: a decode leg has none to come back to.
+        if call.request().phase == Phase::Decode {
+            return Verdict::route_to(self.least_loaded(call, host));
+        }
+        let row = match host.recall_session() {
+            Some(row) => Some(row),
+            None => self.least_loaded(call, host).map(|least| least.row),
+        };
+        let Some(row) = row else { return Verdict::Pass };
+        host.remember_session(row, self.ttl_ms);
+        Verdict::Route { row, score: f64::NAN }
+    }
+}
+
+impl SessionAffinity {
+    fn least_loaded(&self, call: &Call<'_>, host: &impl Host) -> Option<Least> {
+        let load = |row: &Row<'_>| (row.get(self.requests) + 1.0) / row.get(self.weight);
+        call.least(|| host.random(), load)
+    }
+}
+
+export_policy!(SessionAffinity);
+
+#[cfg(test)]
+mod tests {
+    use conductor_policy_sdk::Configured;
+    use conductor_policy_sdk::testing::Scenario;
+
+    use super::*;
+
+    fn configured(params: &str) -> Configured<SessionAffinity> {
+        Configured::new(params).unwrap()
+    }
+
+    #[test]
+    fn a_session_stays_with_its_worker_however_loaded_it_is() {
+        let policy = configured("{}");
+        let mut fleet = Scenario::new(["a", "b"]);
+        fleet.session(Some(7)).set("a", "load.requests", 1.0);
+        assert_eq!(fleet.route(&policy), Some("b"));
+        fleet.set("b", "load.requests", 50.0);
+        assert_eq!(fleet.route(&policy), Some("b"));
+        assert_eq!(fleet.session(Some(8)).route(&policy), Some("a"));
+    }
+
+    #[test]
+    fn a_session_moves_where_its_worker_is_no_candidate_and_stays_there() {
+        let policy = configured("{}");
+        let mut fleet = Scenario::new(["a", "b"]);
+        fleet.session(Some(7)).set("a", "load.requests", 1.0);
+        assert_eq!(fleet.route(&policy), Some("b"));
+        assert_eq!(fleet.offer(&["a"]).route(&policy), Some("a"));
+        assert_eq!(fleet.offer(&["a", "b"]).route(&policy), Some("a"));
+    }
+
+    #[test]
+    fn its_time_begins_anew_with_each_request() {
+        let policy = configured(r#"{"ttl-s": 10}"#);
+        let mut fleet = Scenario::new(["a", "b"]);
+        fleet.session(Some(7)).set("a", "load.requests", 1.0);
+        assert_eq!(fleet.route(&policy), Some("b"));
+        fleet.set("b", "load.requests", 50.0);
+        for now_s in [9, 18, 27] {
+            assert_eq!(fleet.clock(now_s * 1_000_000).route(&policy), Some("b"));
+        }
+        assert_eq!(fleet.clock(37_000_000).route(&policy), Some("a"));
+    }
+
+    #[test]
+    fn requests_without_a_session_and_decode_legs_go_to_the_least_loaded_for_its_weight() {
+        let policy = configured("{}");
+        let mut fleet = Scenario::new(["a", "b"]);
+        fleet
+            .set("a", "load.requests", 3.0)
+            .set("b", "load.requests", 2.0);
+        assert_eq!(fleet.route(&policy), Some("b"));
+        fleet.set("a", "worker.weight", 2.0);
+        assert_eq!(fleet.route(&policy), Some("a"));
+        fleet.session(Some(7)).phase(Phase::Decode);
+        assert_eq!(fleet.route(&policy), Some("a"));
+        fleet.set("a", "load.requests", 9.0);
+        assert_eq!(fleet.route(&policy), Some("b"));
+    }
+}

@@ -1,0 +1,76 @@
+//! The numbers there are, and what each of them is unless a test sets it.
+
+use std::collections::BTreeMap;
+
+/// The column of [`Plan::roles`].
+pub(super) const ROLE: &str = "worker.role";
+
+/// The request's numbers and what they are unless set.
+pub(super) const REQUEST: &[(&str, f64)] = &[
+    ("request.prompt-tokens", f64::NAN),
+    ("request.max-tokens", f64::NAN),
+    ("request.body-bytes", 0.0),
+    ("request.priority", f64::NAN),
+    ("request.stream", 0.0),
+    ("request.waited-ms", 0.0),
+    // As `pd.alone` is unless a pool turns it off.
+    ("request.decode-alone", 1.0),
+    ("request.tried", 0.0),
+    ("request.hold-left-ms", f64::NAN),
+    ("prefix.best-tokens", f64::NAN),
+    ("pool.queued", 0.0),
+    ("pool.workers", 0.0),
+];
+
+/// A candidate's numbers and what they are unless set; `label.KEY` is NaN.
+pub(super) const CANDIDATE: &[(&str, f64)] = &[
+    ("worker.weight", 1.0),
+    (ROLE, 0.0),
+    ("worker.dp-rank", f64::NAN),
+    ("worker.name-hash", 0.0),
+    ("worker.age-ms", 0.0),
+    ("worker.failures", 0.0),
+    ("load.requests", 0.0),
+    ("load.queued", 0.0),
+    ("load.prefill-tokens", 0.0),
+    ("load.decoding", 0.0),
+    ("load.decoding-tokens", 0.0),
+    ("load.prompt-tokens", 0.0),
+    ("ttft.ewma-ms", f64::NAN),
+    ("ttft.p90-ms", f64::NAN),
+    ("tbt.ewma-ms", f64::NAN),
+    ("prefix.device-tokens", f64::NAN),
+    ("prefix.host-tokens", f64::NAN),
+    ("prefix.any-tokens", f64::NAN),
+    ("cache.blocks", f64::NAN),
+    ("cost.prefill-ms", f64::NAN),
+    ("cost.token-ms", f64::NAN),
+    ("cost.transfer-ms", f64::NAN),
+    ("cost.tbt-ms", f64::NAN),
+];
+
+/// A number as it was set, as it follows from others, or as it is unless set; an optional name may be unknown.
+pub(super) fn look_up(
+    numbers: &BTreeMap<String, f64>,
+    defaults: &[(&str, f64)],
+    name: &str,
+    follows: impl Fn(&str) -> Option<f64>,
+) -> f64 {
+    let bare = name.trim_end_matches('?');
+    let is_optional = bare.len() < name.len();
+    let known = numbers.get(bare).copied().or_else(|| follows(bare));
+    known.unwrap_or_else(|| match is_optional {
+        true => f64::NAN,
+        false => default_of(defaults, bare),
+    })
+}
+
+/// Panics for a name that is neither in the table nor a label's.
+pub(super) fn default_of(defaults: &[(&str, f64)], feature: &str) -> f64 {
+    if feature.starts_with("label.") {
+        return f64::NAN;
+    }
+    let known = defaults.iter().find(|(name, _)| *name == feature);
+    assert!(known.is_some(), "unknown feature `{feature}`");
+    known.map_or(f64::NAN, |(_, default)| *default)
+}

@@ -1,0 +1,108 @@
+//! What is shown of decisions: the numbers they were made from, and what a shadow would have done.
+
+use harness::{TestRouter, route_all};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::{chat, fast_fleet};
+
+/// First tokens before their quantile is told.
+const ENOUGH: usize = 16;
+
+#[tokio::test]
+async fn numbers_of_a_worker_are_those_of_its_past() {
+    let fleet = fast_fleet(2).await;
+    let record = "[record]\ncolumns = \"all\"\nexplain-sample = 1.0\n\n";
+    let toml = format!("{record}{}{}", fleet.workers_toml(), route_all("round-robin"));
+    let router = TestRouter::start(&toml).await.unwrap();
+    let body = json!({
+        "model": "mock", "prompt": "one two three", "max_tokens": 12, "stream": true,
+        "stream_options": { "include_usage": true },
+    });
+    let mut last = String::new();
+    for _ in 0..2 * ENOUGH + 2 {
+        let stream = router.client.open("/v1/completions", &body).await.unwrap();
+        let answer = stream.whole().await.unwrap();
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+        answer.header("x-request-id").clone_into(&mut last);
+    }
+    let page = router.admin(&format!("/admin/explain/{last}")).await.unwrap();
+    let call = &page["calls"][0];
+    let request = &call["request-numbers"];
+    assert_eq!(
+        (
+            &request["pool.workers"],
+            &request["request.tried"],
+            &request["pool.queued"]
+        ),
+        (&json!(2), &json!(0), &json!(0)),
+        "{page}"
+    );
+    assert!(request["request.hold-left-ms"].as_f64() > Some(0.0), "{page}");
+    let candidates = call["candidates"].as_array().unwrap();
+    for numbers in candidates.iter().map(|candidate| &candidate["numbers"]) {
+        let above_0 = |name: &str| numbers[name].as_f64() > Some(0.0);
+        assert!(above_0("ttft.p90-ms") && above_0("tbt.ewma-ms"), "{numbers}");
+        assert!(
+            above_0("worker.age-ms") && above_0("worker.name-hash"),
+            "{numbers}"
+        );
+        for name in ["worker.failures", "load.queued", "load.decoding-tokens"] {
+            assert_eq!(numbers[name], json!(0), "{name}");
+        }
+        assert_eq!(numbers["worker.dp-rank"], Value::Null);
+    }
+}
+
+#[tokio::test]
+async fn what_a_shadow_would_have_done_is_a_line_of_its_log() {
+    let fleet = fast_fleet(3).await;
+    let record = "[record]\nshadow-file = \"shadows.jsonl\"\n\n";
+    let route = "[[routes]]\npool = \"chat\"\npolicy = \"round-robin\"\nshadow = [\"load-weighted\"]\nshadow-sample = 1.0\n";
+    let router = TestRouter::start(&format!("{record}{}{route}", fleet.workers_toml()))
+        .await
+        .unwrap();
+    let mut workers = Vec::new();
+    for _ in 0..6 {
+        let answer = router
+            .client
+            .post("/v1/chat/completions", &chat("hi", false))
+            .await
+            .unwrap();
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+        let told = |name| answer.header(name).to_owned();
+        workers.push((told("x-request-id"), told("x-conductor-worker")));
+    }
+    let lines = || -> Vec<Value> {
+        let text = std::fs::read_to_string(router.path("shadows.jsonl")).unwrap_or_default();
+        // The last may be half-written.
+        text.lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    };
+    harness::eventually("all are written", || async { lines().len() == 7 }).await;
+    let lines = lines();
+    assert!(lines[0]["log"]["run"].is_string());
+    let policies = router.admin("/admin/policies").await.unwrap();
+    let version = |name: &str| {
+        let mut policies = policies["policies"].as_array().unwrap().iter();
+        policies.find(|policy| policy["name"] == name).unwrap()["version"].clone()
+    };
+    for (line, (id, worker)) in lines[1..].iter().zip(&workers) {
+        let line = &line["shadow"];
+        assert_eq!(
+            (&line["request"], &line["active"]["worker"]),
+            (&json!(id), &json!(worker))
+        );
+        assert_eq!(line["active"]["policy"], "round-robin");
+        assert_eq!(line["active"]["version"], version("round-robin"));
+        assert_eq!(line["shadow"]["policy"], "load-weighted");
+        assert_eq!(line["shadow"]["version"], version("load-weighted (shadow)"));
+        let agreed = line["shadow"]["worker"] == line["active"]["worker"];
+        assert_eq!(line["result"] == "agreed", agreed, "{line}");
+        assert!(
+            line["shadow"]["tokens-ahead"].is_u64() && line["fault"].is_null(),
+            "{line}"
+        );
+    }
+}
