@@ -6,9 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use routing::{
-    DecisionQueries, Event, EventKinds, EventListener, NoAnswers, PolicyFault, Tier, Worker, WorkerId,
-};
+use routing::{DecisionQueries, Event, EventKinds, EventListener, NoAnswers, PolicyFault, Worker, WorkerId};
 
 use crate::bindings::events;
 use crate::budget::Budget;
@@ -189,25 +187,5 @@ impl BatchWorkers {
 impl DecisionQueries for BatchWorkers {
     fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
         self.0.get(&id).cloned()
-    }
-
-    fn matched(&self, _: Tier) -> Vec<u32> {
-        Vec::new()
-    }
-
-    fn holders(&self, _: u32) -> u32 {
-        0
-    }
-
-    fn header(&self, _: &str) -> Option<String> {
-        None
-    }
-
-    fn model(&self) -> &'static str {
-        ""
-    }
-
-    fn path(&self) -> &'static str {
-        ""
     }
 }

@@ -155,7 +155,8 @@ impl fmt::Debug for DecisionInput<'_> {
     }
 }
 
-/// Questions about the current request that are answered on demand. Never blocks.
+/// Questions about the current request that are answered on demand. Never blocks. What is not answered is not known.
+#[expect(unused_variables, reason = "the questions by their names")]
 pub trait DecisionQueries: Send + Sync {
     /// The candidates, in row order. Without them the policy's sessions are neither recalled nor remembered.
     fn candidates(&self) -> &[WorkerId] {
@@ -163,22 +164,34 @@ pub trait DecisionQueries: Send + Sync {
     }
 
     /// A candidate of this call.
-    fn worker(&self, id: WorkerId) -> Option<Arc<Worker>>;
+    fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
+        None
+    }
 
     /// For each candidate, in row order: tokens of the longest prefix held on `tier` or a faster one.
-    fn matched(&self, tier: Tier) -> Vec<u32>;
+    fn matched(&self, tier: Tier) -> Vec<u32> {
+        Vec::new()
+    }
 
     /// How many candidates hold at least the first `tokens` tokens on any tier.
-    fn holders(&self, tokens: u32) -> u32;
+    fn holders(&self, tokens: u32) -> u32 {
+        0
+    }
 
     /// The first value of a header, unless it holds a secret.
-    fn header(&self, name: &str) -> Option<String>;
+    fn header(&self, name: &str) -> Option<String> {
+        None
+    }
 
     /// `model` of the body; empty when there is none.
-    fn model(&self) -> &str;
+    fn model(&self) -> &str {
+        ""
+    }
 
     /// Path of the request.
-    fn path(&self) -> &str;
+    fn path(&self) -> &str {
+        ""
+    }
 }
 
 /// Whether a header is never shown to a policy: its value lets whoever has it in.
@@ -198,31 +211,7 @@ pub fn is_secret_header(name: &str) -> bool {
 #[derive(Debug, Clone, Copy)]
 pub struct NoAnswers;
 
-impl DecisionQueries for NoAnswers {
-    fn worker(&self, _: WorkerId) -> Option<Arc<Worker>> {
-        None
-    }
-
-    fn matched(&self, _: Tier) -> Vec<u32> {
-        Vec::new()
-    }
-
-    fn holders(&self, _: u32) -> u32 {
-        0
-    }
-
-    fn header(&self, _: &str) -> Option<String> {
-        None
-    }
-
-    fn model(&self) -> &'static str {
-        ""
-    }
-
-    fn path(&self) -> &'static str {
-        ""
-    }
-}
+impl DecisionQueries for NoAnswers {}
 
 /// How a policy failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

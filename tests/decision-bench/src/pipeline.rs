@@ -6,9 +6,8 @@ use std::sync::Arc;
 use conductor_policy_sdk::Plan;
 use policy_runtime::{EngineLimits, PolicyEngine, PolicySettings};
 use routing::{
-    CandidateFeature, DecisionInput, DecisionQueries, FeaturePlan, NoAnswers, Phase, Pick, Pipeline,
-    PipelineSpec, Policy, PolicyFault, PolicyVersions, RequestFacts, Term, TermSource, Tier, Unobserved,
-    Verdict, Worker, WorkerId,
+    CandidateFeature, DecisionInput, DecisionQueries, FeaturePlan, Phase, Pick, Pipeline, PipelineSpec,
+    Policy, PolicyFault, PolicyVersions, RequestFacts, Term, TermSource, Unobserved, Verdict, WorkerId,
 };
 
 use crate::{fleet, prebuilt};
@@ -106,28 +105,8 @@ fn plan(plan: &FeaturePlan) -> Plan {
 struct ForAdapter;
 
 impl DecisionQueries for ForAdapter {
-    fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
-        NoAnswers.worker(id)
-    }
-
-    fn matched(&self, tier: Tier) -> Vec<u32> {
-        NoAnswers.matched(tier)
-    }
-
-    fn holders(&self, tokens: u32) -> u32 {
-        NoAnswers.holders(tokens)
-    }
-
-    fn header(&self, name: &str) -> Option<String> {
-        NoAnswers.header(name)
-    }
-
     fn model(&self) -> &str {
         ADAPTER
-    }
-
-    fn path(&self) -> &str {
-        NoAnswers.path()
     }
 }
 

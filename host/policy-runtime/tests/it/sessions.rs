@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use policy_runtime::{PolicyState, WasmPolicy};
 use routing::{
-    Answer, DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, Question, RequestFacts, Tier, Worker,
-    WorkerId,
+    Answer, DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, Question, RequestFacts, WorkerId,
 };
 
 use crate::components::{engine, loaded_over, route};
@@ -18,30 +17,6 @@ struct Only(Vec<WorkerId>);
 impl DecisionQueries for Only {
     fn candidates(&self) -> &[WorkerId] {
         &self.0
-    }
-
-    fn worker(&self, _: WorkerId) -> Option<Arc<Worker>> {
-        None
-    }
-
-    fn matched(&self, _: Tier) -> Vec<u32> {
-        vec![]
-    }
-
-    fn holders(&self, _: u32) -> u32 {
-        0
-    }
-
-    fn header(&self, _: &str) -> Option<String> {
-        None
-    }
-
-    fn model(&self) -> &'static str {
-        ""
-    }
-
-    fn path(&self) -> &'static str {
-        ""
     }
 }
 
