@@ -50,9 +50,19 @@ pub(crate) fn split_host_port(text: &str) -> Result<(&str, u16), HostPortFault> 
     Ok((host, port.ok_or(HostPortFault::BadPort)?))
 }
 
+/// A host as it is always written: in lower case, and an IPv6 address as RFC 5952 has it.
+pub(crate) fn one_spelling(host: &str) -> String {
+    v6(host).map_or_else(|| host.to_ascii_lowercase(), |address| format!("[{address}]"))
+}
+
+fn v6(host: &str) -> Option<Ipv6Addr> {
+    let inner = host.strip_prefix('[')?.strip_suffix(']')?;
+    inner.parse().ok()
+}
+
 fn is_host(host: &str) -> bool {
-    if let Some(v6) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        return v6.parse::<Ipv6Addr>().is_ok();
+    if host.starts_with('[') {
+        return v6(host).is_some();
     }
     host.bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
@@ -108,6 +118,14 @@ mod tests {
         check("::1:8000", Err(HostPortFault::BadHost));
         check("user@gpu:80", Err(HostPortFault::BadHost));
         check("*:80", Err(HostPortFault::BadHost));
+    }
+
+    #[test]
+    fn a_host_has_one_spelling() {
+        let check = |host, expected| assert_eq!(one_spelling(host), expected);
+        check("GPU-1.Local", "gpu-1.local");
+        check("[2001:DB8:0:0::0001]", "[2001:db8::1]");
+        check("[0:0:0:0:0:0:0:1]", "[::1]");
     }
 
     #[test]

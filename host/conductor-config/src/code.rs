@@ -96,8 +96,12 @@ codes! {
     InvalidParam = "invalid-param", Error;
     /// A policy that cannot be had. Only known once it is loaded.
     PolicyUnavailable = "policy-unavailable", Error;
+    /// A tokenizer whose files make none. Only known once it is loaded.
+    TokenizerUnavailable = "tokenizer-unavailable", Error;
     /// A parameter that the policy does not know, or that is not as it says. Only known once the policy is asked.
     RefusedParam = "refused-param", Error;
+    /// Two clients of one key, or one client with the same key twice.
+    DuplicateClientKey = "duplicate-client-key", Error;
     /// No worker to send anything to.
     NoPools = "no-pools", Error;
     /// Two workers of one name.
@@ -110,12 +114,16 @@ codes! {
     NoSuchPool = "no-such-pool", Error;
     /// A route with a policy there is not.
     NoSuchPolicy = "no-such-policy", Error;
+    /// A folder that is not there.
+    MissingFolder = "missing-folder", Warning;
     /// A pool without workers.
     EmptyPool = "empty-pool", Warning;
     /// A pool that splits requests and lacks one of the sides.
     OneSidedPool = "one-sided-pool", Warning;
     /// A pool no route leads to.
     UnusedPool = "unused-pool", Warning;
+    /// A pool whose workers no `assume-cache` speaks for, and whose prompts nobody else could know.
+    TextWithoutCache = "text-without-cache", Warning;
     /// A policy no route names.
     UnusedPolicy = "unused-policy", Warning;
     /// A route whose requests are all taken by an earlier one.

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::clients::{self, ClientConfig};
 use crate::code::Code;
 use crate::diagnostic::Diagnostics;
 use crate::index::{self, IndexConfig};
 use crate::indexer::{self, IndexerConfig};
 use crate::log::{self, LogConfig};
+use crate::models::{self, ModelConfig, TokensConfig};
 use crate::policy::{self, PolicyConfig};
 use crate::pool::{self, PoolConfig};
 use crate::record::{self, RecordConfig};
@@ -29,6 +31,8 @@ pub const MAX_FILE_BYTES: usize = 1 << 20;
 pub struct Config {
     /// `[server]`.
     pub server: ServerConfig,
+    /// `[clients.NAME]` in the order of the file; none: nobody needs a key.
+    pub clients: Vec<ClientConfig>,
     /// `[log]`.
     pub log: LogConfig,
     /// `[index]`.
@@ -41,16 +45,32 @@ pub struct Config {
     pub policy_dir: Option<PathBuf>,
     /// The only files of that folder that are loaded, by their bytes; none: any.
     pub policy_dir_allow: Option<Vec<Sha256>>,
-    /// The folder that compiled code is kept in, as written; never `policy_dir`.
-    pub policy_cache: Option<PathBuf>,
+    /// Where compiled code is kept.
+    pub policy_cache: PolicyCache,
     /// `[policies.NAME]` in the order of the file, then those that routes name without such a table.
     pub policies: Vec<PolicyConfig>,
     /// `[pools.NAME]` in the order of the file; at least one, unless the indexer listens.
     pub pools: Vec<PoolConfig>,
+    /// `[tokens]`.
+    pub tokens: TokensConfig,
+    /// `[models.NAME]` in the order of the file.
+    pub models: Vec<ModelConfig>,
     /// `[stores.NAME]` in the order of the file.
     pub stores: Vec<StoreConfig>,
     /// `[[routes]]` in the order of the file; at least one where there are pools.
     pub routes: Vec<RouteConfig>,
+}
+
+/// Where compiled policies are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum PolicyCache {
+    /// Among what the router's user keeps to save work, where there is such a folder.
+    #[default]
+    OfUser,
+    /// Nowhere.
+    Off,
+    /// In this folder, as written; never that of the policies.
+    Folder(PathBuf),
 }
 
 /// What the caller knows and the file may name.
@@ -69,6 +89,12 @@ pub trait PolicyFiles: fmt::Debug {
     /// Names (file stems) of the components in `folder`, which is as the file has it: maybe relative to the file.
     fn names_in(&self, folder: &Path) -> Vec<String>;
 
+    /// Whether there is no such folder.
+    fn is_missing(&self, folder: &Path) -> bool {
+        let _ = folder;
+        false
+    }
+
     /// Whether something lies at `path` that is no folder.
     fn is_no_folder(&self, path: &Path) -> bool {
         let _ = path;
@@ -80,6 +106,11 @@ pub trait PolicyFiles: fmt::Debug {
 impl<const N: usize> PolicyFiles for [&str; N] {
     fn names_in(&self, _: &Path) -> Vec<String> {
         self.map(str::to_owned).to_vec()
+    }
+
+    /// As the names tell.
+    fn is_missing(&self, folder: &Path) -> bool {
+        folder.ends_with("missing")
     }
 
     /// As the names tell.
@@ -135,7 +166,9 @@ fn too_large(name: &str, bytes: usize) -> Diagnostics {
 /// Reads all sections. What cannot be read is reported and stands as its default.
 fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
     let report = root.report();
-    let policy_dir = root.item("policy-dir").map(|item| read_folder(&item));
+    let policy_dir = root
+        .item("policy-dir")
+        .map(|item| read_policy_dir(&item, known.files));
     let policy_dir_allow = root.item("policy-dir-allow").and_then(|item| {
         if policy_dir.is_none() {
             report.push(
@@ -151,13 +184,15 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
     });
     let policy_cache = root
         .item("policy-cache")
-        .and_then(|item| read_cache(&item, policy_dir.as_ref()));
+        .and_then(|item| read_cache(&item, policy_dir.as_ref()))
+        .unwrap_or_default();
     let in_folder = policy_dir.as_ref().map(|folder| {
         let folder = folder.as_deref();
         folder.map_or_else(Vec::new, |folder| known.files.names_in(folder))
     });
     let in_folder = in_folder.as_deref();
     let server = server::read(root.section("server", "`[server]`"), known.files);
+    let clients = clients::read(root.item("clients").as_ref(), report);
     let log = log::read(root.section("log", "`[log]`"));
     let index = index::read(root.section("index", "`[index]`"));
     let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
@@ -169,6 +204,8 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
         report,
     );
     indexer.check_against(&pools, report);
+    let tokens = models::read_tokens(root.section("tokens", "`[tokens]`"));
+    let models = models::read(root.item("models").as_ref(), report);
     let stores = store::read(root.item("stores").as_ref(), &pools, report);
     let names = Names {
         known,
@@ -181,6 +218,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
     let declared = policies.into_iter().map(|policy| policy.config);
     Config {
         server,
+        clients,
         log,
         index,
         indexer: indexer.config,
@@ -190,9 +228,24 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
         policy_cache,
         policies: declared.chain(routes.implied).collect(),
         pools: pools.into_iter().map(|pool| pool.config).collect(),
+        tokens,
+        models,
         stores,
         routes: routes.routes,
     }
+}
+
+fn read_policy_dir(item: &Item<'_>, files: &dyn PolicyFiles) -> Option<PathBuf> {
+    let folder = read_folder(item)?;
+    if files.is_missing(&folder) {
+        let message = format!("the folder `{}` of `policy-dir` is not there", folder.display());
+        let problem = Problem::new(Code::MissingFolder, &item.span, message);
+        item.report
+            .push(problem.help(
+                "it is looked for again as long as the router runs; no policy of it can be had before",
+            ));
+    }
+    Some(folder)
 }
 
 pub(crate) fn read_folder(item: &Item<'_>) -> Option<PathBuf> {
@@ -207,7 +260,10 @@ pub(crate) fn read_folder(item: &Item<'_>) -> Option<PathBuf> {
     Some(PathBuf::from(text.text))
 }
 
-fn read_cache(item: &Item<'_>, policy_dir: Option<&Option<PathBuf>>) -> Option<PathBuf> {
+fn read_cache(item: &Item<'_>, policy_dir: Option<&Option<PathBuf>>) -> Option<PolicyCache> {
+    if item.value.as_bool() == Some(false) {
+        return Some(PolicyCache::Off);
+    }
     let folder = read_folder(item)?;
     if policy_dir == Some(&Some(folder.clone())) {
         item.report.push(
@@ -220,7 +276,7 @@ fn read_cache(item: &Item<'_>, policy_dir: Option<&Option<PathBuf>>) -> Option<P
         );
         return None;
     }
-    Some(folder)
+    Some(PolicyCache::Folder(folder))
 }
 
 fn read_hashes(item: &Item<'_>) -> Option<Vec<Sha256>> {

@@ -1,13 +1,13 @@
 //! Where a worker is: its URL, and the ZMQ endpoints of its KV events.
 
-use crate::address::split_host_port;
+use crate::address::{one_spelling, split_host_port};
 use crate::code::Code;
 use crate::report::{Problem, Report};
 use crate::value::Text;
 
 const URL_EXAMPLE: &str = "write http://HOST:PORT, for example \"http://127.0.0.1:8000\"";
 
-/// A worker's URL as `http://host:port`, the host in lower case so that equal servers are equal texts.
+/// A worker's URL as `http://host:port` or `https://host:port`, the host spelt in one way so that equal servers are equal texts.
 pub(crate) fn worker_url(url: &Text<'_>, report: &Report) -> Option<String> {
     let invalid = |why: &str, help: &str| {
         report.push(
@@ -20,19 +20,12 @@ pub(crate) fn worker_url(url: &Text<'_>, report: &Report) -> Option<String> {
         );
         None
     };
-    if url.text.starts_with("https://") {
-        report.push(
-            Problem::new(
-                Code::NotSupported,
-                &url.span,
-                "workers behind https are not supported in this version",
-            )
-            .help("use http:// within a trusted network, or a TLS proxy beside the worker"),
-        );
-        return None;
-    }
-    let Some(rest) = url.text.strip_prefix("http://") else {
-        return invalid("it does not begin with http://", URL_EXAMPLE);
+    let schemes = ["http://", "https://"];
+    let found = schemes
+        .into_iter()
+        .find_map(|scheme| Some((scheme, url.text.strip_prefix(scheme)?)));
+    let Some((scheme, rest)) = found else {
+        return invalid("it begins with neither http:// nor https://", URL_EXAMPLE);
     };
     if rest.contains('@') {
         // The message goes to the log: it does not repeat the password.
@@ -54,9 +47,25 @@ pub(crate) fn worker_url(url: &Text<'_>, report: &Report) -> Option<String> {
         );
     }
     match split_host_port(authority) {
-        Ok((host, port)) => Some(format!("http://{}:{port}", host.to_ascii_lowercase())),
+        Ok((host, port)) => Some(format!("{scheme}{}:{port}", one_spelling(host))),
         Err(fault) => invalid(fault.why(), URL_EXAMPLE),
     }
+}
+
+/// The same where only `http://` is spoken.
+pub(crate) fn plain_url(url: &Text<'_>, report: &Report) -> Option<String> {
+    if url.text.starts_with("https://") {
+        report.push(
+            Problem::new(
+                Code::NotSupported,
+                &url.span,
+                "bootstrap servers are not asked over https",
+            )
+            .help("write http://: engines serve them without TLS"),
+        );
+        return None;
+    }
+    worker_url(url, report)
 }
 
 /// An endpoint to connect to: `tcp://host:port` or `ipc://path`.

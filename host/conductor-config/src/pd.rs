@@ -5,7 +5,7 @@ use std::time::Duration;
 use routing::{Dialect, Role};
 
 use crate::code::Code;
-use crate::endpoint::worker_url;
+use crate::endpoint::plain_url;
 use crate::pool::PoolConfig;
 use crate::report::{Problem, Report};
 use crate::section::Section;
@@ -184,5 +184,5 @@ pub(crate) fn read_bootstrap(
         ),
         _ => {}
     }
-    worker_url(&item.text()?, item.report)
+    plain_url(&item.text()?, item.report)
 }

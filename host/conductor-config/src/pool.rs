@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
+use crate::admission::{self, AdmissionConfig};
 use crate::code::Code;
+use crate::connections::{self, ConnectionsConfig};
+use crate::health::{self, HealthConfig, ScrapeConfig};
 use crate::index::{self, AssumeCacheConfig};
 use crate::key::{self, AuthorizationConfig};
+use crate::models::{TOKENIZE, Tokenize};
 use crate::name;
 use crate::pd::{self, PdConfig};
 use crate::report::{Problem, Report};
+use crate::retries::{self, RetriesConfig, TimeoutsConfig};
 use crate::section::Section;
 use crate::server::TIMEOUTS;
 use crate::source::Span;
+use crate::tls::{self, PoolTlsConfig};
 use crate::value::Item;
 use crate::worker::{self, Taken, WorkerConfig};
 
@@ -27,23 +33,30 @@ pub struct PoolConfig {
     pub queue_limit: u32,
     /// How long a request may be held.
     pub queue_timeout: Duration,
+    /// What is let in, and whom first; none: everything, as it comes.
+    pub admission: Option<AdmissionConfig>,
+    /// Streams that say nothing for so long get a comment; none: never.
+    pub sse_keep_alive: Option<Duration>,
     /// What workers without live events are taken to have cached; none: nothing is known of those.
     pub assume_cache: Option<AssumeCacheConfig>,
     /// What becomes of a client's `Authorization`.
     pub authorization: AuthorizationConfig,
+    /// How many connections each worker gets, and for how long.
+    pub connections: ConnectionsConfig,
+    /// How connections to `https://` workers begin; none: as those of any web server.
+    pub tls: Option<PoolTlsConfig>,
     /// How requests are split between prefill and decode workers; none: they are not.
     pub pd: Option<PdConfig>,
+    /// When its workers are kept away from.
+    pub health: HealthConfig,
+    /// How they are asked for their load; none: they are not.
+    pub scrape: Option<ScrapeConfig>,
+    /// How requests are tried again.
+    pub retries: RetriesConfig,
+    /// How long everything may take, where it is other than `[server]` says.
+    pub timeouts: TimeoutsConfig,
     /// In the order of the file; may be empty.
     pub workers: Vec<WorkerConfig>,
-}
-
-/// How prompts become tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tokenize {
-    /// A worker's `/tokenize` is asked.
-    Worker,
-    /// Not at all: only prompts that are token ids are looked up.
-    Off,
 }
 
 /// A `[pools.NAME]` that was read; its name exists even when something in it is wrong.
@@ -87,9 +100,17 @@ fn read_one(entry: &Item<'_>, taken: &mut Taken) -> DeclaredPool {
         tokenize_timeout: Duration::from_millis(50),
         queue_limit: 1_000,
         queue_timeout: Duration::from_secs(30),
+        admission: None,
+        sse_keep_alive: None,
         assume_cache: None,
         authorization: AuthorizationConfig::Pass,
+        connections: ConnectionsConfig::default(),
+        tls: None,
         pd: None,
+        health: HealthConfig::default(),
+        scrape: Some(ScrapeConfig::default()),
+        retries: RetriesConfig::default(),
+        timeouts: TimeoutsConfig::default(),
         workers: Vec::new(),
     };
     if let Some(pool) = Section::of(entry, format!("`[pools.{}]`", entry.key)) {
@@ -102,21 +123,40 @@ fn read_one(entry: &Item<'_>, taken: &mut Taken) -> DeclaredPool {
 }
 
 fn read_settings(mut pool: Section<'_>, entry: &Item<'_>, config: &mut PoolConfig, taken: &mut Taken) {
-    config.tokenize = pool.choice(
-        "tokenize",
-        config.tokenize,
-        &[("worker", Tokenize::Worker), ("off", Tokenize::Off)],
-    );
+    let tokenize = pool.item("tokenize");
+    let chosen = tokenize.as_ref().and_then(|item| item.choice(&TOKENIZE));
+    config.tokenize = chosen.unwrap_or(config.tokenize);
     config.tokenize_timeout = pool.duration("tokenize-timeout", config.tokenize_timeout, TIMEOUTS);
     let queue_limit = pool.count("queue-limit", u64::from(config.queue_limit), 0..=1_000_000);
     config.queue_limit = u32::try_from(queue_limit).expect("within a range that ends at a u32");
     config.queue_timeout = pool.duration("queue-timeout", config.queue_timeout, TIMEOUTS);
+    let title = format!("`[pools.{}.admission]`", entry.key);
+    config.admission = pool.section("admission", &title).map(admission::read);
+    let keep_alive = pool.duration("sse-keep-alive", Duration::ZERO, Duration::ZERO..=*TIMEOUTS.end());
+    config.sse_keep_alive = (!keep_alive.is_zero()).then_some(keep_alive);
     let title = format!("`[pools.{}.assume-cache]`", entry.key);
     config.assume_cache = pool.section("assume-cache", &title).map(index::read_assumed);
+    if let (Some(item), Tokenize::Text, None) = (&tokenize, config.tokenize, config.assume_cache) {
+        let problem = Problem::new(
+            Code::TextWithoutCache,
+            &item.span,
+            "`tokenize = \"text\"` matches nothing without `assume-cache`: engines tell of tokens, not of text",
+        );
+        entry.report.push(problem.help(format!("add {title}")));
+    }
     let authorization = pool.item("authorization");
     config.authorization = authorization
         .map(|item| key::read_authorization(&item))
         .unwrap_or_default();
+    let title = |table: &str| format!("`[pools.{}.{table}]`", entry.key);
+    config.health = health::read_health(pool.section("health", &title("health")));
+    config.scrape = health::read_scrape(pool.section("scrape", &title("scrape")));
+    config.retries = retries::read_retries(pool.section("retries", &title("retries")));
+    config.timeouts = retries::read_timeouts(pool.section("timeouts", &title("timeouts")));
+    let title = format!("`[pools.{}.connections]`", entry.key);
+    config.connections = connections::read(pool.section("connections", &title));
+    let title = format!("`[pools.{}.tls]`", entry.key);
+    config.tls = pool.section("tls", &title).map(tls::read_pool);
     let pd = pool.item("pd").map(|item| pd::read(&item, &entry.key));
     config.pd = pd.as_ref().map(|pd| pd.config);
     let title = format!("`[[pools.{}.workers]]`", entry.key);

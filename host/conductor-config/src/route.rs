@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::admission::{self, ObjectivesConfig};
 use crate::code::Code;
 use crate::config::Known;
 use crate::diagnostic::Mark;
@@ -31,6 +32,8 @@ pub struct RouteConfig {
     pub decode_policy: Option<String>,
     /// What is tried out beside `policy`.
     pub trials: TrialConfig,
+    /// What its requests are to get.
+    pub objectives: ObjectivesConfig,
 }
 
 impl RouteConfig {
@@ -103,6 +106,7 @@ pub(crate) fn read(item: Option<&Item<'_>>, names: &Names<'_>, report: &Report) 
                 prefill_policy: None,
                 decode_policy: None,
                 trials: TrialConfig::default(),
+                objectives: ObjectivesConfig::default(),
             });
             report_unused(names, &routes.routes, report);
         }
@@ -167,6 +171,7 @@ fn read_one(
         of_phase: first_of_phase,
     };
     let trials = trial::read(&mut route, &keys, names, implied);
+    let objectives = admission::read_objectives(&mut route);
     route.finish();
     Some(RouteConfig {
         matches,
@@ -175,6 +180,7 @@ fn read_one(
         prefill_policy,
         decode_policy,
         trials,
+        objectives,
     })
 }
 

@@ -8,9 +8,13 @@ use std::time::Duration;
 use crate::address::{collide, listen_address};
 use crate::code::Code;
 use crate::config::{PolicyFiles, read_folder};
+use crate::cors::{self, CorsConfig};
 use crate::key::{self, KeySource};
+use crate::limits::{self, LimitsConfig};
 use crate::report::Problem;
+use crate::retries;
 use crate::section::Section;
+use crate::tls::{self, ServerTlsConfig};
 use crate::value::Item;
 
 /// `[server]`.
@@ -23,9 +27,21 @@ pub struct ServerConfig {
     /// What whoever adds and removes workers while it runs must show; none: `ADMIN_API_KEY` of the environment, and
     /// without that only the admin listener takes such changes.
     pub admin_api_key: Option<KeySource>,
+    /// Whether the admin listener asks for that key for everything but `/health` and `/readyz`.
+    pub admin_key_for_reads: bool,
+    /// Whether `/metrics` is where clients connect, too.
+    pub metrics_on_listen: bool,
     /// Largest request body, in bytes.
     pub request_body_limit: u64,
-    /// How long running requests may take to end after SIGTERM.
+    /// What bounds a client before its request is looked into.
+    pub limits: LimitsConfig,
+    /// What clients are shown; none: connections are plain.
+    pub tls: Option<ServerTlsConfig>,
+    /// Pages of other origins that may ask; none: none is told so.
+    pub cors: Option<CorsConfig>,
+    /// From SIGTERM to the moment nobody is accepted any more.
+    pub drain_delay: Duration,
+    /// How long running requests may take to end after that.
     pub drain_timeout: Duration,
     /// How long a worker may take to accept a connection.
     pub connect_timeout: Duration,
@@ -33,6 +49,8 @@ pub struct ServerConfig {
     pub first_byte_timeout: Duration,
     /// How long a worker may be silent in the middle of a response.
     pub idle_timeout: Duration,
+    /// How long a request may take in all; none: as long as it takes.
+    pub request_timeout: Option<Duration>,
     /// Most workers tried for one request before its first byte.
     pub attempts: u32,
     /// Most client connections at a time.
@@ -49,11 +67,18 @@ impl Default for ServerConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             admin_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 8081))),
             admin_api_key: None,
+            admin_key_for_reads: false,
+            metrics_on_listen: true,
             request_body_limit: 32 << 20,
+            limits: LimitsConfig::default(),
+            tls: None,
+            cors: None,
+            drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(1),
             first_byte_timeout: Duration::from_secs(300),
             idle_timeout: Duration::from_secs(120),
+            request_timeout: None,
             attempts: 3,
             max_connections: 10_000,
             decision_headers: true,
@@ -75,15 +100,29 @@ pub(crate) fn read(section: Option<Section<'_>>, files: &dyn PolicyFiles) -> Ser
         listen,
         admin_listen,
         admin_api_key: server.item("admin-api-key").and_then(|item| key::read(&item)),
+        admin_key_for_reads: flag(&mut server, "admin-key-for-reads", default.admin_key_for_reads),
+        metrics_on_listen: flag(&mut server, "metrics-on-listen", default.metrics_on_listen),
         request_body_limit: server.size(
             "request-body-limit",
             default.request_body_limit,
             1 << 10..=1 << 30,
         ),
+        limits: limits::read(&mut server),
+        tls: server.section("tls", "`[server.tls]`").and_then(tls::read_server),
+        cors: server.section("cors", "`[server.cors]`").and_then(cors::read),
+        drain_delay: server.duration(
+            "drain-delay",
+            default.drain_delay,
+            Duration::ZERO..=*TIMEOUTS.end(),
+        ),
         drain_timeout: server.duration("drain-timeout", default.drain_timeout, TIMEOUTS),
         connect_timeout: server.duration("connect-timeout", default.connect_timeout, TIMEOUTS),
         first_byte_timeout: server.duration("first-byte-timeout", default.first_byte_timeout, TIMEOUTS),
         idle_timeout: server.duration("idle-timeout", default.idle_timeout, TIMEOUTS),
+        request_timeout: server
+            .item("request-timeout")
+            .and_then(|item| retries::read_whole(&item))
+            .unwrap_or(default.request_timeout),
         attempts: count(&mut server, "attempts", default.attempts, 16),
         max_connections: count(&mut server, "max-connections", default.max_connections, 1_000_000),
         decision_headers: server
@@ -108,6 +147,10 @@ fn state_folder(item: &Item<'_>, files: &dyn PolicyFiles) -> Option<PathBuf> {
         return None;
     }
     Some(folder)
+}
+
+fn flag(server: &mut Section<'_>, key: &'static str, default: bool) -> bool {
+    server.item(key).and_then(|item| item.flag()).unwrap_or(default)
 }
 
 fn count(server: &mut Section<'_>, key: &'static str, default: u32, most: u32) -> u32 {

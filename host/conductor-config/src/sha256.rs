@@ -38,6 +38,18 @@ pub(crate) fn read(text: &Text<'_>, key: &str, report: &Report) -> Option<Sha256
     hash
 }
 
+/// Reads the hash of a key. What is none may be the key itself, and is not repeated.
+pub(crate) fn read_key_hash(text: &Text<'_>, report: &Report) -> Option<Sha256> {
+    let hash = parse(text.text);
+    if hash.is_none() {
+        let message = "`key-sha256` takes the SHA-256 of a key, never the key: 64 hexadecimal digits";
+        report.push(Problem::new(Code::InvalidValue, &text.span, message).help(
+            "`conductor client-key` makes a key and prints its hash; printf %s \"$KEY\" | sha256sum prints that of one you have",
+        ));
+    }
+    hash
+}
+
 fn parse(text: &str) -> Option<Sha256> {
     let digits: Vec<u8> = text
         .chars()

@@ -140,6 +140,20 @@ impl<'t> Item<'t> {
         number
     }
 
+    /// A finite number, from 0 to `most`.
+    pub(crate) fn not_negative(&self, most: f64) -> Option<f64> {
+        let (text, number) = self.number_as_written()?;
+        let number = number.filter(|number| (0.0..=most).contains(number));
+        if number.is_none() {
+            self.report.push(Problem::new(
+                Code::OutOfRange,
+                &self.span,
+                format!("`{}` must be between 0 and {most}, not {text}", self.key),
+            ));
+        }
+        number
+    }
+
     /// A finite number, from `-most` to `most`.
     pub(crate) fn number(&self, most: f64) -> Option<f64> {
         let (text, number) = self.number_as_written()?;

@@ -20,7 +20,7 @@ use crate::value::Text;
 pub struct WorkerConfig {
     /// Unique over all pools; `host:port` of the URL unless it is given.
     pub name: String,
-    /// `http://host:port`, unique over all pools.
+    /// `http://host:port` or `https://host:port`, unique over all pools.
     pub url: String,
     /// What it does.
     pub role: Role,
@@ -30,6 +30,8 @@ pub struct WorkerConfig {
     pub adapters: Vec<String>,
     /// Relative speed, above 0.
     pub weight: f64,
+    /// Whether it gets no new requests.
+    pub drain: bool,
     /// Free facts for policies.
     pub labels: BTreeMap<String, String>,
     /// Where a prefill worker's bootstrap server is, `http://host:port`; none: at the URL's host, on the usual port.
@@ -88,6 +90,7 @@ pub(crate) fn read(
             .item("weight")
             .and_then(|item| item.positive(MOST_WEIGHT))
             .unwrap_or(1.0),
+        drain: worker.item("drain").and_then(|item| item.flag()).unwrap_or(false),
         labels: read_labels(&mut worker),
         kv_events: kv_events::read(
             &mut worker,
@@ -102,7 +105,7 @@ pub(crate) fn read(
 fn read_name(name: Option<&Text<'_>>, url: Option<&str>) -> Option<String> {
     match (name, url) {
         (Some(name), _) => Some(name.text.to_owned()),
-        (None, Some(url)) => Some(url.trim_start_matches("http://").to_owned()),
+        (None, Some(url)) => url.split_once("://").map(|(_, address)| address.to_owned()),
         (None, None) => None,
     }
 }

@@ -52,8 +52,13 @@ fn the_cases_bring_up_every_code_but_the_size_of_the_file() {
         .map(|item| item.code)
         .collect();
     let unseen: Vec<_> = Code::ALL.iter().filter(|code| !seen.contains(code)).collect();
-    // The others are known only once a policy is loaded.
-    let others = [&Code::FileTooLarge, &Code::PolicyUnavailable, &Code::RefusedParam];
+    // The others are known only once a policy or a tokenizer is loaded.
+    let others = [
+        &Code::FileTooLarge,
+        &Code::PolicyUnavailable,
+        &Code::TokenizerUnavailable,
+        &Code::RefusedParam,
+    ];
     assert_eq!(unseen, others);
 }
 
@@ -76,7 +81,7 @@ fn eight_mistakes_are_told_in_one_run_with_place_and_cure() {
             (4, 1, "unknown-key"),
             (5, 17, "missing-unit"),
             (8, 15, "wrong-type"),
-            (11, 7, "not-supported"),
+            (11, 7, "invalid-address"),
             (12, 8, "invalid-value"),
             (15, 8, "no-such-pool"),
             (16, 10, "no-such-policy"),

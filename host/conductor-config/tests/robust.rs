@@ -1,13 +1,11 @@
 //! Whatever the text is: no panic, places inside the text, and an answer that can be drawn.
 
-use conductor_config::{Config, Diagnostics, Known, Paint};
+mod claims;
+
+use conductor_config::{Config, Paint};
 use proptest::prelude::*;
 
-const KNOWN: Known<'_> = Known {
-    builtins: &["cache-aware", "round-robin"],
-    default_policy: "cache-aware",
-    files: &["own"],
-};
+use crate::claims::KNOWN;
 
 /// Files with every key and with many kinds of mistakes.
 const SEEDS: &[&str] = &[
@@ -60,50 +58,17 @@ const PIECES: &[&str] = &[
     "true",
 ];
 
-fn check(text: &str) -> Result<(), TestCaseError> {
-    let lines = text.split('\n').count();
-    let check_places = |diagnostics: &Diagnostics| {
-        for item in diagnostics.items() {
-            for mark in item.related.iter().chain([&item.primary]) {
-                prop_assert!(mark.location.line >= 1 && mark.location.line <= lines);
-                prop_assert!(mark.location.column >= 1 && mark.location.column <= text.len() + 1);
-            }
-        }
-        prop_assert_eq!(
-            diagnostics.render(Paint::Plain).is_empty(),
-            diagnostics.is_empty()
-        );
-        Ok(())
-    };
-    match Config::parse("any", text, &KNOWN) {
-        Ok(parsed) => {
-            prop_assert_eq!(parsed.warnings.error_count(), 0);
-            for route in &parsed.config.routes {
-                prop_assert!(parsed.config.pools.iter().any(|pool| pool.name == route.pool));
-                for named in route.policies() {
-                    prop_assert!(parsed.config.policies.iter().any(|policy| policy.name == named));
-                }
-            }
-            check_places(&parsed.warnings)
-        }
-        Err(mistakes) => {
-            prop_assert!(mistakes.error_count() > 0);
-            check_places(&mistakes)
-        }
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
 
     #[test]
     fn any_text_gets_an_answer(text in ".{0,200}") {
-        check(&text)?;
+        claims::text(&text);
     }
 
     #[test]
     fn any_heap_of_pieces_gets_an_answer(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..40)) {
-        check(&pieces.concat())?;
+        claims::text(&pieces.concat());
     }
 
     #[test]
@@ -115,8 +80,8 @@ proptest! {
     ) {
         let cut = seed.floor_char_boundary(cut.index(seed.len()));
         let resume = seed.floor_char_boundary((cut + skip).min(seed.len()));
-        check(&seed[..cut])?;
-        check(&format!("{}{piece}{}", &seed[..cut], &seed[resume..]))?;
+        claims::text(&seed[..cut]);
+        claims::text(&format!("{}{piece}{}", &seed[..cut], &seed[resume..]));
     }
 }
 
@@ -124,7 +89,7 @@ proptest! {
 fn every_prefix_of_a_file_gets_an_answer() {
     for seed in &SEEDS[..2] {
         for (end, _) in seed.char_indices() {
-            check(&seed[..end]).unwrap();
+            claims::text(&seed[..end]);
         }
     }
 }

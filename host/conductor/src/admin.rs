@@ -7,18 +7,19 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use kv_feed::KvFeeds;
-use proxy::{Proxy, SnapshotCell};
+use proxy::{Door, Proxy, SnapshotCell};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use crate::discovery::{Discovery, StoreReport};
+use crate::instances::AdminKey;
 use crate::policy_library::chain;
 use crate::reload::Bell;
 use crate::status::Status;
@@ -31,18 +32,20 @@ pub(crate) struct Admin {
     pub(crate) feeds: Arc<KvFeeds>,
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) proxy: Arc<Proxy>,
+    pub(crate) key: AdminKey,
 }
 
 impl Admin {
     /// Serves these pages and `own` until `stop` is cancelled.
     pub(crate) async fn serve(
         self,
-        listener: TcpListener,
+        door: Door,
         own: axum::Router,
         bell: SyncSender<Bell>,
         stop: CancellationToken,
     ) {
         let status = proxy::status_pages(Arc::clone(&self.proxy));
+        let guard = middleware::from_fn_with_state(self.key.clone(), AdminKey::guard);
         let pages = axum::Router::new()
             .route(
                 "/admin/config",
@@ -58,12 +61,15 @@ impl Admin {
                 "/admin/feeds",
                 get(|State(admin): State<Self>| async move { admin.feeds_page() }),
             )
-            .route("/admin/reload", post(move || reload(bell.clone())))
+            .route(
+                "/admin/reload",
+                post(move |State(admin): State<Self>, headers| reload(admin.key, headers, bell)),
+            )
             .with_state(self)
             .merge(status)
-            .merge(own);
-        let served =
-            axum::serve(listener, pages).with_graceful_shutdown(async move { stop.cancelled().await });
+            .merge(own)
+            .layer(guard);
+        let served = axum::serve(door, pages).with_graceful_shutdown(async move { stop.cancelled().await });
         if let Err(error) = served.await {
             error!(error = chain(&error), "the admin pages are gone");
         }
@@ -107,7 +113,10 @@ fn by_reason(rejected: &kv_feed::Rejected) -> BTreeMap<&'static str, u64> {
     rejected.by_reason().collect()
 }
 
-async fn reload(bell: SyncSender<Bell>) -> Response {
+async fn reload(key: AdminKey, headers: HeaderMap, bell: SyncSender<Bell>) -> Response {
+    if let Err(refusal) = key.check_reload(&headers) {
+        return refusal.into_response();
+    }
     let (asked, answer) = oneshot::channel();
     if bell.try_send(Bell::Asked(asked)).is_err() {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();

@@ -5,19 +5,18 @@
 
 mod sockets;
 
-use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
 
-use conductor_config::{Config, ServerConfig};
+use conductor_config::Config;
 use kv_feed::{FeedError, KvFeeds};
 use kv_index::{IndexLimits, SharedPrefixIndex};
-use policy_runtime::{CodeCache, EngineError, EngineLimits, PolicyEngine};
+use policy_runtime::EngineError;
 use prometheus_client::registry::Registry;
 use proxy::record::Recorder;
-use proxy::{DrainOutcome, LiveFeeds, Proxy, ProxyMetrics, Readiness, SnapshotCell};
+use proxy::{DrainOutcome, LiveFeeds, Proxy, ProxyMetrics, Readiness, ServeLimits, SnapshotCell};
 use routing::{Fleet, Generation};
 use thiserror::Error;
 use tokio::sync::Notify;
@@ -25,15 +24,18 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+pub use self::sockets::ListenError;
 use self::sockets::Sockets;
-pub(crate) use self::sockets::listen;
+pub(crate) use self::sockets::{Doors, listen};
 use crate::admin::Admin;
 use crate::admin_policies::PolicyPages;
+use crate::compiled::policy_engine;
 use crate::compose;
 use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::discovery::Discovery;
 use crate::exit::Exit;
 use crate::explain;
+use crate::exposure;
 use crate::feed_list::FeedList;
 use crate::index_feed::IndexFeed;
 use crate::indexer::{ApiKeyError, Indexing, RegisteredFeeds};
@@ -51,6 +53,7 @@ use crate::status_page::StatusPage;
 use crate::store_metrics::StoreCollector;
 use crate::tasks;
 use crate::telemetry::LogFilter;
+use crate::tokenizers::Tokenizers;
 use crate::trial_page::TrialPages;
 use crate::upkeep::Upkeep;
 
@@ -70,19 +73,13 @@ pub struct App {
     reload: Arc<Notify>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct ServeLimits {
-    drain: Duration,
-    max_connections: usize,
-}
-
-impl ServeLimits {
-    fn of(server: &ServerConfig) -> Self {
-        Self {
-            drain: server.drain_timeout,
-            max_connections: server.max_connections as usize,
-        }
-    }
+/// What a router has of its process.
+#[derive(Default)]
+pub(crate) struct Surroundings {
+    /// Where a reload may change the log level.
+    pub(crate) log: Option<LogFilter>,
+    /// The folder for compiled policies, where the configuration names none.
+    pub(crate) compiled: Option<PathBuf>,
 }
 
 /// The router cannot start.
@@ -110,16 +107,8 @@ pub enum BuildError {
     #[error("failed to set up the request path")]
     Snapshot(#[source] SetUpError),
     /// An address cannot be listened on.
-    #[error("failed to listen on {address} (`{key}`)")]
-    Listen {
-        /// Which.
-        address: SocketAddr,
-        /// The key that names it.
-        key: &'static str,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
 }
 
 impl App {
@@ -128,21 +117,25 @@ impl App {
     /// # Errors
     /// [`BuildError`].
     pub async fn build(source: ConfigSource) -> Result<Self, BuildError> {
-        Self::build_logging(source, None).await
+        Self::build_with(source, Surroundings::default()).await
     }
 
-    /// The same, where a reload may change the log level.
+    /// The same within a process of its own.
     ///
     /// # Errors
     /// [`BuildError`].
-    pub async fn build_logging(source: ConfigSource, log: Option<LogFilter>) -> Result<Self, BuildError> {
+    pub(crate) async fn build_with(
+        source: ConfigSource,
+        surroundings: Surroundings,
+    ) -> Result<Self, BuildError> {
+        let Surroundings { log, compiled } = surroundings;
         let Loaded {
             text,
             config,
             keys,
             library,
             memory,
-        } = load(&source).await?;
+        } = load(&source, compiled).await?;
         let mut registry = Registry::default();
         let proxy_metrics = ProxyMetrics::new(&mut registry);
         let metrics = ControlMetrics::register(&mut registry);
@@ -176,29 +169,30 @@ impl App {
             readiness: readiness.clone(),
         });
         let keeping = Keeping::begin(memory, Arc::clone(&cell));
-        let sockets = Sockets::bind(&config.server).await?;
+        let (sockets, doors) = Sockets::bind(&config.server).await?;
         let follow = RegisteredFeeds {
             feeds: caches.list,
             ids: fleet.ids().clone(),
         };
         let indexer = Indexing::bind(&config.indexer, &source, (*caches.index).clone(), follow).await?;
+        let admin_key = AdminKey::default();
+        admin_key.set(keys.admin.clone(), config.server.admin_key_for_reads);
         let pages = Admin {
             status: status.clone(),
             cell: Arc::clone(&cell),
             feeds: Arc::clone(&caches.feeds),
             discovery: Arc::clone(&caches.discovery),
             proxy: Arc::clone(&proxy),
+            key: admin_key.clone(),
         };
         let status_page = StatusPage {
             cell: Arc::clone(&cell),
             live: caches.live,
             status: status.clone(),
         };
-        let admin_key = AdminKey::default();
-        admin_key.set(keys.admin.clone());
-        let limits = ServeLimits::of(&config.server);
         let reloader = Reloader {
             source,
+            doors,
             library,
             discovery: Arc::clone(&caches.discovery),
             cell,
@@ -226,10 +220,10 @@ impl App {
             index: caches.index,
             discovery: caches.discovery,
             keeping,
+            limits: compose::serve_limits(&reloader.at_start),
             reloader,
             pages,
             status_page,
-            limits,
             indexer,
             reload: Arc::default(),
         })
@@ -317,8 +311,9 @@ impl App {
         };
         let own_pages = |listener| {
             let (key, bell) = (key.clone(), bell.clone());
+            let status_page = status_page.clone().pages(key.clone(), listener);
             let instances = Instances { key, bell, listener };
-            status_page.clone().pages().merge(instances.pages())
+            status_page.merge(instances.pages())
         };
         if let Some(admin) = sockets.admin {
             let policies = PolicyPages {
@@ -343,17 +338,17 @@ impl App {
         let admin = admin.map(|admin| admin.to_string());
         info!(%listen, admin = admin.as_deref().unwrap_or("off"), "ready");
         let outcome = proxy::serve(
-            sockets.listener,
+            sockets.clients,
             proxy,
             own_pages(Listener::Clients),
             shutdown,
-            limits.drain,
-            limits.max_connections,
+            limits,
         )
         .await;
         background.cancel();
         // Wakes the thread, which then sees that it is over; a full channel has woken it already.
         let _ = bell.try_send(Bell::Changed);
+        upkeep.thread().unpark();
         let joined = tokio::task::spawn_blocking(move || {
             recorder.close();
             reloading.join().and(upkeep.join()).and(keeping.end())
@@ -388,20 +383,25 @@ struct Loaded {
 }
 
 /// Reads the configuration and loads its policies, off the threads that serve.
-async fn load(source: &ConfigSource) -> Result<Loaded, BuildError> {
+async fn load(source: &ConfigSource, compiled: Option<PathBuf>) -> Result<Loaded, BuildError> {
     let source = source.clone();
-    let loaded = tokio::task::spawn_blocking(move || load_blocking(&source)).await;
+    let loaded = tokio::task::spawn_blocking(move || load_blocking(&source, compiled.as_deref())).await;
     loaded.map_err(BuildError::Load)?
 }
 
-fn load_blocking(source: &ConfigSource) -> Result<Loaded, BuildError> {
+fn load_blocking(source: &ConfigSource, compiled: Option<&Path>) -> Result<Loaded, BuildError> {
     let text = source.read()?;
     let parsed = reload::read(source, &text)
         .map_err(|mistakes| BuildError::Config(RefusedConfig::Invalid(mistakes)))?;
     reload::log_warnings(&parsed.warnings);
-    let keys =
+    let mut keys =
         Keys::read(&parsed.config, source).map_err(|error| BuildError::Config(RefusedConfig::Key(error)))?;
-    let engine = policy_engine(&parsed.config, source).map_err(BuildError::Engine)?;
+    keys.tokenizers = Tokenizers::read(None, (&parsed.config, source, &text))
+        .map_err(|problems| BuildError::Config(RefusedConfig::Tokenizers(problems)))?;
+    for warning in exposure::warnings(&parsed.config, &keys) {
+        warn!("{warning}");
+    }
+    let engine = policy_engine((&parsed.config, source), compiled).map_err(BuildError::Engine)?;
     let memory = PolicyMemory::new(compose::state_folder(&parsed.config, source));
     let memory = Arc::new(memory);
     let mut library = PolicyLibrary::new(engine, Arc::clone(&memory));
@@ -418,21 +418,6 @@ fn load_blocking(source: &ConfigSource) -> Result<Loaded, BuildError> {
         library,
         memory,
     })
-}
-
-/// The engine, with a folder for compiled code where there is one that can be trusted.
-fn policy_engine(config: &Config, source: &ConfigSource) -> Result<PolicyEngine, EngineError> {
-    let engine = PolicyEngine::new(EngineLimits::default())?;
-    let Some(folder) = &config.policy_cache else {
-        return Ok(engine);
-    };
-    match CodeCache::open(&source.resolve(folder)) {
-        Ok(cache) => Ok(engine.with_cache(cache)),
-        Err(error) => {
-            warn!(error = chain(&error), "compiled policies are not kept on disk");
-            Ok(engine)
-        }
-    }
 }
 
 /// What is known of the workers' caches.

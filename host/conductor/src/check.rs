@@ -11,6 +11,7 @@ use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::policy_library::PolicyLibrary;
 use crate::reload::{self, reports};
 use crate::status::ProblemReport;
+use crate::tokenizers::Tokenizers;
 
 /// What there is to say about a configuration.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ pub enum CheckError {
     Engine(#[source] EngineError),
 }
 
-/// Checks a configuration and loads its policies.
+/// Checks a configuration, and loads its policies and tokenizers.
 ///
 /// # Errors
 /// [`CheckError`]; mistakes of the configuration are no error of checking it.
@@ -44,6 +45,9 @@ pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
         Ok(parsed) => {
             let mut checked = Checked::of(&parsed.warnings);
             checked.add(&unavailable(&parsed.config, source, &text)?);
+            if let Err(problems) = Tokenizers::read(None, (&parsed.config, source, &text)) {
+                checked.add(&problems);
+            }
             checked
         }
         Err(mistakes) => Checked::of(&mistakes),

@@ -60,6 +60,8 @@ pub enum Command {
     ///
     /// It knows the latest requests that it recorded, and those that came with the header `x-conductor-explain: 1`.
     Explain(ExplainArgs),
+    /// Make a key for a client: prints it, and its hash for `key-sha256` of `[clients.NAME]`.
+    ClientKey,
     /// Print the version and what it was built with.
     Version,
 }

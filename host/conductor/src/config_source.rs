@@ -76,6 +76,10 @@ impl PolicyFiles for ConfigSource {
         found.map(|(name, _)| name).collect()
     }
 
+    fn is_missing(&self, folder: &Path) -> bool {
+        !self.resolve(folder).exists()
+    }
+
     fn is_no_folder(&self, path: &Path) -> bool {
         let path = self.resolve(path);
         path.exists() && !path.is_dir()

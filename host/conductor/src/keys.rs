@@ -1,18 +1,20 @@
 //! The keys that a configuration names, read where it says they are. They are in no message and no log.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use conductor_config::{AuthorizationConfig, Config, KeySource, PoolConfig};
+use conductor_config::{AuthorizationConfig, ClientConfig, Config, KeySource, PoolConfig};
 use http::header::InvalidHeaderValue;
-use proxy::Authorization;
+use proxy::{Authorization, KeyHash};
 use thiserror::Error;
 
+use crate::certificates::{CertificateError, Certificates};
 use crate::config_source::ConfigSource;
+use crate::tokenizers::Tokenizers;
 
 /// Where the admin key is unless the configuration says so.
 const ADMIN_API_KEY: &str = "ADMIN_API_KEY";
@@ -43,12 +45,18 @@ impl Key {
 }
 
 /// Every key of a configuration.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Keys {
     /// What whoever changes the fleet over HTTP must show; none: clients may not.
     pub(crate) admin: Option<Key>,
     /// Of the pools whose workers get a key of the router's.
     pools: HashMap<String, Authorization>,
+    /// Of the clients whose key is not in the configuration: its hash, and nothing else of it.
+    clients: HashMap<String, KeyHash>,
+    /// What is shown and believed in TLS.
+    pub(crate) certificates: Certificates,
+    /// Of the models that have them; read apart from the keys, which they have nothing to do with but their time.
+    pub(crate) tokenizers: Tokenizers,
 }
 
 /// A key cannot be used.
@@ -75,6 +83,21 @@ pub enum KeyError {
         #[source]
         source: io::Error,
     },
+    /// Two clients have the same.
+    #[error("failed to use {what}: another client has the same key")]
+    Shared {
+        /// Whose key.
+        what: String,
+    },
+    /// A certificate, its key or an authority is no good.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// There is none to ask for.
+    #[error(
+        "failed to protect the admin pages: `server.admin-key-for-reads` needs `server.admin-api-key`, or {ADMIN_API_KEY} in \
+         the environment"
+    )]
+    NoAdminKey,
     /// It has characters that cannot be sent.
     #[error("failed to use {what}: no header can carry it")]
     Header {
@@ -95,6 +118,26 @@ impl Keys {
         Self::read_from(config, source, |name| std::env::var_os(name))
     }
 
+    /// The files that keys of a configuration are in.
+    pub(crate) fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
+        let of_pools = config.pools.iter().filter_map(|pool| match &pool.authorization {
+            AuthorizationConfig::Key(place) => Some(place),
+            AuthorizationConfig::Pass | AuthorizationConfig::Drop => None,
+        });
+        let of_clients = config.clients.iter().filter_map(|client| client.key.as_ref());
+        let places = config
+            .server
+            .admin_api_key
+            .iter()
+            .chain(of_pools)
+            .chain(of_clients);
+        let files = places.filter_map(|place| match place {
+            KeySource::File(path) => Some(source.resolve(path)),
+            KeySource::Env(_) => None,
+        });
+        files.chain(Certificates::files(config, source)).collect()
+    }
+
     fn read_from(
         config: &Config,
         source: &ConfigSource,
@@ -112,6 +155,11 @@ impl Keys {
                 .map(|key| from_env(ADMIN_API_KEY, Some(key), "the admin key"))
                 .transpose()?,
         };
+        if config.server.admin_key_for_reads && keys.admin.is_none() {
+            return Err(KeyError::NoAdminKey);
+        }
+        keys.clients = client_keys(config, read)?;
+        keys.certificates = Certificates::read(config, source)?;
         for pool in &config.pools {
             if let AuthorizationConfig::Key(place) = &pool.authorization {
                 let what = format!("`pools.{}.authorization`", pool.name);
@@ -124,6 +172,12 @@ impl Keys {
         Ok(keys)
     }
 
+    /// The hashes of a client's keys, in a configuration that these were read for.
+    pub(crate) fn of_client(&self, client: &ClientConfig) -> impl Iterator<Item = KeyHash> {
+        let listed = client.key_hashes.iter().map(|hash| KeyHash::from(hash.0));
+        listed.chain(self.clients.get(&client.name).copied())
+    }
+
     /// What becomes of a client's `Authorization` in a pool of the configuration these were read for.
     pub(crate) fn authorization(&self, pool: &PoolConfig) -> Authorization {
         match &pool.authorization {
@@ -133,6 +187,26 @@ impl Keys {
             AuthorizationConfig::Key(_) => self.pools.get(&pool.name).cloned().unwrap_or(Authorization::Drop),
         }
     }
+}
+
+/// The hashes of the clients' keys that are elsewhere; no two clients have the same key.
+fn client_keys(
+    config: &Config,
+    read: impl Fn(&KeySource, &str) -> Result<Key, KeyError>,
+) -> Result<HashMap<String, KeyHash>, KeyError> {
+    let listed = config.clients.iter().flat_map(|client| &client.key_hashes);
+    let mut taken: HashSet<KeyHash> = listed.map(|hash| KeyHash::from(hash.0)).collect();
+    let mut keys = HashMap::new();
+    for client in &config.clients {
+        let Some(place) = &client.key else { continue };
+        let what = format!("`clients.{}.key`", client.name);
+        let hash = KeyHash::of(read(place, &what)?.reveal().as_bytes());
+        if !taken.insert(hash) {
+            return Err(KeyError::Shared { what });
+        }
+        keys.insert(client.name.clone(), hash);
+    }
+    Ok(keys)
 }
 
 fn from_env(name: &str, value: Option<OsString>, what: &str) -> Result<Key, KeyError> {
@@ -212,6 +286,59 @@ mod tests {
         };
         check(&pool("{ env = \"KEY\" }"));
         check(&pool(&format!("{{ file = {path:?} }}")));
+    }
+
+    /// As sha256sum prints it of `test`.
+    const HASH_OF_TEST: &str =
+        "key-sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"";
+
+    /// Two clients: what is written of their keys.
+    fn clients(one: &str, other: &str) -> String {
+        format!("[clients.a]\n{one}\n[clients.b]\n{other}\n") + &pool("\"drop\"")
+    }
+
+    #[test]
+    fn of_a_clients_key_only_the_hash_is_kept() {
+        let text = clients("key = { env = \"KEY\" }", HASH_OF_TEST);
+        let source = ConfigSource::Text(text.clone());
+        let config = crate::reload::read(&source, &text).expect("valid").config;
+        let keys = read(&text, Some("secret")).unwrap();
+        let of = |client: usize| keys.of_client(&config.clients[client]).collect::<Vec<_>>();
+        assert_eq!(of(0), [KeyHash::of(b"secret")]);
+        assert_eq!(of(1), [KeyHash::of(b"test")]);
+        assert!(!format!("{keys:?}").contains("secret"));
+    }
+
+    #[test]
+    fn no_two_clients_have_one_key() {
+        let env = "key = { env = \"KEY\" }";
+        refused(
+            read(&clients(env, env), Some("secret")),
+            "`clients.b.key`: another client",
+        );
+        refused(
+            read(&clients(HASH_OF_TEST, env), Some("test")),
+            "`clients.b.key`: another client",
+        );
+        assert!(read(&clients(HASH_OF_TEST, env), Some("test2")).is_ok());
+        refused(read(&clients(HASH_OF_TEST, env), None), "`clients.b.key`");
+    }
+
+    #[test]
+    fn pages_cannot_ask_for_a_key_that_is_not() {
+        let text = "[server]\nadmin-key-for-reads = true\n".to_owned() + &pool("\"drop\"");
+        refused(read(&text, None), "needs `server.admin-api-key`");
+    }
+
+    #[test]
+    fn every_file_of_a_key_is_watched() {
+        let text = "[server]\nadmin-api-key = { file = \"admin\" }\n[clients.a]\nkey = { file = \"a\" }\n"
+            .to_owned()
+            + &pool("{ file = \"engine\" }");
+        let source = ConfigSource::File("/etc/c/conductor.toml".into());
+        let config = crate::reload::read(&source, &text).expect("valid").config;
+        let expected = ["/etc/c/admin", "/etc/c/engine", "/etc/c/a"].map(PathBuf::from);
+        assert_eq!(Keys::files(&config, &source), expected);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use conductor::cli::{CheckFormat, Cli, Command, DemoArgs, ServeArgs};
 use conductor::import::OldEnvironment;
-use conductor::{Exit, block_hashes, demo, explain, policy_tools, serve};
+use conductor::{Exit, block_hashes, client_key, demo, explain, policy_tools, serve};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Some(Command::BlockHashes(args)) => block_hashes::print(&args),
         Some(Command::Policy(args)) => policy_tools::run(&args),
         Some(Command::Explain(args)) => explain::run(&args),
+        Some(Command::ClientKey) => client_key::print(),
         Some(Command::Version) => {
             println!(
                 "conductor {}, policy contract conductor:policy@0.1.0",
@@ -57,10 +58,11 @@ fn old_configuration() -> bool {
 }
 
 fn block_on(task: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?
-        .block_on(task)
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(task);
+    // Whoever asked twice waits for no thread.
+    runtime.shutdown_background();
+    ended
 }
 
 fn failed(error: &anyhow::Error, exit: Exit) -> ExitCode {

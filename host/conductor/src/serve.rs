@@ -7,7 +7,7 @@ use conductor_config::{LogFormat as ConfiguredFormat, Paint};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::app::App;
+use crate::app::{App, Surroundings};
 use crate::cli::ServeArgs;
 use crate::config_source::ConfigSource;
 use crate::exit::Exit;
@@ -15,7 +15,7 @@ use crate::import::{OldEnvironment, import_file};
 use crate::quick_flags::from_flags;
 use crate::signals::{Asked, Signals};
 use crate::telemetry::{self, LogFormat};
-use crate::{print, reload};
+use crate::{compiled, open_files, print, reload};
 
 /// Runs the router until it has drained.
 ///
@@ -47,10 +47,15 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
         version = env!("CARGO_PKG_VERSION"),
         "starting"
     );
+    open_files::check(open_files::raise(), config.server.max_connections);
     for warning in old {
         warn!("{warning}");
     }
-    let app = App::build_logging(source, Some(log)).await?;
+    let surroundings = Surroundings {
+        log: Some(log),
+        compiled: compiled::folder_of_user(),
+    };
+    let app = App::build_with(source, surroundings).await?;
     until_signalled(app, signals).await
 }
 

@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::Response;
+use axum::http::{HeaderMap, Response};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
-use proxy::{LiveFeeds, PoolReport, SnapshotCell, WorkerReport};
+use proxy::{BudgetReport, LiveFeeds, PoolReport, SnapshotCell, WorkerReport};
 use routing::Role;
 use serde_json::{Value, json};
 
+use crate::instances::{AdminKey, Listener};
 use crate::overlay::OverlayKind;
 use crate::policy_library::PolicyReport;
-use crate::refusal::only_get;
+use crate::refusal::{Refusal, only_get};
 use crate::status::{RouteReport, Status};
 
 /// What the page tells of.
@@ -27,9 +28,14 @@ pub(crate) struct StatusPage {
 }
 
 impl StatusPage {
-    /// The page.
-    pub(crate) fn pages(self) -> Router {
-        let show = |State(page): State<Self>| async move { page.show() };
+    /// The page. Where clients have keys, those are no reason to tell them of the fleet: on their listener it takes the admin key.
+    pub(crate) fn pages(self, key: AdminKey, listener: Listener) -> Router {
+        let show = move |State(page): State<Self>, headers: HeaderMap| async move {
+            if listener == Listener::Clients && page.cell.load().needs_keys() {
+                key.check(&headers, listener).map_err(Refusal::into_response)?;
+            }
+            Ok::<_, Response<Body>>(page.show())
+        };
         Router::new()
             .route("/status", get(show).fallback(only_get))
             .with_state(self)
@@ -65,6 +71,7 @@ impl StatusPage {
             "name": &*pool.name,
             "dialect": pool.dialect.map(|dialect| dialect.as_str()),
             "queued": pool.queued,
+            "budget": pool.budget.as_ref().map(budget),
             "roles": roles(&pool.workers),
             "workers": pool.workers.iter().map(worker).collect::<Vec<_>>(),
         })
@@ -84,9 +91,23 @@ impl StatusPage {
             "load": {
                 "requests": load.requests, "decoding": load.decoding, "prefill_tokens": load.prefill_tokens,
             },
+            "engine": report.engine.map(|(said, age_ms)| json!({
+                "running": said.running, "waiting": said.waiting, "kv_usage": said.kv_usage,
+                "kv_tokens": said.kv_tokens, "age_ms": age_ms,
+            })),
             "feed_live": self.live.is_live(worker.id()),
         })
     }
+}
+
+/// What a pool has under way of what it may have (null: without limit), and who waits.
+fn budget(budget: &BudgetReport) -> Value {
+    let waiting = budget.waiting.iter().copied();
+    json!({
+        "requests": { "used": budget.used.requests, "limit": budget.limits.requests },
+        "tokens": { "used": budget.used.tokens, "limit": budget.limits.tokens },
+        "waiting": waiting.collect::<BTreeMap<_, _>>(),
+    })
 }
 
 /// How many workers do what.

@@ -18,13 +18,13 @@ pub(crate) enum LogFormat {
 
 /// Changes the filter of a running program.
 #[derive(Debug, Clone)]
-pub struct LogFilter {
+pub(crate) struct LogFilter {
     handle: reload::Handle<EnvFilter, Registry>,
 }
 
 /// A filter that could not be put in force.
 #[derive(Debug, Error)]
-pub enum LogFilterError {
+pub(crate) enum LogFilterError {
     /// Not a filter directive.
     #[error("understand the log level `{directive}`")]
     Parse {
@@ -44,7 +44,7 @@ impl LogFilter {
     ///
     /// # Errors
     /// [`LogFilterError`]; the old filter stays.
-    pub fn set(&self, directive: &str) -> Result<(), LogFilterError> {
+    pub(crate) fn set(&self, directive: &str) -> Result<(), LogFilterError> {
         self.handle
             .reload(filter(directive)?)
             .map_err(LogFilterError::Reload)

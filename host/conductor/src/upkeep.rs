@@ -27,7 +27,7 @@ pub(crate) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Starts the thread, which ends soon after `stop` is cancelled.
+    /// Starts the thread, which ends soon after `stop` is cancelled, and at once when it is unparked then.
     ///
     /// # Errors
     /// Where the system gives no thread.
@@ -48,7 +48,7 @@ impl Upkeep {
                 upkeep.age(Instant::now());
                 // One step after the other, so that whoever asks or tells the index something comes in between.
                 (0..STEPS).find(|_| !upkeep.index.tend());
-                std::thread::sleep(PACE);
+                std::thread::park_timeout(PACE);
             }
         })
     }

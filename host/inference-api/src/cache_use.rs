@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::engine_load::label;
+
 /// One data-parallel rank's counters since the engine's start.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CacheUse {
@@ -38,15 +40,6 @@ pub fn cache_use(page: &str) -> BTreeMap<u16, CacheUse> {
         }
     }
     ranks
-}
-
-/// The value of a label. Looks for its name where a name can begin, so that no other's end is taken for it.
-fn label<'l>(labels: &'l str, name: &str) -> Option<&'l str> {
-    labels.match_indices(name).find_map(|(at, _)| {
-        let begins = at == 0 || labels[..at].ends_with(',');
-        let value = labels[at + name.len()..].strip_prefix("=\"")?;
-        begins.then(|| value.split('"').next())?
-    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
@@ -25,6 +26,26 @@ struct List<'a> {
 struct Model<'a> {
     #[serde(borrow)]
     id: Cow<'a, str>,
+}
+
+/// As OpenAI's clients need it.
+#[derive(Serialize)]
+struct Described<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    owned_by: &'static str,
+}
+
+impl<'a> Described<'a> {
+    fn new(id: &'a str) -> Self {
+        Self {
+            id,
+            object: "model",
+            created: 0,
+            owned_by: "conductor",
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -53,6 +74,31 @@ pub fn merge_models<'a>(lists: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec
     }
     let merged = Merged { object: "list", data };
     serde_json::to_vec(&merged).map_err(|source| ModelsError { source })
+}
+
+/// A list of models of which nothing but the name is known.
+#[must_use]
+pub fn list_models<'a>(ids: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
+    let described: Vec<Described<'a>> = ids.into_iter().map(Described::new).collect();
+    let list = json!({ "object": "list", "data": described });
+    list.to_string().into_bytes()
+}
+
+/// A list without the models that are not to be kept, every field of the others untouched.
+///
+/// # Errors
+/// [`ModelsError`] for what is not a list.
+pub fn select_models(list: &[u8], keep: impl Fn(&str) -> bool) -> Result<Vec<u8>, ModelsError> {
+    let list: List<'_> = serde_json::from_slice(list).map_err(|source| ModelsError { source })?;
+    let mut data = Vec::with_capacity(list.data.len());
+    for raw in list.data {
+        let model: Model<'_> = serde_json::from_str(raw.get()).map_err(|source| ModelsError { source })?;
+        if keep(&model.id) {
+            data.push(raw);
+        }
+    }
+    let selected = Merged { object: "list", data };
+    serde_json::to_vec(&selected).map_err(|source| ModelsError { source })
 }
 
 /// The model of that id in a list, as the list describes it: its JSON text, untouched.
@@ -90,6 +136,27 @@ mod tests {
             ],
             r#"{"object":"list","data":[{"id":"a","x":1.50},{"id":"b"},{"id":"c","z":{"k":[1]}}]}"#,
         );
+    }
+
+    #[test]
+    fn what_is_declared_only_is_listed_after_what_is_known_better() {
+        let declared = list_models(["a", "b\"c"]);
+        let known = br#"{"data":[{"id":"a","x":1}]}"#;
+        let merged = merge_models([&known[..], &declared]).unwrap();
+        let merged = String::from_utf8(merged).unwrap();
+        assert!(merged.contains(r#"[{"id":"a","x":1},{"#), "{merged}");
+        assert_eq!(
+            find_model(merged.as_bytes(), "b\"c").unwrap().map(str::is_empty),
+            Some(false)
+        );
+    }
+
+    #[test]
+    fn only_what_is_kept_is_selected() {
+        let list = br#"{"data":[{"id":"a"},{"id":"b","x":1.50}]}"#;
+        let selected = select_models(list, |id| id == "b").unwrap();
+        assert_eq!(selected, br#"{"object":"list","data":[{"id":"b","x":1.50}]}"#);
+        assert!(select_models(b"[]", |_| true).is_err());
     }
 
     #[test]

@@ -6,7 +6,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
+use crate::digits::Eight;
 use crate::endpoint::Endpoint;
+use crate::fields::{Fields, Raw};
+use crate::nesting::is_deeper_than;
 
 /// The body is nothing an inference endpoint could accept.
 #[derive(Debug, Error)]
@@ -39,80 +42,24 @@ pub struct Peek<'a> {
     pub prompt: Prompt<'a>,
     pub(crate) endpoint: Endpoint,
     pub(crate) fields: Fields<'a>,
+    body: &'a [u8],
+    /// How deep the body is nested, where that came with reading it.
+    depth: Option<usize>,
 }
 
 /// Where the prompt stands in the body, unparsed.
 #[derive(Debug, Clone, Copy)]
 pub enum Prompt<'a> {
     /// One prompt as an array of token ids.
-    TokenIds(&'a RawValue),
+    TokenIds(Raw<'a>),
     /// One prompt as a JSON string.
-    Text(&'a RawValue),
+    Text(Raw<'a>),
     /// A conversation.
-    Messages(&'a RawValue),
+    Messages(Raw<'a>),
     /// An array of prompts, each text or token ids.
-    Batch(&'a RawValue),
+    Batch(Raw<'a>),
     /// None, or in a form not known here.
     Other,
-}
-
-/// Slices of the body, by field name. Everything else in the body is skipped.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Fields<'a> {
-    #[serde(borrow)]
-    pub(crate) model: Option<&'a RawValue>,
-    #[serde(borrow)]
-    stream: Option<&'a RawValue>,
-    #[serde(borrow)]
-    max_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    max_completion_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    max_output_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    priority: Option<&'a RawValue>,
-    #[serde(borrow)]
-    user: Option<&'a RawValue>,
-    #[serde(borrow)]
-    prompt_cache_key: Option<&'a RawValue>,
-    #[serde(borrow)]
-    cache_salt: Option<&'a RawValue>,
-    #[serde(borrow)]
-    prompt: Option<&'a RawValue>,
-    #[serde(borrow)]
-    input: Option<&'a RawValue>,
-    #[serde(borrow)]
-    messages: Option<&'a RawValue>,
-    // What decides whether a request can be split.
-    #[serde(borrow)]
-    pub(crate) n: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) echo: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) prompt_logprobs: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) prompt_embeds: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) use_beam_search: Option<&'a RawValue>,
-    // What changes the text a chat is rendered to.
-    #[serde(borrow)]
-    pub(crate) tools: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) add_generation_prompt: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) continue_final_message: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) add_special_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) chat_template: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) chat_template_kwargs: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) mm_processor_kwargs: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) instructions: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) previous_response_id: Option<&'a RawValue>,
 }
 
 /// Reads what routing needs. Fields with other names are skipped, whatever they hold.
@@ -121,10 +68,8 @@ pub(crate) struct Fields<'a> {
 /// [`BodyError`] when the body is not a JSON object, or names a field that is read here twice: router and
 /// engine might then disagree on which of the two counts.
 pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, BodyError> {
-    let fields: Fields<'_> = match serde_json::from_slice(body) {
-        // A struct is also read from an array of its fields; an API body is not.
-        Ok(fields) if body.trim_ascii_start().starts_with(b"{") => fields,
-        Ok(_) => return Err(BodyError::NotAnObject),
+    let (fields, depth) = match Fields::read(body) {
+        Ok(read) => read,
         Err(source) if source.is_data() && !body.trim_ascii_start().starts_with(b"{") => {
             return Err(BodyError::NotAnObject);
         }
@@ -143,10 +88,19 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, BodyError> {
         prompt: prompt(endpoint, &fields),
         endpoint,
         fields,
+        body,
+        depth,
     })
 }
 
 impl<'a> Peek<'a> {
+    /// Whether arrays and objects of the body stand within one another more than `limit` deep.
+    #[must_use]
+    pub fn is_deeper_than(&self, limit: usize) -> bool {
+        self.depth
+            .map_or_else(|| is_deeper_than(self.body, limit), |depth| depth > limit)
+    }
+
     /// `user`, where it is text.
     #[must_use]
     pub fn user(&self) -> Option<Cow<'a, str>> {
@@ -169,7 +123,7 @@ impl<'a> Peek<'a> {
     #[must_use]
     pub fn token_ids(&self) -> Option<Vec<u32>> {
         match self.prompt.single() {
-            Prompt::TokenIds(raw) => serde_json::from_str(raw.get()).ok(),
+            Prompt::TokenIds(raw) => read_ids(raw),
             _ => None,
         }
     }
@@ -182,7 +136,7 @@ impl Prompt<'_> {
             return self;
         };
         match serde_json::from_str::<[&RawValue; 1]>(raw.get()) {
-            Ok([only]) => classify(only),
+            Ok([only]) => classify(Raw::known(only.get())),
             Err(_) => self,
         }
     }
@@ -207,7 +161,7 @@ fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> Prompt<'a> {
 }
 
 /// By the first two tokens alone: the array may be long.
-pub(crate) fn classify(raw: &RawValue) -> Prompt<'_> {
+pub(crate) fn classify(raw: Raw<'_>) -> Prompt<'_> {
     let text = raw.get();
     if text.starts_with('"') {
         return Prompt::Text(raw);
@@ -222,11 +176,50 @@ pub(crate) fn classify(raw: &RawValue) -> Prompt<'_> {
     }
 }
 
+/// Digits of the largest id.
+const LONGEST_ID: usize = 10;
+
+/// The ids of an array that is JSON, or nothing where one of them is no id. Several times as fast as a parser that knows more.
+fn read_ids(raw: Raw<'_>) -> Option<Vec<u32>> {
+    let mut rest = raw.get().strip_prefix('[')?.strip_suffix(']')?.as_bytes();
+    // Most ids have four digits and more.
+    let mut ids = Vec::with_capacity(rest.len() / 4);
+    loop {
+        rest = rest.trim_ascii_start();
+        let id = match Eight::of(rest) {
+            Some(eight) if (1..8).contains(&eight.digits) => {
+                rest = &rest[eight.digits as usize..];
+                eight.number()
+            }
+            _ => take_digits(&mut rest)?,
+        };
+        ids.push(u32::try_from(id).ok()?);
+        match rest {
+            [b',', after @ ..] => rest = after,
+            _ => match rest.trim_ascii_start() {
+                [] => return Some(ids),
+                [b',', after @ ..] => rest = after,
+                _ => return None,
+            },
+        }
+    }
+}
+
+/// A number of no more digits than an id has.
+fn take_digits(text: &mut &[u8]) -> Option<u64> {
+    let digits = text.iter().take(LONGEST_ID + 1);
+    let digits = digits.take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, after) = text.split_at_checked(digits).filter(|_| digits <= LONGEST_ID)?;
+    *text = after;
+    let value = |number: u64, digit: &u8| number * 10 + u64::from(digit - b'0');
+    Some(number.iter().fold(0, value))
+}
+
 /// Borrows where the string has no escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
+fn text(raw: Raw<'_>) -> Option<Cow<'_, str>> {
     serde_json::from_str::<Text<'_>>(raw.get())
         .ok()
         .map(|text| text.0)

@@ -144,7 +144,12 @@ fn token_ids_are_read_when_asked_for_and_only_if_they_are_ids() {
         Some(vec![1, u32::MAX]),
     );
     check(completions, r#"{"prompt":[[5,6]]}"#, ids, Some(vec![5, 6]));
+    check(completions, "{\"prompt\":[ 1 ,\n2\t]}", ids, Some(vec![1, 2]));
     check(completions, r#"{"prompt":[1,"a"]}"#, ids, None);
+    check(completions, r#"{"prompt":[1,-1]}"#, ids, None);
+    check(completions, r#"{"prompt":[1,2.5]}"#, ids, None);
+    check(completions, r#"{"prompt":[1,1e3]}"#, ids, None);
+    check(completions, r#"{"prompt":[1,18446744073709551617]}"#, ids, None);
     check(completions, r#"{"prompt":[1,4294967296]}"#, ids, None);
     check(completions, r#"{"prompt":[[1],[2]]}"#, ids, None);
 }
@@ -174,7 +179,39 @@ fn a_bad_body_is_refused_with_its_place() {
     }
 }
 
+#[test]
+fn the_depth_is_known_whichever_way_a_body_is_read() {
+    let chat = Endpoint::ChatCompletions;
+    for (body, depth) in [
+        (r#"{"messages":[{"content":[]}]}"#, 4),
+        (r#"{"m\u006fdel":"m","x":[[]]}"#, 3),
+        (r#"{"x":"[[[["}"#, 1),
+    ] {
+        check(
+            chat,
+            body,
+            |p| (p.is_deeper_than(depth - 1), p.is_deeper_than(depth)),
+            (true, false),
+        );
+    }
+    let deep = format!(r#"{{"x":{}{}}}"#, "[".repeat(500), "]".repeat(500));
+    check(
+        chat,
+        &deep,
+        |p| (p.is_deeper_than(500), p.is_deeper_than(501)),
+        (true, false),
+    );
+}
+
 proptest! {
+    #[test]
+    fn ids_are_those_that_serde_json_reads(ids in r"[0-9]{1,11}(, ?[0-9]{1,11}){0,6}") {
+        let body = format!(r#"{{"prompt":[{ids}]}}"#);
+        if let Ok(peek) = peek(Endpoint::Completions, body.as_bytes()) {
+            prop_assert_eq!(peek.token_ids(), serde_json::from_str::<Vec<u32>>(&format!("[{ids}]")).ok());
+        }
+    }
+
     #[test]
     fn random_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
         for endpoint in ALL {

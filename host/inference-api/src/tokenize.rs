@@ -4,10 +4,10 @@
 //! Requests are put together from slices of the client's body; the text is copied, never parsed.
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::endpoint::Endpoint;
+use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
 
 /// What a worker answered to `/tokenize`.
@@ -17,9 +17,9 @@ pub struct Tokenized {
     pub tokens: Vec<u32>,
 }
 
-/// The answer is not one of `/tokenize`.
+/// The answer has no tokens of one prompt.
 #[derive(Debug, Error)]
-#[error("read the answer of `/tokenize`")]
+#[error("read the answer with a prompt's tokens")]
 pub struct TokenizeError {
     #[source]
     source: serde_json::Error,
@@ -33,9 +33,44 @@ impl Tokenized {
     pub fn parse(answer: &[u8]) -> Result<Self, TokenizeError> {
         serde_json::from_slice(answer).map_err(|source| TokenizeError { source })
     }
+
+    /// Reads `{"token_ids", ...}`, or a list of one such object.
+    ///
+    /// # Errors
+    /// [`TokenizeError`] when there is no list of token ids, or more than one prompt.
+    pub fn parse_rendered(answer: &[u8]) -> Result<Self, TokenizeError> {
+        let read = serde_json::from_slice(answer).map_err(|source| TokenizeError { source })?;
+        let (RenderAnswer::One(prompt) | RenderAnswer::List([prompt])) = read;
+        Ok(Self {
+            tokens: prompt.token_ids,
+        })
+    }
+}
+
+/// What a worker answered to `/v1/chat/completions/render` or `/v1/completions/render`: one prompt, or a list of one.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RenderAnswer {
+    One(RenderedPrompt),
+    List([RenderedPrompt; 1]),
+}
+
+#[derive(Deserialize)]
+struct RenderedPrompt {
+    token_ids: Vec<u32>,
 }
 
 impl Peek<'_> {
+    /// Whether the client's own body can be sent to the path that renders, which answers with the prompt's tokens: a chat or a text.
+    #[must_use]
+    pub fn can_be_rendered(&self) -> bool {
+        match self.prompt.single() {
+            Prompt::Messages(_) => self.endpoint == Endpoint::ChatCompletions,
+            Prompt::Text(_) => self.endpoint == Endpoint::Completions,
+            Prompt::TokenIds(_) | Prompt::Batch(_) | Prompt::Other => false,
+        }
+    }
+
     /// The `/tokenize` body that yields this prompt's tokens; none where no such body exists (batches, token
     /// ids, forms not known here).
     #[must_use]
@@ -79,7 +114,7 @@ impl Peek<'_> {
 
 /// A plain-text call of the Responses API is rendered as a chat of one user message after the instructions.
 /// With tools or an earlier response there is more to it than the body shows.
-fn as_messages<'a>(peek: &Peek<'a>, input: &'a RawValue) -> Option<[&'a str; 6]> {
+pub(crate) fn as_messages<'a>(peek: &Peek<'a>, input: Raw<'a>) -> Option<[&'a str; 6]> {
     let fields = &peek.fields;
     if fields.previous_response_id.is_some() || fields.tools.is_some() {
         return None;
@@ -194,6 +229,17 @@ mod tests {
         check(Endpoint::Completions, r#"{"prompt":["a","b"]}"#, None);
         check(Endpoint::Responses, r#"{"input":[{}]}"#, None);
         check(Endpoint::ChatCompletions, r#"{}"#, None);
+    }
+
+    #[test]
+    fn a_rendered_prompt_is_its_tokens() {
+        let chat = br#"{"request_id":"chatcmpl-1","token_ids":[2046,84],"sampling_params":{"temperature":1.0},"stream":false}"#;
+        assert_eq!(Tokenized::parse_rendered(chat).unwrap().tokens, [2046, 84]);
+        let text = br#"[{"request_id":"cmpl-1","token_ids":[1,2,3]}]"#;
+        assert_eq!(Tokenized::parse_rendered(text).unwrap().tokens, [1, 2, 3]);
+        for bad in [&b"{}"[..], b"[]", br#"[{"token_ids":[1]},{"token_ids":[2]}]"#] {
+            assert!(Tokenized::parse_rendered(bad).is_err());
+        }
     }
 
     #[test]

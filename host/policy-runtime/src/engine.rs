@@ -6,7 +6,6 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use thiserror::Error;
 use tracing::warn;
@@ -19,9 +18,8 @@ use crate::guest::Guest;
 use crate::host_functions;
 use crate::limits::{CORE_INSTANCES, MEMORIES, TABLE_ELEMENTS, TABLES};
 use crate::load_error::LoadError;
+use crate::ticker::Ticker;
 
-/// How often running calls are looked at. A thousand wake-ups a second took 1.3 % of a core of a busy virtual machine.
-const EPOCH_TICK: Duration = Duration::from_millis(1);
 /// Stack of a call, in bytes. It is taken from the calling thread, of whose stack (2 MiB) enough must be left.
 const WASM_STACK: usize = 512 << 10;
 /// Linear memory of a dropped instance that is zeroed and kept rather than given back to the system, in bytes:
@@ -92,6 +90,7 @@ pub struct PolicyEngine {
     pub(crate) engine: Engine,
     pub(crate) linker: Arc<Linker<Guest>>,
     pub(crate) limits: EngineLimits,
+    pub(crate) ticker: Arc<Ticker>,
     cache: Option<Arc<CodeCache>>,
 }
 
@@ -105,11 +104,19 @@ impl PolicyEngine {
             instances: limits.instances,
             source: error.into(),
         })?;
-        tick(&engine).map_err(EngineError::Ticker)?;
+        // Weak: an engine's address space is given back with the last who uses it, not a tick later.
+        let epoch = engine.weak();
+        let tick = move || {
+            if let Some(engine) = epoch.upgrade() {
+                engine.increment_epoch();
+            }
+        };
+        let ticker = Ticker::start(tick).map_err(EngineError::Ticker)?;
         Ok(Self {
             engine,
             linker: Arc::new(linker),
             limits,
+            ticker: Arc::new(ticker),
             cache: None,
         })
     }
@@ -195,22 +202,6 @@ fn pooling(limits: EngineLimits) -> PoolingAllocationConfig {
         .linear_memory_keep_resident(KEEP_MEMORY)
         .table_keep_resident(KEEP_TABLE);
     pooling
-}
-
-/// Advances the epoch for as long as anyone else holds the engine.
-fn tick(engine: &Engine) -> io::Result<()> {
-    let engine = engine.weak();
-    let ticker = move || {
-        while let Some(engine) = engine.upgrade() {
-            engine.increment_epoch();
-            drop(engine);
-            thread::sleep(EPOCH_TICK);
-        }
-    };
-    thread::Builder::new()
-        .name("policy-epoch".to_owned())
-        .spawn(ticker)
-        .map(drop)
 }
 
 #[cfg(test)]

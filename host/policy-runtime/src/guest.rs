@@ -9,6 +9,7 @@ use crate::limits::Limits;
 use crate::policy_log::PolicyLog;
 use crate::state::PolicyState;
 use crate::tape::{Answered, Asked, Tape};
+use crate::ticker::Watch;
 
 /// The host's side of an instance.
 pub(crate) struct Guest {
@@ -20,6 +21,8 @@ pub(crate) struct Guest {
     pub(crate) decision: Option<Decision>,
     /// None, as nearly always: nothing is noted.
     pub(crate) tape: Option<Box<Tape>>,
+    /// On while a call is under way.
+    pub(crate) watch: Watch,
 }
 
 /// What the imports answer from while a decision runs, or events are told.
@@ -57,6 +60,7 @@ impl Guest {
         self.limits.begin_call();
         self.meter = Meter::new(budget);
         self.decision = decision;
+        self.watch.begin();
     }
 
     /// An import is called; `question` says with what.

@@ -20,6 +20,7 @@ use crate::policy_log::PolicyLog;
 use crate::scoring;
 use crate::state::PolicyState;
 use crate::tape::Tape;
+use crate::ticker::{Ticker, Watch};
 
 /// Bytes an instance may send to an import, or answer, in one call. Far above every limit of the WIT, so that
 /// the refusals it promises are given; what is longer traps before the host has allocated it.
@@ -33,6 +34,7 @@ pub(crate) struct Blueprint {
     pub(crate) exports: ExportIndices,
     pub(crate) memory_bytes: usize,
     pub(crate) log: Arc<PolicyLog>,
+    pub(crate) ticker: Arc<Ticker>,
 }
 
 /// Why an instance could not be made.
@@ -54,14 +56,16 @@ pub(crate) struct Instance {
 impl Blueprint {
     /// A fresh instance, not yet configured, that remembers in `state`.
     pub(crate) fn instantiate(&self, state: Arc<PolicyState>) -> Result<Instance, Stillborn> {
-        let guest = Guest {
+        let mut guest = Guest {
             log: Arc::clone(&self.log),
             state,
             limits: Limits::new(self.memory_bytes),
             meter: Meter::new(SETUP),
             decision: None,
             tape: None,
+            watch: Watch::new(&self.ticker),
         };
+        guest.watch.begin();
         let mut store = Store::new(self.component.engine(), guest);
         store.limiter(|guest| &mut guest.limits);
         store.set_hostcall_fuel(SENT_BYTES);
@@ -78,6 +82,7 @@ impl Blueprint {
             .exports
             .load(store.as_context_mut(), &instance)
             .map_err(Stillborn::Types)?;
+        store.data_mut().watch.end();
         Ok(Instance {
             store,
             exports,
@@ -96,10 +101,10 @@ impl Instance {
 
     /// What the policy says its parameters are; none where it says nothing.
     pub(crate) fn parameters(&mut self) -> Result<Option<Vec<parameters::Parameter>>, Failure> {
-        self.begin_call(SETUP, None);
         let Some(parameters) = &self.exports.parameters else {
             return Ok(None);
         };
+        begin_call(&mut self.store, SETUP, None);
         let answer = parameters.call_parameters(&mut self.store);
         self.end_call(answer).map(Some)
     }
@@ -204,6 +209,7 @@ impl Instance {
         let guest = self.store.data_mut();
         // The queries belong to the request: they must not live as long as the instance.
         guest.decision = None;
+        guest.watch.end();
         answer.map_err(|error| Failure::of_call(&error, guest.limits.refused()))
     }
 }

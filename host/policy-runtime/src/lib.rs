@@ -41,6 +41,7 @@ mod state;
 mod stats;
 mod subscription;
 mod tape;
+mod ticker;
 
 pub use code_cache::{CodeCache, CodeCacheError};
 pub use contract::{Mismatch, Mismatches};

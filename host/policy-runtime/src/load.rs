@@ -129,6 +129,7 @@ impl PolicyEngine {
         Ok(Blueprint {
             component: linked,
             exports,
+            ticker: Arc::clone(&self.ticker),
             memory_bytes: settings.memory_bytes,
             log: Arc::new(PolicyLog::new(Arc::clone(name))),
         })

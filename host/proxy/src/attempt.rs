@@ -15,6 +15,7 @@ use crate::events::Trail;
 use crate::exchange::Booking;
 use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
 use crate::request_id::RequestId;
+use crate::retries;
 use crate::silence::SilenceLimits;
 use crate::snapshot::{Member, RequestLimits};
 use crate::upstream::WorkerBody;
@@ -62,9 +63,9 @@ impl Asking {
                 connect_timeout: pd.spec.connect_timeout,
                 first_byte_timeout: pd.spec.prefill_timeout + pd.spec.first_token_timeout,
                 idle_timeout: pd.spec.idle_timeout,
-                ..request.snapshot.limits
+                ..request.pool().limits
             },
-            None => request.snapshot.limits,
+            None => request.pool().limits,
         };
         Self {
             seat,
@@ -77,8 +78,9 @@ impl Asking {
                 first_byte: limits.first_byte_timeout,
             },
             silence: SilenceLimits {
-                first_byte: limits.first_byte_timeout,
+                first_byte: limits.first_token_timeout.unwrap_or(limits.first_byte_timeout),
                 idle: limits.idle_timeout,
+                deadline: request.deadline(),
             },
         }
     }
@@ -114,21 +116,30 @@ pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Ans
     let dispatched = Instant::now();
     let is_told = request.snapshot.decision_headers;
     match forward(&link.upstream, outgoing, asking.limits).await {
-        Ok(response) => Ok(Answer {
-            is_told,
-            decided_by: is_told.then(|| request.decided_by.header()).flatten(),
-            response,
-            booking: asking.booking,
-            member: asking.seat.member,
-            dispatch,
-            dispatched,
-            matched: request.prompt.as_ref().and(asking.seat.matched),
-            silence: asking.silence,
-        }),
+        Ok(response) => {
+            let (status, headers) = (response.status(), response.headers());
+            if status.is_server_error() {
+                request.pool().server_error(member, dispatch);
+            }
+            if let Some(after_ms) = retries::retry_after_ms(status, headers) {
+                link.health.passed_over(after_ms, link.now_ms());
+            }
+            Ok(Answer {
+                is_told,
+                decided_by: is_told.then(|| request.decided_by.header()).flatten(),
+                response,
+                booking: asking.booking,
+                member: asking.seat.member,
+                dispatch,
+                dispatched,
+                matched: request.prompt.as_ref().and(asking.seat.matched),
+                silence: asking.silence,
+            })
+        }
         Err(error) => {
             asking.booking.failed();
             link.metrics.failed(error.kind());
-            let rests = !error.is_blameless() && link.cooldown.failed(dispatch, link.now_ms());
+            let rests = !error.is_blameless() && request.pool().failed(member, dispatch);
             report(member, &request.id, &error, rests);
             Err(error)
         }

@@ -8,6 +8,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::Full;
 use thiserror::Error;
 
+use crate::keep_alive::Kept;
 use crate::relay::{Relay, RelayError};
 
 /// What the server writes.
@@ -17,6 +18,8 @@ pub(crate) enum Body {
     Whole(Full<Bytes>),
     /// A worker's, relayed.
     Relay(Box<Relay>),
+    /// The same, or what comes before it, with comments where it is silent.
+    Kept(Box<Kept>),
     /// Of the cold routes.
     Cold(axum::body::Body),
 }
@@ -47,6 +50,7 @@ impl HttpBody for Body {
         match self.get_mut() {
             Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
             Self::Relay(body) => Pin::new(&mut **body).poll_frame(cx).map_err(WriteError::Relay),
+            Self::Kept(body) => Pin::new(&mut **body).poll_frame(cx),
             Self::Cold(body) => Pin::new(body).poll_frame(cx).map_err(WriteError::Cold),
         }
     }
@@ -55,6 +59,7 @@ impl HttpBody for Body {
         match self {
             Self::Whole(body) => body.is_end_stream(),
             Self::Relay(body) => body.is_end_stream(),
+            Self::Kept(body) => body.is_end_stream(),
             Self::Cold(body) => body.is_end_stream(),
         }
     }
@@ -63,6 +68,7 @@ impl HttpBody for Body {
         match self {
             Self::Whole(body) => body.size_hint(),
             Self::Relay(body) => body.size_hint(),
+            Self::Kept(body) => body.size_hint(),
             Self::Cold(body) => body.size_hint(),
         }
     }

@@ -6,10 +6,10 @@
 use std::time::{Duration, Instant};
 
 use kv_index::WorkerMatch;
-use routing::{CandidateFeature, FeaturePlan, LoadReading, RequestFeature, Role, WorkerId};
+use routing::{CandidateFeature, EngineSaid, FeaturePlan, LoadReading, RequestFeature, Role, WorkerId};
 
+use crate::admission::Turn;
 use crate::context::RequestContext;
-use crate::hold::Turn;
 use crate::matches::Matches;
 use crate::proxy::Proxy;
 use crate::snapshot::{Member, PoolState};
@@ -50,8 +50,35 @@ pub(crate) struct Field {
     pub(crate) roles: Roles,
     /// Whether it can be split between two of them.
     pub(crate) splits: bool,
+    /// Those of whom nobody is well: who has just come back counts in full there.
+    thin: Roles,
     /// Resting workers count, since there are not enough others.
     resting_too: bool,
+    /// The request's number, by which workers that come back are offered.
+    seq: u64,
+}
+
+/// How well a worker is, for one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// It is well.
+    Well,
+    /// It has just come back, and is not offered this request where another of its role is well.
+    Returning,
+    /// It is kept away from.
+    Resting,
+}
+
+impl Reach {
+    fn of(member: &Member, seq: u64) -> Self {
+        if rests(member) {
+            Self::Resting
+        } else if member.link.admits(seq) {
+            Self::Well
+        } else {
+            Self::Returning
+        }
+    }
 }
 
 /// Who may be given what is to be placed.
@@ -66,31 +93,36 @@ pub(crate) struct Allowed {
 }
 
 impl Field {
-    /// Looks who is there: serves the model, was not tried, is not resting. When resting ones are all there are, those
-    /// are tried rather than none; a decode worker does the whole of a request where neither a pair nor a mixed one is there.
+    /// Looks who is there: serves the model, was not tried, is not draining or resting, and where it has just come back, is
+    /// offered this request, unless nobody of its role is better. When resting ones are all there are, those are tried rather
+    /// than none; a decode worker does the whole of a request where neither a pair nor a mixed one is there.
     pub(crate) fn find(
         pool: &PoolState,
-        model: &str,
+        (seq, model): (u64, &str),
         tried: &[WorkerId],
         allowed: Allowed,
     ) -> Result<Self, NoCandidate> {
         if pool.members.is_empty() {
             return Err(NoCandidate::EmptyPool);
         }
-        let (mut awake, mut all, mut served) = (Roles(0), Roles(0), false);
+        let (mut near, mut served) = ([Roles(0); 3], false);
         for member in pool.members.iter().filter(|member| member.worker.serves(model)) {
             served = true;
-            if tried.contains(&member.worker.id()) {
+            if tried.contains(&member.worker.id()) || member.link.health.is_draining() {
                 continue;
             }
             let role = member.worker.spec().role;
-            all = all.with(role);
-            if !rests(member) {
-                awake = awake.with(role);
+            let reach = Reach::of(member, seq);
+            for further in &mut near[reach as usize..] {
+                *further = further.with(role);
             }
         }
+        let all = near[Reach::Resting as usize];
         let none = if !served {
             NoCandidate::NotServed
+        } else if tried.is_empty() && all == Roles(0) {
+            // They are draining.
+            NoCandidate::AllTried
         } else if tried.is_empty() && !allowed.pair {
             NoCandidate::NobodyAlone
         } else if tried.is_empty() {
@@ -104,11 +136,21 @@ impl Field {
         } else {
             NoCandidate::AllTried
         };
-        let of = |present, resting_too| Self::of(present, allowed, resting_too);
+        let awake = near[Reach::Returning as usize];
+        let thin = Roles(awake.0 & !near[Reach::Well as usize].0);
+        let of = |present, resting_too| {
+            let field = Self::of(present, allowed)?;
+            Some(Self {
+                thin,
+                resting_too,
+                seq,
+                ..field
+            })
+        };
         of(awake, false).or_else(|| of(all, true)).ok_or(none)
     }
 
-    fn of(present: Roles, allowed: Allowed, resting_too: bool) -> Option<Self> {
+    fn of(present: Roles, allowed: Allowed) -> Option<Self> {
         let pair = allowed.pair && present.has(Roles::PREFILL) && present.has(Roles::DECODE);
         let roles = if pair {
             Roles::ALL
@@ -122,7 +164,9 @@ impl Field {
         Some(Self {
             roles,
             splits: pair,
-            resting_too,
+            thin: Roles(0),
+            resting_too: false,
+            seq: 0,
         })
     }
 
@@ -132,7 +176,16 @@ impl Field {
     }
 
     fn takes(self, member: &Member) -> bool {
-        self.roles.has(Roles::of(member.worker.spec().role)) && (self.resting_too || !rests(member))
+        let role = Roles::of(member.worker.spec().role);
+        let is_near = || {
+            self.resting_too
+                || match Reach::of(member, self.seq) {
+                    Reach::Well => true,
+                    Reach::Returning => self.thin.has(role),
+                    Reach::Resting => false,
+                }
+        };
+        self.roles.has(role) && !member.link.health.is_draining() && is_near()
     }
 }
 
@@ -254,6 +307,8 @@ impl Candidates {
             let found = matches.and_then(|matches| matches.get(row));
             let matched =
                 |tokens: fn(&WorkerMatch) -> u32| found.map_or(f64::NAN, |found| tokens(found).into());
+            let engine = worker.load().engine();
+            let said = |number: fn(&EngineSaid) -> f64| engine.map_or(f64::NAN, |(said, _)| number(&said));
             for feature in plan.candidate() {
                 self.numbers.push(match feature {
                     CandidateFeature::Weight => worker.spec().weight,
@@ -261,7 +316,7 @@ impl Candidates {
                     CandidateFeature::DpRank => worker.spec().rank.map_or(f64::NAN, |rank| rank.0.into()),
                     CandidateFeature::NameHash => worker.name_hash(),
                     CandidateFeature::AgeMs => millis(member.link.age(now)),
-                    CandidateFeature::Failures => member.link.cooldown.failures().into(),
+                    CandidateFeature::Failures => member.link.health.failures().into(),
                     CandidateFeature::Requests => load.requests.into(),
                     // The counters are read one after the other: between two of them a first token may come.
                     CandidateFeature::Queued => load.requests.saturating_sub(load.decoding).into(),
@@ -287,6 +342,13 @@ impl Candidates {
                     CandidateFeature::CostTbt => {
                         let resident = load.prompt_tokens + u64::from(prompt);
                         worker.load().cost().tbt_ms(load.decoding + 1, resident)
+                    }
+                    CandidateFeature::EngineRunning => said(|said| said.running),
+                    CandidateFeature::EngineWaiting => said(|said| said.waiting),
+                    CandidateFeature::EngineKvUsage => said(|said| said.kv_usage),
+                    CandidateFeature::EngineKvTokens => said(|said| said.kv_tokens),
+                    CandidateFeature::EngineAgeMs => {
+                        engine.map_or(f64::NAN, |(_, at)| member.link.now_ms().saturating_sub(at) as f64)
                     }
                     CandidateFeature::Label(key) => worker.label_number(key),
                     CandidateFeature::CacheBlocks | CandidateFeature::Unknown => f64::NAN,
@@ -348,7 +410,7 @@ mod tests {
     #[track_caller]
     fn check(present: &[Role], allowed: Allowed, expected: Option<(Roles, bool)>) {
         let present = present.iter().fold(Roles(0), |roles, role| roles.with(*role));
-        let field = Field::of(present, allowed, false);
+        let field = Field::of(present, allowed);
         assert_eq!(field.map(|field| (field.roles, field.splits)), expected);
     }
 

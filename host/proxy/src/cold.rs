@@ -12,13 +12,15 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
-use inference_api::{Endpoint, find_model};
+use inference_api::{Endpoint, find_model, select_models};
 
+use crate::fleet_report::PoolReport;
 use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
 use crate::headers::{X_CONDUCTOR_WORKER, for_worker, strip_hop_by_hop};
 use crate::intake::{self, IntakeError};
 use crate::proxy::Proxy;
 use crate::reply::{self, Refusal};
+use crate::server::check_depth;
 use crate::snapshot::{Member, RequestLimits};
 use crate::tokens;
 use crate::upstream::WorkerBody;
@@ -34,15 +36,19 @@ pub fn status_pages(proxy: Arc<Proxy>) -> Router {
 }
 
 fn status_routes() -> Router<Arc<Proxy>> {
+    health_routes().route("/metrics", takes_get(get(metrics)))
+}
+
+fn health_routes() -> Router<Arc<Proxy>> {
     Router::new()
         .route("/health", takes_get(get(health)))
         .route("/readyz", takes_get(get(readyz)))
-        .route("/metrics", takes_get(get(metrics)))
 }
 
 /// The cold routes, and `pages` of the composition root's own.
 pub(crate) fn router(proxy: Arc<Proxy>, pages: Router) -> Router {
-    status_routes()
+    health_routes()
+        .route("/metrics", takes_get(get(clients_metrics)))
         .route("/v1/models", takes_get(get(models)))
         // Ids may contain slashes.
         .route("/v1/models/{*id}", takes_get(get(model)))
@@ -61,14 +67,29 @@ async fn health() -> StatusCode {
 }
 
 async fn readyz(State(proxy): Shared) -> Response<Body> {
-    let (status, body) = match proxy.readiness.objection() {
-        None => (StatusCode::OK, r#"{"ready":true}"#.to_owned()),
-        Some(reason) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!(r#"{{"ready":false,"reason":"{reason}"}}"#),
-        ),
+    let pools = proxy.snapshots.load().report();
+    let in_service = |pool: &PoolReport| {
+        let workers = pool.workers.iter();
+        workers.filter(|worker| worker.health.is_in_service()).count()
     };
-    reply::json(status, body).map(Body::from)
+    // Without pools it serves something else.
+    let nobody = !pools.is_empty() && pools.iter().all(|pool| in_service(pool) == 0);
+    let nobody = nobody.then_some("no worker of any pool is in service");
+    let objection = proxy.readiness.objection().or(nobody);
+    let counts = pools.iter().map(|pool| {
+        let counts = serde_json::json!({ "workers": pool.workers.len(), "in-service": in_service(pool) });
+        (pool.name.to_string(), counts)
+    });
+    let mut page = serde_json::json!({ "ready": objection.is_none() });
+    if let Some(reason) = objection {
+        page["reason"] = reason.into();
+    }
+    page["pools"] = serde_json::Value::Object(counts.collect());
+    let status = match objection {
+        None => StatusCode::OK,
+        Some(_) => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    reply::json(status, page.to_string()).map(Body::from)
 }
 
 async fn metrics(State(proxy): Shared) -> Response<Body> {
@@ -83,12 +104,31 @@ async fn metrics(State(proxy): Shared) -> Response<Body> {
     response
 }
 
-async fn models(State(proxy): Shared, headers: HeaderMap) -> Response<Body> {
-    let snapshot = proxy.snapshots.load();
-    match proxy.models.get(&snapshot, &headers).await {
-        Some(list) => reply::json(StatusCode::OK, list).map(Body::from),
-        None => refuse(&Refusal::NoModels),
+/// Where clients connect, `/metrics` may be none of their business.
+async fn clients_metrics(proxy: Shared, uri: Uri) -> Response<Body> {
+    if proxy.snapshots.load().metrics_on_listen {
+        return metrics(proxy).await;
     }
+    unknown_path(uri).await
+}
+
+async fn models(State(proxy): Shared, headers: HeaderMap) -> Response<Body> {
+    match list_models(&proxy, headers).await {
+        Ok(list) => reply::json(StatusCode::OK, list).map(Body::from),
+        Err(refusal) => refuse(&refusal),
+    }
+}
+
+/// What a client may ask for.
+async fn list_models(proxy: &Proxy, mut headers: HeaderMap) -> Result<Bytes, Refusal> {
+    let snapshot = proxy.snapshots.load();
+    let caller = snapshot.clients.identify(&mut headers)?;
+    let list = proxy.models.get(&snapshot, &headers).await;
+    let list = list.ok_or(Refusal::NoModels)?;
+    let Some(caller) = caller else { return Ok(list) };
+    let allowed = select_models(&list, |model| caller.may_ask_for(model));
+    // What was merged is a list.
+    allowed.map(Bytes::from).map_err(|_| Refusal::NoModels)
 }
 
 async fn model(
@@ -100,9 +140,9 @@ async fn model(
     let Ok(Path(id)) = id else {
         return unknown_path(uri).await;
     };
-    let snapshot = proxy.snapshots.load();
-    let Some(list) = proxy.models.get(&snapshot, &headers).await else {
-        return refuse(&Refusal::NoModels);
+    let list = match list_models(&proxy, headers).await {
+        Ok(list) => list,
+        Err(refusal) => return refuse(&refusal),
     };
     match find_model(&list, &id) {
         Ok(Some(model)) => reply::json(StatusCode::OK, model.to_owned()).map(Body::from),
@@ -114,7 +154,10 @@ async fn model(
 async fn tokenize(State(proxy): Shared, request: Request<Body>) -> Response<Body> {
     match tokenize_at_worker(&proxy, request).await {
         Ok(response) => response.map(Body::from),
-        Err(refusal) => refuse(&refusal),
+        Err(refusal) => {
+            proxy.metrics.edge.refused(&refusal);
+            refuse(&refusal)
+        }
     }
 }
 
@@ -123,10 +166,17 @@ async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Res
     let snapshot = proxy.snapshots.load();
     let limits = &snapshot.limits;
     let (mut head, body) = request.into_parts();
-    let body = intake::collect(body, limits.body_bytes, limits.idle_timeout)
+    // Held until the answer is read: it counts as a request of its client's.
+    let visit = snapshot.clients.enter(&mut head.headers).visit?;
+    let edge = &snapshot.edge.limits;
+    let body = intake::collect(body, limits.body_bytes, edge.pace(limits.idle_timeout))
         .await
         .map_err(refusal)?;
     let peek = inference_api::peek(Endpoint::Completions, &body)?;
+    check_depth(&peek, edge)?;
+    if let Some(visit) = &visit {
+        visit.check_model(&peek.model)?;
+    }
     let not_found = || Refusal::not_served(&peek.model);
     let route = snapshot
         .route(&peek.model, None, &head.headers)
@@ -209,7 +259,7 @@ async fn read_tokenized(
 fn refusal(error: IntakeError<axum::Error>) -> Refusal {
     match error {
         IntakeError::TooLarge { limit } => Refusal::BodyTooLarge { limit },
-        IntakeError::Stalled { .. } => Refusal::BodyTimeout,
+        IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Refusal::BodyTimeout,
         IntakeError::Broken(source) => Refusal::BodyBroken(source.into_inner()),
     }
 }

@@ -12,6 +12,7 @@ use routing::Phase;
 
 use crate::arm::{Participant, Place};
 use crate::candidates::Allowed;
+use crate::clients::Caller;
 use crate::decided_by::DecidedBy;
 use crate::headers::X_SESSION_ID;
 use crate::record::Trace;
@@ -53,6 +54,8 @@ pub(crate) struct RequestContext {
     pub(crate) trace: Option<Arc<Trace>>,
     /// Who placed it, where that is told.
     pub(crate) decided_by: DecidedBy,
+    /// Whose key it came with; none where clients need none.
+    pub(crate) caller: Option<Arc<Caller>>,
 }
 
 impl RequestContext {
@@ -62,6 +65,11 @@ impl RequestContext {
 
     pub(crate) fn pool(&self) -> &PoolState {
         self.snapshot.pool_of(self.route)
+    }
+
+    /// When its whole time is up, where that is limited.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.arrived.checked_add(self.pool().limits.request_timeout?)
     }
 
     /// What places that part of the request: its arm's, in every try.
@@ -96,9 +104,14 @@ impl RequestContext {
         let tokens = self
             .prompt
             .as_ref()
-            .map_or(self.body.len() / BYTES_PER_TOKEN, HashedPrompt::tokens);
+            .map_or_else(|| estimated_tokens(&self.body), HashedPrompt::tokens);
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
+}
+
+/// About how many tokens a body's prompt has.
+pub(crate) fn estimated_tokens(body: &Bytes) -> usize {
+    body.len() / BYTES_PER_TOKEN
 }
 
 /// A prompt that keeps the hashes that were needed so far: each decision about it goes on from the one before.
@@ -181,6 +194,17 @@ mod tests {
         check(None, body, Some("k"));
         check(None, r#"{"user":"u"}"#, Some("u"));
         check(None, "{}", None);
+    }
+
+    /// Both legs and every retry ask the same prompt.
+    #[test]
+    fn a_prompts_blocks_are_hashed_once() {
+        let prompt = HashedPrompt::new((0..1_000).collect(), None, None);
+        let first = prompt.lock().hashes(16, usize::MAX).to_vec();
+        let at = |prompt: &HashedPrompt| prompt.lock().hashes(16, usize::MAX).as_ptr();
+        let before = at(&prompt);
+        assert_eq!(prompt.lock().hashes(16, 3)[..3], first[..3]);
+        assert_eq!(at(&prompt), before);
     }
 
     #[test]

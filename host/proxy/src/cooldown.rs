@@ -1,4 +1,4 @@
-//! Keeping away from a worker, or a part of it, that failed to answer. Pure: time is passed in.
+//! Keeping away from a part of a worker (its tokeniser) that failed to answer. Pure: time is passed in.
 //!
 //! After a failure a worker rests for 1 s, doubled by each further failure up to 30 s. When the rest is over, one
 //! request tries it (half-open) while the others still keep away; its success ends the story, its failure

@@ -81,7 +81,12 @@ pub(crate) fn decide(
             alone: true,
         },
     };
-    let field = Field::find(request.pool(), &request.model, standing.tried, allowed)?;
+    let field = Field::find(
+        request.pool(),
+        (request.seq, &request.model),
+        standing.tried,
+        allowed,
+    )?;
     let mut candidates = CANDIDATES.take();
     let mut deciding = Deciding {
         proxy,

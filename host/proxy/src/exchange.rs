@@ -11,9 +11,10 @@ use http::{HeaderValue, StatusCode};
 use inference_api::Tail;
 use routing::LoadLease;
 
+use crate::admission::{Gate, Permit};
 use crate::arm::Participant;
+use crate::clients::Visit;
 use crate::events::Trail;
-use crate::hold::HoldQueue;
 use crate::label::Outcome;
 use crate::record::Trace;
 use crate::snapshot::{Member, PoolState};
@@ -28,6 +29,10 @@ pub(crate) struct Exchange {
     participant: Option<Box<Participant>>,
     /// Where it is recorded.
     trace: Option<Arc<Trace>>,
+    /// Of a client that is known.
+    visit: Option<Visit>,
+    /// What it takes of its pool.
+    permit: Option<Permit>,
     over: bool,
 }
 
@@ -39,8 +44,25 @@ impl Exchange {
             arrived,
             participant: None,
             trace: None,
+            visit: None,
+            permit: None,
             over: false,
         }
+    }
+
+    /// It is a client's, whose limits it uses until it is over.
+    pub(crate) fn of_client(&mut self, visit: Option<Visit>) {
+        self.visit = visit;
+    }
+
+    /// The stay of the client it is of.
+    pub(crate) fn visit(&mut self) -> Option<&mut Visit> {
+        self.visit.as_mut()
+    }
+
+    /// It is let in, until it is over.
+    pub(crate) fn admit(&mut self, permit: Option<Permit>) {
+        self.permit = permit;
     }
 
     /// It is one of an arm's.
@@ -63,12 +85,19 @@ impl Exchange {
         &self.id
     }
 
+    pub(crate) fn pool(&self) -> &PoolState {
+        &self.pool
+    }
+
     pub(crate) fn member(&self, at: usize) -> &Member {
         &self.pool.members[at]
     }
 
     /// The client is answered with that status.
     pub(crate) fn answered(&mut self, status: StatusCode) {
+        if let Some(visit) = &mut self.visit {
+            visit.answered(status);
+        }
         if let Some(participant) = &mut self.participant {
             participant.answered(status);
         }
@@ -90,7 +119,10 @@ impl Exchange {
     }
 
     /// A piece of the answer passed.
-    pub(crate) fn chunk(&mut self) {
+    pub(crate) fn chunk(&mut self, data: &[u8]) {
+        if let Some(visit) = &mut self.visit {
+            visit.chunk(data);
+        }
         if let Some(participant) = &mut self.participant {
             participant.chunk();
         }
@@ -100,6 +132,12 @@ impl Exchange {
     pub(crate) fn read(&mut self, tail: &Tail) {
         if let Some(cached) = tail.cached_tokens() {
             self.pool.metrics.cached_tokens.inc_by(cached);
+        }
+        if let Some(visit) = &mut self.visit {
+            visit.read(tail);
+        }
+        if let Some(permit) = &self.permit {
+            permit.served(tail.output_tokens());
         }
         if let Some(participant) = &mut self.participant {
             participant.read(tail);
@@ -116,6 +154,10 @@ impl Exchange {
             let after = self.arrived.elapsed();
             metrics.ended(outcome);
             metrics.duration.observe(after.as_secs_f64());
+            self.permit = None;
+            if let Some(visit) = self.visit.take() {
+                visit.end(outcome);
+            }
             if let Some(participant) = self.participant.take() {
                 participant.end(outcome, after);
             }
@@ -137,13 +179,13 @@ impl Drop for Exchange {
 pub(crate) struct Booking {
     lease: Option<LoadLease>,
     first_token: Option<Instant>,
-    queue: Arc<HoldQueue>,
+    queue: Arc<Gate>,
     /// Where a policy wants to be told.
     trail: Option<Arc<Trail>>,
 }
 
 impl Booking {
-    pub(crate) fn new(lease: LoadLease, queue: Arc<HoldQueue>, trail: Option<Arc<Trail>>) -> Self {
+    pub(crate) fn new(lease: LoadLease, queue: Arc<Gate>, trail: Option<Arc<Trail>>) -> Self {
         Self {
             lease: Some(lease),
             first_token: None,

@@ -8,6 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::health::Stance;
 use crate::snapshot::{Member, PoolState, SnapshotCell};
 
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub(crate) struct FleetCollector {
 /// A gauge of each worker: name, help, and how to read it.
 type WorkerGauge = (&'static str, &'static str, fn(&Member) -> f64);
 
-const WORKER_GAUGES: [WorkerGauge; 9] = [
+const WORKER_GAUGES: [WorkerGauge; 11] = [
     (
         "worker_requests_in_flight",
         "Requests sent to a worker and not yet answered in full",
@@ -59,8 +60,23 @@ const WORKER_GAUGES: [WorkerGauge; 9] = [
     }),
     (
         "worker_resting",
-        "1 while a worker that failed to answer is kept away from",
+        "1 while a worker is kept away from: it failed requests or its probes, or asked to be passed over",
         |member| f64::from(u8::from(member.link.is_resting())),
+    ),
+    (
+        "worker_returning",
+        "1 while a worker that came back gets a rising share of the requests",
+        |member| f64::from(u8::from(member.link.stance() == Stance::Returning)),
+    ),
+    (
+        "worker_load_age_seconds",
+        "Time since a worker's engine told its load; NaN before the first time",
+        |member| {
+            let told = member.worker.load().engine();
+            told.map_or(f64::NAN, |(_, at)| {
+                member.link.now_ms().saturating_sub(at) as f64 / 1e3
+            })
+        },
     ),
 ];
 
@@ -73,14 +89,6 @@ impl FleetCollector {
 impl Collector for FleetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let snapshot = self.cell.load();
-        let generation = encoder.encode_descriptor(
-            "snapshot_generation",
-            "Which configuration is in force, counted from 1",
-            None,
-            MetricType::Gauge,
-        )?;
-        ConstGauge::new(snapshot.generation.0 as f64).encode(generation)?;
-
         let mut queued = encoder.encode_descriptor(
             "queue_length",
             "Requests held in a pool's queue",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HOST;
+use http::header::{HOST, VIA};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::Full;
@@ -51,9 +51,13 @@ pub(crate) enum ForwardError {
 }
 
 impl ForwardError {
-    /// Whether it says nothing against the worker: servers close idle connections when they please.
+    /// Whether it says nothing against the worker: servers close idle connections when they please, and how many may be
+    /// in use is the router's own limit.
     pub(crate) fn is_blameless(&self) -> bool {
-        matches!(self, Self::KeptClosed(_))
+        matches!(
+            self,
+            Self::KeptClosed(_) | Self::Connect(ConnectError::NoRoom { .. })
+        )
     }
 
     /// Whether another worker may be tried. Not for one that is slow to begin: it may be at work, and nobody
@@ -79,7 +83,11 @@ pub(crate) async fn forward(
     outgoing: Outgoing<'_>,
     limits: ForwardLimits,
 ) -> Result<Response<WorkerBody>, ForwardError> {
-    if let Some(kept) = upstream.checkout() {
+    let mut seat = upstream
+        .seat(limits.connect)
+        .await
+        .map_err(ForwardError::Connect)?;
+    if let Some(kept) = upstream.checkout(&mut seat) {
         match send(upstream, kept, outgoing, limits.first_byte).await {
             // One that is cancelled was never sent.
             Err(ForwardError::Closed(error)) if outgoing.once && !error.is_canceled() => {
@@ -90,8 +98,15 @@ pub(crate) async fn forward(
             answer => return answer,
         }
     }
+    if seat.is_none() {
+        // None is needed, or the connection that failed had it.
+        seat = upstream
+            .seat(limits.connect)
+            .await
+            .map_err(ForwardError::Connect)?;
+    }
     let fresh = upstream
-        .connect(limits.connect)
+        .connect(seat, limits.connect)
         .await
         .map_err(ForwardError::Connect)?;
     send(upstream, fresh, outgoing, limits.first_byte).await
@@ -122,6 +137,9 @@ fn request(upstream: &Upstream, outgoing: Outgoing<'_>) -> Request<Full<Bytes>> 
     *request.uri_mut() = Uri::from(outgoing.target.clone());
     *request.headers_mut() = outgoing.headers.clone();
     request.headers_mut().insert(HOST, upstream.host().clone());
+    if let Some(via) = upstream.via() {
+        request.headers_mut().append(VIA, via.clone());
+    }
     if let Some(rank) = outgoing.rank {
         request.headers_mut().insert(X_DATA_PARALLEL_RANK, rank.into());
     }

@@ -1,9 +1,12 @@
 //! Reading a body, a client's or a worker's: whole, within limits, without a copy where it came in one piece.
 
-use std::time::Duration;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use http_body::Body;
+use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use thiserror::Error;
 
@@ -14,32 +17,68 @@ pub(crate) enum IntakeError<E: std::error::Error + 'static> {
     TooLarge { limit: usize },
     #[error("read a body: nothing came for {waited:?}")]
     Stalled { waited: Duration },
+    #[error("read a body: {came} bytes came in {took:?}")]
+    Slow { came: usize, took: Duration },
     #[error("read a body")]
     Broken(#[source] E),
 }
 
-/// The whole body, of at most `limit` bytes, as long as no piece keeps us waiting for longer than `patience`.
+/// How slowly a body may come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// Longest wait for a piece.
+    pub(crate) idle: Duration,
+    /// It may take so long in all...
+    pub(crate) grace: Duration,
+    /// ...and one second more for each so many bytes that came; 0: for ever.
+    pub(crate) rate: u64,
+}
+
+/// Only the wait for a piece counts.
+impl From<Duration> for Pace {
+    fn from(idle: Duration) -> Self {
+        Self {
+            idle,
+            grace: Duration::ZERO,
+            rate: 0,
+        }
+    }
+}
+
+impl Pace {
+    /// How long the next piece may be waited for.
+    fn patience(&self, came: usize, took: Duration) -> Duration {
+        if self.rate == 0 {
+            return self.idle;
+        }
+        let earned = Duration::from_secs(came as u64 / self.rate);
+        self.idle.min((self.grace + earned).saturating_sub(took))
+    }
+}
+
+/// The whole body, of at most `limit` bytes, as long as it keeps the pace.
 pub(crate) async fn collect<B>(
     mut body: B,
     limit: usize,
-    patience: Duration,
+    pace: impl Into<Pace>,
 ) -> Result<Bytes, IntakeError<B::Error>>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
 {
+    let mut clock = Clock::new(pace.into());
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limit {
         return Err(IntakeError::TooLarge { limit });
     }
-    let first = next(&mut body, patience).await?.unwrap_or_default();
+    let first = clock.next(&mut body).await?.unwrap_or_default();
     if body.is_end_stream() && first.len() <= limit {
         return Ok(first);
     }
     let mut whole = BytesMut::with_capacity(announced.max(first.len()));
     whole.extend_from_slice(&first);
     while whole.len() <= limit {
-        match next(&mut body, patience).await? {
+        match clock.next(&mut body).await? {
             Some(data) => whole.extend_from_slice(&data),
             None => return Ok(whole.freeze()),
         }
@@ -47,24 +86,87 @@ where
     Err(IntakeError::TooLarge { limit })
 }
 
-async fn next<B>(body: &mut B, patience: Duration) -> Result<Option<Bytes>, IntakeError<B::Error>>
+/// Reads on and throws away, so that a client that is still sending comes to read its answer: at most `limit` bytes, for at
+/// most `patience` in all.
+pub(crate) async fn discard<B>(mut body: B, limit: usize, patience: Duration)
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
 {
-    loop {
-        let frame = tokio::time::timeout(patience, body.frame())
-            .await
-            .map_err(|_| IntakeError::Stalled { waited: patience })?;
-        match frame.transpose().map_err(IntakeError::Broken)? {
-            None => return Ok(None),
-            // Trailers carry nothing that is passed on.
-            Some(frame) => {
-                if let Ok(data) = frame.into_data() {
-                    return Ok(Some(data));
+    let mut left = limit;
+    let reading = async {
+        let mut clock = Clock::new(patience.into());
+        while let Ok(Some(data)) = clock.next(&mut body).await {
+            left = left.saturating_sub(data.len());
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    // The answer is the same if the time is up.
+    let _ = tokio::time::timeout(patience, reading).await;
+}
+
+/// Runs once something has to be waited for.
+struct Clock {
+    pace: Pace,
+    started: Option<Instant>,
+    came: usize,
+}
+
+impl Clock {
+    fn new(pace: Pace) -> Self {
+        Self {
+            pace,
+            started: None,
+            came: 0,
+        }
+    }
+
+    /// The next data; none at the end.
+    async fn next<B>(&mut self, body: &mut B) -> Result<Option<Bytes>, IntakeError<B::Error>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::error::Error + 'static,
+    {
+        loop {
+            match self.frame(body).await?.transpose().map_err(IntakeError::Broken)? {
+                None => return Ok(None),
+                // Trailers carry nothing that is passed on.
+                Some(frame) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.came += data.len();
+                        return Ok(Some(data));
+                    }
                 }
             }
         }
+    }
+
+    async fn frame<B>(
+        &mut self,
+        body: &mut B,
+    ) -> Result<Option<Result<Frame<Bytes>, B::Error>>, IntakeError<B::Error>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::error::Error + 'static,
+    {
+        let mut frame = pin!(body.frame());
+        // What is there already needs no clock.
+        if let Poll::Ready(frame) = poll_fn(|cx| Poll::Ready(frame.as_mut().poll(cx))).await {
+            return Ok(frame);
+        }
+        let took = self.started.get_or_insert_with(Instant::now).elapsed();
+        let patience = self.pace.patience(self.came, took);
+        tokio::time::timeout(patience, frame).await.map_err(|_| {
+            if patience == self.pace.idle {
+                return IntakeError::Stalled { waited: patience };
+            }
+            IntakeError::Slow {
+                came: self.came,
+                took: took + patience,
+            }
+        })
     }
 }
 
@@ -73,7 +175,6 @@ mod tests {
     use std::convert::Infallible;
 
     use futures_util::stream;
-    use http_body::Frame;
     use http_body_util::{Full, StreamBody};
 
     use super::*;
@@ -106,6 +207,39 @@ mod tests {
         assert!(matches!(
             collect(whole, 5, PATIENCE).await,
             Err(IntakeError::TooLarge { limit: 5 })
+        ));
+    }
+
+    #[test]
+    fn a_body_earns_its_time_by_what_came() {
+        let pace = Pace {
+            idle: Duration::from_secs(8),
+            grace: Duration::from_secs(10),
+            rate: 100,
+        };
+        let check = |came, took, expected| {
+            let patience = pace.patience(came, Duration::from_secs(took));
+            assert_eq!(patience, Duration::from_secs(expected), "{came} {took}");
+        };
+        check(0, 0, 8);
+        check(0, 7, 3);
+        check(0, 11, 0);
+        check(500, 11, 4);
+        check(100_000, 11, 8);
+        assert_eq!(Pace::from(PATIENCE).patience(0, 9 * PATIENCE), PATIENCE);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_keeps_no_pace_is_given_up() {
+        let never = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let pace = Pace {
+            idle: PATIENCE,
+            grace: Duration::from_millis(1),
+            rate: 1,
+        };
+        assert!(matches!(
+            collect(never, 5, pace).await,
+            Err(IntakeError::Slow { came: 0, .. })
         ));
     }
 

@@ -1,5 +1,7 @@
 //! The closed sets of labels that metrics of the request path are told apart by.
 
+use crate::health::Cause;
+
 /// What became of a request. Each is counted exactly once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -25,10 +27,20 @@ pub(crate) enum Outcome {
     QueueTimeout,
     /// The request was at fault.
     Invalid,
+    /// It came with no client's key.
+    Unauthorized,
+    /// Its client has used what it may.
+    Limited,
+    /// Its whole time was up.
+    RequestTimeout,
+    /// It made room in the queue for a more important one.
+    Shed,
+    /// It would have been answered too slowly.
+    TooSlow,
 }
 
 /// Every outcome in the order of its discriminant, with its label.
-pub(crate) const OUTCOMES: [(Outcome, &str); 11] = [
+pub(crate) const OUTCOMES: [(Outcome, &str); 16] = [
     (Outcome::Complete, "complete"),
     (Outcome::ClientLeft, "client-left"),
     (Outcome::UpstreamError, "upstream-error"),
@@ -40,6 +52,11 @@ pub(crate) const OUTCOMES: [(Outcome, &str); 11] = [
     (Outcome::QueueFull, "queue-full"),
     (Outcome::QueueTimeout, "queue-timeout"),
     (Outcome::Invalid, "invalid"),
+    (Outcome::Unauthorized, "unauthorized"),
+    (Outcome::Limited, "limited"),
+    (Outcome::RequestTimeout, "request-timeout"),
+    (Outcome::Shed, "shed"),
+    (Outcome::TooSlow, "rejected-early"),
 ];
 
 /// How an attempt on a worker failed.
@@ -77,11 +94,19 @@ pub(crate) const FAILURES: [(FailureKind, &str); 7] = [
 pub(crate) enum TokensKind {
     /// The client sent token ids.
     Given,
+    /// The model's own tokenizer, in the router.
+    Local,
     /// A worker's `/tokenize` told.
     Worker,
-    /// It did not tell in time.
+    /// A worker's path that renders told.
+    Render,
+    /// Its text stands for them.
+    Text,
+    /// They were not there in time.
     Timeout,
-    /// It could not be asked, or did not answer with tokens.
+    /// Too many waited for a thread.
+    QueueFull,
+    /// A worker could not be asked, or did not answer with tokens; or the tokenizer broke.
     Failed,
     /// There is no way to ask for this kind of prompt.
     Unsupported,
@@ -90,10 +115,14 @@ pub(crate) enum TokensKind {
 }
 
 /// Every kind in the order of its discriminant, with its label.
-pub(crate) const TOKENS: [(TokensKind, &str); 6] = [
+pub(crate) const TOKENS: [(TokensKind, &str); 10] = [
     (TokensKind::Given, "given"),
+    (TokensKind::Local, "local"),
     (TokensKind::Worker, "worker"),
+    (TokensKind::Render, "render"),
+    (TokensKind::Text, "text"),
     (TokensKind::Timeout, "timeout"),
+    (TokensKind::QueueFull, "queue-full"),
     (TokensKind::Failed, "failed"),
     (TokensKind::Unsupported, "unsupported"),
     (TokensKind::Off, "off"),
@@ -114,6 +143,77 @@ pub(crate) const VERDICTS: [(VerdictKind, &str); 4] = [
     (VerdictKind::Queue, "queue"),
     (VerdictKind::Reject, "reject"),
     (VerdictKind::Pass, "pass"),
+];
+
+/// Every cause for which a worker is taken out of service, in the order of its discriminant, with its label.
+pub(crate) const EJECTIONS: [(Cause, &str); 4] = [
+    (Cause::Failures, "failures"),
+    (Cause::ServerErrors, "server-errors"),
+    (Cause::Share, "failure-share"),
+    (Cause::Probe, "probe"),
+];
+
+/// What came of a health probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProbeResult {
+    /// A good answer.
+    Passed,
+    /// The worker has no such page, or shows it to others: it is there.
+    NoPage,
+    /// Another status.
+    Refused,
+    /// No answer.
+    Unreachable,
+    /// None in time.
+    Timeout,
+}
+
+/// Every result in the order of its discriminant, with its label.
+pub(crate) const PROBES: [(ProbeResult, &str); 5] = [
+    (ProbeResult::Passed, "passed"),
+    (ProbeResult::NoPage, "no-page"),
+    (ProbeResult::Refused, "refused"),
+    (ProbeResult::Unreachable, "unreachable"),
+    (ProbeResult::Timeout, "timeout"),
+];
+
+/// What came of asking a worker for its load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScrapeResult {
+    /// It told.
+    Told,
+    /// Its page has nothing of the kind.
+    Nothing,
+    /// It has no page.
+    NoPage,
+    /// It did not answer in time, or with an error.
+    Failed,
+}
+
+/// Every result in the order of its discriminant, with its label.
+pub(crate) const SCRAPES: [(ScrapeResult, &str); 4] = [
+    (ScrapeResult::Told, "told"),
+    (ScrapeResult::Nothing, "nothing"),
+    (ScrapeResult::NoPage, "no-page"),
+    (ScrapeResult::Failed, "failed"),
+];
+
+/// How a further try of a request was paid for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RetryKind {
+    /// It cost no worker anything.
+    Free,
+    /// From the budget.
+    Paid,
+    /// Not at all: it was not made.
+    OverBudget,
+}
+
+/// Every kind in the order of its discriminant, with its label.
+pub(crate) const RETRIES: [(RetryKind, &str); 3] = [
+    (RetryKind::Free, "free"),
+    (RetryKind::Paid, "paid"),
+    (RetryKind::OverBudget, "over-budget"),
 ];
 
 #[cfg(test)]
@@ -142,6 +242,30 @@ mod tests {
         );
         assert!(
             VERDICTS
+                .iter()
+                .enumerate()
+                .all(|(at, (kind, _))| *kind as usize == at)
+        );
+        assert!(
+            EJECTIONS
+                .iter()
+                .enumerate()
+                .all(|(at, (cause, _))| *cause as usize == at)
+        );
+        assert!(
+            PROBES
+                .iter()
+                .enumerate()
+                .all(|(at, (result, _))| *result as usize == at)
+        );
+        assert!(
+            SCRAPES
+                .iter()
+                .enumerate()
+                .all(|(at, (result, _))| *result as usize == at)
+        );
+        assert!(
+            RETRIES
                 .iter()
                 .enumerate()
                 .all(|(at, (kind, _))| *kind as usize == at)

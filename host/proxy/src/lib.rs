@@ -4,12 +4,14 @@
 //! of configuration files, of event feeds, or of what a policy is made of. `pipeline.rs` is one request's walk
 //! on one screen. See `host/adr/0006-request-path.md`.
 
+mod admission;
 mod arm;
 mod attempt;
 mod authorization;
 mod body;
 mod call;
 mod candidates;
+mod clients;
 mod cold;
 mod connections;
 mod context;
@@ -24,8 +26,9 @@ mod fleet_collector;
 mod fleet_report;
 mod forward;
 mod headers;
-mod hold;
+mod health;
 mod intake;
+mod keep_alive;
 mod label;
 mod link;
 mod matches;
@@ -42,6 +45,7 @@ pub mod record;
 mod relay;
 mod reply;
 mod request_id;
+mod retries;
 mod route;
 mod server;
 mod shadow;
@@ -49,27 +53,34 @@ mod silence;
 mod snapshot;
 mod tasks;
 mod throttle;
+mod timeouts;
+mod tls;
 mod tokens;
 mod upstream;
 
+pub use admission::{AdmissionSpec, BudgetReport, BudgetSpec, Objectives};
 pub use arm::{
     ArmReport, CanarySpec, Finding, Look, Measure, ShadowSpec, SideReport, StopReport, StopRule, TimesReport,
     TrialReport, TrialSpec,
 };
 pub use authorization::Authorization;
+pub use clients::{ClientLimits, ClientSpec, KeyHash};
 pub use cold::status_pages;
 pub use events::ListenerReport;
 pub use expectation::{AssumedCache, Expectation};
 pub use feeds::LiveFeeds;
 pub use fleet_report::{Health, PoolReport, WorkerReport};
+pub use health::{HealthSpec, ProbeSpec, ScrapeSpec};
 pub use metrics::{Decisions, ProxyMetrics};
 pub use pd::PdSpec;
 pub use proxy::{Proxy, ProxyParts};
 pub use readiness::Readiness;
+pub use retries::RetrySpec;
 pub use route::RouteError;
-pub use server::{DrainOutcome, serve};
+pub use server::{CorsSpec, Door, DoorKey, DrainOutcome, EdgeLimits, EdgeSpec, ServeLimits, serve};
 pub use shadow::{Disagreement, Pick, ShadowReport};
-pub use snapshot::{
-    PoolSpec, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotSpec, TokenSource,
-};
-pub use upstream::UrlError;
+pub use snapshot::{PoolSpec, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotSpec};
+pub use timeouts::PoolTimeouts;
+pub use tls::{ServerTls, ServerTlsParts, TlsError, WorkerTls, WorkerTlsParts};
+pub use tokens::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
+pub use upstream::{ConnectionsSpec, UrlError};

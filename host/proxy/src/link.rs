@@ -6,6 +6,7 @@ use http::HeaderValue;
 use routing::Worker;
 
 use crate::cooldown::{Cooldown, Dispatch};
+use crate::health::{Stance, WorkerHealth};
 use crate::metrics::{ProxyMetrics, WorkerMetrics};
 use crate::throttle::Throttle;
 use crate::upstream::{Upstream, UrlError};
@@ -15,7 +16,7 @@ use crate::upstream::{Upstream, UrlError};
 pub(crate) struct WorkerLink {
     pub(crate) upstream: Upstream,
     /// Of the worker as a whole.
-    pub(crate) cooldown: Cooldown,
+    pub(crate) health: WorkerHealth,
     /// Of its `/tokenize`, which it may lack, or which may be slow while the rest is well.
     pub(crate) tokenizer: Cooldown,
     pub(crate) metrics: WorkerMetrics,
@@ -30,7 +31,7 @@ impl WorkerLink {
         let name = &worker.spec().name;
         Ok(Self {
             upstream: Upstream::new(&worker.spec().url)?,
-            cooldown: Cooldown::default(),
+            health: WorkerHealth::default(),
             tokenizer: Cooldown::default(),
             metrics: metrics.worker(name),
             failure_log: Throttle::default(),
@@ -45,38 +46,45 @@ impl WorkerLink {
         now.duration_since(self.since)
     }
 
-    /// Milliseconds on the clock of its cooldowns.
+    /// Milliseconds on the clock of its health and its cooldowns.
     pub(crate) fn now_ms(&self) -> u64 {
         self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX)
     }
 
-    /// Whether to keep away; reads the clock only after a failure.
+    /// Where it stands; reads the clock only where something speaks against it.
+    pub(crate) fn stance(&self) -> Stance {
+        self.health.stance(|| self.now_ms())
+    }
+
+    /// Whether to keep away.
     pub(crate) fn is_resting(&self) -> bool {
-        self.rests(&self.cooldown)
+        self.stance().is_out()
+    }
+
+    /// Whether the request of that number may be offered it, as far as it has just come back.
+    pub(crate) fn admits(&self, seq: u64) -> bool {
+        self.health.admits(seq, || self.now_ms())
     }
 
     /// Whether to keep away from its tokeniser.
     pub(crate) fn tokenizer_is_resting(&self) -> bool {
-        self.rests(&self.tokenizer)
+        self.tokenizer.has_failed() && self.tokenizer.is_resting(self.now_ms())
     }
 
-    /// A request is about to be sent; as [`Cooldown::begin`].
+    /// A request is about to be sent.
     pub(crate) fn begin(&self) -> Dispatch {
-        self.begin_on(&self.cooldown)
+        self.health.begin(|| self.now_ms())
+    }
+
+    /// A request was answered well.
+    pub(crate) fn answered(&self, dispatch: Dispatch) {
+        self.health.answered(dispatch, || self.now_ms());
     }
 
     /// Its tokeniser is about to be asked; as [`Cooldown::begin`].
     pub(crate) fn begin_tokenizing(&self) -> Dispatch {
-        self.begin_on(&self.tokenizer)
-    }
-
-    fn rests(&self, cooldown: &Cooldown) -> bool {
-        cooldown.has_failed() && cooldown.is_resting(self.now_ms())
-    }
-
-    fn begin_on(&self, cooldown: &Cooldown) -> Dispatch {
-        if cooldown.has_failed() {
-            cooldown.begin(self.now_ms())
+        if self.tokenizer.has_failed() {
+            self.tokenizer.begin(self.now_ms())
         } else {
             Dispatch::Plain
         }

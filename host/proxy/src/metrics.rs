@@ -13,13 +13,18 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use routing::FaultKind;
 
+use crate::admission::{AdmissionCollector, AdmissionFamilies, AdmissionMetrics};
 use crate::arm::{ArmFamilies, TrialCollector};
+use crate::clients::ClientFamilies;
 use crate::events::EventFamilies;
 use crate::fleet_collector::FleetCollector;
+use crate::health::{HealthFamilies, HealthMetrics, RetryMetrics};
 use crate::label::{FAILURES, FailureKind, OUTCOMES, Outcome, TOKENS, TokensKind, VERDICTS, VerdictKind};
 use crate::pipeline_parts::PipelineFamilies;
+use crate::server::{EdgeCollector, EdgeMetrics};
 use crate::shadow::ShadowFamilies;
 use crate::snapshot::SnapshotCell;
+use crate::tokens::TokensMetrics;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PoolLabel {
@@ -97,6 +102,11 @@ pub struct ProxyMetrics {
     pub(crate) shadows: ShadowFamilies,
     pub(crate) pipelines: PipelineFamilies,
     pub(crate) events: EventFamilies,
+    pub(crate) edge: EdgeMetrics,
+    health: HealthFamilies,
+    pub(crate) clients: ClientFamilies,
+    pub(crate) admission: AdmissionFamilies,
+    pub(crate) tokens: TokensMetrics,
 }
 
 /// Counts the answers of one policy, of every kind.
@@ -141,6 +151,11 @@ impl ProxyMetrics {
             shadows: ShadowFamilies::default(),
             pipelines: PipelineFamilies::default(),
             events: EventFamilies::default(),
+            edge: EdgeMetrics::default(),
+            health: HealthFamilies::default(),
+            clients: ClientFamilies::default(),
+            admission: AdmissionFamilies::default(),
+            tokens: TokensMetrics::default(),
         };
         metrics.register(registry.sub_registry_with_prefix("conductor"));
         metrics
@@ -152,6 +167,11 @@ impl ProxyMetrics {
         self.shadows.register(registry);
         self.pipelines.register(registry);
         self.events.register(registry);
+        self.edge.register(registry);
+        self.health.register(registry);
+        self.clients.register(registry);
+        self.admission.register(registry);
+        self.tokens.register(registry);
         let r = registry;
         r.register(
             "client_connections",
@@ -265,7 +285,9 @@ impl ProxyMetrics {
         let collector = FleetCollector::new(Arc::clone(cell));
         let registry = registry.sub_registry_with_prefix("conductor");
         registry.register_collector(Box::new(collector));
+        registry.register_collector(Box::new(EdgeCollector(Arc::clone(cell))));
         registry.register_collector(Box::new(TrialCollector::new(Arc::clone(cell))));
+        registry.register_collector(Box::new(AdmissionCollector::new(Arc::clone(cell))));
     }
 
     pub(crate) fn pool(&self, name: &str) -> PoolMetrics {
@@ -281,13 +303,20 @@ impl ProxyMetrics {
             tokenized: TOKENS.map(|(_, label)| self.tokenized.get_or_create_owned(&with(label))),
             first_token: self.first_token.get_or_create_owned(&pool()),
             duration: self.duration.get_or_create_owned(&pool()),
-            queue_wait: self.queue_wait.get_or_create_owned(&pool()),
             prompt_tokens: self.prompt_tokens.get_or_create_owned(&pool()),
             matched_tokens: self.matched_tokens.get_or_create_owned(&pool()),
             matched_lengths: self.matched_lengths.get_or_create_owned(&pool()),
             index_queries: self.index_queries.get_or_create_owned(&pool()),
             cached_tokens: self.cached_tokens.get_or_create_owned(&pool()),
+            retries: self.health.pool(name),
         }
+    }
+
+    /// Of a pool's budget and queue.
+    pub(crate) fn gate(&self, pool: &str) -> AdmissionMetrics {
+        let name = pool.to_owned();
+        let waited = self.queue_wait.get_or_create_owned(&PoolLabel { pool: name });
+        self.admission.pool(pool, waited)
     }
 
     pub(crate) fn pd(&self, pool: &str) -> PdMetrics {
@@ -318,6 +347,7 @@ impl ProxyMetrics {
         WorkerMetrics {
             attempts: self.attempts.get_or_create_owned(&worker),
             failures: FAILURES.map(|(_, label)| self.failures.get_or_create_owned(&with(label))),
+            health: self.health.worker(name),
         }
     }
 
@@ -359,6 +389,7 @@ impl ProxyMetrics {
 
     /// A worker is gone for good: its name is not reported any more.
     pub(crate) fn forget_worker(&self, name: &str) {
+        self.health.forget_worker(name);
         self.attempts.remove(&WorkerLabel {
             worker: name.to_owned(),
         });
@@ -393,12 +424,12 @@ pub(crate) struct PoolMetrics {
     tokenized: [Counter; TOKENS.len()],
     pub(crate) first_token: Histogram,
     pub(crate) duration: Histogram,
-    pub(crate) queue_wait: Histogram,
     pub(crate) prompt_tokens: Counter,
     pub(crate) matched_tokens: Counter,
     pub(crate) matched_lengths: Histogram,
     pub(crate) index_queries: Counter,
     pub(crate) cached_tokens: Counter,
+    pub(crate) retries: RetryMetrics,
 }
 
 impl PoolMetrics {
@@ -426,6 +457,7 @@ pub(crate) struct PdMetrics {
 pub(crate) struct WorkerMetrics {
     pub(crate) attempts: Counter,
     failures: [Counter; FAILURES.len()],
+    pub(crate) health: HealthMetrics,
 }
 
 impl WorkerMetrics {

@@ -1,6 +1,7 @@
-//! `/v1/models`: what all workers serve, asked at once and remembered for a moment. What was told to a client's
-//! credentials is told to nobody else.
+//! `/v1/models`: what all workers serve and are declared to serve, asked at once and remembered for a moment. What was told to
+//! a client's credentials for the workers is told to nobody else.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
-use inference_api::merge_models;
+use inference_api::{list_models, merge_models};
 use routing::{Generation, WorkerId};
 use tokio::time::timeout;
 use tracing::debug;
@@ -96,12 +97,20 @@ async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
         .filter_map(|list| async { list })
         .collect()
         .await;
-    if lists.is_empty() {
+    let declared = declared(snapshot);
+    if lists.is_empty() && declared.is_empty() {
         return None;
     }
-    merge_models(lists.iter().map(|list| &**list))
-        .ok()
-        .map(Bytes::from)
+    let declared = list_models(declared.iter().copied());
+    let lists = lists.iter().map(|list| &**list);
+    merge_models(lists.chain([&*declared])).ok().map(Bytes::from)
+}
+
+/// What the workers are declared to serve: there also where none of them lists it.
+fn declared(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let of_workers = snapshot.members().flat_map(|member| &member.worker.spec().models);
+    let of_pools = snapshot.pools.iter().flat_map(|pool| &pool.adapters);
+    of_workers.chain(of_pools).map(|model| &**model).collect()
 }
 
 /// A worker's list, if it is one.

@@ -1,9 +1,12 @@
 //! One inference request, from its head to its answer's: read, match a route, learn the tokens, decide, send,
 //! relay. Failing over ends where the client gets its first byte.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, EXPECT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::Incoming;
@@ -11,31 +14,44 @@ use inference_api::Endpoint;
 use routing::WorkerId;
 use tracing::{Instrument, debug_span};
 
+use crate::admission::{self, Passage, Permit};
 use crate::body::Body;
 use crate::candidates::{NoCandidate, Standing};
+use crate::clients::{Caller, Entry, Limited, Visit};
 use crate::context::{self, HashedPrompt, RequestContext};
 use crate::decide::{self, Step};
 use crate::decided_by::DecidedBy;
 use crate::exchange::Exchange;
 use crate::expectation;
 use crate::headers::{self, X_REQUEST_ID};
-use crate::hold::{Ticket, Turn};
 use crate::intake;
+use crate::keep_alive;
 use crate::pd::{Course, LegError, PairAnswer, Setback};
 use crate::proxy::Proxy;
 use crate::record::Trace;
 use crate::relay;
 use crate::reply::{self, Refusal};
 use crate::request_id::RequestId;
+use crate::server::check_depth;
 use crate::snapshot::Snapshot;
 use crate::tokens;
 
+/// Most bytes that are read of a client that may not come in, and for how long.
+const MOST_DISCARDED: usize = 1 << 20;
+const DISCARD_WITHIN: Duration = Duration::from_secs(5);
+
 /// Answers a request to an inference endpoint.
-pub(crate) async fn infer(proxy: &Proxy, endpoint: Endpoint, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn infer(
+    proxy: &Arc<Proxy>,
+    endpoint: Endpoint,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let (head, body) = request.into_parts();
     let (seq, mut headers) = (proxy.next_seq(), head.headers);
     let id = headers.entry(X_REQUEST_ID);
     let id = id.or_insert_with(|| proxy.request_id(seq)).clone();
+    let snapshot = proxy.snapshots.load();
+    let Entry { caller, visit } = snapshot.clients.enter(&mut headers);
     let arrival = Arrival {
         endpoint,
         seq,
@@ -47,12 +63,16 @@ pub(crate) async fn infer(proxy: &Proxy, endpoint: Endpoint, request: Request<In
     // Costs nothing unless someone debugs; warnings name the request themselves.
     let span = debug_span!("request", id = %RequestId(&id), path = endpoint.path());
     let answered = async {
-        match answer(proxy, arrival, body).await {
-            Ok(response) => response,
-            Err(refusal) => reply::refuse(&refusal).map(Body::from),
-        }
+        let answer = match visit {
+            Ok(visit) => answer(proxy, (snapshot, visit), arrival, body).await,
+            Err(refusal) => Err(turn_away(proxy, refusal, &arrival, body).await),
+        };
+        answer.unwrap_or_else(|refusal| reply::refuse(&refusal).map(Body::from))
     };
     let mut response = answered.instrument(span).await;
+    if let Some(caller) = caller {
+        caller.tell_limits(response.headers_mut());
+    }
     // The one the client knows, whatever the worker calls it.
     response.headers_mut().insert(X_REQUEST_ID, id);
     response
@@ -68,56 +88,116 @@ struct Arrival {
     headers: HeaderMap,
 }
 
-async fn answer(proxy: &Proxy, arrival: Arrival, body: Incoming) -> Result<Response<Body>, Refusal> {
+/// The client may not come in. It gets to read so if it is not sending for too long, and nothing is kept of what it sends.
+async fn turn_away(proxy: &Proxy, refusal: Refusal, arrival: &Arrival, body: Incoming) -> Refusal {
+    proxy.metrics.unrouted(refusal.outcome());
+    // Who waits to be told to go on sends nothing before.
+    if !arrival.headers.contains_key(EXPECT) {
+        intake::discard(body, MOST_DISCARDED, DISCARD_WITHIN).await;
+    }
+    refusal
+}
+
+async fn answer(
+    proxy: &Arc<Proxy>,
+    (snapshot, visit): (Arc<Snapshot>, Option<Visit>),
+    arrival: Arrival,
+    body: Incoming,
+) -> Result<Response<Body>, Refusal> {
     let (endpoint, arrived) = (arrival.endpoint, arrival.arrived);
-    let snapshot = proxy.snapshots.load();
     let unrouted = |refusal: Refusal| {
         proxy.metrics.unrouted(refusal.outcome());
+        proxy.metrics.edge.refused(&refusal);
         refusal
     };
     let limits = &snapshot.limits;
-    let body = intake::collect(body, limits.body_bytes, limits.idle_timeout)
+    let edge = &snapshot.edge.limits;
+    let body = intake::collect(body, limits.body_bytes, edge.pace(limits.idle_timeout))
         .await
         .map_err(|error| unrouted(error.into()))?;
     let peek = inference_api::peek(endpoint, &body).map_err(|error| unrouted(error.into()))?;
+    check_depth(&peek, edge).map_err(unrouted)?;
+    if let Some(visit) = &visit {
+        visit.check_model(&peek.model).map_err(unrouted)?;
+    }
     let route = snapshot
         .route(&peek.model, Some(endpoint.path()), &arrival.headers)
         .ok_or_else(|| unrouted(Refusal::not_served(&peek.model)))?;
     let pool = Arc::clone(snapshot.pool_of(route));
     let mut exchange = Exchange::begin(pool, arrival.id.clone(), arrived);
-    let placed = match context(snapshot, route, arrival, &peek, body.clone()).await {
-        // Takes the request, and with it the snapshot: the answer may go on long after both.
-        Ok(mut request) => {
-            exchange.join(request.participant());
-            request.trace = Trace::begin(&request);
-            exchange.record(request.trace.clone());
-            place(proxy, Arc::new(request)).await
-        }
-        Err(refusal) => Err(refusal),
+    exchange.of_client(visit);
+    let context = match claim(&mut exchange, &body) {
+        Ok(caller) => context(snapshot, route, (arrival, caller), &peek, body.clone()).await,
+        Err(limited) => Err(Refusal::Limited(limited)),
     };
-    match placed {
-        Ok(answer) => Ok(relay::response(
-            answer,
-            exchange,
-            endpoint,
-            proxy.readiness.clone(),
-        )),
-        Err(refusal) => {
-            if let Refusal::Relayed(answer) = &refusal {
-                exchange.answered(answer.status());
-            }
-            exchange.finish(refusal.outcome());
-            Err(refusal)
+    let mut request = match context {
+        Ok(request) => request,
+        Err(refusal) => return Err(refused(exchange, refusal)),
+    };
+    exchange.join(request.participant());
+    if let (Some(visit), Some(prompt)) = (exchange.visit(), &request.prompt) {
+        visit.put_right(prompt.tokens() as u64);
+    }
+    request.trace = Trace::begin(&request);
+    exchange.record(request.trace.clone());
+    let keep_alive = request.pool().keep_alive.clone().filter(|_| request.stream);
+    // Takes the request, and with it the snapshot: the answer may go on long after both.
+    let request = Arc::new(request);
+    match keep_alive {
+        None => serve(proxy, request, exchange).await,
+        Some(keep_alive) => {
+            let (readiness, proxy) = (proxy.readiness.clone(), Arc::clone(proxy));
+            let serving = async move { serve(&proxy, request, exchange).await };
+            keep_alive::answer(keep_alive, endpoint, readiness, serving).await
         }
     }
+}
+
+/// What comes of a request: a worker's answer, or why there is none.
+async fn serve(
+    proxy: &Proxy,
+    request: Arc<RequestContext>,
+    mut exchange: Exchange,
+) -> Result<Response<Body>, Refusal> {
+    let endpoint = request.endpoint;
+    match in_time(proxy, request).await {
+        Ok((answer, permit)) => {
+            exchange.admit(permit);
+            Ok(relay::response(
+                answer,
+                exchange,
+                endpoint,
+                proxy.readiness.clone(),
+            ))
+        }
+        Err(refusal) => Err(refused(exchange, refusal)),
+    }
+}
+
+/// Accounts for a request that no worker answers.
+fn refused(mut exchange: Exchange, refusal: Refusal) -> Refusal {
+    if let Refusal::Relayed(answer) = &refusal {
+        exchange.answered(answer.status());
+    }
+    exchange.finish(refusal.outcome());
+    refusal
+}
+
+/// Takes the prompt, as long as it is estimated to be, from what its client may use.
+fn claim(exchange: &mut Exchange, body: &Bytes) -> Result<Option<Arc<Caller>>, Limited> {
+    let Some(visit) = exchange.visit() else {
+        return Ok(None);
+    };
+    visit.claim(context::estimated_tokens(body) as u64)?;
+    Ok(Some(Arc::clone(visit.caller())))
 }
 
 async fn context(
     snapshot: Arc<Snapshot>,
     route: usize,
-    mut arrival: Arrival,
+    (mut arrival, caller): (Arrival, Option<Arc<Caller>>),
     peek: &inference_api::Peek<'_>,
-    body: bytes::Bytes,
+    body: Bytes,
 ) -> Result<RequestContext, Refusal> {
     let split = context::split(snapshot.pool_of(route), arrival.endpoint, peek, &body)?;
     let session = context::session(&arrival.headers, peek);
@@ -127,11 +207,22 @@ async fn context(
     if pool.pd.is_some() {
         headers::for_two_legs(&mut arrival.headers);
     }
+    if pool.keep_alive.is_some() && peek.stream {
+        // There is no adding to what is compressed.
+        arrival.headers.remove(ACCEPT_ENCODING);
+    }
     let place = snapshot.routes[route].place(session, arrival.seq);
     let arm = place.map_or(0, |place| place.arm);
     let recorded = snapshot.record.wants_tokens(arrival.seq, &arrival.headers);
     let tokens = if recorded || snapshot.routes[route].needs_tokens(arm) {
-        tokens::learn(pool, peek, arrival.seq, &arrival.headers, &snapshot.limits).await
+        let question = tokens::Question {
+            peek,
+            body: &body,
+            headers: &arrival.headers,
+            seq: arrival.seq,
+            limits: &snapshot.limits,
+        };
+        tokens::learn(&snapshot.tokenizing, pool, &question).await
     } else {
         None
     };
@@ -165,24 +256,45 @@ async fn context(
         split,
         trace: None,
         decided_by: DecidedBy::default(),
+        caller,
     })
 }
 
-/// Decides and tries until a worker answers.
-async fn place(proxy: &Proxy, request: Arc<RequestContext>) -> Result<PairAnswer, Refusal> {
+/// Places it, unless its time is up before: all of it, or that for the beginning of an answer.
+async fn in_time(
+    proxy: &Proxy,
+    request: Arc<RequestContext>,
+) -> Result<(PairAnswer, Option<Permit>), Refusal> {
+    request.pool().budget.earn();
+    let of_all = request.deadline().map(tokio::time::Instant::from_std);
+    let deadline = of_all.into_iter().chain(admission::deadline(&request)).min();
+    let placing = pin!(place(proxy, request, deadline));
+    let Some(deadline) = deadline else {
+        return placing.await;
+    };
+    let placed = tokio::time::timeout_at(deadline, placing).await;
+    placed.unwrap_or(Err(Refusal::RequestTimeout))
+}
+
+/// Has it let in, decides and tries until a worker answers.
+async fn place(
+    proxy: &Proxy,
+    request: Arc<RequestContext>,
+    deadline: Option<tokio::time::Instant>,
+) -> Result<(PairAnswer, Option<Permit>), Refusal> {
     let pool = request.pool();
-    let mut turn: Option<Turn> = None;
-    let mut ticket: Option<Ticket> = None;
+    let mut passage = Passage::new(deadline);
     let mut failures = Failures::default();
     let mut course = Course::default();
     let mut attempt = 0;
+    passage.enter(&request).await?;
     loop {
         let released = pool.queue.releases();
         let standing = Standing {
             attempt,
             tried: &failures.tried,
-            turn,
-            is_held: ticket.is_some(),
+            turn: passage.turn(),
+            is_held: passage.is_held(),
         };
         let step = match decide::decide(proxy, &request, course.part(), standing) {
             Ok(step) => step,
@@ -193,32 +305,16 @@ async fn place(proxy: &Proxy, request: Arc<RequestContext>) -> Result<PairAnswer
         attempt += 1;
         match step {
             Step::Send(placement) => {
-                if let Some(ticket) = ticket.take() {
-                    ticket.sent();
-                }
+                passage.send(&request, &placement, failures.tries == 0)?;
                 for seat in placement.seats() {
                     expectation::expect(proxy, &request, pool.members[seat.member].worker.id());
                 }
                 match course.send(proxy, &request, placement).await {
-                    Ok(answer) => return Ok(answer),
-                    Err(setback) => failures.add(setback, request.snapshot.limits.attempts)?,
+                    Ok(answer) => return Ok((answer, passage.into_permit())),
+                    Err(setback) => tokio::time::sleep(failures.add(setback, &request)?).await,
                 }
             }
-            Step::Hold(hold) => {
-                let turn = turn.get_or_insert_with(|| pool.queue.turn(pool.queue_timeout));
-                let mut place = match ticket.take() {
-                    Some(place) => place,
-                    None => pool
-                        .queue
-                        .enter(*turn, pool.queue_limit)
-                        .map_err(|_| Refusal::QueueFull)?,
-                };
-                place
-                    .wait(hold, released)
-                    .await
-                    .map_err(|_| Refusal::QueueTimeout)?;
-                ticket = Some(place);
-            }
+            Step::Hold(hold) => passage.hold(&request, hold, released).await?,
             Step::Reject(rejection) => return Err(Refusal::Rejected(rejection)),
         }
     }
@@ -236,19 +332,31 @@ struct Failures {
 }
 
 impl Failures {
-    /// Another try may be made unless this returns.
-    fn add(&mut self, setback: Setback, most: u32) -> Result<(), Refusal> {
+    /// Another try may be made after that pause, unless this fails.
+    fn add(&mut self, setback: Setback, request: &RequestContext) -> Result<Duration, Refusal> {
         self.tried.extend(setback.blamed);
         for suspect in setback.suspected.into_iter().flatten() {
             self.tried.push(suspect);
             self.suspected.push(suspect);
         }
         self.tries += 1;
-        if !setback.error.may_go_elsewhere() || self.tries >= most {
-            return Err(setback.error.into());
-        }
-        self.last = Some(setback.error);
-        Ok(())
+        let pool = request.pool();
+        let error = setback.error;
+        let pause = if error.may_go_elsewhere() && self.tries < pool.limits.attempts {
+            pool.retry(&error, self.tries, request.seq)
+        } else {
+            None
+        };
+        // What a worker said tells a client more than that the next one was not there.
+        let error = match self.last.take() {
+            Some(said @ LegError::Refused(_)) if error.cost_nothing() => said,
+            _ => error,
+        };
+        let Some(pause) = pause else {
+            return Err(error.into());
+        };
+        self.last = Some(error);
+        Ok(pause)
     }
 
     /// There is nobody else: one who was only suspected is in question again, once. Whether there is one.

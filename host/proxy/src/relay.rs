@@ -29,7 +29,7 @@ use crate::pd::{PairAnswer, is_the_workers_trouble};
 use crate::readiness::Readiness;
 use crate::reply;
 use crate::request_id::RequestId;
-use crate::silence::Silence;
+use crate::silence::{Silence, TooLong};
 use crate::tasks::Guard;
 use crate::upstream::WorkerBody;
 
@@ -40,6 +40,8 @@ pub(crate) enum RelayError {
     Broken(#[source] hyper::Error),
     #[error("read on in the worker's answer: nothing came for {0:?}")]
     Silent(Duration),
+    #[error("read on in the worker's answer: the request's time is up")]
+    Over,
     #[error("read on in the worker's answer: the router is shutting down")]
     ShuttingDown,
 }
@@ -54,6 +56,8 @@ pub(crate) struct Relay {
     /// Index into the pool's members.
     member: usize,
     dispatch: Dispatch,
+    /// Whether its status says nothing against the worker.
+    is_well: bool,
     booking: Option<Booking>,
     kind: AnswerKind,
     tail: Tail,
@@ -126,6 +130,7 @@ pub(crate) fn response(
         endpoint,
         member: answer.member,
         dispatch: answer.dispatch,
+        is_well: !head.status.is_server_error(),
         booking: Some(answer.booking),
         tail: Tail::default(),
         silence: Silence::since(answer.dispatched, answer.silence),
@@ -172,7 +177,7 @@ impl Relay {
         if !self.silence.seen_first {
             self.begun();
         }
-        self.exchange.chunk();
+        self.exchange.chunk(data);
         self.silence.broken();
         if self.kind != AnswerKind::Encoded {
             self.tail.push(data);
@@ -213,7 +218,9 @@ impl Relay {
 
     /// The first byte came. Not with the head: engines send that before they are at work.
     fn begun(&mut self) {
-        self.exchange.member(self.member).link.cooldown.succeeded();
+        if self.is_well {
+            self.exchange.member(self.member).link.answered(self.dispatch);
+        }
         if self.kind == AnswerKind::Events {
             self.exchange.first_token();
             if let Some(booking) = &mut self.booking {
@@ -235,7 +242,9 @@ impl Relay {
             booking.decoded(|| self.tail.output_tokens());
         }
         let link = &self.exchange.member(self.member).link;
-        link.cooldown.succeeded();
+        if self.is_well && !self.silence.seen_first {
+            link.answered(self.dispatch);
+        }
         if let Some(body) = self.upstream.take() {
             link.upstream.checkin(body);
         }
@@ -268,6 +277,7 @@ impl Relay {
         let (outcome, fault) = match error {
             RelayError::Broken(_) => (Outcome::UpstreamError, Some(FailureKind::BrokenOff)),
             RelayError::Silent(_) => (Outcome::IdleTimeout, Some(FailureKind::IdleTimeout)),
+            RelayError::Over => (Outcome::RequestTimeout, None),
             RelayError::ShuttingDown => (Outcome::ShutDown, None),
         };
         if let Some(fault) = fault {
@@ -287,7 +297,7 @@ impl Relay {
         let link = &member.link;
         link.metrics.failed(fault);
         let hung = fault == FailureKind::IdleTimeout && !self.silence.seen_first;
-        let rests = hung && link.cooldown.failed(self.dispatch, link.now_ms());
+        let rests = hung && self.exchange.pool().failed(member, self.dispatch);
         let worker = &*member.worker.spec().name;
         if let Some(held_back) = link.failure_log.pass() {
             let (id, error) = (RequestId(self.exchange.id()), error as &dyn std::error::Error);
@@ -327,8 +337,11 @@ impl HttpBody for Relay {
                 Poll::Ready(None)
             }
             Poll::Pending => {
-                let limit = std::task::ready!(relay.silence.poll_too_long(cx));
-                Poll::Ready(relay.broken(RelayError::Silent(limit)))
+                let too_long = std::task::ready!(relay.silence.poll_too_long(cx));
+                Poll::Ready(relay.broken(match too_long {
+                    TooLong::Silent(limit) => RelayError::Silent(limit),
+                    TooLong::Whole => RelayError::Over,
+                }))
             }
         }
     }

@@ -4,13 +4,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
-use inference_api::{BodyError, ErrorBody, HandshakeError};
+use inference_api::{BodyError, Endpoint, ErrorBody, HandshakeError, error_event};
 use routing::{Rejection, Role};
 use thiserror::Error;
 use tracing::debug;
 
+use crate::admission::TooSlow;
+use crate::clients::Limited;
 use crate::forward::ForwardError;
 use crate::intake::IntakeError;
 use crate::label::Outcome;
@@ -19,14 +21,38 @@ use crate::relay::RelayError;
 
 /// When a client may come back after finding no room or nobody there.
 const COME_BACK: Duration = Duration::from_secs(1);
+/// The same as `retry-after`, to the millisecond; OpenAI's clients prefer it.
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 /// Why the router answers instead of a worker. Its text is what the client is told.
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
+    #[error("no API key was sent: send it as `Authorization: Bearer KEY`")]
+    NoKey,
+    #[error("the API key that was sent is not known")]
+    WrongKey,
+    #[error(transparent)]
+    Limited(Limited),
     #[error("the request body is longer than {limit} bytes")]
     BodyTooLarge { limit: usize },
     #[error("the request body did not arrive in time")]
     BodyTimeout,
+    #[error("the request body nests arrays and objects more than {limit} deep")]
+    BodyTooDeep { limit: usize },
+    #[error("the URL is longer than {limit} bytes")]
+    UrlTooLong { limit: usize },
+    #[error("the request's headers are longer than {limit} bytes")]
+    HeadersTooLarge { limit: usize },
+    #[error("the request has more than {limit} headers")]
+    TooManyHeaders { limit: usize },
+    #[error("the router reads no transfer coding but `chunked`")]
+    TransferCoding,
+    #[error("the request must have one `Host` header")]
+    Host,
+    #[error("the request has been through this router before: one of its workers leads back to it")]
+    Loop,
+    #[error("the router is shutting down")]
+    ShuttingDown,
     #[error("the request body could not be read")]
     BodyBroken(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the request body is not valid JSON: {0}")]
@@ -70,9 +96,15 @@ pub(crate) enum Refusal {
     #[error("no worker told its models")]
     NoModels,
     #[error("too many requests are waiting for a worker")]
-    QueueFull,
+    QueueFull { after: Duration },
     #[error("no worker became free in time")]
-    QueueTimeout,
+    QueueTimeout { after: Duration },
+    #[error("the request made room for a more important one")]
+    Shed { after: Duration },
+    #[error("the request was not begun: {slow}")]
+    TooSlow { slow: TooSlow, after: Duration },
+    #[error("the request was not answered in the time it has")]
+    RequestTimeout,
     #[error("{}", .0.reason)]
     Rejected(Rejection),
     #[error("there is nothing at `{path}`")]
@@ -99,7 +131,24 @@ impl Refusal {
 
     fn class(&self) -> Class {
         match self {
+            Self::NoKey | Self::WrongKey => (StatusCode::UNAUTHORIZED, INVALID, "invalid_api_key"),
+            Self::Limited(limited) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                limited.kind(),
+                "rate_limit_exceeded",
+            ),
             Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, "body_too_large"),
+            Self::BodyTooDeep { .. } => (StatusCode::BAD_REQUEST, INVALID, "body_too_deep"),
+            Self::UrlTooLong { .. } => (StatusCode::URI_TOO_LONG, INVALID, "url_too_long"),
+            Self::HeadersTooLarge { .. } | Self::TooManyHeaders { .. } => (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                INVALID,
+                "headers_too_large",
+            ),
+            Self::TransferCoding => (StatusCode::NOT_IMPLEMENTED, INVALID, "transfer_coding_unknown"),
+            Self::Host => (StatusCode::BAD_REQUEST, INVALID, "host_invalid"),
+            Self::Loop => (StatusCode::LOOP_DETECTED, SERVER, "loop_detected"),
+            Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "shutting_down"),
             Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, INVALID, "body_timeout"),
             Self::BodyBroken(_) => (StatusCode::BAD_REQUEST, INVALID, "body_incomplete"),
             Self::BodyInvalid(_) | Self::BodyNotObject => (StatusCode::BAD_REQUEST, INVALID, "invalid_json"),
@@ -113,7 +162,7 @@ impl Refusal {
             Self::WorkerSlow(_) | Self::PrefillSlow(_) => {
                 (StatusCode::GATEWAY_TIMEOUT, SERVER, "worker_timeout")
             }
-            Self::WorkerBrokeOff(IntakeError::Stalled { .. }) => {
+            Self::WorkerBrokeOff(IntakeError::Stalled { .. } | IntakeError::Slow { .. }) => {
                 (StatusCode::GATEWAY_TIMEOUT, SERVER, "worker_timeout")
             }
             Self::WorkerBrokeOff(_) => (StatusCode::BAD_GATEWAY, SERVER, "worker_broke_off"),
@@ -123,8 +172,11 @@ impl Refusal {
             Self::CannotSplit { .. } => (StatusCode::BAD_REQUEST, INVALID, "cannot_be_split"),
             Self::Handshake(_) => (StatusCode::BAD_REQUEST, INVALID, "handshake_not_allowed"),
             Self::NoModels => (StatusCode::BAD_GATEWAY, SERVER, "no_models"),
-            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, BUSY, "queue_full"),
-            Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "queue_timeout"),
+            Self::QueueFull { .. } => (StatusCode::TOO_MANY_REQUESTS, BUSY, "queue_full"),
+            Self::Shed { .. } => (StatusCode::TOO_MANY_REQUESTS, BUSY, "shed"),
+            Self::TooSlow { .. } => (StatusCode::TOO_MANY_REQUESTS, BUSY, "too_slow"),
+            Self::RequestTimeout => (StatusCode::GATEWAY_TIMEOUT, SERVER, "request_timeout"),
+            Self::QueueTimeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "queue_timeout"),
             Self::Rejected(rejection) => rejected(rejection.status),
             Self::UnknownPath { .. } => (StatusCode::NOT_FOUND, INVALID, "unknown_path"),
             Self::WrongMethod { .. } => (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed"),
@@ -145,9 +197,15 @@ impl Refusal {
             | Self::WorkerBrokeOff(_)
             | Self::NotHandedOver(_) => Outcome::UpstreamError,
             Self::WorkerSlow(_) | Self::PrefillSlow(_) => Outcome::FirstByteTimeout,
-            Self::QueueFull => Outcome::QueueFull,
-            Self::QueueTimeout => Outcome::QueueTimeout,
+            Self::QueueFull { .. } => Outcome::QueueFull,
+            Self::QueueTimeout { .. } => Outcome::QueueTimeout,
+            Self::Shed { .. } => Outcome::Shed,
+            Self::TooSlow { .. } => Outcome::TooSlow,
+            Self::RequestTimeout => Outcome::RequestTimeout,
             Self::Rejected(_) => Outcome::Rejected,
+            Self::ShuttingDown => Outcome::ShutDown,
+            Self::NoKey | Self::WrongKey => Outcome::Unauthorized,
+            Self::Limited(_) => Outcome::Limited,
             _ => Outcome::Invalid,
         }
     }
@@ -158,8 +216,12 @@ impl Refusal {
             | Self::PoolEmpty { .. }
             | Self::OneSided { .. }
             | Self::EngineUnknown(_)
-            | Self::QueueFull
-            | Self::QueueTimeout => Some(COME_BACK),
+            | Self::ShuttingDown => Some(COME_BACK),
+            Self::QueueFull { after }
+            | Self::QueueTimeout { after }
+            | Self::Shed { after }
+            | Self::TooSlow { after, .. } => Some(*after),
+            Self::Limited(limited) => Some(limited.wait()),
             Self::Rejected(rejection) if rejection.retry_after_ms > 0 => {
                 Some(Duration::from_millis(rejection.retry_after_ms.into()))
             }
@@ -203,11 +265,39 @@ pub(crate) fn refuse(refusal: &Refusal) -> Response<Bytes> {
             RETRY_AFTER,
             HeaderValue::from(after.as_millis().div_ceil(1_000) as u64),
         );
+        headers.insert(RETRY_AFTER_MS, HeaderValue::from(after.as_millis() as u64 + 1));
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     if let Refusal::WrongMethod { allow, .. } = refusal {
         headers.insert(ALLOW, HeaderValue::from_static(allow));
     }
     response
+}
+
+/// The same in a stream that has begun already.
+pub(crate) fn event(endpoint: Endpoint, refusal: &Refusal) -> Vec<u8> {
+    let (status, kind, code) = refusal.class();
+    debug!(%status, code, error = refusal as &dyn std::error::Error, "a request is refused in its stream");
+    let message = refusal.to_string();
+    let body = ErrorBody {
+        message: &message,
+        kind,
+        param: None,
+        code,
+    };
+    error_event(endpoint, &body)
+}
+
+/// What a worker said, where a stream has begun already.
+pub(crate) fn relayed(status: StatusCode, message: &str) -> ErrorBody<'_> {
+    ErrorBody {
+        message,
+        kind: if status.is_client_error() { INVALID } else { SERVER },
+        param: None,
+        code: "worker_refused",
+    }
 }
 
 /// A JSON answer of the router's own.
@@ -224,6 +314,7 @@ pub(crate) fn broken_off(error: &RelayError) -> ErrorBody<'static> {
     let (message, code) = match error {
         RelayError::Broken(_) => ("the worker broke off its answer", "worker_broke_off"),
         RelayError::Silent(_) => ("the worker stopped answering", "worker_timeout"),
+        RelayError::Over => ("the request took longer than it may", "request_timeout"),
         RelayError::ShuttingDown => ("the router is shutting down", "shutting_down"),
     };
     ErrorBody {
@@ -238,7 +329,7 @@ impl From<IntakeError<hyper::Error>> for Refusal {
     fn from(error: IntakeError<hyper::Error>) -> Self {
         match error {
             IntakeError::TooLarge { limit } => Self::BodyTooLarge { limit },
-            IntakeError::Stalled { .. } => Self::BodyTimeout,
+            IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Self::BodyTimeout,
             IntakeError::Broken(source) => Self::BodyBroken(source.into()),
         }
     }

@@ -7,6 +7,7 @@ use routing::{Phase, PolicyVersions};
 use thiserror::Error;
 use wildmatch::WildMatch;
 
+use crate::admission::Objectives;
 use crate::arm::{BUCKETS, Place, Trial, TrialParts};
 use crate::context::stable_hash;
 use crate::decided_by::VersionNames;
@@ -57,6 +58,8 @@ pub(crate) struct Route {
     canaries: Box<[Decider]>,
     /// Where there are canaries.
     trial: Option<Arc<Trial>>,
+    /// What its requests are to get.
+    pub(crate) objectives: Objectives,
     /// What decides beside the arms, where anything does.
     pub(crate) shadows: Option<Shadows>,
     /// The same for as long as it takes the same to the same pool.
@@ -104,6 +107,7 @@ impl Route {
                 .map(|canary| Decider::new(canary.policy, metrics))
                 .collect(),
             trial,
+            objectives: spec.objectives,
             shadows,
             identity,
             headers: headers.collect::<Result<_, _>>()?,

@@ -1,4 +1,4 @@
-//! How long a worker's answer has been silent, and when that is too long.
+//! How long a worker's answer has been silent, and when that, or the whole of it, is too long.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,13 +6,24 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-/// How long an answer may be silent.
+/// How long an answer may be silent, and when it must be over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SilenceLimits {
     /// From the dispatch to the first byte of the body.
     pub(crate) first_byte: Duration,
     /// In the middle of it.
     pub(crate) idle: Duration,
+    /// The end of the whole request's time.
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// What is too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TooLong {
+    /// Nothing came for so long.
+    Silent(Duration),
+    /// The whole request.
+    Whole,
 }
 
 /// How long nothing has come, with one timer for the whole answer: it is set for the end of the first silence
@@ -44,14 +55,18 @@ impl Silence {
         self.since = None;
     }
 
-    /// Ready with the limit when nothing has come for that long.
-    pub(crate) fn poll_too_long(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
+    /// Ready when nothing has come for too long, or the request's time is up.
+    pub(crate) fn poll_too_long(&mut self, cx: &mut Context<'_>) -> Poll<TooLong> {
         let (since, limit) = if self.seen_first {
             (*self.since.get_or_insert_with(Instant::now), self.limits.idle)
         } else {
             (self.dispatched, self.limits.first_byte)
         };
-        let deadline = tokio::time::Instant::from_std(since + limit);
+        let (mut deadline, mut too_long) = (since + limit, TooLong::Silent(limit));
+        if let Some(end) = self.limits.deadline.filter(|end| *end < deadline) {
+            (deadline, too_long) = (end, TooLong::Whole);
+        }
+        let deadline = tokio::time::Instant::from_std(deadline);
         let timer = self
             .timer
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
@@ -61,7 +76,7 @@ impl Silence {
         loop {
             std::task::ready!(timer.as_mut().poll(cx));
             if timer.deadline() >= deadline {
-                return Poll::Ready(limit);
+                return Poll::Ready(too_long);
             }
             timer.as_mut().reset(deadline);
         }

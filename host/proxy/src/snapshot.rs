@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,17 +14,24 @@ use arc_swap::ArcSwap;
 use routing::{Dialect, Generation, PolicyVersions, Pool, Role, Worker, WorkerId};
 use thiserror::Error;
 
+use crate::admission::{self, Admission, AdmissionSpec, Gate, Objectives};
 use crate::arm::TrialSpec;
 use crate::authorization::Authorization;
+use crate::clients::{ClientSpec, Clients};
 use crate::events::{EventHub, ListenerReport};
 use crate::expectation::Expectation;
-use crate::hold::HoldQueue;
+use crate::health::{HealthSpec, ScrapeSpec};
+use crate::keep_alive::KeepAlive;
 use crate::link::WorkerLink;
 use crate::metrics::{PoolMetrics, ProxyMetrics};
 use crate::pd::{Bootstrap, PdPool, PdSpec};
 use crate::record::RecordSpec;
+use crate::retries::{RetryBudget, RetrySpec};
 use crate::route::{Route, RouteError};
-use crate::upstream::UrlError;
+use crate::server::{Edge, EdgeSpec};
+use crate::timeouts::PoolTimeouts;
+use crate::tokens::{ModelsSpec, TokenSource, Tokenizing};
+use crate::upstream::{self, ConnectionsSpec, UrlError};
 
 /// Everything a snapshot is made of.
 #[derive(Debug)]
@@ -34,12 +42,20 @@ pub struct SnapshotSpec {
     pub pools: Vec<PoolSpec>,
     /// Routes in the order in which they are tried.
     pub routes: Vec<RouteSpec>,
+    /// Who may ask, with distinct names; none: everybody may, and needs no key.
+    pub clients: Vec<ClientSpec>,
+    /// Where the tokens of models come from.
+    pub models: ModelsSpec,
     /// What bounds every request.
     pub limits: RequestLimits,
+    /// What is decided before they are looked into.
+    pub edge: EdgeSpec,
     /// What is recorded of them.
     pub record: RecordSpec,
     /// Whether answers tell who decided, whom it chose, and what that one holds of the prompt.
     pub decision_headers: bool,
+    /// Whether clients may read `/metrics`.
+    pub metrics_on_listen: bool,
 }
 
 /// A pool and how requests for it are treated.
@@ -55,24 +71,26 @@ pub struct PoolSpec {
     pub queue_limit: usize,
     /// Longest time a request is held in all.
     pub queue_timeout: Duration,
+    /// What is let in, and whom first; none: everything, as it comes.
+    pub admission: Option<AdmissionSpec>,
+    /// Comments are sent on streams that say nothing for so long; none: never.
+    pub keep_alive: Option<Duration>,
     /// Model names that are LoRA adapters: their blocks match only themselves.
     pub adapters: Vec<Box<str>>,
     /// What becomes of a client's `Authorization`.
     pub authorization: Authorization,
+    /// How many connections each worker gets, and how they begin.
+    pub connections: ConnectionsSpec,
     /// How requests are split between prefill and decode workers; none where they are not.
     pub pd: Option<PdSpec>,
-}
-
-/// How the tokens of a text prompt become known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TokenSource {
-    /// A worker of the pool is asked, for at most so long.
-    Worker {
-        /// Over it, the prompt's tokens are unknown.
-        timeout: Duration,
-    },
-    /// They do not: a policy sees no matches.
-    Off,
+    /// When its workers are kept away from.
+    pub health: HealthSpec,
+    /// How they are asked for their load; none where they are not.
+    pub scrape: Option<ScrapeSpec>,
+    /// How requests are tried again.
+    pub retries: RetrySpec,
+    /// What is other for this pool than [`RequestLimits`] say.
+    pub timeouts: PoolTimeouts,
 }
 
 /// Which requests go to which pool, decided by which policy.
@@ -94,6 +112,8 @@ pub struct RouteSpec {
     pub decode_policy: Option<Arc<PolicyVersions>>,
     /// What is tried out beside `policy`.
     pub trials: TrialSpec,
+    /// What its requests are to get.
+    pub objectives: Objectives,
 }
 
 /// What bounds every request.
@@ -103,10 +123,14 @@ pub struct RequestLimits {
     pub body_bytes: usize,
     /// For a connection to a worker.
     pub connect_timeout: Duration,
-    /// From the dispatch to the first byte of the worker's answer, and of its body where that is streamed.
+    /// From the dispatch to the first byte of the worker's answer.
     pub first_byte_timeout: Duration,
+    /// The same of its body, where that is streamed; none: the same time.
+    pub first_token_timeout: Option<Duration>,
     /// Longest silence in the middle of a body, of the client's or the worker's.
     pub idle_timeout: Duration,
+    /// From the request's head to the end of its answer; none: for ever.
+    pub request_timeout: Option<Duration>,
     /// Most workers tried for one request.
     pub attempts: u32,
 }
@@ -132,6 +156,9 @@ pub enum SnapshotError {
         #[source]
         source: RouteError,
     },
+    /// The system gives no threads.
+    #[error("start the threads that tokenise")]
+    Threads(#[source] io::Error),
 }
 
 /// One configuration in force.
@@ -141,9 +168,13 @@ pub struct Snapshot {
     /// Each to be kept apart from the routes and their policies.
     pub(crate) pools: Box<[Arc<PoolState>]>,
     pub(crate) routes: Box<[Route]>,
+    pub(crate) tokenizing: Tokenizing,
+    pub(crate) clients: Clients,
     pub(crate) limits: RequestLimits,
+    pub(crate) edge: Arc<Edge>,
     pub(crate) record: RecordSpec,
     pub(crate) decision_headers: bool,
+    pub(crate) metrics_on_listen: bool,
     /// The same one in every snapshot.
     pub(crate) events: Arc<EventHub>,
     metrics: ProxyMetrics,
@@ -156,12 +187,21 @@ pub(crate) struct PoolState {
     pub(crate) members: Box<[Member]>,
     pub(crate) tokens: TokenSource,
     pub(crate) expectation: Expectation,
-    pub(crate) queue: Arc<HoldQueue>,
+    pub(crate) queue: Arc<Gate>,
     pub(crate) queue_limit: usize,
     pub(crate) queue_timeout: Duration,
+    pub(crate) admission: Option<Admission>,
+    pub(crate) keep_alive: Option<KeepAlive>,
     pub(crate) adapters: Box<[Box<str>]>,
     pub(crate) authorization: Authorization,
+    pub(crate) connections: ConnectionsSpec,
     pub(crate) pd: Option<PdPool>,
+    pub(crate) health: HealthSpec,
+    pub(crate) scrape: Option<ScrapeSpec>,
+    pub(crate) retries: RetrySpec,
+    pub(crate) budget: Arc<RetryBudget>,
+    /// What bounds its requests, once their bodies are read.
+    pub(crate) limits: RequestLimits,
     pub(crate) metrics: PoolMetrics,
 }
 
@@ -199,14 +239,22 @@ impl Snapshot {
             let members = members(&pool.pool, dialect, &mut kept, metrics)?;
             let before = previous
                 .and_then(|snapshot| snapshot.pools.iter().find(|before| before.name == pool.pool.name));
+            for member in &members {
+                member
+                    .link
+                    .health
+                    .set_rules(&pool.health, &member.worker.spec().name);
+            }
             let pool_metrics = metrics.pool(&pool.pool.name);
+            let keep_alive = pool.keep_alive;
+            let keep_alive = keep_alive.map(|every| KeepAlive::new(every, metrics, &pool.pool.name));
             let queue = before.map(|before| Arc::clone(&before.queue));
             let pd = pool.pd.map(|spec| PdPool {
                 spec,
                 metrics: metrics.pd(&pool.pool.name),
             });
             pools.push(Arc::new(PoolState {
-                queue: queue.unwrap_or_else(|| HoldQueue::new(pool_metrics.queue_wait.clone())),
+                queue: queue.unwrap_or_else(|| Gate::new(metrics.gate(&pool.pool.name))),
                 metrics: pool_metrics,
                 name: pool.pool.name,
                 members,
@@ -214,9 +262,17 @@ impl Snapshot {
                 expectation: pool.expectation,
                 queue_limit: pool.queue_limit,
                 queue_timeout: pool.queue_timeout,
+                admission: pool.admission.map(Admission::new),
+                keep_alive,
                 adapters: pool.adapters.into(),
                 authorization: pool.authorization,
+                connections: pool.connections,
                 pd,
+                health: pool.health,
+                scrape: pool.scrape,
+                retries: pool.retries,
+                budget: before.map_or_else(Arc::default, |before| Arc::clone(&before.budget)),
+                limits: pool.timeouts.over(spec.limits),
             }));
         }
         let before = previous.map_or(&[][..], |snapshot| &snapshot.routes);
@@ -230,9 +286,22 @@ impl Snapshot {
             generation: spec.generation,
             routes: routes.collect::<Result<_, _>>()?,
             pools: pools.into(),
+            clients: Clients::next(
+                previous.map(|snapshot| &snapshot.clients),
+                spec.clients,
+                &metrics.clients,
+            ),
+            tokenizing: Tokenizing::next(
+                previous.map(|snapshot| &snapshot.tokenizing),
+                spec.models,
+                &metrics.tokens,
+            )
+            .map_err(SnapshotError::Threads)?,
             limits: spec.limits,
+            edge: Arc::new(Edge::next(previous.map(|snapshot| &*snapshot.edge), spec.edge)),
             record: spec.record,
             decision_headers: spec.decision_headers,
+            metrics_on_listen: spec.metrics_on_listen,
             events: previous.map_or_else(
                 || EventHub::new(metrics.events.clone()),
                 |previous| Arc::clone(&previous.events),
@@ -245,6 +314,12 @@ impl Snapshot {
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// Whether clients must show a key.
+    #[must_use]
+    pub fn needs_keys(&self) -> bool {
+        self.clients.are_known()
     }
 
     /// Microseconds on the clock of decisions.
@@ -369,6 +444,8 @@ impl SnapshotCell {
     #[must_use]
     pub fn new(first: Snapshot) -> Self {
         first.events.prepare(None, &first);
+        admission::open_gates(&first.pools);
+        upstream::configure(&first);
         Self {
             current: ArcSwap::from_pointee(first),
         }
@@ -380,17 +457,27 @@ impl SnapshotCell {
         self.current.load_full()
     }
 
+    /// What is decided before a request is looked into.
+    pub(crate) fn edge(&self) -> Arc<Edge> {
+        Arc::clone(&self.current.load().edge)
+    }
+
     /// Puts another in force for requests that come from now on. Those under way keep theirs.
     pub fn store(&self, next: Snapshot) {
         let next = Arc::new(next);
         next.events.prepare(Some(&self.current.load()), &next);
+        upstream::configure(&next);
         let before = self.current.swap(Arc::clone(&next));
         next.events.part(&before, &next);
+        admission::open_gates(&next.pools);
         let stays = |name: &str| next.members().any(|member| &*member.worker.spec().name == name);
         for gone in before.members().map(|member| &*member.worker.spec().name) {
             if !stays(gone) {
                 next.metrics.forget_worker(gone);
             }
+        }
+        for gone in before.clients.gone(&next.clients) {
+            next.metrics.clients.forget(gone);
         }
     }
 }

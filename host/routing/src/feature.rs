@@ -105,6 +105,16 @@ pub enum CandidateFeature {
     CostTransfer,
     /// `cost.tbt-ms`
     CostTbt,
+    /// `engine.running`
+    EngineRunning,
+    /// `engine.waiting`
+    EngineWaiting,
+    /// `engine.kv-usage`
+    EngineKvUsage,
+    /// `engine.kv-tokens`
+    EngineKvTokens,
+    /// `engine.age-ms`
+    EngineAgeMs,
     /// `label.KEY`
     Label(Box<str>),
     /// An optional name this host does not know: always NaN.

@@ -3,6 +3,7 @@
 //! Everything here is a value or a pure function: no clock, no sockets, no serialisation, no runtime. The
 //! adapters (proxy, policy-runtime, kv-feed, config) meet in these types and nowhere else.
 
+mod admission;
 mod block;
 mod check;
 mod circuit;
@@ -25,6 +26,10 @@ mod transcript;
 mod versions;
 mod worker;
 
+pub use admission::{
+    Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, Tenants, Waiting, WaitingLine,
+    weighted_tokens,
+};
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Offer, Route, check};
 pub use circuit::{Admission, Circuit, CircuitChange, CircuitSpec, CircuitState};
@@ -39,7 +44,7 @@ pub use feature::{
 };
 pub use fleet::{Fleet, FleetChange};
 pub use id::{DpRank, Generation, WorkerId, WorkerIds};
-pub use load::{LoadLease, LoadReading, WorkerLoad};
+pub use load::{EngineSaid, LoadLease, LoadReading, WorkerLoad};
 pub use pipeline::{
     Asked, Filter, FilterTest, Pick, Pipeline, PipelineError, PipelineObserver, PipelineSpec, Room, Scored,
     Term, TermSource, Unobserved, Weighed, Weigher, Weighing, highest, scores_singly,

@@ -1,14 +1,17 @@
-//! What this router has sent to a worker and not yet had back.
+//! What this router has sent to a worker and not yet had back; and beside it what the engine says of itself.
 //!
 //! A [`LoadLease`] is booked when a request is dispatched and gives everything back exactly once, whenever it
 //! is dropped: at the end of the stream, on an error, or when the client leaves.
 
+mod engine;
 mod recent;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use self::engine::EngineSaid;
+use self::engine::EngineWord;
 use self::recent::{Average, Quantile};
 use crate::cost::CostModel;
 
@@ -28,6 +31,7 @@ pub struct WorkerLoad {
     ttft_p90: Quantile,
     tbt: Average,
     cost: CostModel,
+    engine: EngineWord,
 }
 
 /// One look at the counters.
@@ -77,6 +81,17 @@ impl WorkerLoad {
     #[must_use]
     pub fn cost(&self) -> &CostModel {
         &self.cost
+    }
+
+    /// The engine told its own load, at that millisecond of the caller's clock.
+    pub fn engine_said(&self, said: EngineSaid, at_ms: u64) {
+        self.engine.set(said, at_ms);
+    }
+
+    /// What the engine told last, and when.
+    #[must_use]
+    pub fn engine(&self) -> Option<(EngineSaid, u64)> {
+        self.engine.get()
     }
 
     /// Books a request of `prompt` tokens of which `uncached` must be computed.

@@ -47,6 +47,11 @@ pub(super) const CANDIDATE: &[(&str, f64)] = &[
     ("cost.token-ms", f64::NAN),
     ("cost.transfer-ms", f64::NAN),
     ("cost.tbt-ms", f64::NAN),
+    ("engine.running", f64::NAN),
+    ("engine.waiting", f64::NAN),
+    ("engine.kv-usage", f64::NAN),
+    ("engine.kv-tokens", f64::NAN),
+    ("engine.age-ms", f64::NAN),
 ];
 
 /// A number as it was set, as it follows from others, or as it is unless set; an optional name may be unknown.

@@ -1,18 +1,25 @@
 //! The bench of the proxy's CPU per request: mock backends, a load generator, and the run that compares systems.
 //!
 //! Everything speaks HTTP/1.1 over loopback through raw epoll, because the bench must cost far less than what it
-//! measures. It knows nothing of the host's crates: Conductor is one more binary that it starts, like nginx.
+//! measures. It knows nothing of the host's crates: Conductor is one more binary that it starts, like nginx. Only [`soak`] is on
+//! tokio, and has the engines of `mock-engine`.
 //!
 //! * [`backends`]: OpenAI-shaped replies from fixed bytes, many ports in one thread;
 //! * [`generate`]: closed or open loop against one address, with latencies and errors;
-//! * [`proxy_cpu`]: both of these on one core and the system under test on another, in interleaved rounds.
+//! * [`proxy_cpu`]: both of these on one core and the system under test on another, in interleaved rounds;
+//! * [`figures`]: the same for every figure that a router is measured by, in one table;
+//! * [`soak`]: a router over mock engines for as long as wanted, while everything goes wrong or comes and goes.
 
 pub mod affinity;
 pub mod backends;
+pub mod figures;
 pub mod generate;
 mod http;
 pub mod interrupt;
 pub mod loopback;
+mod open_files;
 pub mod proxy_cpu;
 mod readiness;
+pub mod soak;
 pub mod statistics;
+pub mod vocabulary;

@@ -9,10 +9,12 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use load::affinity;
 use load::backends::Backends;
-use load::generate::{self, Plan, PromptForm};
+use load::backends::kv::Publishers;
+use load::generate::{self, Plan, PromptForm, StreamOf};
 use load::interrupt::Interrupt;
 use load::loopback::Loopback;
-use load::proxy_cpu::{self, Options};
+use load::soak::{self, chaos, churn};
+use load::{figures, proxy_cpu, vocabulary};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// Mock backends, a load generator, and the bench of a proxy's CPU per request. Loopback only.
@@ -30,7 +32,18 @@ enum Command {
     /// Send load to one loopback address and report rates and latencies.
     Generate(GenerateArgs),
     /// Compare the CPU per request of no proxy, nginx and Conductor in one run.
-    ProxyCpu(Options),
+    ProxyCpu(proxy_cpu::Options),
+    /// Everything a router is measured by, of Conductor and its peers, in one run and one table.
+    Figures(figures::Options),
+    /// Everything goes wrong at random, and what clients saw of it is told.
+    Chaos(soak::Options),
+    /// Everything comes and goes, and memory is watched.
+    Churn(soak::Options),
+    /// Write the bench's tokenizer to a folder.
+    Tokenizer {
+        /// Where to.
+        into: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -44,6 +57,9 @@ struct BackendsArgs {
     /// Microseconds between two tokens of a stream.
     #[arg(long, value_name = "US", default_value_t = 0)]
     spacing_us: u64,
+    /// Publish KV events too; the addresses follow the URLs, in their order.
+    #[arg(long)]
+    kv_events: bool,
     /// Pin to this core.
     #[arg(long)]
     core: Option<usize>,
@@ -96,6 +112,12 @@ fn main() -> ExitCode {
         Command::ProxyCpu(options) => {
             Interrupt::listen().and_then(|interrupt| proxy_cpu::run(&options, &interrupt))
         }
+        Command::Figures(options) => {
+            Interrupt::listen().and_then(|interrupt| figures::run(&options, &interrupt))
+        }
+        Command::Chaos(options) => Interrupt::listen().and_then(|interrupt| chaos::run(&options, &interrupt)),
+        Command::Churn(options) => Interrupt::listen().and_then(|interrupt| churn::run(&options, &interrupt)),
+        Command::Tokenizer { into } => vocabulary::write_tokenizer(&into),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -117,6 +139,12 @@ fn serve_backends(args: &BackendsArgs) -> Result<()> {
     for address in backends.addresses() {
         println!("http://{address}");
     }
+    if args.kv_events {
+        let publishers = Publishers::start(args.count)?;
+        for endpoint in publishers.endpoints() {
+            println!("{endpoint}");
+        }
+    }
     std::io::stdout()
         .flush()
         .context("failed to print the addresses")?;
@@ -130,7 +158,10 @@ fn send_load(args: &GenerateArgs) -> Result<()> {
         target: args.target,
         prompt: args.prompt,
         body_bytes: args.body_bytes,
-        stream_tokens: args.stream_tokens,
+        stream: args.stream_tokens.map(|tokens| StreamOf {
+            tokens,
+            spacing: None,
+        }),
         connections: args.connections,
         rate: args.rate,
         warm_up: seconds(args.warm_up_s)?,

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use load::backends::Backends;
-use load::generate::{self, Edge, Plan, PromptForm, Report};
+use load::generate::{self, Edge, Plan, PromptForm, Report, StreamOf};
 use load::loopback::Loopback;
 use serde_json::Value;
 
@@ -154,13 +154,20 @@ fn plan(target: SocketAddr) -> Plan {
         target: Loopback::port(target.port()),
         prompt: PromptForm::Chat,
         body_bytes: 1024,
-        stream_tokens: None,
+        stream: None,
         connections: 4,
         rate: None,
         warm_up: Duration::from_millis(30),
         window: Duration::from_millis(200),
         patience: Duration::from_secs(5),
     }
+}
+
+fn stream_of(tokens: u32) -> Option<StreamOf> {
+    Some(StreamOf {
+        tokens,
+        spacing: None,
+    })
 }
 
 fn generate(plan: &Plan) -> Report {
@@ -180,6 +187,7 @@ fn a_closed_loop_is_answered_without_errors_whatever_the_prompt() {
         for (prompt, body_bytes) in [
             (PromptForm::Chat, 1024),
             (PromptForm::Ids, 32 * 1024),
+            (PromptForm::Turns, 32 * 1024),
             (PromptForm::Chat, 0),
         ] {
             let report = generate(&Plan {
@@ -198,13 +206,13 @@ fn a_closed_loop_is_answered_without_errors_whatever_the_prompt() {
 fn streams_count_by_their_tokens_even_where_none_ends_within_the_window() {
     with_backends(Duration::from_millis(5), |addresses| {
         let long = generate(&Plan {
-            stream_tokens: Some(100_000),
+            stream: stream_of(100_000),
             ..plan(addresses[0])
         });
-        assert_eq!(long.requests, 0);
+        assert_eq!((long.requests, long.open_streams), (0, 4));
         assert!((20..=400).contains(&long.tokens), "{}", long.tokens);
         let short = generate(&Plan {
-            stream_tokens: Some(3),
+            stream: stream_of(3),
             ..plan(addresses[0])
         });
         assert!(short.requests > 0);

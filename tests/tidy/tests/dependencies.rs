@@ -13,11 +13,12 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("kv-events", &["routing"]),
     ("inference-api", &["routing"]),
     ("block-hash", &[]),
+    ("tokenize", &[]),
     ("conductor-config", &["routing"]),
     ("policy-component", &[]),
     ("policy-runtime", &["routing"]),
     ("kv-feed", &["kv-events", "routing"]),
-    ("proxy", &["inference-api", "kv-index", "routing"]),
+    ("proxy", &["inference-api", "kv-index", "routing", "tokenize"]),
     ("indexer-api", &["block-hash", "kv-index", "routing"]),
     ("mock-engine", &[]),
     (
@@ -34,6 +35,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "policy-runtime",
             "proxy",
             "routing",
+            "tokenize",
         ],
     ),
 ];
@@ -41,12 +43,14 @@ const INTERNAL: &[(&str, &[&str])] = &[
 /// Crates that only these may name.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("wasmtime", &["policy-runtime"]),
-    ("zmq", &["kv-feed", "mock-engine"]),
+    ("zmq", &["kv-feed", "load", "mock-engine"]),
     ("toml", &["conductor-config", "policy-builder"]),
     ("notify", &["conductor"]),
     ("clap", &["conductor", "policy-builder", "load"]),
     ("axum", &["conductor", "indexer-api", "mock-engine", "proxy"]),
     ("hyper", &["harness", "load", "mock-engine", "proxy"]),
+    ("tokenizers", &["tokenize"]),
+    ("minijinja", &["tokenize"]),
     ("wit-bindgen", &["conductor-policy-sdk"]),
     ("wit-component", &["policy-component"]),
     ("wasmparser", &["policy-component"]),
@@ -60,6 +64,7 @@ const PURE: &[&str] = &[
     "kv-events",
     "inference-api",
     "block-hash",
+    "tokenize",
     "conductor-config",
     "policy-component",
 ];

@@ -33,7 +33,10 @@ pub(crate) fn feed_plan(config: &Config, fleet: &Fleet) -> FeedPlan {
                     .zip(members.iter().cycle())
                     .map(|(feed, worker)| feed_spec(worker, feed)),
             ),
-            KvEvents::Auto if !members.is_empty() => plan.asked.push(target(configured, &members)),
+            // Workers are asked over plain HTTP only.
+            KvEvents::Auto if !members.is_empty() && !configured.url.starts_with("https://") => {
+                plan.asked.push(target(configured, &members))
+            }
             KvEvents::Auto | KvEvents::Off => {}
         }
     }

@@ -1,8 +1,13 @@
 //! A valid configuration, translated into what each adapter wants to be told. Pure: values in, values out.
 
+mod admission;
+mod clients;
+mod edge;
 mod feeds;
 mod pipelines;
 mod record;
+mod resilience;
+mod tokens;
 mod trials;
 mod workers;
 
@@ -12,15 +17,18 @@ use std::sync::Arc;
 
 use conductor_config::{
     Config, PdConfig, PolicyConfig, PolicySource as ConfiguredSource, PoolConfig, RouteConfig, ServerConfig,
-    Tokenize,
+    TimeoutsConfig,
 };
 use policy_runtime::{PolicySettings, Sessions};
-use proxy::{AssumedCache, Expectation, PdSpec, PoolSpec, RequestLimits, RouteSpec, TokenSource};
+use proxy::{AssumedCache, Expectation, PdSpec, PoolSpec, RequestLimits, RouteSpec};
 use routing::{CircuitSpec, Fleet, PolicyVersions, Pool, Worker};
 
+pub(crate) use self::clients::client_specs;
+pub(crate) use self::edge::{edge_spec, serve_limits};
 pub(crate) use self::feeds::feed_plan;
 pub(crate) use self::pipelines::{BrokenPipeline, components, policy_reports, policy_versions, scorers_of};
 pub(crate) use self::record::{record_files, record_spec};
+pub(crate) use self::tokens::models_spec;
 pub(crate) use self::trials::shadow_name;
 use self::workers::member_names;
 pub(crate) use self::workers::worker_specs;
@@ -59,12 +67,7 @@ fn pool_spec(
             name: pool.name.as_str().into(),
             workers: workers.cloned().collect(),
         },
-        tokens: match pool.tokenize {
-            Tokenize::Worker => TokenSource::Worker {
-                timeout: pool.tokenize_timeout,
-            },
-            Tokenize::Off => TokenSource::Off,
-        },
+        tokens: tokens::token_source(pool.tokenize, pool.tokenize_timeout),
         expectation: Expectation {
             until_told: config.index.expect_for,
             assumed: pool.assume_cache.map(|cache| AssumedCache {
@@ -75,20 +78,40 @@ fn pool_spec(
         },
         queue_limit: pool.queue_limit as usize,
         queue_timeout: pool.queue_timeout,
+        admission: pool.admission.as_ref().map(admission::admission_spec),
+        keep_alive: pool.sse_keep_alive,
         adapters,
         authorization: keys.authorization(pool),
-        pd: pool.pd.as_ref().map(|pd| pd_spec(pd, &config.server)),
+        connections: edge::connections_spec(pool, keys),
+        pd: pool
+            .pd
+            .as_ref()
+            .map(|pd| pd_spec(pd, &pool.timeouts, &config.server)),
+        health: resilience::health_spec(pool),
+        scrape: resilience::scrape_spec(pool),
+        retries: resilience::retry_spec(&pool.retries),
+        timeouts: resilience::pool_timeouts(pool.timeouts),
     }
 }
 
-fn pd_spec(pd: &PdConfig, server: &ServerConfig) -> PdSpec {
+fn pd_spec(pd: &PdConfig, pool: &TimeoutsConfig, server: &ServerConfig) -> PdSpec {
     PdSpec {
         dialect: pd.dialect,
         alone: pd.alone,
-        connect_timeout: pd.connect_timeout.unwrap_or(server.connect_timeout),
-        prefill_timeout: pd.prefill_timeout.unwrap_or(server.first_byte_timeout),
-        first_token_timeout: pd.first_token_timeout.unwrap_or(server.first_byte_timeout),
-        idle_timeout: pd.idle_timeout.unwrap_or(server.idle_timeout),
+        connect_timeout: pd
+            .connect_timeout
+            .or(pool.connect)
+            .unwrap_or(server.connect_timeout),
+        prefill_timeout: pd
+            .prefill_timeout
+            .or(pool.first_byte)
+            .unwrap_or(server.first_byte_timeout),
+        first_token_timeout: pd
+            .first_token_timeout
+            .or(pool.first_token)
+            .or(pool.first_byte)
+            .unwrap_or(server.first_byte_timeout),
+        idle_timeout: pd.idle_timeout.or(pool.idle).unwrap_or(server.idle_timeout),
     }
 }
 
@@ -112,6 +135,7 @@ pub(crate) fn route_spec<E>(
         prefill_policy: route.prefill_policy.as_deref().map(&policy).transpose()?,
         decode_policy: route.decode_policy.as_deref().map(&policy).transpose()?,
         trials: trials::trial_spec(route, &policy, find)?,
+        objectives: admission::objectives(route.objectives),
     })
 }
 
@@ -123,6 +147,8 @@ pub(crate) fn request_limits(config: &Config) -> RequestLimits {
         connect_timeout: server.connect_timeout,
         first_byte_timeout: server.first_byte_timeout,
         idle_timeout: server.idle_timeout,
+        first_token_timeout: None,
+        request_timeout: server.request_timeout,
         attempts: server.attempts,
     }
 }

@@ -13,14 +13,14 @@ use anyhow::{Context, Result};
 use mock_engine::{MockConfig, MockEngine};
 use tempfile::TempDir;
 
-use crate::app::App;
+use crate::app::{App, Surroundings};
 use crate::cli::DemoArgs;
 use crate::config_source::ConfigSource;
 use crate::exit::Exit;
 use crate::quick_flags::port_beside;
-use crate::serve;
 use crate::signals::Signals;
 use crate::telemetry::{self, LogFormat};
+use crate::{compiled, serve};
 
 /// Runs the demo until a signal, or the comparison.
 ///
@@ -41,7 +41,11 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
         .context("make a folder for the demo")?;
     let admin = SocketAddr::new(args.listen.ip(), port_beside(args.listen));
     let file = write_config(&folder, &config(args.listen, admin, &fleet, "cache-aware"))?;
-    let app = App::build_logging(ConfigSource::File(file.clone()), Some(log)).await?;
+    let surroundings = Surroundings {
+        log: Some(log),
+        compiled: compiled::folder_of_user(),
+    };
+    let app = App::build_with(ConfigSource::File(file.clone()), surroundings).await?;
     banner::print(&app, &file, fleet.len());
     let exit = serve::until_signalled(app, signals).await?;
     for engine in fleet {

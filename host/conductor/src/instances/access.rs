@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use axum::http::header::{CONTENT_TYPE, HeaderMap, ORIGIN};
-use axum::http::{HeaderName, StatusCode};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, ORIGIN};
+use axum::http::{HeaderName, Response, StatusCode};
+use axum::middleware::Next;
 
 use crate::keys::Key;
 use crate::refusal::Refusal;
@@ -19,39 +22,66 @@ pub(crate) enum Listener {
     Operators,
 }
 
+/// The pages that are always told: whoever keeps the process running asks them, and they tell nothing else.
+const OPEN: [&str; 2] = ["/health", "/readyz"];
+
 /// The key in force; none: there is none. The reload thread changes it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct AdminKey(Arc<RwLock<Option<Key>>>);
+pub(crate) struct AdminKey(Arc<RwLock<Access>>);
+
+#[derive(Debug, Default)]
+struct Access {
+    key: Option<Key>,
+    /// Whether it is asked for also by pages that are only read.
+    for_reads: bool,
+}
 
 impl AdminKey {
     /// Puts another in force.
-    pub(crate) fn set(&self, key: Option<Key>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = key;
+    pub(crate) fn set(&self, key: Option<Key>, for_reads: bool) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Access { key, for_reads };
+    }
+
+    /// Whether whoever asks for a reload may: nobody is asked to name a type for an empty body.
+    pub(crate) fn check_reload(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match &access.key {
+            Some(key) => compare(key, headers),
+            None if headers.contains_key(ORIGIN) => Err(of_a_page()),
+            None => Ok(()),
+        }
+    }
+
+    /// Stands before every page of the operators' listener.
+    pub(crate) async fn guard(State(key): State<Self>, request: Request, next: Next) -> Response<Body> {
+        let checked = key.check_read(request.uri().path(), request.headers());
+        match checked {
+            Ok(()) => next.run(request).await,
+            Err(refusal) => refusal.into_response(),
+        }
+    }
+
+    fn check_read(&self, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+        let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match &access.key {
+            Some(key) if access.for_reads && !OPEN.contains(&path) => compare(key, headers),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a request may change something.
     pub(crate) fn check(&self, headers: &HeaderMap, listener: Listener) -> Result<(), Refusal> {
-        let key = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        match (&*key, listener) {
-            (Some(key), _) => match headers.get(X_API_KEY) {
-                Some(sent) if is_same(key.reveal().as_bytes(), sent.as_bytes()) => Ok(()),
-                Some(_) => Err(unauthorized("the key in `X-API-Key` is not the admin key")),
-                None => Err(unauthorized(
-                    "an admin key is required: send it as X-API-Key: KEY",
-                )),
-            },
+        let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match (&access.key, listener) {
+            (Some(key), _) => compare(key, headers),
             (None, Listener::Clients) => Err(Refusal::new(
                 StatusCode::FORBIDDEN,
                 "admin_api_key_not_set",
-                "instances cannot be changed here while there is no admin key: set `admin-api-key` of [server], or the \
+                "this page is not for clients, and nobody is known to be anything else while there is no admin key: set `admin-api-key` of [server], or the \
                  environment variable ADMIN_API_KEY before the start, or use the admin listener",
             )),
             // Browsers name the page that sends; to an address of its own (DNS rebinding) one may send anything.
-            (None, Listener::Operators) if headers.contains_key(ORIGIN) => Err(Refusal::new(
-                StatusCode::FORBIDDEN,
-                "sent_by_a_page",
-                "without an admin key no web page may change anything: set `admin-api-key` of [server]",
-            )),
+            (None, Listener::Operators) if headers.contains_key(ORIGIN) => Err(of_a_page()),
             (None, Listener::Operators) if is_json(headers) => Ok(()),
             // No web page can have a browser send that to another site unasked.
             (None, Listener::Operators) => Err(Refusal::new(
@@ -61,6 +91,27 @@ impl AdminKey {
             )),
         }
     }
+}
+
+/// Whether the key is sent, as `X-API-Key` or as `Authorization: Bearer`.
+fn compare(key: &Key, headers: &HeaderMap) -> Result<(), Refusal> {
+    let bearer = headers.get(AUTHORIZATION).and_then(|value| {
+        let (scheme, sent) = value.as_bytes().split_at_checked(b"bearer ".len())?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then(|| sent.trim_ascii())
+    });
+    let sent = headers.get(X_API_KEY).map(|sent| sent.as_bytes()).or(bearer);
+    match sent {
+        Some(sent) if is_same(key.reveal().as_bytes(), sent) => Ok(()),
+        Some(_) => Err(unauthorized("the key that was sent is not the admin key")),
+        None => Err(unauthorized(
+            "an admin key is required: send it as X-API-Key: KEY, or as Authorization: Bearer KEY",
+        )),
+    }
+}
+
+fn of_a_page() -> Refusal {
+    let message = "without an admin key no web page may change anything: set `admin-api-key` of [server]";
+    Refusal::new(StatusCode::FORBIDDEN, "sent_by_a_page", message)
 }
 
 fn unauthorized(message: &str) -> Refusal {
@@ -86,7 +137,7 @@ mod tests {
     #[track_caller]
     fn check(key: Option<&str>, listener: Listener, headers: &[(HeaderName, &str)], status: Option<u16>) {
         let admin = AdminKey::default();
-        admin.set(key.map(Key::of_test));
+        admin.set(key.map(Key::of_test), false);
         let headers = headers
             .iter()
             .map(|(name, value)| (name.clone(), value.parse().unwrap()));
@@ -108,6 +159,45 @@ mod tests {
                 Some(401),
             );
         }
+    }
+
+    #[test]
+    fn the_key_may_also_be_a_bearers() {
+        check(
+            Some("secret"),
+            Listener::Clients,
+            &[(AUTHORIZATION, "bearer secret")],
+            None,
+        );
+        check(
+            Some("secret"),
+            Listener::Clients,
+            &[(AUTHORIZATION, "Basic secret")],
+            Some(401),
+        );
+    }
+
+    #[test]
+    fn pages_ask_for_it_only_where_that_is_wanted() {
+        let none = HeaderMap::new();
+        let admin = AdminKey::default();
+        admin.set(Some(Key::of_test("secret")), false);
+        assert!(admin.check_read("/admin/config", &none).is_ok());
+        admin.set(Some(Key::of_test("secret")), true);
+        assert!(admin.check_read("/admin/config", &none).is_err());
+        assert!(admin.check_read("/readyz", &none).is_ok());
+        let shown = HeaderMap::from_iter([(X_API_KEY, "secret".parse().unwrap())]);
+        assert!(admin.check_read("/metrics", &shown).is_ok());
+    }
+
+    #[test]
+    fn a_reload_asks_for_the_key_where_there_is_one() {
+        let admin = AdminKey::default();
+        let of_a_page = HeaderMap::from_iter([(ORIGIN, "http://evil.example".parse().unwrap())]);
+        assert!(admin.check_reload(&HeaderMap::new()).is_ok());
+        assert!(admin.check_reload(&of_a_page).is_err());
+        admin.set(Some(Key::of_test("secret")), false);
+        assert!(admin.check_reload(&HeaderMap::new()).is_err());
     }
 
     #[test]

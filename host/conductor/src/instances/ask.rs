@@ -143,7 +143,7 @@ mod tests {
             "type_unknown",
             "`prefill`",
         );
-        for instance in ["a", "a:0", "a:b", "https://a:1", "a:1/v1", "http://u:p@a:1", ""] {
+        for instance in ["a", "a:0", "a:b", "ftp://a:1", "a:1/v1", "http://u:p@a:1", ""] {
             let body = format!(r#"{{"type": "mixed", "instance": "{instance}"}}"#);
             check(addition(body.as_bytes()), "address_invalid", "");
         }

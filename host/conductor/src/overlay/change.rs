@@ -320,6 +320,7 @@ fn worker(addition: &Addition) -> WorkerConfig {
         models: Vec::new(),
         adapters: Vec::new(),
         weight: 1.0,
+        drain: false,
         labels: BTreeMap::new(),
         bootstrap: addition.bootstrap.clone(),
         data_parallel: None,

@@ -99,10 +99,16 @@ mod tests {
                 connect_timeout: timeout,
                 first_byte_timeout: timeout,
                 idle_timeout: timeout,
+                first_token_timeout: None,
+                request_timeout: None,
                 attempts: 1,
             },
             record: RecordSpec::nothing(Recorder::new(&mut registry)),
             decision_headers: false,
+            edge: proxy::EdgeSpec::default(),
+            models: proxy::ModelsSpec::default(),
+            clients: vec![],
+            metrics_on_listen: true,
         };
         let first = Snapshot::next(None, spec, &ProxyMetrics::new(&mut registry)).unwrap();
         let state = memory.of("mine");

@@ -76,9 +76,13 @@ pub(crate) fn snapshot(
         generation,
         pools: compose::pool_specs(config, keys, fleet),
         routes: routes.collect::<Result<_, _>>()?,
+        models: compose::models_spec(config, keys),
         limits: compose::request_limits(config),
+        edge: compose::edge_spec(config, keys),
         record: compose::record_spec(config, recorder),
+        clients: compose::client_specs(config, keys),
         decision_headers: config.server.decision_headers,
+        metrics_on_listen: config.server.metrics_on_listen,
     };
     Ok(Snapshot::next(previous, spec, metrics)?)
 }
@@ -87,12 +91,16 @@ pub(crate) fn snapshot(
 pub(crate) fn needs_restart(at_start: &Config, now: &Config) -> Vec<String> {
     let (was, is) = (&at_start.server, &now.server);
     let changed = [
-        ("server.listen", was.listen != is.listen),
-        ("server.admin-listen", was.admin_listen != is.admin_listen),
+        // Of an address there was, another can be made.
+        (
+            "server.admin-listen",
+            was.admin_listen.is_some() != is.admin_listen.is_some(),
+        ),
         (
             "server.max-connections",
             was.max_connections != is.max_connections,
         ),
+        ("server.drain-delay", was.drain_delay != is.drain_delay),
         ("server.drain-timeout", was.drain_timeout != is.drain_timeout),
         ("server.policy-state", was.policy_state != is.policy_state),
         ("log.format", at_start.log.format != now.log.format),

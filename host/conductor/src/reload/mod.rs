@@ -26,6 +26,7 @@ pub(crate) use self::policies::{PolicyAction, PolicyChange, RefusedPolicyChange}
 pub(crate) use self::problem::RefusedConfig;
 pub(crate) use self::problem::{report, reports, unavailable_policies};
 pub(crate) use self::thread::Bell;
+use crate::app::Doors;
 use crate::compose;
 use crate::config_source::ConfigSource;
 use crate::discovery::Discovery;
@@ -37,6 +38,7 @@ use crate::policy_library::{Committed, PolicyLibrary, Prepared, chain};
 use crate::record;
 use crate::status::{ProblemReport, Status};
 use crate::telemetry::LogFilter;
+use crate::tokenizers::Tokenizers;
 
 /// Everything a reload works on.
 pub(crate) struct Reloader {
@@ -51,6 +53,8 @@ pub(crate) struct Reloader {
     pub(crate) log: Option<LogFilter>,
     /// What whoever changes the fleet must show.
     pub(crate) admin_key: AdminKey,
+    /// Moves the sockets.
+    pub(crate) doors: Doors,
     /// What the router was started with: some keys are read only then.
     pub(crate) at_start: Config,
     pub(crate) in_force: InForce,
@@ -88,6 +92,8 @@ impl Reloader {
         paths.extend(compose::policy_folder(config, &self.source));
         let policies = compose::wanted_policies(config, &self.source).into_iter();
         paths.extend(policies.filter_map(|wanted| wanted.file()));
+        paths.extend(Keys::files(config, &self.source));
+        paths.extend(Tokenizers::files(config, &self.source));
         paths
     }
 
@@ -95,7 +101,7 @@ impl Reloader {
     fn reload(&mut self) -> bool {
         let mut unsettled = false;
         match self.changed_text() {
-            Ok(None) => self.unchanged(),
+            Ok(None) => self.look_at_keys(),
             Ok(Some(text)) => match self.apply(text, &mut unsettled) {
                 Ok(()) => {
                     self.tell_policies();
@@ -112,6 +118,40 @@ impl Reloader {
         self.swap_policies(prepared);
         self.tell_policies();
         unsettled
+    }
+
+    /// The text is the one in force; the keys that it names may be others.
+    fn look_at_keys(&mut self) {
+        let InForce { file, text, .. } = &self.in_force;
+        let keys = match self.read_keys((file, text)) {
+            Ok(keys) if keys == self.in_force.keys => return self.unchanged(),
+            Ok(keys) => keys,
+            Err(refused) => return self.refuse(refused.problems()),
+        };
+        let next = Next {
+            text: self.in_force.text.clone(),
+            file: self.in_force.file.clone(),
+            overlays: self.in_force.overlays.clone(),
+            keys,
+        };
+        match self.put_in_force(next, None) {
+            Ok(_) => {
+                self.tell_in_force();
+                self.metrics.reload_applied();
+                let generation = self.in_force.generation.0;
+                info!(generation, "files that were changed are in force");
+            }
+            Err(refused) => self.refuse(refused.problems()),
+        }
+    }
+
+    /// The keys that a configuration names, and its tokenizers.
+    fn read_keys(&self, (config, text): (&Config, &str)) -> Result<Keys, RefusedConfig> {
+        let mut keys = Keys::read(config, &self.source).map_err(RefusedConfig::Key)?;
+        let before = &self.in_force.keys.tokenizers;
+        let read = Tokenizers::read(Some(before), (config, &self.source, text));
+        keys.tokenizers = read.map_err(RefusedConfig::Tokenizers)?;
+        Ok(keys)
     }
 
     /// The configuration's text; none where it is the one in force.
@@ -134,7 +174,7 @@ impl Reloader {
         if !unavailable.is_empty() {
             return Err(RefusedConfig::Policies(unavailable));
         }
-        let keys = Keys::read(&file, &self.source).map_err(RefusedConfig::Key)?;
+        let keys = self.read_keys((&file, &text))?;
         let (overlays, ended) = self.in_force.overlays.under(&file);
         let next = Next {
             text,
@@ -183,10 +223,15 @@ impl Reloader {
             .set(compose::feed_plan(&config, &fleet))
             .map_err(RefusedConfig::Feeds)?;
 
+        let bound = self.doors.bind(&self.in_force.config.server, &config.server);
+        let bound = bound.map_err(RefusedConfig::Listen)?;
+
         // Nothing fails from here on.
+        self.doors.open(bound);
         record::apply(&self.recorder, &config, &self.source);
         self.cell.store(next);
-        self.admin_key.set(keys.admin.clone());
+        let for_reads = config.server.admin_key_for_reads;
+        self.admin_key.set(keys.admin.clone(), for_reads);
         self.in_force = InForce {
             text,
             file,

@@ -5,6 +5,7 @@ use kv_feed::FeedError;
 use thiserror::Error;
 
 use super::SetUpError;
+use crate::app::ListenError;
 use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::keys::KeyError;
 use crate::param_problems;
@@ -26,9 +27,15 @@ pub enum RefusedConfig {
     /// A key that it names cannot be had.
     #[error(transparent)]
     Key(KeyError),
+    /// Tokenizers that it names cannot be had.
+    #[error("the configuration needs tokenizers that cannot be had:\n{}", .0.render(Paint::Plain))]
+    Tokenizers(Diagnostics),
     /// The request path refuses it, which the checks of the configuration should have foreseen.
     #[error("failed to set up the request path")]
     Snapshot(#[source] SetUpError),
+    /// It moves a socket to where nobody can listen.
+    #[error(transparent)]
+    Listen(ListenError),
     /// The event feeds refuse it.
     #[error("failed to follow the event feeds")]
     Feeds(#[source] FeedError),
@@ -38,10 +45,12 @@ impl RefusedConfig {
     /// The same for tools.
     pub(crate) fn problems(&self) -> Vec<ProblemReport> {
         match self {
-            Self::Invalid(diagnostics) | Self::Policies(diagnostics) => reports(diagnostics),
+            Self::Invalid(diagnostics) | Self::Policies(diagnostics) | Self::Tokenizers(diagnostics) => {
+                reports(diagnostics)
+            }
             Self::Read(_) => vec![whole_file("unreadable", self)],
             Self::Key(_) => vec![whole_file("key-unreadable", self)],
-            Self::Snapshot(_) | Self::Feeds(_) => vec![whole_file("not-applicable", self)],
+            Self::Snapshot(_) | Self::Feeds(_) | Self::Listen(_) => vec![whole_file("not-applicable", self)],
         }
     }
 }

@@ -65,7 +65,7 @@ impl Reloader {
             watch.set(&self.paths());
             // Woken or not, there may be something to see.
             let first = rung.recv_timeout(pause).ok();
-            let asked = collect(first, rung);
+            let asked = collect(first, rung, stop);
             if stop.is_cancelled() {
                 return;
             }
@@ -87,8 +87,8 @@ impl Reloader {
     }
 }
 
-/// Waits until it is quiet, and gives what was asked for in the meantime.
-fn collect(first: Option<Bell>, rung: &Receiver<Bell>) -> Vec<Bell> {
+/// Waits until it is quiet, or everything stops, and gives what was asked for in the meantime.
+fn collect(first: Option<Bell>, rung: &Receiver<Bell>, stop: &CancellationToken) -> Vec<Bell> {
     let started = Instant::now();
     let mut asked = Vec::new();
     let mut next = first;
@@ -96,7 +96,7 @@ fn collect(first: Option<Bell>, rung: &Receiver<Bell>) -> Vec<Bell> {
         if !matches!(bell, Bell::Changed) {
             asked.push(bell);
         }
-        next = if started.elapsed() < PATIENCE {
+        next = if started.elapsed() < PATIENCE && !stop.is_cancelled() {
             rung.recv_timeout(QUIET).ok()
         } else {
             None

@@ -5,11 +5,11 @@ use std::fmt::Display;
 
 use serde::Serialize;
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
 use super::members::{Change, Changes, Member};
 use super::{Handshake, Split};
 use crate::endpoint::Endpoint;
+use crate::fields::Raw;
 use crate::peek::{Prompt, classify};
 
 /// vLLM 0.32 reads every one of these, if only to find it null.
@@ -163,8 +163,8 @@ fn meet(split: &Split, handshake: &Handshake<'_>, changes: &mut Changes) {
 /// How many prompts the body has, as far as that can be told: from a list in another form SGLang counts on by itself.
 fn prompts(split: &Split) -> usize {
     let prompt = split.members.value(&split.body, Member::Prompt);
-    let prompt = prompt.and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
-    match (split.endpoint, prompt.map(classify)) {
+    let prompt = prompt.map(|text| classify(Raw::known(text)));
+    match (split.endpoint, prompt) {
         (Endpoint::Completions, Some(Prompt::Batch(batch))) => {
             serde_json::from_str::<Vec<IgnoredAny>>(batch.get()).map_or(1, |prompts| prompts.len())
         }

@@ -1,9 +1,9 @@
 //! Which requests can be split into two legs at all.
 
 use routing::Dialect;
-use serde_json::value::RawValue;
 
 use crate::endpoint::Endpoint;
+use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
 
 /// Whether a request can be split. What cannot goes whole to one worker; that is slower at most, never wrong.
@@ -31,6 +31,6 @@ pub fn splits(peek: &Peek<'_>, dialect: Dialect) -> bool {
 }
 
 /// Anything but `false` counts: engines take 1 and "true" for true.
-fn is_set(flag: Option<&RawValue>) -> bool {
+fn is_set(flag: Option<Raw<'_>>) -> bool {
     flag.is_some_and(|raw| raw.get() != "false")
 }

@@ -69,14 +69,21 @@ impl Participant {
         let left_waiting = outcome == Outcome::ClientLeft && self.streams && first.is_none();
         let failed = match outcome {
             Outcome::Complete => Some(self.refused),
-            Outcome::ClientLeft | Outcome::ShutDown | Outcome::Invalid => None,
+            Outcome::ClientLeft
+            | Outcome::ShutDown
+            | Outcome::Invalid
+            | Outcome::Unauthorized
+            | Outcome::Limited => None,
             Outcome::UpstreamError
             | Outcome::IdleTimeout
             | Outcome::FirstByteTimeout
             | Outcome::Unreachable
             | Outcome::Rejected
             | Outcome::QueueFull
-            | Outcome::QueueTimeout => Some(true),
+            | Outcome::QueueTimeout
+            | Outcome::Shed
+            | Outcome::RequestTimeout
+            | Outcome::TooSlow => Some(true),
         };
         let ended = Ended {
             ttft: first.or_else(|| left_waiting.then_some(after.as_secs_f64())),

@@ -10,10 +10,12 @@ use routing::{
 
 use super::inbox::{BATCH, QUEUE};
 use super::*;
+use crate::admission::Objectives;
 use crate::arm::TrialSpec;
 use crate::record::{RecordSpec, Recorder};
 use crate::{
-    Authorization, Expectation, PoolSpec, ProxyMetrics, RequestLimits, RouteSpec, SnapshotSpec, TokenSource,
+    Authorization, Expectation, HealthSpec, PoolSpec, PoolTimeouts, ProxyMetrics, RequestLimits, RetrySpec,
+    RouteSpec, SnapshotSpec, TokenSource,
 };
 
 /// Keeps the requests' numbers of what it is told.
@@ -220,9 +222,16 @@ fn snapshot(
             expectation: Expectation::default(),
             queue_limit: 1,
             queue_timeout: long,
+            admission: None,
+            keep_alive: None,
             adapters: vec![],
             authorization: Authorization::Pass,
+            connections: crate::upstream::ConnectionsSpec::default(),
             pd: None,
+            health: HealthSpec::default(),
+            scrape: None,
+            retries: RetrySpec::default(),
+            timeouts: PoolTimeouts::default(),
         }],
         routes: vec![RouteSpec {
             models: vec![],
@@ -233,16 +242,23 @@ fn snapshot(
             prefill_policy: None,
             decode_policy: None,
             trials: TrialSpec::default(),
+            objectives: Objectives::default(),
         }],
+        models: crate::tokens::ModelsSpec::default(),
         limits: RequestLimits {
             body_bytes: 1,
             connect_timeout: long,
             first_byte_timeout: long,
             idle_timeout: long,
+            first_token_timeout: None,
+            request_timeout: None,
             attempts: 1,
         },
         record: RecordSpec::nothing(Recorder::new(&mut Registry::default())),
         decision_headers: false,
+        edge: crate::server::EdgeSpec::default(),
+        clients: vec![],
+        metrics_on_listen: true,
     };
     Snapshot::next(before, spec, metrics).unwrap()
 }

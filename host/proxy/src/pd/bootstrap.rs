@@ -61,7 +61,7 @@ struct Known {
 
 impl Bootstrap {
     pub(crate) fn new(url: &str, has_ids: bool) -> Result<Self, UrlError> {
-        let upstream = Upstream::new(url)?;
+        let upstream = Upstream::plain(url)?;
         let uri: Uri = url.parse().map_err(|source| UrlError::Unreadable {
             url: url.into(),
             source,

@@ -137,9 +137,10 @@ async fn replaced(attempt: &Try<'_>, meeting: &Meeting) {
 /// The prompt is there, and nothing is made of it.
 fn too_late(attempt: &Try<'_>, patience: Duration) -> LegError {
     let error = ForwardError::FirstByteTimeout(patience);
-    let link = &attempt.request.pool().members[attempt.decode.member].link;
-    link.metrics.failed(error.kind());
-    link.cooldown.failed(Dispatch::Plain, link.now_ms());
+    let pool = attempt.request.pool();
+    let member = &pool.members[attempt.decode.member];
+    member.link.metrics.failed(error.kind());
+    pool.failed(member, Dispatch::Plain);
     error.into()
 }
 

@@ -15,6 +15,7 @@ use crate::pd::prefill::Prefilled;
 use crate::pd::sequential;
 use crate::pd::spec::PdPool;
 use crate::proxy::Proxy;
+use crate::retries;
 use crate::silence::SilenceLimits;
 use crate::tasks::Guard;
 
@@ -34,6 +35,7 @@ pub(crate) struct PairAnswer {
 #[derive(Debug, Default)]
 pub(crate) struct Course {
     kept: Option<Kept>,
+    tries: u32,
 }
 
 /// A prompt that is computed, with no decode worker that takes it over yet.
@@ -92,10 +94,11 @@ impl Course {
         request: &Arc<RequestContext>,
         placement: Placement,
     ) -> Result<PairAnswer, Setback> {
+        self.tries += 1;
         let kept = self.kept.take();
         let pair = kept.as_ref().map(|kept| kept.prefill).or(placement.prefills);
         let (Some(pd), Some(split), Some(prefill)) = (&request.pool().pd, &request.split, pair) else {
-            return send_whole(request, placement.answers).await;
+            return send_whole(request, placement.answers, self.tries).await;
         };
         match kept {
             Some(_) => pd.metrics.handed_again.inc(),
@@ -126,7 +129,7 @@ impl Course {
     }
 }
 
-async fn send_whole(request: &RequestContext, seat: Seat) -> Result<PairAnswer, Setback> {
+async fn send_whole(request: &RequestContext, seat: Seat, tries: u32) -> Result<PairAnswer, Setback> {
     let worker = request.pool().members[seat.member].worker.id();
     if let Some(pd) = &request.pool().pd {
         pd.metrics.whole.inc();
@@ -135,6 +138,10 @@ async fn send_whole(request: &RequestContext, seat: Seat) -> Result<PairAnswer, 
     let sent = match sent {
         // What takes the place of a pair is tried elsewhere as a leg is.
         Ok(answer) if request.pool().pd.is_some() => leg::accept(request, answer).await,
+        Ok(answer) if retries::is_worth_another(request, answer.response.status(), tries) => {
+            // On the heap: it is rare, and every request would carry its room.
+            Err(Box::pin(leg::refused(request, answer)).await)
+        }
         sent => sent.map_err(LegError::from),
     };
     let answer = sent.map_err(|error| Setback {
@@ -167,6 +174,7 @@ impl Try<'_> {
         SilenceLimits {
             first_byte: self.pd.spec.prefill_timeout,
             idle: self.pd.spec.prefill_timeout,
+            deadline: None,
         }
     }
 
@@ -190,6 +198,7 @@ impl Try<'_> {
         SilenceLimits {
             first_byte: self.decode_patience(),
             idle: self.pd.spec.idle_timeout,
+            deadline: self.request.deadline(),
         }
     }
 

@@ -10,14 +10,14 @@ use thiserror::Error;
 
 use crate::attempt::Answer;
 use crate::context::RequestContext;
+use crate::cooldown::Dispatch;
 use crate::forward::ForwardError;
 use crate::headers::{X_CONDUCTOR_WORKER, strip_hop_by_hop};
 use crate::intake::{self, IntakeError};
 use crate::label::FailureKind;
-use crate::link::WorkerLink;
 use crate::relay;
 use crate::reply;
-use crate::snapshot::Member;
+use crate::snapshot::{Member, PoolState};
 
 /// Longest body of an error answer that is kept for the client, in bytes.
 const LONGEST_ERROR: usize = 1 << 20;
@@ -47,7 +47,7 @@ impl LegError {
     pub(crate) fn may_go_elsewhere(&self) -> bool {
         match self {
             Self::Forward(error) => error.may_go_elsewhere(),
-            Self::BrokeOff(error) => !matches!(error, IntakeError::Stalled { .. }),
+            Self::BrokeOff(error) => !matches!(error, IntakeError::Stalled { .. } | IntakeError::Slow { .. }),
             Self::PrefillTimeout(_) => false,
             Self::Refused(response) => is_the_workers_trouble(response.status()),
             Self::EngineUnknown | Self::EngineRestarted | Self::NotHandedOver => true,
@@ -69,6 +69,16 @@ impl LegError {
             Self::EngineRestarted => true,
             _ => false,
         }
+    }
+
+    /// Whether no worker can have worked for it: another try adds nothing to their load.
+    pub(crate) fn cost_nothing(&self) -> bool {
+        matches!(
+            self,
+            Self::Forward(ForwardError::Connect(_) | ForwardError::KeptClosed(_))
+                | Self::EngineUnknown
+                | Self::EngineRestarted
+        )
     }
 
     /// Whether the worker cannot have begun: what was prepared for it is as good for another.
@@ -129,16 +139,17 @@ pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Resu
     }
     let limit = answer.silence.first_byte;
     let deadline = tokio::time::Instant::from_std(answer.dispatched + limit);
-    let link = &request.pool().members[answer.member].link;
+    let member = &request.pool().members[answer.member];
+    let (link, dispatch) = (&member.link, answer.dispatch);
     let first = tokio::time::timeout_at(deadline, answer.response.body_mut().first()).await;
     let failed = |error: ForwardError| {
         answer.booking.failed();
         link.metrics.failed(error.kind());
-        link.cooldown.failed(answer.dispatch, link.now_ms());
+        request.pool().failed(member, answer.dispatch);
         Err(error.into())
     };
     let begun = match first {
-        Ok(Ok(first)) => first.and_then(|first| failed_in_stream(link, first)),
+        Ok(Ok(first)) => first.and_then(|first| failed_in_stream(request.pool(), member, dispatch, first)),
         Ok(Err(error)) => return failed(ForwardError::Closed(error)),
         Err(_) => return failed(ForwardError::FirstByteTimeout(limit)),
     };
@@ -156,15 +167,22 @@ pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Resu
 }
 
 /// The error that a stream begins with, as the answer it would have been without a stream.
-pub(crate) fn failed_in_stream(link: &WorkerLink, first: &[u8]) -> Option<LegError> {
+pub(crate) fn failed_in_stream(
+    pool: &PoolState,
+    member: &Member,
+    dispatch: Dispatch,
+    first: &[u8],
+) -> Option<LegError> {
+    let link = &member.link;
     let (status, body) = inference_api::error_in_first_event(first)?;
-    // It answered.
-    link.cooldown.succeeded();
     let status = StatusCode::from_u16(status).ok();
     let status = status.filter(|status| status.is_client_error() || status.is_server_error());
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if status.is_server_error() {
         link.metrics.failed(FailureKind::ServerError);
+        pool.server_error(member, dispatch);
+    } else {
+        link.answered(dispatch);
     }
     let mut told = reply::json(status, body);
     if !link.label.is_empty() {
@@ -179,6 +197,7 @@ pub(crate) async fn refused(request: &RequestContext, answer: Answer) -> LegErro
         answer.booking.failed();
     }
     let member = &request.pool().members[answer.member];
+    let dispatch = answer.dispatch;
     let (mut head, mut body) = answer.response.into_parts();
     if head.status.is_server_error() {
         member.link.metrics.failed(FailureKind::ServerError);
@@ -186,7 +205,9 @@ pub(crate) async fn refused(request: &RequestContext, answer: Answer) -> LegErro
     strip_hop_by_hop(&mut head.headers);
     match intake::collect(&mut body, LONGEST_ERROR, answer.silence.idle).await {
         Ok(text) => {
-            member.link.cooldown.succeeded();
+            if !head.status.is_server_error() {
+                member.link.answered(dispatch);
+            }
             member.link.upstream.checkin(body);
             label(&mut head, member);
             LegError::Refused(Box::new(Response::from_parts(head, text)))

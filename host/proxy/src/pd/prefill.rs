@@ -63,8 +63,9 @@ async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Res
     if !answer.response.status().is_success() {
         return Err(leg::refused(request, answer).await);
     }
-    let link = &request.pool().members[answer.member].link;
-    let (mut booking, silence) = (answer.booking, answer.silence);
+    let member = &request.pool().members[answer.member];
+    let link = &member.link;
+    let (mut booking, silence, dispatch) = (answer.booking, answer.silence, answer.dispatch);
     let is_stream = relay::is_event_stream(answer.response.headers());
     let mut body = answer.response.into_body();
     let read = intake::collect(&mut body, LONGEST_ANSWER, silence.idle).await;
@@ -75,12 +76,12 @@ async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Res
         });
         LegError::BrokeOff(error)
     })?;
-    link.cooldown.succeeded();
     link.upstream.checkin(body);
     booking.first_token(started.elapsed());
-    if is_stream && let Some(failed) = leg::failed_in_stream(link, &answer) {
+    if is_stream && let Some(failed) = leg::failed_in_stream(request.pool(), member, dispatch, &answer) {
         return Err(failed);
     }
+    link.answered(dispatch);
     Ok(Prefilled { answer })
 }
 

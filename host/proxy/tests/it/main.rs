@@ -6,8 +6,10 @@
 )]
 
 mod client;
+mod clients;
 mod expectation;
 mod features;
+mod health;
 mod listen;
 mod log;
 mod pair;

@@ -245,7 +245,7 @@ async fn a_request_keeps_the_snapshot_it_began_with() {
     pen.send(Ok("data: [DONE]\n\n".into())).await.unwrap();
     drop(pen);
     assert_eq!(running.text().await, "data: [DONE]\n\n");
-    assert_eq!(router_.metric("conductor_snapshot_generation"), 2.0);
+    assert_eq!(router_.snapshot().generation().0, 2);
     assert_eq!(
         router_.metric(r#"conductor_worker_attempts_total{worker="a"}"#),
         0.0,

@@ -315,7 +315,6 @@ async fn metrics_are_in_the_prometheus_text_format() {
     for line in [
         "conductor_worker_attempts_total{worker=\"a\"} 1",
         "conductor_worker_requests_in_flight{worker=\"a\"} 0",
-        "conductor_snapshot_generation 1",
         "conductor_policy_decisions_total{policy=\"scripted\",verdict=\"route\"} 1",
         "# EOF",
     ] {

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use kv_index::{IndexLimits, SharedPrefixIndex};
 use prometheus_client::registry::Registry;
+use proxy::ModelsSpec;
 use proxy::record::{RecordSpec, Recorder};
 use proxy::{
-    Authorization, CanarySpec, DrainOutcome, Expectation, LiveFeeds, PdSpec, PoolSpec, Proxy, ProxyMetrics,
-    ProxyParts, Readiness, RequestLimits, RouteSpec, ShadowSpec, Snapshot, SnapshotCell, SnapshotSpec,
-    StopRule, TokenSource, TrialSpec,
+    AdmissionSpec, Authorization, CanarySpec, ClientSpec, ConnectionsSpec, Door, DrainOutcome, EdgeSpec,
+    Expectation, HealthSpec, LiveFeeds, Objectives, PdSpec, PoolSpec, PoolTimeouts, Proxy, ProxyMetrics,
+    ProxyParts, Readiness, RequestLimits, RetrySpec, RouteSpec, ScrapeSpec, ServeLimits, ShadowSpec,
+    Snapshot, SnapshotCell, SnapshotSpec, StopRule, TokenSource, TrialSpec,
 };
 use routing::{Dialect, Fleet, Generation, Policy, PolicyVersions, Pool, Role, WorkerId, WorkerSpec};
 use tokio::net::TcpListener;
@@ -33,16 +35,28 @@ pub(crate) struct Builder {
     /// Asked about every request.
     pub(crate) shadows: Vec<Arc<dyn Policy>>,
     pub(crate) pd: Option<PdSpec>,
+    pub(crate) health: HealthSpec,
+    pub(crate) scrape: Option<ScrapeSpec>,
+    pub(crate) retries: RetrySpec,
+    pub(crate) timeouts: PoolTimeouts,
     pub(crate) authorization: Authorization,
     pub(crate) models: Vec<String>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) tokens: TokenSource,
+    pub(crate) models_spec: ModelsSpec,
     pub(crate) expectation: Expectation,
     pub(crate) queue_limit: usize,
     pub(crate) queue_timeout: Duration,
+    pub(crate) admission: Option<AdmissionSpec>,
+    pub(crate) keep_alive: Option<Duration>,
+    pub(crate) objectives: Objectives,
     pub(crate) limits: RequestLimits,
     pub(crate) record: RecordSpec,
     pub(crate) decision_headers: bool,
+    pub(crate) clients: Vec<ClientSpec>,
+    pub(crate) edge: EdgeSpec,
+    pub(crate) connections: ConnectionsSpec,
+    pub(crate) delay: Duration,
     pub(crate) drain: Duration,
     pub(crate) max_connections: usize,
 }
@@ -70,22 +84,36 @@ pub(crate) fn router() -> Builder {
         rule: StopRule::default(),
         shadows: vec![],
         pd: None,
+        health: HealthSpec::default(),
+        scrape: None,
+        retries: RetrySpec::default(),
+        timeouts: PoolTimeouts::default(),
         authorization: Authorization::Pass,
         models: vec![],
         headers: vec![],
         tokens: TokenSource::Off,
+        models_spec: ModelsSpec::default(),
         expectation: Expectation::default(),
         queue_limit: 16,
         queue_timeout: Duration::from_secs(10),
+        admission: None,
+        keep_alive: None,
+        objectives: Objectives::default(),
         limits: RequestLimits {
             body_bytes: 1 << 20,
             connect_timeout: Duration::from_secs(5),
             first_byte_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(10),
+            first_token_timeout: None,
+            request_timeout: None,
             attempts: 3,
         },
         record: RecordSpec::nothing(Recorder::new(&mut Registry::default())),
         decision_headers: true,
+        clients: vec![],
+        edge: EdgeSpec::default(),
+        connections: ConnectionsSpec::default(),
+        delay: Duration::ZERO,
         drain: Duration::from_secs(10),
         max_connections: 1_000,
     }
@@ -189,9 +217,16 @@ impl Builder {
                 expectation: self.expectation,
                 queue_limit: self.queue_limit,
                 queue_timeout: self.queue_timeout,
+                admission: self.admission.clone(),
+                keep_alive: self.keep_alive,
                 adapters: vec![],
                 authorization: self.authorization.clone(),
+                connections: self.connections.clone(),
                 pd: self.pd,
+                health: self.health.clone(),
+                scrape: self.scrape.clone(),
+                retries: self.retries.clone(),
+                timeouts: self.timeouts,
             }],
             routes: vec![RouteSpec {
                 prefill_policy: self.prefill_policy.clone().map(PolicyVersions::only),
@@ -202,10 +237,15 @@ impl Builder {
                 pool: "main".to_owned(),
                 policy: PolicyVersions::only(Arc::clone(&self.policy)),
                 trials: self.trials(),
+                objectives: self.objectives,
             }],
+            models: self.models_spec.clone(),
             limits: self.limits,
             record: self.record.clone(),
             decision_headers: self.decision_headers,
+            edge: self.edge.clone(),
+            clients: self.clients.clone(),
+            metrics_on_listen: true,
         }
     }
 
@@ -232,12 +272,15 @@ impl Builder {
         let shutdown = CancellationToken::new();
         let mut server = JoinSet::new();
         let serving = proxy::serve(
-            listener,
+            Door::new(listener).0,
             proxy,
             axum::Router::new(),
             shutdown.clone(),
-            self.drain,
-            self.max_connections,
+            ServeLimits {
+                delay: self.delay,
+                drain: self.drain,
+                connections: self.max_connections,
+            },
         );
         server.spawn(serving);
         Router {

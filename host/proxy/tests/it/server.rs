@@ -1,5 +1,7 @@
 //! Health, readiness, and connections.
 
+use std::time::Duration;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -11,18 +13,24 @@ use crate::worker::Worker;
 
 #[tokio::test]
 async fn health_is_always_good_and_readiness_tells_why_not() {
-    let router = router().start().await;
+    let worker = Worker::named("a").await;
+    let router = router().worker("a", &worker.url()).start().await;
     assert_eq!(send(router.address, get("/health")).await.status, 200);
-    let check = async |status: u16, body: &str| {
+    let check = async |status: u16, expected: &str| {
         let answer = send(router.address, get("/readyz")).await;
         assert_eq!(answer.status, status);
-        assert_eq!(answer.text().await, body);
+        let text = answer.text().await;
+        assert!(text.contains(expected), "{text}");
+        assert!(
+            text.contains(r#""pools":{"main":{"in-service":1,"workers":1}}"#),
+            "{text}"
+        );
     };
-    check(503, r#"{"ready":false,"reason":"starting"}"#).await;
+    check(503, r#""ready":false,"reason":"starting""#).await;
     router.readiness.mark_ready();
-    check(200, r#"{"ready":true}"#).await;
+    check(200, r#""ready":true"#).await;
     router.readiness.mark_draining();
-    check(503, r#"{"ready":false,"reason":"draining"}"#).await;
+    check(503, r#""ready":false,"reason":"draining""#).await;
     assert_eq!(send(router.address, get("/health")).await.status, 200);
 }
 
@@ -89,4 +97,40 @@ async fn at_the_limit_a_connection_waits_and_the_log_says_why() {
     second.read_to_end(&mut seen).await.unwrap();
     assert!(seen.starts_with(b"HTTP/1.1 200 OK\r\n"));
     eventually("all have left", || connected() == 0.0).await;
+}
+
+#[tokio::test]
+async fn for_a_while_a_drain_is_told_and_requests_are_still_taken() {
+    let router = router()
+        .with(|builder| builder.delay = Duration::from_secs(3_600))
+        .start()
+        .await;
+    router.readiness.mark_ready();
+    router.shut_down();
+    eventually("the drain is told", || {
+        router.readiness.objection() == Some("draining")
+    })
+    .await;
+    assert_eq!(send(router.address, get("/readyz")).await.status, 503);
+    assert_eq!(send(router.address, get("/health")).await.status, 200);
+}
+
+#[tokio::test]
+async fn whose_answer_had_not_begun_when_the_drain_is_over_is_told_so() {
+    let worker = Worker::start(|_| std::future::pending()).await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|builder| builder.drain = Duration::from_millis(50))
+        .start()
+        .await;
+    let mut stream = TcpStream::connect(router.address).await.unwrap();
+    let request = b"POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-length: 2\r\n\r\n{}";
+    stream.write_all(request).await.unwrap();
+    eventually("it is under way", || router.in_flight("a") == 1).await;
+    router.shut_down();
+    let mut seen = String::new();
+    stream.read_to_string(&mut seen).await.unwrap();
+    assert!(seen.starts_with("HTTP/1.1 503 "), "{seen}");
+    assert!(seen.contains("\"code\":\"shutting_down\""), "{seen}");
+    assert_eq!(router.ended().await.cut, 1);
 }

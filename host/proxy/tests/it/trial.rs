@@ -23,7 +23,12 @@ fn arms(a: &Worker, b: &Worker, share: u32) -> Builder {
         .worker("a", &a.url())
         .worker("b", &b.url())
         .policy(always("control", 0))
-        .with(|builder| builder.canaries = vec![(always("canary", 1), share)])
+        .with(|builder| {
+            builder.canaries = vec![(always("canary", 1), share)];
+            // Whoever fails is to be met again and again.
+            builder.health.failure_min_requests = 0;
+            builder.retries.statuses.clear();
+        })
 }
 
 fn of_session(session: usize) -> Request<Bytes> {

@@ -234,4 +234,54 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
             meaning: "predicted time between tokens there, were this request among those that decode",
         },
     ),
+    (
+        CandidateFeature::EngineRunning,
+        FeatureDoc {
+            name: "engine.running",
+            unit: "requests",
+            freshness: "the engine's last word, see `engine.age-ms`",
+            unknown: "the engine has not told: its metrics are not read, or do not say",
+            meaning: "requests the engine computes now, whoever sent them",
+        },
+    ),
+    (
+        CandidateFeature::EngineWaiting,
+        FeatureDoc {
+            name: "engine.waiting",
+            unit: "requests",
+            freshness: "as `engine.running`",
+            unknown: "as `engine.running`",
+            meaning: "requests that wait in the engine, whoever sent them",
+        },
+    ),
+    (
+        CandidateFeature::EngineKvUsage,
+        FeatureDoc {
+            name: "engine.kv-usage",
+            unit: "a share, 0 to 1",
+            freshness: "as `engine.running`",
+            unknown: "as `engine.running`",
+            meaning: "used share of the engine's KV cache",
+        },
+    ),
+    (
+        CandidateFeature::EngineKvTokens,
+        FeatureDoc {
+            name: "engine.kv-tokens",
+            unit: "tokens",
+            freshness: "as `engine.running`",
+            unknown: "as `engine.running`",
+            meaning: "tokens that the engine's KV cache holds when it is full",
+        },
+    ),
+    (
+        CandidateFeature::EngineAgeMs,
+        FeatureDoc {
+            name: "engine.age-ms",
+            unit: "milliseconds",
+            freshness: "now",
+            unknown: "the engine has never told",
+            meaning: "time since the engine told its load last; the other `engine.*` are as old",
+        },
+    ),
 ];

@@ -5,20 +5,26 @@
     reason = "a test fails by panicking, in its own functions too"
 )]
 
+mod admission;
 mod affinity;
 mod churn;
+mod clients;
 mod config_reload;
 mod cost;
 mod discovery;
+mod edge;
+mod health;
 mod indexer;
 mod instances;
 mod pd;
 mod policy;
 mod policy_folder;
+mod secrets;
 mod serving;
 mod shown;
 mod silence;
 mod stores;
+mod tokens;
 mod trials;
 mod workers;
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::reply::{Endpoint, Replies, Reply};
 use crate::http::{Framing, Head, MessageReader, MessageSink};
@@ -36,6 +36,7 @@ pub(super) struct Connection {
 struct Tokens {
     left: u32,
     due: Instant,
+    spacing: Duration,
 }
 
 #[derive(Default)]
@@ -131,10 +132,15 @@ impl Connection {
         let next = match replies.reply(endpoint, &body) {
             Reply::Fixed(bytes) => self.send(bytes, readiness).map(|()| Next::Wait),
             Reply::Built(bytes) => self.send(&bytes, readiness).map(|()| Next::Wait),
-            Reply::Stream { head, tokens } => {
+            Reply::Stream {
+                head,
+                tokens,
+                spacing,
+            } => {
                 self.tokens = Some(Tokens {
                     left: tokens,
                     due: Instant::now(),
+                    spacing,
                 });
                 self.send(head, readiness)?;
                 self.stream_on(replies, readiness)
@@ -165,12 +171,12 @@ impl Connection {
                 self.send(replies.stream_end(), readiness)?;
                 break;
             }
-            if !replies.spacing().is_zero() && tokens.due > Instant::now() {
+            if !tokens.spacing.is_zero() && tokens.due > Instant::now() {
                 return Ok(Next::TokenAt(tokens.due));
             }
             tokens.left -= 1;
             // From the time it was due, so that lateness does not add up.
-            tokens.due += replies.spacing();
+            tokens.due += tokens.spacing;
             self.send(replies.token(), readiness)?;
         }
         Ok(Next::Wait)

@@ -1,9 +1,10 @@
 //! Mock OpenAI backends made for speed: fixed replies, many ports, one thread, raw epoll.
 //!
 //! Not a model of an engine (that is the host's mock-engine): there is no cache and no prefill time here, only a
-//! counterpart that costs a small part of what a proxy costs. It publishes no KV events.
+//! counterpart that costs a small part of what a proxy costs. What it says of its caches, if asked to, is made up ([`kv`]).
 
 mod connection;
+pub mod kv;
 mod reply;
 
 use std::cmp::Reverse;

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use memchr::memmem;
+
 use super::MODEL;
 
 /// The length of a completion's body, in bytes.
@@ -11,8 +13,8 @@ pub(super) const COMPLETION_BYTES: usize = 1024;
 /// How many tokens a stream has when the request does not say.
 const DEFAULT_TOKENS: u32 = 16;
 
-/// `stream` and `max_tokens` are looked for in so many bytes at either end of a body: the long part of a request is
-/// its prompt, and reading all of it would cost more than answering.
+/// Fields are looked for in so many bytes at either end of a body first: the long part of a request is its prompt.
+/// Routers that write requests anew put them anywhere.
 const FIELD_WINDOW: usize = 256;
 
 /// What a request asks for.
@@ -56,6 +58,8 @@ pub(super) enum Reply<'a> {
         head: &'a [u8],
         /// How many tokens follow.
         tokens: u32,
+        /// The pause between two of them.
+        spacing: Duration,
     },
 }
 
@@ -104,11 +108,6 @@ impl Replies {
         }
     }
 
-    /// The pause between two tokens.
-    pub(super) fn spacing(&self) -> Duration {
-        self.spacing
-    }
-
     /// One token as an event in a chunk.
     pub(super) fn token(&self) -> &[u8] {
         &self.token
@@ -122,17 +121,16 @@ impl Replies {
     pub(super) fn reply(&self, endpoint: Endpoint, body: &[u8]) -> Reply<'_> {
         let fixed = match endpoint {
             Endpoint::Chat | Endpoint::Completion if field(body, b"\"stream\"") == Some(b"true") => {
-                let tokens = field(body, b"\"max_tokens\"").and_then(|value| std::str::from_utf8(value).ok());
-                let tokens = tokens
-                    .and_then(|value| value.parse().ok())
-                    .unwrap_or(DEFAULT_TOKENS);
+                let number = |name| std::str::from_utf8(field(body, name)?).ok()?.parse::<u32>().ok();
+                let spacing = number(b"\"seed\"").map(|micros| Duration::from_micros(micros.into()));
                 return Reply::Stream {
                     head: &self.stream_head,
-                    tokens,
+                    tokens: number(b"\"max_tokens\"").unwrap_or(DEFAULT_TOKENS),
+                    spacing: spacing.unwrap_or(self.spacing),
                 };
             }
             Endpoint::Chat | Endpoint::Completion
-                if field(body, b"\"do_remote_decode\"") == Some(b"true") =>
+                if field_near_ends(body, b"\"do_remote_decode\"") == Some(b"true") =>
             {
                 &self.prefilled
             }
@@ -198,22 +196,29 @@ fn tokenized(body: &[u8]) -> Vec<u8> {
     framed("200 OK", json.into_bytes())
 }
 
-/// The bare value (a number, `true`, ...) after the first `name` near either end of a body.
+/// The bare value (a number, `true`, ...) after the first `name` in a body.
 fn field<'a>(body: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    field_near_ends(body, name).or_else(|| field_in(body, name))
+}
+
+/// The same, where it is near either end.
+fn field_near_ends<'a>(body: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let start = &body[..body.len().min(FIELD_WINDOW)];
     let end = &body[body.len().saturating_sub(FIELD_WINDOW)..];
-    [start, end].into_iter().find_map(|window| {
-        let at = window.windows(name.len()).position(|bytes| bytes == name)?;
-        let value = window[at + name.len()..]
-            .trim_ascii_start()
-            .strip_prefix(b":")?
-            .trim_ascii_start();
-        let length = value
-            .iter()
-            .take_while(|byte| byte.is_ascii_alphanumeric())
-            .count();
-        Some(&value[..length])
-    })
+    field_in(start, name).or_else(|| field_in(end, name))
+}
+
+fn field_in<'a>(window: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let at = memmem::find(window, name)?;
+    let value = window[at + name.len()..]
+        .trim_ascii_start()
+        .strip_prefix(b":")?
+        .trim_ascii_start();
+    let length = value
+        .iter()
+        .take_while(|byte| byte.is_ascii_alphanumeric())
+        .count();
+    Some(&value[..length])
 }
 
 #[cfg(test)]
@@ -241,7 +246,25 @@ mod tests {
             &format!(r#"{{"max_tokens":3,"p":"{prompt}","stream":true}}"#),
             Some(3),
         );
+        check(
+            &format!(r#"{{"p":"{prompt}","stream":true,"max_tokens":9,"q":"{prompt}"}}"#),
+            Some(9),
+        );
         check("", None);
+    }
+
+    #[test]
+    fn a_seed_is_the_pause_in_microseconds() {
+        let replies = Replies::new(Duration::from_millis(3));
+        let spacing = |body: &str| match replies.reply(Endpoint::Chat, body.as_bytes()) {
+            Reply::Stream { spacing, .. } => spacing,
+            Reply::Fixed(_) | Reply::Built(_) => Duration::MAX,
+        };
+        assert_eq!(spacing(r#"{"stream":true}"#), Duration::from_millis(3));
+        assert_eq!(
+            spacing(r#"{"stream":true,"seed":250}"#),
+            Duration::from_micros(250)
+        );
     }
 
     #[test]

@@ -125,6 +125,11 @@ impl Client {
         self.since
     }
 
+    /// Whether some of an event stream has come, and not its end.
+    pub(super) fn is_streaming(&self) -> bool {
+        self.since.is_some() && self.reply.events && self.reply.first_byte.is_some()
+    }
+
     /// Closes the connection; what was under way is forgotten.
     pub(super) fn disconnect(&mut self) {
         *self = Self::new(self.key, self.target);

@@ -5,7 +5,7 @@
 //! connection to be free; a slow system cannot hide by slowing the generator ("coordinated omission").
 
 mod client;
-mod prompts;
+pub(crate) mod prompts;
 mod report;
 
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use anyhow::{Context, Result};
 use crate::loopback::Loopback;
 use crate::readiness::Readiness;
 use client::{Client, Outcome};
-pub use prompts::PromptForm;
 use prompts::Prompts;
+pub use prompts::{PromptForm, StreamOf};
 pub use report::{Errors, Report};
 
 /// What one read takes at most, in bytes.
@@ -34,8 +34,8 @@ pub struct Plan {
     pub prompt: PromptForm,
     /// The length of each request's body; short ones are made as long as a prompt needs.
     pub body_bytes: usize,
-    /// Ask for streams of so many tokens.
-    pub stream_tokens: Option<u32>,
+    /// Ask for streams.
+    pub stream: Option<StreamOf>,
     /// How many connections.
     pub connections: usize,
     /// Requests per second of an open loop; closed loop without.
@@ -79,6 +79,7 @@ pub fn run(plan: &Plan, mut edge: impl FnMut(Edge) -> Result<()>, stop: impl Fn(
     let opened = Instant::now();
     run.until(opened + plan.window, &stop)?;
     run.report.elapsed = opened.elapsed();
+    run.report.open_streams = run.clients.iter().filter(|client| client.is_streaming()).count() as u64;
     edge(Edge::Closes)?;
     run.report.unanswered = run.overdue_at(Instant::now());
     Ok(run.report)
@@ -105,7 +106,7 @@ impl<'a> Run<'a> {
         Ok(Self {
             plan,
             readiness: Readiness::new().context("failed to create an epoll set")?,
-            prompts: Prompts::new(plan.prompt, plan.body_bytes, plan.stream_tokens),
+            prompts: Prompts::new(plan.prompt, plan.body_bytes, plan.stream),
             clients: (0..plan.connections)
                 .map(|key| Client::new(key, plan.target))
                 .collect(),

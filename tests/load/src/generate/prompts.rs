@@ -1,13 +1,17 @@
 //! The requests that are sent: of one exact size, in groups that share most of their prompt, and no two alike.
 
-use crate::backends::MODEL;
+use std::time::Duration;
 
-/// How many groups of prompts there are.
-const GROUPS: u64 = 16;
+use crate::backends::MODEL;
+use crate::vocabulary::{self, Message, WORD_BYTES, WORDS, Words, word};
+
+/// How many groups of prompts there are, and conversations.
+pub(crate) const GROUPS: u64 = 16;
+const CONVERSATIONS: u64 = 64;
 /// The share of a prompt, from its start, that is the same in all requests of a group.
 const SHARED: (usize, usize) = (3, 4);
-/// Digits that tell a request's text from all others.
-const TEXT_DIGITS: usize = 16;
+/// Words that tell a request's text from all others: 2,000^4 of them.
+const UNIQUE_WORDS: usize = 4;
 /// Token ids that tell a request's ids from all others: 90,000^3 of them.
 const UNIQUE_IDS: usize = 3;
 /// All token ids have five digits, so that one can be put in another's place.
@@ -15,14 +19,29 @@ const FIRST_ID: u64 = 10_000;
 const IDS: u64 = 90_000;
 /// `12345,`
 const ID_BYTES: usize = 6;
+/// Of a conversation: the system prompt, which all of them share, each turn, and the turn that is new in each request.
+const SYSTEM_BYTES: usize = 2_000;
+const TURN_BYTES: usize = 1_000;
+const NEW_TURN_BYTES: usize = 256;
 
 /// How the prompt is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum PromptForm {
-    /// `/v1/chat/completions` with text.
+    /// `/v1/chat/completions` with one message.
     Chat,
+    /// `/v1/chat/completions` with a long history, the same again and again, and a new turn of 256 bytes.
+    Turns,
     /// `/v1/completions` with token ids.
     Ids,
+}
+
+/// A stream to ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamOf {
+    /// So many tokens.
+    pub tokens: u32,
+    /// The pause between two, which only the bench's own backends heed; none leaves it to them.
+    pub spacing: Option<Duration>,
 }
 
 /// Requests ready to be sent, one per group, in which only the unique part is rewritten.
@@ -35,42 +54,32 @@ pub(crate) struct Prompts {
 }
 
 impl Prompts {
-    /// Bodies are `body_bytes` long; `stream_tokens` asks for a stream of so many tokens.
-    pub(crate) fn new(form: PromptForm, body_bytes: usize, stream_tokens: Option<u32>) -> Self {
-        let (stream, tokens) = (stream_tokens.is_some(), stream_tokens.unwrap_or(16));
-        let fields = format!(r#"{{"model":"{MODEL}","max_tokens":{tokens},"stream":{stream},"#);
-        let (path, before, after) = match form {
-            PromptForm::Chat => (
-                "/v1/chat/completions",
-                fields + r#""messages":[{"role":"user","content":""#,
-                r#""}]}"#,
-            ),
-            PromptForm::Ids => ("/v1/completions", fields + r#""prompt":["#, "]}"),
+    /// Bodies are `body_bytes` long, or as long as a prompt needs at least.
+    pub(crate) fn new(form: PromptForm, body_bytes: usize, stream: Option<StreamOf>) -> Self {
+        let path = match form {
+            PromptForm::Chat | PromptForm::Turns => "/v1/chat/completions",
+            PromptForm::Ids => "/v1/completions",
         };
-        let room = body_bytes
-            .saturating_sub(before.len() + after.len())
-            .max(minimum_room(form));
-        let length = before.len() + room + after.len();
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: load\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
-        );
-        let prompt = |group| match form {
-            PromptForm::Chat => text(group, room),
-            PromptForm::Ids => ids(group, room),
-        };
+        let fields = fields(stream);
+        let mut unique_at = 0;
         let request = |group| {
-            [
-                head.as_bytes(),
-                before.as_bytes(),
-                &prompt(group),
-                after.as_bytes(),
-            ]
-            .concat()
+            let (body, at) = match form {
+                PromptForm::Ids => ids_body(&fields, group, body_bytes),
+                PromptForm::Chat | PromptForm::Turns => {
+                    chat_body(&fields, &chat(form, group, body_bytes, fields.len()))
+                }
+            };
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nhost: load\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            unique_at = head.len() + at;
+            [head.into_bytes(), body].concat()
         };
-        let unique_at = head.len() + before.len() + shared_bytes(form, room);
+        let groups = (0..groups(form)).map(request).collect();
         Self {
             form,
-            groups: (0..GROUPS).map(request).collect(),
+            groups,
             unique_at,
             sent: 0,
         }
@@ -78,17 +87,18 @@ impl Prompts {
 
     /// The next request's bytes, head and body.
     pub(crate) fn next(&mut self) -> &[u8] {
-        let (number, at) = (self.sent, self.unique_at);
+        let (mut rest, at) = (self.sent / self.groups.len() as u64, self.unique_at);
+        let group = (self.sent % self.groups.len() as u64) as usize;
         self.sent += 1;
-        let request = &mut self.groups[(number % GROUPS) as usize];
+        let request = &mut self.groups[group];
         match self.form {
-            PromptForm::Chat => {
-                for (index, byte) in request[at..at + TEXT_DIGITS].iter_mut().enumerate() {
-                    *byte = b"0123456789abcdef"[((number >> (60 - 4 * index)) & 15) as usize];
+            PromptForm::Chat | PromptForm::Turns => {
+                for index in 0..UNIQUE_WORDS {
+                    request[at + index * WORD_BYTES..][..3].copy_from_slice(&word(rest));
+                    rest /= WORDS;
                 }
             }
             PromptForm::Ids => {
-                let mut rest = number;
                 for index in 0..UNIQUE_IDS {
                     put_id(&mut request[at + index * ID_BYTES..], FIRST_ID + rest % IDS);
                     rest /= IDS;
@@ -99,20 +109,135 @@ impl Prompts {
     }
 }
 
-fn minimum_room(form: PromptForm) -> usize {
-    match form {
-        PromptForm::Chat => 4 * TEXT_DIGITS,
-        PromptForm::Ids => 4 * UNIQUE_IDS * ID_BYTES,
+pub(crate) fn groups(form: PromptForm) -> u64 {
+    if form == PromptForm::Turns {
+        CONVERSATIONS
+    } else {
+        GROUPS
     }
 }
 
-/// The bytes of a prompt before its unique part.
-fn shared_bytes(form: PromptForm, room: usize) -> usize {
-    let shared = |count: usize| count * SHARED.0 / SHARED.1;
+/// The tokens that all prompts of a group begin with.
+pub(crate) fn shared_tokens(form: PromptForm, group: u64, body_bytes: usize) -> Vec<u32> {
     match form {
-        PromptForm::Chat => shared(room),
-        PromptForm::Ids => shared(id_count(room)) * ID_BYTES,
+        PromptForm::Chat | PromptForm::Turns => {
+            vocabulary::beginning(&shared_messages(form, group, body_bytes))
+        }
+        PromptForm::Ids => (0..body_bytes / ID_BYTES * SHARED.0 / SHARED.1)
+            .map(|index| (FIRST_ID + id(group, index)) as u32)
+            .collect(),
     }
+}
+
+/// The messages of a group, the last of which ends where requests begin to differ.
+fn shared_messages(form: PromptForm, group: u64, body_bytes: usize) -> Vec<Message> {
+    let chat = chat(form, group, body_bytes, fields(None).len());
+    let mut messages = chat.messages;
+    if let Some(last) = messages.last_mut() {
+        last.content
+            .truncate((chat.shared_words * WORD_BYTES).saturating_sub(1));
+    }
+    messages.retain(|message| !message.content.is_empty());
+    messages
+}
+
+fn fields(stream: Option<StreamOf>) -> String {
+    let tokens = stream.map_or(16, |stream| stream.tokens);
+    let spacing = stream.and_then(|stream| stream.spacing);
+    // Peers that know the field pass it on; an engine would take it for the seed of its sampling.
+    let seed = spacing.map_or_else(String::new, |spacing| {
+        format!(r#""seed":{},"#, spacing.as_micros())
+    });
+    format!(
+        r#"{{"model":"{MODEL}","max_tokens":{tokens},{seed}"stream":{},"#,
+        stream.is_some()
+    )
+}
+
+/// Messages, and how many words of the last one are the same in all requests.
+struct Chat {
+    messages: Vec<Message>,
+    shared_words: usize,
+}
+
+/// What a message takes besides its content, the comma behind it included.
+fn message_bytes(role: &str) -> usize {
+    r#"{"role":"","content":""},"#.len() + role.len()
+}
+
+fn chat(form: PromptForm, group: u64, body_bytes: usize, fields: usize) -> Chat {
+    // The last message has no comma behind it.
+    let mut room = body_bytes.saturating_sub(fields + r#""messages":[]}"#.len() - 1);
+    let mut messages = Vec::new();
+    if form == PromptForm::Turns {
+        let mut add = |role: &'static str, seed, bytes| {
+            messages.push(Message {
+                role,
+                content: text(seed, bytes),
+            });
+            room = room.saturating_sub(message_bytes(role) + bytes);
+            room
+        };
+        let mut left = add("system", u64::MAX, SYSTEM_BYTES);
+        let two = message_bytes("user") + message_bytes("assistant") + 2 * TURN_BYTES;
+        let mut turn = 0;
+        while left >= two + message_bytes("user") + NEW_TURN_BYTES {
+            turn += 1;
+            add("user", (group << 32) + turn, TURN_BYTES);
+            left = add("assistant", (group << 32) + turn + (1 << 16), TURN_BYTES);
+        }
+        // What is left over besides the new turn goes to the last answer.
+        let over = left.saturating_sub(message_bytes("user") + NEW_TURN_BYTES);
+        if let Some(last) = messages.last_mut() {
+            last.content = text((group << 32) + turn + (1 << 16), last.content.len() + over);
+            room = room.saturating_sub(over);
+        }
+    }
+    let length = room
+        .saturating_sub(message_bytes("user"))
+        .max(4 * UNIQUE_WORDS * WORD_BYTES);
+    messages.push(Message {
+        role: "user",
+        content: text(group, length),
+    });
+    let shared_words = if form == PromptForm::Turns {
+        0
+    } else {
+        length / WORD_BYTES * SHARED.0 / SHARED.1
+    };
+    Chat {
+        messages,
+        shared_words,
+    }
+}
+
+/// A body, and where its unique part is.
+fn chat_body(fields: &str, chat: &Chat) -> (Vec<u8>, usize) {
+    let mut body = format!(r#"{fields}"messages":["#);
+    let mut unique_at = 0;
+    for (index, Message { role, content }) in chat.messages.iter().enumerate() {
+        if index > 0 {
+            body.push(',');
+        }
+        body += &format!(r#"{{"role":"{role}","content":""#);
+        unique_at = body.len() + chat.shared_words * WORD_BYTES;
+        body += content;
+        body += r#""}"#;
+    }
+    body += "]}";
+    (body.into_bytes(), unique_at)
+}
+
+fn ids_body(fields: &str, group: u64, body_bytes: usize) -> (Vec<u8>, usize) {
+    let (before, after) = (format!(r#"{fields}"prompt":["#), "]}");
+    let room = body_bytes
+        .saturating_sub(before.len() + after.len())
+        .max(4 * UNIQUE_IDS * ID_BYTES);
+    let body = [before.as_bytes(), &ids(group, room), after.as_bytes()].concat();
+    (
+        body,
+        before.len() + id_count(room) * SHARED.0 / SHARED.1 * ID_BYTES,
+    )
 }
 
 /// The last id has no comma behind it.
@@ -120,14 +245,9 @@ fn id_count(room: usize) -> usize {
     (room + 1) / ID_BYTES
 }
 
-/// Words whose first ones name the group.
-fn text(group: u64, room: usize) -> Vec<u8> {
-    let opening = format!("prompt of group {group:02}: ");
-    opening
-        .bytes()
-        .chain("the quick brown fox ".bytes().cycle())
-        .take(room)
-        .collect()
+/// A shorter text of the same seed is the beginning of a longer one.
+fn text(seed: u64, bytes: usize) -> String {
+    Words::of(seed).text(bytes)
 }
 
 /// Ids and, after the last, spaces up to the length.
@@ -136,17 +256,20 @@ fn ids(group: u64, room: usize) -> Vec<u8> {
     let count = id_count(room);
     for index in 0..count {
         let at = index * ID_BYTES;
-        // A cheap mix in which groups differ from their first id on and blocks do not repeat.
-        let id = (group + 1)
-            .wrapping_mul(0x9E37_79B9)
-            .wrapping_add(index as u64 * 7_919)
-            % IDS;
-        put_id(&mut bytes[at..], FIRST_ID + id);
+        put_id(&mut bytes[at..], FIRST_ID + id(group, index));
         if index + 1 < count {
             bytes[at + ID_BYTES - 1] = b',';
         }
     }
     bytes
+}
+
+/// A cheap mix in which groups differ from their first id on and blocks do not repeat.
+fn id(group: u64, index: usize) -> u64 {
+    (group + 1)
+        .wrapping_mul(0x9E37_79B9)
+        .wrapping_add(index as u64 * 7_919)
+        % IDS
 }
 
 fn put_id(at: &mut [u8], id: u64) {
@@ -158,55 +281,5 @@ fn put_id(at: &mut [u8], id: u64) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::HashSet;
-
-    /// The prompts of the first requests, as text.
-    #[track_caller]
-    fn check(form: PromptForm, body_bytes: usize) -> Vec<String> {
-        let mut prompts = Prompts::new(form, body_bytes, None);
-        let read = |request: &[u8]| {
-            let at = request.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
-            assert_eq!(request[at..].len(), body_bytes);
-            let body: serde_json::Value = serde_json::from_slice(&request[at..]).unwrap();
-            let prompt = if form == PromptForm::Chat {
-                &body["messages"][0]["content"]
-            } else {
-                &body["prompt"]
-            };
-            prompt.to_string()
-        };
-        (0..3 * GROUPS).map(|_| read(prompts.next())).collect()
-    }
-
-    fn common(a: &str, b: &str) -> usize {
-        a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
-    }
-
-    #[test]
-    fn requests_have_the_size_asked_for_and_share_three_quarters_within_a_group() {
-        for (form, size) in [PromptForm::Chat, PromptForm::Ids]
-            .into_iter()
-            .flat_map(|form| [(form, 1024), (form, 32_768)])
-        {
-            let prompts = check(form, size);
-            assert_eq!(
-                prompts.iter().collect::<HashSet<_>>().len(),
-                prompts.len(),
-                "no two are alike"
-            );
-            let first = &prompts[0];
-            assert!(common(first, &prompts[1]) < 40, "groups differ early");
-            let share = common(first, &prompts[GROUPS as usize]) as f64 / first.len() as f64;
-            assert!((0.73..0.79).contains(&share), "{form:?} of {size}: {share}");
-        }
-    }
-
-    #[test]
-    fn a_stream_is_asked_for_by_its_number_of_tokens() {
-        let mut prompts = Prompts::new(PromptForm::Chat, 1024, Some(200));
-        let request = String::from_utf8(prompts.next().to_vec()).unwrap();
-        assert!(request.contains(r#""max_tokens":200,"stream":true,"#));
-    }
-}
+#[path = "prompts_tests.rs"]
+mod tests;

@@ -25,6 +25,8 @@ pub struct Report {
     /// Requests that were due and not answered when the window closed. About the number of connections in a closed
     /// loop; in an open loop, many are a backlog that the latencies do not show yet.
     pub unanswered: u64,
+    /// Streams that had begun and not ended when the window closed.
+    pub open_streams: u64,
 }
 
 /// Failed requests by cause.
@@ -89,6 +91,7 @@ impl Report {
             "first_byte_p50_us": self.first_byte.micros(0.5),
             "first_byte_p99_us": self.first_byte.micros(0.99),
             "unanswered": self.unanswered,
+            "open_streams": self.open_streams,
             "errors": {
                 "connect": self.errors.connect,
                 "status": self.errors.status,

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::affinity;
 
 /// How long a process may take to end after SIGTERM before it is killed.
-const GRACE: Duration = Duration::from_secs(3);
+/// One of the peers always takes five seconds.
+const GRACE: Duration = Duration::from_secs(8);
 
 /// A running process; dropping it ends it.
 pub(crate) struct Running {
@@ -50,28 +50,45 @@ impl Running {
         self.child.id()
     }
 
-    /// The `http://ADDRESS` lines, `count` of them, that the process prints first.
-    pub(crate) fn printed_addresses(&mut self, count: usize) -> Result<Vec<SocketAddr>> {
+    /// The first `count` lines that the process prints.
+    pub(crate) fn printed_lines(&mut self, count: usize) -> Result<Vec<String>> {
         let output = self
             .child
             .stdout
             .take()
             .context("the output of this process is not read")?;
-        let mut addresses = Vec::with_capacity(count);
-        for line in BufReader::new(output).lines().take(count) {
-            let line = line.context("failed to read an address")?;
-            let address = line
-                .strip_prefix("http://")
-                .and_then(|address| address.parse().ok());
-            addresses.push(address.with_context(|| format!("`{line}` is not an address"))?);
-        }
+        let lines = BufReader::new(output).lines().take(count);
+        let lines: Vec<_> = lines.collect::<Result<_, _>>().context("failed to read a line")?;
         anyhow::ensure!(
-            addresses.len() == count,
+            lines.len() == count,
             "`{}` ended early: {}",
             self.name,
             self.log_tail()
         );
-        Ok(addresses)
+        Ok(lines)
+    }
+
+    /// Asks the process to end, and tells how long that took.
+    pub(crate) fn end(mut self) -> Result<Duration> {
+        let asked = Instant::now();
+        self.terminate();
+        anyhow::ensure!(
+            matches!(self.child.try_wait(), Ok(Some(_))),
+            "`{}` had not ended {GRACE:?} after SIGTERM",
+            self.name
+        );
+        Ok(asked.elapsed())
+    }
+
+    /// SIGTERM, and some time to heed it: nginx's master ends its worker then, and would leave it behind when killed.
+    fn terminate(&mut self) {
+        if let Some(id) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(id, Signal::TERM);
+        }
+        let deadline = Instant::now() + GRACE;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Fails, with the end of its log, where the process has ended.
@@ -100,13 +117,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // SIGTERM first: nginx's master ends its worker then, and would leave it behind when killed.
-        if let Some(id) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(id, Signal::TERM);
-        }
-        let deadline = Instant::now() + GRACE;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.terminate();
         }
         let _ = self.child.kill();
         let _ = self.child.wait();

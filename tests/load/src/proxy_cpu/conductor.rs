@@ -9,95 +9,97 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::system::Site;
 use crate::generate::PromptForm;
+
+/// Where the tokens of prompts come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tokens {
+    /// Nowhere: the policy sees loads and no matches.
+    None,
+    /// The prompts are token ids already.
+    Given,
+    /// A tokenizer of the router's own.
+    Own,
+    /// A worker's `/tokenize`: one more request for each.
+    Worker,
+}
 
 /// How Conductor is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Setup {
-    /// Round robin, no tokens.
-    RoundRobin,
-    /// Cache-aware on load alone: no tokens, so that it sees no matches.
-    CacheAwareBlind,
-    /// Cache-aware with prompts that are token ids already.
-    CacheAwareIds,
-    /// Cache-aware with tokens from a worker's `/tokenize`: one more request for each.
-    CacheAwareTokenize,
-    /// Every request split over nixl, both workers by round robin, no tokens.
-    PairRoundRobin,
-    /// The same, both by pd-pairing.
-    PairPairing,
+pub(super) struct Setup {
+    pub(super) policy: &'static str,
+    pub(super) tokens: Tokens,
+    /// Every request is split over nixl.
+    pub(super) splits: bool,
+    /// Logs at level warn instead of the default, info.
+    pub(super) quiet: bool,
 }
 
 impl Setup {
-    fn policy(self) -> &'static str {
-        match self {
-            Self::RoundRobin | Self::PairRoundRobin => "round-robin",
-            Self::PairPairing => "pd-pairing",
-            Self::CacheAwareBlind | Self::CacheAwareIds | Self::CacheAwareTokenize => "cache-aware",
+    /// How the prompts of its load are given.
+    pub(super) fn prompt(self) -> PromptForm {
+        if self.tokens == Tokens::Given {
+            PromptForm::Ids
+        } else {
+            PromptForm::Chat
         }
+    }
+
+    /// Whether the workers' KV events are followed: only tokens that the bench knows can be found.
+    pub(super) fn has_index(self) -> bool {
+        matches!(self.tokens, Tokens::Given | Tokens::Own)
     }
 
     fn tokenize(self) -> &'static str {
-        match self {
-            Self::RoundRobin
-            | Self::CacheAwareBlind
-            | Self::CacheAwareIds
-            | Self::PairRoundRobin
-            | Self::PairPairing => "off",
-            Self::CacheAwareTokenize => "worker",
+        match self.tokens {
+            // A model of its own has its own tokenizer, whatever the pool says.
+            Tokens::None | Tokens::Given | Tokens::Own => "off",
+            Tokens::Worker => "worker",
         }
-    }
-
-    /// How the prompts of its load are given.
-    pub(super) fn prompt(self) -> PromptForm {
-        match self {
-            Self::CacheAwareIds => PromptForm::Ids,
-            Self::RoundRobin
-            | Self::CacheAwareBlind
-            | Self::CacheAwareTokenize
-            | Self::PairRoundRobin
-            | Self::PairPairing => PromptForm::Chat,
-        }
-    }
-
-    fn splits(self) -> bool {
-        matches!(self, Self::PairRoundRobin | Self::PairPairing)
     }
 }
 
-/// The command that runs it with a configuration written to `folder`.
-pub(super) fn command(
-    program: &Path,
-    setup: Setup,
-    folder: &Path,
-    listen: SocketAddr,
-    backends: &[SocketAddr],
-) -> Result<Command> {
-    let file = folder.join("conductor.toml");
-    fs::write(&file, config(setup, listen, backends))
+/// The command that runs it with a configuration written to the site's folder.
+pub(super) fn command(site: &Site<'_>, setup: Setup, listen: SocketAddr) -> Result<Command> {
+    let file = site.folder.join("conductor.toml");
+    let workers: Vec<_> = site.backends.iter().copied().zip(site.kv_events).collect();
+    fs::write(&file, config(setup, listen, &workers, site.tokenizer))
         .with_context(|| format!("failed to write `{}`", file.display()))?;
-    let mut command = Command::new(program);
-    command.arg("--config").arg(&file).current_dir(folder);
+    let mut command = Command::new(site.conductor);
+    command.arg("--config").arg(&file).current_dir(site.folder);
     Ok(command)
 }
 
-fn config(setup: Setup, listen: SocketAddr, backends: &[SocketAddr]) -> String {
-    let (policy, tokenize) = (setup.policy(), setup.tokenize());
-    let mut text = format!(
-        "[server]\nlisten = \"{listen}\"\nadmin-listen = \"off\"\n\n[pools.bench]\ntokenize = \"{tokenize}\"\n"
-    );
-    if setup.splits() {
+fn config(setup: Setup, listen: SocketAddr, workers: &[(SocketAddr, &String)], tokenizer: &Path) -> String {
+    let tokenize = setup.tokenize();
+    let mut text =
+        format!("[server]\nlisten = \"{listen}\"\nadmin-listen = \"off\"\nmax-connections = 20_000\n");
+    if setup.quiet {
+        text += "\n[log]\nlevel = \"warn\"\n";
+    }
+    // Writing to a string cannot fail.
+    if setup.tokens == Tokens::Own {
+        let _ = write!(
+            text,
+            "\n[models.bench]\ntokenizer = \"{}\"\n",
+            tokenizer.display()
+        );
+    }
+    let _ = write!(text, "\n[pools.bench]\ntokenize = \"{tokenize}\"\n");
+    if setup.splits {
         // Nobody may do it alone: every request is to be split.
         text += "pd = { dialect = \"nixl\", alone = false }\n";
     }
-    for (address, role) in backends.iter().zip(["prefill", "decode"].iter().cycle()) {
-        // Writing to a string cannot fail.
+    for ((address, kv_events), role) in workers.iter().zip(["prefill", "decode"].iter().cycle()) {
         let _ = write!(text, "\n[[pools.bench.workers]]\nurl = \"http://{address}\"\n");
-        if setup.splits() {
+        if setup.splits {
             let _ = writeln!(text, "role = \"{role}\"");
         }
+        let kv_events = if setup.has_index() { kv_events } else { "off" };
+        let _ = writeln!(text, "kv-events = \"{kv_events}\"");
     }
-    text + &format!("\n[[routes]]\npool = \"bench\"\npolicy = \"{policy}\"\n")
+    text + &format!("\n[[routes]]\npool = \"bench\"\npolicy = \"{}\"\n", setup.policy)
 }
 
 #[cfg(test)]
@@ -105,28 +107,42 @@ mod tests {
     use super::*;
     use conductor_config::{Config, Known};
 
+    fn text(setup: Setup) -> String {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let events = ["tcp://127.0.0.1:3".to_owned(), "tcp://127.0.0.1:4".to_owned()];
+        let workers = [(address(1), &events[0]), (address(2), &events[1])];
+        config(setup, address(80), &workers, Path::new("/tmp/tokenizer"))
+    }
+
     #[test]
     fn the_config_has_a_worker_per_backend_and_a_route_with_the_policy() {
-        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let text = config(Setup::CacheAwareTokenize, address(80), &[address(1), address(2)]);
+        let setup = Setup {
+            policy: "cache-aware",
+            tokens: Tokens::Given,
+            splits: false,
+            quiet: false,
+        };
         let expected = "[server]
 listen = \"127.0.0.1:80\"
 admin-listen = \"off\"
+max-connections = 20_000
 
 [pools.bench]
-tokenize = \"worker\"
+tokenize = \"off\"
 
 [[pools.bench.workers]]
 url = \"http://127.0.0.1:1\"
+kv-events = \"tcp://127.0.0.1:3\"
 
 [[pools.bench.workers]]
 url = \"http://127.0.0.1:2\"
+kv-events = \"tcp://127.0.0.1:4\"
 
 [[routes]]
 pool = \"bench\"
 policy = \"cache-aware\"
 ";
-        assert_eq!(text, expected);
+        assert_eq!(text(setup), expected);
     }
 
     #[test]
@@ -137,19 +153,19 @@ policy = \"cache-aware\"
             default_policy: builtins[0],
             files: &[],
         };
-        for setup in [
-            Setup::RoundRobin,
-            Setup::CacheAwareBlind,
-            Setup::CacheAwareIds,
-            Setup::CacheAwareTokenize,
-            Setup::PairRoundRobin,
-            Setup::PairPairing,
+        for (policy, tokens, splits, quiet) in [
+            ("round-robin", Tokens::None, false, false),
+            ("cache-aware", Tokens::Given, false, false),
+            ("cache-aware", Tokens::Own, false, true),
+            ("cache-aware", Tokens::Worker, false, false),
+            ("pd-pairing", Tokens::None, true, false),
         ] {
-            let text = config(
-                setup,
-                SocketAddr::from(([127, 0, 0, 1], 80)),
-                &[1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port))),
-            );
+            let text = text(Setup {
+                policy,
+                tokens,
+                splits,
+                quiet,
+            });
             let parsed = Config::parse("conductor.toml", &text, &known);
             assert!(parsed.is_ok(), "{text}\n{parsed:?}");
         }

@@ -1,22 +1,12 @@
 //! nginx as a plain reverse proxy: the yardstick for what a proxy on one core must cost.
 
-use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-
-/// The nginx of `PATH`, or of Debian's place, which is not in every user's `PATH`.
-pub(super) fn find() -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let folders = env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    folders
-        .map(|folder| folder.join("nginx"))
-        .find(|file| file.is_file())
-}
 
 /// The command that runs it with a configuration of its own below `folder`.
 pub(super) fn command(
@@ -52,7 +42,8 @@ fn config(folder: &Path, listen: SocketAddr, backends: &[SocketAddr]) -> String 
 worker_processes 1;
 pid {folder}/nginx.pid;
 error_log {folder}/error.log error;
-events {{ worker_connections 8192; }}
+worker_rlimit_nofile 20000;
+events {{ worker_connections 20000; }}
 http {{
     access_log off;
     client_body_temp_path {folder}/body;

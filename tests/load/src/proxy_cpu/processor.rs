@@ -1,4 +1,4 @@
-//! CPU time from `/proc`: of a process with its children, of one process, and of the whole machine.
+//! CPU time and memory from `/proc`: of a process with its children, of one process, and of the whole machine.
 //!
 //! Formats: proc(5) and the kernel's `Documentation/scheduler/sched-stats.rst`.
 
@@ -85,6 +85,23 @@ fn parse_schedstat(text: &str) -> Option<u64> {
     let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
     let on_cpu = numbers.next()??;
     (numbers.count() == 2).then_some(on_cpu)
+}
+
+/// Memory of a process and of all that descend from it that is not swapped out, in bytes. What they share counts for each.
+pub(crate) fn resident_bytes(root: u32) -> Result<u64> {
+    let mut bytes = 0;
+    for process in tree(root, &parents()?) {
+        // One may end meanwhile.
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        bytes += field_kib(&status, "VmRSS:").unwrap_or(0) * 1024;
+    }
+    Ok(bytes)
+}
+
+/// A field of `/proc/PID/status` or `smaps_rollup` that is in KiB.
+pub(crate) fn field_kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().trim_end_matches("kB").trim_end().parse().ok()
 }
 
 /// What the bench reads of `/proc/PID/stat`.
@@ -248,6 +265,16 @@ mod tests {
         };
         let spent = reading(&[(1, 150), (3, 7)]).since(&reading(&[(1, 100), (2, 1_000)]));
         assert_eq!(spent.precise, Duration::from_nanos(57));
+    }
+
+    #[test]
+    fn memory_is_read_in_bytes() {
+        assert_eq!(
+            field_kib("VmHWM:\t 9 kB\nVmRSS:\t   1234 kB\n", "VmRSS:"),
+            Some(1234)
+        );
+        assert_eq!(field_kib("VmHWM:\t 9 kB\n", "VmRSS:"), None);
+        assert!(resident_bytes(std::process::id()).unwrap() > 100_000);
     }
 
     #[test]

@@ -5,17 +5,17 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::processor::machine;
-use super::system::System;
-use super::{Options, Scenario, Try};
+use super::{Life, Notes, Scenario, Setting, Subject, System, Try};
 use crate::statistics::median;
 
 /// A try during which others used more cores than this is not clean.
-const CLEAN: f64 = 0.5;
+pub(crate) const CLEAN: f64 = 0.5;
 
 /// The medians of one system under one load.
 #[derive(Debug, Clone, PartialEq)]
 struct Cell {
     system: &'static str,
+    workers: u16,
     cost: f64,
     /// Against nginx in the same run and under the same load.
     to_nginx: Option<f64>,
@@ -33,16 +33,15 @@ struct Cell {
 }
 
 /// The result of a run.
-pub(super) struct Summary {
+pub(crate) struct Summary {
     setting: String,
     tables: Vec<(Scenario, Vec<Cell>)>,
     noise: (f64, f64, f64),
-    skipped: Vec<String>,
-    failed: Vec<String>,
+    notes: Notes,
 }
 
 impl Summary {
-    pub(super) fn new(options: &Options, tries: &[Try], skipped: Vec<String>, failed: Vec<String>) -> Self {
+    pub(crate) fn new(options: &Setting, scenarios: &[Scenario], tries: &[Try], notes: Notes) -> Self {
         let setting = format!(
             "{}. {} connections, {} backends, {} round(s) of {} s after {} s of warm-up; generator and backends on \
              core {}, the system on core {}.",
@@ -62,8 +61,7 @@ impl Summary {
             others.iter().copied().fold(0.0, f64::max),
             median(&stolen).unwrap_or(0.0),
         );
-        let tables = options
-            .scenarios
+        let tables = scenarios
             .iter()
             .map(|scenario| (*scenario, cells(*scenario, tries)))
             .collect();
@@ -71,17 +69,16 @@ impl Summary {
             setting,
             tables,
             noise,
-            skipped,
-            failed,
+            notes,
         }
     }
 
     /// What went wrong with systems that are installed.
-    pub(super) fn failed(&self) -> &[String] {
-        &self.failed
+    pub(crate) fn failed(&self) -> &[String] {
+        &self.notes.failed
     }
 
-    pub(super) fn to_markdown(&self) -> String {
+    pub(crate) fn to_markdown(&self) -> String {
         let mut text = format!("{}\n", self.setting);
         let (others, worst, stolen) = self.noise;
         // Writing to a string cannot fail.
@@ -94,13 +91,13 @@ impl Summary {
         for (scenario, cells) in &self.tables {
             let _ = writeln!(text, "\n{}", table(*scenario, cells));
         }
-        for note in self.skipped.iter().chain(&self.failed) {
+        for note in self.notes.skipped.iter().chain(&self.notes.failed) {
             let _ = write!(text, "\nNot measured: {note}\n");
         }
         text
     }
 
-    pub(super) fn to_json(&self, tries: Vec<Value>) -> Value {
+    pub(crate) fn to_json(&self, tries: &[Try], lives: &[Life]) -> Value {
         let medians = self
             .tables
             .iter()
@@ -110,22 +107,29 @@ impl Summary {
             "setting": self.setting,
             "noise": { "other_cores_median": others, "other_cores_worst": worst, "stolen_cores_median": stolen },
             "medians": medians.collect::<Vec<_>>(),
-            "tries": tries,
-            "not_measured": self.skipped.iter().chain(&self.failed).collect::<Vec<_>>(),
+            "tries": tries.iter().map(Try::to_json).collect::<Vec<_>>(),
+            "starts": lives.iter().map(|life| life.to_json()).collect::<Vec<_>>(),
+            "not_measured": self.notes.skipped.iter().chain(&self.notes.failed).collect::<Vec<_>>(),
         })
     }
 }
 
 fn cells(scenario: Scenario, tries: &[Try]) -> Vec<Cell> {
-    let mut cells: Vec<_> = System::ALL
-        .into_iter()
-        .filter_map(|system| {
-            let own = tries
-                .iter()
-                .filter(|done| done.system == system && done.scenario == scenario);
-            cell(system, &own.collect::<Vec<_>>())
-        })
-        .collect();
+    let mut subjects: Vec<Subject> = Vec::new();
+    for system in System::ALL {
+        for done in tries.iter().filter(|done| done.subject.system == system) {
+            if !subjects.contains(&done.subject) {
+                subjects.push(done.subject);
+            }
+        }
+    }
+    let of = |subject: &Subject| {
+        let own = tries
+            .iter()
+            .filter(|done| done.subject == *subject && done.scenario == scenario);
+        cell(*subject, &own.collect::<Vec<_>>())
+    };
+    let mut cells: Vec<_> = subjects.iter().filter_map(of).collect();
     let nginx = cells
         .iter()
         .find(|cell| cell.system == System::Nginx.name())
@@ -136,7 +140,7 @@ fn cells(scenario: Scenario, tries: &[Try]) -> Vec<Cell> {
     cells
 }
 
-fn cell(system: System, tries: &[&Try]) -> Option<Cell> {
+fn cell(subject: Subject, tries: &[&Try]) -> Option<Cell> {
     let clean: Vec<_> = tries
         .iter()
         .copied()
@@ -145,7 +149,8 @@ fn cell(system: System, tries: &[&Try]) -> Option<Cell> {
     let used = if clean.len() >= 2 { &clean[..] } else { tries };
     let of = |figure: fn(&Try) -> f64| median(&used.iter().map(|done| figure(done)).collect::<Vec<_>>());
     Some(Cell {
-        system: system.name(),
+        system: subject.system.name(),
+        workers: subject.workers,
         cost: of(|done| done.cost)?,
         to_nginx: None,
         requests_per_second: of(|done| done.report.rate())?,
@@ -164,6 +169,7 @@ impl Cell {
     fn to_json(&self, scenario: Scenario) -> Value {
         json!({
             "system": self.system,
+            "workers": self.workers,
             "scenario": scenario.title(),
             "unit": scenario.unit(),
             "cpu_us_per_unit": self.cost,
@@ -194,13 +200,17 @@ fn table(scenario: Scenario, cells: &[Cell]) -> String {
             .filter(|(on, _)| *on)
             .map(|(_, mark)| mark)
             .collect();
+        let workers = match cell.workers {
+            4 => String::new(),
+            workers => format!(", {workers} workers"),
+        };
         let to_nginx = cell
             .to_nginx
             .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {:.1}{marks} | {to_nginx} | {:.0} | {:.0} | {:.0} | {} | {:.2} | {:.2} | {} of {} |",
+            "| {}{workers} | {:.1}{marks} | {to_nginx} | {:.0} | {:.0} | {:.0} | {} | {:.2} | {:.2} | {} of {} |",
             cell.system,
             cell.cost,
             cell.requests_per_second,
@@ -231,7 +241,7 @@ mod tests {
         };
         let scenario = Scenario::Kib1;
         Try {
-            system,
+            subject: Subject { system, workers: 4 },
             scenario,
             cost,
             cost_by_ticks: cost,
@@ -239,6 +249,7 @@ mod tests {
             cores: 1.0,
             others,
             stolen: 0.0,
+            resident: 0,
             report,
         }
     }

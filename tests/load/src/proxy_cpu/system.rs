@@ -1,19 +1,24 @@
 //! The systems that are compared. A new peer is one more variant: a name, a prompt form and a command.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::env;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use super::child::Running;
-use super::conductor::{self, Setup};
-use super::nginx;
-use crate::generate::{self, Plan, PromptForm};
+use super::conductor::{self, Setup, Tokens};
+use super::free_port;
+use super::peers::{Peer, PeerSetup};
+use super::probe;
+use super::{haproxy, nginx};
+use crate::generate::PromptForm;
 use crate::loopback::Loopback;
 
-/// How long a system may take until it answers its first request.
-const START: Duration = Duration::from_secs(20);
+/// How long a system may take until it answers its first request, and Conductor until its index is filled.
+const START: Duration = Duration::from_secs(30);
 
 /// What stands between the generator and the backends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -22,12 +27,32 @@ pub enum System {
     Direct,
     /// nginx, one worker.
     Nginx,
+    /// HAProxy, one thread.
+    Haproxy,
+    /// vllm-router, round robin.
+    VllmRr,
+    /// vllm-router, round robin, logging at level info.
+    VllmRrInfo,
+    /// vllm-router, cache-aware.
+    VllmCache,
+    /// sglang-router, round robin.
+    SglangRr,
+    /// sglang-router, cache-aware.
+    SglangCache,
+    /// smg, round robin.
+    SmgRr,
+    /// smg, cache-aware.
+    SmgCache,
     /// Conductor with round-robin.
     RoundRobin,
     /// Conductor with cache-aware, without tokens.
     CacheAware,
-    /// Conductor with cache-aware and prompts of token ids.
+    /// Conductor with cache-aware and prompts of token ids, the index filled and changing.
     CacheAwareIds,
+    /// Conductor with cache-aware and a tokenizer of its own, the index filled and changing.
+    CacheAwareLive,
+    /// The same, logging at level warn.
+    CacheAwareLiveWarn,
     /// Conductor with cache-aware and tokens from a worker's `/tokenize`.
     CacheAwareTokenize,
     /// Conductor with every request split between a prefill and a decode worker (nixl), by round-robin.
@@ -40,12 +65,20 @@ pub enum System {
 pub(super) struct Site<'a> {
     /// Conductor's binary.
     pub(super) conductor: &'a Path,
+    /// Where programs are looked for before PATH.
+    pub(super) peers: Option<&'a Path>,
     /// An empty folder for its files.
     pub(super) folder: &'a Path,
+    /// A folder with a tokenizer.
+    pub(super) tokenizer: &'a Path,
     /// The core it is pinned to.
     pub(super) core: usize,
     /// Where the backends listen.
     pub(super) backends: &'a [SocketAddr],
+    /// Where they publish their KV events.
+    pub(super) kv_events: &'a [String],
+    /// How many blocks those tell of.
+    pub(super) blocks: u64,
 }
 
 /// A system that answers.
@@ -54,61 +87,145 @@ pub(super) struct Ready {
     pub(super) target: Loopback,
     /// Its process; none without a proxy.
     pub(super) process: Option<Running>,
+    /// From its start to its first answer.
+    pub(super) took: Duration,
+}
+
+/// How a system is run.
+enum Kind {
+    Direct,
+    Nginx,
+    Haproxy,
+    Peer(PeerSetup),
+    Conductor(Setup),
+}
+
+fn peer(peer: Peer, policy: &'static str) -> Kind {
+    Kind::Peer(PeerSetup {
+        peer,
+        policy,
+        verbose: false,
+    })
+}
+
+fn conductor(policy: &'static str, tokens: Tokens) -> Setup {
+    Setup {
+        policy,
+        tokens,
+        splits: false,
+        quiet: false,
+    }
 }
 
 impl System {
     /// All of them, in the order of the tables.
-    pub(super) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Direct,
         Self::Nginx,
+        Self::Haproxy,
+        Self::VllmRr,
+        Self::VllmRrInfo,
+        Self::VllmCache,
+        Self::SglangRr,
+        Self::SglangCache,
+        Self::SmgRr,
+        Self::SmgCache,
         Self::RoundRobin,
         Self::CacheAware,
         Self::CacheAwareIds,
+        Self::CacheAwareLive,
+        Self::CacheAwareLiveWarn,
         Self::CacheAwareTokenize,
         Self::PairRoundRobin,
         Self::PairPairing,
     ];
 
+    /// Peers that choose by turns.
+    pub(crate) const PEERS: [Self; 3] = [Self::VllmRr, Self::SglangRr, Self::SmgRr];
+
     /// Its name in tables.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
             Self::Nginx => "nginx",
+            Self::Haproxy => "haproxy",
+            Self::VllmRr => "vllm-router round robin",
+            Self::VllmRrInfo => "vllm-router round robin, log info",
+            Self::VllmCache => "vllm-router cache-aware",
+            Self::SglangRr => "sglang-router round robin",
+            Self::SglangCache => "sglang-router cache-aware",
+            Self::SmgRr => "smg round robin",
+            Self::SmgCache => "smg cache-aware",
             Self::RoundRobin => "conductor round-robin",
             Self::CacheAware => "conductor cache-aware, no tokens",
-            Self::CacheAwareIds => "conductor cache-aware, token ids",
+            Self::CacheAwareIds => "conductor cache-aware, token ids, index live",
+            Self::CacheAwareLive => "conductor cache-aware, tokenised, index live",
+            Self::CacheAwareLiveWarn => "conductor cache-aware, tokenised, index live, log warn",
             Self::CacheAwareTokenize => "conductor cache-aware, /tokenize",
             Self::PairRoundRobin => "conductor pairs, round-robin",
             Self::PairPairing => "conductor pairs, pd-pairing",
         }
     }
 
-    /// Conductor's set-up, where this is Conductor.
-    fn setup(self) -> Option<Setup> {
-        match self {
-            Self::Direct | Self::Nginx => None,
-            Self::RoundRobin => Some(Setup::RoundRobin),
-            Self::CacheAware => Some(Setup::CacheAwareBlind),
-            Self::CacheAwareIds => Some(Setup::CacheAwareIds),
-            Self::CacheAwareTokenize => Some(Setup::CacheAwareTokenize),
-            Self::PairRoundRobin => Some(Setup::PairRoundRobin),
-            Self::PairPairing => Some(Setup::PairPairing),
-        }
+    fn kind(self) -> Kind {
+        let live = conductor("cache-aware", Tokens::Own);
+        let pair = |policy| Setup {
+            splits: true,
+            ..conductor(policy, Tokens::None)
+        };
+        let setup = match self {
+            Self::Direct => return Kind::Direct,
+            Self::Nginx => return Kind::Nginx,
+            Self::Haproxy => return Kind::Haproxy,
+            Self::VllmRr => return peer(Peer::Vllm, "round_robin"),
+            Self::VllmRrInfo => {
+                return Kind::Peer(PeerSetup {
+                    peer: Peer::Vllm,
+                    policy: "round_robin",
+                    verbose: true,
+                });
+            }
+            Self::VllmCache => return peer(Peer::Vllm, "cache_aware"),
+            Self::SglangRr => return peer(Peer::Sglang, "round_robin"),
+            Self::SglangCache => return peer(Peer::Sglang, "cache_aware"),
+            Self::SmgRr => return peer(Peer::Smg, "round_robin"),
+            Self::SmgCache => return peer(Peer::Smg, "cache_aware"),
+            Self::RoundRobin => conductor("round-robin", Tokens::None),
+            Self::CacheAware => conductor("cache-aware", Tokens::None),
+            Self::CacheAwareIds => conductor("cache-aware", Tokens::Given),
+            Self::CacheAwareLive => live,
+            Self::CacheAwareLiveWarn => Setup { quiet: true, ..live },
+            Self::CacheAwareTokenize => conductor("cache-aware", Tokens::Worker),
+            Self::PairRoundRobin => pair("round-robin"),
+            Self::PairPairing => pair("pd-pairing"),
+        };
+        Kind::Conductor(setup)
     }
 
     /// How its prompts are given.
     pub(super) fn prompt(self) -> PromptForm {
-        self.setup().map_or(PromptForm::Chat, Setup::prompt)
+        match self.kind() {
+            Kind::Conductor(setup) => setup.prompt(),
+            _ => PromptForm::Chat,
+        }
     }
 
     /// Why it cannot be run here, where it cannot.
-    pub(super) fn missing(self, conductor: &Path) -> Option<String> {
-        match self {
-            Self::Direct => None,
-            Self::Nginx => nginx::find()
+    pub(super) fn missing(self, conductor: &Path, peers: Option<&Path>) -> Option<String> {
+        let lacks = |program: &str, hint: &str| {
+            find(program, peers)
                 .is_none()
-                .then(|| "nginx is not installed (Debian: nginx-light)".to_owned()),
-            _ => (!conductor.is_file()).then(|| {
+                .then(|| format!("{program} is not installed ({hint})"))
+        };
+        match self.kind() {
+            Kind::Direct => None,
+            Kind::Nginx => lacks("nginx", "Debian: nginx-light"),
+            Kind::Haproxy => lacks("haproxy", "Debian: haproxy"),
+            Kind::Peer(setup) => lacks(
+                setup.program(),
+                &format!("PyPI: {}; see --peers", setup.package()),
+            ),
+            Kind::Conductor(_) => (!conductor.is_file()).then(|| {
                 format!(
                     "`{}` does not exist: `cargo build --release -p conductor` builds it",
                     conductor.display()
@@ -117,78 +234,81 @@ impl System {
         }
     }
 
-    /// Starts it and waits until it answers a request.
+    /// Starts it and waits until it answers a request, and knows what the backends hold if it is to.
     pub(super) fn start(self, site: &Site<'_>, stop: impl Fn() -> bool) -> Result<Ready> {
-        if self == Self::Direct {
-            let backend = site.backends.first().context("there are no backends")?;
+        let port = match (self, site.backends.first()) {
+            (Self::Direct, Some(backend)) => backend.port(),
+            (Self::Direct, None) => anyhow::bail!("there are no backends"),
+            _ => free_port()?,
+        };
+        let target = Loopback::port(port);
+        let Some(mut command) = self.command(site, target.address())? else {
             return Ok(Ready {
-                target: Loopback::port(backend.port()),
+                target,
                 process: None,
+                took: Duration::ZERO,
             });
-        }
-        let target = Loopback::port(free_port()?);
-        let mut command = match self.setup() {
-            Some(setup) => conductor::command(
-                site.conductor,
-                setup,
-                site.folder,
-                target.address(),
-                site.backends,
-            )?,
-            None => {
-                let program = nginx::find().context("nginx is not installed")?;
-                nginx::command(&program, site.folder, target.address(), site.backends)?
-            }
         };
         let log = site.folder.join("output.log");
+        let started = Instant::now();
         let mut process = Running::start(site.core, self.name(), &mut command, log, false)?;
-        wait_for_answer(&mut process, target, self.prompt(), stop)?;
+        let mut ready = |what: &str, is_there: &dyn Fn() -> Result<(), String>| {
+            let deadline = Instant::now() + START;
+            while let Err(found) = is_there() {
+                process.ensure_alive()?;
+                anyhow::ensure!(!stop(), "interrupted");
+                anyhow::ensure!(
+                    Instant::now() < deadline,
+                    "{what} within {START:?} ({found}); the end of its log: {}",
+                    process.log_tail()
+                );
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(started.elapsed())
+        };
+        let prompt = self.prompt();
+        let took = ready("no request was answered with 200", &|| {
+            probe::answers(target, prompt)
+        })?;
+        if let Kind::Conductor(setup) = self.kind()
+            && setup.has_index()
+        {
+            ready("the index was not filled", &|| probe::holds(target, site.blocks))?;
+            ready("nothing was found in the index", &|| {
+                probe::matches(target, prompt)
+            })?;
+        }
         Ok(Ready {
             target,
             process: Some(process),
+            took,
         })
     }
-}
 
-/// A port that was free a moment ago.
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("failed to find a free port")?;
-    Ok(listener
-        .local_addr()
-        .context("failed to find a free port")?
-        .port())
-}
-
-fn wait_for_answer(
-    process: &mut Running,
-    target: Loopback,
-    prompt: PromptForm,
-    stop: impl Fn() -> bool,
-) -> Result<()> {
-    let probe = Plan {
-        target,
-        prompt,
-        body_bytes: 0,
-        stream_tokens: None,
-        connections: 1,
-        rate: None,
-        warm_up: Duration::ZERO,
-        window: Duration::from_millis(50),
-        patience: Duration::from_secs(1),
-    };
-    let deadline = Instant::now() + START;
-    loop {
-        process.ensure_alive()?;
-        let report = generate::run(&probe, |_| Ok(()), &stop)?;
-        if report.requests > 0 {
-            return Ok(());
+    fn command(self, site: &Site<'_>, listen: SocketAddr) -> Result<Option<Command>> {
+        let program = |name| find(name, site.peers).with_context(|| format!("{name} is not installed"));
+        let (folder, backends) = (site.folder, site.backends);
+        match self.kind() {
+            Kind::Direct => Ok(None),
+            Kind::Nginx => nginx::command(&program("nginx")?, folder, listen, backends).map(Some),
+            Kind::Haproxy => haproxy::command(&program("haproxy")?, folder, listen, backends).map(Some),
+            Kind::Peer(setup) => setup
+                .command(&program(setup.program())?, folder, listen, backends)
+                .map(Some),
+            Kind::Conductor(setup) => conductor::command(site, setup, listen).map(Some),
         }
-        anyhow::ensure!(!stop(), "interrupted");
-        anyhow::ensure!(
-            Instant::now() < deadline,
-            "no request was answered with 200 within {START:?} ({:?}); the end of its log: {}",
-            report.errors,
-            process.log_tail(),
-        );
     }
+}
+
+/// A program of `first`, of PATH, or of Debian's place for servers, which is not in every user's PATH.
+fn find(program: &str, first: Option<&Path>) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = first.map(Path::to_path_buf).into_iter();
+    let folders = folders
+        .chain(env::split_paths(&path))
+        .chain([PathBuf::from("/usr/sbin")]);
+    folders
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+        .and_then(|file| std::path::absolute(file).ok())
 }

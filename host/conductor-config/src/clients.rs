@@ -1,0 +1,163 @@
+//! `[clients.NAME]`: who may send requests, by which keys, and how much.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+
+use crate::code::Code;
+use crate::key::{self, KeySource};
+use crate::name;
+use crate::report::{Problem, Report};
+use crate::section::Section;
+use crate::sha256::{self, Sha256};
+use crate::source::Span;
+use crate::value::Item;
+
+/// `[clients.NAME]`. Where there is one, requests without a client's key are refused.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientConfig {
+    /// Unique.
+    pub name: String,
+    /// The SHA-256 of each of its keys.
+    pub key_hashes: Vec<Sha256>,
+    /// Where one more key is.
+    pub key: Option<KeySource>,
+    /// Globs, one of which the model must match; empty for any model.
+    pub models: Vec<String>,
+    /// Whom its share of a pool is counted for.
+    pub tenant: String,
+    /// The class of its requests; higher goes first.
+    pub priority: i32,
+    /// Its tenant's share beside others, above 0.
+    pub weight: f64,
+    /// Most requests a minute; none: any number.
+    pub requests_per_minute: Option<NonZeroU32>,
+    /// Most tokens a minute, of prompts and answers; none: any number.
+    pub tokens_per_minute: Option<NonZeroU32>,
+    /// Most requests at a time; none: any number.
+    pub concurrent: Option<NonZeroU32>,
+}
+
+/// A greater share than this is a typing error.
+const MOST_WEIGHT: f64 = 1e6;
+/// A class further from 0 than this is a typing error.
+const MOST_PRIORITY: f64 = 1e6;
+/// No client needs more a minute.
+const MOST: u64 = 1_000_000_000;
+
+pub(crate) fn read(item: Option<&Item<'_>>, report: &Report) -> Vec<ClientConfig> {
+    let Some(clients) = item.and_then(|item| Section::of(item, "`[clients.NAME]`".to_owned())) else {
+        return Vec::new();
+    };
+    let entries = clients.entries();
+    if entries.is_empty() {
+        // Nobody could tell whether everybody is meant, or nobody.
+        let problem = Problem::new(Code::MissingKey, clients.span(), "`clients` names no client");
+        report
+            .push(problem.help("add [clients.NAME] with a key, or leave the table out to answer everybody"));
+    }
+    let mut taken = HashMap::new();
+    entries
+        .iter()
+        .filter_map(|entry| read_one(entry, &mut taken))
+        .collect()
+}
+
+fn read_one(entry: &Item<'_>, taken: &mut HashMap<Sha256, Span>) -> Option<ClientConfig> {
+    let (report, span) = (entry.report, &entry.key_span);
+    name::check(&entry.key, name::IN_NAMES, "a client", span, report);
+    let mut client = Section::of(entry, format!("`[clients.{}]`", entry.key))?;
+    let hashes = client.item("key-sha256");
+    let key = client.item("key");
+    if hashes.is_none() && key.is_none() {
+        let message = format!("the client `{}` has no key", entry.key);
+        report.push(Problem::new(Code::MissingKey, span, message).help(
+            "`conductor client-key` makes one and prints its hash: add key-sha256 = [\"HASH\"]; or name where the key \
+             is: key = { env = \"NAME\" } or { file = \"PATH\" }",
+        ));
+    }
+    let config = ClientConfig {
+        key_hashes: hashes
+            .as_ref()
+            .map(|item| read_hashes(item, taken))
+            .unwrap_or_default(),
+        key: key.and_then(|item| key::read(&item)),
+        models: read_models(client.item("models").as_ref()),
+        tenant: read_tenant(&mut client).unwrap_or_else(|| entry.key.clone()),
+        priority: read_priority(client.item("priority").as_ref()),
+        weight: client
+            .item("weight")
+            .and_then(|item| item.positive(MOST_WEIGHT))
+            .unwrap_or(1.0),
+        requests_per_minute: limit(&mut client, "requests-per-minute"),
+        tokens_per_minute: limit(&mut client, "tokens-per-minute"),
+        concurrent: limit(&mut client, "concurrent"),
+        name: entry.key.clone(),
+    };
+    client.finish();
+    Some(config)
+}
+
+/// Hashes that no other client has. What is not one may be a key, and is not repeated.
+fn read_hashes(item: &Item<'_>, taken: &mut HashMap<Sha256, Span>) -> Vec<Sha256> {
+    let mut hashes = Vec::new();
+    for text in item.text_or_texts().unwrap_or_default() {
+        let Some(hash) = sha256::read_key_hash(&text, item.report) else {
+            continue;
+        };
+        match taken.get(&hash) {
+            Some(first) => item.report.push(
+                Problem::new(
+                    Code::DuplicateClientKey,
+                    &text.span,
+                    "the same key is listed twice",
+                )
+                .label("again here")
+                .also(first, "first here")
+                .help("a key tells one client from all others: give each its own"),
+            ),
+            None => {
+                taken.insert(hash, text.span);
+                hashes.push(hash);
+            }
+        }
+    }
+    hashes
+}
+
+fn read_models(item: Option<&Item<'_>>) -> Vec<String> {
+    let models = item.and_then(Item::text_or_texts).unwrap_or_default();
+    if let Some(item) = item.filter(|_| models.is_empty()) {
+        let problem = Problem::new(Code::InvalidValue, &item.span, "`models` allows no model");
+        item.report
+            .push(problem.help("name models or globs, or leave the key out to allow every model"));
+    }
+    models.into_iter().map(|model| model.text.to_owned()).collect()
+}
+
+fn read_tenant(client: &mut Section<'_>) -> Option<String> {
+    let report = client.report();
+    let tenant = client.text("tenant")?;
+    name::check(tenant.text, name::IN_NAMES, "a tenant", &tenant.span, report);
+    Some(tenant.text.to_owned())
+}
+
+fn read_priority(item: Option<&Item<'_>>) -> i32 {
+    let priority = item.and_then(|item| Some((item, item.number(MOST_PRIORITY)?)));
+    let Some((item, priority)) = priority else {
+        return 0;
+    };
+    if priority.fract() != 0.0 {
+        let problem = Problem::new(
+            Code::InvalidValue,
+            &item.span,
+            "`priority` must be a whole number",
+        );
+        item.report.push(problem.help("higher goes first; 0 unless told"));
+    }
+    priority as i32
+}
+
+fn limit(client: &mut Section<'_>, key: &'static str) -> Option<NonZeroU32> {
+    let count = client.item(key)?.count(&(1..=MOST))?;
+    u32::try_from(count).ok().and_then(NonZeroU32::new)
+}

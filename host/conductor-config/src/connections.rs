@@ -1,0 +1,49 @@
+//! `[pools.NAME.connections]`: how many connections each worker gets, and for how long.
+
+use std::time::Duration;
+
+use crate::section::Section;
+use crate::server::TIMEOUTS;
+
+/// `[pools.NAME.connections]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionsConfig {
+    /// Most in use at a time, each by one request; none: as many as requests come.
+    pub max: Option<u32>,
+    /// Most kept that nobody uses.
+    pub idle: u32,
+    /// How long one is kept that nobody uses.
+    pub idle_for: Duration,
+    /// After that one is not used again, and the worker's name is resolved anew.
+    pub max_age: Duration,
+}
+
+impl Default for ConnectionsConfig {
+    fn default() -> Self {
+        Self {
+            max: None,
+            idle: 512,
+            idle_for: Duration::from_secs(60),
+            max_age: Duration::from_secs(600),
+        }
+    }
+}
+
+pub(crate) fn read(section: Option<Section<'_>>) -> ConnectionsConfig {
+    let default = ConnectionsConfig::default();
+    let Some(mut connections) = section else {
+        return default;
+    };
+    let small = |count: u64| u32::try_from(count).expect("within a range that ends at a u32");
+    let max = connections
+        .item("max")
+        .and_then(|item| item.count(&(1..=1_000_000)));
+    let config = ConnectionsConfig {
+        max: max.map(small),
+        idle: small(connections.count("idle", u64::from(default.idle), 0..=1_000_000)),
+        idle_for: connections.duration("idle-for", default.idle_for, TIMEOUTS),
+        max_age: connections.duration("max-age", default.max_age, TIMEOUTS),
+    };
+    connections.finish();
+    config
+}

@@ -1,0 +1,179 @@
+//! `health` and `scrape` of a pool: when its workers are kept away from, and what they are asked beside requests.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::code::Code;
+use crate::report::Problem;
+use crate::section::Section;
+use crate::server::TIMEOUTS;
+use crate::value::Item;
+
+/// `[pools.NAME.health]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HealthConfig {
+    /// The page workers are asked for, none: they are not.
+    pub path: Option<String>,
+    /// How often.
+    pub interval: Duration,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// Failed probes in a row that take a worker out of service.
+    pub unhealthy_after: u32,
+    /// Good ones in a row that bring it back.
+    pub healthy_after: u32,
+    /// Failures to answer in a row after which a worker rests.
+    pub failures: u32,
+    /// Answers of 500 or more in a row after which it rests; 0: none.
+    pub server_errors: u32,
+    /// Share of failed requests at which it rests.
+    pub failure_share: f64,
+    /// The time that share is taken over.
+    pub failure_window: Duration,
+    /// Fewest requests it is taken of; 0: it is not.
+    pub failure_min_requests: u32,
+    /// Most of the pool's workers that rest for what they answered, as a share.
+    pub most_ejected: f64,
+    /// The first rest.
+    pub rest: Duration,
+    /// The longest.
+    pub longest_rest: Duration,
+    /// How long a worker that came back gets a rising share of the requests.
+    pub slow_start: Duration,
+}
+
+/// `[pools.NAME.scrape]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScrapeConfig {
+    /// The page with its metrics.
+    pub path: String,
+    /// How often it is asked for.
+    pub interval: Duration,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+impl Default for HealthConfig {
+    fn default() -> Self {
+        Self {
+            path: Some("/health".to_owned()),
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
+            unhealthy_after: 3,
+            healthy_after: 2,
+            failures: 1,
+            server_errors: 0,
+            failure_share: 0.5,
+            failure_window: Duration::from_secs(10),
+            failure_min_requests: 20,
+            most_ejected: 0.5,
+            rest: Duration::from_secs(1),
+            longest_rest: Duration::from_secs(30),
+            slow_start: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Default for ScrapeConfig {
+    fn default() -> Self {
+        Self {
+            path: "/metrics".to_owned(),
+            interval: Duration::from_secs(2),
+            timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// How often a worker may be asked.
+const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3_600);
+/// Times that may be nothing.
+const PAUSES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
+
+pub(crate) fn read_health(section: Option<Section<'_>>) -> HealthConfig {
+    let default = HealthConfig::default();
+    let Some(mut health) = section else {
+        return default;
+    };
+    let rest = health.duration("rest", default.rest, TIMEOUTS);
+    let config = HealthConfig {
+        path: match health.item("path") {
+            Some(item) => read_path(&item),
+            None => default.path,
+        },
+        interval: health.duration("interval", default.interval, INTERVALS),
+        timeout: health.duration("timeout", default.timeout, TIMEOUTS),
+        unhealthy_after: count(&mut health, "unhealthy-after", default.unhealthy_after, 1),
+        healthy_after: count(&mut health, "healthy-after", default.healthy_after, 1),
+        failures: count(&mut health, "failures", default.failures, 1),
+        server_errors: count(&mut health, "server-errors", default.server_errors, 0),
+        failure_share: share(&mut health, "failure-share", default.failure_share),
+        failure_window: health.duration("failure-window", default.failure_window, TIMEOUTS),
+        failure_min_requests: count(
+            &mut health,
+            "failure-min-requests",
+            default.failure_min_requests,
+            0,
+        ),
+        most_ejected: share(&mut health, "most-ejected", default.most_ejected),
+        rest,
+        longest_rest: health.duration("longest-rest", default.longest_rest.max(rest), TIMEOUTS),
+        slow_start: health.duration("slow-start", default.slow_start, PAUSES),
+    };
+    health.finish();
+    config
+}
+
+/// None where workers are not asked.
+pub(crate) fn read_scrape(section: Option<Section<'_>>) -> Option<ScrapeConfig> {
+    let default = ScrapeConfig::default();
+    let Some(mut scrape) = section else {
+        return Some(default);
+    };
+    let path = match scrape.item("path") {
+        Some(item) => read_path(&item),
+        None => Some(default.path),
+    };
+    let interval = scrape.duration("interval", default.interval, INTERVALS);
+    let timeout = scrape.duration("timeout", default.timeout, TIMEOUTS);
+    scrape.finish();
+    Some(ScrapeConfig {
+        path: path?,
+        interval,
+        timeout,
+    })
+}
+
+/// A path, or `"off"`.
+fn read_path(item: &Item<'_>) -> Option<String> {
+    let text = item.text()?;
+    if text.text == "off" {
+        return None;
+    }
+    let is_path = text.text.starts_with('/') && text.text.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_path
+        || text
+            .text
+            .contains(['#', '"', '<', '>', '\\', '^', '`', '{', '|', '}'])
+    {
+        item.report.push(
+            Problem::new(
+                Code::InvalidValue,
+                &text.span,
+                format!("`{}` is not a path", text.text),
+            )
+            .help("write a path such as \"/health\", or \"off\""),
+        );
+        return None;
+    }
+    Some(text.text.to_owned())
+}
+
+fn count(section: &mut Section<'_>, key: &'static str, default: u32, least: u64) -> u32 {
+    let count = section.count(key, u64::from(default), least..=1_000_000);
+    u32::try_from(count).expect("within a range that ends at a u32")
+}
+
+fn share(section: &mut Section<'_>, key: &'static str, default: f64) -> f64 {
+    let item = section.item(key);
+    item.and_then(|item| item.positive(1.0)).unwrap_or(default)
+}

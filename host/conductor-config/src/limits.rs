@@ -1,0 +1,68 @@
+//! What bounds a client before its request is looked into: keys of `[server]`.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::section::Section;
+use crate::server::TIMEOUTS;
+
+/// Limits of heads, bodies and patience.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitsConfig {
+    /// Names and values of a request's headers together, in bytes.
+    pub headers: u64,
+    /// Headers of a request.
+    pub header_count: u32,
+    /// Path and query, in bytes.
+    pub url: u64,
+    /// Arrays and objects within one another.
+    pub json_depth: u32,
+    /// For the first head of a connection, TLS included.
+    pub head_timeout: Duration,
+    /// From an answer to the end of the next head.
+    pub keep_alive_timeout: Duration,
+    /// A body may take so long...
+    pub body_timeout: Duration,
+    /// ...and a second more for each so many bytes; 0: for ever.
+    pub body_rate: u64,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            headers: 64 << 10,
+            header_count: 64,
+            url: 8 << 10,
+            json_depth: 128,
+            head_timeout: Duration::from_secs(10),
+            keep_alive_timeout: Duration::from_secs(75),
+            body_timeout: Duration::from_secs(30),
+            body_rate: 1 << 10,
+        }
+    }
+}
+
+/// More than a hundred headers no request can have.
+const HEADERS: RangeInclusive<u64> = 8..=100;
+/// Of what is longer the HTTP library makes no URL.
+const URL: RangeInclusive<u64> = 64..=60 << 10;
+
+pub(crate) fn read(server: &mut Section<'_>) -> LimitsConfig {
+    let default = LimitsConfig::default();
+    let mut count = |key, default: u32, range| {
+        let count = server.count(key, u64::from(default), range);
+        u32::try_from(count).expect("within a range that ends at a u32")
+    };
+    let header_count = count("header-count", default.header_count, HEADERS);
+    let json_depth = count("json-depth", default.json_depth, 8..=100_000);
+    LimitsConfig {
+        headers: server.size("header-limit", default.headers, 1 << 10..=1 << 20),
+        header_count,
+        url: server.size("url-limit", default.url, URL),
+        json_depth,
+        head_timeout: server.duration("head-timeout", default.head_timeout, TIMEOUTS),
+        keep_alive_timeout: server.duration("keep-alive-timeout", default.keep_alive_timeout, TIMEOUTS),
+        body_timeout: server.duration("body-timeout", default.body_timeout, TIMEOUTS),
+        body_rate: server.size("body-rate", default.body_rate, 0..=1 << 30),
+    }
+}

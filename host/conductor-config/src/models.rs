@@ -1,0 +1,215 @@
+//! `[models.NAME]`: how prompts for a model become tokens; `[tokens]`: what that may take of the router.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::code::Code;
+use crate::diagnostic::Mark;
+use crate::report::{Problem, Report};
+use crate::section::Section;
+use crate::server::TIMEOUTS;
+use crate::value::Item;
+
+/// `[models.NAME]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelConfig {
+    /// Unique.
+    pub name: String,
+    /// Globs (`*`, `?`) of the model names that requests carry; never empty.
+    pub names: Vec<String>,
+    /// How prompts become tokens.
+    pub tokenize: ModelTokenize,
+    /// How long that may take beside the request's own thread.
+    pub timeout: Duration,
+}
+
+/// How a model's prompts become tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelTokenize {
+    /// By the model's own tokenizer, in the router.
+    Local(LocalTokenizer),
+    /// As a pool's prompts may.
+    As(Tokenize),
+}
+
+/// The files of a tokenizer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalTokenizer {
+    /// A model's folder, or a `tokenizer.json`, as written; a relative path starts at the file's folder.
+    pub tokenizer: PathBuf,
+    /// A file with the chat template, as written, in place of the folder's.
+    pub chat_template: Option<PathBuf>,
+    /// The form in which the template gets contents.
+    pub content_format: ContentFormatConfig,
+    /// Where `tokenizer` stands.
+    pub at: Mark,
+}
+
+/// How prompts become tokens, without files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tokenize {
+    /// A worker's `/tokenize` is asked.
+    Worker,
+    /// A worker's `/v1/chat/completions/render` or `/v1/completions/render` is asked.
+    Render,
+    /// The text itself counts: each four bytes of it as a token.
+    Text,
+    /// Not at all: only prompts that are token ids are looked up.
+    Off,
+}
+
+/// The form in which a chat template gets a message's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentFormatConfig {
+    /// As the template's loops tell.
+    Auto,
+    /// Always text.
+    String,
+    /// Always a list of parts.
+    OpenAi,
+}
+
+/// `[tokens]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokensConfig {
+    /// Most memory of the cache of prefixes, in bytes; 0: there is none.
+    pub cache: u64,
+    /// A prompt with more new bytes than this is tokenised on a thread apart.
+    pub in_place: u64,
+    /// Those threads.
+    pub threads: u32,
+    /// Most prompts that wait for them.
+    pub queue: u32,
+}
+
+impl Default for TokensConfig {
+    fn default() -> Self {
+        Self {
+            cache: 64 << 20,
+            in_place: 2 << 10,
+            threads: 1,
+            queue: 64,
+        }
+    }
+}
+
+const CACHES: RangeInclusive<u64> = 0..=64 << 30;
+const IN_PLACE: RangeInclusive<u64> = 0..=1 << 20;
+
+pub(crate) const TOKENIZE: [(&str, Tokenize); 4] = [
+    ("worker", Tokenize::Worker),
+    ("render", Tokenize::Render),
+    ("text", Tokenize::Text),
+    ("off", Tokenize::Off),
+];
+
+pub(crate) fn read_tokens(section: Option<Section<'_>>) -> TokensConfig {
+    let default = TokensConfig::default();
+    let Some(mut tokens) = section else {
+        return default;
+    };
+    let count = |count: u64| u32::try_from(count).expect("within a range that ends at a u32");
+    let config = TokensConfig {
+        cache: tokens.size("cache", default.cache, CACHES),
+        in_place: tokens.size("in-place", default.in_place, IN_PLACE),
+        threads: count(tokens.count("threads", u64::from(default.threads), 1..=64)),
+        queue: count(tokens.count("queue", u64::from(default.queue), 0..=10_000)),
+    };
+    tokens.finish();
+    config
+}
+
+pub(crate) fn read(item: Option<&Item<'_>>, report: &Report) -> Vec<ModelConfig> {
+    let section = item.and_then(|item| Section::of(item, "`[models.NAME]`".to_owned()));
+    let entries = section.map(|models| models.entries()).unwrap_or_default();
+    entries
+        .iter()
+        .filter_map(|entry| read_one(entry, report))
+        .collect()
+}
+
+fn read_one(entry: &Item<'_>, report: &Report) -> Option<ModelConfig> {
+    let mut model = Section::of(entry, format!("`[models.{}]`", entry.key))?;
+    let names = match model.item("names") {
+        None => vec![entry.key.clone()],
+        Some(item) => read_names(&item),
+    };
+    let tokenizer = model.item("tokenizer");
+    let template = model.item("chat-template");
+    let format = model.item("content-format");
+    let how = model.item("tokenize");
+    let choices = TOKENIZE.map(|(name, tokenize)| (name, Some(tokenize)));
+    let choices: Vec<_> = std::iter::once(("local", None)).chain(choices).collect();
+    let chosen = how.as_ref().map(|item| item.choice(&choices));
+    let timeout = model.duration("tokenize-timeout", Duration::from_millis(50), TIMEOUTS);
+    model.finish();
+    let tokenize = match chosen {
+        // Said already.
+        Some(None) => return None,
+        Some(Some(Some(tokenize))) => {
+            for file in [&tokenizer, &template, &format].into_iter().flatten() {
+                let message = format!(
+                    "`{}` means nothing beside another `tokenize` than \"local\"",
+                    file.key
+                );
+                report.push(Problem::new(Code::ConflictingKeys, &file.key_span, message));
+            }
+            ModelTokenize::As(tokenize)
+        }
+        Some(Some(None)) | None => {
+            let Some(tokenizer) = &tokenizer else {
+                let message = format!("the model `{}` has no tokenizer", entry.key);
+                let help =
+                    "name its folder, for example tokenizer = \"models/llama\", or say tokenize = \"worker\"";
+                report.push(Problem::new(Code::MissingKey, &entry.key_span, message).help(help));
+                return None;
+            };
+            let formats = [
+                ("auto", ContentFormatConfig::Auto),
+                ("string", ContentFormatConfig::String),
+                ("openai", ContentFormatConfig::OpenAi),
+            ];
+            ModelTokenize::Local(LocalTokenizer {
+                at: report.mark(&tokenizer.span),
+                tokenizer: read_path(tokenizer)?,
+                chat_template: template.as_ref().and_then(read_path),
+                content_format: format
+                    .and_then(|item| item.choice(&formats))
+                    .unwrap_or(ContentFormatConfig::Auto),
+            })
+        }
+    };
+    Some(ModelConfig {
+        name: entry.key.clone(),
+        names,
+        tokenize,
+        timeout,
+    })
+}
+
+fn read_names(item: &Item<'_>) -> Vec<String> {
+    let names = item.texts().unwrap_or_default();
+    if names.is_empty() || names.iter().any(|name| name.text.is_empty()) {
+        let problem = Problem::new(
+            Code::InvalidValue,
+            &item.span,
+            "`names` has no name, or an empty one",
+        );
+        item.report.push(
+            problem.help("list the names that requests carry, or leave the key out for the table's own"),
+        );
+    }
+    names.into_iter().map(|name| name.text.to_owned()).collect()
+}
+
+fn read_path(item: &Item<'_>) -> Option<PathBuf> {
+    let text = item.text()?;
+    if text.text.is_empty() {
+        let problem = Problem::new(Code::InvalidValue, &text.span, format!("`{}` is empty", item.key));
+        item.report
+            .push(problem.help("name a file, or the model's folder"));
+        return None;
+    }
+    Some(PathBuf::from(text.text))
+}

@@ -1,0 +1,126 @@
+//! Where compiled policies are kept, so that a start does not compile again what was compiled before: that is nine tenths of the time
+//! from a start to the first answer.
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use conductor_config::{Config, PolicyCache};
+use policy_runtime::{CodeCache, EngineError, EngineLimits, PolicyEngine};
+use tracing::{debug, warn};
+
+use crate::config_source::ConfigSource;
+use crate::policy_library::chain;
+
+/// The folder for what can be made again of whoever runs the router: below systemd's `CacheDirectory=`, else below the user's own
+/// (XDG Base Directory Specification).
+pub(crate) fn folder_of_user() -> Option<PathBuf> {
+    folder(|name| std::env::var_os(name))
+}
+
+fn folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let named = |name| {
+        variable(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    // systemd makes that folder readable for all, which one for code must not be; several are separated by colons.
+    let of_service = variable("CACHE_DIRECTORY").and_then(|folders| {
+        let first = std::env::split_paths(&folders).next()?;
+        first.is_absolute().then(|| first.join("policies"))
+    });
+    let of_user = || named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")));
+    of_service.or_else(|| of_user().map(|caches| caches.join("conductor")))
+}
+
+/// The engine, with a folder for compiled code where there is one that can be trusted: the configuration's, else `by_default`.
+pub(crate) fn policy_engine(
+    (config, source): (&Config, &ConfigSource),
+    by_default: Option<&Path>,
+) -> Result<PolicyEngine, EngineError> {
+    let engine = PolicyEngine::new(EngineLimits::default())?;
+    let (folder, is_asked_for) = match &config.policy_cache {
+        PolicyCache::Folder(folder) => (source.resolve(folder), true),
+        PolicyCache::OfUser => match by_default {
+            Some(folder) => (folder.to_owned(), false),
+            None => return Ok(engine),
+        },
+        PolicyCache::Off => return Ok(engine),
+    };
+    if let (false, Some(caches)) = (is_asked_for, folder.parent()) {
+        // `~/.cache` of a fresh user; where it cannot be made, what follows says why.
+        let _ = DirBuilder::new().mode(0o700).create(caches);
+    }
+    match CodeCache::open(&folder) {
+        Ok(cache) => return Ok(engine.with_cache(cache)),
+        Err(error) if is_asked_for => warn!(error = chain(&error), "compiled policies are not kept on disk"),
+        // Read-only file systems and users without a home are no reason to worry anybody.
+        Err(error) => debug!(error = chain(&error), "compiled policies are not kept on disk"),
+    }
+    Ok(engine)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
+
+    use policy_runtime::PolicySettings;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(variables: &[(&str, &str)], expected: Option<&str>) {
+        let variable = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        assert_eq!(folder(variable), expected.map(PathBuf::from), "{variables:?}");
+    }
+
+    #[test]
+    fn the_folder_is_the_services_else_the_users() {
+        check(&[], None);
+        check(&[("HOME", "/home/u")], Some("/home/u/.cache/conductor"));
+        check(&[("HOME", "u")], None);
+        let caches = ("XDG_CACHE_HOME", "/caches");
+        check(&[("HOME", "/home/u"), caches], Some("/caches/conductor"));
+        let service = ("CACHE_DIRECTORY", "/var/cache/a:/var/cache/b");
+        check(&[caches, service], Some("/var/cache/a/policies"));
+        check(&[("XDG_CACHE_HOME", ""), ("CACHE_DIRECTORY", "")], None);
+    }
+
+    /// How many files a router with this configuration keeps of one policy.
+    fn kept(head: &str, home: &Path) -> usize {
+        let text = format!(
+            "{head}\n[[pools.p.workers]]\nurl = \"http://127.0.0.1:1\"\n[[routes]]\npool = \"p\"\npolicy = \"round-robin\"\n"
+        );
+        let source = ConfigSource::Text(text.clone());
+        let config = crate::reload::read(&source, &text).ok().unwrap().config;
+        let folder = home.join("caches/conductor");
+        let engine = policy_engine((&config, &source), Some(&folder)).unwrap();
+        let settings = PolicySettings::default();
+        let round_robin = crate::builtin::find("round-robin").unwrap();
+        engine
+            .load("round-robin", round_robin.bytes, &settings, Arc::default())
+            .unwrap();
+        fs::read_dir(folder).map_or(0, Iterator::count)
+    }
+
+    #[test]
+    fn code_is_kept_by_default_and_not_where_that_is_off_or_others_could_write() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(kept("policy-cache = false", home.path()), 0);
+        assert!(!home.path().join("caches").exists());
+        assert_eq!(kept("", home.path()), 1);
+        let folder = home.path().join("caches/conductor");
+        let mode = fs::metadata(&folder).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        fs::remove_dir_all(&folder).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(kept("", home.path()), 0);
+    }
+}

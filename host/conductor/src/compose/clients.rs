@@ -1,0 +1,24 @@
+//! Who may ask, as the request path wants to know it.
+
+use conductor_config::Config;
+use proxy::{ClientLimits, ClientSpec};
+
+use crate::keys::Keys;
+
+/// The clients, with the hashes of all their keys; `keys` were read for this configuration.
+pub(crate) fn client_specs(config: &Config, keys: &Keys) -> Vec<ClientSpec> {
+    let specs = config.clients.iter().map(|client| ClientSpec {
+        name: client.name.as_str().into(),
+        keys: keys.of_client(client).collect(),
+        models: client.models.clone(),
+        tenant: client.tenant.as_str().into(),
+        priority: client.priority,
+        weight: client.weight,
+        limits: ClientLimits {
+            requests: client.requests_per_minute,
+            tokens: client.tokens_per_minute,
+            concurrent: client.concurrent,
+        },
+    });
+    specs.collect()
+}

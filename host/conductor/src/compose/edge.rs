@@ -1,0 +1,60 @@
+//! `[server]` as the edge wants to be told, and the connections of a pool.
+
+use std::sync::Arc;
+
+use conductor_config::{Config, CorsConfig, PoolConfig};
+use http::HeaderValue;
+use proxy::{ConnectionsSpec, CorsSpec, EdgeLimits, EdgeSpec, ServeLimits};
+
+use crate::keys::Keys;
+
+/// What is decided before a request is looked into.
+pub(crate) fn edge_spec(config: &Config, keys: &Keys) -> EdgeSpec {
+    let limits = &config.server.limits;
+    let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+    EdgeSpec {
+        limits: EdgeLimits {
+            header_bytes: bytes(limits.headers),
+            headers: limits.header_count as usize,
+            url_bytes: bytes(limits.url),
+            json_depth: limits.json_depth as usize,
+            head_timeout: limits.head_timeout,
+            keep_alive_timeout: limits.keep_alive_timeout,
+            body_grace: limits.body_timeout,
+            body_rate: limits.body_rate,
+        },
+        tls: keys.certificates.server.clone(),
+        cors: config.server.cors.as_ref().map(|cors| Arc::new(cors_spec(cors))),
+    }
+}
+
+fn cors_spec(cors: &CorsConfig) -> CorsSpec {
+    let value = |text: &str| HeaderValue::try_from(text).expect("visible characters make a header value");
+    let values = |texts: &Vec<String>| texts.iter().map(|text| value(text)).collect();
+    CorsSpec {
+        origins: cors.origins.as_ref().map(values),
+        headers: value(&cors.headers.join(", ")),
+        max_age: HeaderValue::from(cors.max_age.as_secs()),
+    }
+}
+
+/// What is read at start only.
+pub(crate) fn serve_limits(config: &Config) -> ServeLimits {
+    ServeLimits {
+        delay: config.server.drain_delay,
+        drain: config.server.drain_timeout,
+        connections: config.server.max_connections as usize,
+    }
+}
+
+/// How many connections each worker of a pool gets, and how they begin.
+pub(super) fn connections_spec(pool: &PoolConfig, keys: &Keys) -> ConnectionsSpec {
+    let connections = &pool.connections;
+    ConnectionsSpec {
+        most: connections.max.map(|most| most as usize),
+        idle: connections.idle as usize,
+        idle_for: connections.idle_for,
+        age: connections.max_age,
+        tls: keys.certificates.of_pool(pool),
+    }
+}

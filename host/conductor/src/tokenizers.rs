@@ -1,0 +1,175 @@
+//! The tokenizers that a configuration names, loaded where it says they are. One whose files nobody wrote since is not
+//! loaded again.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use conductor_config::{
+    Code, Config, ContentFormatConfig, Diagnostic, Diagnostics, LocalTokenizer, ModelConfig, ModelTokenize,
+};
+use thiserror::Error;
+use tokenize::{ContentFormat, FileError, FilePaths, LoadError, Model, Stamp};
+use tracing::info;
+
+use crate::config_source::ConfigSource;
+use crate::policy_library::chain;
+
+/// Every tokenizer of a configuration. Two are equal where the tokenizers are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tokenizers {
+    loaded: HashMap<Wanted, Loaded>,
+    /// What their paths are relative to.
+    source: Option<ConfigSource>,
+    /// Those that could not be loaded: looked at again when somebody writes them.
+    refused: Arc<Mutex<HashMap<Wanted, (Stamp, String)>>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Wanted {
+    tokenizer: PathBuf,
+    chat_template: Option<PathBuf>,
+    format: Option<ContentFormat>,
+}
+
+#[derive(Debug, Clone)]
+struct Loaded {
+    stamp: Stamp,
+    model: Arc<Model>,
+}
+
+/// A tokenizer cannot be had.
+#[derive(Debug, Error)]
+enum TokenizerError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}
+
+impl PartialEq for Tokenizers {
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = |(wanted, loaded): (&Wanted, &Loaded)| {
+            let other = other.loaded.get(wanted);
+            other.is_some_and(|other| Arc::ptr_eq(&other.model, &loaded.model))
+        };
+        self.loaded.len() == other.loaded.len() && self.loaded.iter().all(is_same)
+    }
+}
+
+impl Eq for Tokenizers {}
+
+impl Tokenizers {
+    /// Those of a configuration, which was read from `text`; the ones of `before` as far as nobody wrote their files.
+    ///
+    /// # Errors
+    /// Every tokenizer that cannot be loaded. Nothing has changed then.
+    pub(crate) fn read(
+        before: Option<&Self>,
+        (config, source, text): (&Config, &ConfigSource, &str),
+    ) -> Result<Self, Diagnostics> {
+        let mut next = Self {
+            loaded: HashMap::new(),
+            source: Some(source.clone()),
+            refused: before
+                .map(|before| Arc::clone(&before.refused))
+                .unwrap_or_default(),
+        };
+        let mut problems = Vec::new();
+        for (model, local) in locals(config) {
+            let wanted = Wanted::of(local, source);
+            if next.loaded.contains_key(&wanted) {
+                continue;
+            }
+            let kept = before.and_then(|before| before.loaded.get(&wanted));
+            match next.load(&wanted, kept) {
+                Ok(loaded) => {
+                    next.loaded.insert(wanted, loaded);
+                }
+                Err(problem) => problems.push(Diagnostic::new(
+                    Code::TokenizerUnavailable,
+                    &local.at,
+                    format!("model `{}`: {problem}", model.name),
+                    Some("mend its files, which are looked at again when they change; or say tokenize = \"worker\"".to_owned()),
+                )),
+            }
+        }
+        if problems.is_empty() {
+            return Ok(next);
+        }
+        Err(Diagnostics::new(&source.name(), text, problems))
+    }
+
+    fn load(&self, wanted: &Wanted, kept: Option<&Loaded>) -> Result<Loaded, String> {
+        let paths = wanted.paths();
+        // Before they are read: whoever writes them meanwhile is noticed the next time.
+        let stamp = paths.stamp();
+        if let Some(kept) = kept.filter(|kept| kept.stamp == stamp) {
+            return Ok(kept.clone());
+        }
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, problem)) = refused.get(wanted).filter(|(refused, _)| *refused == stamp) {
+            return Err(problem.clone());
+        }
+        match load(&paths, wanted.format) {
+            Ok(model) => {
+                refused.remove(wanted);
+                info!(tokenizer = %wanted.tokenizer.display(), "loaded a tokenizer");
+                Ok(Loaded {
+                    stamp,
+                    model: Arc::new(model),
+                })
+            }
+            Err(error) => {
+                let problem = chain(&error);
+                refused.insert(wanted.clone(), (stamp, problem.clone()));
+                Err(problem)
+            }
+        }
+    }
+
+    /// The tokenizer of a model, in a configuration that these were read for.
+    pub(crate) fn of(&self, local: &LocalTokenizer) -> Option<&Arc<Model>> {
+        let wanted = Wanted::of(local, self.source.as_ref()?);
+        self.loaded.get(&wanted).map(|loaded| &loaded.model)
+    }
+
+    /// Every file whose folder is to be watched.
+    pub(crate) fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
+        let files = locals(config).flat_map(|(_, local)| Wanted::of(local, source).paths().files());
+        files.collect()
+    }
+}
+
+impl Wanted {
+    fn of(local: &LocalTokenizer, source: &ConfigSource) -> Self {
+        Self {
+            tokenizer: source.resolve(&local.tokenizer),
+            chat_template: local.chat_template.as_deref().map(|path| source.resolve(path)),
+            format: match local.content_format {
+                ContentFormatConfig::Auto => None,
+                ContentFormatConfig::String => Some(ContentFormat::String),
+                ContentFormatConfig::OpenAi => Some(ContentFormat::OpenAi),
+            },
+        }
+    }
+
+    fn paths(&self) -> FilePaths {
+        FilePaths {
+            tokenizer: self.tokenizer.clone(),
+            chat_template: self.chat_template.clone(),
+        }
+    }
+}
+
+fn locals(config: &Config) -> impl Iterator<Item = (&ModelConfig, &LocalTokenizer)> {
+    config.models.iter().filter_map(|model| match &model.tokenize {
+        ModelTokenize::Local(local) => Some((model, local)),
+        ModelTokenize::As(_) => None,
+    })
+}
+
+fn load(paths: &FilePaths, format: Option<ContentFormat>) -> Result<Model, TokenizerError> {
+    let files = paths.read()?;
+    Ok(Model::load(&files, format)?)
+}

@@ -1,0 +1,118 @@
+//! The router is a process that may die at any moment: started again, it serves at once and learns anew, from the engines'
+//! replays, what they hold.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use harness::{Client, Fleet, eventually, route_all};
+use serde_json::{Value, json};
+
+/// The binary, running. Killed without a word when dropped.
+struct Process {
+    child: Child,
+    client: Client,
+}
+
+impl Process {
+    /// Starts it and waits until it says where it listens.
+    async fn start(config: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_conductor"))
+            .arg("--config")
+            .arg(config)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = child.stderr.take().unwrap();
+        let (said, heard) = tokio::sync::oneshot::channel();
+        // Reads on to the end, so that the process never waits for its log to be read.
+        let reader = std::thread::spawn(move || {
+            let mut said = Some(said);
+            for line in BufReader::new(log).lines().map_while(Result::ok) {
+                let told: Option<Value> = serde_json::from_str(&line).ok();
+                let listen = told.and_then(|told| Some(told.get("listen")?.as_str()?.to_owned()));
+                if let Some((listen, said)) = listen.zip(said.take_if(|_| line.contains("ready"))) {
+                    drop(said.send(listen));
+                }
+            }
+        });
+        drop(reader);
+        let listen = tokio::time::timeout(Duration::from_secs(60), heard).await;
+        let listen = listen.unwrap().unwrap();
+        Self {
+            child,
+            client: Client::new(format!("http://{listen}")),
+        }
+    }
+
+    /// SIGKILL.
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// How much of the prompt the chosen worker is known to hold.
+async fn matched(client: &Client) -> u32 {
+    let prompt: String = (0..120).map(|word| format!("topic{word} ")).collect();
+    let body = json!({ "model": "mock", "prompt": prompt, "max_tokens": 2 });
+    let answer = client.post("/v1/completions", &body).await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.header("x-conductor-matched-tokens").parse().unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_router_that_was_killed_serves_at_once_and_rebuilds_its_index() {
+    let fleet = Fleet::start(2, |number, config| {
+        config.seed = number as u64;
+        config.time_scale = 100.0;
+    });
+    let fleet = fleet.await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("conductor.toml");
+    let toml = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nadmin-listen = \"off\"\n[log]\nformat = \"json\"\n\
+         [pools.chat]\ntokenize-timeout = \"10s\"\n{}{}",
+        fleet.workers_toml(),
+        route_all("cache-aware")
+    );
+    fs::write(&config, toml).unwrap();
+
+    let first = Process::start(&config).await;
+    eventually("the prompt is found where it was computed", || async {
+        matched(&first.client).await > 64
+    })
+    .await;
+    let held = blocks(&first.client).await;
+    first.kill();
+
+    let second = Process::start(&config).await;
+    let answer = second.client.get("/health").await.unwrap();
+    assert_eq!(answer.status, 200, "it serves at once");
+    eventually("the engines have told again what they hold", || async {
+        blocks(&second.client).await >= held
+    })
+    .await;
+    assert!(matched(&second.client).await > 64, "of what was sent before");
+}
+
+/// What the index knows.
+async fn blocks(client: &Client) -> f64 {
+    let page = client.get("/metrics").await.unwrap().text();
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("conductor_index_blocks "));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+        .unwrap_or(0.0)
+}

@@ -1,0 +1,393 @@
+//! The members of a JSON object, found in one pass: nothing is copied, and strings are skipped sixteen and more bytes at a time.
+//!
+//! It takes what RFC 8259 calls JSON and nothing else. What it does not take may still be good (a name with an escape, 128 brackets
+//! within one another): then `serde_json` is asked, which also knows the words for what is bad.
+
+use memchr::memchr2;
+
+use crate::digits::Eight;
+
+/// Brackets within one another that are followed: one bit each.
+const DEEPEST: u32 = 128;
+
+/// Tells each member of an object, its name without quotes and its value as it stands there. The answer is how deep the object is
+/// nested, itself counted; none where `member` says so, and where the bytes are not known to be a JSON object.
+pub(crate) fn read<'a>(
+    json: &'a [u8],
+    mut member: impl FnMut(&'a [u8], &'a [u8]) -> Option<()>,
+) -> Option<usize> {
+    let mut reader = Reader {
+        json,
+        at: 0,
+        deepest: 0,
+    };
+    reader.expect(b'{')?;
+    if !reader.takes(b'}') {
+        loop {
+            let name = reader.name()?;
+            if name.contains(&b'\\') {
+                return None;
+            }
+            reader.skip_space();
+            let start = reader.at;
+            reader.value()?;
+            member(name, &json[start..reader.at])?;
+            if reader.takes(b'}') {
+                break;
+            }
+            reader.expect(b',')?;
+        }
+    }
+    reader.skip_space();
+    (reader.at == json.len()).then_some(1 + reader.deepest as usize)
+}
+
+struct Reader<'a> {
+    json: &'a [u8],
+    at: usize,
+    /// The deepest that a value of the object is nested.
+    deepest: u32,
+}
+
+/// The brackets that are open, the innermost as the lowest bit: set for an object.
+#[derive(Default)]
+struct Open {
+    kinds: u128,
+    depth: u32,
+}
+
+impl Open {
+    fn push(&mut self, is_object: bool) -> Option<()> {
+        self.kinds = self.kinds << 1 | u128::from(is_object);
+        self.depth += 1;
+        (self.depth <= DEEPEST).then_some(())
+    }
+
+    fn pop(&mut self) {
+        self.kinds >>= 1;
+        self.depth -= 1;
+    }
+
+    fn is_object(&self) -> bool {
+        self.kinds & 1 == 1
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Option<u8> {
+        let byte = *self.json.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.json.get(self.at).copied()
+    }
+
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    /// Whether that is what comes next, after any space; then it is behind.
+    fn takes(&mut self, byte: u8) -> bool {
+        self.skip_space();
+        let comes = self.peek() == Some(byte);
+        self.at += usize::from(comes);
+        comes
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        self.takes(byte).then_some(())
+    }
+
+    /// A member's name, and its colon.
+    fn name(&mut self) -> Option<&'a [u8]> {
+        self.expect(b'"')?;
+        let name = self.string()?;
+        self.expect(b':')?;
+        Some(name)
+    }
+
+    /// A value, whatever it holds. It must not begin with space.
+    fn value(&mut self) -> Option<()> {
+        let mut open = Open::default();
+        loop {
+            match self.next()? {
+                b'"' => drop(self.string()?),
+                b'{' => {
+                    open.push(true)?;
+                    self.deepest = self.deepest.max(open.depth);
+                    if !self.takes(b'}') {
+                        self.name()?;
+                        self.skip_space();
+                        continue;
+                    }
+                    open.pop();
+                }
+                b'[' => {
+                    open.push(false)?;
+                    self.deepest = self.deepest.max(open.depth);
+                    if !self.takes(b']') {
+                        continue;
+                    }
+                    open.pop();
+                }
+                b't' => self.word(b"rue")?,
+                b'f' => self.word(b"alse")?,
+                b'n' => self.word(b"ull")?,
+                b'-' => {
+                    let first = self.next()?;
+                    self.number(first)?;
+                }
+                first => {
+                    self.number(first)?;
+                    if open.depth > 0 && !open.is_object() {
+                        self.skip_integers();
+                    }
+                }
+            }
+            if !self.goes_on(&mut open)? {
+                return Some(());
+            }
+        }
+    }
+
+    /// After a value: closes what ends here. Whether another value comes.
+    fn goes_on(&mut self, open: &mut Open) -> Option<bool> {
+        while open.depth > 0 {
+            self.skip_space();
+            match (self.next()?, open.is_object()) {
+                (b',', is_object) => {
+                    if is_object {
+                        self.name()?;
+                    }
+                    self.skip_space();
+                    return Some(true);
+                }
+                (b'}', true) | (b']', false) => open.pop(),
+                _ => return None,
+            }
+        }
+        Some(false)
+    }
+
+    /// What stands between the quotes, the first of which is behind.
+    fn string(&mut self) -> Option<&'a [u8]> {
+        let start = self.at;
+        loop {
+            let rest = &self.json[self.at..];
+            let found = memchr2(b'"', b'\\', rest)?;
+            self.at += found + 1;
+            if rest[found] == b'"' {
+                break;
+            }
+            self.escape()?;
+        }
+        let text = &self.json[start..self.at - 1];
+        // The least byte is found sixteen at a time, the first control character is not.
+        let least = text.iter().fold(u8::MAX, |least, &byte| least.min(byte));
+        (least >= b' ').then_some(text)
+    }
+
+    /// What follows a backslash.
+    fn escape(&mut self) -> Option<()> {
+        match self.next()? {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(()),
+            b'u' => {
+                let digits = self.json.get(self.at..self.at + 4)?;
+                self.at += 4;
+                digits.iter().all(u8::is_ascii_hexdigit).then_some(())
+            }
+            _ => None,
+        }
+    }
+
+    fn word(&mut self, rest: &[u8]) -> Option<()> {
+        let follows = self.json[self.at..].starts_with(rest);
+        self.at += rest.len();
+        follows.then_some(())
+    }
+
+    /// A number, whose first digit is behind.
+    fn number(&mut self, first: u8) -> Option<()> {
+        match first {
+            b'0' => {}
+            b'1'..=b'9' => self.skip_digits(),
+            _ => return None,
+        }
+        // After a zero, too, no digit may follow: the next thing is a comma, a bracket or the end.
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.peek() {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Some(())
+    }
+
+    /// After a number in an array: as many of the next as are plain integers, such as the ids of a prompt. What else there is of
+    /// the array is left, from its comma on.
+    fn skip_integers(&mut self) {
+        let mut rest = &self.json[self.at..];
+        while let [b',', b' ', digits @ ..] | [b',', digits @ ..] = rest {
+            let Some(length) = Eight::of(digits).map(|eight| eight.digits as usize) else {
+                break;
+            };
+            let ([b'1'..=b'9', ..], [b',' | b']', ..]) = digits.split_at(length) else {
+                break;
+            };
+            rest = &digits[length..];
+        }
+        self.at = self.json.len() - rest.len();
+    }
+
+    fn digits(&mut self) -> Option<()> {
+        let start = self.at;
+        self.skip_digits();
+        (self.at > start).then_some(())
+    }
+
+    fn skip_digits(&mut self) {
+        while let Some(b'0'..=b'9') = self.peek() {
+            self.at += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Map, Value};
+
+    use super::*;
+
+    /// The object as it was read, and its depth.
+    fn rebuilt(json: &[u8]) -> Option<(Map<String, Value>, usize)> {
+        let mut members = Map::new();
+        let depth = read(json, |name, value| {
+            let name = std::str::from_utf8(name).ok()?;
+            members.insert(name.to_owned(), serde_json::from_slice(value).ok()?);
+            Some(())
+        })?;
+        Some((members, depth))
+    }
+
+    #[track_caller]
+    fn check(json: &str, depth: Option<usize>) {
+        assert_eq!(read(json.as_bytes(), |_, _| Some(())), depth, "{json}");
+    }
+
+    #[test]
+    fn takes_objects_and_nothing_else() {
+        check("{}", Some(1));
+        check(" {\t}\r\n", Some(1));
+        check(r#"{"a":1,"b":[{"c":[]},{}]}"#, Some(4));
+        check(r#"{"a":"]}\"\\\u00e9"}"#, Some(1));
+        check(r#"{"a":-0.5e+3}"#, Some(1));
+        check(r#"{"a":[1,23, 4,0 ,5.5,-6,7, 8]}"#, Some(2));
+        for bad in [
+            "",
+            "{",
+            "[]",
+            "3",
+            "{}x",
+            "{,}",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            r#"{"a":01}"#,
+            r#"{"a":-}"#,
+            r#"{"a":1.}"#,
+            r#"{"a":1e}"#,
+            r#"{"a":tru}"#,
+            r#"{"a":[1}}"#,
+            r#"{"a":{]}"#,
+            r#"{"a":[,]}"#,
+            "{\"a\":[1,23,,4]}",
+            "{\"a\":[1,23,04]}",
+            "{\"a\":[1,23}",
+            "{\"a\":[1,2",
+            r#"{"a":"\x"}"#,
+            r#"{"a":"\u12g4"}"#,
+            "{\"a\":\"\n\"}",
+            r#"{"a":"b}"#,
+            r#"{"a":"\"#,
+            r#"{"a":"\u12"#,
+            r#"{a:1}"#,
+        ] {
+            check(bad, None);
+        }
+    }
+
+    #[test]
+    fn leaves_deeper_ones_and_escaped_names_to_others() {
+        let nested = |depth: usize| format!(r#"{{"a":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        check(&nested(128), Some(129));
+        check(&nested(129), None);
+        check(r#"{"\u0061":1}"#, None);
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<i16>().prop_map(|number| Value::from(f64::from(number) / 4.0)),
+            "[\\[{}\\\\\"\\],:\n\u{1}é a]{0,40}".prop_map(Value::from)
+        ];
+        leaf.prop_recursive(5, 40, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec(("[a-f{\"]{0,3}", inner), 0..4)
+                    .prop_map(|fields| fields.into_iter().collect::<Map<_, _>>().into()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_serde_json_reads(
+            fields in prop::collection::vec(("[a-f]{0,3}", values()), 0..5),
+            is_pretty in any::<bool>(),
+        ) {
+            let object: Map<_, _> = fields.into_iter().collect();
+            let text = if is_pretty { serde_json::to_string_pretty(&object) } else { serde_json::to_string(&object) };
+            let members = rebuilt(text.unwrap().as_bytes()).map(|(members, _)| members);
+            prop_assert_eq!(members, Some(object));
+        }
+
+        #[test]
+        fn takes_nothing_that_serde_json_refuses(
+            fields in prop::collection::vec(("[a-f]{0,3}", values()), 0..4),
+            at in any::<prop::sample::Index>(),
+            with in prop::option::of(prop::sample::select(&b"{}[],:\"\\0-.e tn\n\x01u"[..])),
+        ) {
+            let object: Map<_, _> = fields.into_iter().collect();
+            let mut text = serde_json::to_vec(&object).unwrap();
+            let at = at.index(text.len());
+            match with {
+                Some(byte) => text[at] = byte,
+                None => drop(text.remove(at)),
+            }
+            if read(&text, |_, _| Some(())).is_some() {
+                let accepted = serde_json::from_slice::<serde::de::IgnoredAny>(&text);
+                prop_assert!(accepted.is_ok(), "{}", String::from_utf8_lossy(&text));
+            }
+        }
+
+        #[test]
+        fn random_bytes_are_read_as_serde_json_reads_them(body in "[{}\\[\\],:\"\\\\0-9eE.+ \\-atrufalsn]{0,24}") {
+            let body = format!("{{{body}}}");
+            if read(body.as_bytes(), |_, _| Some(())).is_some() {
+                prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&body).is_ok(), "{}", body);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What a prompt is made of, for whoever tokenises it in the router: slices of the body.
+
+use std::borrow::Cow;
+
+use crate::endpoint::Endpoint;
+use crate::fields::Raw;
+use crate::peek::{Peek, Prompt};
+use crate::tokenize::as_messages;
+
+/// A prompt that is text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PromptParts<'a> {
+    /// One text.
+    Text {
+        /// The text.
+        text: Cow<'a, str>,
+        /// Whether the tokenizer puts its special tokens around it; engines do unless they are told not to.
+        add_special_tokens: bool,
+    },
+    /// A conversation.
+    Chat(ChatParts<'a>),
+}
+
+/// A conversation: each field as JSON, as it stands in the body.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ChatParts<'a> {
+    /// `messages`.
+    pub messages: Cow<'a, str>,
+    /// `tools`.
+    pub tools: Option<&'a str>,
+    /// `documents`.
+    pub documents: Option<&'a str>,
+    /// `reasoning_effort`.
+    pub reasoning_effort: Option<&'a str>,
+    /// `chat_template_kwargs`.
+    pub chat_template_kwargs: Option<&'a str>,
+    /// `add_generation_prompt`.
+    pub add_generation_prompt: Option<&'a str>,
+    /// `continue_final_message`.
+    pub continue_final_message: Option<&'a str>,
+    /// `add_special_tokens`.
+    pub add_special_tokens: Option<&'a str>,
+}
+
+impl<'a> Peek<'a> {
+    /// What the prompt is made of; none for token ids, batches, and what only the engine can turn into tokens: a template of
+    /// the client's, truncation, embeddings in place of text.
+    #[must_use]
+    pub fn prompt_parts(&self) -> Option<PromptParts<'a>> {
+        let fields = &self.fields;
+        let is_given = |raw: Option<Raw<'_>>| raw.is_some_and(|raw| raw.get() != "null");
+        let only_the_engines = [
+            fields.chat_template,
+            fields.mm_processor_kwargs,
+            fields.truncate_prompt_tokens,
+            fields.prompt_embeds,
+        ];
+        if only_the_engines.into_iter().any(is_given) {
+            return None;
+        }
+        match self.prompt.single() {
+            // The templates of embedding models end otherwise.
+            Prompt::Messages(_) if self.endpoint == Endpoint::Embeddings => None,
+            Prompt::Messages(messages) => Some(PromptParts::Chat(ChatParts {
+                messages: Cow::Borrowed(messages.get()),
+                tools: fields.tools.map(Raw::get),
+                documents: fields.documents.map(Raw::get),
+                reasoning_effort: fields.reasoning_effort.map(Raw::get),
+                chat_template_kwargs: fields.chat_template_kwargs.map(Raw::get),
+                add_generation_prompt: fields.add_generation_prompt.map(Raw::get),
+                continue_final_message: fields.continue_final_message.map(Raw::get),
+                add_special_tokens: fields.add_special_tokens.map(Raw::get),
+            })),
+            Prompt::Text(input) if self.endpoint == Endpoint::Responses => {
+                let messages = as_messages(self, input)?.concat();
+                Some(PromptParts::Chat(ChatParts {
+                    messages: Cow::Owned(messages),
+                    ..ChatParts::default()
+                }))
+            }
+            Prompt::Text(text) => Some(PromptParts::Text {
+                text: read_text(text)?,
+                add_special_tokens: fields.add_special_tokens.is_none_or(|raw| raw.get() != "false"),
+            }),
+            Prompt::TokenIds(_) | Prompt::Batch(_) | Prompt::Other => None,
+        }
+    }
+}
+
+fn read_text(raw: Raw<'_>) -> Option<Cow<'_, str>> {
+    let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+    if !inner.contains('\\') {
+        return Some(Cow::Borrowed(inner));
+    }
+    serde_json::from_str(raw.get()).ok().map(Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peek::peek;
+
+    fn parts(endpoint: Endpoint, body: &str) -> Option<String> {
+        let peek = peek(endpoint, body.as_bytes()).unwrap();
+        peek.prompt_parts().map(|parts| match parts {
+            PromptParts::Text {
+                text,
+                add_special_tokens,
+            } => format!("{text} {add_special_tokens}"),
+            PromptParts::Chat(chat) => format!("{} {:?}", chat.messages, chat.tools),
+        })
+    }
+
+    #[track_caller]
+    fn check(endpoint: Endpoint, body: &str, expected: Option<&str>) {
+        assert_eq!(parts(endpoint, body).as_deref(), expected);
+    }
+
+    #[test]
+    fn texts_and_chats_have_parts() {
+        check(
+            Endpoint::Completions,
+            r#"{"prompt":"a\n\"b"}"#,
+            Some("a\n\"b true"),
+        );
+        check(
+            Endpoint::Completions,
+            r#"{"prompt":["a"],"add_special_tokens":false}"#,
+            Some("a false"),
+        );
+        check(Endpoint::Embeddings, r#"{"input":"a"}"#, Some("a true"));
+        check(
+            Endpoint::ChatCompletions,
+            r#"{"messages":[{"a":1}],"tools":[]}"#,
+            Some(r#"[{"a":1}] Some("[]")"#),
+        );
+        check(
+            Endpoint::Responses,
+            r#"{"input":"hi"}"#,
+            Some(r#"[{"role":"user","content":"hi"}] None"#),
+        );
+    }
+
+    #[test]
+    fn what_only_the_engine_can_tokenise_has_none() {
+        for body in [
+            r#"{"messages":[],"chat_template":"x"}"#,
+            r#"{"messages":[],"mm_processor_kwargs":{}}"#,
+            r#"{"messages":[],"truncate_prompt_tokens":5}"#,
+            "{}",
+        ] {
+            check(Endpoint::ChatCompletions, body, None);
+        }
+        check(Endpoint::Completions, r#"{"prompt":[1,2]}"#, None);
+        check(Endpoint::Completions, r#"{"prompt":["a","b"]}"#, None);
+        check(Endpoint::Embeddings, r#"{"messages":[]}"#, None);
+    }
+}

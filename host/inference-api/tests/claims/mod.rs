@@ -1,0 +1,71 @@
+//! What holds whatever bytes a client or an engine sends. The fuzz targets (`fuzz/`) claim the same.
+
+use bytes::Bytes;
+use inference_api::{CachedTokensFilter, Endpoint, Split, Tail, error_in_first_event, is_deeper_than, peek};
+use serde_json::Value;
+
+/// Every endpoint.
+const ENDPOINTS: [Endpoint; 4] = [
+    Endpoint::ChatCompletions,
+    Endpoint::Completions,
+    Endpoint::Embeddings,
+    Endpoint::Responses,
+];
+
+/// A client's body: what is read of it is no more than it says, and nothing deep is parsed.
+pub(crate) fn body(bytes: &[u8]) {
+    for endpoint in ENDPOINTS {
+        if let Ok(peeked) = peek(endpoint, bytes) {
+            assert!(peeked.model.len() <= bytes.len());
+            let ids = peeked.token_ids().unwrap_or_default();
+            assert!(ids.len() <= bytes.len());
+            let _ = (peeked.user(), peeked.prompt_cache_key(), peeked.cache_salt());
+        }
+        let _ = Split::read(endpoint, &Bytes::copy_from_slice(bytes));
+    }
+    if let Ok(value) = serde_json::from_slice::<Value>(bytes) {
+        let depth = depth(&value);
+        // Of fields that stand there twice the tree has one only.
+        assert!(depth == 0 || is_deeper_than(bytes, depth - 1));
+        // The parser's own limit.
+        assert!(!is_deeper_than(bytes, 128));
+    }
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// An engine's stream, cut into pieces after a length byte each: however it is cut, the same is
+/// read of it.
+pub(crate) fn stream(mut bytes: &[u8]) {
+    let mut pieces = Vec::new();
+    while let Some((&length, rest)) = bytes.split_first() {
+        let (piece, rest) = rest.split_at(usize::from(length).min(rest.len()));
+        pieces.push(piece);
+        bytes = rest;
+    }
+    let _ = pieces.first().map(|first| error_in_first_event(first));
+    let (mut cut, mut whole) = (Tail::default(), Tail::default());
+    let mut filter = CachedTokensFilter::new(Some(7));
+    for piece in &pieces {
+        cut.push(piece);
+        let _ = filter.push(Bytes::copy_from_slice(piece));
+    }
+    let _ = filter.finish();
+    whole.push(&pieces.concat());
+    assert_eq!(read(&cut), read(&whole));
+}
+
+fn read(tail: &Tail) -> (bool, Option<u64>, Option<u64>, Option<u64>) {
+    (
+        tail.stream_is_finished(),
+        tail.cached_tokens(),
+        tail.prompt_tokens(),
+        tail.output_tokens(),
+    )
+}

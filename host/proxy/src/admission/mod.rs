@@ -1,0 +1,31 @@
+//! Who may go in: a pool's budgets, and its queue for those who have to wait, for the budget or because a policy holds them.
+//!
+//! The rules are `routing`'s (`routing/src/admission/`); here are the waits. `Gate` is a pool's, over all snapshots;
+//! `Passage` is one request's way through it; a `Permit` is what it takes of the budget until its answer ends.
+
+mod capacity;
+mod early;
+mod gate;
+mod metrics;
+mod passage;
+mod permit;
+mod report;
+mod spec;
+mod ticket;
+mod wish;
+
+pub use report::BudgetReport;
+pub use spec::{AdmissionSpec, BudgetSpec, Objectives};
+
+pub(crate) use capacity::open_gates;
+pub(crate) use early::TooSlow;
+pub(crate) use gate::Gate;
+pub(crate) use metrics::{AdmissionCollector, AdmissionFamilies, AdmissionMetrics};
+pub(crate) use passage::Passage;
+pub(crate) use permit::Permit;
+pub(crate) use spec::Admission;
+pub(crate) use ticket::Turn;
+pub(crate) use wish::deadline;
+
+#[cfg(test)]
+mod tests;

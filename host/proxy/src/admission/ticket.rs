@@ -1,0 +1,168 @@
+//! One request's place in a pool's queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use routing::Hold;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::gate::{Gate, Owed, Wake};
+use super::permit::Permit;
+use super::wish::Wish;
+
+/// When a request waited first, and until when it may; the same however often it enters the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    pub(super) number: u64,
+    pub(super) deadline: Instant,
+}
+
+/// Kept over all waits of a request. Its end is the end of the time in the queue, for whatever reason.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    gate: Arc<Gate>,
+    turn: Turn,
+    since: Instant,
+    /// It was woken and has not made use of it.
+    owes: Option<Owed>,
+    /// Whether somebody else has its place now.
+    is_shed: bool,
+}
+
+/// Why a wait was in vain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unserved {
+    /// The time in the queue is up.
+    Timeout,
+    /// Somebody more important has its place.
+    Shed,
+}
+
+/// A ticket's entry in the line, for one wait.
+struct Entry<'a> {
+    ticket: &'a mut Ticket,
+    woken: oneshot::Receiver<Wake>,
+}
+
+impl Turn {
+    /// How much longer it may be held.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}
+
+impl Ticket {
+    pub(super) fn new(gate: Arc<Gate>, turn: Turn) -> Self {
+        Self {
+            gate,
+            turn,
+            since: Instant::now(),
+            owes: None,
+            is_shed: false,
+        }
+    }
+
+    /// Waits for room in the budget.
+    pub(super) async fn wait(&mut self, wish: &Wish) -> Result<Permit, Unserved> {
+        let deadline = self.turn.deadline;
+        let Some(woken) = self.gate.enlist(self.turn, wish, None) else {
+            return Err(Unserved::Timeout);
+        };
+        let mut entry = Entry { ticket: self, woken };
+        entry.ticket.gate.let_in(None);
+        match timeout_at(deadline, &mut entry.woken).await {
+            Ok(Ok(wake)) => entry.ticket.woken(wake),
+            _ => Err(Unserved::Timeout),
+        }
+    }
+
+    /// Waits until it is time to ask the policy again: capacity was freed (also since `seen`, see [`Gate::releases`]) and this
+    /// request is the next in order, or `ask_again_ms` have passed. Its permit is given back meanwhile.
+    pub(super) async fn hold(
+        &mut self,
+        wish: &Wish,
+        hold: Hold,
+        seen: u64,
+        permit: Option<Permit>,
+    ) -> Result<Option<Permit>, Unserved> {
+        let now = Instant::now();
+        let deadline = self.turn.deadline;
+        if now >= deadline {
+            return Err(Unserved::Timeout);
+        }
+        let Some(woken) = self.gate.enlist(self.turn, wish, Some((hold.order, seen))) else {
+            return Ok(permit);
+        };
+        let mut entry = Entry { ticket: self, woken };
+        drop(permit);
+        entry.ticket.pass_wake_on();
+        let ask_again = now + Duration::from_millis(u64::from(hold.ask_again_ms));
+        if ask_again < deadline {
+            if let Ok(Ok(wake)) = timeout_at(ask_again, &mut entry.woken).await {
+                return entry.ticket.woken(wake).map(Some);
+            }
+            entry.ticket.gate.ask_again(entry.ticket.turn);
+        }
+        match timeout_at(deadline, &mut entry.woken).await {
+            Ok(Ok(wake)) => entry.ticket.woken(wake).map(Some),
+            _ => Err(Unserved::Timeout),
+        }
+    }
+
+    fn woken(&mut self, wake: Wake) -> Result<Permit, Unserved> {
+        match wake {
+            Wake::In { permit, owes } => {
+                self.owes = owes;
+                Ok(permit)
+            }
+            Wake::Shed => {
+                self.is_shed = true;
+                Err(Unserved::Shed)
+            }
+        }
+    }
+
+    /// The request has found a worker: the wake, if there was one, was of use, and there may be room for another.
+    pub(super) fn sent(mut self) {
+        self.gate.sent();
+        if self.owes.take().is_some() {
+            self.gate.let_in(Some(Owed::More));
+        }
+    }
+
+    /// Its policy was asked in vain.
+    fn pass_wake_on(&mut self) {
+        if let Some(Owed::Release) = self.owes.take() {
+            self.gate.let_in(Some(Owed::Release));
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.is_shed {
+            self.gate.leave();
+        }
+        self.gate
+            .metrics
+            .waited
+            .observe(self.since.elapsed().as_secs_f64());
+        if let Some(owed) = self.owes.take() {
+            self.gate.let_in(Some(owed));
+        }
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        let ticket = &mut *self.ticket;
+        if ticket.gate.withdraw(ticket.turn) {
+            return;
+        }
+        // Told while it was leaving, it has been told all the same; the permit is given back here.
+        if let Ok(wake) = self.woken.try_recv() {
+            let _ = ticket.woken(wake);
+        }
+    }
+}

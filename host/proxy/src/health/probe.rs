@@ -1,0 +1,81 @@
+//! Asking a worker for its health page.
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+
+use super::{Finding, ProbeSpec};
+use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
+use crate::intake;
+use crate::label::{PROBES, ProbeResult};
+use crate::link::WorkerLink;
+use crate::snapshot::Member;
+
+/// Longest health page, in bytes; the connection of a longer one is not kept.
+const LONGEST_PAGE: usize = 64 << 10;
+
+/// Asks once, and tells the worker's health.
+pub(super) async fn probe(member: &Member, spec: &ProbeSpec) {
+    let link = &member.link;
+    let answers = link.health.answers();
+    let asked = tokio::time::timeout(spec.timeout, ask(link, spec)).await;
+    let result = asked.unwrap_or(ProbeResult::Timeout);
+    link.metrics.health.probed(result);
+    let finding = match result {
+        ProbeResult::Passed | ProbeResult::NoPage => Finding::Well,
+        // Busy with answers, as those tell that came meanwhile.
+        ProbeResult::Timeout if link.health.answers() != answers => Finding::Unclear,
+        ProbeResult::Refused | ProbeResult::Unreachable | ProbeResult::Timeout => Finding::Unwell,
+    };
+    if let Some(cause) = link.health.probed(finding, link.now_ms()) {
+        link.metrics.health.ejected(cause);
+        let worker = &*member.worker.spec().name;
+        tracing::warn!(
+            worker,
+            result = PROBES[result as usize].1,
+            "a worker failed its health probes and gets no requests"
+        );
+    }
+}
+
+async fn ask(link: &WorkerLink, spec: &ProbeSpec) -> ProbeResult {
+    let outgoing = Outgoing {
+        method: &Method::GET,
+        target: &spec.path,
+        headers: &HeaderMap::new(),
+        rank: None,
+        once: false,
+        body: &Bytes::new(),
+    };
+    let limits = ForwardLimits {
+        connect: spec.timeout,
+        first_byte: spec.timeout,
+    };
+    let answer = match forward(&link.upstream, outgoing, limits).await {
+        Ok(answer) => answer,
+        Err(ForwardError::FirstByteTimeout(_)) => return ProbeResult::Timeout,
+        Err(_) => return ProbeResult::Unreachable,
+    };
+    let result = judge(answer.status());
+    let mut body = answer.into_body();
+    // What it says counts for nothing, but that it can be read to its end keeps the connection.
+    if intake::collect(&mut body, LONGEST_PAGE, spec.timeout)
+        .await
+        .is_ok()
+    {
+        link.upstream.checkin(body);
+    }
+    result
+}
+
+/// A server that has no such page, or shows it to others only, is there all the same.
+fn judge(status: StatusCode) -> ProbeResult {
+    match status {
+        StatusCode::NOT_FOUND
+        | StatusCode::METHOD_NOT_ALLOWED
+        | StatusCode::NOT_IMPLEMENTED
+        | StatusCode::UNAUTHORIZED
+        | StatusCode::FORBIDDEN => ProbeResult::NoPage,
+        status if status.is_success() => ProbeResult::Passed,
+        _ => ProbeResult::Refused,
+    }
+}

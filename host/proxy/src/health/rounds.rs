@@ -1,0 +1,204 @@
+//! When which worker is asked, beside the requests: each by itself, so that one that does not answer keeps nobody waiting.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use routing::WorkerId;
+use tokio_util::sync::CancellationToken;
+
+use super::{probe, scrape};
+use crate::proxy::Proxy;
+use crate::snapshot::{Member, PoolState};
+use crate::tasks;
+
+/// How often it is looked who is due.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Most questions under way at a time; who is due beyond that is asked at the next look.
+const MOST_AT_ONCE: usize = 256;
+/// A page that tells nothing is asked for so many times more rarely.
+const RARELY: u32 = 30;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Question {
+    Health,
+    Load,
+}
+
+/// One worker's turn with one question.
+#[derive(Debug)]
+struct Turn {
+    due: Instant,
+    asked: u64,
+    under_way: Arc<AtomicBool>,
+    /// Whether the last answer was of use.
+    of_use: Arc<AtomicBool>,
+}
+
+/// Asks the workers of the snapshot in force whenever they are due, until `stop`.
+pub(crate) async fn keep_watch(proxy: Arc<Proxy>, stop: CancellationToken) {
+    let mut rounds = Rounds::default();
+    loop {
+        // Nothing of the snapshot is kept over the pause: it would keep its policies alive.
+        rounds.ask_who_is_due(&proxy, &stop, Instant::now());
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Rounds {
+    turns: HashMap<(WorkerId, Question), Turn>,
+    under_way: Arc<AtomicUsize>,
+}
+
+impl Rounds {
+    fn ask_who_is_due(&mut self, proxy: &Proxy, stop: &CancellationToken, now: Instant) {
+        let snapshot = proxy.snapshots.load();
+        self.turns
+            .retain(|(id, _), _| snapshot.members().any(|member| member.worker.id() == *id));
+        for pool in &snapshot.pools {
+            for (at, member) in pool.members.iter().enumerate() {
+                if let Some(spec) = &pool.health.probe
+                    && let Some(question) = self.is_due(member, Question::Health, spec.interval, now)
+                {
+                    ask(proxy, stop, pool, at, question);
+                }
+                // The ranks behind one URL tell of themselves on one page.
+                if let Some(spec) = &pool.scrape
+                    && is_first_of_its_url(pool, at)
+                    && let Some(question) = self.is_due(member, Question::Load, spec.interval, now)
+                {
+                    ask(proxy, stop, pool, at, question);
+                }
+            }
+        }
+    }
+
+    /// Whether the worker is to be asked now; its next turn is settled then.
+    fn is_due(
+        &mut self,
+        member: &Member,
+        question: Question,
+        interval: Duration,
+        now: Instant,
+    ) -> Option<Asked> {
+        let id = member.worker.id();
+        let turn = self.turns.entry((id, question)).or_insert_with(|| Turn {
+            // The workers of a fleet that has just started are not asked all at once.
+            due: now + interval.mul_f64(spread(id, 0)),
+            asked: 0,
+            under_way: Arc::default(),
+            of_use: Arc::new(AtomicBool::new(true)),
+        });
+        // A shorter interval counts from now on.
+        turn.due = turn.due.min(now + interval.mul_f64(1.1) * RARELY);
+        let is_free = !turn.under_way.load(Ordering::Relaxed);
+        let has_room = self.under_way.load(Ordering::Relaxed) < MOST_AT_ONCE;
+        if turn.due > now || !is_free || !has_room {
+            return None;
+        }
+        turn.asked += 1;
+        let pause = interval.mul_f64(0.9 + 0.2 * spread(id, turn.asked));
+        let of_use = turn.of_use.load(Ordering::Relaxed);
+        turn.due = now + if of_use { pause } else { pause * RARELY };
+        Some(Asked::begin(question, turn, &self.under_way))
+    }
+}
+
+/// A question that is under way, until dropped.
+#[derive(Debug)]
+struct Asked {
+    question: Question,
+    under_way: Arc<AtomicBool>,
+    of_use: Arc<AtomicBool>,
+    all: Arc<AtomicUsize>,
+}
+
+impl Asked {
+    fn begin(question: Question, turn: &Turn, all: &Arc<AtomicUsize>) -> Self {
+        turn.under_way.store(true, Ordering::Relaxed);
+        all.fetch_add(1, Ordering::Relaxed);
+        Self {
+            question,
+            under_way: Arc::clone(&turn.under_way),
+            of_use: Arc::clone(&turn.of_use),
+            all: Arc::clone(all),
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.under_way.store(false, Ordering::Relaxed);
+        self.all.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn ask(proxy: &Proxy, stop: &CancellationToken, pool: &Arc<PoolState>, at: usize, asked: Asked) {
+    let (pool, stop) = (Arc::clone(pool), stop.clone());
+    let name = match asked.question {
+        Question::Health => "probe",
+        Question::Load => "scrape",
+    };
+    tasks::spawn(&proxy.background, name, async move {
+        let answered = async {
+            match asked.question {
+                Question::Health => {
+                    if let Some(spec) = &pool.health.probe {
+                        probe::probe(&pool.members[at], spec).await;
+                    }
+                }
+                Question::Load => {
+                    if let Some(spec) = &pool.scrape {
+                        let members: Vec<&Member> = of_the_url(&pool, at).collect();
+                        let of_use = scrape::scrape(&members, spec).await;
+                        asked.of_use.store(of_use, Ordering::Relaxed);
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = answered => {}
+        }
+    });
+}
+
+fn is_first_of_its_url(pool: &PoolState, at: usize) -> bool {
+    let url = &pool.members[at].worker.spec().url;
+    let before = &pool.members[..at];
+    !before.iter().any(|member| member.worker.spec().url == *url)
+}
+
+fn of_the_url(pool: &PoolState, at: usize) -> impl Iterator<Item = &Member> {
+    let url = &pool.members[at].worker.spec().url;
+    let members = pool.members.iter();
+    members.filter(move |member| member.worker.spec().url == *url)
+}
+
+/// A number from 0 up to 1 that differs from worker to worker and from time to time.
+fn spread(id: WorkerId, time: u64) -> f64 {
+    let mixed = (u64::from(id.0) + 1)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        .wrapping_add(time.wrapping_mul(0xD1B5_4A32_D192_ED03));
+    (mixed >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_spread_evenly_over_workers_and_over_time() {
+        let mean = |numbers: Vec<f64>| numbers.iter().sum::<f64>() / numbers.len() as f64;
+        let over_workers = (0..100).map(|id| spread(WorkerId(id), 0)).collect();
+        let over_time = (0..100).map(|time| spread(WorkerId(3), time)).collect();
+        assert!((mean(over_workers) - 0.5).abs() < 0.05);
+        assert!((mean(over_time) - 0.5).abs() < 0.05);
+    }
+}

@@ -1,0 +1,257 @@
+//! Claims on the machine: single ones, and what holds after any course of events.
+
+use std::time::Duration;
+
+use super::state::State;
+use super::{Cause, Finding, HealthSpec, ProbeSpec, Stance};
+use crate::cooldown::Dispatch::{Plain, Trial};
+
+fn rules() -> HealthSpec {
+    HealthSpec {
+        probe: Some(ProbeSpec::default()),
+        ..HealthSpec::default()
+    }
+}
+
+fn state() -> State {
+    State::new(rules())
+}
+
+/// Lets it fail, and be tried in vain, so often.
+fn outage(state: &mut State, rests: u32) -> u64 {
+    let mut now = 0;
+    state.failed(Plain, (now, 0), false);
+    for _ in 1..rests {
+        while state.stance(now) == Stance::Resting {
+            now += 1_000;
+        }
+        assert_eq!(state.begin(now), Trial);
+        assert_eq!(state.failed(Trial, (now, 0), false), Some(Cause::Failures));
+    }
+    now
+}
+
+#[test]
+fn rests_grow_from_one_second_to_thirty() {
+    let lengths = [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000];
+    for (rests, length) in (1..).zip(lengths) {
+        let mut state = state();
+        let now = outage(&mut state, rests);
+        assert_eq!(state.stance(now + length - 1), Stance::Resting, "rest {rests}");
+        assert_eq!(state.stance(now + length), Stance::Serving, "rest {rests}");
+    }
+}
+
+#[test]
+fn failures_of_one_outage_count_once() {
+    let mut state = state();
+    assert_eq!(state.failed(Plain, (0, 0), false), Some(Cause::Failures));
+    assert_eq!(state.failed(Plain, (1, 0), false), None);
+    assert_eq!(state.stance(1_000), Stance::Serving);
+}
+
+#[test]
+fn one_trial_at_a_time_decides_when_the_rest_is_over() {
+    let mut state = state();
+    assert_eq!(state.begin(0), Plain);
+    state.failed(Plain, (0, 0), false);
+    assert_eq!(state.begin(1_000), Trial);
+    assert_eq!(state.stance(1_001), Stance::Resting, "the others keep away");
+    assert_eq!(state.begin(1_001), Plain);
+    assert_eq!(state.failed(Trial, (1_002, 0), false), Some(Cause::Failures));
+    assert_eq!(state.begin(3_002), Trial);
+    state.answered(Trial, 3_003);
+    assert_eq!(state.stance(3_003), Stance::Returning);
+    assert_eq!(state.stance(13_003), Stance::Serving);
+    assert!(state.is_plain());
+}
+
+#[test]
+fn more_failures_in_a_row_are_borne_where_the_rules_say_so() {
+    let mut state = State::new(HealthSpec {
+        failures: 3,
+        ..rules()
+    });
+    assert_eq!(state.failed(Plain, (0, 0), false), None);
+    assert_eq!(state.failed(Plain, (1, 0), false), None);
+    state.answered(Plain, 2);
+    assert_eq!(state.failed(Plain, (3, 0), false), None);
+    assert_eq!(state.failed(Plain, (4, 0), false), None);
+    assert_eq!(state.failed(Plain, (5, 0), false), Some(Cause::Failures));
+}
+
+#[test]
+fn a_share_of_server_errors_takes_out_unless_too_many_are_out_already() {
+    let burst = |may_eject| {
+        let mut state = state();
+        let mut ejected = None;
+        // One good answer to each bad one.
+        for seen in 0..20_u64 {
+            ejected = ejected.or(state.server_error(Plain, (seen, seen), may_eject));
+        }
+        ejected
+    };
+    assert_eq!(burst(true), Some(Cause::Share));
+    assert_eq!(burst(false), None);
+}
+
+#[test]
+fn few_errors_among_many_answers_take_nobody_out() {
+    let mut state = state();
+    for seen in 0..1_000 {
+        assert_eq!(state.server_error(Plain, (seen, 2 * seen), true), None);
+    }
+}
+
+#[test]
+fn what_was_under_way_does_not_end_a_rest_for_errors() {
+    let mut state = State::new(HealthSpec {
+        server_errors: 2,
+        ..rules()
+    });
+    state.server_error(Plain, (0, 0), true);
+    assert_eq!(state.server_error(Plain, (1, 0), true), Some(Cause::ServerErrors));
+    state.answered(Plain, 2);
+    assert_eq!(state.stance(3), Stance::Resting);
+    assert_eq!(state.begin(1_001), Trial);
+    assert_eq!(
+        state.server_error(Trial, (1_002, 0), true),
+        Some(Cause::ServerErrors)
+    );
+    assert_eq!(state.begin(3_002), Trial);
+    state.answered(Trial, 3_003);
+    assert_eq!(state.stance(3_003), Stance::Returning);
+}
+
+#[test]
+fn a_worker_that_came_back_is_offered_a_rising_share() {
+    let mut state = state();
+    state.failed(Plain, (0, 0), false);
+    state.begin(1_000);
+    state.answered(Trial, 1_000);
+    let mut share_at = |now| (0..1_000).filter(|seq| state.admits(*seq, now)).count();
+    let shares: Vec<_> = [1_000, 1_500, 6_000, 10_000].map(&mut share_at).into();
+    for (share, expected) in shares.iter().zip([100, 100, 500, 900]) {
+        assert!(share.abs_diff(expected) <= 5, "{shares:?}");
+    }
+    assert_eq!(share_at(11_000), 1_000);
+}
+
+#[test]
+fn a_failure_while_it_comes_back_goes_on_where_the_last_rest_was() {
+    let mut state = state();
+    state.failed(Plain, (0, 0), false);
+    state.begin(1_000);
+    state.answered(Trial, 1_000);
+    state.failed(Plain, (2_000, 0), false);
+    assert_eq!(state.stance(3_999), Stance::Resting);
+    assert_eq!(state.stance(4_000), Stance::Serving);
+}
+
+#[test]
+fn probes_take_out_and_bring_back_after_so_many_in_a_row() {
+    let mut state = state();
+    assert_eq!(state.probed(Finding::Unwell, 0), None);
+    assert_eq!(state.probed(Finding::Unwell, 1), None);
+    assert_eq!(state.probed(Finding::Well, 2), None);
+    for now in 3..5 {
+        assert_eq!(state.probed(Finding::Unwell, now), None);
+    }
+    assert_eq!(state.probed(Finding::Unclear, 5), None);
+    assert_eq!(state.probed(Finding::Unwell, 6), Some(Cause::Probe));
+    assert_eq!(state.probed(Finding::Unwell, 7), None, "told once");
+    state.answered(Plain, 8);
+    assert_eq!(
+        state.stance(9),
+        Stance::Unhealthy,
+        "only probes end what they began"
+    );
+    state.probed(Finding::Well, 10);
+    assert_eq!(state.stance(10), Stance::Unhealthy);
+    state.probed(Finding::Well, 11);
+    assert_eq!(state.stance(11), Stance::Returning);
+}
+
+#[test]
+fn without_probes_what_they_found_is_forgotten() {
+    let mut state = state();
+    for now in 0..3 {
+        state.probed(Finding::Unwell, now);
+    }
+    state.set_rules(&HealthSpec::default());
+    assert_eq!(state.stance(4), Stance::Serving);
+}
+
+#[test]
+fn who_asks_to_be_passed_over_is_for_a_minute_at_most() {
+    let mut state = state();
+    state.passed_over(2_000, 0);
+    assert_eq!(state.stance(1_999), Stance::Busy);
+    assert_eq!(state.stance(2_000), Stance::Serving);
+    state.passed_over(u64::MAX, 10_000);
+    assert_eq!(state.stance(69_999), Stance::Busy);
+    assert_eq!(state.stance(70_000), Stance::Serving);
+    assert!(state.is_plain());
+}
+
+/// Any course of events: nothing is kept away from for longer than its rules say, one trial at a time, and a worker that
+/// answers and passes its probes is back in full in the end.
+#[test]
+fn any_course_of_events_ends_well_for_a_worker_that_is_well() {
+    let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = move |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    };
+    for course in 0..2_000_u64 {
+        let rules = HealthSpec {
+            failures: 1 + random(3) as u32,
+            server_errors: random(3) as u32,
+            failure_min_requests: random(8) as u32,
+            slow_start: Duration::from_millis(random(3) * 1_000),
+            ..rules()
+        };
+        let mut state = State::new(rules);
+        let (mut now, mut answers, mut last_trial) = (0, 0, None);
+        for _ in 0..60 {
+            now += random(2_000);
+            match random(8) {
+                0 | 1 => {
+                    let dispatch = state.begin(now);
+                    if dispatch == Trial {
+                        let gap = last_trial.map_or(u64::MAX, |last| now - last);
+                        assert!(gap >= 1_000, "course {course}: two trials within {gap} ms");
+                        last_trial = Some(now);
+                        assert!(
+                            state.stance(now).is_out(),
+                            "course {course}: the others keep away"
+                        );
+                    }
+                }
+                2 => drop(state.failed(Plain, (now, answers), random(2) == 0)),
+                3 => drop(state.server_error(Plain, (now, answers), random(2) == 0)),
+                4 => drop(state.probed(Finding::Unwell, now)),
+                5 => drop(state.probed(Finding::Well, now)),
+                6 => state.passed_over(random(90_000), now),
+                _ => {
+                    answers += 1;
+                    state.answered(Plain, now);
+                }
+            }
+        }
+        for _ in 0..2 {
+            state.probed(Finding::Well, now);
+        }
+        // The longest rest, the longest time it may be passed over, and then whatever is sent is answered.
+        now += 60_000;
+        assert!(!state.stance(now).is_out(), "course {course}");
+        let dispatch = state.begin(now);
+        state.answered(dispatch, now);
+        now += 2_000;
+        assert_eq!(state.stance(now), Stance::Serving, "course {course}");
+        assert!(state.is_plain() && state.failures() == 0, "course {course}");
+        assert!((0..100).all(|seq| state.admits(seq, now)), "course {course}");
+    }
+}

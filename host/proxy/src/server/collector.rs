@@ -1,0 +1,43 @@
+//! What of the edge is read off the configuration in force when Prometheus asks.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::snapshot::SnapshotCell;
+
+const SECONDS_PER_DAY: f64 = 86_400.0;
+
+/// The certificate that clients are shown.
+#[derive(Debug)]
+pub(crate) struct EdgeCollector(pub(crate) Arc<SnapshotCell>);
+
+impl Collector for EdgeCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let edge = self.0.edge();
+        let Some(end) = edge.tls.as_ref().and_then(|tls| tls.not_after()) else {
+            return Ok(());
+        };
+        let gauge = encoder.encode_descriptor(
+            "edge_tls_certificate_days_left",
+            "Days until the certificate that clients are shown is no longer good",
+            None,
+            MetricType::Gauge,
+        )?;
+        ConstGauge::new(days(end, SystemTime::now())).encode(gauge)
+    }
+}
+
+/// Below 0 afterwards.
+fn days(end: SystemTime, now: SystemTime) -> f64 {
+    let seconds = match end.duration_since(now) {
+        Ok(left) => left.as_secs_f64(),
+        Err(over) => -over.duration().as_secs_f64(),
+    };
+    seconds / SECONDS_PER_DAY
+}

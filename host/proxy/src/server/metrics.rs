@@ -1,0 +1,112 @@
+//! What is counted at the edge.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+use crate::reply::Refusal;
+
+/// Why a connection or a request got no further than the edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turned {
+    /// Too many bytes of headers, or too many headers.
+    HeadTooLarge,
+    UrlTooLong,
+    /// What is no HTTP/1.1 that can be read in one way only.
+    Malformed,
+    /// It came from this router.
+    Loop,
+    /// The first head did not come in time.
+    HeadTimeout,
+    /// The next one did not, or none was meant to.
+    KeepAlive,
+    /// Its seat was needed for somebody who waited.
+    MadeRoom,
+    BodyTooLarge,
+    BodyTimeout,
+    JsonTooDeep,
+    TlsFailed,
+    TlsTimeout,
+}
+
+const TURNED: [(Turned, &str); 12] = [
+    (Turned::HeadTooLarge, "head-too-large"),
+    (Turned::UrlTooLong, "url-too-long"),
+    (Turned::Malformed, "malformed"),
+    (Turned::Loop, "loop"),
+    (Turned::HeadTimeout, "head-timeout"),
+    (Turned::KeepAlive, "keep-alive-timeout"),
+    (Turned::MadeRoom, "made-room"),
+    (Turned::BodyTooLarge, "body-too-large"),
+    (Turned::BodyTimeout, "body-timeout"),
+    (Turned::JsonTooDeep, "json-too-deep"),
+    (Turned::TlsFailed, "tls-failed"),
+    (Turned::TlsTimeout, "tls-timeout"),
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+/// The edge's counters. A clone is another handle to the same numbers.
+#[derive(Debug, Clone)]
+pub(crate) struct EdgeMetrics {
+    family: Family<ReasonLabel, Counter>,
+    turned: Arc<[Counter; TURNED.len()]>,
+    /// Connections that began with TLS.
+    handshakes: Counter,
+}
+
+impl Default for EdgeMetrics {
+    fn default() -> Self {
+        let family = Family::<ReasonLabel, Counter>::default();
+        let turned = TURNED.map(|(_, reason)| family.get_or_create_owned(&ReasonLabel { reason }));
+        Self {
+            family,
+            turned: Arc::new(turned),
+            handshakes: Counter::default(),
+        }
+    }
+}
+
+impl EdgeMetrics {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "edge_turned_away",
+            "Connections and requests of clients that ended at the edge, by why",
+            self.family.clone(),
+        );
+        registry.register(
+            "edge_tls_handshakes",
+            "Connections of clients that began with TLS",
+            self.handshakes.clone(),
+        );
+    }
+
+    pub(crate) fn turned(&self, why: Turned) {
+        self.turned[why as usize].inc();
+    }
+
+    pub(super) fn shook_hands(&self) {
+        self.handshakes.inc();
+    }
+
+    /// Counts a refusal of the edge's; others are not its affair.
+    pub(crate) fn refused(&self, refusal: &Refusal) {
+        let why = match refusal {
+            Refusal::UrlTooLong { .. } => Turned::UrlTooLong,
+            Refusal::HeadersTooLarge { .. } | Refusal::TooManyHeaders { .. } => Turned::HeadTooLarge,
+            Refusal::TransferCoding | Refusal::Host => Turned::Malformed,
+            Refusal::Loop => Turned::Loop,
+            Refusal::BodyTooLarge { .. } => Turned::BodyTooLarge,
+            Refusal::BodyTimeout => Turned::BodyTimeout,
+            Refusal::BodyTooDeep { .. } => Turned::JsonTooDeep,
+            _ => return,
+        };
+        self.turned(why);
+    }
+}

@@ -1,0 +1,143 @@
+//! The edge: accepting connections, TLS, what a head may be, telling hot paths from cold ones, and draining at the end.
+
+mod accept;
+mod collector;
+mod connection;
+mod cors;
+mod head;
+mod metrics;
+mod service;
+mod spec;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use inference_api::Peek;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+pub use self::accept::{Door, DoorKey};
+pub(crate) use self::collector::EdgeCollector;
+pub use self::cors::CorsSpec;
+pub(crate) use self::metrics::{EdgeMetrics, Turned};
+use self::service::Service;
+pub(crate) use self::spec::Edge;
+pub use self::spec::{EdgeLimits, EdgeSpec};
+use crate::connections::Room;
+use crate::health::keep_watch;
+use crate::pd::keep_bootstraps;
+use crate::proxy::Proxy;
+use crate::reply::Refusal;
+use crate::{cold, tasks};
+
+/// How a server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrainOutcome {
+    /// Connections that were still busy when the time was up, and were cut.
+    pub cut: usize,
+}
+
+/// How a server ends, and how much it takes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServeLimits {
+    /// From the word that no more should come to the moment nobody is accepted any more.
+    pub delay: Duration,
+    /// How long what is under way may take from then on.
+    pub drain: Duration,
+    /// Most connections at a time.
+    pub connections: usize,
+}
+
+/// Serves a door until `shutdown`, then says that no more should come, stops accepting and lets what is under way finish.
+/// What is cut after that is told so, where nothing or a stream of events was being answered. Of more connections than may be, further ones
+/// wait, and those that were idle for longest are closed to make room. `pages` are served beside the router's own; they have
+/// no fallback.
+pub async fn serve(
+    mut door: Door,
+    proxy: Arc<Proxy>,
+    pages: Router,
+    shutdown: CancellationToken,
+    limits: ServeLimits,
+) -> DrainOutcome {
+    let connections = TaskTracker::new();
+    let cut = CancellationToken::new();
+    let stop = CancellationToken::new();
+    let room = Room::new(limits.connections, &proxy.metrics, &stop);
+    let background = CancellationToken::new();
+    let _over = background.clone().drop_guard();
+    begin(&proxy, background);
+    let service = Service {
+        cold: cold::router(Arc::clone(&proxy), pages),
+        proxy: Arc::clone(&proxy),
+    };
+    let accepting = async {
+        loop {
+            let stream = door.next().await;
+            let seat = room.seat().await.take();
+            let (service, cut) = (service.clone(), cut.clone());
+            tasks::spawn(&connections, "connection", async move {
+                connection::serve(stream, service, seat, cut).await;
+            });
+        }
+    };
+    let over = async {
+        shutdown.cancelled().await;
+        // Whoever asks shall hear of it before being refused.
+        proxy.readiness.mark_draining();
+        tokio::time::sleep(limits.delay).await;
+    };
+    tokio::select! {
+        () = over => {}
+        () = accepting => {}
+    }
+    drop(door);
+    stop.cancel();
+    connections.close();
+    info!(connections = connections.len(), "draining");
+    if tokio::time::timeout(limits.drain, connections.wait())
+        .await
+        .is_ok()
+    {
+        return DrainOutcome { cut: 0 };
+    }
+    let left = connections.len();
+    warn!(connections = left, "cutting what did not finish in time");
+    // First the word, then the wake-up: whoever wakes shall find it.
+    proxy.readiness.mark_cutting();
+    cut.cancel();
+    connections.wait().await;
+    DrainOutcome { cut: left }
+}
+
+/// Whether what a body holds may be parsed.
+pub(crate) fn check_depth(peek: &Peek<'_>, limits: &EdgeLimits) -> Result<(), Refusal> {
+    let limit = limits.json_depth;
+    if peek.is_deeper_than(limit) {
+        return Err(Refusal::BodyTooDeep { limit });
+    }
+    Ok(())
+}
+
+/// Starts what goes on beside the requests.
+fn begin(proxy: &Arc<Proxy>, background: CancellationToken) {
+    let bootstraps = keep_bootstraps(Arc::clone(proxy), background.clone());
+    tasks::spawn(&proxy.background, "bootstraps", bootstraps);
+    let watch = keep_watch(Arc::clone(proxy), background);
+    tasks::spawn(&proxy.background, "watch", watch);
+    if let Err(error) = proxy.ask_shadows() {
+        let error = &error as &dyn std::error::Error;
+        warn!(
+            error,
+            "failed to start the thread that asks shadows: none is asked"
+        );
+    }
+    if let Err(error) = proxy.events.tell() {
+        let error = &error as &dyn std::error::Error;
+        warn!(
+            error,
+            "failed to start the thread that tells policies of events: none is told any"
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! One request at the edge: whether its head may pass, whether it is for the hot path or a cold one, and what its answer
+//! tells browsers.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use inference_api::Endpoint;
+use tower::ServiceExt;
+
+use super::head;
+use crate::body::{Body, WriteError};
+use crate::connections::Turn;
+use crate::proxy::Proxy;
+use crate::reply::{self, Refusal};
+use crate::{cold, pipeline};
+
+/// What answers the requests of a connection.
+#[derive(Debug, Clone)]
+pub(super) struct Service {
+    pub(super) proxy: Arc<Proxy>,
+    pub(super) cold: Router,
+}
+
+/// An answer's body; once it is gone, the connection is idle.
+#[derive(Debug)]
+pub(super) struct Held {
+    body: Body,
+    _turn: Turn,
+}
+
+impl Service {
+    pub(super) async fn call(
+        &self,
+        request: Request<Incoming>,
+        turn: Turn,
+    ) -> Result<Response<Held>, Infallible> {
+        let response = self.answer(request).await?;
+        Ok(response.map(|body| Held { body, _turn: turn }))
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        let (passes, cors) = {
+            let edge = self.proxy.snapshots.edge();
+            (head::check(&request, &edge), edge.cors.clone())
+        };
+        if let Err(refusal) = passes {
+            self.proxy.metrics.edge.refused(&refusal);
+            return Ok(reply::refuse(&refusal).map(Body::from));
+        }
+        let Some(cors) = cors else {
+            return self.dispatch(request).await;
+        };
+        if let Some(answer) = cors.preflight::<_, Bytes>(&request) {
+            return Ok(answer.map(Body::from));
+        }
+        let origin = cors.allowed(request.headers());
+        let mut response = self.dispatch(request).await?;
+        cors.mark(origin, response.headers_mut());
+        Ok(response)
+    }
+
+    async fn dispatch(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        let path = request.uri().path();
+        Ok(match Endpoint::of_path(path) {
+            Some(endpoint) if request.method() == Method::POST => {
+                // Hyper keeps the space of what it polls for as long as the connection lasts; this goes with the answer's head.
+                let answer = Box::pin(pipeline::infer(&self.proxy, endpoint, request));
+                self.unless_cut(answer).await
+            }
+            Some(_) => reply::refuse(&cold::wrong_method(path, "POST")).map(Body::from),
+            None => {
+                let response = self.cold.clone().oneshot(cold::request(request)).await?;
+                response.map(Body::Cold)
+            }
+        })
+    }
+
+    /// The answer, or a word on why there is none: nothing has been sent of it when the time for draining is up. Whoever
+    /// cuts wakes the connection.
+    async fn unless_cut(&self, mut answer: impl Future<Output = Response<Body>> + Unpin) -> Response<Body> {
+        poll_fn(|cx| {
+            if self.proxy.readiness.is_cutting() {
+                return Poll::Ready(reply::refuse(&Refusal::ShuttingDown).map(Body::from));
+            }
+            Pin::new(&mut answer).poll(cx)
+        })
+        .await
+    }
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = WriteError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, WriteError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

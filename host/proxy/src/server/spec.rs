@@ -1,0 +1,99 @@
+//! What the edge is told: the limits of a client's requests, its certificate, and which pages may ask from a browser.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+
+use super::cors::CorsSpec;
+use crate::intake::Pace;
+use crate::tls::ServerTls;
+
+/// Everything that is decided before a request is looked into.
+#[derive(Debug, Clone, Default)]
+pub struct EdgeSpec {
+    /// What bounds every request and connection.
+    pub limits: EdgeLimits,
+    /// What connections begin with; none: they are plain.
+    pub tls: Option<Arc<ServerTls>>,
+    /// Pages of other origins that may ask; none: the router says nothing of it.
+    pub cors: Option<Arc<CorsSpec>>,
+}
+
+/// The same as it is in force.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    pub(crate) limits: EdgeLimits,
+    pub(crate) tls: Option<Arc<ServerTls>>,
+    pub(crate) cors: Option<Arc<CorsSpec>>,
+    /// The router's own entry in `Via` (RFC 9110, section 7.6.3), with a pseudonym that no other router has.
+    pub(crate) via: HeaderValue,
+}
+
+impl Edge {
+    /// The router keeps its name.
+    pub(crate) fn next(previous: Option<&Self>, spec: EdgeSpec) -> Self {
+        let EdgeSpec { limits, tls, cors } = spec;
+        let via = previous.map_or_else(pseudonym, |previous| previous.via.clone());
+        Self {
+            limits,
+            tls,
+            cors,
+            via,
+        }
+    }
+}
+
+fn pseudonym() -> HeaderValue {
+    let text = format!("1.1 conductor-{:016x}", RandomState::new().hash_one(0));
+    HeaderValue::try_from(text).expect("letters, digits, a space and a dash make a header value")
+}
+
+/// What bounds every request and connection of a client. Sizes are in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EdgeLimits {
+    /// Names and values of a request's headers together.
+    pub header_bytes: usize,
+    /// Headers of a request; at most 100 can be had.
+    pub headers: usize,
+    /// Path and query.
+    pub url_bytes: usize,
+    /// Arrays and objects within one another.
+    pub json_depth: usize,
+    /// From the beginning of a connection to the end of the first head, TLS included.
+    pub head_timeout: Duration,
+    /// From the end of an answer to the end of the next head.
+    pub keep_alive_timeout: Duration,
+    /// A body may take so long...
+    pub body_grace: Duration,
+    /// ...and one second more for each so many bytes; 0: for ever.
+    pub body_rate: u64,
+}
+
+impl Default for EdgeLimits {
+    fn default() -> Self {
+        Self {
+            header_bytes: 64 << 10,
+            headers: 64,
+            url_bytes: 8 << 10,
+            json_depth: 128,
+            head_timeout: Duration::from_secs(10),
+            keep_alive_timeout: Duration::from_secs(75),
+            body_grace: Duration::from_secs(30),
+            body_rate: 1 << 10,
+        }
+    }
+}
+
+impl EdgeLimits {
+    /// The pace of a client's body, whose pieces may be `idle` apart.
+    pub(crate) fn pace(&self, idle: Duration) -> Pace {
+        Pace {
+            idle,
+            grace: self.body_grace,
+            rate: self.body_rate,
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What a pool's requests are given time for, where it differs from what all are given.
+
+use std::time::Duration;
+
+use crate::snapshot::RequestLimits;
+
+/// What is other for one pool; none: as for all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolTimeouts {
+    /// For a connection to a worker.
+    pub connect: Option<Duration>,
+    /// From the dispatch to the head of the worker's answer.
+    pub first_byte: Option<Duration>,
+    /// From the dispatch to the first byte of a streamed answer's body; none: as long as for its head.
+    pub first_token: Option<Duration>,
+    /// Longest silence in the middle of an answer.
+    pub idle: Option<Duration>,
+    /// From the request's head to the end of its answer; none within: for ever.
+    pub request: Option<Option<Duration>>,
+}
+
+impl PoolTimeouts {
+    /// The limits with these laid over them.
+    pub(crate) fn over(self, limits: RequestLimits) -> RequestLimits {
+        RequestLimits {
+            connect_timeout: self.connect.unwrap_or(limits.connect_timeout),
+            first_byte_timeout: self.first_byte.unwrap_or(limits.first_byte_timeout),
+            first_token_timeout: self.first_token.or(limits.first_token_timeout),
+            idle_timeout: self.idle.unwrap_or(limits.idle_timeout),
+            request_timeout: self.request.unwrap_or(limits.request_timeout),
+            ..limits
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What clients are shown, and what they may have to show.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::ServerConfig;
+use rustls::server::WebPkiClientVerifier;
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsStream};
+
+use super::stream::Stream;
+use super::{TlsError, expiry, pem, provider};
+
+/// The bytes of the files.
+#[derive(Clone, Copy)]
+pub struct ServerTlsParts<'a> {
+    /// The certificate, then those that vouch for it.
+    pub certificate: &'a [u8],
+    /// Its key.
+    pub key: &'a [u8],
+    /// Authorities of which each client must show a certificate; none: clients show none.
+    pub client_authorities: Option<&'a [u8]>,
+}
+
+/// How connections of clients begin. TLS 1.2 or 1.3, HTTP/1.1 by ALPN; sessions are resumed by tickets.
+pub struct ServerTls {
+    config: Arc<ServerConfig>,
+    not_after: Option<SystemTime>,
+}
+
+impl ServerTls {
+    /// Makes sense of the files.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn new(parts: ServerTlsParts<'_>) -> Result<Self, TlsError> {
+        let chain = pem::certificates(parts.certificate, "the certificate")?;
+        let key = pem::key(parts.key)?;
+        let not_after = chain.first().and_then(|first| expiry::not_after(first));
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Identity)?;
+        let builder = match parts.client_authorities {
+            None => builder.with_no_client_auth(),
+            Some(authorities) => {
+                let roots = Arc::new(pem::authorities(authorities)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
+                builder.with_client_cert_verifier(verifier.map_err(TlsError::Clients)?)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Identity)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self {
+            config: Arc::new(config),
+            not_after,
+        })
+    }
+
+    /// Until when the certificate is good.
+    #[must_use]
+    pub fn not_after(&self) -> Option<SystemTime> {
+        self.not_after
+    }
+
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
+        let stream = TlsAcceptor::from(Arc::clone(&self.config)).accept(stream).await?;
+        Ok(Stream::Tls(Box::new(TlsStream::Server(stream))))
+    }
+}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerTls")
+            .field("not_after", &self.not_after)
+            .finish_non_exhaustive()
+    }
+}

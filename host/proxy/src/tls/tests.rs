@@ -1,0 +1,147 @@
+//! Whether both sides of our own TLS agree, and what is said of files that are no good.
+
+use std::time::{Duration, SystemTime};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+/// An authority, and what it vouches for: PEM of certificate and key.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn vouch(&self, name: &str) -> (String, String) {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.not_after = date_time_ymd(2099, 12, 31);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+/// One byte there and back.
+async fn talk(server: &ServerTls, worker: &WorkerTls, host: &str) -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let serving = async {
+        let mut stream = server.accept(listener.accept().await?.0).await?;
+        let byte = stream.read_u8().await?;
+        stream.write_u8(byte).await?;
+        stream.flush().await
+    };
+    let asking = async {
+        let host = server_name(host).map_err(io::Error::other)?;
+        let mut stream = worker.connect(&host, TcpStream::connect(address).await?).await?;
+        stream.write_u8(7).await?;
+        stream.flush().await?;
+        assert_eq!(stream.read_u8().await?, 7);
+        Ok(())
+    };
+    tokio::try_join!(serving, asking).map(|_| ())
+}
+
+#[tokio::test]
+async fn a_worker_is_believed_by_its_authority_and_name_and_may_ask_for_ours() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let (ca, other_ca) = (ours.0.pem(), theirs.0.pem());
+    let (certificate, key) = ours.vouch("worker.test");
+    let server = |authorities: Option<&str>| {
+        ServerTls::new(ServerTlsParts {
+            certificate: certificate.as_bytes(),
+            key: key.as_bytes(),
+            client_authorities: authorities.map(str::as_bytes),
+        })
+        .unwrap()
+    };
+    let (client_certificate, client_key) = ours.vouch("router.test");
+    let identity = (client_certificate.as_bytes(), client_key.as_bytes());
+    let worker = |ca: &str, identity, server_name| {
+        WorkerTls::new(WorkerTlsParts {
+            authorities: Some(ca.as_bytes()),
+            identity,
+            server_name,
+        })
+        .unwrap()
+    };
+    let plain = server(None);
+    talk(&plain, &worker(&ca, None, None), "worker.test")
+        .await
+        .unwrap();
+    talk(&plain, &worker(&ca, None, Some("worker.test")), "127.0.0.1")
+        .await
+        .unwrap();
+    talk(&plain, &worker(&ca, None, None), "other.test")
+        .await
+        .unwrap_err();
+    talk(&plain, &worker(&other_ca, None, None), "worker.test")
+        .await
+        .unwrap_err();
+    let asking = server(Some(&ca));
+    talk(&asking, &worker(&ca, Some(identity), None), "worker.test")
+        .await
+        .unwrap();
+    talk(&asking, &worker(&ca, None, None), "worker.test")
+        .await
+        .unwrap_err();
+    talk(
+        &server(Some(&other_ca)),
+        &worker(&ca, Some(identity), None),
+        "worker.test",
+    )
+    .await
+    .unwrap_err();
+}
+
+#[test]
+fn a_certificate_tells_its_end() {
+    let (certificate, key) = Authority::new().vouch("a.test");
+    let parts = ServerTlsParts {
+        certificate: certificate.as_bytes(),
+        key: key.as_bytes(),
+        client_authorities: None,
+    };
+    let end = ServerTls::new(parts).unwrap().not_after();
+    assert_eq!(
+        end,
+        Some(SystemTime::UNIX_EPOCH + Duration::from_secs(4_102_358_400))
+    );
+}
+
+#[test]
+fn what_is_no_certificate_is_named_and_not_shown() {
+    let (certificate, key) = Authority::new().vouch("a.test");
+    let (_, other_key) = Authority::new().vouch("a.test");
+    let check = |certificate: &str, key: &str, expected: &str| {
+        let parts = ServerTlsParts {
+            certificate: certificate.as_bytes(),
+            key: key.as_bytes(),
+            client_authorities: None,
+        };
+        let error = ServerTls::new(parts).unwrap_err().to_string();
+        assert_eq!(error, expected);
+    };
+    check("", &key, "failed to read the certificate: there is none in it");
+    check(
+        &certificate,
+        "secret",
+        "failed to read the key: there is none in it",
+    );
+    check(
+        &certificate,
+        &certificate,
+        "failed to read the key: there is none in it",
+    );
+    check(
+        &certificate,
+        &other_key,
+        "failed to use the certificate with its key",
+    );
+}

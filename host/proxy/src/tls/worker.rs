@@ -1,0 +1,99 @@
+//! Whom the router believes to be a worker, and what it shows them.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, TlsStream};
+
+use super::stream::Stream;
+use super::{TlsError, pem, provider};
+
+/// The bytes of the files, and a name.
+#[derive(Clone, Copy, Default)]
+pub struct WorkerTlsParts<'a> {
+    /// Authorities that vouch for workers; none: those that the system trusts.
+    pub authorities: Option<&'a [u8]>,
+    /// A certificate and its key, for workers that ask for one.
+    pub identity: Option<(&'a [u8], &'a [u8])>,
+    /// The name in the workers' certificates; none: the host of each URL.
+    pub server_name: Option<&'a str>,
+}
+
+/// How connections to a pool's `https://` workers begin.
+pub struct WorkerTls {
+    config: Arc<ClientConfig>,
+    server_name: Option<ServerName<'static>>,
+}
+
+impl WorkerTls {
+    /// Makes sense of the files.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn new(parts: WorkerTlsParts<'_>) -> Result<Self, TlsError> {
+        let roots = match parts.authorities {
+            Some(authorities) => pem::authorities(authorities)?,
+            None => of_the_system()?,
+        };
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Identity)?
+            .with_root_certificates(roots);
+        let mut config = match parts.identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = pem::certificates(certificate, "the certificate")?;
+                builder
+                    .with_client_auth_cert(chain, pem::key(key)?)
+                    .map_err(TlsError::Identity)?
+            }
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self {
+            config: Arc::new(config),
+            server_name: parts.server_name.map(name).transpose()?,
+        })
+    }
+
+    /// Begins TLS with the worker at `host`.
+    pub(crate) async fn connect(&self, host: &ServerName<'static>, stream: TcpStream) -> io::Result<Stream> {
+        let name = self.server_name.as_ref().unwrap_or(host).clone();
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let stream = connector.connect(name, stream).await?;
+        Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))
+    }
+}
+
+/// A host as certificates name it.
+pub(crate) fn name(host: &str) -> Result<ServerName<'static>, TlsError> {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let name = bare.unwrap_or(host).to_owned();
+    ServerName::try_from(name).map_err(|_| TlsError::Name { name: host.into() })
+}
+
+fn of_the_system() -> Result<RootCertStore, TlsError> {
+    let mut found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // Old stores have some that nobody can use.
+    let (added, _) = roots.add_parsable_certificates(std::mem::take(&mut found.certs));
+    if added == 0 {
+        let why = found
+            .errors
+            .first()
+            .map_or_else(|| "there are none".to_owned(), ToString::to_string);
+        return Err(TlsError::System(io::Error::new(io::ErrorKind::NotFound, why)));
+    }
+    Ok(roots)
+}
+
+impl fmt::Debug for WorkerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerTls")
+            .field("server_name", &self.server_name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,71 @@
+//! Learning a prompt's tokens: given by the client, made here by the model's own tokenizer, told by a worker, or not at all.
+//! A prompt whose tokens stay unknown is served all the same; its policy sees no matches.
+//!
+//! `local.rs` makes them in the router, with `threads.rs` for long prompts; `worker.rs` asks workers; `text.rs` takes the text
+//! itself for them. `spec.rs` says which of these is meant for a model.
+
+mod local;
+mod metrics;
+mod spec;
+mod text;
+mod threads;
+mod worker;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use inference_api::Peek;
+
+use crate::label::TokensKind;
+use crate::snapshot::{PoolState, RequestLimits};
+
+pub(crate) use self::metrics::TokensMetrics;
+use self::spec::Source;
+pub(crate) use self::spec::Tokenizing;
+pub use self::spec::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
+use self::worker::Path;
+pub(crate) use self::worker::able;
+
+/// A prompt, and what a worker is asked about it with.
+pub(crate) struct Question<'a> {
+    pub(crate) peek: &'a Peek<'a>,
+    /// The client's, whole.
+    pub(crate) body: &'a Bytes,
+    pub(crate) headers: &'a HeaderMap,
+    /// Counts requests.
+    pub(crate) seq: u64,
+    pub(crate) limits: &'a RequestLimits,
+}
+
+/// The prompt's tokens, where they can be had in time.
+pub(crate) async fn learn(
+    tokenizing: &Tokenizing,
+    pool: &PoolState,
+    question: &Question<'_>,
+) -> Option<Vec<u32>> {
+    let peek = question.peek;
+    let learnt = match peek.token_ids() {
+        Some(tokens) => Ok((TokensKind::Given, tokens)),
+        None => match tokenizing.source(&peek.model, pool.tokens) {
+            Source::Local(local) => local::tokens(local, tokenizing, peek).await,
+            Source::As(TokenSource::Worker { timeout }) => {
+                worker::ask(pool, question, Path::Tokenize, timeout).await
+            }
+            Source::As(TokenSource::Render { timeout }) => {
+                worker::ask(pool, question, Path::Render, timeout).await
+            }
+            Source::As(TokenSource::Text) => text::tokens(peek)
+                .map(|tokens| (TokensKind::Text, tokens))
+                .ok_or(TokensKind::Unsupported),
+            Source::As(TokenSource::Off) => Err(TokensKind::Off),
+        },
+    };
+    let (kind, tokens) = match learnt {
+        Ok((kind, tokens)) => (kind, Some(tokens)),
+        Err(kind) => (kind, None),
+    };
+    pool.metrics.tokens(kind);
+    tokens
+}
+
+/// The tokens and how they were had, or why there are none.
+type Learnt = Result<(TokensKind, Vec<u32>), TokensKind>;

@@ -1,0 +1,59 @@
+//! Text in place of tokens: each four bytes count as one. Enough to see that two prompts begin the same way, without a
+//! tokenizer; the workers' own blocks are never found by it.
+
+use inference_api::{Peek, PromptParts};
+
+const BYTES: usize = 4;
+
+/// The prompt as its client wrote it, tools first as templates have them. A conversation's next turn begins with the
+/// same bytes.
+pub(super) fn tokens(peek: &Peek<'_>) -> Option<Vec<u32>> {
+    Some(match peek.prompt_parts()? {
+        PromptParts::Text { text, .. } => words(text.as_bytes()),
+        PromptParts::Chat(chat) => {
+            let mut text = chat.tools.unwrap_or_default().to_owned();
+            // What follows the last message is not said again in the next turn.
+            text.push_str(chat.messages.trim_end().trim_end_matches(']').trim_end());
+            words(text.as_bytes())
+        }
+    })
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    let words = bytes.chunks_exact(BYTES);
+    words
+        .map(|word| word.iter().fold(0, |number, byte| number << 8 | u32::from(*byte)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use inference_api::Endpoint;
+
+    use super::*;
+
+    fn of(body: &str) -> Vec<u32> {
+        tokens(&inference_api::peek(Endpoint::ChatCompletions, body.as_bytes()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_next_turn_begins_as_the_one_before() {
+        let one = of(r#"{"messages":[{"role":"user","content":"hello there"}]}"#);
+        let two = of(
+            r#"{"messages":[{"role":"user","content":"hello there"},{"role":"assistant","content":"hi"}],"stream":true}"#,
+        );
+        assert_eq!(one.len(), 10);
+        assert!(two.starts_with(&one));
+        assert_eq!(one[0], u32::from_be_bytes(*b"[{\"r"));
+    }
+
+    #[test]
+    fn other_tools_are_another_prompt() {
+        let with = |tools: &str| {
+            of(&format!(
+                r#"{{"messages":[{{"role":"user"}}],"tools":[{tools}]}}"#
+            ))
+        };
+        assert_ne!(with(r#"{"a":1}"#)[1], with(r#"{"b":1}"#)[0]);
+    }
+}

@@ -1,0 +1,216 @@
+//! Connections to one worker: opened as needed, kept while they may serve again, closed by being dropped.
+//!
+//! HTTP/1.1 with hyper's bare connections, over TLS or not. A general-purpose client would look up its pool by name, rewrite the
+//! URI and copy the headers for every request, and run each connection in a task of its own: two more task
+//! switches for every chunk of a stream. Here a request takes one short lock, and its own task moves the bytes.
+//! A kept connection is therefore looked at only when it is taken again.
+
+mod connection;
+mod dial;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+pub(crate) use self::connection::{Connection, WorkerBody};
+pub(crate) use self::dial::ConnectError;
+use self::dial::Target;
+pub use self::dial::UrlError;
+use crate::snapshot::Snapshot;
+use crate::tls::WorkerTls;
+
+/// How many connections each worker of a pool gets, for how long, and how they begin.
+#[derive(Debug, Clone)]
+pub struct ConnectionsSpec {
+    /// Most in use at a time, each by one request; none: as many as requests come.
+    pub most: Option<usize>,
+    /// Most kept that nobody uses; beyond that the oldest is closed.
+    pub idle: usize,
+    /// One that nobody used for longer is closed at the next return of another.
+    pub idle_for: Duration,
+    /// One that is older is not used again: the worker's name is then resolved anew.
+    pub age: Duration,
+    /// For workers behind `https://`.
+    pub tls: Option<Arc<WorkerTls>>,
+}
+
+impl Default for ConnectionsSpec {
+    fn default() -> Self {
+        Self {
+            most: None,
+            idle: 512,
+            idle_for: Duration::from_secs(60),
+            age: Duration::from_secs(600),
+            tls: None,
+        }
+    }
+}
+
+/// Tells the ways to the workers, which outlive snapshots, what holds from now on.
+pub(crate) fn configure(snapshot: &Snapshot) {
+    for pool in &snapshot.pools {
+        for member in &pool.members {
+            let upstream = &member.link.upstream;
+            upstream.configure(&pool.connections, &snapshot.edge.via);
+        }
+    }
+}
+
+/// One worker's connections.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    target: Target,
+    /// The router's entry in `Via`, once it is known.
+    via: OnceLock<HeaderValue>,
+    state: Mutex<State>,
+    /// Whether `state.seats` is there.
+    is_limited: AtomicBool,
+    open: Arc<AtomicUsize>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Newest at the back, where they are taken from: those in front grow old and go.
+    idle: VecDeque<Idle>,
+    spec: ConnectionsSpec,
+    /// For connections in use, where there is a limit.
+    seats: Option<Arc<Semaphore>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+/// The right to use one connection, where that is limited.
+pub(crate) type Seat = Option<OwnedSemaphorePermit>;
+
+impl Upstream {
+    pub(crate) fn new(url: &str) -> Result<Self, UrlError> {
+        Ok(Self {
+            target: Target::new(url)?,
+            via: OnceLock::new(),
+            state: Mutex::default(),
+            is_limited: AtomicBool::new(false),
+            open: Arc::default(),
+        })
+    }
+
+    /// The same where only `http://` is spoken.
+    pub(crate) fn plain(url: &str) -> Result<Self, UrlError> {
+        let upstream = Self::new(url)?;
+        if upstream.target.is_secure() {
+            return Err(UrlError::Unsupported { url: url.into() });
+        }
+        Ok(upstream)
+    }
+
+    /// Changes what holds from now on. Connections in use stay as they are; kept ones that began otherwise are closed.
+    pub(crate) fn configure(&self, spec: &ConnectionsSpec, via: &HeaderValue) {
+        let _ = self.via.set(via.clone());
+        let mut state = self.lock();
+        if state.spec.most != spec.most {
+            let seats = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+            state.seats = spec.most.map(seats);
+            self.is_limited.store(spec.most.is_some(), Ordering::Relaxed);
+        }
+        let address = |tls: &Option<Arc<WorkerTls>>| tls.as_ref().map(Arc::as_ptr);
+        if address(&state.spec.tls) != address(&spec.tls) {
+            state.idle.clear();
+        }
+        state.spec = spec.clone();
+    }
+
+    /// The `Host` of requests.
+    pub(crate) fn host(&self) -> &HeaderValue {
+        &self.target.host
+    }
+
+    /// The router's entry in `Via`.
+    pub(crate) fn via(&self) -> Option<&HeaderValue> {
+        self.via.get()
+    }
+
+    /// Connections open now, idle or not.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Waits, where so many connections are in use as may be.
+    pub(crate) async fn seat(&self, limit: Duration) -> Result<Seat, ConnectError> {
+        if !self.is_limited.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let Some(seats) = self.lock().seats.clone() else {
+            return Ok(None);
+        };
+        match timeout(limit, seats.acquire_owned()).await {
+            Ok(seat) => Ok(seat.ok()),
+            Err(_) => Err(ConnectError::NoRoom {
+                address: self.target.address.clone(),
+                limit,
+            }),
+        }
+    }
+
+    /// A kept connection that is ready; the seat is its from then on. It may still turn out to have been closed by the
+    /// worker meanwhile.
+    pub(crate) fn checkout(&self, seat: &mut Seat) -> Option<Connection> {
+        loop {
+            let kept = self.lock().idle.pop_back();
+            let mut connection = kept?.connection;
+            if connection.is_ready() {
+                connection.seat = seat.take();
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Keeps the connection of an answer that was read to its end.
+    pub(crate) fn checkin(&self, answer: WorkerBody) {
+        let now = Instant::now();
+        let mut connection = answer.into_connection();
+        connection.seat = None;
+        let mut state = self.lock();
+        let State { idle, spec, .. } = &mut *state;
+        if now.duration_since(connection.born) > spec.age {
+            return;
+        }
+        let aged = |kept: &Idle| now.duration_since(kept.since) > spec.idle_for;
+        while !idle.is_empty() && (idle.len() >= spec.idle || idle.front().is_some_and(aged)) {
+            idle.pop_front();
+        }
+        if idle.len() < spec.idle {
+            idle.push_back(Idle {
+                connection,
+                since: now,
+            });
+        }
+    }
+
+    /// Opens a connection, on the seat.
+    pub(crate) async fn connect(&self, seat: Seat, limit: Duration) -> Result<Connection, ConnectError> {
+        let tls = self.lock().spec.tls.clone();
+        // Rarely done and large, with TLS: apart from what every request carries.
+        let stream = Box::pin(self.target.open(tls, limit)).await?;
+        Connection::begin(stream, seat, Arc::clone(&self.open))
+            .await
+            .map_err(|source| ConnectError::Handshake {
+                address: self.target.address.clone(),
+                source,
+            })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

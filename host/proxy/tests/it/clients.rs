@@ -1,0 +1,296 @@
+//! Clients with keys: who comes in, what workers and others see of the keys, and what each may use.
+
+use std::num::NonZeroU32;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use proxy::{Authorization, ClientLimits, ClientSpec, KeyHash};
+
+use crate::client::{Answer, chat, get, post, send};
+use crate::router::{Router, router};
+use crate::worker::{Worker, asking, json, streaming, whole};
+
+fn client(name: &str) -> ClientSpec {
+    ClientSpec {
+        name: name.into(),
+        keys: vec![KeyHash::of(format!("sk-{name}").as_bytes())],
+        models: vec![],
+        tenant: name.into(),
+        priority: 0,
+        weight: 1.0,
+        limits: ClientLimits::default(),
+    }
+}
+
+fn limited(name: &str, requests: u32, tokens: u32, concurrent: u32) -> ClientSpec {
+    ClientSpec {
+        limits: ClientLimits {
+            requests: NonZeroU32::new(requests),
+            tokens: NonZeroU32::new(tokens),
+            concurrent: NonZeroU32::new(concurrent),
+        },
+        ..client(name)
+    }
+}
+
+async fn over(worker: &Worker, clients: Vec<ClientSpec>) -> Router {
+    let router = router().worker("a", &worker.url());
+    router.with(|with| with.clients = clients).start().await
+}
+
+fn with(mut request: Request<Bytes>, headers: &[(&'static str, &str)]) -> Request<Bytes> {
+    for (name, value) in headers {
+        request.headers_mut().append(*name, value.parse().unwrap());
+    }
+    request
+}
+
+/// With the key of a client.
+fn of(name: &str, request: Request<Bytes>) -> Request<Bytes> {
+    with(request, &[("authorization", &format!("Bearer sk-{name}"))])
+}
+
+#[track_caller]
+fn refused(answer: &Answer, status: StatusCode) {
+    assert_eq!(answer.status, status);
+}
+
+#[tokio::test]
+async fn without_a_known_key_there_is_no_inference() {
+    let worker = Worker::named("a").await;
+    let router = over(&worker, vec![client("x")]).await;
+    for path in [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/tokenize",
+    ] {
+        for headers in [
+            &[][..],
+            &[("authorization", "Bearer sk-y")],
+            &[("x-api-key", "sk-y")],
+        ] {
+            let answer = send(router.address, with(post(path, "{}"), headers)).await;
+            refused(&answer, StatusCode::UNAUTHORIZED);
+            assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+            let text = answer.text().await;
+            assert!(text.contains(r#""code":"invalid_api_key""#), "{text}");
+            assert!(!text.contains("sk-y"), "{text}");
+        }
+    }
+    for path in ["/v1/models", "/v1/models/m"] {
+        refused(&send(router.address, get(path)).await, StatusCode::UNAUTHORIZED);
+    }
+    assert!(worker.received().is_empty());
+    refused(&send(router.address, get("/health")).await, StatusCode::OK);
+    let count = |reason| {
+        router.metric(&format!(
+            "conductor_client_refusals_total{{client=\"\",reason=\"{reason}\"}}"
+        ))
+    };
+    assert_eq!((count("no-key"), count("wrong-key")), (6.0, 8.0));
+}
+
+#[tokio::test]
+async fn a_refused_client_that_is_still_sending_reads_why() {
+    let worker = Worker::named("a").await;
+    let router = over(&worker, vec![client("x")]).await;
+    let long = format!(r#"{{"prompt":"{}"}}"#, "x".repeat(700_000));
+    let answer = send(router.address, post("/v1/completions", long)).await;
+    refused(&answer, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_clients_key_never_reaches_a_worker() {
+    let worker = Worker::named("a").await;
+    let builder = |authorization| {
+        let router = router().worker("a", &worker.url());
+        router.with(|with| (with.clients, with.authorization) = (vec![client("x")], authorization))
+    };
+    let mut router = builder(Authorization::Pass).start().await;
+    let check = async |router: &Router, headers: &[(&'static str, &str)], expected: Option<&str>| {
+        let answer = send(router.address, with(chat(), headers)).await;
+        refused(&answer, StatusCode::OK);
+        let seen = worker.received().pop().unwrap().headers;
+        let bearer = seen
+            .get("authorization")
+            .map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(bearer.as_deref(), expected);
+        assert!(seen.values().all(|value| !value.as_bytes().starts_with(b"sk-")));
+    };
+    check(&router, &[("authorization", "Bearer sk-x")], None).await;
+    check(&router, &[("x-api-key", "sk-x")], None).await;
+    let both = [("x-api-key", "sk-x"), ("authorization", "Bearer theirs")];
+    check(&router, &both, Some("Bearer theirs")).await;
+    router.change(builder(Authorization::Drop));
+    check(&router, &both, None).await;
+    router.change(builder(Authorization::bearer("own").unwrap()));
+    check(&router, &[("authorization", "Bearer sk-x")], Some("Bearer own")).await;
+}
+
+#[tokio::test]
+async fn a_client_sees_and_gets_its_own_models_only() {
+    let list = r#"{"object":"list","data":[{"id":"llama-8b"},{"id":"qwen"}]}"#;
+    let worker = Worker::start(move |_| async move { json(200, list) }).await;
+    let llamas = ClientSpec {
+        models: vec!["llama-*".to_owned()],
+        ..client("x")
+    };
+    let router = over(&worker, vec![llamas, client("y")]).await;
+    let listed = async |name: &str| {
+        send(router.address, of(name, get("/v1/models")))
+            .await
+            .text()
+            .await
+    };
+    assert_eq!(
+        listed("x").await,
+        r#"{"object":"list","data":[{"id":"llama-8b"}]}"#
+    );
+    assert_eq!(listed("y").await, list);
+    let model = async |name: &str, model: &str| {
+        let page = of(name, get(&format!("/v1/models/{model}")));
+        let body = format!(r#"{{"model":"{model}"}}"#);
+        let asked = of(name, post("/v1/completions", body.clone()));
+        let tokenized = of(name, post("/tokenize", body));
+        let mut told = Vec::new();
+        for request in [page, asked, tokenized] {
+            told.push(send(router.address, request).await.status.as_u16());
+        }
+        told
+    };
+    assert_eq!(model("x", "llama-8b").await, [200, 200, 200]);
+    assert_eq!(model("y", "qwen").await, [200, 200, 200]);
+    assert_eq!(model("x", "qwen").await, [404, 404, 404]);
+    let count = |reason| {
+        router.metric(&format!(
+            "conductor_client_refusals_total{{client=\"x\",reason=\"{reason}\"}}"
+        ))
+    };
+    assert_eq!(count("model"), 2.0, "of those that ask for work");
+}
+
+#[tokio::test]
+async fn over_its_requests_a_client_is_told_when_to_come_back() {
+    let worker = Worker::named("a").await;
+    let router = over(&worker, vec![limited("x", 2, 0, 0), client("y")]).await;
+    let ask = async |name: &str| send(router.address, of(name, chat())).await;
+    let first = ask("x").await;
+    refused(&first, StatusCode::OK);
+    assert_eq!(first.header("x-ratelimit-limit-requests"), Some("2"));
+    assert_eq!(first.header("x-ratelimit-remaining-requests"), Some("1"));
+    assert!(first.header("x-ratelimit-reset-requests").is_some());
+    assert_eq!(first.header("x-ratelimit-limit-tokens"), None);
+    ask("x").await;
+    let third = ask("x").await;
+    refused(&third, StatusCode::TOO_MANY_REQUESTS);
+    let after: u64 = third.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=30).contains(&after), "{after}");
+    assert_eq!(third.header("x-ratelimit-remaining-requests"), Some("0"));
+    let text = third.text().await;
+    assert!(
+        text.contains(r#""type":"requests","param":null,"code":"rate_limit_exceeded""#),
+        "{text}"
+    );
+    refused(&ask("y").await, StatusCode::OK);
+    assert_eq!(
+        router.metric("conductor_client_requests_total{client=\"x\"}"),
+        2.0
+    );
+    let limited = "conductor_client_refusals_total{client=\"x\",reason=\"requests\"}";
+    assert_eq!(router.metric(limited), 1.0);
+    assert_eq!(
+        router.metric("conductor_requests_total{pool=\"\",outcome=\"limited\"}"),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn tokens_are_counted_as_the_worker_tells_them() {
+    let usage = r#"{"usage":{"prompt_tokens":700,"completion_tokens":300}}"#;
+    let worker = Worker::start(move |_| async move { json(200, usage) }).await;
+    let router = over(&worker, vec![limited("x", 0, 1_000, 0)]).await;
+    send(router.address, of("x", chat())).await.text().await;
+    let second = send(router.address, of("x", chat())).await;
+    refused(&second, StatusCode::TOO_MANY_REQUESTS);
+    let text = second.text().await;
+    assert!(text.contains(r#""type":"tokens""#), "{text}");
+    let count = |kind| {
+        router.metric(&format!(
+            "conductor_client_tokens_total{{client=\"x\",kind=\"{kind}\"}}"
+        ))
+    };
+    assert_eq!((count("prompt"), count("output")), (700.0, 300.0));
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_answers_costs_no_tokens() {
+    let worker = Worker::start(|_| async { whole(500, "application/json", "{}") }).await;
+    let router = over(&worker, vec![limited("x", 0, 1_000, 0)]).await;
+    let long = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(3_000));
+    for _ in 0..3 {
+        let answer = send(router.address, of("x", post("/v1/completions", long.clone()))).await;
+        refused(&answer, StatusCode::INTERNAL_SERVER_ERROR);
+        answer.text().await;
+    }
+    assert_eq!(
+        router.metric("conductor_client_tokens_total{client=\"x\",kind=\"prompt\"}"),
+        0.0
+    );
+}
+
+#[tokio::test]
+async fn a_seat_is_held_to_the_end_of_the_answer() {
+    let (worker, mut answers) = streaming().await;
+    let router = over(&worker, vec![limited("x", 0, 0, 1)]).await;
+    let running = || router.metric("conductor_client_requests_running{client=\"x\"}");
+    let first = send(router.address, of("x", chat())).await;
+    let pen = answers.recv().await.unwrap();
+    assert_eq!(running(), 1.0);
+    let second = send(router.address, of("x", chat())).await;
+    refused(&second, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(second.header("retry-after"), Some("1"));
+    drop(pen);
+    drop(first);
+    crate::eventually("the seat is free", || running() == 0.0).await;
+}
+
+#[tokio::test]
+async fn a_reload_neither_forgets_what_was_used_nor_who_is_being_answered() {
+    let (worker, mut answers) = asking().await;
+    let builder = |requests| {
+        let router = router().worker("a", &worker.url());
+        router.with(|with| with.clients = vec![limited("x", requests, 0, 0)])
+    };
+    let mut router = builder(1).start().await;
+    let address = router.address;
+    let others = async {
+        let say = answers.recv().await.unwrap();
+        router.change(builder(1));
+        let second = send(address, of("x", chat())).await;
+        refused(&second, StatusCode::TOO_MANY_REQUESTS);
+        let running = router.metric("conductor_client_requests_running{client=\"x\"}");
+        assert_eq!(running, 1.0);
+        say.send(json(200, "{}")).ok().unwrap();
+    };
+    let (first, ()) = tokio::join!(send(address, of("x", chat())), others);
+    assert_eq!(first.status, StatusCode::OK);
+    router.change(crate::router::router().worker("a", &worker.url()));
+    assert_eq!(
+        router.metric("conductor_client_requests_total{client=\"x\"}"),
+        0.0
+    );
+}
+
+#[tokio::test]
+async fn what_workers_are_declared_to_serve_is_listed_although_none_lists_it() {
+    let worker = Worker::start(|_| async { whole(404, "text/plain", "") }).await;
+    let router = router()
+        .serving("a", &worker.url(), &["org/declared"])
+        .start()
+        .await;
+    let text = send(router.address, get("/v1/models")).await.text().await;
+    assert!(text.contains(r#""id":"org/declared""#), "{text}");
+    let answer = send(router.address, get("/v1/models/org/declared")).await;
+    refused(&answer, StatusCode::OK);
+}

@@ -1,0 +1,224 @@
+//! What workers are asked beside requests, and what their answers do.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use proxy::{ProbeSpec, ScrapeSpec};
+use routing::{DpRank, Role};
+
+use crate::client::{chat, send};
+use crate::eventually;
+use crate::policy::Scripted;
+use crate::router::{router, spec};
+use crate::worker::{Received, Worker, json, whole};
+
+const METRICS: &str = "vllm:num_requests_running{engine=\"0\"} 3.0\n\
+    vllm:num_requests_running{engine=\"1\"} 5.0\n\
+    vllm:num_requests_waiting{engine=\"0\"} 2.0\n\
+    vllm:kv_cache_usage_perc{engine=\"0\"} 0.25\n\
+    vllm:kv_cache_usage_perc{engine=\"1\"} 0.75\n";
+
+fn often() -> ScrapeSpec {
+    ScrapeSpec {
+        interval: Duration::from_millis(10),
+        timeout: Duration::from_secs(10),
+        ..ScrapeSpec::default()
+    }
+}
+
+/// A worker with that page of metrics, or with SGLang's page of loads.
+async fn telling(path: &'static str, page: &'static str) -> Worker {
+    Worker::start(move |request: Received| async move {
+        match request.uri.path() {
+            asked if asked == path => whole(200, "text/plain", page),
+            "/metrics" | "/get_load" => json(404, "{}"),
+            _ => json(200, "answer"),
+        }
+    })
+    .await
+}
+
+const COLUMNS: [&str; 5] = [
+    "engine.running",
+    "engine.waiting",
+    "engine.kv-usage",
+    "engine.kv-tokens",
+    "engine.age-ms",
+];
+
+#[tokio::test]
+async fn policies_see_what_engines_say_of_their_load() {
+    let worker = telling("/metrics", METRICS).await;
+    let policy = Scripted::first(&[], &COLUMNS);
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy.clone())
+        .with(|builder| builder.scrape = Some(often()))
+        .start()
+        .await;
+    eventually("it told", || {
+        router.metric(r#"conductor_worker_scrapes_total{worker="a",result="told"}"#) > 0.0
+    })
+    .await;
+    send(router.address, chat()).await.text().await;
+    let shown = policy.shown()[0].clone();
+    assert_eq!(shown[..3], [8.0, 2.0, 0.5], "both ranks of the one worker");
+    assert!(shown[3].is_nan(), "it did not say");
+    assert!(shown[4] >= 0.0, "{}", shown[4]);
+}
+
+#[tokio::test]
+async fn ranks_behind_one_url_are_told_apart_on_one_page() {
+    let worker = telling("/metrics", METRICS).await;
+    let ranked = |rank: u16| {
+        let mut spec = spec(Role::Mixed, &format!("a@{rank}"), &worker.url());
+        spec.rank = Some(DpRank(rank));
+        spec
+    };
+    let policy = Scripted::first(&[], &["engine.running"]);
+    let router = router()
+        .specified(ranked(0))
+        .specified(ranked(1))
+        .policy(policy.clone())
+        .with(|builder| builder.scrape = Some(often()))
+        .start()
+        .await;
+    eventually("it told", || {
+        router.metric(r#"conductor_worker_scrapes_total{worker="a@1",result="told"}"#) > 0.0
+    })
+    .await;
+    send(router.address, chat()).await.text().await;
+    assert_eq!(policy.shown()[0], [3.0, 5.0]);
+}
+
+#[tokio::test]
+async fn sglang_tells_on_a_page_of_its_own() {
+    let page = r#"[{"dp_rank":0,"num_reqs":7,"num_waiting_reqs":3,"num_tokens":99}]"#;
+    let worker = telling("/get_load", page).await;
+    let policy = Scripted::first(&[], &COLUMNS);
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy.clone())
+        .with(|builder| builder.scrape = Some(often()))
+        .start()
+        .await;
+    eventually("it told", || {
+        router.metric(r#"conductor_worker_scrapes_total{worker="a",result="told"}"#) > 0.0
+    })
+    .await;
+    send(router.address, chat()).await.text().await;
+    assert_eq!(policy.shown()[0][..2], [4.0, 3.0]);
+}
+
+#[tokio::test]
+async fn before_an_engine_has_told_anything_its_load_is_unknown() {
+    let worker = Worker::named("a").await;
+    let policy = Scripted::first(&[], &COLUMNS);
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy.clone())
+        .start()
+        .await;
+    send(router.address, chat()).await.text().await;
+    assert!(policy.shown()[0].iter().all(|number| number.is_nan()));
+}
+
+#[tokio::test]
+async fn a_worker_that_never_answers_its_probes_keeps_nobody_elses_waiting() {
+    let hung = Worker::start(|_| std::future::pending()).await;
+    let well = Worker::named("b").await;
+    let router = router()
+        .worker("a", &hung.url())
+        .worker("b", &well.url())
+        .with(|builder| {
+            builder.health.probe = Some(ProbeSpec {
+                interval: Duration::from_millis(10),
+                timeout: Duration::from_secs(100),
+                ..ProbeSpec::default()
+            });
+        })
+        .start()
+        .await;
+    eventually("the other is asked again and again", || {
+        router.metric(r#"conductor_worker_probes_total{worker="b",result="passed"}"#) >= 3.0
+    })
+    .await;
+    assert!(hung.received().len() <= 1, "one at a time");
+}
+
+#[tokio::test]
+async fn a_probe_that_gets_no_answer_says_nothing_while_requests_do() {
+    let busy = Worker::start(|request: Received| async move {
+        if request.uri.path() == "/health" {
+            std::future::pending::<()>().await;
+        }
+        json(200, "a")
+    })
+    .await;
+    let router = router()
+        .worker("a", &busy.url())
+        .with(|builder| {
+            builder.health.probe = Some(ProbeSpec {
+                interval: Duration::from_millis(10),
+                timeout: Duration::from_secs(1),
+                unhealthy_after: 1,
+                ..ProbeSpec::default()
+            });
+        })
+        .start()
+        .await;
+    let timeouts = || router.metric(r#"conductor_worker_probes_total{worker="a",result="timeout"}"#);
+    while timeouts() < 2.0 {
+        assert_eq!(send(router.address, chat()).await.text().await, "a");
+        tokio::task::yield_now().await;
+    }
+    let ejected = r#"conductor_worker_ejections_total{worker="a",cause="probe"}"#;
+    assert_eq!(router.metric(ejected), 0.0);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_relayed_for_want_of_budget_is_untouched() {
+    let script = |_: Received| async {
+        let mut answer = json(503, "mine");
+        answer
+            .headers_mut()
+            .insert("x-own", http::HeaderValue::from_static("kept"));
+        answer
+    };
+    let (a, b) = (Worker::start(script).await, Worker::start(script).await);
+    let router = router()
+        .worker("a", &a.url())
+        .worker("b", &b.url())
+        .with(|builder| {
+            builder.retries.share = 0.0;
+            builder.retries.per_second = 0.0;
+        })
+        .start()
+        .await;
+    let answer = send(router.address, chat()).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer.header("x-own"), Some("kept"));
+    assert_eq!(answer.text().await, "mine");
+    assert_eq!((a.received().len(), b.received().len()), (1, 0));
+    assert_eq!(
+        router.metric(r#"conductor_retries_total{pool="main",kind="over-budget"}"#),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn what_a_worker_said_outlives_one_that_is_not_there() {
+    let a = Worker::start(|_| async { json(503, "mine") }).await;
+    let router = router()
+        .worker("a", &a.url())
+        .worker("b", &Worker::nobody().await)
+        .start()
+        .await;
+    let answer = send(router.address, chat()).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer.text().await, "mine");
+    assert_eq!(
+        router.metric(r#"conductor_worker_attempts_total{worker="b"}"#),
+        1.0
+    );
+}

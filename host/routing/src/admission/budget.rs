@@ -1,0 +1,137 @@
+//! How much a pool has under way, and how much it may have.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Requests and tokens under way, against their limits. All of it is atomic: taking costs one read-modify-write for each limit
+/// there is.
+#[derive(Debug)]
+pub struct Budget {
+    requests: Meter,
+    tokens: Meter,
+}
+
+/// The most there may be under way; none: no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BudgetLimits {
+    /// Requests.
+    pub requests: Option<u64>,
+    /// Prompt tokens and expected output tokens.
+    pub tokens: Option<u64>,
+}
+
+/// What is taken of a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BudgetUse {
+    /// Requests.
+    pub requests: u64,
+    /// Prompt tokens and expected output tokens.
+    pub tokens: u64,
+}
+
+/// No limit.
+const NONE: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct Meter {
+    used: AtomicU64,
+    limit: AtomicU64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::new(BudgetLimits::default())
+    }
+}
+
+impl Budget {
+    /// Nothing is under way yet.
+    #[must_use]
+    pub fn new(limits: BudgetLimits) -> Self {
+        let meter = |limit: Option<u64>| Meter {
+            used: AtomicU64::new(0),
+            limit: AtomicU64::new(limit.unwrap_or(NONE)),
+        };
+        Self {
+            requests: meter(limits.requests),
+            tokens: meter(limits.tokens),
+        }
+    }
+
+    /// Changes the limits. What is under way stays, also where that is more than there may be now.
+    pub fn set_limits(&self, limits: BudgetLimits) {
+        self.requests
+            .limit
+            .store(limits.requests.unwrap_or(NONE), Ordering::SeqCst);
+        self.tokens
+            .limit
+            .store(limits.tokens.unwrap_or(NONE), Ordering::SeqCst);
+    }
+
+    /// The limits now.
+    #[must_use]
+    pub fn limits(&self) -> BudgetLimits {
+        BudgetLimits {
+            requests: self.requests.limit(),
+            tokens: self.tokens.limit(),
+        }
+    }
+
+    /// What is taken now.
+    #[must_use]
+    pub fn used(&self) -> BudgetUse {
+        BudgetUse {
+            requests: self.requests.used.load(Ordering::SeqCst),
+            tokens: self.tokens.used.load(Ordering::SeqCst),
+        }
+    }
+
+    /// Takes a request of so many tokens, if there is room for both. One that is larger than the whole limit has room where
+    /// nothing else is under way, since it would never have any otherwise.
+    ///
+    /// Where only one of the two has room, the other is taken for a moment: whoever is refused must look again before it
+    /// counts on being told.
+    #[must_use = "what is taken must be given back"]
+    pub fn take(&self, tokens: u64) -> bool {
+        if !self.requests.take(1) {
+            return false;
+        }
+        if !self.tokens.take(tokens) {
+            self.requests.give(1);
+            return false;
+        }
+        true
+    }
+
+    /// Gives back what was taken.
+    pub fn give(&self, tokens: u64) {
+        self.tokens.give(tokens);
+        self.requests.give(1);
+    }
+}
+
+impl Meter {
+    fn limit(&self) -> Option<u64> {
+        let limit = self.limit.load(Ordering::SeqCst);
+        (limit != NONE).then_some(limit)
+    }
+
+    fn take(&self, amount: u64) -> bool {
+        let limit = self.limit.load(Ordering::SeqCst);
+        if limit == NONE {
+            // Counted all the same: a limit may be set while it is under way.
+            self.used.fetch_add(amount, Ordering::SeqCst);
+            return true;
+        }
+        let more = |used: u64| {
+            let sum = used.saturating_add(amount);
+            (sum <= limit || (used == 0 && limit > 0)).then_some(sum)
+        };
+        self.used
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+            .is_ok()
+    }
+
+    fn give(&self, amount: u64) {
+        self.used.fetch_sub(amount, Ordering::SeqCst);
+    }
+}

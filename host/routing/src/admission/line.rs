@@ -1,0 +1,192 @@
+//! The waiting requests of a pool, and which of them goes next.
+//!
+//! The most important class first; within a class the tenant that was served least; within that what [`Lane`] says. Nobody
+//! overtakes the first in order for being smaller, so whoever is first is let in as soon as there is room for it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::lane::Lane;
+use super::tenants::Tenants;
+
+/// What is known of a request that waits.
+#[derive(Debug, Clone)]
+pub struct Waiting {
+    /// How important it is; below 0, it may be shed for another.
+    pub class: i32,
+    /// Whose it is.
+    pub tenant: Arc<str>,
+    /// What its tenant is charged: weighted tokens over the tenant's weight.
+    pub share: f64,
+    /// What it takes of the budget of tokens.
+    pub tokens: u64,
+    /// What there is to do before its first token, in tokens: the shorter goes first.
+    pub work: u64,
+    /// The time that takes; 0 while unknown.
+    pub runs_us: u64,
+    /// It has to leave the queue by then to be of use.
+    pub start_by_us: u64,
+    /// How a policy held it; none, where it waits for the budget.
+    pub held: Option<Held>,
+}
+
+/// A policy was asked already and wants it held.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Held {
+    /// Ascending: the least goes first.
+    pub order: f64,
+    /// How many releases there were when it was asked: it is asked again after more, when told that it is worth it. None: it is
+    /// to be asked again as soon as there is room.
+    pub asked_at: Option<u64>,
+}
+
+/// How many wait: the sheddable (class below 0), those of class 0, and the preferred.
+pub type ClassCounts = [usize; 3];
+
+/// The waiting requests of a pool. Each has a number of the caller's, later ones higher, and what it is to be told with.
+#[derive(Debug)]
+pub struct WaitingLine<W> {
+    entries: HashMap<u64, (Waiting, W)>,
+    classes: BTreeMap<Reverse<i32>, Class>,
+    tenants: Tenants,
+}
+
+#[derive(Debug, Default)]
+struct Class {
+    numbers: BTreeSet<u64>,
+    lanes: HashMap<Arc<str>, Lane>,
+}
+
+impl<W> Default for WaitingLine<W> {
+    fn default() -> Self {
+        Self {
+            entries: HashMap::new(),
+            classes: BTreeMap::new(),
+            tenants: Tenants::default(),
+        }
+    }
+}
+
+impl<W> WaitingLine<W> {
+    /// What tenants were served.
+    #[must_use]
+    pub fn tenants(&self) -> &Tenants {
+        &self.tenants
+    }
+
+    /// To charge those that do not wait.
+    pub fn tenants_mut(&mut self) -> &mut Tenants {
+        &mut self.tenants
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nobody does.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many wait by kind of class.
+    #[must_use]
+    pub fn counts(&self) -> ClassCounts {
+        let mut counts = ClassCounts::default();
+        for (Reverse(class), of_class) in &self.classes {
+            counts[(class.signum() + 1).unsigned_abs() as usize] += of_class.numbers.len();
+        }
+        counts
+    }
+
+    /// How many wait that a newcomer of that class does not go before by its class alone.
+    #[must_use]
+    pub fn ahead_of(&self, class: i32) -> usize {
+        let ahead = self.classes.range(..=Reverse(class));
+        ahead.map(|(_, of_class)| of_class.numbers.len()).sum()
+    }
+
+    /// One more waits. A number that waits already is replaced.
+    pub fn insert(&mut self, number: u64, mut one: Waiting, tell: W) {
+        self.remove(number);
+        one.tenant = self.tenants.name(&one.tenant);
+        let class = self.classes.entry(Reverse(one.class)).or_default();
+        class.numbers.insert(number);
+        let lane = class.lanes.entry(Arc::clone(&one.tenant)).or_default();
+        if lane.is_empty() {
+            self.tenants.lift(&one.tenant);
+        }
+        lane.insert(number, &one);
+        self.entries.insert(number, (one, tell));
+    }
+
+    /// It waits no more; what it is to be told with. Its tenant is not charged.
+    pub fn remove(&mut self, number: u64) -> Option<(Waiting, W)> {
+        let (one, tell) = self.entries.remove(&number)?;
+        if let Some(class) = self.classes.get_mut(&Reverse(one.class)) {
+            class.numbers.remove(&number);
+            if let Some(lane) = class.lanes.get_mut(&one.tenant) {
+                lane.remove(number, &one);
+                if lane.is_empty() {
+                    class.lanes.remove(&one.tenant);
+                }
+            }
+            if class.numbers.is_empty() {
+                self.classes.remove(&Reverse(one.class));
+            }
+        }
+        Some((one, tell))
+    }
+
+    /// It is let in: it waits no more, and its tenant is charged.
+    pub fn serve(&mut self, number: u64) -> Option<(Waiting, W)> {
+        let (one, tell) = self.remove(number)?;
+        self.tenants.serve(&one.tenant, one.share);
+        Some((one, tell))
+    }
+
+    /// One that a policy held is to be asked again as soon as there is room.
+    pub fn make_due(&mut self, number: u64) {
+        if let Some((mut one, tell)) = self.remove(number) {
+            if let Some(held) = &mut one.held {
+                held.asked_at = None;
+            }
+            self.insert(number, one, tell);
+        }
+    }
+
+    /// Who goes next at that time, where one leaves the queue every `step_us` (none: unknown) and there were so many releases.
+    /// `wakes`: it may be one that a policy holds, which is asked once for each release.
+    pub fn first(
+        &mut self,
+        now_us: u64,
+        step_us: Option<u64>,
+        releases: u64,
+        wakes: bool,
+    ) -> Option<(u64, &Waiting)> {
+        let tenants = &self.tenants;
+        let first_of = |class: &mut Class| {
+            let lanes = class.lanes.iter_mut();
+            let firsts = lanes.filter_map(|(tenant, lane)| {
+                let number = lane.first(now_us, step_us, releases, wakes)?;
+                Some((tenants.level(tenant), number))
+            });
+            let least = firsts.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            least.map(|(_, number)| number)
+        };
+        let number = self.classes.values_mut().find_map(first_of)?;
+        let (one, _) = self.entries.get(&number)?;
+        Some((number, one))
+    }
+
+    /// Who is to make room for one of that class: of the least important that may be shed, the last that came.
+    #[must_use]
+    pub fn victim(&self, class: i32) -> Option<u64> {
+        let (Reverse(least), of_class) = self.classes.last_key_value()?;
+        let may_be_shed = *least < 0 && *least < class;
+        of_class.numbers.last().copied().filter(|_| may_be_shed)
+    }
+}

@@ -1,0 +1,376 @@
+//! The line against a naive model, and what budgets and fairness promise, over random scripts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NEVER: u64 = u64::MAX;
+
+fn waiting(class: i32, tenant: &str, work: u64) -> Waiting {
+    Waiting {
+        class,
+        tenant: tenant.into(),
+        share: work as f64,
+        tokens: work,
+        work,
+        runs_us: 0,
+        start_by_us: NEVER,
+        held: None,
+    }
+}
+
+/// The same order as the line's, by looking at everybody each time.
+#[derive(Default)]
+struct Naive {
+    waiting: Vec<(u64, Waiting)>,
+    levels: Vec<(Arc<str>, f64)>,
+    floor: f64,
+}
+
+impl Naive {
+    fn level(&mut self, tenant: &Arc<str>) -> &mut f64 {
+        let at = self.levels.iter().position(|(name, _)| name == tenant);
+        let at = at.unwrap_or_else(|| {
+            self.levels.push((Arc::clone(tenant), self.floor));
+            self.levels.len() - 1
+        });
+        &mut self.levels[at].1
+    }
+
+    fn insert(&mut self, number: u64, one: Waiting) {
+        let is_new = |(_, other): &(u64, Waiting)| other.class != one.class || other.tenant != one.tenant;
+        if self.waiting.iter().all(is_new) {
+            let floor = self.floor;
+            let level = self.level(&one.tenant);
+            *level = level.max(floor);
+        }
+        self.waiting.push((number, one));
+    }
+
+    fn first(&mut self, now: u64, step: Option<u64>, releases: u64, wakes: bool) -> Option<u64> {
+        let may = |one: &Waiting| match one.held {
+            Some(Held {
+                asked_at: Some(at), ..
+            }) => wakes && at < releases,
+            _ => true,
+        };
+        let mut able: Vec<(u64, Waiting)> = self.waiting.clone();
+        able.retain(|(_, one)| may(one));
+        let class = able.iter().map(|(_, one)| one.class).max()?;
+        able.retain(|(_, one)| one.class == class);
+        let mut tenants: Vec<Arc<str>> = able.iter().map(|(_, one)| Arc::clone(&one.tenant)).collect();
+        tenants.sort();
+        tenants.dedup();
+        let firsts = tenants.into_iter().map(|tenant| {
+            let of_tenant = able.iter().filter(|(_, one)| one.tenant == tenant);
+            let number = first_of(&of_tenant.cloned().collect::<Vec<_>>(), now, step);
+            (*self.level(&tenant), number)
+        });
+        let firsts: Vec<_> = firsts.collect();
+        let least = firsts
+            .into_iter()
+            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        least.map(|(_, number)| number)
+    }
+
+    fn serve(&mut self, number: u64) {
+        let at = self
+            .waiting
+            .iter()
+            .position(|(other, _)| *other == number)
+            .unwrap();
+        let (_, one) = self.waiting.remove(at);
+        let level = self.level(&one.tenant);
+        let before = *level;
+        *level += one.share;
+        self.floor = self.floor.max(before);
+    }
+}
+
+fn first_of(lane: &[(u64, Waiting)], now: u64, step: Option<u64>) -> u64 {
+    let held = lane
+        .iter()
+        .filter_map(|(number, one)| Some((one.held?.order, *number)));
+    if let Some((_, number)) = held.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))) {
+        return number;
+    }
+    let in_time = || lane.iter().filter(|(_, one)| one.start_by_us >= now);
+    let Some((shortest, of_shortest)) = in_time().min_by_key(|(number, one)| (one.work, *number)) else {
+        return lane.iter().map(|(number, _)| *number).min().unwrap();
+    };
+    let (urgent, of_urgent) = in_time()
+        .min_by_key(|(number, one)| (one.start_by_us, *number))
+        .unwrap();
+    let step = step.unwrap_or(of_shortest.runs_us);
+    if of_urgent.start_by_us < now + step {
+        *urgent
+    } else {
+        *shortest
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Come {
+        class: i32,
+        tenant: u8,
+        work: u64,
+        patience: Option<u64>,
+        order: Option<i8>,
+    },
+    Leave(usize),
+    Release,
+    Serve {
+        step: Option<u64>,
+        wakes: bool,
+    },
+    Due(usize),
+    Pass(u64),
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let come = (
+        -2..3_i32,
+        0..3_u8,
+        1..20_u64,
+        prop::option::of(0..60_u64),
+        prop::option::weighted(0.3, -2..3_i8),
+    );
+    let come = come.prop_map(|(class, tenant, work, patience, order)| Act::Come {
+        class,
+        tenant,
+        work,
+        patience,
+        order,
+    });
+    let serve = (prop::option::of(0..20_u64), any::<bool>());
+    let serve = serve.prop_map(|(step, wakes)| Act::Serve { step, wakes });
+    let act = prop_oneof![
+        5 => come,
+        1 => (0..50_usize).prop_map(Act::Leave),
+        1 => Just(Act::Release),
+        4 => serve,
+        1 => (0..50_usize).prop_map(Act::Due),
+        5 => (0..9_u64).prop_map(Act::Pass),
+    ];
+    prop::collection::vec(act, 1..200)
+}
+
+/// Plays a script on both; the line ends empty when it is served on.
+fn play(acts: Vec<Act>) {
+    let (mut line, mut naive) = (WaitingLine::default(), Naive::default());
+    let (mut now, mut releases) = (0_u64, 0_u64);
+    for (number, act) in (0_u64..).zip(acts) {
+        match act {
+            Act::Come {
+                class,
+                tenant,
+                work,
+                patience,
+                order,
+            } => {
+                let held = order.map(|order| Held {
+                    order: order.into(),
+                    asked_at: Some(releases),
+                });
+                let one = Waiting {
+                    start_by_us: patience.map_or(NEVER, |patience| now + patience),
+                    runs_us: work,
+                    held,
+                    ..waiting(class, &format!("t{tenant}"), work)
+                };
+                line.insert(number, one.clone(), number);
+                naive.insert(number, one);
+            }
+            Act::Leave(at) if at < naive.waiting.len() => {
+                let (number, _) = naive.waiting.remove(at);
+                assert_eq!(line.remove(number).unwrap().1, number);
+            }
+            Act::Due(at) if at < naive.waiting.len() => {
+                let (number, mut one) = naive.waiting.remove(at);
+                if let Some(held) = &mut one.held {
+                    held.asked_at = None;
+                }
+                naive.insert(number, one);
+                line.make_due(number);
+            }
+            Act::Release => releases += 1,
+            Act::Serve { step, wakes } => {
+                let first = line.first(now, step, releases, wakes).map(|(number, _)| number);
+                assert_eq!(first, naive.first(now, step, releases, wakes));
+                if let Some(number) = first {
+                    assert_eq!(line.serve(number).unwrap().1, number);
+                    naive.serve(number);
+                }
+            }
+            Act::Pass(time) => now += time,
+            _ => {}
+        }
+        assert_eq!(line.len(), naive.waiting.len());
+        assert_eq!(line.counts().iter().sum::<usize>(), line.len());
+    }
+    releases += 1;
+    while let Some((number, _)) = line.first(now, None, releases, true) {
+        line.serve(number).unwrap();
+    }
+    assert!(line.is_empty(), "everybody is served in the end");
+}
+
+/// Two tenants with requests of these sizes always waiting; how far apart they ever were.
+fn widest_gap(sizes: &[(u8, u16)], weights: [f64; 2]) -> f64 {
+    let mut line = WaitingLine::default();
+    let names = ["a", "b"];
+    let mut served = [0.0_f64; 2];
+    let mut widest = 0.0_f64;
+    let come = |line: &mut WaitingLine<u8>, number: u64, tenant: u8, size: u16| {
+        let share = f64::from(size) / weights[usize::from(tenant)];
+        let one = Waiting {
+            share,
+            ..waiting(0, names[usize::from(tenant)], size.into())
+        };
+        line.insert(number, one, tenant);
+    };
+    come(&mut line, 0, 0, 1);
+    come(&mut line, 1, 1, 1);
+    for (number, (_, size)) in (2..).zip(sizes) {
+        let (first, _) = line.first(0, None, 0, false).unwrap();
+        let (one, tenant) = line.serve(first).unwrap();
+        served[usize::from(tenant)] += one.share;
+        widest = widest.max((served[0] - served[1]).abs());
+        // Whoever was served comes again: both always wait.
+        come(&mut line, number, tenant, *size);
+    }
+    widest
+}
+
+proptest! {
+    #[test]
+    fn the_order_is_that_of_the_naive_model(acts in acts()) {
+        play(acts);
+    }
+
+    #[test]
+    fn tenants_that_wait_are_never_further_apart_than_one_request_of_each(
+        sizes in prop::collection::vec((0..2_u8, 1..500_u16), 1..200),
+        weight in 0.1..10.0_f64,
+    ) {
+        let most = sizes.iter().map(|(_, size)| *size).max().unwrap_or(1).max(1);
+        let bound = f64::from(most) + f64::from(most) / weight;
+        prop_assert!(widest_gap(&sizes, [1.0, weight]) <= bound + 1e-6);
+    }
+
+    #[test]
+    fn a_budget_is_never_exceeded_nor_leaked(
+        limits in (1..5_u64, 1..100_u64),
+        acts in prop::collection::vec((any::<bool>(), 1..60_u64), 1..200),
+    ) {
+        let budget = Budget::new(BudgetLimits { requests: Some(limits.0), tokens: Some(limits.1) });
+        let mut taken: Vec<u64> = Vec::new();
+        for (comes, tokens) in acts {
+            let sum: u64 = taken.iter().sum();
+            if comes {
+                let fits = (taken.len() as u64) < limits.0 && (sum + tokens <= limits.1 || sum == 0);
+                prop_assert_eq!(budget.take(tokens), fits);
+                if fits {
+                    taken.push(tokens);
+                }
+            } else if let Some(tokens) = taken.pop() {
+                budget.give(tokens);
+            }
+            let used = budget.used();
+            prop_assert_eq!((used.requests, used.tokens), (taken.len() as u64, taken.iter().sum()));
+        }
+        for tokens in taken {
+            budget.give(tokens);
+        }
+        prop_assert_eq!(budget.used(), BudgetUse::default());
+    }
+}
+
+#[test]
+fn many_threads_never_have_more_than_the_limit() {
+    const LIMIT: u64 = 3;
+    let budget = Budget::new(BudgetLimits {
+        requests: Some(LIMIT),
+        tokens: Some(10 * LIMIT),
+    });
+    let (inside, most) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..2_000 {
+                    if budget.take(10) {
+                        most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        budget.give(10);
+                    }
+                }
+            });
+        }
+    });
+    assert!(most.into_inner() <= LIMIT);
+    assert_eq!(budget.used(), BudgetUse::default());
+}
+
+#[test]
+fn a_limit_that_is_lowered_counts_what_is_under_way_and_one_that_is_lifted_lets_in() {
+    let budget = Budget::default();
+    assert!(budget.take(5) && budget.take(5));
+    budget.set_limits(BudgetLimits {
+        requests: Some(1),
+        tokens: None,
+    });
+    assert!(!budget.take(1));
+    budget.give(5);
+    assert!(!budget.take(1));
+    budget.set_limits(BudgetLimits::default());
+    assert!(budget.take(1));
+}
+
+#[test]
+fn the_shortest_goes_first_unless_another_would_come_too_late_and_the_late_go_last() {
+    let mut line = WaitingLine::default();
+    let of = |work, start_by_us| Waiting {
+        start_by_us,
+        runs_us: 10,
+        ..waiting(0, "", work)
+    };
+    line.insert(0, of(90, 105), "urgent");
+    line.insert(1, of(1, 50), "late");
+    line.insert(2, of(5, NEVER), "short");
+    line.insert(3, of(7, NEVER), "longer");
+    let mut next = |now| {
+        let (number, _) = line.first(now, None, 0, false)?;
+        Some(line.serve(number)?.1)
+    };
+    assert_eq!(
+        next(95),
+        Some("short"),
+        "in 10 us the urgent one is still in time"
+    );
+    assert_eq!(next(96), Some("urgent"));
+    assert_eq!(next(96), Some("longer"));
+    assert_eq!(next(96), Some("late"));
+    assert_eq!(next(96), None);
+}
+
+#[test]
+fn the_last_of_the_least_important_class_makes_room_and_only_where_it_may_be_shed() {
+    let mut line = WaitingLine::default();
+    for (number, class) in [(0, 0), (1, -1), (2, -3), (3, -3)] {
+        line.insert(number, waiting(class, "", 1), ());
+    }
+    assert_eq!(line.victim(0), Some(3));
+    assert_eq!(line.victim(-2), Some(3));
+    assert_eq!(line.victim(-3), None);
+    for number in [1, 2, 3] {
+        line.remove(number);
+    }
+    assert_eq!(line.victim(100), None, "class 0 is not shed");
+    assert_eq!(line.counts(), [0, 1, 0]);
+    assert_eq!((line.ahead_of(0), line.ahead_of(1)), (1, 0));
+}

@@ -1,0 +1,69 @@
+//! An engine's own word on its load, which counts what other routers send there as well. Bookings stay what they are: this
+//! stands beside them, with its age.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What an engine said of itself; NaN where it did not.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EngineSaid {
+    /// Requests being computed.
+    pub running: f64,
+    /// Requests that wait.
+    pub waiting: f64,
+    /// Used share of the KV cache, 0 to 1.
+    pub kv_usage: f64,
+    /// Tokens that the KV cache holds.
+    pub kv_tokens: f64,
+}
+
+/// The last one, with its time. Relaxed atomics: a reading may mix two words, which costs a decision nothing.
+#[derive(Debug, Default)]
+pub(super) struct EngineWord {
+    numbers: [AtomicU64; 4],
+    /// One more than the millisecond; 0 before the first.
+    at: AtomicU64,
+}
+
+impl EngineWord {
+    pub(super) fn set(&self, said: EngineSaid, at_ms: u64) {
+        let numbers = [said.running, said.waiting, said.kv_usage, said.kv_tokens];
+        for (kept, number) in self.numbers.iter().zip(numbers) {
+            kept.store(number.to_bits(), Ordering::Relaxed);
+        }
+        self.at.store(at_ms.saturating_add(1), Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> Option<(EngineSaid, u64)> {
+        let at_ms = self.at.load(Ordering::Relaxed).checked_sub(1)?;
+        let number = |at: usize| f64::from_bits(self.numbers[at].load(Ordering::Relaxed));
+        let said = EngineSaid {
+            running: number(0),
+            waiting: number(1),
+            kv_usage: number(2),
+            kv_tokens: number(3),
+        };
+        Some((said, at_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_told_before_the_first_word_and_then_the_last_one() {
+        let word = EngineWord::default();
+        assert_eq!(word.get(), None);
+        let said = EngineSaid {
+            running: 1.0,
+            waiting: 2.0,
+            kv_usage: 0.5,
+            kv_tokens: 64.0,
+        };
+        word.set(said, 0);
+        assert_eq!(word.get(), Some((said, 0)));
+        let later = EngineSaid { running: 3.0, ..said };
+        word.set(later, 7);
+        assert_eq!(word.get(), Some((later, 7)));
+    }
+}

@@ -1,0 +1,92 @@
+//! What a chat prompt costs: rendered, looked up and made into a vector of tokens, where all but its end is known; and the
+//! same with nothing known.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use divan::{Bencher, black_box};
+use tokenize::{Chat, FilePaths, Model, PrefixCache};
+
+fn main() {
+    divan::main();
+}
+
+fn model() -> Model {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
+    let paths = FilePaths {
+        tokenizer: folder,
+        chat_template: None,
+    };
+    Model::load(&paths.read().expect("the fixture is there"), None).expect("it loads")
+}
+
+/// A conversation of about so many bytes, from the texts of this crate: code and prose.
+fn messages(bytes: usize) -> String {
+    let source =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/model.rs")).expect("it is here");
+    let source: Vec<char> = source.chars().cycle().take(bytes).collect();
+    let texts = source.chunks((bytes / 20).max(1));
+    let roles = ["user", "assistant"].into_iter().cycle();
+    let messages = texts
+        .zip(roles)
+        .map(|(text, role)| serde_json::json!({"role": role, "content": text.iter().collect::<String>()}));
+    serde_json::Value::from(messages.collect::<Vec<_>>()).to_string()
+}
+
+fn chat(messages: &str) -> Chat<'_> {
+    Chat {
+        messages,
+        ..Chat::default()
+    }
+}
+
+const SIZES: [usize; 3] = [1 << 10, 8 << 10, 32 << 10];
+
+#[divan::bench(args = SIZES)]
+fn warm(bencher: Bencher<'_, '_>, bytes: usize) {
+    let (model, cache, messages) = (model(), PrefixCache::new(64 << 20), messages(bytes));
+    let tokens = || {
+        let rendered = model
+            .render(&chat(&messages), SystemTime::UNIX_EPOCH)
+            .expect("it renders");
+        model
+            .complete(model.prepare(rendered, &cache), &cache)
+            .expect("it tokenises")
+    };
+    tokens();
+    bencher.bench_local(|| black_box(tokens()));
+}
+
+#[divan::bench(args = SIZES)]
+fn warm_render_only(bencher: Bencher<'_, '_>, bytes: usize) {
+    let (model, messages) = (model(), messages(bytes));
+    bencher.bench_local(|| black_box(model.render(&chat(&messages), SystemTime::UNIX_EPOCH)));
+}
+
+#[divan::bench(args = SIZES)]
+fn warm_prepare_only(bencher: Bencher<'_, '_>, bytes: usize) {
+    let (model, cache, messages) = (model(), PrefixCache::new(64 << 20), messages(bytes));
+    let rendered = || {
+        model
+            .render(&chat(&messages), SystemTime::UNIX_EPOCH)
+            .expect("it renders")
+    };
+    model
+        .complete(model.prepare(rendered(), &cache), &cache)
+        .expect("it tokenises");
+    bencher
+        .with_inputs(rendered)
+        .bench_local_values(|rendered| black_box(model.prepare(rendered, &cache)));
+}
+
+#[divan::bench(args = SIZES)]
+fn cold(bencher: Bencher<'_, '_>, bytes: usize) {
+    let (model, cache, messages) = (model(), PrefixCache::new(0), messages(bytes));
+    bencher.bench_local(|| {
+        let rendered = model
+            .render(&chat(&messages), SystemTime::UNIX_EPOCH)
+            .expect("it renders");
+        black_box(model.complete(model.prepare(rendered, &cache), &cache))
+    });
+}

@@ -1,0 +1,272 @@
+//! Tokens of texts seen before, by prefix: a conversation's next turn tokenises only what is new in it.
+//!
+//! A text is cut behind added tokens ([`crate::boundary`]). Each prefix that ends at a cut is a node: the tokens of its last
+//! piece, and the node before it. A node keeps its piece of text and is only used where that text is the same, so a
+//! hash that two texts share costs a miss and never a wrong token.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lru::LruCache;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Locks, so that few requests want the same one at a time; each is held for one look-up.
+const SHARDS: usize = 16;
+/// What a node takes beside its text and tokens, in bytes: itself, its entry, what the allocator adds.
+const NODE_BYTES: usize = 240;
+/// Nodes that others go on from are passed over by eviction, so many at a time.
+const MOST_PASSED_OVER: usize = 8;
+
+/// The cache of all models of a router.
+#[derive(Debug)]
+pub struct PrefixCache {
+    shards: Box<[Mutex<Shard>]>,
+    /// Of nodes that are alive, in the cache or in use.
+    bytes: Arc<AtomicUsize>,
+    limit: AtomicUsize,
+    /// Another in each process: nobody outside can make texts that share a hash.
+    seed: u64,
+}
+
+/// By hash.
+type Shard = LruCache<u64, Arc<Node>>;
+
+/// The tokens of a text up to a cut.
+#[derive(Debug)]
+pub(crate) struct Node {
+    before: Option<Arc<Self>>,
+    model: u64,
+    text: Box<str>,
+    tokens: Box<[u32]>,
+    /// Tokens up to here, with those before.
+    pub(crate) count: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl PrefixCache {
+    /// An empty one that takes at most `limit` bytes of memory; none where that is 0.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        let shard = |_| Mutex::new(LruCache::unbounded_with_hasher(RandomState::new()));
+        Self {
+            shards: (0..SHARDS).map(shard).collect(),
+            bytes: Arc::default(),
+            limit: AtomicUsize::new(limit),
+            seed: RandomState::new().hash_one(0),
+        }
+    }
+
+    /// Takes another limit, at once.
+    pub fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
+        self.evict(0);
+    }
+
+    /// The memory that it takes, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The hash of a text that goes on with `piece`.
+    pub(crate) fn hash(&self, model: u64, before: Option<u64>, piece: &str) -> u64 {
+        let seed = before.unwrap_or_else(|| self.seed.wrapping_add(model));
+        xxh3_64_with_seed(piece.as_bytes(), seed)
+    }
+
+    /// The node of a prefix, if it is there.
+    pub(crate) fn get(&self, model: u64, hash: u64, prefix: &str) -> Option<Arc<Node>> {
+        let found = self.shard(hash).get(&hash).cloned()?;
+        found.is_of(model, prefix).then_some(found)
+    }
+
+    /// Keeps the tokens of a prefix's last piece. The node is of use even where there is no room to keep it.
+    pub(crate) fn insert(
+        &self,
+        (model, hash): (u64, u64),
+        before: Option<Arc<Node>>,
+        text: &str,
+        tokens: &[u32],
+    ) -> Arc<Node> {
+        let node = Arc::new(Node {
+            model,
+            count: tokens.len() + before.as_ref().map_or(0, |before| before.count),
+            before,
+            text: text.into(),
+            tokens: tokens.into(),
+            all: Arc::clone(&self.bytes),
+        });
+        self.bytes.fetch_add(node.size(), Ordering::Relaxed);
+        if self.limit.load(Ordering::Relaxed) == 0 {
+            return node;
+        }
+        // Dropped after the lock: a whole chain may hang on it.
+        let replaced = self.shard(hash).put(hash, Arc::clone(&node));
+        drop(replaced);
+        self.evict(hash);
+        node
+    }
+
+    /// Gives back what is above the limit, least recently used first, from the shard of what was put in on.
+    fn evict(&self, from: u64) {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let mut empty = 0;
+        let mut at = from;
+        while self.bytes() > limit && empty < SHARDS {
+            match self.evict_one(at, from) {
+                Some(evicted) => {
+                    drop(evicted);
+                    empty = 0;
+                }
+                None => empty += 1,
+            }
+            at = at.wrapping_add(1);
+        }
+    }
+
+    fn evict_one(&self, at: u64, newest: u64) -> Option<Arc<Node>> {
+        let mut shard = self.shard(at);
+        for _ in 0..MOST_PASSED_OVER {
+            let (hash, node) = shard.pop_lru()?;
+            // Taking it away gives nothing back while others go on from it.
+            if Arc::strong_count(&node) == 1 {
+                return Some(node);
+            }
+            shard.put(hash, node);
+        }
+        // So many in a row, and there are more: nothing is found without giving up one of them.
+        let more = shard.len() > MOST_PASSED_OVER;
+        let (hash, node) = more.then(|| shard.pop_lru()).flatten()?;
+        if hash == newest {
+            shard.put(hash, node);
+            return None;
+        }
+        Some(node)
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        let shard = &self.shards[hash as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Node {
+    fn size(&self) -> usize {
+        NODE_BYTES + self.text.len() + size_of_val(&*self.tokens)
+    }
+
+    /// Whether this is the node of a text.
+    fn is_of(&self, model: u64, prefix: &str) -> bool {
+        let mut rest = prefix.as_bytes();
+        let mut node = Some(self);
+        while let Some(piece) = node {
+            match rest.strip_suffix(piece.text.as_bytes()) {
+                Some(before) if piece.model == model => rest = before,
+                _ => return false,
+            }
+            node = piece.before.as_deref();
+        }
+        rest.is_empty()
+    }
+
+    /// Appends the tokens of the text up to here.
+    pub(crate) fn tokens_into(&self, out: &mut Vec<u32>) {
+        out.reserve(self.count);
+        let mut pieces = Vec::new();
+        let mut node = Some(self);
+        while let Some(piece) = node {
+            pieces.push(&*piece.tokens);
+            node = piece.before.as_deref();
+        }
+        for piece in pieces.into_iter().rev() {
+            out.extend_from_slice(piece);
+        }
+    }
+}
+
+impl Drop for Node {
+    /// One by one: a chain may be too long to be dropped in each other.
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.size(), Ordering::Relaxed);
+        let mut before = self.before.take();
+        while let Some(mut node) = before.and_then(Arc::into_inner) {
+            before = node.before.take();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keep(
+        cache: &PrefixCache,
+        before: Option<(u64, Arc<Node>)>,
+        text: &str,
+        tokens: &[u32],
+    ) -> (u64, Arc<Node>) {
+        let hash = cache.hash(1, before.as_ref().map(|(hash, _)| *hash), text);
+        (
+            hash,
+            cache.insert((1, hash), before.map(|(_, node)| node), text, tokens),
+        )
+    }
+
+    #[test]
+    fn a_prefix_has_the_tokens_of_all_its_pieces() {
+        let cache = PrefixCache::new(1 << 20);
+        let first = keep(&cache, None, "ab", &[1, 2]);
+        let (hash, _) = keep(&cache, Some(first), "c", &[3]);
+        let node = cache.get(1, hash, "abc").unwrap();
+        let mut tokens = vec![9];
+        node.tokens_into(&mut tokens);
+        assert_eq!(tokens, [9, 1, 2, 3]);
+    }
+
+    #[test]
+    fn another_text_or_model_of_the_same_hash_is_a_miss() {
+        let cache = PrefixCache::new(1 << 20);
+        let (hash, _) = keep(&cache, None, "ab", &[1, 2]);
+        assert!(cache.get(1, hash, "ax").is_none());
+        assert!(cache.get(1, hash, "abb").is_none());
+        assert!(cache.get(2, hash, "ab").is_none());
+        assert!(cache.get(1, hash, "ab").is_some());
+    }
+
+    #[test]
+    fn memory_stays_within_the_limit_and_the_latest_stays() {
+        let limit = 100 * (NODE_BYTES + 20);
+        let cache = PrefixCache::new(limit);
+        let mut last = None;
+        for number in 0..10_000 {
+            let before = if number % 5 == 0 { None } else { last };
+            last = Some(keep(&cache, before, &format!("{number:08}"), &[number, 1, 2]));
+            assert!(cache.bytes() <= limit + 5 * (NODE_BYTES + 20));
+        }
+        let (hash, node) = last.unwrap();
+        assert_eq!(node.count, 15);
+        drop(node);
+        assert!(
+            cache
+                .get(1, hash, "0000999500009996000099970000999800009999")
+                .is_some()
+        );
+        cache.set_limit(0);
+        assert_eq!(cache.bytes(), 0);
+    }
+
+    #[test]
+    fn a_long_chain_is_dropped_without_much_stack() {
+        let cache = PrefixCache::new(usize::MAX);
+        let mut last = None;
+        for _ in 0..100_000 {
+            last = Some(keep(&cache, last, "x", &[1]));
+        }
+        let bytes = Arc::clone(&cache.bytes);
+        drop(cache);
+        drop(last);
+        assert_eq!(bytes.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,190 @@
+//! The files of a model that a tokenizer is made of, as the engines' model folders have them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use thiserror::Error;
+
+/// Longest file that is read, in bytes: several times the largest tokenizer there is.
+const LONGEST: u64 = 256 << 20;
+
+const TOKENIZER: &str = "tokenizer.json";
+const CONFIG: &str = "tokenizer_config.json";
+const SPECIAL_TOKENS: &str = "special_tokens_map.json";
+const TEMPLATE: &str = "chat_template.jinja";
+const MORE_TEMPLATES: &str = "additional_chat_templates";
+
+/// Where a model's files lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePaths {
+    /// The model's folder, or a `tokenizer.json`.
+    pub tokenizer: PathBuf,
+    /// A chat template that stands for all that the folder has.
+    pub chat_template: Option<PathBuf>,
+}
+
+/// What was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    /// `tokenizer.json`.
+    pub tokenizer: Vec<u8>,
+    /// `tokenizer_config.json`.
+    pub config: Option<Vec<u8>>,
+    /// `special_tokens_map.json`.
+    pub special_tokens: Option<Vec<u8>>,
+    /// Chat templates by name, as far as they have files of their own.
+    pub templates: BTreeMap<String, String>,
+    /// Whether those stand for all others.
+    pub only_these_templates: bool,
+}
+
+/// When files were last changed, and how long they are; the same as long as nobody writes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp(Vec<Option<(SystemTime, u64)>>);
+
+/// A file cannot be read.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// The system says why.
+    #[error("read `{}`", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// It is no regular file.
+    #[error("read `{}`: it is no file", .0.display())]
+    NoFile(PathBuf),
+    /// It is longer than any tokenizer.
+    #[error("read `{}`: it has more than {LONGEST} bytes", .0.display())]
+    TooLong(PathBuf),
+    /// A template is not UTF-8.
+    #[error("read `{}`: it is not UTF-8", .0.display())]
+    NoText(PathBuf),
+}
+
+impl FilePaths {
+    /// The folder whose other files count; none for a tokenizer by another name.
+    fn folder(&self) -> Option<&Path> {
+        if self.tokenizer.is_dir() {
+            return Some(&self.tokenizer);
+        }
+        let is_models = self.tokenizer.file_name().is_some_and(|name| name == TOKENIZER);
+        self.tokenizer.parent().filter(|_| is_models)
+    }
+
+    fn tokenizer_file(&self) -> PathBuf {
+        if self.tokenizer.is_dir() {
+            self.tokenizer.join(TOKENIZER)
+        } else {
+            self.tokenizer.clone()
+        }
+    }
+
+    /// The files whose folders are to be watched for changes.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        let template = self.chat_template.clone();
+        std::iter::once(self.tokenizer_file()).chain(template).collect()
+    }
+
+    /// How the files are now, without reading them.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        let mut paths = vec![self.tokenizer_file()];
+        paths.extend(self.chat_template.clone());
+        if let Some(folder) = self.folder() {
+            paths.extend([CONFIG, SPECIAL_TOKENS, TEMPLATE, MORE_TEMPLATES].map(|name| folder.join(name)));
+            paths.extend(more_templates(folder));
+        }
+        let stamp = |path: &PathBuf| {
+            let metadata = fs::metadata(path).ok()?;
+            Some((metadata.modified().ok()?, metadata.len()))
+        };
+        Stamp(paths.iter().map(stamp).collect())
+    }
+
+    /// Reads what there is; only the tokenizer must be there, and a template that was named.
+    ///
+    /// # Errors
+    /// [`FileError`] for the first file that is there and cannot be read.
+    pub fn read(&self) -> Result<Files, FileError> {
+        let mut files = Files {
+            tokenizer: read(&self.tokenizer_file())?,
+            config: None,
+            special_tokens: None,
+            templates: BTreeMap::new(),
+            only_these_templates: self.chat_template.is_some(),
+        };
+        if let Some(folder) = self.folder() {
+            files.config = if_there(&folder.join(CONFIG))?;
+            files.special_tokens = if_there(&folder.join(SPECIAL_TOKENS))?;
+            if self.chat_template.is_none() {
+                let named = more_templates(folder).into_iter().filter_map(|path| {
+                    let name = path.file_stem()?.to_str()?.to_owned();
+                    Some((name, path))
+                });
+                let own = (String::from("default"), folder.join(TEMPLATE));
+                for (name, path) in named.chain([own]) {
+                    if let Some(template) = if_there(&path)? {
+                        files.templates.insert(name, text(template, &path)?);
+                    }
+                }
+            }
+        }
+        if let Some(path) = &self.chat_template {
+            files
+                .templates
+                .insert("default".to_owned(), text(read(path)?, path)?);
+        }
+        Ok(files)
+    }
+}
+
+fn more_templates(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder.join(MORE_TEMPLATES))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let paths = entries.map(|entry| entry.path());
+    let mut paths: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "jinja"))
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn text(bytes: Vec<u8>, path: &Path) -> Result<String, FileError> {
+    String::from_utf8(bytes).map_err(|_| FileError::NoText(path.to_owned()))
+}
+
+fn if_there(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+    match read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(FileError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+    let failed = |source| FileError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    // Before it is opened: opening a pipe would wait for its writer.
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(FileError::NoFile(path.to_owned()));
+    }
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(FileError::TooLong(path.to_owned()));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,170 @@
+//! A chat's messages as their client gave them. What every message has is told apart while it is read, so that plain messages cost
+//! little more than their text.
+
+use std::fmt;
+
+use minijinja::value::Value;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::value::Read;
+
+/// The fields of a message; none of what is no dictionary.
+#[derive(Debug, Default)]
+pub(crate) struct Message {
+    role: Option<Value>,
+    content: Option<Value>,
+    /// Of a key that stands twice the later value counts.
+    others: Vec<(Value, Value)>,
+}
+
+impl Message {
+    /// A field as it was given, null or not.
+    pub(crate) fn given(&self, name: &str) -> Option<&Value> {
+        match name {
+            "role" => self.role.as_ref(),
+            "content" => self.content.as_ref(),
+            _ => {
+                let mut found = self.others.iter().rev();
+                found.find_map(|(key, value)| (key.as_str() == Some(name)).then_some(value))
+            }
+        }
+    }
+
+    /// A field, unless it is absent or null.
+    pub(crate) fn field(&self, name: &str) -> Option<&Value> {
+        self.given(name).filter(|value| !value.is_none())
+    }
+}
+
+/// Messages of a JSON text; the inner none: it is something else.
+pub(crate) fn parse(json: &str) -> Result<Option<Vec<Message>>, serde_json::Error> {
+    match serde_json::from_str(json) {
+        Ok(messages) => Ok(Some(messages)),
+        // Of JSON that is no list.
+        Err(error) if error.is_data() => serde_json::from_str::<IgnoredAny>(json).map(|_| None),
+        Err(error) => Err(error),
+    }
+}
+
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(MessageVisitor)
+    }
+}
+
+struct MessageVisitor;
+
+impl<'de> Visitor<'de> for MessageVisitor {
+    type Value = Message;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Message, A::Error> {
+        let mut message = Message::default();
+        while let Some(Key(key)) = map.next_key()? {
+            let Read(value) = map.next_value()?;
+            match key {
+                Name::Role => message.role = Some(value),
+                Name::Content => message.content = Some(value),
+                Name::Other(name) => message.others.push((name, value)),
+            }
+        }
+        Ok(message)
+    }
+
+    fn visit_unit<E>(self) -> Result<Message, E> {
+        Ok(Message::default())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Message, E> {
+        Ok(Message::default())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Message, E> {
+        Ok(Message::default())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Message, E> {
+        Ok(Message::default())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Message, E> {
+        Ok(Message::default())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Message, E> {
+        Ok(Message::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Message, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Message::default())
+    }
+}
+
+struct Key(Name);
+
+enum Name {
+    Role,
+    Content,
+    Other(Value),
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(KeyVisitor).map(Self)
+    }
+}
+
+struct KeyVisitor;
+
+impl Visitor<'_> for KeyVisitor {
+    type Value = Name;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Name, E> {
+        Ok(match name {
+            "role" => Name::Role,
+            "content" => Name::Content,
+            _ => Name::Other(Value::from(name)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_those_of_the_json() {
+        let json = r#"[{"content":"a\n","role":"user","name":null,"x":1,"x":2,"role":"tool"},"text",[1],null,1,-1,0.5,true,{}]"#;
+        let messages = parse(json).unwrap().unwrap();
+        assert_eq!(messages.len(), 9);
+        let first = &messages[0];
+        assert_eq!(first.field("content"), Some(&Value::from("a\n")));
+        assert_eq!(first.field("role"), Some(&Value::from("tool")));
+        assert_eq!(first.field("x"), Some(&Value::from(2)));
+        assert!(first.field("name").is_none() && first.given("name").is_some());
+        assert!(
+            messages[1..]
+                .iter()
+                .all(|message| message.field("role").is_none())
+        );
+    }
+
+    #[test]
+    fn what_is_no_list_is_told_from_what_is_no_json() {
+        for json in ["{}", "\"text\"", "null", "1"] {
+            assert!(parse(json).unwrap().is_none(), "{json}");
+        }
+        for json in ["", "[", "{", "[{\"role\"}]", "[]]", "{]"] {
+            assert!(parse(json).is_err(), "{json}");
+        }
+    }
+}

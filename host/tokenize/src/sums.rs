@@ -1,0 +1,182 @@
+//! `{{ 'a' + b + 'c' }}`, which every other chat template prints its messages by, as `{{ 'a' }}{{ b | text }}{{ 'c' }}`. A sum makes
+//! a new text for each sign in it, with the whole message copied each time.
+//!
+//! The two print the same: where one summand is a text, all have to be, or there is an error; and the filter makes the same
+//! an error here.
+
+use minijinja::machinery::ast::{BinOpKind, EmitExpr, Expr, Spanned, Stmt};
+use minijinja::machinery::{parse, parse_expr};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+use minijinja::{Error, ErrorKind};
+
+/// The filter's name, which no template has.
+pub(crate) const TEXT: &str = "__text";
+
+/// The filter: texts as they are, all else is an error.
+pub(crate) fn text(value: &Value) -> Result<Value, Error> {
+    if value.as_str().is_none() {
+        let refused = format!("a text and {} have no sum", value.kind());
+        return Err(Error::new(ErrorKind::InvalidOperation, refused));
+    }
+    Ok(value.clone())
+}
+
+/// A template without the sums that it prints.
+pub(crate) fn printed_one_by_one(source: &str, syntax: SyntaxConfig) -> Result<String, Error> {
+    let root = parse(source, "<chat template>", syntax)?;
+    let mut sums = Vec::new();
+    find(&root, source, &mut sums);
+    let mut out = String::with_capacity(source.len());
+    let mut from = 0;
+    for sum in sums {
+        out.push_str(&source[from..sum.start]);
+        for (at, summand) in sum.summands.iter().enumerate() {
+            out.push_str(if at > 0 { "}}{{ " } else { "" });
+            if is_text(summand) {
+                out.push_str(summand);
+            } else {
+                out.extend(["(", summand, ")|", TEXT]);
+            }
+        }
+        from = sum.end;
+    }
+    out.push_str(&source[from..]);
+    Ok(out)
+}
+
+/// A printed sum in the template's source.
+struct Sum<'s> {
+    start: usize,
+    end: usize,
+    summands: Vec<&'s str>,
+}
+
+/// In the order of the source.
+fn find<'s>(statement: &Stmt<'_>, source: &'s str, sums: &mut Vec<Sum<'s>>) {
+    let mut all = |statements: &[Stmt<'_>]| {
+        for statement in statements {
+            find(statement, source, sums);
+        }
+    };
+    match statement {
+        Stmt::Template(template) => all(&template.children),
+        Stmt::ForLoop(each) => {
+            all(&each.body);
+            all(&each.else_body);
+        }
+        Stmt::IfCond(condition) => {
+            all(&condition.true_body);
+            all(&condition.false_body);
+        }
+        Stmt::Macro(declared) => all(&declared.body),
+        Stmt::EmitExpr(emit) => sums.extend(printed_sum(emit, source)),
+        _ => {}
+    }
+}
+
+/// The summands of what is printed here, if it is a sum with a text in it.
+fn printed_sum<'s>(emit: &Spanned<EmitExpr<'_>>, source: &'s str) -> Option<Sum<'s>> {
+    let count = summands(&emit.expr);
+    let (open, end) = (emit.span().start_offset as usize, emit.span().end_offset as usize);
+    let inner = source.get(open..end)?.strip_prefix("{{")?;
+    let inner = inner.strip_prefix(['-', '+']).unwrap_or(inner);
+    let rest = source[end..].trim_start();
+    if count < 2 || !rest.trim_start_matches(['-', '+']).starts_with("}}") {
+        return None;
+    }
+    // Each sign of the sum stands outside of all brackets. Where there are no more such signs, the summands lie between them.
+    let summands = split(inner)?;
+    let is_whole = summands.iter().all(|summand| parse_expr(summand).is_ok());
+    let has_text = summands.iter().any(|summand| is_text(summand));
+    (summands.len() == count && is_whole && has_text).then_some(Sum {
+        start: end - inner.len(),
+        end,
+        summands,
+    })
+}
+
+/// How many summands an expression has by its syntax; they are added from left to right.
+fn summands(expr: &Expr<'_>) -> usize {
+    match expr {
+        Expr::BinOp(sum) if matches!(sum.op, BinOpKind::Add) => summands(&sum.left) + 1,
+        _ => 1,
+    }
+}
+
+fn is_text(summand: &str) -> bool {
+    matches!(parse_expr(summand), Ok(Expr::Const(text)) if text.value.as_str().is_some())
+}
+
+/// What stands between the `+` outside of brackets and texts.
+fn split(expr: &str) -> Option<Vec<&str>> {
+    let mut parts = Vec::new();
+    let (mut from, mut depth) = (0, 0_usize);
+    let mut rest = expr.char_indices();
+    while let Some((at, c)) = rest.next() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.checked_sub(1)?,
+            '\'' | '"' => loop {
+                match rest.next()?.1 {
+                    '\\' => drop(rest.next()?),
+                    end if end == c => break,
+                    _ => {}
+                }
+            },
+            '+' if depth == 0 => {
+                parts.push(expr[from..at].trim());
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(expr[from..].trim());
+    Some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(source: &str, expected: &str) {
+        assert_eq!(
+            printed_one_by_one(source, SyntaxConfig::default()).unwrap(),
+            expected
+        );
+    }
+
+    #[test]
+    fn printed_sums_with_a_text_are_taken_apart() {
+        check("{{ 'a' + b }}", "{{'a'}}{{ (b)|__text }}");
+        check(
+            "x {{- m['c+'][1] + \"\\\"+\" + (c + d) | trim -}} y",
+            "x {{-(m['c+'][1])|__text}}{{ \"\\\"+\"}}{{ ((c + d) | trim)|__text -}} y",
+        );
+        check(
+            "{% for m in ms %}{% if m %}{{'a'+m}}{% else %}{{ m + 'é' }}{% endif %}{% endfor %}{{'c' + d}}",
+            "{% for m in ms %}{% if m %}{{'a'}}{{ (m)|__text}}{% else %}{{(m)|__text}}{{ 'é' }}{% endif %}{% endfor %}{{'c'}}{{ (d)|__text}}",
+        );
+    }
+
+    #[test]
+    fn whatever_else_is_printed_stays() {
+        for source in [
+            "{{ a + b }}",
+            "{{ 1 + 2 }}",
+            "{{ 'a' }}",
+            "{{ ('a' + b) }}",
+            "{{ ('a' + b) | trim }}",
+            "{{ 'a' + b if c else d }}",
+            "{{ 'a' + b == c }}",
+            "{{ 'a' + b ~ c or d + 'x' }}",
+            "{# {{ 'a' + b }} #}{% raw %}{{ 'a' + b }}{% endraw %}",
+            "{% set x = '{{ 1 + y }}' + b %}",
+            "{% if 'a' + b %}{% endif %}",
+        ] {
+            let printed = printed_one_by_one(source, SyntaxConfig::default()).unwrap();
+            assert_eq!(printed, source);
+        }
+    }
+}

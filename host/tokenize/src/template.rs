@@ -1,0 +1,353 @@
+//! Chat templates: Jinja as `transformers` runs it, with what templates expect of Python.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
+use thiserror::Error as ThisError;
+
+use crate::content_format::{self, ContentFormat};
+use crate::strftime::strftime;
+use crate::sums;
+use crate::value::{self, JsonStyle};
+
+/// Set in every rendering: seconds since 1970, for `strftime_now`.
+pub(crate) const NOW: &str = "__now";
+
+/// A template cannot be used.
+#[derive(Debug, ThisError)]
+#[error("compile the chat template{}", name_in(.name))]
+pub struct TemplateError {
+    name: String,
+    #[source]
+    source: Error,
+}
+
+fn name_in(name: &str) -> String {
+    if name == DEFAULT {
+        return String::new();
+    }
+    format!(" `{name}`")
+}
+
+const DEFAULT: &str = "default";
+const TOOL_USE: &str = "tool_use";
+
+/// The chat templates of a model, by name.
+#[derive(Debug)]
+pub(crate) struct Templates {
+    environment: Environment<'static>,
+    facts: BTreeMap<String, Facts>,
+}
+
+/// What is to be known of a template before it is rendered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Facts {
+    pub(crate) format: ContentFormat,
+    /// Whether it knows the role `developer`.
+    pub(crate) knows_developer: bool,
+    /// Whether it reads `content` at all: else there is no final message to continue.
+    pub(crate) reads_content: bool,
+}
+
+impl Templates {
+    pub(crate) fn compile(
+        sources: BTreeMap<String, String>,
+        format: Option<ContentFormat>,
+    ) -> Result<Self, TemplateError> {
+        let mut environment = environment();
+        let mut facts = BTreeMap::new();
+        for (name, source) in sources {
+            let read = Facts {
+                format: ContentFormat::String,
+                knows_developer: source.contains("\"developer\"") || source.contains("'developer'"),
+                reads_content: source.contains("content"),
+            };
+            let source = without_generation_tags(&source);
+            let refused = |source| TemplateError {
+                name: name.clone(),
+                source,
+            };
+            let format = match format {
+                Some(format) => format,
+                None => content_format::detect(&source).map_err(refused)?,
+            };
+            let source = sums::printed_one_by_one(&source, syntax()).map_err(refused)?;
+            environment
+                .add_template_owned(name.clone(), source)
+                .map_err(refused)?;
+            facts.insert(name.clone(), Facts { format, ..read });
+        }
+        Ok(Self { environment, facts })
+    }
+
+    /// The one for a chat with or without tools: its name and what it is like.
+    pub(crate) fn choose(&self, has_tools: bool) -> Option<(&str, Facts)> {
+        let named = |name: &str| self.facts.get_key_value(name);
+        let tool_use = named(TOOL_USE).filter(|_| has_tools);
+        let (name, facts) = tool_use.or_else(|| named(DEFAULT))?;
+        Some((name, *facts))
+    }
+
+    pub(crate) fn render(&self, name: &str, context: Value) -> Result<String, Error> {
+        self.environment.get_template(name)?.render(context)
+    }
+}
+
+/// A line that has nothing but a block prints nothing.
+fn syntax() -> SyntaxConfig {
+    let mut syntax = SyntaxConfig::builder();
+    syntax.trim_blocks(true).lstrip_blocks(true);
+    syntax.build().expect("the delimiters are the usual ones")
+}
+
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_syntax(syntax());
+    environment.set_undefined_behavior(UndefinedBehavior::Lenient);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_formatter(print);
+    environment.add_filter("tojson", tojson);
+    environment.add_filter(sums::TEXT, sums::text);
+    environment.add_filter("string", |value: &Value| {
+        let mut out = String::new();
+        value::to_text(&mut out, value);
+        out
+    });
+    // In Python text is a sequence too, and so has a dictionary what Jinja looks for.
+    environment.add_test("sequence", |value: &Value| {
+        use ValueKind::{Map, Seq, String, Undefined};
+        matches!(value.kind(), Seq | String | Map | Undefined)
+    });
+    environment.add_test("iterable", |value: &Value| {
+        value.kind() == ValueKind::String || value.try_iter().is_ok()
+    });
+    environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, message))
+    });
+    environment.add_function("strftime_now", |state: &State<'_, '_>, format: String| {
+        let now = state.lookup(NOW).and_then(|now| i64::try_from(now).ok());
+        strftime(&format, now.unwrap_or_default())
+    });
+    environment
+}
+
+/// Prints as `str` does: `None` and `True`, not `none` and `true`.
+fn print(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    if let Some(text) = value.as_str() {
+        return out.write_str(text).map_err(Error::from);
+    }
+    let mut text = String::new();
+    value::to_text(&mut text, value);
+    out.write_str(&text).map_err(Error::from)
+}
+
+fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    let indent = match indent {
+        Some(indent) => Some(indent),
+        None => kwargs.get::<Option<Value>>("indent")?,
+    };
+    let indent = indent.filter(|indent| !indent.is_none() && !indent.is_undefined());
+    let indent = indent.map(|indent| match indent.as_str() {
+        Some(text) => text.to_owned(),
+        None => " ".repeat(usize::try_from(indent).unwrap_or(0).min(64)),
+    });
+    let separators: Option<Vec<String>> = kwargs.get("separators")?;
+    let [item, key] = match separators.as_deref() {
+        Some([item, key]) => [item.clone(), key.clone()],
+        _ => [if indent.is_some() { "," } else { ", " }, ": "].map(str::to_owned),
+    };
+    let style = JsonStyle {
+        ascii: kwargs.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
+        indent,
+        item_separator: item,
+        key_separator: key,
+        sort_keys: kwargs.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+    };
+    kwargs.assert_all_used()?;
+    value::to_json(value, &style)
+        .map(Value::from)
+        .map_err(|_| Error::new(ErrorKind::BadSerialization, "this value has no JSON form"))
+}
+
+/// `{% generation %}` marks what the assistant said, for training. It changes nothing of what is printed, so it
+/// becomes a condition that always holds.
+fn without_generation_tags(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find("{%") {
+        let (before, tag) = rest.split_at(at);
+        out.push_str(before);
+        let Some(end) = tag.find("%}") else {
+            rest = tag;
+            break;
+        };
+        let inner = &tag[2..end];
+        let name = inner.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
+        let replaced = match name {
+            "generation" => inner.replacen(name, "if true", 1),
+            "endgeneration" => inner.replacen(name, "endif", 1),
+            _ => inner.to_owned(),
+        };
+        out.push_str("{%");
+        out.push_str(&replaced);
+        out.push_str("%}");
+        rest = &tag[end + 2..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds(now: SystemTime) -> i64 {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn render(source: &str, context: &str) -> Result<String, Error> {
+        let sources = BTreeMap::from([(DEFAULT.to_owned(), source.to_owned())]);
+        let templates = Templates::compile(sources, None).unwrap();
+        templates.render(DEFAULT, value::parse(context).unwrap())
+    }
+
+    #[track_caller]
+    fn check(source: &str, context: &str, expected: &str) {
+        assert_eq!(render(source, context).unwrap(), expected, "{source}");
+    }
+
+    #[test]
+    fn blocks_leave_no_white_space() {
+        check("a\n  {% if true %}\n  b\n  {% endif %}\nc\n", "{}", "a\n  b\nc");
+        check("a {%- if true -%} b {%- endif %} c", "{}", "ab c");
+    }
+
+    #[test]
+    fn python_is_spoken() {
+        check(
+            "{{ n }}{{ t }}{{ u }}{{ f }}",
+            r#"{"n":null,"t":true,"f":1.0}"#,
+            "NoneTrue1.0",
+        );
+        check("{{ d }}", r#"{"d":{"a":["x",null]}}"#, "{'a': ['x', None]}");
+        check("{{ s.strip().split('b')[-1].upper() }}", r#"{"s":" abc "}"#, "C");
+        check(
+            "{{ s.startswith('a') and s.endswith(('c', 'd')) }}",
+            r#"{"s":"abc"}"#,
+            "True",
+        );
+        check(
+            "{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}",
+            r#"{"d":{"b":1,"a":2}}"#,
+            "b=1;a=2;",
+        );
+        check("{{ d.get('x', 'y') }}{{ d['a'] }}", r#"{"d":{"a":1}}"#, "y1");
+        check(
+            "{{ m[-1].c }}{{ m[1:]|length }}{{ m[::-1][0].c }}",
+            r#"{"m":[{"c":1},{"c":2}]}"#,
+            "212",
+        );
+        check(
+            "{{ s is iterable }}{{ s is sequence }}{{ s is string }}{{ s is mapping }}",
+            r#"{"s":"x"}"#,
+            "TrueTrueTrueFalse",
+        );
+        check(
+            "{{ 'x' in s }}{{ s|trim|length }}{{ s.lstrip('\\n') }}",
+            r#"{"s":"\nx"}"#,
+            "True1x",
+        );
+        check("{{ 1 | string ~ 'a' }}{{ 'a' ~ 2 }}", "{}", "1aa2");
+    }
+
+    #[test]
+    fn loops_namespaces_and_macros_work() {
+        check(
+            "{% set ns = namespace(n=0) %}{% for m in ms %}{% if m == 3 %}{% break %}{% endif %}\
+             {% if m == 1 %}{% continue %}{% endif %}{% set ns.n = ns.n + m %}{{ loop.index0 }}{{ loop.last }}{% endfor %}{{ ns.n }}",
+            r#"{"ms":[1,2,3]}"#,
+            "1False2",
+        );
+        check(
+            "{% macro f(a, b='x') %}<{{ a }}{{ b }}>{% endmacro %}{{ f(1) }}{{ f(2, b=3) }}",
+            "{}",
+            "<1x><23>",
+        );
+        check(
+            "{%- for m in ms -%}{{ loop.previtem }}{{ loop.nextitem }};{%- endfor -%}",
+            r#"{"ms":[1,2]}"#,
+            "2;1;",
+        );
+    }
+
+    #[test]
+    fn json_is_written_as_python_writes_it() {
+        check(
+            "{{ t | tojson }}",
+            r#"{"t":{"b":1,"a":["é<",1.0]}}"#,
+            r#"{"b": 1, "a": ["é<", 1.0]}"#,
+        );
+        check("{{ t | tojson(indent=2) }}", r#"{"t":[1]}"#, "[\n  1\n]");
+        check(
+            "{{ t | tojson(separators=(',', ':'), ensure_ascii=true) }}",
+            r#"{"t":{"a":"é"}}"#,
+            "{\"a\":\"\\u00e9\"}",
+        );
+        assert!(render("{{ x | tojson }}", "{}").is_err());
+    }
+
+    #[test]
+    fn sums_are_of_texts() {
+        check("{{ 'a' + b + 'c' }}{{ 1 + 2 }}", r#"{"b":"b"}"#, "abc3");
+        for source in [
+            "{{ 'a' + b }}",
+            "{{ b + 'a' + 'c' }}",
+            "{{ 'a' + c }}",
+            "{{ 'a' + b + b }}",
+        ] {
+            for context in [
+                r#"{"b":null}"#,
+                r#"{"b":1}"#,
+                r#"{"b":["x"]}"#,
+                r#"{"b":{}}"#,
+                "{}",
+            ] {
+                assert!(render(source, context).is_err(), "{source} {context}");
+            }
+        }
+    }
+
+    #[test]
+    fn generation_marks_print_nothing() {
+        check("a{% generation %}b{% endgeneration %}c", "{}", "abc");
+        check("a {%- generation -%} b {%- endgeneration -%} c", "{}", "abc");
+    }
+
+    #[test]
+    fn a_template_can_refuse() {
+        let error = render("{{ raise_exception('roles must alternate') }}", "{}").unwrap_err();
+        assert!(error.to_string().contains("roles must alternate"));
+    }
+
+    #[test]
+    fn the_date_is_the_one_given() {
+        check(
+            "{{ strftime_now('%d %b %Y') }}",
+            r#"{"__now":1700000000}"#,
+            "14 Nov 2023",
+        );
+    }
+
+    #[test]
+    fn a_bad_template_is_named() {
+        let sources = BTreeMap::from([(TOOL_USE.to_owned(), "{% if %}".to_owned())]);
+        let error = Templates::compile(sources, None).unwrap_err();
+        assert_eq!(error.to_string(), "compile the chat template `tool_use`");
+    }
+}

@@ -1,0 +1,140 @@
+//! Conversations: what is rendered, what is refused, and how much of a conversation the cache serves.
+
+use std::time::SystemTime;
+
+use tokenize::{Chat, ChatError, Files, Model, PrefixCache};
+
+use crate::shapes;
+
+fn render(files: &Files, messages: &str) -> Result<String, ChatError> {
+    let chat = Chat {
+        messages,
+        ..Chat::default()
+    };
+    let model = Model::load(files, None).unwrap();
+    let rendered = model.render(&chat, SystemTime::UNIX_EPOCH)?;
+    Ok(rendered.as_str().to_owned())
+}
+
+fn with_template(template: &str) -> Files {
+    let mut files = shapes::byte_level();
+    files.templates.insert("default".to_owned(), template.to_owned());
+    files
+}
+
+#[test]
+fn three_families_of_templates_are_rendered() {
+    let messages = r#"[{"role":"user","content":" hi "},{"role":"assistant","content":"yes"},{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]"#;
+    assert_eq!(
+        render(&with_template(shapes::CHATML), messages).unwrap(),
+        "<|im_start|>user\n hi <|im_end|>\n<|im_start|>assistant\nyes<|im_end|>\n<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n"
+    );
+    assert_eq!(
+        render(&with_template(shapes::HEADERS), messages).unwrap(),
+        "<s><|im_start|>user<|im_end|>\n\n hi </s><|im_start|>assistant<|im_end|>\n\nyes</s><|im_start|>user<|im_end|>\n\nab</s><|im_start|>assistant<|im_end|>\n\n"
+    );
+    assert_eq!(
+        render(&with_template(shapes::INSTRUCT), messages).unwrap(),
+        "<s>[INST]  hi  [/INST] yes</s>[INST] a\nb [/INST]"
+    );
+}
+
+#[test]
+fn what_only_the_engine_can_render_is_refused() {
+    for messages in [
+        r#"[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x/y.png"}}]}]"#,
+        r#"[{"role":"user","content":[{"type":"input_audio","input_audio":{}}]}]"#,
+        r#"[{"role":"user","content":5}]"#,
+        r#"[{"content":"nobody"}]"#,
+        "[]",
+        "{}",
+    ] {
+        let refused = render(&shapes::byte_level(), messages);
+        assert!(
+            matches!(refused, Err(ChatError::Unsupported(_))),
+            "{messages}: {refused:?}"
+        );
+    }
+    let refused = render(
+        &with_template(shapes::INSTRUCT),
+        r#"[{"role":"user","content":"a"},{"role":"user","content":"b"}]"#,
+    );
+    assert!(matches!(refused, Err(ChatError::Template(_))), "{refused:?}");
+}
+
+#[test]
+fn a_model_without_a_template_has_no_chats_but_texts() {
+    let mut files = shapes::byte_level();
+    files.config = None;
+    let model = Model::load(&files, None).unwrap();
+    assert!(!model.has_template());
+    assert!(render(&files, r#"[{"role":"user","content":"a"}]"#).is_err());
+}
+
+#[test]
+fn chats_with_tools_have_a_template_of_their_own() {
+    let config = r#"{"chat_template":[{"name":"default","template":"plain"},{"name":"tool_use","template":"{{ tools[0].function.name }}"}]}"#;
+    let files = Files {
+        config: Some(config.into()),
+        ..shapes::byte_level()
+    };
+    let model = Model::load(&files, None).unwrap();
+    let chat = |tools| Chat {
+        messages: r#"[{"role":"user","content":"a"}]"#,
+        tools,
+        ..Chat::default()
+    };
+    let text = |tools| {
+        model
+            .render(&chat(tools), SystemTime::UNIX_EPOCH)
+            .unwrap()
+            .as_str()
+            .to_owned()
+    };
+    assert_eq!(text(None), "plain");
+    assert_eq!(text(Some("null")), "plain");
+    assert_eq!(
+        text(Some(r#"[{"type":"function","function":{"name":"f"}}]"#)),
+        "f"
+    );
+}
+
+/// Ten turns after a system prompt of some length, as agents have. Each turn's prompt is the whole conversation.
+#[test]
+fn most_of_a_conversation_comes_from_the_cache() {
+    let model = Model::load(&with_template(shapes::CHATML), None).unwrap();
+    let cache = PrefixCache::new(1 << 20);
+    let tokens = |messages: &[serde_json::Value]| {
+        let text = serde_json::Value::from(messages).to_string();
+        let chat = Chat {
+            messages: &text,
+            ..Chat::default()
+        };
+        let rendered = model.render(&chat, SystemTime::UNIX_EPOCH).unwrap();
+        model.complete(model.prepare(rendered, &cache), &cache).unwrap()
+    };
+    let system = "You are one of the many people who can help with this. ".repeat(60);
+    let mut messages = vec![serde_json::json!({"role": "system", "content": system})];
+    // Somebody else's conversation began the same way.
+    let others = tokens(&messages);
+    assert_eq!(others.cached, 0);
+    let (mut all, mut cached, mut could) = (0, 0, 0);
+    let mut before = others.ids.len();
+    for turn in 0..10 {
+        let question = format!("Question {turn}: how many of these words could be made? ").repeat(3);
+        messages.push(serde_json::json!({"role": "user", "content": question}));
+        let tokens = tokens(&messages);
+        all += tokens.ids.len();
+        cached += tokens.cached;
+        could += before;
+        before = tokens.ids.len();
+        let answer = format!("Answer {turn}: as many as there are in the long list. ").repeat(3);
+        messages.push(serde_json::json!({"role": "assistant", "content": answer}));
+    }
+    println!("{cached} of {all} tokens from the cache; {could} stood in the turn before");
+    assert!(cached * 10 >= all * 9, "{cached} of {all}");
+    assert!(
+        cached * 100 >= could * 99,
+        "{cached} of {could} that stood in the turn before"
+    );
+}

@@ -1,0 +1,8 @@
+//! What the crate promises, across its modules.
+#![allow(clippy::unwrap_used, reason = "a test's own functions fail by panicking too")]
+
+mod case;
+mod chats;
+mod engine;
+mod prefixes;
+mod shapes;

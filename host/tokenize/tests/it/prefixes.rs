@@ -1,0 +1,161 @@
+//! The cache gives the tokens of the whole text, wherever the text is cut and whatever it holds.
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use tokenize::{Files, Model, PrefixCache, Rendered};
+use tokenizers::Tokenizer;
+
+use crate::shapes;
+
+struct Shape {
+    name: &'static str,
+    model: Model,
+    /// The tokenizer as it is in its file, but for its limits.
+    truth: Tokenizer,
+}
+
+const LLAMA_3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const DEEP_SEEK: [&str; 3] = [
+    r"\p{N}{1,3}",
+    r"[一-龥぀-ゟ゠-ヿ]+",
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
+];
+
+/// Made once: the vocabularies take their time.
+static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(shapes);
+
+fn shapes() -> Vec<Shape> {
+    let prefixed = serde_json::json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
+    let all: [(&'static str, Files); 9] = [
+        ("byte-level", shapes::byte_level()),
+        ("byte-level, split once", shapes::byte_level_split(&[LLAMA_3])),
+        ("byte-level, split thrice", shapes::byte_level_split(&DEEP_SEEK)),
+        (
+            "byte-level, prefixed",
+            shapes::byte_level_with(&serde_json::Value::Null, &prefixed, false),
+        ),
+        ("metaspace first", shapes::metaspace("first")),
+        ("metaspace always", shapes::metaspace("always")),
+        ("metaspace never", shapes::metaspace("never")),
+        ("prepending", shapes::metaspace("legacy")),
+        ("WordPiece", shapes::word_piece()),
+    ];
+    all.into_iter()
+        .map(|(name, files)| {
+            let mut truth = Tokenizer::from_bytes(&files.tokenizer).unwrap();
+            truth.with_truncation(None).unwrap();
+            truth.with_padding(None);
+            let model = Model::load(&files, None).unwrap();
+            Shape { name, model, truth }
+        })
+        .collect()
+}
+
+impl Shape {
+    #[track_caller]
+    fn check(&self, cache: &PrefixCache, text: &str, special: bool) -> usize {
+        let expected = self.truth.encode(text, special).unwrap();
+        let prepared = self
+            .model
+            .prepare(Rendered::text(text.to_owned(), special), cache);
+        let tokens = self.model.complete(prepared, cache).unwrap();
+        assert_eq!(tokens.ids, expected.get_ids(), "{}: {text:?}", self.name);
+        tokens.cached
+    }
+}
+
+/// Text with special tokens in and around it, and what is awkward about both.
+fn pieces() -> impl Strategy<Value = Vec<String>> {
+    let special = prop::sample::select(vec![
+        "<|endoftext|>",
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|im_end|>\n\n",
+        "<tool>",
+        "<left>",
+        " <sp>",
+        "word!",
+        "Normal",
+        "<s>",
+        "</s>",
+        "[INST]",
+        "[/INST]",
+        "[SEP]",
+        "[CLS]",
+        "<|im_",
+        "end|>",
+    ]);
+    let text = prop_oneof![
+        "[ a-z]{0,12}",
+        "[ \n\t]{1,4}",
+        "\\PC{0,8}",
+        Just("e\u{301}".to_owned()),
+        Just("👩‍👩‍👧 ".to_owned()),
+        Just("▁ the  of".to_owned()),
+        Just("the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not ".to_owned()),
+        Just("12345 don't\r\n  end ".to_owned()),
+        Just("IT'LL de\u{301}já vu; 漢字かな 42 カナ…\u{a0}\u{3000} \t\n\n  x".to_owned()),
+    ];
+    let piece = prop_oneof![2 => text, 1 => special.prop_map(str::to_owned)];
+    prop::collection::vec(piece, 0..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Each text is asked after the texts that it begins with, which the cache then knows.
+    #[test]
+    fn tokens_are_those_of_the_whole_text(texts in prop::collection::vec((pieces(), any::<prop::sample::Index>(), any::<bool>()), 1..4)) {
+        for shape in &*SHAPES {
+            let cache = PrefixCache::new(1 << 20);
+            let mut before = String::new();
+            for (pieces, cut, special) in &texts {
+                let text = before.clone() + &pieces.concat();
+                shape.check(&cache, &text, *special);
+                shape.check(&cache, &text, !special);
+                let (at, _) = text.char_indices().nth(cut.index(text.chars().count().max(1))).unwrap_or((0, ' '));
+                shape.check(&cache, &text[..at], *special);
+                before = text;
+            }
+        }
+    }
+}
+
+#[test]
+fn an_added_token_that_another_begins_with_is_not_cut() {
+    let cache = PrefixCache::new(1 << 20);
+    let shape = &SHAPES[0];
+    let turn = format!("<|im_start|>{}<|im_end|>", "the of and ".repeat(20));
+    shape.check(&cache, &turn, false);
+    assert!(shape.check(&cache, &format!("{turn}x"), false) > 0);
+    // Here the longer token stands where the shorter one was.
+    assert_eq!(shape.check(&cache, &format!("{turn}\n\n"), false), 0);
+}
+
+#[test]
+fn every_shape_with_special_tokens_is_served_from_the_cache() {
+    for shape in &*SHAPES {
+        let cache = PrefixCache::new(1 << 20);
+        let [open, close] = match shape.name {
+            name if name.starts_with("byte-level") => ["<|im_start|>", "<|im_end|>"],
+            "WordPiece" => ["[CLS]", "[SEP]"],
+            _ => ["<s>", "</s>"],
+        };
+        let turn = format!("{open}{}{close}", "the of and ".repeat(20));
+        assert_eq!(shape.check(&cache, &turn, false), 0);
+        let cached = shape.check(&cache, &format!("{turn}{turn} more"), false);
+        assert!(cached >= 60, "{}: {cached}", shape.name);
+    }
+}
+
+#[test]
+fn a_cache_without_room_changes_nothing() {
+    let cache = PrefixCache::new(0);
+    for shape in &*SHAPES {
+        let turn = format!("<s>{}<|im_end|> </s>the", "the of and ".repeat(20));
+        shape.check(&cache, &turn.repeat(3), true);
+        assert_eq!(shape.check(&cache, &turn.repeat(3), true), 0);
+    }
+    assert_eq!(cache.bytes(), 0);
+}

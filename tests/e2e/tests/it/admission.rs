@@ -1,0 +1,455 @@
+//! Budgets, the queue and its order, early rejection, and streams that are kept alive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use harness::{Answer, Client, Fleet, TestRouter, eventually, route_all};
+use http::{Method, StatusCode};
+use mock_engine::{CostModel, MockConfig, RequestFault, Times};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::{chat, fast, fast_fleet};
+
+const CHAT: &str = "/v1/chat/completions";
+const HEADERS: &str = "priority-header = \"x-priority\"\ntenant-header = \"x-tenant\"\n";
+
+/// The configuration of a router over a fleet, with keys of the pool and of its admission, and of the route.
+fn config(fleet: &Fleet, pool: &str, admission: &str, route: &str) -> String {
+    format!(
+        "[pools.chat]\n{pool}\n[pools.chat.admission]\n{HEADERS}{admission}\n{}{}{route}\n",
+        fleet.workers_toml(),
+        route_all("round-robin"),
+    )
+}
+
+async fn start(fleet: &Fleet, pool: &str, admission: &str, route: &str) -> TestRouter {
+    TestRouter::start(&config(fleet, pool, admission, route))
+        .await
+        .unwrap()
+}
+
+async fn ask(client: &Client, headers: &[(&str, &str)], body: &Value) -> Answer {
+    let body = Bytes::from(body.to_string());
+    let stream = client.stream(Method::POST, CHAT, headers, body).await.unwrap();
+    stream.whole().await.unwrap()
+}
+
+/// A request under way; dropped, its client leaves.
+struct Sent(JoinSet<Answer>);
+
+impl Sent {
+    fn begin(answer: impl Future<Output = Answer> + Send + 'static) -> Self {
+        let mut task = JoinSet::new();
+        task.spawn(answer);
+        Self(task)
+    }
+
+    async fn answer(mut self) -> Answer {
+        self.0.join_next().await.unwrap().unwrap()
+    }
+}
+
+/// Sends in the background, and waits until the router has it: under way, or in the queue.
+async fn send(router: &TestRouter, text: &str, headers: &[(&str, &str)]) -> Sent {
+    let (client, body) = (router.client.clone(), chat(text, false));
+    let headers: Vec<(String, String)> = headers
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    let there = known(router).await + 1;
+    let sent = Sent::begin(async move {
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        ask(&client, &headers, &body).await
+    });
+    eventually("the router has it", || async { known(router).await == there }).await;
+    sent
+}
+
+async fn pool(router: &TestRouter) -> Value {
+    router.admin("/status").await.unwrap()["pools"][0].clone()
+}
+
+/// Requests under way and in the queue.
+async fn known(router: &TestRouter) -> u64 {
+    let pool = pool(router).await;
+    pool["queued"].as_u64().unwrap() + pool["budget"]["requests"]["used"].as_u64().unwrap()
+}
+
+async fn metric(router: &TestRouter, name: &str) -> f64 {
+    let page = router.admin.get("/metrics").await.unwrap().text();
+    let line = page.lines().find(|line| line.starts_with(name));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+        .unwrap_or(0.0)
+}
+
+/// What the engine was asked, in order: the last words of the conversations.
+fn asked(fleet: &Fleet) -> Vec<String> {
+    let requests = fleet.engines[0].requests(CHAT);
+    let words = requests.iter().map(|request| {
+        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        body["messages"][0]["content"].as_str().unwrap().to_owned()
+    });
+    words.collect()
+}
+
+fn hang(fleet: &Fleet) {
+    let faults = fleet.engines[0].faults();
+    faults.on_requests(RequestFault::Hang, Times::UntilCleared);
+}
+
+#[track_caller]
+fn check_refused(answer: &Answer, status: u16, code: &str) {
+    assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
+    let error = answer.json().unwrap();
+    assert_eq!(error["error"]["code"], code, "{error}");
+    let after: u64 = answer.header("retry-after").parse().unwrap();
+    assert!((1..=60).contains(&after), "{after}");
+}
+
+#[tokio::test]
+async fn what_is_over_the_budget_waits_and_goes_in_by_its_class() {
+    let fleet = fast_fleet(1).await;
+    let router = start(&fleet, "", "requests = 2", "").await;
+    hang(&fleet);
+    let mut sent = Vec::new();
+    for text in ["a", "b"] {
+        sent.push(send(&router, text, &[]).await);
+    }
+    eventually("both are at the worker", || async { asked(&fleet).len() == 2 }).await;
+    for (text, class) in [("low", "-3"), ("plain", "0"), ("high", "9"), ("higher", "10")] {
+        sent.push(send(&router, text, &[("x-priority", class)]).await);
+    }
+    let shown = pool(&router).await;
+    assert_eq!(shown["budget"]["requests"], json!({ "used": 2, "limit": 2 }));
+    let waiting = json!({ "sheddable": 1, "standard": 1, "preferred": 2 });
+    assert_eq!(shown["budget"]["waiting"], waiting);
+    assert_eq!(asked(&fleet).len(), 2, "the budget is never exceeded");
+    // One at a time from here on, so that the order at the engine is that of the router.
+    router
+        .save_config(&config(&fleet, "", "requests = 1", ""))
+        .unwrap();
+    router
+        .admin_shows("/status", "the budget is smaller", |page| {
+            page["pools"][0]["budget"]["requests"]["limit"] == 1
+        })
+        .await;
+    fleet.engines[0].faults().clear();
+    for answer in join_all(sent.into_iter().map(Sent::answer)).await {
+        assert_eq!(answer.status, StatusCode::OK);
+    }
+    assert_eq!(asked(&fleet)[2..], ["higher", "high", "plain", "low"]);
+    eventually("everything is given back", || async { known(&router).await == 0 }).await;
+    assert_eq!(
+        metric(
+            &router,
+            "conductor_admission_total{pool=\"chat\",result=\"held\"}"
+        )
+        .await,
+        4.0
+    );
+}
+
+#[tokio::test]
+async fn tenants_share_by_what_they_were_served_not_by_how_much_they_ask() {
+    let fleet = fast_fleet(1).await;
+    let router = start(&fleet, "", "requests = 1", "").await;
+    hang(&fleet);
+    let mut sent = vec![send(&router, "first", &[("x-tenant", "greedy")]).await];
+    for text in ["g1", "g2", "g3"] {
+        sent.push(send(&router, text, &[("x-tenant", "greedy")]).await);
+    }
+    for text in ["m1", "m2", "m3"] {
+        sent.push(send(&router, text, &[("x-tenant", "modest")]).await);
+    }
+    fleet.engines[0].faults().clear();
+    for answer in join_all(sent.into_iter().map(Sent::answer)).await {
+        assert_eq!(answer.status, StatusCode::OK);
+    }
+    let order = asked(&fleet);
+    let modest = |until: usize| order[..until].iter().filter(|text| text.starts_with('m')).count();
+    assert!(
+        order[1].starts_with('m'),
+        "who had nothing yet is next: {order:?}"
+    );
+    assert!(modest(4) >= 2 && modest(4) < 4, "then they take turns: {order:?}");
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_and_sheds_who_may_be_shed() {
+    let fleet = fast_fleet(1).await;
+    let router = start(&fleet, "queue-limit = 1", "requests = 1", "").await;
+    hang(&fleet);
+    let inside = send(&router, "inside", &[]).await;
+    let sheddable = send(&router, "sheddable", &[("x-priority", "-1")]).await;
+    let refused = ask(&router.client, &[("x-priority", "-1")], &chat("too", false)).await;
+    check_refused(&refused, 429, "queue_full");
+    let (client, body) = (router.client.clone(), chat("important", false));
+    let important = Sent::begin(async move { ask(&client, &[], &body).await });
+    check_refused(&sheddable.answer().await, 429, "shed");
+    fleet.engines[0].faults().clear();
+    assert_eq!(inside.answer().await.status, StatusCode::OK);
+    assert_eq!(important.answer().await.status, StatusCode::OK);
+    for result in ["queue-full", "shed"] {
+        let name = format!("conductor_admission_total{{pool=\"chat\",result=\"{result}\"}}");
+        assert_eq!(metric(&router, &name).await, 1.0, "{result}");
+        let name = format!("conductor_requests_total{{pool=\"chat\",outcome=\"{result}\"}}");
+        assert_eq!(metric(&router, &name).await, 1.0, "{result}");
+    }
+}
+
+#[tokio::test]
+async fn the_wait_ends_with_the_clients_time_or_the_queues() {
+    let fleet = fast_fleet(1).await;
+    let router = start(
+        &fleet,
+        "queue-timeout = \"20ms\"",
+        "requests = 1",
+        "start-timeout = \"1h\"",
+    )
+    .await;
+    hang(&fleet);
+    let inside = send(&router, "inside", &[]).await;
+    let refused = ask(&router.client, &[], &chat("waits", false)).await;
+    check_refused(&refused, 503, "queue_timeout");
+    router
+        .save_config(&config(&fleet, "", "requests = 1", ""))
+        .unwrap();
+    router
+        .admin_shows("/admin/config", "the longer wait", |page| page["generation"] == 2)
+        .await;
+    let refused = ask(
+        &router.client,
+        &[("x-request-timeout", "30ms")],
+        &chat("waits", false),
+    )
+    .await;
+    check_refused(&refused, 503, "queue_timeout");
+    assert_eq!(asked(&fleet), ["inside"]);
+    drop(inside);
+    eventually("who left gave its place back", || async {
+        known(&router).await == 0
+    })
+    .await;
+    let late = ask(
+        &router.client,
+        &[("x-request-timeout", "30ms")],
+        &chat("hangs", false),
+    )
+    .await;
+    assert_eq!(late.status, StatusCode::GATEWAY_TIMEOUT, "{}", late.text());
+    eventually("what was given up gave its place back", || async {
+        known(&router).await == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_the_queue_frees_its_place_and_a_larger_budget_lets_the_rest_in() {
+    let fleet = fast_fleet(1).await;
+    let router = start(&fleet, "queue-limit = 2", "requests = 1", "").await;
+    hang(&fleet);
+    let inside = send(&router, "inside", &[]).await;
+    let gone = send(&router, "gone", &[("x-priority", "5")]).await;
+    let stays = send(&router, "stays", &[]).await;
+    drop(gone);
+    eventually("it is gone", || async { known(&router).await == 2 }).await;
+    let other = send(&router, "other", &[]).await;
+    router
+        .save_config(&config(&fleet, "queue-limit = 2", "requests = 3", ""))
+        .unwrap();
+    eventually("all are at the worker", || async { asked(&fleet).len() == 3 }).await;
+    fleet.engines[0].faults().clear();
+    for sent in [inside, stays, other] {
+        assert_eq!(sent.answer().await.status, StatusCode::OK);
+    }
+    assert!(!asked(&fleet).contains(&"gone".to_owned()));
+}
+
+#[tokio::test]
+async fn a_budget_of_tokens_counts_prompt_and_answer_and_lets_one_in_that_is_larger() {
+    let fleet = fast_fleet(1).await;
+    let router = start(&fleet, "", "tokens = 100", "").await;
+    hang(&fleet);
+    let large = send(&router, &"word ".repeat(400), &[]).await;
+    let used = pool(&router).await["budget"]["tokens"]["used"].as_u64().unwrap();
+    assert!(used > 400, "{used}");
+    let small = send(&router, "small", &[]).await;
+    assert_eq!(pool(&router).await["queued"], 1);
+    fleet.engines[0].faults().clear();
+    for sent in [large, small] {
+        assert_eq!(sent.answer().await.status, StatusCode::OK);
+    }
+    eventually("everything is given back", || async {
+        pool(&router).await["budget"]["tokens"]["used"] == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_automatic_budget_follows_the_workers_in_service() {
+    let fleet = fast_fleet(2).await;
+    let admission = "requests = \"auto\"\nrequests-per-worker = 3";
+    let router = start(&fleet, "", admission, "").await;
+    assert_eq!(pool(&router).await["budget"]["requests"]["limit"], 6);
+    fleet.engines[0].faults().refuse_connections().await.unwrap();
+    eventually("one worker is out", || async {
+        ask(&router.client, &[], &chat("hi", false)).await;
+        pool(&router).await["budget"]["requests"]["limit"] == 3
+    })
+    .await;
+    fleet.engines[0].faults().accept_connections().await.unwrap();
+    eventually("it is back", || async {
+        ask(&router.client, &[], &chat("hi", false)).await;
+        pool(&router).await["budget"]["requests"]["limit"] == 6
+    })
+    .await;
+}
+
+/// Computes prompts so slowly that it can be predicted.
+fn slow(_: usize, config: &mut MockConfig) {
+    config.cost = CostModel {
+        prefill_token_ms: 0.2,
+        prefill_quadratic_ms: 0.0,
+        ..CostModel::default()
+    };
+}
+
+#[tokio::test]
+async fn what_would_come_too_late_by_all_that_is_known_is_refused_at_once() {
+    let fleet = Fleet::start(1, slow).await.unwrap();
+    let route = "ttft-target = \"150ms\"";
+    let router = start(&fleet, "", "early-rejection = 1.0", route).await;
+    let prompt = |words: usize, number: usize| -> String {
+        (0..words).map(|word| format!("n{number}w{word} ")).collect()
+    };
+    // Nothing is refused before anything is known.
+    for number in 0..24 {
+        let body = chat(&prompt(20 + number * 37 % 60, number), true);
+        let answer = ask(&router.client, &[], &body).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    }
+    let long = chat(&prompt(20_000, 99), true);
+    check_refused(&ask(&router.client, &[], &long).await, 429, "too_slow");
+    let name = "conductor_admission_total{pool=\"chat\",result=\"rejected-early\"}";
+    assert_eq!(metric(&router, name).await, 1.0);
+    let short = ask(&router.client, &[], &chat("short", true)).await;
+    assert_eq!(short.status, StatusCode::OK, "{}", short.text());
+}
+
+#[tokio::test]
+async fn a_stream_that_has_nothing_to_say_is_kept_alive_in_the_queue_and_at_the_worker() {
+    let fleet = fast_fleet(1).await;
+    let router = start(&fleet, "sse-keep-alive = \"20ms\"", "requests = 1", "").await;
+    hang(&fleet);
+    let mut first = router.client.open(CHAT, &chat("first", true)).await.unwrap();
+    let mut second = router.client.open(CHAT, &chat("second", true)).await.unwrap();
+    for stream in [&mut first, &mut second] {
+        assert_eq!(stream.status, StatusCode::OK);
+        assert!(
+            stream.headers["content-type"]
+                .to_str()
+                .unwrap()
+                .starts_with("text/event-stream")
+        );
+        assert!(stream.headers.contains_key("x-request-id"));
+        for _ in 0..2 {
+            assert_eq!(stream.chunk().await.unwrap().unwrap(), ": keep-alive\n\n");
+        }
+    }
+    assert_eq!(asked(&fleet), ["first"], "the other one waits for the budget");
+    fleet.engines[0].faults().clear();
+    for stream in [first, second] {
+        let text = stream.whole().await.unwrap().text();
+        assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+        let events = text.split("\n\n").filter(|event| !event.is_empty());
+        assert!(
+            events
+                .clone()
+                .all(|event| event.starts_with("data: ") || event == ": keep-alive"),
+            "{text}"
+        );
+    }
+    eventually("everything is given back", || async { known(&router).await == 0 }).await;
+    assert!(metric(&router, "conductor_keep_alive_comments_total{pool=\"chat\"}").await >= 4.0);
+}
+
+#[tokio::test]
+async fn what_fails_behind_a_stream_that_is_kept_alive_is_tried_elsewhere_and_told_in_the_stream_at_last() {
+    let fleet = Fleet::start(2, fast).await.unwrap();
+    let pool = "sse-keep-alive = \"20ms\"\nqueue-timeout = \"200ms\"";
+    let router = start(&fleet, pool, "requests = 1", "").await;
+    for engine in &fleet.engines {
+        engine
+            .faults()
+            .on_requests(RequestFault::Hang, Times::UntilCleared);
+    }
+    let mut stream = router.client.open(CHAT, &chat("first", true)).await.unwrap();
+    assert_eq!(stream.chunk().await.unwrap().unwrap(), ": keep-alive\n\n");
+    let in_vain = router.client.open(CHAT, &chat("second", true)).await.unwrap();
+    let text = in_vain.whole().await.unwrap().text();
+    assert!(
+        text.contains("\"code\":\"queue_timeout\"") && !text.contains("[DONE]"),
+        "{text}"
+    );
+    // Whoever has the first one dies; the other answers.
+    let has_it = |engine: &mock_engine::MockEngine| !engine.requests(CHAT).is_empty();
+    eventually("one of them has it", || async {
+        fleet.engines.iter().any(has_it)
+    })
+    .await;
+    let (with, without): (Vec<_>, Vec<_>) = fleet.engines.iter().partition(|engine| has_it(engine));
+    without[0].faults().clear();
+    with[0].faults().refuse_connections().await.unwrap();
+    let text = stream.whole().await.unwrap().text();
+    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_worker_behind_a_stream_that_is_kept_alive_is_an_event() {
+    let fleet = fast_fleet(1).await;
+    let router = start(&fleet, "sse-keep-alive = \"20ms\"", "requests = 1", "").await;
+    hang(&fleet);
+    let inside = send(&router, "inside", &[]).await;
+    let mut stream = router.client.open(CHAT, &chat("hi", true)).await.unwrap();
+    assert_eq!(stream.chunk().await.unwrap().unwrap(), ": keep-alive\n\n");
+    let fault = RequestFault::Status {
+        status: StatusCode::BAD_REQUEST,
+        retry_after: None,
+    };
+    fleet.engines[0].faults().on_requests(fault, Times::UntilCleared);
+    drop(inside);
+    let text = stream.whole().await.unwrap().text();
+    assert!(
+        text.contains("\"code\":\"worker_refused\"") && !text.contains("[DONE]"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn many_requests_over_a_small_budget_are_all_answered() {
+    let fleet = fast_fleet(2).await;
+    let router = Arc::new(start(&fleet, "", "requests = 3\ntokens = 200", "").await);
+    let one = |number: usize| {
+        let router = Arc::clone(&router);
+        async move {
+            let (class, tenant) = ((number % 5).to_string(), (number % 3).to_string());
+            let headers = [("x-priority", class.as_str()), ("x-tenant", tenant.as_str())];
+            let body = chat(&format!("hello {number}"), number.is_multiple_of(2));
+            ask(&router.client, &headers, &body).await.status
+        }
+    };
+    for status in join_all((0..200).map(one)).await {
+        assert_eq!(status, StatusCode::OK);
+    }
+    tokio::time::timeout(Duration::from_secs(30), async {
+        eventually("everything is given back", || async { known(&router).await == 0 }).await;
+    })
+    .await
+    .unwrap();
+}

@@ -1,0 +1,183 @@
+//! Clients that are slow, many, or in the way of others; and listeners that move.
+
+use std::net::TcpListener;
+
+use harness::{TestRouter, eventually, eventually_ok, route_all};
+
+use super::raw::{Raw, chat};
+use super::{metric, turned};
+use crate::{fast_fleet, router_over};
+
+const HALF_A_HEAD: &str = "POST /v1/chat/completions HTTP/1.1\r\nhost: r\r\n";
+
+async fn router(server: &str) -> (harness::Fleet, TestRouter) {
+    let fleet = fast_fleet(1).await;
+    let toml = format!("{server}\n{}{}", fleet.workers_toml(), route_all("round-robin"));
+    (fleet, TestRouter::start(&toml).await.unwrap())
+}
+
+#[tokio::test]
+async fn half_open_clients_keep_nobody_from_being_served_and_are_given_up() {
+    let (_fleet, router) = router("head-timeout = \"300ms\"\nmax-connections = 64\n").await;
+    let mut slow = Vec::new();
+    for _ in 0..200 {
+        let mut client = Raw::connect(router.client.base()).await.unwrap();
+        // Those that wait for a seat are heard later.
+        client.say(HALF_A_HEAD).await.unwrap();
+        slow.push(client);
+    }
+    let mut client = Raw::connect(router.client.base()).await.unwrap();
+    client.say(chat()).await.unwrap();
+    assert_eq!(client.answer().await.unwrap().status, 200);
+    for mut client in slow {
+        assert!(client.is_closed().await);
+    }
+    assert!(turned(&router, "head-timeout").await >= 200.0);
+}
+
+#[tokio::test]
+async fn a_body_that_dribbles_is_refused_and_one_that_flows_is_not() {
+    let (_fleet, router) = router("body-timeout = \"300ms\"\nbody-rate = \"1KiB\"\n").await;
+    let mut client = Raw::connect(router.client.base()).await.unwrap();
+    client
+        .say(format!("{HALF_A_HEAD}content-length: 100\r\n\r\n{{"))
+        .await
+        .unwrap();
+    let answer = client.answer().await.unwrap();
+    assert_eq!(
+        (answer.status, &*answer.code()),
+        (408, "body_timeout"),
+        "{answer:?}"
+    );
+    assert!(client.is_closed().await);
+    assert_eq!(turned(&router, "body-timeout").await, 1.0);
+    // Ten kilobytes have earned ten seconds.
+    let body = crate::chat(&"word ".repeat(3_000), false).to_string();
+    let (first, rest) = body.split_at(10 << 10);
+    let mut client = Raw::connect(router.client.base()).await.unwrap();
+    let length = body.len();
+    client
+        .say(format!("{HALF_A_HEAD}content-length: {length}\r\n\r\n{first}"))
+        .await
+        .unwrap();
+    let told = turned(&router, "body-timeout").await;
+    client.say(rest).await.unwrap();
+    assert_eq!(client.answer().await.unwrap().status, 200);
+    assert_eq!(turned(&router, "body-timeout").await, told);
+}
+
+#[tokio::test]
+async fn who_is_idle_for_longest_makes_room_for_who_waits() {
+    let (_fleet, router) = router("max-connections = 2\n").await;
+    let mut idle = Vec::new();
+    for _ in 0..2 {
+        let mut client = Raw::connect(router.client.base()).await.unwrap();
+        client
+            .say("GET /health HTTP/1.1\r\nhost: r\r\n\r\n")
+            .await
+            .unwrap();
+        assert_eq!(client.answer().await.unwrap().status, 200);
+        idle.push(client);
+    }
+    let mut client = Raw::connect(router.client.base()).await.unwrap();
+    client.say(chat()).await.unwrap();
+    assert_eq!(client.answer().await.unwrap().status, 200);
+    assert!(idle.remove(0).is_closed().await);
+    assert_eq!(turned(&router, "made-room").await, 1.0);
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_in_time() {
+    let (_fleet, router) = router("keep-alive-timeout = \"100ms\"\n").await;
+    let mut client = Raw::connect(router.client.base()).await.unwrap();
+    client
+        .say("GET /health HTTP/1.1\r\nhost: r\r\n\r\n")
+        .await
+        .unwrap();
+    assert_eq!(client.answer().await.unwrap().status, 200);
+    assert!(client.is_closed().await);
+    eventually("it is counted", || async {
+        turned(&router, "keep-alive-timeout").await == 1.0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn thousands_of_idle_connections_are_in_nobodys_way() {
+    const IDLE: usize = 2_100;
+    if conductor::open_files::raise().is_some_and(|limit| limit < 3 * IDLE as u64) {
+        eprintln!("skipped: too few files may be open here");
+        return;
+    }
+    let fleet = fast_fleet(1).await;
+    let router = router_over(&fleet, "round-robin").await;
+    let mut idle = Vec::with_capacity(IDLE);
+    for _ in 0..IDLE {
+        let mut client = Raw::connect(router.client.base()).await.unwrap();
+        client
+            .say("GET /health HTTP/1.1\r\nhost: r\r\n\r\n")
+            .await
+            .unwrap();
+        assert_eq!(client.answer().await.unwrap().status, 200);
+        idle.push(client);
+    }
+    let mut client = Raw::connect(router.client.base()).await.unwrap();
+    client.say(chat()).await.unwrap();
+    assert_eq!(client.answer().await.unwrap().status, 200);
+    let connected = metric(&router, "conductor_client_connections ").await.unwrap();
+    assert!(connected >= IDLE as f64, "{connected}");
+    // None of them was forgotten.
+    for client in &mut idle {
+        client
+            .say("GET /health HTTP/1.1\r\nhost: r\r\n\r\n")
+            .await
+            .unwrap();
+    }
+    for mut client in idle {
+        assert_eq!(client.answer().await.unwrap().status, 200);
+    }
+}
+
+/// An address that nobody listens on just now.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.3:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+#[tokio::test]
+async fn a_listener_moves_with_the_configuration_and_who_is_connected_stays() {
+    let (fleet, router) = router("").await;
+    let mut before = Raw::connect(router.client.base()).await.unwrap();
+    before.say(chat()).await.unwrap();
+    assert_eq!(before.answer().await.unwrap().status, 200);
+    let (listen, admin) = (free_address(), free_address());
+    let moved = |listen: &str, admin: &str| {
+        format!(
+            "policy-dir = \"policies\"\n[server]\nlisten = \"{listen}\"\nadmin-listen = \"{admin}\"\n{}{}",
+            fleet.workers_toml(),
+            route_all("round-robin")
+        )
+    };
+    let save = |text: String| std::fs::write(router.path("conductor.toml"), text).unwrap();
+    save(moved(&listen, &admin));
+    let client = harness::Client::new(format!("http://{listen}"));
+    let operator = harness::Client::new(format!("http://{admin}"));
+    eventually("both have moved", || async {
+        client.get("/health").await.is_ok() && operator.get("/admin/config").await.is_ok()
+    })
+    .await;
+    assert!(Raw::connect(router.client.base()).await.is_err());
+    before.say(chat()).await.unwrap();
+    assert_eq!(before.answer().await.unwrap().status, 200);
+    // Where another listens, nothing changes but the word on it.
+    let taken = TcpListener::bind("127.0.0.3:0").unwrap();
+    save(moved(&taken.local_addr().unwrap().to_string(), &admin));
+    let problem = eventually_ok("the move is refused", || async {
+        let page = operator.get("/admin/config").await.unwrap().json().unwrap();
+        let problem = page["problems"][0]["message"].as_str().map(str::to_owned);
+        problem.ok_or(page)
+    })
+    .await;
+    assert!(problem.contains("`server.listen`"), "{problem}");
+    assert_eq!(client.get("/health").await.unwrap().status, 200);
+}

@@ -1,0 +1,308 @@
+//! Heads and bodies that are too much, or that can be read in two ways (RFC 9110, RFC 9112).
+
+use harness::{TestRouter, route_all};
+
+use super::capture::Capture;
+use super::raw::{Raw, chat};
+use super::{metric, turned};
+use crate::{fast_fleet, router_over};
+
+async fn router(server: &str, worker: &Capture) -> TestRouter {
+    let toml = format!("{server}\n{}{}", worker.toml(), route_all("round-robin"));
+    TestRouter::start(&toml).await.unwrap()
+}
+
+/// A request head with these lines, of a body of two bytes.
+fn post(lines: &str) -> String {
+    format!("POST /v1/completions HTTP/1.1\r\n{lines}\r\n\r\n")
+}
+
+#[tokio::test]
+async fn what_is_too_much_is_refused_in_the_shape_clients_know_and_counted() {
+    let worker = Capture::start().await;
+    let limits = "header-limit = \"1KiB\"\nheader-count = 8\nurl-limit = \"64B\"\njson-depth = 8\n";
+    let router = router(limits, &worker).await;
+    let check = async |request: String, status: u16, code: &str, reason: &str| {
+        let before = turned(&router, reason).await;
+        let mut client = Raw::connect(router.client.base()).await.unwrap();
+        client.say(&request).await.unwrap();
+        let answer = client.answer().await.unwrap();
+        assert_eq!((answer.status, &*answer.code()), (status, code), "{answer:?}");
+        assert_eq!(turned(&router, reason).await, before + 1.0, "{reason}");
+    };
+    let long = "v".repeat(1_100);
+    check(
+        post(&format!("host: r\r\ncontent-length: 0\r\nx-long: {long}")),
+        431,
+        "headers_too_large",
+        "head-too-large",
+    )
+    .await;
+    let many = "x: 1\r\n".repeat(8);
+    check(
+        post(&format!("{many}content-length: 0\r\nhost: r")),
+        431,
+        "headers_too_large",
+        "head-too-large",
+    )
+    .await;
+    let target = "a".repeat(70);
+    check(
+        format!("GET /{target} HTTP/1.1\r\nhost: r\r\n\r\n"),
+        414,
+        "url_too_long",
+        "url-too-long",
+    )
+    .await;
+    // What is skipped counts as well.
+    let deep = format!("{{\"unread\":{}1{}}}", "[".repeat(9), "]".repeat(9));
+    let with_body = |path: &str| {
+        let length = deep.len();
+        format!("POST {path} HTTP/1.1\r\nhost: r\r\ncontent-length: {length}\r\n\r\n{deep}")
+    };
+    check(
+        with_body("/v1/completions"),
+        400,
+        "body_too_deep",
+        "json-too-deep",
+    )
+    .await;
+    // Beyond the connection's buffer nobody reads on to see whose it is.
+    let mut client = Raw::connect(router.client.base()).await.unwrap();
+    let flood = "x".repeat(300 << 10);
+    // The router may close before all is sent.
+    let _ = client.say(post(&format!("host: r\r\nx: {flood}"))).await;
+    assert!(client.answer().await.is_ok_and(|answer| answer.status == 431) || client.is_closed().await);
+    assert!(worker.heard().is_empty(), "{:?}", worker.heard());
+}
+
+#[tokio::test]
+async fn what_can_be_read_in_two_ways_reaches_no_worker() {
+    let worker = Capture::start().await;
+    let router = router("", &worker).await;
+    let check = async |request: &str, status: u16| {
+        let mut client = Raw::connect(router.client.base()).await.unwrap();
+        // Were it read otherwise, a second request would follow.
+        let _ = client.say(format!("{request}{}", chat())).await;
+        let answer = client.answer().await.unwrap();
+        assert_eq!(answer.status, status, "{request}\n{answer:?}");
+        if status == 400 && answer.body.is_empty() {
+            assert!(client.is_closed().await, "{request}");
+        }
+    };
+    let framed = [
+        "content-length: 2\r\ncontent-length: 3",
+        "content-length: 2, 3",
+        "content-length: +2",
+        "content-length: 2x",
+        "transfer-encoding: chunked, identity",
+        "transfer-encoding: xchunked",
+        "transfer-encoding: chunked\r\ntransfer-encoding: identity",
+        "content-length : 2",
+        "x: a\r\n folded: b\r\ncontent-length: 2",
+        "x: a\rb\r\ncontent-length: 2",
+        "x: a\0b\r\ncontent-length: 2",
+        "x y: a\r\ncontent-length: 2",
+    ];
+    for lines in framed {
+        check(&format!("{}{{}}", post(&format!("host: r\r\n{lines}"))), 400).await;
+    }
+    for coding in [
+        "gzip, chunked",
+        "identity\r\ntransfer-encoding: chunked",
+        "chunked, chunked",
+    ] {
+        let head = post(&format!("host: r\r\ntransfer-encoding: {coding}"));
+        check(&format!("{head}2\r\n{{}}\r\n0\r\n\r\n"), 501).await;
+    }
+    check(&format!("{}{{}}", post("content-length: 2")), 400).await;
+    check(
+        &format!("{}{{}}", post("host: a\r\nhost: b\r\ncontent-length: 2")),
+        400,
+    )
+    .await;
+    let old =
+        "POST /v1/completions HTTP/1.0\r\nhost: r\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
+    check(old, 400).await;
+    let overflow = post("host: r\r\ntransfer-encoding: chunked");
+    check(&format!("{overflow}FFFFFFFFFFFFFFFFF\r\n"), 400).await;
+    assert!(
+        worker
+            .heard()
+            .iter()
+            .all(|request| !request.contains("/v1/completions ")),
+        "{:?}",
+        worker.heard()
+    );
+    assert!(turned(&router, "malformed").await > 0.0);
+}
+
+#[tokio::test]
+async fn with_a_length_and_chunks_the_chunks_count_and_the_connection_ends() {
+    let worker = Capture::start().await;
+    let router = router("", &worker).await;
+    for lines in [
+        "content-length: 4\r\ntransfer-encoding: chunked",
+        "transfer-encoding: chunked\r\ncontent-length: 4",
+    ] {
+        let mut client = Raw::connect(router.client.base()).await.unwrap();
+        let head = post(&format!("host: r\r\n{lines}"));
+        client
+            .say(format!("{head}2\r\n{{}}\r\n0\r\n\r\n{}", chat()))
+            .await
+            .unwrap();
+        // No model, and pool, takes everything: the capture answers.
+        assert_eq!(client.answer().await.unwrap().status, 200, "{lines}");
+        assert!(client.is_closed().await, "{lines}");
+    }
+    let heard = worker.heard();
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    for request in heard {
+        assert!(request.contains("content-length: 2\r\n"), "{request}");
+        assert!(!request.contains("transfer-encoding"), "{request}");
+        assert!(request.ends_with("\r\n\r\n{}"), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_meant_for_the_router_alone_ends_there() {
+    let worker = Capture::start().await;
+    let router = router("", &worker).await;
+    let mut client = Raw::connect(router.client.base()).await.unwrap();
+    let lines = "host: r\r\nconnection: keep-alive, x-private, upgrade, http2-settings\r\nx-private: 1\r\n\
+                 http2-settings: AAA\r\nupgrade: h2c\r\nte: trailers\r\ntrailer: x-sum\r\nkeep-alive: timeout=5\r\n\
+                 proxy-connection: keep-alive\r\nproxy-authorization: Basic x\r\nvia: 1.0 fred\r\nx-kept: yes\r\n\
+                 content-length: 2";
+    client.say(format!("{}{{}}", post(lines))).await.unwrap();
+    assert_eq!(client.answer().await.unwrap().status, 200);
+    let heard = worker.heard().remove(0);
+    for gone in [
+        "x-private",
+        "connection:",
+        "upgrade",
+        "http2-settings",
+        "\r\nte:",
+        "trailer",
+        "keep-alive",
+        "proxy-",
+    ] {
+        assert!(!heard.contains(gone), "{gone}: {heard}");
+    }
+    assert!(heard.contains("x-kept: yes"), "{heard}");
+    assert!(heard.contains("via: 1.0 fred\r\n"), "{heard}");
+    assert!(heard.contains("via: 1.1 conductor-"), "{heard}");
+}
+
+#[tokio::test]
+async fn only_paths_that_are_known_lead_anywhere() {
+    let fleet = fast_fleet(1).await;
+    let router = router_over(&fleet, "round-robin").await;
+    let check = async |line: &str, status: u16| {
+        let mut client = Raw::connect(router.client.base()).await.unwrap();
+        client
+            .say(format!("{line} HTTP/1.1\r\nhost: r\r\ncontent-length: 0\r\n\r\n"))
+            .await
+            .unwrap();
+        assert_eq!(client.answer().await.unwrap().status, status, "{line}");
+    };
+    check("GET http://elsewhere.test/health", 200).await;
+    check("GET /v1/../admin/config", 404).await;
+    check("GET /v1/models/../../admin/config", 404).await;
+    check("GET /%2e%2e/admin/config", 404).await;
+    check("GET //admin/config", 404).await;
+    check("GET /admin/config", 404).await;
+    check("OPTIONS *", 404).await;
+    check("CONNECT elsewhere.test:443", 404).await;
+    check("POST /v1/completions/../../tokenize", 404).await;
+}
+
+#[tokio::test]
+async fn a_router_that_is_its_own_worker_says_so_instead_of_asking_itself_for_ever() {
+    let worker = Capture::start().await;
+    let router = router("", &worker).await;
+    let itself = format!(
+        "[pools.chat]\ntokenize = \"off\"\n[[pools.chat.workers]]\nname = \"self\"\nurl = \"{}\"\nkv-events = \"off\"\n",
+        router.client.base()
+    );
+    router
+        .save_config(&format!("{itself}{}", route_all("round-robin")))
+        .unwrap();
+    router
+        .admin_shows("/admin/config", "the router is its own worker", |page| {
+            page["generation"].as_u64() > Some(1)
+        })
+        .await;
+    let mut client = Raw::connect(router.client.base()).await.unwrap();
+    client.say(chat()).await.unwrap();
+    let answer = client.answer().await.unwrap();
+    assert_eq!(
+        (answer.status, &*answer.code()),
+        (508, "loop_detected"),
+        "{answer:?}"
+    );
+    let asked = metric(&router, "conductor_worker_attempts_total{worker=\"self\"").await;
+    assert_eq!(asked.unwrap(), turned(&router, "loop").await);
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_may_ask_where_they_are_listed() {
+    let worker = Capture::start().await;
+    let cors = "[server.cors]\norigins = [\"https://chat.example\"]\nmax-age = \"1m\"\n";
+    let router = router(cors, &worker).await;
+    let check = async |request: String, status: u16, has: &[&str], has_not: &[&str]| {
+        let mut client = Raw::connect(router.client.base()).await.unwrap();
+        client.say(&request).await.unwrap();
+        let answer = client.answer().await.unwrap();
+        assert_eq!(answer.status, status, "{answer:?}");
+        for header in has {
+            assert!(
+                answer.head.contains(&format!("\r\n{header}")),
+                "{header}: {answer:?}"
+            );
+        }
+        for header in has_not {
+            assert!(!answer.head.contains(header), "{header}: {answer:?}");
+        }
+    };
+    let preflight = |origin: &str| {
+        format!(
+            "OPTIONS /v1/chat/completions HTTP/1.1\r\nhost: r\r\norigin: {origin}\r\naccess-control-request-method: POST\r\n\r\n"
+        )
+    };
+    let allowed = "access-control-allow-origin: https://chat.example";
+    check(
+        preflight("https://chat.example"),
+        204,
+        &[
+            allowed,
+            "access-control-allow-methods: get, post",
+            "access-control-allow-headers: authorization, content-type",
+            "access-control-max-age: 60",
+            "vary: origin",
+        ],
+        &[],
+    )
+    .await;
+    let none = &["access-control-allow-origin"];
+    check(preflight("https://evil.example"), 204, &["vary: origin"], none).await;
+    let asks = |origin: &str| chat().replace("host: r", &format!("host: r\r\norigin: {origin}"));
+    check(
+        asks("https://chat.example"),
+        200,
+        &[allowed, "access-control-expose-headers: x-request-id"],
+        &[],
+    )
+    .await;
+    check(asks("https://evil.example"), 200, &[], none).await;
+}
+
+#[tokio::test]
+async fn without_a_word_of_the_configuration_no_origin_is_told_anything() {
+    let fleet = fast_fleet(1).await;
+    let router = router_over(&fleet, "round-robin").await;
+    let mut client = Raw::connect(router.client.base()).await.unwrap();
+    let asks = "GET /health HTTP/1.1\r\nhost: r\r\norigin: https://chat.example\r\n\r\n";
+    client.say(asks).await.unwrap();
+    let answer = client.answer().await.unwrap();
+    assert!(!answer.head.contains("access-control"), "{answer:?}");
+}

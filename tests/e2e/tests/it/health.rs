@@ -1,0 +1,365 @@
+//! Workers that are killed, hung, slowed, flapping or full of errors: what clients see, and how workers come back.
+
+use harness::{Fleet, TestRouter, eventually, route_all};
+use http::StatusCode;
+use mock_engine::{RequestFault, Times};
+use serde_json::Value;
+
+use crate::{chat, fast, fast_fleet};
+
+/// A router over the fleet, whose pool has these tables and keys.
+async fn router_with(fleet: &Fleet, pool: &str) -> TestRouter {
+    let toml = format!("{pool}\n{}{}", fleet.workers_toml(), route_all("round-robin"));
+    TestRouter::start(&toml).await.unwrap()
+}
+
+async fn ask(router: &TestRouter) -> harness::Answer {
+    let body = chat("hi", false);
+    router.client.post("/v1/chat/completions", &body).await.unwrap()
+}
+
+async fn health(router: &TestRouter, worker: usize) -> Value {
+    let page = router.client.get("/status").await.unwrap().json().unwrap();
+    page["pools"][0]["workers"][worker]["health"].clone()
+}
+
+async fn is(router: &TestRouter, worker: usize, expected: &str) {
+    eventually(&format!("worker {worker} is {expected}"), || async {
+        health(router, worker).await == expected
+    })
+    .await;
+}
+
+async fn metric(router: &TestRouter, series: &str) -> f64 {
+    let page = router.admin.get("/metrics").await.unwrap().text();
+    let line = page.lines().find(|line| line.starts_with(series));
+    let number = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    number.unwrap_or(f64::NAN)
+}
+
+fn failing(status: StatusCode, retry_after: Option<u32>) -> RequestFault {
+    RequestFault::Status { status, retry_after }
+}
+
+#[tokio::test]
+async fn a_worker_that_fails_its_probes_gets_no_requests_until_they_pass() {
+    let fleet = fast_fleet(2).await;
+    let router = router_with(
+        &fleet,
+        "[pools.chat.health]\ninterval = \"10ms\"\ntimeout = \"5s\"\nslow-start = \"0s\"",
+    )
+    .await;
+    let faults = fleet.engines[1].faults();
+    faults.fail_health(Some(StatusCode::SERVICE_UNAVAILABLE));
+    is(&router, 1, "unhealthy").await;
+    for _ in 0..6 {
+        assert_eq!(ask(&router).await.header("x-conductor-worker"), "w0");
+    }
+    let ejected = r#"conductor_worker_ejections_total{worker="w1",cause="probe"}"#;
+    assert_eq!(metric(&router, ejected).await, 1.0);
+    faults.clear();
+    is(&router, 1, "ok").await;
+    eventually("it gets requests again", || async {
+        ask(&router).await.header("x-conductor-worker") == "w1"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_without_a_health_page_is_taken_to_be_well() {
+    let fleet = fast_fleet(1).await;
+    fleet.engines[0].faults().fail_health(Some(StatusCode::NOT_FOUND));
+    let router = router_with(&fleet, "[pools.chat.health]\ninterval = \"10ms\"").await;
+    eventually("it was asked some times", || async {
+        metric(
+            &router,
+            r#"conductor_worker_probes_total{worker="w0",result="no-page"}"#,
+        )
+        .await
+            > 3.0
+    })
+    .await;
+    assert_eq!(health(&router, 0).await, "ok");
+}
+
+#[tokio::test]
+async fn a_worker_that_never_answers_costs_one_request_and_slows_no_other() {
+    let fleet = fast_fleet(3).await;
+    let router = router_with(
+        &fleet,
+        "[pools.chat.timeouts]\nfirst-byte = \"300ms\"\n[pools.chat.health]\nrest = \"1h\"\nlongest-rest = \"1h\"",
+    )
+    .await;
+    fleet.engines[1]
+        .faults()
+        .on_requests(RequestFault::Hang, Times::UntilCleared);
+    let mut timed_out = 0;
+    for _ in 0..30 {
+        match ask(&router).await.status {
+            StatusCode::OK => {}
+            StatusCode::GATEWAY_TIMEOUT => timed_out += 1,
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(timed_out, 1, "then it rests");
+    assert_eq!(health(&router, 1).await, "resting");
+}
+
+#[tokio::test]
+async fn a_burst_of_server_errors_takes_a_worker_out_and_not_all_of_them() {
+    let fleet = fast_fleet(2).await;
+    let router = router_with(
+        &fleet,
+        "[pools.chat.health]\nserver-errors = 3\nrest = \"1h\"\nlongest-rest = \"1h\"",
+    )
+    .await;
+    for engine in &fleet.engines {
+        let error = failing(StatusCode::INTERNAL_SERVER_ERROR, None);
+        engine.faults().on_requests(error, Times::UntilCleared);
+    }
+    for _ in 0..12 {
+        let answer = ask(&router).await;
+        // What a worker says of a request itself is the client's to know.
+        assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    let both = [health(&router, 0).await, health(&router, 1).await];
+    let out = both.iter().filter(|health| **health == "resting").count();
+    assert_eq!(out, 1, "half of them at most: {both:?}");
+}
+
+#[tokio::test]
+async fn an_overloaded_worker_is_passed_over_for_as_long_as_it_says() {
+    let fleet = fast_fleet(2).await;
+    let router = router_with(&fleet, "").await;
+    let busy = failing(StatusCode::TOO_MANY_REQUESTS, Some(3_600));
+    fleet.engines[1].faults().on_requests(busy, Times::Next(1));
+    for _ in 0..8 {
+        let answer = ask(&router).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    }
+    assert_eq!(health(&router, 1).await, "busy");
+    assert_eq!(fleet.engines[1].stats().faulted, 1);
+    let paid = metric(&router, r#"conductor_retries_total{pool="chat",kind="paid"}"#).await;
+    assert_eq!(paid, 1.0);
+}
+
+#[tokio::test]
+async fn when_every_worker_refuses_the_client_gets_the_last_ones_answer() {
+    let fleet = fast_fleet(2).await;
+    let router = router_with(&fleet, "").await;
+    for engine in &fleet.engines {
+        let busy = failing(StatusCode::SERVICE_UNAVAILABLE, Some(7));
+        engine.faults().on_requests(busy, Times::UntilCleared);
+    }
+    let answer = ask(&router).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer.header("retry-after"), "7");
+    let text = answer.text();
+    assert!(!text.contains("no_worker_reachable"), "the worker's own: {text}");
+    let faulted: u64 = fleet.engines.iter().map(|engine| engine.stats().faulted).sum();
+    assert_eq!(faulted, 2, "each was tried once");
+}
+
+#[tokio::test]
+async fn the_budget_bounds_a_storm_of_retries() {
+    let fleet = fast_fleet(3).await;
+    let router = router_with(
+        &fleet,
+        "[pools.chat.retries]\nbudget = 0.1\nmin-per-second = 0\nbackoff = \"0s\"\n\
+         [pools.chat.health]\nfailure-min-requests = 0",
+    )
+    .await;
+    for engine in &fleet.engines {
+        let error = failing(StatusCode::BAD_GATEWAY, None);
+        engine.faults().on_requests(error, Times::UntilCleared);
+    }
+    for _ in 0..100 {
+        assert_eq!(ask(&router).await.status, StatusCode::BAD_GATEWAY);
+    }
+    let tries: u64 = fleet.engines.iter().map(|engine| engine.stats().faulted).sum();
+    // A tenth in ten seconds, and those of the time before them.
+    assert!((105..=125).contains(&tries), "{tries}");
+    let denied = r#"conductor_retries_total{pool="chat",kind="over-budget"}"#;
+    assert!(metric(&router, denied).await >= 80.0);
+}
+
+#[tokio::test]
+async fn a_flapping_worker_costs_no_request() {
+    let fleet = fast_fleet(3).await;
+    let router = router_with(
+        &fleet,
+        "[pools.chat.health]\nrest = \"10ms\"\nlongest-rest = \"40ms\"\nslow-start = \"20ms\"\ninterval = \"10ms\"",
+    )
+    .await;
+    for _ in 0..10 {
+        fleet.engines[2].faults().refuse_connections().await.unwrap();
+        for _ in 0..4 {
+            assert_eq!(ask(&router).await.status, StatusCode::OK);
+        }
+        fleet.engines[2].faults().accept_connections().await.unwrap();
+        for _ in 0..4 {
+            assert_eq!(ask(&router).await.status, StatusCode::OK);
+        }
+    }
+    is(&router, 2, "ok").await;
+}
+
+#[tokio::test]
+async fn a_worker_that_came_back_gets_a_rising_share() {
+    let fleet = fast_fleet(2).await;
+    let router = router_with(
+        &fleet,
+        "[pools.chat.health]\nrest = \"1ms\"\nlongest-rest = \"1ms\"\nslow-start = \"1h\"\npath = \"off\"",
+    )
+    .await;
+    fleet.engines[1].faults().refuse_connections().await.unwrap();
+    eventually("it failed", || async {
+        ask(&router).await;
+        metric(
+            &router,
+            r#"conductor_worker_ejections_total{worker="w1",cause="failures"}"#,
+        )
+        .await
+            >= 1.0
+    })
+    .await;
+    fleet.engines[1].faults().accept_connections().await.unwrap();
+    eventually("it is on its way back", || async {
+        ask(&router).await;
+        health(&router, 1).await == "returning"
+    })
+    .await;
+    let mut offered = 0;
+    for _ in 0..200 {
+        let answer = ask(&router).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        offered += u32::from(answer.header("x-conductor-worker") == "w1");
+    }
+    // It is among the candidates of a tenth of them at first.
+    assert!((1..=40).contains(&offered), "{offered} of 200");
+}
+
+#[tokio::test]
+async fn the_whole_time_of_a_request_ends_it_before_and_during_its_answer() {
+    let fleet = Fleet::start(1, |number, config| {
+        fast(number, config);
+        config.time_scale = 1.0;
+    })
+    .await
+    .unwrap();
+    let router = router_with(&fleet, "[pools.chat.timeouts]\nrequest = \"300ms\"").await;
+    let mut long = chat("hi", true);
+    long["max_tokens"] = 4_000.into();
+    let stream = router.client.open("/v1/chat/completions", &long).await.unwrap();
+    let text = stream.whole().await.unwrap().text();
+    assert!(text.starts_with("data: "), "it had begun: {text}");
+    assert!(text.contains("\"code\":\"request_timeout\""), "{text}");
+    fleet.engines[0]
+        .faults()
+        .on_requests(RequestFault::Hang, Times::UntilCleared);
+    let answer = ask(&router).await;
+    assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT);
+    assert!(answer.text().contains("request_timeout"), "{}", answer.text());
+    let ended = r#"conductor_requests_total{pool="chat",outcome="request-timeout"}"#;
+    assert_eq!(metric(&router, ended).await, 2.0);
+    eventually("nothing is left of them", || async {
+        router.leases("w").await.unwrap() == 0.0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn readiness_tells_whether_any_worker_is_in_service() {
+    let fleet = fast_fleet(2).await;
+    let router = router_with(
+        &fleet,
+        "[pools.chat.health]\ninterval = \"10ms\"\nslow-start = \"0s\"",
+    )
+    .await;
+    let ready = async || {
+        let answer = router.client.get("/readyz").await.unwrap();
+        (answer.status, answer.json().unwrap())
+    };
+    fleet.engines[0]
+        .faults()
+        .fail_health(Some(StatusCode::INTERNAL_SERVER_ERROR));
+    is(&router, 0, "unhealthy").await;
+    let (status, page) = ready().await;
+    assert_eq!(status, StatusCode::OK, "{page}");
+    assert_eq!(
+        page["pools"]["chat"],
+        serde_json::json!({ "workers": 2, "in-service": 1 })
+    );
+    fleet.engines[1]
+        .faults()
+        .fail_health(Some(StatusCode::INTERNAL_SERVER_ERROR));
+    is(&router, 1, "unhealthy").await;
+    let (status, page) = ready().await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(page["reason"], "no worker of any pool is in service");
+    assert_eq!(ask(&router).await.status, StatusCode::OK, "all are asked then");
+    for engine in &fleet.engines {
+        engine.faults().clear();
+    }
+    eventually("it is ready again", || async {
+        ready().await.0 == StatusCode::OK
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn engines_tell_their_own_load() {
+    let fleet = fast_fleet(1).await;
+    let router = router_with(&fleet, "[pools.chat.scrape]\ninterval = \"10ms\"").await;
+    eventually("it told", || async {
+        metric(
+            &router,
+            r#"conductor_worker_scrapes_total{worker="w0",result="told"}"#,
+        )
+        .await
+            >= 2.0
+    })
+    .await;
+    let age = r#"conductor_worker_load_age_seconds{worker="w0"}"#;
+    assert!(metric(&router, age).await.is_finite());
+    let page = router.client.get("/status").await.unwrap().json().unwrap();
+    let engine = &page["pools"][0]["workers"][0]["engine"];
+    assert_eq!(engine["running"], 0.0, "{engine}");
+    assert_eq!(engine["kv_tokens"], 65_536.0, "{engine}");
+}
+
+#[tokio::test]
+async fn a_worker_that_drains_finishes_what_it_has_and_gets_nothing_new() {
+    let fleet = Fleet::start(2, |number, config| {
+        fast(number, config);
+        config.time_scale = 5.0;
+    })
+    .await
+    .unwrap();
+    let toml = format!("{}{}", fleet.workers_toml(), route_all("round-robin"));
+    let router = TestRouter::start(&toml).await.unwrap();
+    let mut long = chat("hi", true);
+    long["max_tokens"] = 100.into();
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        let mut stream = router.client.open("/v1/chat/completions", &long).await.unwrap();
+        assert!(stream.chunk().await.unwrap().is_some());
+        streams.push(stream);
+    }
+    let draining = toml.replace("name = \"w1\"\n", "name = \"w1\"\ndrain = true\n");
+    router.save_config(&draining).unwrap();
+    is(&router, 1, "draining").await;
+    for _ in 0..6 {
+        assert_eq!(ask(&router).await.header("x-conductor-worker"), "w0");
+    }
+    for stream in streams {
+        let text = stream.whole().await.unwrap().text();
+        assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+    }
+    let nobody = draining.replace("name = \"w0\"\n", "name = \"w0\"\ndrain = true\n");
+    router.save_config(&nobody).unwrap();
+    is(&router, 0, "draining").await;
+    assert_eq!(ask(&router).await.status, StatusCode::SERVICE_UNAVAILABLE);
+    router.save_config(&toml).unwrap();
+    is(&router, 1, "ok").await;
+}

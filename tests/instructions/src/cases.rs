@@ -1,0 +1,266 @@
+//! The cases: what one request, event or stream makes the pure crates do. Inputs are made from numbers, so that they never change.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use inference_api::{CachedTokensFilter, Endpoint, Tail, error_in_first_event, peek};
+use kv_index::{Holder, IndexLimits, Prompt, SharedPrefixIndex};
+use load::vocabulary::{self, Words};
+use routing::{
+    Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId, WorkerLoad,
+};
+use tokenize::{Chat, FilePaths, Model, PrefixCache, Rendered};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// Something to be counted.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// How often at least, for the count to be even.
+    pub(crate) times: u32,
+    /// Does it so often, after setting it up.
+    pub(crate) run: fn(u32) -> Outcome,
+}
+
+const fn case(name: &'static str, about: &'static str, times: u32, run: fn(u32) -> Outcome) -> Case {
+    Case {
+        name,
+        about,
+        times,
+        run,
+    }
+}
+
+pub(crate) const CASES: &[Case] = &[
+    case("peek-1k", "what routing reads of a chat of 1 KiB", 100, |times| {
+        peeked(1_024, times)
+    }),
+    case("peek-32k", "the same of 32 KiB", 20, |times| {
+        peeked(32_768, times)
+    }),
+    case(
+        "peek-ids-32k",
+        "the same of 32 KiB of token ids, with the ids",
+        20,
+        peeked_ids,
+    ),
+    case("hash-8k", "the block hashes of 8,192 tokens", 20, hashed),
+    case(
+        "lookup-8k-4",
+        "hashing and looking up 8,192 tokens on 4 workers, one of which holds them",
+        20,
+        |times| looked_up(4, times),
+    ),
+    case("lookup-8k-256", "the same on 256 workers", 20, |times| {
+        looked_up(256, times)
+    }),
+    case(
+        "lookup-miss-256",
+        "the same with a prompt that nobody holds",
+        50,
+        |times| missed(256, times),
+    ),
+    case("apply-8", "eight blocks stored and removed", 100, applied),
+    case("load-64", "the loads of 64 workers, booked and read", 100, loads),
+    case(
+        "sse-200",
+        "a stream of 200 tokens, scanned on its way",
+        10,
+        streamed,
+    ),
+    case(
+        "turn-32k",
+        "rendering and tokenising a conversation of 32 KiB of which one turn is new",
+        5,
+        turned,
+    ),
+];
+
+/// A chat's body about so long.
+fn chat(bytes: usize) -> Vec<u8> {
+    let content = Words::of(1).text(bytes.saturating_sub(120));
+    format!(
+        r#"{{"model":"bench","max_tokens":16,"stream":false,"temperature":0.7,"messages":[{{"role":"user","content":"{content}"}}]}}"#
+    )
+    .into_bytes()
+}
+
+fn peeked(bytes: usize, times: u32) -> Outcome {
+    let body = chat(bytes);
+    for _ in 0..times {
+        black_box(peek(Endpoint::ChatCompletions, black_box(&body))?);
+    }
+    Ok(())
+}
+
+fn peeked_ids(times: u32) -> Outcome {
+    let ids: Vec<_> = tokens(0).iter().take(4_700).map(u32::to_string).collect();
+    let body = format!(r#"{{"model":"bench","max_tokens":16,"prompt":[{}]}}"#, ids.join(","));
+    for _ in 0..times {
+        let peek = peek(Endpoint::Completions, black_box(body.as_bytes()))?;
+        black_box(peek.token_ids());
+    }
+    Ok(())
+}
+
+const BLOCK: usize = 16;
+const PROMPT_BLOCKS: usize = 512;
+
+fn tokens(seed: u32) -> Vec<u32> {
+    let count = (PROMPT_BLOCKS * BLOCK) as u32;
+    (0..count)
+        .map(|token| (token + seed).wrapping_mul(2_654_435_761) % 128_000)
+        .collect()
+}
+
+fn hashed(times: u32) -> Outcome {
+    let tokens = tokens(0);
+    for _ in 0..times {
+        let mut prompt = Prompt::new(&tokens[..], None, None);
+        black_box(prompt.hashes(BLOCK as u32, PROMPT_BLOCKS));
+    }
+    Ok(())
+}
+
+fn stored(seed: u32, tokens: Vec<u32>) -> BlockEvent {
+    let blocks = (tokens.len() / BLOCK) as u64;
+    let hash = |block: u64| {
+        EngineBlockHash((u64::from(seed) * 1_000_000 + block).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    };
+    BlockEvent::Stored(StoredBlocks {
+        hashes: (0..blocks).map(hash).collect(),
+        parent: None,
+        tokens,
+        block_size: BLOCK as u32,
+        tier: Tier::Device,
+        lora: None,
+        extra_keys: Vec::new(),
+        group: 0,
+        attention: Attention::Full,
+    })
+}
+
+fn holder(worker: u32) -> Holder {
+    Holder {
+        worker: WorkerId(worker),
+        rank: DpRank(0),
+    }
+}
+
+/// Every worker holds one prompt of its own.
+fn index(workers: u32) -> SharedPrefixIndex {
+    let index = SharedPrefixIndex::new(IndexLimits { max_blocks: 1 << 20 });
+    for worker in 0..workers {
+        index.apply(holder(worker), &stored(worker, tokens(worker * 10_007)));
+    }
+    index
+}
+
+fn looked_up(workers: u32, times: u32) -> Outcome {
+    ask(workers, &tokens(10_007), times)
+}
+
+fn missed(workers: u32, times: u32) -> Outcome {
+    ask(workers, &tokens(77_777_777), times)
+}
+
+fn ask(workers: u32, tokens: &[u32], times: u32) -> Outcome {
+    let index = index(workers);
+    let ids: Vec<_> = (0..workers).map(WorkerId).collect();
+    let mut matches = Vec::new();
+    for _ in 0..times {
+        let mut prompt = Prompt::new(tokens, None, None);
+        index.matches(&mut prompt, &ids, &mut matches);
+        black_box(&matches);
+    }
+    Ok(())
+}
+
+fn applied(times: u32) -> Outcome {
+    let index = index(4);
+    let stored = stored(1_000, tokens(5)[..8 * BLOCK].to_vec());
+    let BlockEvent::Stored(blocks) = &stored else {
+        return Ok(());
+    };
+    let removed = BlockEvent::Removed(RemovedBlocks {
+        hashes: blocks.hashes.clone(),
+        tier: Some(Tier::Device),
+        group: 0,
+    });
+    for _ in 0..times {
+        black_box(index.apply(holder(0), &stored));
+        black_box(index.apply(holder(0), &removed));
+    }
+    Ok(())
+}
+
+fn loads(times: u32) -> Outcome {
+    let loads: Vec<_> = (0..64).map(|_| Arc::new(WorkerLoad::default())).collect();
+    for at in 0..times {
+        let lease = loads[at as usize % 64].book(8_192, 1_024);
+        for load in &loads {
+            black_box(load.read());
+        }
+        drop(lease);
+    }
+    Ok(())
+}
+
+fn streamed(times: u32) -> Outcome {
+    let event = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":0,"model":"bench","choices":[{"index":0,"delta":{"content":" token"},"finish_reason":null}]}"#;
+    let chunk = Bytes::from(format!("{event}\n\n"));
+    for _ in 0..times {
+        let (mut tail, mut filter) = (Tail::default(), CachedTokensFilter::new(Some(5)));
+        black_box(error_in_first_event(&chunk));
+        for _ in 0..200 {
+            tail.push(black_box(&chunk));
+            black_box(filter.push(chunk.clone()));
+        }
+        tail.push(b"data: [DONE]\n\n");
+        black_box((
+            tail.stream_is_finished(),
+            tail.cached_tokens(),
+            tail.output_tokens(),
+        ));
+    }
+    Ok(())
+}
+
+/// 30 turns of a KiB, and a new one of 256 bytes each time.
+fn turned(times: u32) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    vocabulary::write_tokenizer(folder.path())?;
+    let paths = FilePaths {
+        tokenizer: folder.path().to_path_buf(),
+        chat_template: None,
+    };
+    let model = Model::load(&paths.read()?, None)?;
+    let cache = PrefixCache::new(64 << 20);
+    let mut words = Words::of(3);
+    let mut history = String::from("[");
+    for turn in 0..30 {
+        let role = ["user", "assistant"][turn % 2];
+        history += &format!(r#"{{"role":"{role}","content":"{}"}},"#, words.text(1_000));
+    }
+    for _ in 0..=times {
+        let messages = format!(r#"{history}{{"role":"user","content":"{}"}}]"#, words.text(256));
+        let chat = Chat {
+            messages: &messages,
+            tools: None,
+            documents: None,
+            reasoning_effort: None,
+            chat_template_kwargs: None,
+            add_generation_prompt: None,
+            continue_final_message: None,
+            add_special_tokens: None,
+        };
+        let rendered: Rendered = model.render(&chat, SystemTime::UNIX_EPOCH)?;
+        let prepared = model.prepare(rendered, &cache);
+        black_box(model.complete(prepared, &cache)?);
+    }
+    Ok(())
+}

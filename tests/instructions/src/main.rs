@@ -1,0 +1,64 @@
+//! How many instructions the pure parts of a request's path take: the same on every run, however busy the machine is.
+//!
+//!     cargo run --release -p instructions            # counts, and compares with baseline.txt
+//!     cargo run --release -p instructions -- write   # makes what was counted the baseline
+//!     cargo run --release -p instructions -- only peek-1k,hash-8k
+//!
+//! Needs valgrind. See README.md.
+
+mod baseline;
+mod cases;
+mod count;
+
+use std::env;
+use std::error::Error;
+use std::process::ExitCode;
+
+use baseline::Baseline;
+use cases::CASES;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether every count is within the tolerance of the baseline.
+fn run() -> Result<bool, Box<dyn Error>> {
+    let arguments: Vec<_> = env::args().skip(1).collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let (write, only) = match arguments[..] {
+        // Under valgrind: a case, and how often.
+        ["run", name, times] => {
+            let case = CASES
+                .iter()
+                .find(|case| case.name == name)
+                .ok_or("no such case")?;
+            (case.run)(times.parse()?)?;
+            return Ok(true);
+        }
+        [] => (false, None),
+        ["write"] => (true, None),
+        ["only", names] => (false, Some(names)),
+        _ => return Err("expected nothing, `write`, or `only NAME,NAME`".into()),
+    };
+    let mut counted = Vec::new();
+    for case in CASES {
+        if only.is_some_and(|names| !names.split(',').any(|name| name == case.name)) {
+            continue;
+        }
+        eprintln!("{}: {}", case.name, case.about);
+        counted.push((case.name, count::instructions(case)?));
+    }
+    if write {
+        baseline::write(&counted)?;
+    }
+    let (report, good) = Baseline::read()?.compare(&counted);
+    print!("{report}");
+    Ok(good)
+}

@@ -1,0 +1,142 @@
+//! What the backends say of their caches: KV events over ZMQ, so that a router's index is filled and goes on changing.
+//!
+//! Each backend has a publisher. Whoever subscribes is told at once what it holds: what the prompts of a few groups share
+//! (`generate`), and blocks of nobody's prompts up to a size that a real cache has. After that it stores and removes a few blocks at
+//! a steady pace. One thread serves all of them.
+
+mod holding;
+mod wire;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use zmq::{Context, Socket};
+
+use holding::Holding;
+
+/// Blocks that all backends hold together, besides what prompts share: 4 million tokens.
+const FILL: u64 = 1 << 18;
+/// Batches a second of each backend, once it has told what it holds.
+const PACE: u32 = 4;
+/// Messages that a slow subscriber may lag behind; the first ones come all at once.
+const LAG: i32 = 1_000_000;
+
+/// Publishers that run until the process ends.
+#[derive(Debug)]
+pub struct Publishers {
+    endpoints: Vec<String>,
+}
+
+impl Publishers {
+    /// One publisher for each of `count` backends, on any ports of 127.0.0.1.
+    ///
+    /// # Errors
+    /// Where there are no sockets or no thread to be had.
+    pub fn start(count: u16) -> Result<Self> {
+        let context = Context::new();
+        let mut publishers = Vec::new();
+        let mut endpoints = Vec::new();
+        for number in 0..count {
+            // One that sees its subscribers come.
+            let socket = context
+                .socket(zmq::XPUB)
+                .context("failed to create a ZMQ socket")?;
+            socket.set_sndhwm(LAG).context("failed to set up a ZMQ socket")?;
+            socket
+                .set_xpub_verbose(true)
+                .context("failed to set up a ZMQ socket")?;
+            socket.set_linger(0).context("failed to set up a ZMQ socket")?;
+            socket
+                .bind("tcp://127.0.0.1:*")
+                .context("failed to bind a ZMQ socket")?;
+            let endpoint = socket
+                .get_last_endpoint()
+                .context("failed to read a ZMQ address")?;
+            endpoints.push(endpoint.map_err(|_| anyhow::anyhow!("a ZMQ address is no text"))?);
+            publishers.push(Publisher {
+                socket,
+                holding: Holding::new(number, count, FILL / u64::from(count)),
+                sequence: 0,
+                heard: false,
+            });
+        }
+        thread::Builder::new()
+            .name("kv-events".to_owned())
+            .spawn(move || serve(&mut publishers))
+            .context("failed to start a thread")?;
+        Ok(Self { endpoints })
+    }
+
+    /// Where each publishes.
+    #[must_use]
+    pub fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    /// How many blocks `count` backends hold together at least, once they have told all of it.
+    #[must_use]
+    pub fn blocks(count: u16) -> u64 {
+        let of = |number| Holding::new(number, count, FILL / u64::from(count)).blocks();
+        (0..count).map(of).sum()
+    }
+}
+
+struct Publisher {
+    socket: Socket,
+    holding: Holding,
+    sequence: u64,
+    /// Whether anybody has subscribed yet.
+    heard: bool,
+}
+
+fn serve(publishers: &mut [Publisher]) {
+    let step = Duration::from_secs(1) / PACE;
+    let mut next = Instant::now() + step;
+    loop {
+        let wait = next.saturating_duration_since(Instant::now());
+        let mut items: Vec<_> = publishers
+            .iter()
+            .map(|publisher| publisher.socket.as_poll_item(zmq::POLLIN))
+            .collect();
+        // An interrupted wait is a short one.
+        let _ = zmq::poll(&mut items, i64::try_from(wait.as_millis()).unwrap_or(0));
+        publishers.iter_mut().for_each(Publisher::welcome);
+        if Instant::now() >= next {
+            next += step;
+            publishers.iter_mut().for_each(Publisher::go_on);
+        }
+    }
+}
+
+impl Publisher {
+    /// Tells new subscribers what there is.
+    fn welcome(&mut self) {
+        let mut new = false;
+        while let Ok(message) = self.socket.recv_bytes(zmq::DONTWAIT) {
+            // A subscription begins with 1, its end with 0.
+            new |= message.first() == Some(&1);
+        }
+        if new {
+            self.heard = true;
+            let batches = self.holding.told();
+            batches.iter().for_each(|batch| self.send(batch));
+        }
+    }
+
+    fn go_on(&mut self) {
+        if self.heard {
+            let batch = self.holding.change();
+            self.send(&batch);
+        }
+    }
+
+    fn send(&mut self, payload: &[u8]) {
+        let sequence = self.sequence.to_be_bytes();
+        self.sequence += 1;
+        // A subscriber that has gone or lags misses it, as with a real engine.
+        let _ = self
+            .socket
+            .send_multipart([b"kv-events", &sequence[..], payload], zmq::DONTWAIT);
+    }
+}
