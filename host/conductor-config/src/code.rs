@@ -98,6 +98,10 @@ codes! {
     PolicyUnavailable = "policy-unavailable", Error;
     /// A tokenizer whose files make none. Only known once it is loaded.
     TokenizerUnavailable = "tokenizer-unavailable", Error;
+    /// A certificate, its key or an authority that cannot be had. Only known once the file is read.
+    CertificateUnavailable = "certificate-unavailable", Error;
+    /// A key whose file has none. Only known once it is read.
+    KeyUnavailable = "key-unavailable", Error;
     /// A parameter that the policy does not know, or that is not as it says. Only known once the policy is asked.
     RefusedParam = "refused-param", Error;
     /// Two clients of one key, or one client with the same key twice.
@@ -114,6 +118,8 @@ codes! {
     NoSuchPool = "no-such-pool", Error;
     /// A route with a policy there is not.
     NoSuchPolicy = "no-such-policy", Error;
+    /// A key that is not in the environment of whoever checks.
+    KeyNotHere = "key-not-here", Warning;
     /// A folder that is not there.
     MissingFolder = "missing-folder", Warning;
     /// A pool without workers.

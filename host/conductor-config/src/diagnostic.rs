@@ -16,6 +16,18 @@ pub struct Mark {
     pub(crate) span: Span,
 }
 
+impl Mark {
+    /// Of the whole file: where it begins.
+    #[must_use]
+    pub fn beginning() -> Self {
+        Self {
+            location: Location { line: 1, column: 1 },
+            label: String::new(),
+            span: 0..0,
+        }
+    }
+}
+
 /// A mistake: what, where, and how to mend it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -3,13 +3,23 @@
 use std::path::PathBuf;
 
 use crate::code::Code;
+use crate::diagnostic::Mark;
 use crate::report::{Problem, Report};
 use crate::section::Section;
 use crate::value::Item;
 
+/// Where a key is, as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeySource {
+    /// Where it is to be read.
+    pub place: KeyPlace,
+    /// Where the configuration says so.
+    pub at: Mark,
+}
+
 /// Where a key is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeySource {
+pub enum KeyPlace {
     /// In this environment variable.
     Env(String),
     /// The first line of this file; a relative path starts at the configuration's folder.
@@ -50,6 +60,10 @@ pub(crate) fn read(item: &Item<'_>) -> Option<KeySource> {
     let (env, file) = (section.item("env"), section.item("file"));
     let span = section.span().clone();
     section.finish();
+    let source = |place| KeySource {
+        place,
+        at: item.report.mark(&span),
+    };
     let problem = |code, message: String| Problem::new(code, &span, message).help(format!("write {FORMS}"));
     match (env, file) {
         (Some(_), Some(_)) => {
@@ -66,7 +80,7 @@ pub(crate) fn read(item: &Item<'_>) -> Option<KeySource> {
             ));
             None
         }
-        (Some(env), None) => name_of(&env, item.report).map(KeySource::Env),
+        (Some(env), None) => name_of(&env, item.report).map(KeyPlace::Env).map(source),
         (None, Some(file)) => {
             let path = file.text()?;
             if path.text.is_empty() {
@@ -75,7 +89,7 @@ pub(crate) fn read(item: &Item<'_>) -> Option<KeySource> {
                     .push(empty.help("name a file whose first line is the key"));
                 return None;
             }
-            Some(KeySource::File(PathBuf::from(path.text)))
+            Some(source(KeyPlace::File(PathBuf::from(path.text))))
         }
     }
 }

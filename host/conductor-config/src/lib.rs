@@ -62,7 +62,7 @@ pub use indexer::{
     ApiKey, DEFAULT_TENANT, IndexerConfig, ServiceConfig, ServiceHash, ServiceKind, check_endpoint,
 };
 pub use instance::{check_worker_name, worker_address};
-pub use key::{AuthorizationConfig, KeySource};
+pub use key::{AuthorizationConfig, KeyPlace, KeySource};
 pub use kv_events::{KvEvents, KvFeedConfig};
 pub use limits::LimitsConfig;
 pub use log::{LogConfig, LogFormat};
@@ -80,6 +80,6 @@ pub use server::ServerConfig;
 pub use sha256::Sha256;
 pub use source::Location;
 pub use store::StoreConfig;
-pub use tls::{PoolTlsConfig, ServerTlsConfig};
+pub use tls::{PemFile, PoolTlsConfig, ServerTlsConfig};
 pub use trial::{CanaryConfig, ShareConfig, TrialConfig};
 pub use worker::WorkerConfig;

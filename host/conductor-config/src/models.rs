@@ -75,6 +75,8 @@ pub enum ContentFormatConfig {
 pub struct TokensConfig {
     /// Most memory of the cache of prefixes, in bytes; 0: there is none.
     pub cache: u64,
+    /// Longest body of which tokens are made in the router, in bytes.
+    pub longest: u64,
     /// A prompt with more new bytes than this is tokenised on a thread apart.
     pub in_place: u64,
     /// Those threads.
@@ -87,6 +89,7 @@ impl Default for TokensConfig {
     fn default() -> Self {
         Self {
             cache: 64 << 20,
+            longest: 4 << 20,
             in_place: 2 << 10,
             threads: 1,
             queue: 64,
@@ -95,6 +98,7 @@ impl Default for TokensConfig {
 }
 
 const CACHES: RangeInclusive<u64> = 0..=64 << 30;
+const LONGEST: RangeInclusive<u64> = 0..=1 << 30;
 const IN_PLACE: RangeInclusive<u64> = 0..=1 << 20;
 
 pub(crate) const TOKENIZE: [(&str, Tokenize); 4] = [
@@ -112,6 +116,7 @@ pub(crate) fn read_tokens(section: Option<Section<'_>>) -> TokensConfig {
     let count = |count: u64| u32::try_from(count).expect("within a range that ends at a u32");
     let config = TokensConfig {
         cache: tokens.size("cache", default.cache, CACHES),
+        longest: tokens.size("longest", default.longest, LONGEST),
         in_place: tokens.size("in-place", default.in_place, IN_PLACE),
         threads: count(tokens.count("threads", u64::from(default.threads), 1..=64)),
         queue: count(tokens.count("queue", u64::from(default.queue), 0..=10_000)),

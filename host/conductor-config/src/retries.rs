@@ -21,6 +21,8 @@ pub struct RetriesConfig {
     pub longest_backoff: Duration,
     /// Answers after which another worker is tried.
     pub statuses: Vec<u16>,
+    /// Most workers that may close the connection on one request.
+    pub crashes: u32,
 }
 
 impl Default for RetriesConfig {
@@ -31,6 +33,7 @@ impl Default for RetriesConfig {
             backoff: Duration::from_millis(25),
             longest_backoff: Duration::from_millis(250),
             statuses: vec![429, 502, 503, 504],
+            crashes: 2,
         }
     }
 }
@@ -77,6 +80,11 @@ pub(crate) fn read_retries(section: Option<Section<'_>>) -> RetriesConfig {
             .item("statuses")
             .and_then(|item| read_statuses(&item))
             .unwrap_or(default.statuses),
+        crashes: retries
+            .item("crashes")
+            .and_then(|item| item.count(&(1..=16)))
+            .and_then(|crashes| u32::try_from(crashes).ok())
+            .unwrap_or(default.crashes),
     };
     retries.finish();
     config

@@ -29,8 +29,8 @@ pub struct ServerConfig {
     pub admin_api_key: Option<KeySource>,
     /// Whether the admin listener asks for that key for everything but `/health` and `/readyz`.
     pub admin_key_for_reads: bool,
-    /// Whether `/metrics` is where clients connect, too.
-    pub metrics_on_listen: bool,
+    /// Whether `/metrics` is where clients connect, too; none: where none of them needs a key.
+    pub metrics_on_listen: Option<bool>,
     /// Largest request body, in bytes.
     pub request_body_limit: u64,
     /// What bounds a client before its request is looked into.
@@ -68,7 +68,7 @@ impl Default for ServerConfig {
             admin_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 8081))),
             admin_api_key: None,
             admin_key_for_reads: false,
-            metrics_on_listen: true,
+            metrics_on_listen: None,
             request_body_limit: 32 << 20,
             limits: LimitsConfig::default(),
             tls: None,
@@ -101,7 +101,7 @@ pub(crate) fn read(section: Option<Section<'_>>, files: &dyn PolicyFiles) -> Ser
         admin_listen,
         admin_api_key: server.item("admin-api-key").and_then(|item| key::read(&item)),
         admin_key_for_reads: flag(&mut server, "admin-key-for-reads", default.admin_key_for_reads),
-        metrics_on_listen: flag(&mut server, "metrics-on-listen", default.metrics_on_listen),
+        metrics_on_listen: server.item("metrics-on-listen").and_then(|item| item.flag()),
         request_body_limit: server.size(
             "request-body-limit",
             default.request_body_limit,

@@ -3,30 +3,42 @@
 use std::path::PathBuf;
 
 use crate::code::Code;
+use crate::diagnostic::Mark;
 use crate::report::Problem;
 use crate::section::Section;
 use crate::value::Item;
+
+/// A PEM file, as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PemFile {
+    /// A relative one starts at the configuration's folder.
+    pub path: PathBuf,
+    /// Where the configuration names it.
+    pub at: Mark,
+}
 
 /// `[server.tls]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTlsConfig {
     /// The certificate that clients are shown, then those that vouch for it.
-    pub cert: PathBuf,
+    pub cert: PemFile,
     /// Its key.
-    pub key: PathBuf,
+    pub key: PemFile,
     /// Authorities of which clients must show a certificate; none: they show none.
-    pub client_ca: Option<PathBuf>,
+    pub client_ca: Option<PemFile>,
 }
 
 /// `[pools.NAME.tls]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolTlsConfig {
     /// Authorities that vouch for the workers; none: those the system trusts.
-    pub ca: Option<PathBuf>,
+    pub ca: Option<PemFile>,
     /// What workers are shown, and its key; none: nothing.
-    pub identity: Option<(PathBuf, PathBuf)>,
+    pub identity: Option<(PemFile, PemFile)>,
     /// The name in the workers' certificates; none: the host of each URL.
     pub server_name: Option<String>,
+    /// Where the table begins.
+    pub at: Mark,
 }
 
 /// None where something is missing, which is reported.
@@ -74,15 +86,17 @@ pub(crate) fn read_pool(mut tls: Section<'_>) -> PoolTlsConfig {
                 .help("write the name that is in the workers' certificates, or leave the key out"),
         );
     }
+    let at = tls.report().mark(tls.span());
     tls.finish();
     PoolTlsConfig {
+        at,
         ca,
         identity,
         server_name: name.map(|name| name.text.to_owned()),
     }
 }
 
-fn file(item: &Item<'_>) -> Option<PathBuf> {
+fn file(item: &Item<'_>) -> Option<PemFile> {
     let text = item.text()?;
     if text.text.is_empty() {
         item.report.push(
@@ -91,5 +105,8 @@ fn file(item: &Item<'_>) -> Option<PathBuf> {
         );
         return None;
     }
-    Some(PathBuf::from(text.text))
+    Some(PemFile {
+        path: PathBuf::from(text.text),
+        at: item.report.mark(&text.span),
+    })
 }

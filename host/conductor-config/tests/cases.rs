@@ -52,12 +52,15 @@ fn the_cases_bring_up_every_code_but_the_size_of_the_file() {
         .map(|item| item.code)
         .collect();
     let unseen: Vec<_> = Code::ALL.iter().filter(|code| !seen.contains(code)).collect();
-    // The others are known only once a policy or a tokenizer is loaded.
+    // The others are known only once what the file names is read.
     let others = [
         &Code::FileTooLarge,
         &Code::PolicyUnavailable,
         &Code::TokenizerUnavailable,
+        &Code::CertificateUnavailable,
+        &Code::KeyUnavailable,
         &Code::RefusedParam,
+        &Code::KeyNotHere,
     ];
     assert_eq!(unseen, others);
 }

@@ -46,6 +46,7 @@ fn every_example_parses_without_a_warning() {
     assert_eq!(
         names,
         [
+            "front-door.toml",
             "indexer.toml",
             "own-policy.toml",
             "two-workers.toml",

@@ -16,11 +16,9 @@ use proxy::{Door, Proxy, SnapshotCell};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tracing::error;
 
 use crate::discovery::{Discovery, StoreReport};
 use crate::instances::AdminKey;
-use crate::policy_library::chain;
 use crate::reload::Bell;
 use crate::status::Status;
 
@@ -69,10 +67,7 @@ impl Admin {
             .merge(status)
             .merge(own)
             .layer(guard);
-        let served = axum::serve(door, pages).with_graceful_shutdown(async move { stop.cancelled().await });
-        if let Err(error) = served.await {
-            error!(error = chain(&error), "the admin pages are gone");
-        }
+        proxy::serve_pages(door, pages, stop).await;
     }
 
     fn feeds_page(&self) -> Response {

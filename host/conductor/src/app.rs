@@ -16,7 +16,7 @@ use kv_index::{IndexLimits, SharedPrefixIndex};
 use policy_runtime::EngineError;
 use prometheus_client::registry::Registry;
 use proxy::record::Recorder;
-use proxy::{DrainOutcome, LiveFeeds, Proxy, ProxyMetrics, Readiness, ServeLimits, SnapshotCell};
+use proxy::{DrainOutcome, LiveFeeds, Proxy, ProxyMetrics, Readiness, ServeLimits, Snapshot, SnapshotCell};
 use routing::{Fleet, Generation};
 use thiserror::Error;
 use tokio::sync::Notify;
@@ -148,8 +148,7 @@ impl App {
         let component = |name: &str| library.versions(name, None);
         let (parts, own) = ((&config, &keys, &fleet), (&proxy_metrics, &recorder));
         let first = reload::snapshot(None, parts, component, generation, own);
-        let first = first.map_err(BuildError::Snapshot)?;
-        let cell = Arc::new(SnapshotCell::new(first));
+        let cell = Arc::new(SnapshotCell::new(advised(first.map_err(BuildError::Snapshot)?)));
         proxy_metrics.watch(&mut registry, &cell);
         metrics.in_force(generation);
         let reports = compose::policy_reports(&config, &library, &proxy_metrics);
@@ -394,8 +393,8 @@ fn load_blocking(source: &ConfigSource, compiled: Option<&Path>) -> Result<Loade
     let parsed = reload::read(source, &text)
         .map_err(|mistakes| BuildError::Config(RefusedConfig::Invalid(mistakes)))?;
     reload::log_warnings(&parsed.warnings);
-    let mut keys =
-        Keys::read(&parsed.config, source).map_err(|error| BuildError::Config(RefusedConfig::Key(error)))?;
+    let mut keys = Keys::read(None, &parsed.config, source)
+        .map_err(|error| BuildError::Config(RefusedConfig::Key(error)))?;
     keys.tokenizers = Tokenizers::read(None, (&parsed.config, source, &text))
         .map_err(|problems| BuildError::Config(RefusedConfig::Tokenizers(problems)))?;
     for warning in exposure::warnings(&parsed.config, &keys) {
@@ -466,4 +465,15 @@ async fn pass_on(requests: Arc<Notify>, bell: SyncSender<Bell>, stop: Cancellati
             () = stop.cancelled() => return,
         }
     }
+}
+
+/// Tells the operator what could be had besides.
+fn advised(snapshot: Snapshot) -> Snapshot {
+    for pool in snapshot.pools_without_tokenizer() {
+        info!(
+            pool,
+            "name a tokenizer in [models.NAME] to save a request to a worker for each prompt"
+        );
+    }
+    snapshot
 }

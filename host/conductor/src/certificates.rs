@@ -1,41 +1,55 @@
 //! The PEM files that a configuration names, read where it says they are. Keys are in no message and no log.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use conductor_config::{Config, PoolConfig, PoolTlsConfig, ServerTlsConfig};
+use conductor_config::{Config, Mark, PemFile, PoolConfig, PoolTlsConfig, ServerTlsConfig};
 use proxy::{ServerTls, ServerTlsParts, TlsError, WorkerTls, WorkerTlsParts};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tracing::warn;
 
 use crate::config_source::ConfigSource;
+use crate::keys::KeyProblem;
 use crate::policy_library::chain;
+use crate::regular_file::read_bounded;
 
-/// Most bytes of a file that are read: a store of all the authorities of the web has 200 KiB.
+/// Most bytes that a file may have: a store of all the authorities of the web has 200 KiB.
 const LONGEST: u64 = 4 << 20;
 
-/// Everything TLS of a configuration. Two are equal where the files' bytes are.
-#[derive(Debug, Clone, Default)]
+/// Everything TLS of a configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Certificates {
-    /// What clients are shown.
-    pub(crate) server: Option<Arc<ServerTls>>,
+    server: Option<Made<ServerTls>>,
     /// Of the pools that say how.
-    pools: HashMap<String, Arc<WorkerTls>>,
-    /// Of all the bytes it was made of, and what they are for.
-    digest: [u8; 32],
+    pools: HashMap<String, Made<WorkerTls>>,
 }
 
-impl PartialEq for Certificates {
+/// What was made of a table. Two are equal where its names and the bytes of its files are.
+#[derive(Debug)]
+struct Made<T> {
+    digest: [u8; 32],
+    tls: Arc<T>,
+}
+
+impl<T> Clone for Made<T> {
+    fn clone(&self) -> Self {
+        Self {
+            digest: self.digest,
+            tls: Arc::clone(&self.tls),
+        }
+    }
+}
+
+impl<T> PartialEq for Made<T> {
     fn eq(&self, other: &Self) -> bool {
         self.digest == other.digest
     }
 }
 
-impl Eq for Certificates {}
+impl<T> Eq for Made<T> {}
 
 /// A certificate, its key or an authority cannot be used.
 #[derive(Debug, Error)]
@@ -63,33 +77,30 @@ pub enum CertificateError {
 }
 
 impl Certificates {
-    /// Reads the files that a configuration names.
-    ///
-    /// # Errors
-    /// [`CertificateError`] for the first that is no good.
-    pub(crate) fn read(config: &Config, source: &ConfigSource) -> Result<Self, CertificateError> {
-        let mut reader = Reader {
-            source,
-            digest: Sha256::new(),
-        };
-        let server = config
-            .server
-            .tls
-            .as_ref()
-            .map(|tls| server(tls, &mut reader))
-            .transpose()?;
+    /// Reads the files that a configuration names. What is as `before` is that of `before`: connections that began with it are kept.
+    pub(crate) fn read(
+        before: Option<&Self>,
+        (config, source): (&Config, &ConfigSource),
+        problems: &mut Vec<KeyProblem>,
+    ) -> Self {
+        let server = config.server.tls.as_ref().and_then(|tls| {
+            let before = before.and_then(|before| before.server.as_ref());
+            server(tls, before, Reader::new(source, problems))
+        });
         let mut pools = HashMap::new();
         for pool in &config.pools {
-            if let Some(tls) = &pool.tls {
-                let what = format!("`[pools.{}.tls]`", pool.name);
-                pools.insert(pool.name.clone(), worker(tls, what, &mut reader)?);
-            }
+            let Some(tls) = &pool.tls else { continue };
+            let before = before.and_then(|before| before.pools.get(&pool.name));
+            let table = format!("`[pools.{}.tls]`", pool.name);
+            let made = worker(tls, table, before, Reader::new(source, problems));
+            pools.extend(made.map(|made| (pool.name.clone(), made)));
         }
-        Ok(Self {
-            server,
-            pools,
-            digest: reader.digest.finalize().into(),
-        })
+        Self { server, pools }
+    }
+
+    /// What clients are shown.
+    pub(crate) fn of_server(&self) -> Option<Arc<ServerTls>> {
+        self.server.as_ref().map(|made| Arc::clone(&made.tls))
     }
 
     /// The files that a configuration names.
@@ -108,14 +119,14 @@ impl Certificates {
             });
         of_server
             .chain(of_pools)
-            .map(|path| source.resolve(path))
+            .map(|file| source.resolve(&file.path))
             .collect()
     }
 
     /// How connections to a pool's workers begin, where some are behind `https://`.
     pub(crate) fn of_pool(&self, pool: &PoolConfig) -> Option<Arc<WorkerTls>> {
-        if let Some(tls) = self.pools.get(&pool.name) {
-            return Some(Arc::clone(tls));
+        if let Some(made) = self.pools.get(&pool.name) {
+            return Some(Arc::clone(&made.tls));
         }
         let mut urls = pool.workers.iter().map(|worker| &worker.url);
         if urls.any(|url| url.starts_with("https://")) {
@@ -125,91 +136,181 @@ impl Certificates {
     }
 }
 
-fn server(tls: &ServerTlsConfig, reader: &mut Reader<'_>) -> Result<Arc<ServerTls>, CertificateError> {
-    let certificate = reader.read(&tls.cert, "`server.tls.cert`")?;
-    let key = reader.read(&tls.key, "`server.tls.key`")?;
+fn server(
+    tls: &ServerTlsConfig,
+    before: Option<&Made<ServerTls>>,
+    mut reader: Reader<'_>,
+) -> Option<Made<ServerTls>> {
+    let certificate = reader.read(&tls.cert, "`server.tls.cert`");
+    let key = reader.read(&tls.key, "`server.tls.key`");
     let ca = tls.client_ca.as_ref();
-    let ca = ca
-        .map(|path| reader.read(path, "`server.tls.client-ca`"))
-        .transpose()?;
-    let made = ServerTls::new(ServerTlsParts {
-        certificate: &certificate,
-        key: &key,
-        client_authorities: ca.as_deref(),
-    });
-    made.map(Arc::new).map_err(|source| CertificateError::Tls {
-        what: "`[server.tls]`".to_owned(),
-        source,
-    })
+    let ca = ca.map(|file| reader.read(file, "`server.tls.client-ca`"));
+    let (certificate, key, ca) = (certificate?, key?, whole(ca)?);
+    let make = || {
+        ServerTls::new(ServerTlsParts {
+            certificate: &certificate,
+            key: &key,
+            client_authorities: ca.as_deref(),
+        })
+    };
+    reader.make(before, make, ("`[server.tls]`".to_owned(), &tls.cert.at))
 }
 
 fn worker(
     tls: &PoolTlsConfig,
-    what: String,
-    reader: &mut Reader<'_>,
-) -> Result<Arc<WorkerTls>, CertificateError> {
+    table: String,
+    before: Option<&Made<WorkerTls>>,
+    mut reader: Reader<'_>,
+) -> Option<Made<WorkerTls>> {
     // Names are not in the files.
-    reader.digest.update(format!("{what}{:?}", tls.server_name));
-    let ca = tls
-        .ca
-        .as_ref()
-        .map(|path| reader.read(path, &format!("`ca` of {what}")));
-    let ca = ca.transpose()?;
-    let identity = match &tls.identity {
-        Some((cert, key)) => Some((
-            reader.read(cert, &format!("`cert` of {what}"))?,
-            reader.read(key, &format!("`key` of {what}"))?,
-        )),
-        None => None,
+    reader.digest.update(format!("{:?}", tls.server_name));
+    let mut read = |file: &PemFile, what: &str| reader.read(file, &format!("`{what}` of {table}"));
+    let ca = tls.ca.as_ref().map(|file| read(file, "ca"));
+    let identity = tls.identity.as_ref();
+    let identity = identity.map(|(cert, key)| read(cert, "cert").zip(read(key, "key")));
+    let (ca, identity) = (whole(ca)?, whole(identity)?);
+    let make = || {
+        WorkerTls::new(WorkerTlsParts {
+            authorities: ca.as_deref(),
+            identity: identity
+                .as_ref()
+                .map(|(cert, key)| (cert.as_slice(), key.as_slice())),
+            server_name: tls.server_name.as_deref(),
+        })
     };
-    let made = WorkerTls::new(WorkerTlsParts {
-        authorities: ca.as_deref(),
-        identity: identity
-            .as_ref()
-            .map(|(cert, key)| (cert.as_slice(), key.as_slice())),
-        server_name: tls.server_name.as_deref(),
-    });
-    made.map(Arc::new)
-        .map_err(|source| CertificateError::Tls { what, source })
+    reader.make(before, make, (table, &tls.at))
 }
 
-/// For pools that say nothing of it. The system's authorities are read once.
+/// None where something was wanted that could not be read.
+#[expect(clippy::option_option, reason = "what is not wanted is not what is missing")]
+fn whole<T>(read: Option<Option<T>>) -> Option<Option<T>> {
+    match read {
+        Some(read) => read.map(Some),
+        None => Some(None),
+    }
+}
+
+/// For pools that say nothing of it. The system's authorities are read once they are there.
 fn of_the_system() -> Option<Arc<WorkerTls>> {
-    static TRUST: OnceLock<Option<Arc<WorkerTls>>> = OnceLock::new();
-    let made = TRUST.get_or_init(|| match WorkerTls::new(WorkerTlsParts::default()) {
-        Ok(tls) => Some(Arc::new(tls)),
-        Err(error) => {
-            warn!(
+    static TRUST: Mutex<Option<Arc<WorkerTls>>> = Mutex::new(None);
+    let mut trust = TRUST.lock().unwrap_or_else(PoisonError::into_inner);
+    if trust.is_none() {
+        match WorkerTls::new(WorkerTlsParts::default()) {
+            Ok(tls) => *trust = Some(Arc::new(tls)),
+            Err(error) => warn!(
                 error = chain(&error),
                 "no worker behind https can be trusted without `ca` in its pool's [tls]"
-            );
-            None
+            ),
         }
-    });
-    made.clone()
+    }
+    trust.clone()
 }
 
-/// Reads files, and digests what it read.
+/// Reads the files of one table, and digests what it read.
 struct Reader<'a> {
     source: &'a ConfigSource,
     digest: Sha256,
+    problems: &'a mut Vec<KeyProblem>,
 }
 
-impl Reader<'_> {
-    fn read(&mut self, path: &Path, what: &str) -> Result<Vec<u8>, CertificateError> {
-        let path = self.source.resolve(path);
-        let mut bytes = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
-        if let Err(source) = read {
-            return Err(CertificateError::File {
-                what: what.to_owned(),
-                path,
-                source,
-            });
+impl<'a> Reader<'a> {
+    fn new(source: &'a ConfigSource, problems: &'a mut Vec<KeyProblem>) -> Self {
+        Self {
+            source,
+            digest: Sha256::new(),
+            problems,
         }
-        self.digest.update(what);
-        self.digest.update((bytes.len() as u64).to_le_bytes());
-        self.digest.update(&bytes);
-        Ok(bytes)
+    }
+
+    fn read(&mut self, file: &PemFile, what: &str) -> Option<Vec<u8>> {
+        let path = self.source.resolve(&file.path);
+        match read_bounded(&path, LONGEST) {
+            Ok(bytes) => {
+                self.digest.update(what);
+                self.digest.update((bytes.len() as u64).to_le_bytes());
+                self.digest.update(&bytes);
+                Some(bytes)
+            }
+            Err(source) => {
+                let what = what.to_owned();
+                self.refuse(CertificateError::File { what, path, source }, &file.at);
+                None
+            }
+        }
+    }
+
+    /// What is made of what was read: that of `before`, where that was made of the same.
+    fn make<T>(
+        mut self,
+        before: Option<&Made<T>>,
+        make: impl FnOnce() -> Result<T, TlsError>,
+        (what, at): (String, &Mark),
+    ) -> Option<Made<T>> {
+        let digest = std::mem::take(&mut self.digest).finalize().into();
+        if let Some(before) = before.filter(|before| before.digest == digest) {
+            return Some(before.clone());
+        }
+        match make() {
+            Ok(tls) => Some(Made {
+                digest,
+                tls: Arc::new(tls),
+            }),
+            Err(source) => {
+                self.refuse(CertificateError::Tls { what, source }, at);
+                None
+            }
+        }
+    }
+
+    fn refuse(&mut self, error: CertificateError, at: &Mark) {
+        self.problems.push(KeyProblem {
+            error: error.into(),
+            at: Some(Box::new(at.clone())),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is made of a file's bytes.
+    fn made(bytes: &str, before: Option<&Made<String>>) -> Made<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = PemFile {
+            path: folder.path().join("file"),
+            at: Mark::beginning(),
+        };
+        std::fs::write(&file.path, bytes).unwrap();
+        let (source, mut problems) = (ConfigSource::Text(String::new()), vec![]);
+        let mut reader = Reader::new(&source, &mut problems);
+        reader.read(&file, "a file").unwrap();
+        let make = || Ok(bytes.to_owned());
+        let made = reader.make(before, make, (String::new(), &file.at)).unwrap();
+        assert!(problems.is_empty());
+        made
+    }
+
+    #[test]
+    fn what_is_made_of_the_same_bytes_is_made_once() {
+        let first = made("a", None);
+        assert!(Arc::ptr_eq(&first.tls, &made("a", Some(&first)).tls));
+        let other = made("b", Some(&first));
+        assert!(other != first && *other.tls == "b");
+    }
+
+    #[test]
+    fn every_file_that_is_not_there_is_told_with_its_place() {
+        let text = "[server.tls]\ncert = \"no.crt\"\nkey = \"no.key\"\n[pools.a]\nworkers = [{ url = \"https://a:1\" }]\n\
+             [pools.a.tls]\nca = \"no.ca\"\n";
+        let source = ConfigSource::Text(text.to_owned());
+        let config = crate::reload::read(&source, text).expect("valid").config;
+        let mut problems = vec![];
+        Certificates::read(None, (&config, &source), &mut problems);
+        let lines: Vec<_> = problems
+            .iter()
+            .map(|problem| problem.at.as_ref().unwrap().location.line)
+            .collect();
+        assert_eq!(lines, [2, 3, 7]);
     }
 }

@@ -1,14 +1,16 @@
-//! Checking a configuration without running it: its text, and then that every policy it needs can be loaded.
+//! Checking a configuration without running it: its text, and then that all that it names can be had: policies, tokenizers,
+//! certificates and keys.
 
 use std::sync::Arc;
 
-use conductor_config::{Config, Diagnostics, Paint};
+use conductor_config::{Code, Config, Diagnostic, Diagnostics, Mark, Paint};
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use thiserror::Error;
 
 use crate::compose;
 use crate::config_source::{ConfigSource, ReadConfigError};
-use crate::policy_library::PolicyLibrary;
+use crate::keys::{KeyError, KeyProblem, Keys};
+use crate::policy_library::{PolicyLibrary, chain};
 use crate::reload::{self, reports};
 use crate::status::ProblemReport;
 use crate::tokenizers::Tokenizers;
@@ -35,7 +37,7 @@ pub enum CheckError {
     Engine(#[source] EngineError),
 }
 
-/// Checks a configuration, and loads its policies and tokenizers.
+/// Checks a configuration, and loads its policies, tokenizers, certificates and keys.
 ///
 /// # Errors
 /// [`CheckError`]; mistakes of the configuration are no error of checking it.
@@ -48,6 +50,7 @@ pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
             if let Err(problems) = Tokenizers::read(None, (&parsed.config, source, &text)) {
                 checked.add(&problems);
             }
+            checked.add(&unreadable(&parsed.config, source, &text));
             checked
         }
         Err(mistakes) => Checked::of(&mistakes),
@@ -60,6 +63,33 @@ fn unavailable(config: &Config, source: &ConfigSource, text: &str) -> Result<Dia
     let mut library = PolicyLibrary::new(engine, Arc::default());
     let prepared = library.prepare_settled(|| compose::wanted_policies(config, source));
     Ok(reload::unavailable_policies((config, source, text), &prepared))
+}
+
+/// Keys and certificates of the configuration that cannot be had.
+fn unreadable(config: &Config, source: &ConfigSource, text: &str) -> Diagnostics {
+    let problems = Keys::problems(config, source);
+    let items = problems.into_iter().map(diagnostic).collect();
+    Diagnostics::new(&source.name(), text, items)
+}
+
+fn diagnostic(KeyProblem { error, at }: KeyProblem) -> Diagnostic {
+    let (code, help) = match &error {
+        // Who checks is seldom the one who runs it.
+        KeyError::Env { .. } | KeyError::NoAdminKey => (
+            Code::KeyNotHere,
+            "see that it is there where the router runs, which does not start without it",
+        ),
+        KeyError::Certificate(_) => (
+            Code::CertificateUnavailable,
+            "mend the file, or name the right one; a relative path starts at the folder of this file",
+        ),
+        KeyError::File { .. } | KeyError::Shared { .. } | KeyError::Header { .. } => (
+            Code::KeyUnavailable,
+            "mend the file, or name the right one; a relative path starts at the folder of this file",
+        ),
+    };
+    let at = at.map_or_else(Mark::beginning, |at| *at);
+    Diagnostic::new(code, &at, chain(&error), Some(help.to_owned()))
 }
 
 impl Checked {
@@ -90,5 +120,34 @@ impl Checked {
             (errors, 0) => format!("{errors} error(s)"),
             (errors, warnings) => format!("{errors} error(s), {warnings} warning(s)"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_keys_and_certificates_that_are_not_there_are_errors_and_variables_that_are_not_set_warnings()
+    {
+        let text = "[server.tls]\ncert = \"/nowhere/crt\"\nkey = \"/nowhere/key\"\n\
+             [clients.a]\nkey = { env = \"CONDUCTOR_KEY_THAT_NOBODY_SETS\" }\n\
+             [pools.a]\nauthorization = { file = \"/nowhere/engine\" }\nworkers = [{ url = \"http://a:1\" }]\n";
+        let checked = check(&ConfigSource::Text(text.to_owned())).unwrap();
+        let told: Vec<_> = checked
+            .problems
+            .iter()
+            .map(|problem| (problem.line, &*problem.code))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (2, "certificate-unavailable"),
+                (3, "certificate-unavailable"),
+                (5, "key-not-here"),
+                (7, "key-unavailable"),
+            ]
+        );
+        assert_eq!(checked.errors, 3, "{}", checked.rendered);
     }
 }

@@ -3,23 +3,23 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use conductor_config::{AuthorizationConfig, ClientConfig, Config, KeySource, PoolConfig};
+use conductor_config::{AuthorizationConfig, ClientConfig, Config, KeyPlace, KeySource, Mark, PoolConfig};
 use http::header::InvalidHeaderValue;
 use proxy::{Authorization, KeyHash};
 use thiserror::Error;
 
 use crate::certificates::{CertificateError, Certificates};
 use crate::config_source::ConfigSource;
+use crate::regular_file::read_bounded;
 use crate::tokenizers::Tokenizers;
 
 /// Where the admin key is unless the configuration says so.
 const ADMIN_API_KEY: &str = "ADMIN_API_KEY";
 
-/// Most bytes of a key's file that are read.
+/// Most bytes that a key's file may have.
 const LONGEST: u64 = 64 << 10;
 
 /// A key that must not be shown.
@@ -109,13 +109,31 @@ pub enum KeyError {
     },
 }
 
+/// Why a key, a certificate or an authority cannot be had.
+#[derive(Debug)]
+pub(crate) struct KeyProblem {
+    pub(crate) error: KeyError,
+    /// Where the configuration names it, if it does.
+    pub(crate) at: Option<Box<Mark>>,
+}
+
 impl Keys {
-    /// Reads the keys that a configuration names.
+    /// Reads the keys that a configuration names. Certificates whose files have the bytes of `before` are those of `before`.
     ///
     /// # Errors
     /// [`KeyError`] for the first that cannot be had.
-    pub(crate) fn read(config: &Config, source: &ConfigSource) -> Result<Self, KeyError> {
-        Self::read_from(config, source, |name| std::env::var_os(name))
+    pub(crate) fn read(
+        before: Option<&Self>,
+        config: &Config,
+        source: &ConfigSource,
+    ) -> Result<Self, KeyError> {
+        Self::read_from(before, (config, source), |name| std::env::var_os(name))
+    }
+
+    /// All that [`Keys::read`] would fail for.
+    pub(crate) fn problems(config: &Config, source: &ConfigSource) -> Vec<KeyProblem> {
+        let (_, problems) = Self::survey(None, (config, source), |name| std::env::var_os(name));
+        problems
     }
 
     /// The files that keys of a configuration are in.
@@ -131,45 +149,67 @@ impl Keys {
             .iter()
             .chain(of_pools)
             .chain(of_clients);
-        let files = places.filter_map(|place| match place {
-            KeySource::File(path) => Some(source.resolve(path)),
-            KeySource::Env(_) => None,
+        let files = places.filter_map(|key| match &key.place {
+            KeyPlace::File(path) => Some(source.resolve(path)),
+            KeyPlace::Env(_) => None,
         });
         files.chain(Certificates::files(config, source)).collect()
     }
 
     fn read_from(
-        config: &Config,
-        source: &ConfigSource,
+        before: Option<&Self>,
+        named: (&Config, &ConfigSource),
         env: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, KeyError> {
-        let mut keys = Self::default();
-        let read = |place: &KeySource, what: &str| match place {
-            KeySource::Env(name) => from_env(name, env(name), what),
-            KeySource::File(path) => from_file(source.resolve(path), what),
-        };
-        keys.admin = match &config.server.admin_api_key {
-            Some(place) => Some(read(place, "`server.admin-api-key`")?),
-            None => env(ADMIN_API_KEY)
-                .filter(|key| !key.is_empty())
-                .map(|key| from_env(ADMIN_API_KEY, Some(key), "the admin key"))
-                .transpose()?,
-        };
-        if config.server.admin_key_for_reads && keys.admin.is_none() {
-            return Err(KeyError::NoAdminKey);
+        let (keys, problems) = Self::survey(before, named, env);
+        match problems.into_iter().next() {
+            Some(problem) => Err(problem.error),
+            None => Ok(keys),
         }
-        keys.clients = client_keys(config, read)?;
-        keys.certificates = Certificates::read(config, source)?;
+    }
+
+    /// What can be had, and what cannot.
+    fn survey(
+        before: Option<&Self>,
+        (config, source): (&Config, &ConfigSource),
+        env: impl Fn(&str) -> Option<OsString>,
+    ) -> (Self, Vec<KeyProblem>) {
+        let mut keys = Self::default();
+        let mut problems = Vec::new();
+        let read = |key: &KeySource, what: &str| {
+            let read = match &key.place {
+                KeyPlace::Env(name) => from_env(name, env(name), what),
+                KeyPlace::File(path) => from_file(source.resolve(path), what),
+            };
+            read.map_err(|error| KeyProblem::of(key, error))
+        };
+        let admin = match &config.server.admin_api_key {
+            Some(key) => Some(read(key, "`server.admin-api-key`")),
+            None => env(ADMIN_API_KEY).filter(|key| !key.is_empty()).map(|key| {
+                let key = from_env(ADMIN_API_KEY, Some(key), "the admin key");
+                key.map_err(|error| KeyProblem { error, at: None })
+            }),
+        };
+        if config.server.admin_key_for_reads && admin.is_none() {
+            let error = KeyError::NoAdminKey;
+            problems.push(KeyProblem { error, at: None });
+        }
+        keys.admin = admin.and_then(|admin| keep(admin, &mut problems));
+        keys.clients = client_keys(config, read, &mut problems);
+        let before = before.map(|before| &before.certificates);
+        keys.certificates = Certificates::read(before, (config, source), &mut problems);
         for pool in &config.pools {
-            if let AuthorizationConfig::Key(place) = &pool.authorization {
+            if let AuthorizationConfig::Key(key) = &pool.authorization {
                 let what = format!("`pools.{}.authorization`", pool.name);
-                let key = read(place, &what)?;
-                let own = Authorization::bearer(key.reveal())
-                    .map_err(|source| KeyError::Header { what, source })?;
-                keys.pools.insert(pool.name.clone(), own);
+                let own = read(key, &what).and_then(|own| {
+                    let own = Authorization::bearer(own.reveal());
+                    own.map_err(|source| KeyProblem::of(key, KeyError::Header { what, source }))
+                });
+                let own = keep(own, &mut problems);
+                keys.pools.extend(own.map(|own| (pool.name.clone(), own)));
             }
         }
-        Ok(keys)
+        (keys, problems)
     }
 
     /// The hashes of a client's keys, in a configuration that these were read for.
@@ -189,24 +229,40 @@ impl Keys {
     }
 }
 
+impl KeyProblem {
+    fn of(key: &KeySource, error: KeyError) -> Self {
+        let at = Some(Box::new(key.at.clone()));
+        Self { error, at }
+    }
+}
+
+fn keep<T>(read: Result<T, KeyProblem>, problems: &mut Vec<KeyProblem>) -> Option<T> {
+    read.map_err(|problem| problems.push(problem)).ok()
+}
+
 /// The hashes of the clients' keys that are elsewhere; no two clients have the same key.
 fn client_keys(
     config: &Config,
-    read: impl Fn(&KeySource, &str) -> Result<Key, KeyError>,
-) -> Result<HashMap<String, KeyHash>, KeyError> {
+    read: impl Fn(&KeySource, &str) -> Result<Key, KeyProblem>,
+    problems: &mut Vec<KeyProblem>,
+) -> HashMap<String, KeyHash> {
     let listed = config.clients.iter().flat_map(|client| &client.key_hashes);
     let mut taken: HashSet<KeyHash> = listed.map(|hash| KeyHash::from(hash.0)).collect();
     let mut keys = HashMap::new();
     for client in &config.clients {
-        let Some(place) = &client.key else { continue };
+        let Some(key) = &client.key else { continue };
         let what = format!("`clients.{}.key`", client.name);
-        let hash = KeyHash::of(read(place, &what)?.reveal().as_bytes());
-        if !taken.insert(hash) {
-            return Err(KeyError::Shared { what });
+        let hash = read(key, &what).map(|key| KeyHash::of(key.reveal().as_bytes()));
+        let Some(hash) = keep(hash, problems) else {
+            continue;
+        };
+        if taken.insert(hash) {
+            keys.insert(client.name.clone(), hash);
+        } else {
+            problems.push(KeyProblem::of(key, KeyError::Shared { what }));
         }
-        keys.insert(client.name.clone(), hash);
     }
-    Ok(keys)
+    keys
 }
 
 fn from_env(name: &str, value: Option<OsString>, what: &str) -> Result<Key, KeyError> {
@@ -238,8 +294,9 @@ fn from_file(path: PathBuf, what: &str) -> Result<Key, KeyError> {
 /// # Errors
 /// Where the file cannot be read or the line is empty.
 pub(crate) fn first_line(path: &Path) -> io::Result<String> {
-    let mut line = String::new();
-    BufReader::new(File::open(path)?.take(LONGEST)).read_line(&mut line)?;
+    let text = String::from_utf8(read_bounded(path, LONGEST)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text"))?;
+    let line = text.lines().next().unwrap_or_default();
     match line.trim() {
         "" => Err(io::Error::new(
             io::ErrorKind::InvalidData,
@@ -256,7 +313,7 @@ mod tests {
     fn read(text: &str, variable: Option<&str>) -> Result<Keys, KeyError> {
         let source = ConfigSource::Text(text.to_owned());
         let config = crate::reload::read(&source, text).expect("valid").config;
-        Keys::read_from(&config, &source, |name| {
+        Keys::read_from(None, (&config, &source), |name| {
             (name == "KEY").then_some(variable).flatten().map(OsString::from)
         })
     }
@@ -364,7 +421,7 @@ mod tests {
                     .flatten()
                     .map(OsString::from)
             };
-            let keys = Keys::read_from(&config.config, &ConfigSource::Text(String::new()), env);
+            let keys = Keys::read_from(None, (&config.config, &ConfigSource::Text(String::new())), env);
             keys.map(|keys| keys.admin.map(|key| key.reveal().to_owned()))
         };
         assert_eq!(admin(Some("secret")).unwrap().as_deref(), Some("secret"));

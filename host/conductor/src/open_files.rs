@@ -33,15 +33,57 @@ pub fn raise() -> Option<u64> {
     }
 }
 
-/// Says so where so many clients, each with a worker's connection, do not fit.
+/// How many clients fit below a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// All of them, each with a worker's connection.
+    Enough,
+    /// All of them, but not while each has a request at a worker. Most seldom have.
+    Scarce,
+    /// Not even the clients alone.
+    TooLittle,
+}
+
+impl Room {
+    fn of(limit: Option<u64>, max_connections: u32) -> Self {
+        let clients = u64::from(max_connections);
+        match limit {
+            Some(limit) if limit < clients + OTHERS => Self::TooLittle,
+            Some(limit) if limit < 2 * clients + OTHERS => Self::Scarce,
+            _ => Self::Enough,
+        }
+    }
+}
+
+/// Says so where so many clients do not fit.
 pub(crate) fn check(limit: Option<u64>, max_connections: u32) {
-    let needed = 2 * u64::from(max_connections) + OTHERS;
-    if let Some(limit) = limit.filter(|limit| *limit < needed) {
-        warn!(
+    const KEY: &str = "server.max-connections";
+    match Room::of(limit, max_connections) {
+        Room::Enough => {}
+        Room::Scarce => info!(
             limit,
-            needed,
-            key = "server.max-connections",
+            key = KEY,
+            "so many clients fit into the limit of open files, but not while each of them has a connection to a worker"
+        ),
+        Room::TooLittle => warn!(
+            limit,
+            key = KEY,
             "too few files may be open for so many clients: raise the hard limit (`ulimit -Hn`, LimitNOFILE=) or lower the key"
-        );
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_is_what_does_not_hold_the_clients_alone() {
+        let room = |limit| Room::of(limit, 10_000);
+        assert_eq!(room(None), Room::Enough);
+        assert_eq!(room(Some(20_128)), Room::Enough);
+        assert_eq!(room(Some(20_000)), Room::Scarce);
+        assert_eq!(room(Some(10_128)), Room::Scarce);
+        assert_eq!(room(Some(10_127)), Room::TooLittle);
     }
 }

@@ -1,7 +1,7 @@
 //! Files that somebody names: opened only where they are files. A pipe that nobody writes to would be waited for, and a device has no end.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -25,6 +25,20 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     }
 }
 
+/// The bytes of a file that has no more than so many.
+///
+/// # Errors
+/// As [`open`]; and where it has more.
+pub(crate) fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let why = format!("it has more than {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -43,5 +57,14 @@ mod tests {
         let file = folder.path().join("file");
         std::fs::write(&file, "x").unwrap();
         assert!(open(&file).is_ok());
+    }
+
+    #[test]
+    fn a_file_is_read_whole_or_not_at_all() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "four").unwrap();
+        assert_eq!(read_bounded(file.path(), 4).unwrap(), b"four");
+        let refused = read_bounded(file.path(), 3).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
     }
 }

@@ -21,6 +21,7 @@ mod sse;
 mod store_status;
 mod tail;
 mod tokenize;
+mod told;
 mod usage;
 
 pub use bootstrap::engine_ids;

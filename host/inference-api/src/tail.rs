@@ -1,12 +1,13 @@
 //! The last bytes of an answer, kept while it is relayed.
 //!
-//! Both facts the router wants of an answer's content stand at its end: whether a stream was finished, and
-//! the `usage` with the number of cached prompt tokens. So the chunks are not parsed as they pass; one short
-//! copy of their last bytes is.
+//! Whether a stream was finished shows at its end. So the chunks are not parsed as they pass; one short copy of their last
+//! bytes is. Besides, they are searched for the `usage`, and counted.
 
 use memchr::memmem;
 
-/// How much of the end is kept. vLLM 0.32 writes some 450 bytes after `cached_tokens`.
+use crate::told::{REACH, Usage};
+
+/// How much of the end is kept.
 const KEPT: usize = 1024;
 /// Compacting only at twice that makes a push one copy of the chunk in nearly every case.
 const ROOM: usize = 2 * KEPT;
@@ -19,30 +20,100 @@ const RESPONSE_ENDS: [&[u8]; 3] = [
     b"event: response.incomplete",
     b"event: response.failed",
 ];
-const CACHED_TOKENS: &[u8] = b"\"cached_tokens\":";
-/// In the Responses API the second of each.
-const PROMPT_TOKENS: [&[u8]; 2] = [b"\"prompt_tokens\":", b"\"input_tokens\":"];
-const OUTPUT_TOKENS: [&[u8]; 2] = [b"\"completion_tokens\":", b"\"output_tokens\":"];
+/// Without a `usage`, an answer in one piece counts as a token for so many bytes.
+const BYTES_PER_TOKEN: u64 = 4;
 
 /// Collects the end of a body.
 #[derive(Debug, Default)]
 pub struct Tail {
     bytes: Vec<u8>,
+    events: Events,
+    usage: Usage,
+    /// Of the whole body, in bytes.
+    length: u64,
+}
+
+/// Counts server-sent events: runs of lines that are not comments, each ended by an empty line.
+#[derive(Debug, Default)]
+struct Events {
+    ended: u64,
+    /// The line that is not over yet.
+    line: Line,
+    /// Whether the event that is not over yet has a line.
+    is_begun: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    #[default]
+    Empty,
+    Comment,
+    Field,
+}
+
+impl Events {
+    fn push(&mut self, chunk: &[u8]) {
+        let mut from = 0;
+        for end in memchr::memchr_iter(b'\n', chunk) {
+            self.extend_line(&chunk[from..end]);
+            match std::mem::take(&mut self.line) {
+                Line::Empty if self.is_begun => {
+                    self.is_begun = false;
+                    self.ended += 1;
+                }
+                Line::Field => self.is_begun = true,
+                Line::Empty | Line::Comment => {}
+            }
+            from = end + 1;
+        }
+        self.extend_line(&chunk[from..]);
+    }
+
+    /// What a line is, its first byte tells.
+    fn extend_line(&mut self, part: &[u8]) {
+        if self.line == Line::Empty {
+            self.line = match part {
+                [] | [b'\r'] => Line::Empty,
+                [b':', ..] => Line::Comment,
+                _ => Line::Field,
+            };
+        }
+    }
 }
 
 impl Tail {
     /// Another chunk of the body passed.
     pub fn push(&mut self, chunk: &[u8]) {
-        if chunk.len() >= KEPT {
-            self.bytes.clear();
-            self.bytes.extend_from_slice(&chunk[chunk.len() - KEPT..]);
-            return;
+        self.events.push(chunk);
+        self.length += chunk.len() as u64;
+        if chunk.len() < KEPT {
+            return self.append(chunk);
         }
+        self.append(&chunk[..REACH]);
+        self.usage.look(chunk);
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&chunk[chunk.len() - KEPT..]);
+    }
+
+    /// A chunk that cannot be read passed.
+    pub fn push_unread(&mut self, chunk: &[u8]) {
+        self.length += chunk.len() as u64;
+    }
+
+    fn append(&mut self, chunk: &[u8]) {
         if self.bytes.len() + chunk.len() > ROOM {
-            let surplus = self.bytes.len() - (KEPT - chunk.len()).min(self.bytes.len());
-            self.bytes.drain(..surplus);
+            let kept = (KEPT - chunk.len()).max(REACH).min(self.bytes.len());
+            self.bytes.drain(..self.bytes.len() - kept);
         }
+        let seen = self.bytes.len().saturating_sub(REACH);
         self.bytes.extend_from_slice(chunk);
+        self.usage.look(&self.bytes[seen..]);
+    }
+
+    /// Server-sent events so far, without comments. A line may end in CRLF, or in LF.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events.ended
     }
 
     /// Whether a stream has said all it had to say, so that a connection lost now loses nothing.
@@ -52,32 +123,34 @@ impl Tail {
         end.ends_with(DONE) || RESPONSE_ENDS.iter().any(|last| memmem::find(end, last).is_some())
     }
 
-    /// `usage.prompt_tokens_details.cached_tokens` (`input_tokens_details` in the Responses API), where the
-    /// answer has it within its last bytes. Text of the model cannot pass for it: its quotes are escaped.
+    /// `usage.prompt_tokens_details.cached_tokens` (`input_tokens_details` in the Responses API), as it was told last.
     #[must_use]
     pub fn cached_tokens(&self) -> Option<u64> {
-        self.number(CACHED_TOKENS)
+        self.usage.cached
     }
 
-    /// `usage.prompt_tokens` (`input_tokens` in the Responses API), found in the same way.
+    /// `usage.prompt_tokens` (`input_tokens` in the Responses API), as it was told last.
     #[must_use]
     pub fn prompt_tokens(&self) -> Option<u64> {
-        PROMPT_TOKENS.iter().find_map(|key| self.number(key))
+        self.usage.prompt
     }
 
-    /// `usage.completion_tokens` (`output_tokens` in the Responses API), found in the same way.
+    /// `usage.completion_tokens` (`output_tokens` in the Responses API), as it was told last.
     #[must_use]
     pub fn output_tokens(&self) -> Option<u64> {
-        OUTPUT_TOKENS.iter().find_map(|key| self.number(key))
+        self.usage.output
     }
 
-    /// The number after the last such key.
-    fn number(&self, key: &[u8]) -> Option<u64> {
-        // Forwards, because only that way is fast.
-        let start = memmem::find_iter(&self.bytes, key).last()? + key.len();
-        let rest = self.bytes[start..].trim_ascii_start();
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
+    /// The tokens of the answer so far: as it tells them, else one for each event, else one for four bytes. A `usage` that
+    /// tells those of the prompt alone is of an answer that has none, such as an embedding.
+    #[must_use]
+    pub fn tokens_so_far(&self) -> u64 {
+        let none = self.usage.prompt.map(|_| 0);
+        let told = self.usage.output.or(none);
+        told.unwrap_or_else(|| match self.events.ended {
+            0 => self.length.div_ceil(BYTES_PER_TOKEN),
+            events => events,
+        })
     }
 }
 
@@ -101,6 +174,16 @@ mod tests {
         assert!(!tail(&["data: [DONE]\n\n", "data: {}\n\n"]).stream_is_finished());
         assert!(tail(&["event: response.completed\n", "data: {}\n\n"]).stream_is_finished());
         assert!(!tail(&[]).stream_is_finished());
+    }
+
+    #[test]
+    fn events_are_counted_however_their_lines_end_and_are_cut() {
+        let events = |chunks: &[&str]| tail(chunks).events();
+        assert_eq!(events(&["data: {}\n\ndata: {}\n\n"]), 2);
+        assert_eq!(events(&["data: {}\r\n\r\nevent: a\r\ndata: {}\r\n\r\n"]), 2);
+        assert_eq!(events(&["data: {}\n", "\ndata: {}\r", "\n\r", "\nda"]), 2);
+        assert_eq!(events(&[": keep-alive\n\n", "\n\n", "data: {}\n"]), 0);
+        assert_eq!(events(&[": a\ndata: {}\n\n\n"]), 1);
     }
 
     #[test]
@@ -131,6 +214,40 @@ mod tests {
             (tail(&["{}"]).prompt_tokens(), tail(&["{}"]).output_tokens()),
             (None, None)
         );
+    }
+
+    #[test]
+    fn a_usage_is_found_however_much_stands_behind_it_and_however_it_is_cut() {
+        let answer = r#"{"choices":[],"usage":{"prompt_tokens":1200,"completion_tokens": 345},"ids":["#;
+        let behind = "7,".repeat(5_000);
+        for cut in 0..answer.len() {
+            let (start, end) = answer.split_at(cut);
+            for chunks in [&[start, end, &behind][..], &[start, &format!("{end}{behind}")]] {
+                let tail = tail(chunks);
+                assert_eq!(
+                    (tail.prompt_tokens(), tail.output_tokens()),
+                    (Some(1_200), Some(345))
+                );
+            }
+        }
+        let single: Vec<String> = answer.chars().map(String::from).collect();
+        let single: Vec<&str> = single.iter().map(String::as_str).collect();
+        assert_eq!(tail(&single).output_tokens(), Some(345));
+    }
+
+    #[test]
+    fn no_answer_is_free() {
+        let tokens = |chunks: &[&str]| tail(chunks).tokens_so_far();
+        assert_eq!(tokens(&[r#"{"usage":{"completion_tokens":7}}"#]), 7);
+        assert_eq!(tokens(&["data: {}\n\ndata: {}\n\n"]), 2);
+        assert_eq!(tokens(&["{\"text\":\"", "a longer answer\"}"]), 7);
+        assert_eq!(
+            tokens(&[r#"{"embedding":[1,2,3],"usage":{"prompt_tokens":7}}"#]),
+            0
+        );
+        let mut unread = Tail::default();
+        unread.push_unread(&[0; 9]);
+        assert_eq!(unread.tokens_so_far(), 3);
     }
 
     proptest! {

@@ -140,10 +140,10 @@ mod tests {
 
     /// A ticker, and what is told of each tick. The channel ends with the thread.
     fn ticker() -> (Arc<Ticker>, mpsc::Receiver<()>) {
-        let (tell, ticks) = mpsc::channel();
-        // A test that has seen enough listens no more.
+        let (tell, ticks) = mpsc::sync_channel(16);
+        // A test that does not listen has seen enough.
         let ticker = Ticker::start(move || {
-            let _ = tell.send(());
+            let _ = tell.try_send(());
         });
         let ticker = ticker.unwrap();
         (Arc::new(ticker), ticks)

@@ -1,6 +1,7 @@
 //! One attempt: a worker's share of a request is booked, sent, and it is learnt from it whether the worker is there.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,11 +10,11 @@ use routing::{LoadLease, WorkerLoad};
 use tracing::{debug, warn};
 
 use crate::context::RequestContext;
-use crate::cooldown::Dispatch;
 use crate::decide::Seat;
 use crate::events::Trail;
 use crate::exchange::Booking;
 use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
+use crate::health::Dispatch;
 use crate::request_id::RequestId;
 use crate::retries;
 use crate::silence::SilenceLimits;
@@ -102,7 +103,7 @@ pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Ans
         headers: &request.headers,
         rank: asking.rank,
         body: &asking.body,
-        once: asking.once,
+        once: asking.once || request.crashes.count() > 0,
     };
     debug!(
         seq = request.seq,
@@ -112,6 +113,7 @@ pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Ans
     );
     link.metrics.attempts.inc();
     let dispatch = link.begin();
+    request.is_sent.store(true, Ordering::Relaxed);
     asking.booking.dispatched();
     let dispatched = Instant::now();
     let is_told = request.snapshot.decision_headers;
@@ -139,7 +141,14 @@ pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Ans
         Err(error) => {
             asking.booking.failed();
             link.metrics.failed(error.kind());
-            let rests = !error.is_blameless() && request.pool().failed(member, dispatch);
+            let is_crash = matches!(error, ForwardError::Closed(_) | ForwardError::KeptClosed(_));
+            // Legs have rules of their own.
+            let rests = if is_crash && !asking.once {
+                request.crashes.add(asking.seat.member, dispatch);
+                false
+            } else {
+                !error.is_blameless() && request.pool().failed(member, dispatch)
+            };
             report(member, &request.id, &error, rests);
             Err(error)
         }

@@ -3,6 +3,7 @@
 //! All buffers are the thread's own and keep their room: nothing is allocated here, and of a whole decision only
 //! the one shared value a policy asks its questions of (`queries.rs`), which borrows two of these buffers.
 
+use std::cell::LazyCell;
 use std::time::{Duration, Instant};
 
 use kv_index::WorkerMatch;
@@ -307,7 +308,8 @@ impl Candidates {
             let found = matches.and_then(|matches| matches.get(row));
             let matched =
                 |tokens: fn(&WorkerMatch) -> u32| found.map_or(f64::NAN, |found| tokens(found).into());
-            let engine = worker.load().engine();
+            // Five more counters, which few plans have.
+            let engine = LazyCell::new(|| worker.load().engine());
             let said = |number: fn(&EngineSaid) -> f64| engine.map_or(f64::NAN, |(said, _)| number(&said));
             for feature in plan.candidate() {
                 self.numbers.push(match feature {

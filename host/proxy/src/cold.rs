@@ -32,22 +32,18 @@ type Shared = State<Arc<Proxy>>;
 
 /// `/health`, `/readyz` and `/metrics`: the same for clients and for operators.
 pub fn status_pages(proxy: Arc<Proxy>) -> Router {
-    status_routes().with_state(proxy)
-}
-
-fn status_routes() -> Router<Arc<Proxy>> {
-    health_routes().route("/metrics", takes_get(get(metrics)))
-}
-
-fn health_routes() -> Router<Arc<Proxy>> {
     Router::new()
         .route("/health", takes_get(get(health)))
         .route("/readyz", takes_get(get(readyz)))
+        .route("/metrics", takes_get(get(metrics)))
+        .with_state(proxy)
 }
 
 /// The cold routes, and `pages` of the composition root's own.
 pub(crate) fn router(proxy: Arc<Proxy>, pages: Router) -> Router {
-    health_routes()
+    Router::new()
+        .route("/health", takes_get(get(health)))
+        .route("/readyz", takes_get(get(clients_readyz)))
         .route("/metrics", takes_get(get(clients_metrics)))
         .route("/v1/models", takes_get(get(models)))
         // Ids may contain slashes.
@@ -67,6 +63,16 @@ async fn health() -> StatusCode {
 }
 
 async fn readyz(State(proxy): Shared) -> Response<Body> {
+    readiness(&proxy, true)
+}
+
+/// Where there are clients, nobody without a key is told which pools there are.
+async fn clients_readyz(State(proxy): Shared) -> Response<Body> {
+    let names_pools = !proxy.snapshots.load().clients.are_known();
+    readiness(&proxy, names_pools)
+}
+
+fn readiness(proxy: &Proxy, names_pools: bool) -> Response<Body> {
     let pools = proxy.snapshots.load().report();
     let in_service = |pool: &PoolReport| {
         let workers = pool.workers.iter();
@@ -84,7 +90,9 @@ async fn readyz(State(proxy): Shared) -> Response<Body> {
     if let Some(reason) = objection {
         page["reason"] = reason.into();
     }
-    page["pools"] = serde_json::Value::Object(counts.collect());
+    if names_pools {
+        page["pools"] = serde_json::Value::Object(counts.collect());
+    }
     let status = match objection {
         None => StatusCode::OK,
         Some(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -196,6 +204,7 @@ async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Res
         return Err(not_found());
     }
     for_worker(&mut head.headers);
+    pool.authorization.apply(&mut head.headers);
     let target = head.uri.into_parts().path_and_query;
     let target = target.unwrap_or(PathAndQuery::from_static("/tokenize"));
     let outgoing = Outgoing {
@@ -230,6 +239,7 @@ async fn forward_tokenize(
     let answer = forward(&link.upstream, outgoing, forward_limits).await;
     match &answer {
         Ok(answer) if answer.status().is_success() => link.tokenizer.succeeded(),
+        Err(error) if error.is_blameless() => {}
         Err(_) => {
             link.tokenizer.failed(dispatch, link.now_ms());
         }
@@ -266,7 +276,7 @@ fn refusal(error: IntakeError<axum::Error>) -> Refusal {
 
 async fn unknown_path(uri: Uri) -> Response<Body> {
     refuse(&Refusal::UnknownPath {
-        path: uri.path().into(),
+        path: reply::cut(uri.path()),
     })
 }
 
@@ -281,7 +291,7 @@ async fn only_post(uri: Uri) -> Response<Body> {
 /// For a path that exists, but not for this method.
 pub(crate) fn wrong_method(path: &str, allow: &'static str) -> Refusal {
     Refusal::WrongMethod {
-        path: path.into(),
+        path: reply::cut(path),
         allow,
     }
 }

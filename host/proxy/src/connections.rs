@@ -47,6 +47,8 @@ struct Standing {
     epoch: Instant,
     /// Milliseconds from the epoch, counted from 1, since which nothing is asked on it; 0 while something is.
     idle_since: AtomicU64,
+    /// The same, when what is asked must be answered to its end; 0: whenever it is.
+    ends: AtomicU64,
     stop: CancellationToken,
 }
 
@@ -162,6 +164,7 @@ impl Seat<'_> {
         let standing = Arc::new(Standing {
             epoch: register.epoch,
             idle_since: AtomicU64::new(since(register.epoch, Instant::now())),
+            ends: AtomicU64::new(0),
             stop: stop.child_token(),
         });
         register.lock().insert(number, Arc::clone(&standing));
@@ -182,14 +185,29 @@ impl TakenSeat {
         Turn(Arc::clone(&self.standing))
     }
 
+    /// When the answer that is under way must have been taken, where it must.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let after = self.standing.ends.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.standing.epoch + Duration::from_millis(after))
+    }
+
     /// Ends when the connection is to end, once it is idle.
     pub(crate) async fn stopped(&self) {
         self.standing.stop.cancelled().await;
     }
 }
 
+impl Turn {
+    /// The answer must have been taken by then.
+    pub(crate) fn must_end(&self, deadline: Instant) {
+        let ends = since(self.0.epoch, deadline);
+        self.0.ends.store(ends, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
+        self.0.ends.store(0, Ordering::Relaxed);
         let now = since(self.0.epoch, Instant::now());
         self.0.idle_since.store(now, Ordering::Relaxed);
     }
@@ -237,7 +255,12 @@ mod tests {
         let metrics = ProxyMetrics::new(&mut Registry::default());
         let room = Room::new(1, &metrics, &CancellationToken::new());
         let seat = room.seat().await.take();
-        drop(seat.turn());
+        let turn = seat.turn();
+        assert_eq!(seat.deadline(), None);
+        turn.must_end(room.register.epoch + IDLE_FOR);
+        assert_eq!(seat.deadline(), Some(room.register.epoch + IDLE_FOR));
+        drop(turn);
+        assert_eq!(seat.deadline(), None);
         assert!(room.register.longest_idle(room.register.epoch).is_none());
     }
 }

@@ -1,5 +1,6 @@
 //! Everything known of one request before it is placed. Made once; decisions and attempts only read it.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -8,11 +9,13 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 use inference_api::{Endpoint, HandshakeError, Peek, Split};
 use kv_index::Prompt;
+use memchr::memmem;
 use routing::Phase;
 
 use crate::arm::{Participant, Place};
 use crate::candidates::Allowed;
 use crate::clients::Caller;
+use crate::crashes::Crashes;
 use crate::decided_by::DecidedBy;
 use crate::headers::X_SESSION_ID;
 use crate::record::Trace;
@@ -21,6 +24,10 @@ use crate::snapshot::{PoolState, Snapshot};
 
 /// Without its tokens, a prompt counts as one token for so many bytes of its body.
 const BYTES_PER_TOKEN: usize = 4;
+/// Shorter bodies have no images that would count for much.
+const LOOKED_INTO: usize = 64 << 10;
+/// An image, or another file, in the body counts as so many tokens, whatever its bytes.
+const TOKENS_PER_FILE: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct RequestContext {
@@ -40,6 +47,8 @@ pub(crate) struct RequestContext {
     /// Without those of the connection.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// What its prompt is estimated to have.
+    pub(crate) estimated_tokens: usize,
     pub(crate) model: Box<str>,
     pub(crate) stream: bool,
     pub(crate) max_tokens: Option<u64>,
@@ -54,6 +63,10 @@ pub(crate) struct RequestContext {
     pub(crate) trace: Option<Arc<Trace>>,
     /// Who placed it, where that is told.
     pub(crate) decided_by: DecidedBy,
+    /// Whether a worker was asked.
+    pub(crate) is_sent: AtomicBool,
+    /// Who closed the connection on it.
+    pub(crate) crashes: Crashes,
     /// Whose key it came with; none where clients need none.
     pub(crate) caller: Option<Arc<Caller>>,
 }
@@ -104,14 +117,37 @@ impl RequestContext {
         let tokens = self
             .prompt
             .as_ref()
-            .map_or_else(|| estimated_tokens(&self.body), HashedPrompt::tokens);
+            .map_or(self.estimated_tokens, HashedPrompt::tokens);
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
 }
 
-/// About how many tokens a body's prompt has.
-pub(crate) fn estimated_tokens(body: &Bytes) -> usize {
-    body.len() / BYTES_PER_TOKEN
+/// About how many tokens a body's prompt has. Files in it (`"data:TYPE;base64,..."`) are no text.
+pub(crate) fn estimated_tokens(body: &[u8]) -> usize {
+    if body.len() <= LOOKED_INTO {
+        return body.len() / BYTES_PER_TOKEN;
+    }
+    let (mut text, mut files) = (0, 0);
+    let mut rest = body;
+    while let Some(at) = memmem::find(rest, b"\"data:") {
+        let (before, url) = rest.split_at(at + 1);
+        text += before.len();
+        let end = memchr::memchr(b'"', url).unwrap_or(url.len());
+        if is_file(&url[..end]) {
+            files += 1;
+        } else {
+            text += end;
+        }
+        rest = &url[end..];
+    }
+    (text + rest.len()) / BYTES_PER_TOKEN + files * TOKENS_PER_FILE
+}
+
+fn is_file(url: &[u8]) -> bool {
+    /// Longest name of a type, with its parameters.
+    const LONGEST_TYPE: usize = 128;
+    let start = &url[..url.len().min(LONGEST_TYPE)];
+    memmem::find(start, b";base64,").is_some()
 }
 
 /// A prompt that keeps the hashes that were needed so far: each decision about it goes on from the one before.
@@ -194,6 +230,21 @@ mod tests {
         check(None, body, Some("k"));
         check(None, r#"{"user":"u"}"#, Some("u"));
         check(None, "{}", None);
+    }
+
+    #[test]
+    fn a_file_in_a_long_body_counts_the_same_whatever_its_bytes() {
+        let check = |body: &str, expected| assert_eq!(estimated_tokens(body.as_bytes()), expected);
+        let long = "x".repeat(LOOKED_INTO);
+        let file = |bytes| format!(r#""data:image/png;base64,{}""#, "A".repeat(bytes));
+        check("12345678", 2);
+        check(&long, LOOKED_INTO / 4);
+        for bytes in [LOOKED_INTO, 10 * LOOKED_INTO] {
+            check(&file(bytes), TOKENS_PER_FILE);
+            check(&format!("{}, {}", file(bytes), file(1)), 2 * TOKENS_PER_FILE + 1);
+        }
+        // It only looks like one.
+        check(&format!(r#""data:{long}""#), (LOOKED_INTO + 7) / 4);
     }
 
     /// Both legs and every retry ask the same prompt.

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::health::Dispatch;
+
 const FIRST_REST_MS: u64 = 1_000;
 const LONGEST_REST_MS: u64 = 30_000;
 
@@ -16,15 +18,6 @@ pub(crate) struct Cooldown {
     until_ms: AtomicU64,
     /// Failed tries in a row.
     failures: AtomicU32,
-}
-
-/// What a request is to a worker it is sent to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dispatch {
-    /// Ordinary traffic.
-    Plain,
-    /// The one request that finds out whether the worker is back.
-    Trial,
 }
 
 impl Cooldown {

@@ -33,6 +33,8 @@ pub(crate) struct Exchange {
     visit: Option<Visit>,
     /// What it takes of its pool.
     permit: Option<Permit>,
+    /// The end of its whole time.
+    deadline: Option<Instant>,
     over: bool,
 }
 
@@ -46,6 +48,7 @@ impl Exchange {
             trace: None,
             visit: None,
             permit: None,
+            deadline: None,
             over: false,
         }
     }
@@ -58,6 +61,18 @@ impl Exchange {
     /// The stay of the client it is of.
     pub(crate) fn visit(&mut self) -> Option<&mut Visit> {
         self.visit.as_mut()
+    }
+
+    /// It must be over by then.
+    pub(crate) fn must_end(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
+    /// A worker was asked.
+    pub(crate) fn sent(&mut self) {
+        if let Some(visit) = &mut self.visit {
+            visit.sent();
+        }
     }
 
     /// It is let in, until it is over.
@@ -118,10 +133,10 @@ impl Exchange {
         }
     }
 
-    /// A piece of the answer passed.
-    pub(crate) fn chunk(&mut self, data: &[u8]) {
+    /// A piece of the answer passed; `tail` has it.
+    pub(crate) fn chunk(&mut self, tail: &Tail) {
         if let Some(visit) = &mut self.visit {
-            visit.chunk(data);
+            visit.seen(tail);
         }
         if let Some(participant) = &mut self.participant {
             participant.chunk();
@@ -133,11 +148,8 @@ impl Exchange {
         if let Some(cached) = tail.cached_tokens() {
             self.pool.metrics.cached_tokens.inc_by(cached);
         }
-        if let Some(visit) = &mut self.visit {
-            visit.read(tail);
-        }
         if let Some(permit) = &self.permit {
-            permit.served(tail.output_tokens());
+            permit.served(tail.tokens_so_far());
         }
         if let Some(participant) = &mut self.participant {
             participant.read(tail);
@@ -170,7 +182,13 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.finish(Outcome::ClientLeft);
+        // A client that takes nothing of its answer is left by the router.
+        let is_overdue = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
+        self.finish(if is_overdue {
+            Outcome::RequestTimeout
+        } else {
+            Outcome::ClientLeft
+        });
     }
 }
 

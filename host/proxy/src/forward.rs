@@ -1,6 +1,6 @@
 //! One request to one worker: up to the head of its answer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{HOST, VIA};
@@ -12,7 +12,10 @@ use tokio::time::timeout;
 
 use crate::headers::X_DATA_PARALLEL_RANK;
 use crate::label::FailureKind;
-use crate::upstream::{ConnectError, Connection, Upstream, WorkerBody};
+use crate::upstream::{ConnectError, Connection, Seat, Upstream, WorkerBody};
+
+/// A kept connection that the worker closed as it was idle turns out to be closed within this time.
+const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// What is sent, the same to every worker.
 #[derive(Debug, Clone, Copy)]
@@ -76,34 +79,65 @@ impl ForwardError {
     }
 }
 
-/// Sends the request and waits for the answer's head. Its body holds the connection: read to its end, it is to be
+/// Sends a client's request and waits for the answer's head. Its body holds the connection: read to its end, it is to be
 /// given back to the upstream; dropped before, it cancels.
 pub(crate) async fn forward(
     upstream: &Upstream,
     outgoing: Outgoing<'_>,
     limits: ForwardLimits,
 ) -> Result<Response<WorkerBody>, ForwardError> {
-    let mut seat = upstream
-        .seat(limits.connect)
-        .await
-        .map_err(ForwardError::Connect)?;
+    exchange(upstream, outgoing, limits, Asker::Client).await
+}
+
+/// Asks a question of the router's own, as [`forward`]. It waits for no seat: however many connections requests may use, a
+/// worker that is busy with them is still asked how it is.
+pub(crate) async fn ask(
+    upstream: &Upstream,
+    outgoing: Outgoing<'_>,
+    limits: ForwardLimits,
+) -> Result<Response<WorkerBody>, ForwardError> {
+    exchange(upstream, outgoing, limits, Asker::Router).await
+}
+
+/// Whose request it is.
+#[derive(Debug, Clone, Copy)]
+enum Asker {
+    Client,
+    Router,
+}
+
+impl Asker {
+    async fn seat(self, upstream: &Upstream, limit: Duration) -> Result<Seat, ForwardError> {
+        match self {
+            Self::Client => upstream.seat(limit).await.map_err(ForwardError::Connect),
+            Self::Router => Ok(None),
+        }
+    }
+}
+
+async fn exchange(
+    upstream: &Upstream,
+    outgoing: Outgoing<'_>,
+    limits: ForwardLimits,
+    asker: Asker,
+) -> Result<Response<WorkerBody>, ForwardError> {
+    let mut seat = asker.seat(upstream, limits.connect).await?;
     if let Some(kept) = upstream.checkout(&mut seat) {
+        let sent = Instant::now();
         match send(upstream, kept, outgoing, limits.first_byte).await {
             // One that is cancelled was never sent.
             Err(ForwardError::Closed(error)) if outgoing.once && !error.is_canceled() => {
                 return Err(ForwardError::KeptClosed(error));
             }
-            // Servers close idle connections when they please, also just now: a fresh one tells.
-            Err(ForwardError::Closed(_)) => {}
+            // Servers close idle connections when they please, also just now: a fresh one tells. One that was open for longer
+            // had the request, and what became of it nobody knows.
+            Err(ForwardError::Closed(error)) if error.is_canceled() || sent.elapsed() < AT_ONCE => {}
             answer => return answer,
         }
     }
     if seat.is_none() {
         // None is needed, or the connection that failed had it.
-        seat = upstream
-            .seat(limits.connect)
-            .await
-            .map_err(ForwardError::Connect)?;
+        seat = asker.seat(upstream, limits.connect).await?;
     }
     let fresh = upstream
         .connect(seat, limits.connect)

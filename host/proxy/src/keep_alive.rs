@@ -113,6 +113,8 @@ enum Stage {
         status: StatusCode,
         body: Body,
         text: Vec<u8>,
+        /// There was more of it.
+        is_cut: bool,
     },
     Over,
 }
@@ -126,6 +128,7 @@ impl Stage {
                 status: head.status,
                 body,
                 text: Vec::new(),
+                is_cut: false,
             },
         }
     }
@@ -151,15 +154,25 @@ impl Kept {
                     let frame = ready!(Pin::new(&mut **relay).poll_frame(cx));
                     return Poll::Ready(frame.map(|frame| frame.map_err(WriteError::Relay)));
                 }
-                Stage::Refused { status, body, text } => match ready!(Pin::new(body).poll_frame(cx)) {
+                Stage::Refused {
+                    status,
+                    body,
+                    text,
+                    is_cut,
+                } => match ready!(Pin::new(body).poll_frame(cx)) {
                     Some(Ok(frame)) => {
                         if let Some(data) = frame.data_ref() {
                             let room = LONGEST_REFUSAL - text.len();
                             text.extend(data.iter().take(room));
+                            *is_cut |= data.len() > room;
                         }
                     }
-                    Some(Err(_)) | None => {
-                        let event = told(self.endpoint, *status, text);
+                    Some(Err(_)) => {
+                        let event = told(self.endpoint, *status, text, true);
+                        return Poll::Ready(self.last_words(event));
+                    }
+                    None => {
+                        let event = told(self.endpoint, *status, text, *is_cut);
                         return Poll::Ready(self.last_words(event));
                     }
                 },
@@ -184,7 +197,9 @@ impl Kept {
     }
 
     fn is_between_events(&self) -> bool {
-        self.last.ends_with(b"\n\n") || self.last.ends_with(b"\r\n\r\n")
+        [&b"\n\n"[..], b"\r\r", b"\n\r\n"]
+            .iter()
+            .any(|end| self.last.ends_with(end))
     }
 
     /// Ready when it was silent for too long.
@@ -216,8 +231,8 @@ fn last_of(data: &Bytes) -> &[u8] {
     &data[data.len().saturating_sub(4)..]
 }
 
-/// A worker's own refusal, or an answer in one piece, as an event.
-fn told(endpoint: Endpoint, status: StatusCode, text: &[u8]) -> Vec<u8> {
+/// A worker's own refusal, or an answer in one piece, as an event. One that is not there to its end is not told in part.
+fn told(endpoint: Endpoint, status: StatusCode, text: &[u8], is_cut: bool) -> Vec<u8> {
     #[derive(Deserialize)]
     struct Refused {
         error: Described,
@@ -226,8 +241,13 @@ fn told(endpoint: Endpoint, status: StatusCode, text: &[u8]) -> Vec<u8> {
     struct Described {
         message: String,
     }
+    if status.is_success() && is_cut {
+        let message = "the worker's answer is no stream and could not be read to its end";
+        return error_event(endpoint, &reply::relayed(StatusCode::BAD_GATEWAY, message));
+    }
     if status.is_success() && !text.is_empty() {
-        let lines = text.split(|byte| *byte == b'\n');
+        // Either ends a line of server-sent events; of both together, the empty line between means nothing in JSON.
+        let lines = text.split(|byte| matches!(byte, b'\n' | b'\r'));
         let lines: Vec<u8> = lines.flat_map(|line| [b"data: ", line, b"\n"].concat()).collect();
         return [&lines[..], b"\n"].concat();
     }
@@ -286,15 +306,17 @@ mod tests {
 
     #[test]
     fn a_workers_refusal_becomes_an_event() {
-        let check = |status, text: &str, expected: &str| {
+        let check_cut = |status, text: &str, is_cut, expected: &str| {
             let event = told(
                 Endpoint::ChatCompletions,
                 StatusCode::from_u16(status).unwrap(),
                 text.as_bytes(),
+                is_cut,
             );
             let event = String::from_utf8(event).unwrap();
             assert_eq!(event.trim_start(), expected);
         };
+        let check = |status, text: &str, expected: &str| check_cut(status, text, false, expected);
         check(
             400,
             r#"{"error":{"message":"too long","type":"BadRequestError","code":400}}"#,
@@ -306,5 +328,12 @@ mod tests {
             "data: {\"error\":{\"message\":\"the worker answered 500 Internal Server Error\",\"type\":\"server_error\",\"param\":null,\"code\":\"worker_refused\"}}\n\n",
         );
         check(200, "{\n}", "data: {\ndata: }\n\n");
+        check(200, "{\r}", "data: {\ndata: }\n\n");
+        check_cut(
+            200,
+            "{}",
+            true,
+            "data: {\"error\":{\"message\":\"the worker's answer is no stream and could not be read to its end\",\"type\":\"server_error\",\"param\":null,\"code\":\"worker_refused\"}}\n\n",
+        );
     }
 }

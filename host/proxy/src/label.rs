@@ -104,6 +104,8 @@ pub(crate) enum TokensKind {
     Text,
     /// They were not there in time.
     Timeout,
+    /// It is longer than what is tokenised in the router.
+    TooLong,
     /// Too many waited for a thread.
     QueueFull,
     /// A worker could not be asked, or did not answer with tokens; or the tokenizer broke.
@@ -115,13 +117,14 @@ pub(crate) enum TokensKind {
 }
 
 /// Every kind in the order of its discriminant, with its label.
-pub(crate) const TOKENS: [(TokensKind, &str); 10] = [
+pub(crate) const TOKENS: [(TokensKind, &str); 11] = [
     (TokensKind::Given, "given"),
     (TokensKind::Local, "local"),
     (TokensKind::Worker, "worker"),
     (TokensKind::Render, "render"),
     (TokensKind::Text, "text"),
     (TokensKind::Timeout, "timeout"),
+    (TokensKind::TooLong, "too-long"),
     (TokensKind::QueueFull, "queue-full"),
     (TokensKind::Failed, "failed"),
     (TokensKind::Unsupported, "unsupported"),
@@ -160,7 +163,9 @@ pub(crate) enum ProbeResult {
     Passed,
     /// The worker has no such page, or shows it to others: it is there.
     NoPage,
-    /// Another status.
+    /// It has no time for such questions (429), which tells nothing.
+    Busy,
+    /// A status of 500 or more.
     Refused,
     /// No answer.
     Unreachable,
@@ -169,9 +174,10 @@ pub(crate) enum ProbeResult {
 }
 
 /// Every result in the order of its discriminant, with its label.
-pub(crate) const PROBES: [(ProbeResult, &str); 5] = [
+pub(crate) const PROBES: [(ProbeResult, &str); 6] = [
     (ProbeResult::Passed, "passed"),
     (ProbeResult::NoPage, "no-page"),
+    (ProbeResult::Busy, "busy"),
     (ProbeResult::Refused, "refused"),
     (ProbeResult::Unreachable, "unreachable"),
     (ProbeResult::Timeout, "timeout"),

@@ -16,6 +16,7 @@ mod cold;
 mod connections;
 mod context;
 mod cooldown;
+mod crashes;
 mod decide;
 mod decided_by;
 mod events;
@@ -77,7 +78,9 @@ pub use proxy::{Proxy, ProxyParts};
 pub use readiness::Readiness;
 pub use retries::RetrySpec;
 pub use route::RouteError;
-pub use server::{CorsSpec, Door, DoorKey, DrainOutcome, EdgeLimits, EdgeSpec, ServeLimits, serve};
+pub use server::{
+    CorsSpec, Door, DoorKey, DrainOutcome, EdgeLimits, EdgeSpec, ServeLimits, serve, serve_pages,
+};
 pub use shadow::{Disagreement, Pick, ShadowReport};
 pub use snapshot::{PoolSpec, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotSpec};
 pub use timeouts::PoolTimeouts;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use routing::Worker;
 
-use crate::cooldown::{Cooldown, Dispatch};
-use crate::health::{Stance, WorkerHealth};
+use crate::cooldown::Cooldown;
+use crate::health::{Dispatch, Stance, WorkerHealth};
 use crate::metrics::{ProxyMetrics, WorkerMetrics};
 use crate::throttle::Throttle;
 use crate::upstream::{Upstream, UrlError};

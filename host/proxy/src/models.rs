@@ -1,8 +1,8 @@
 //! `/v1/models`: what all workers serve and are declared to serve, asked at once and remembered for a moment. What was told to
 //! a client's credentials for the workers is told to nobody else.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,10 +12,12 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 use inference_api::{list_models, merge_models};
 use routing::{Generation, WorkerId};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::forward::{ForwardLimits, Outgoing, forward};
+use crate::clients::KeyHash;
+use crate::forward::{self, ForwardLimits, Outgoing};
 use crate::intake;
 use crate::link::WorkerLink;
 use crate::snapshot::{RequestLimits, Snapshot};
@@ -31,9 +33,19 @@ const LONGEST_LIST: usize = 4 << 20;
 
 const MODELS: PathAndQuery = PathAndQuery::from_static("/v1/models");
 
-/// The merged list, as last asked for without credentials.
-#[derive(Debug, Default)]
-pub(crate) struct ModelList(Mutex<Option<Remembered>>);
+/// Credentials whose lists are remembered.
+const MOST_REMEMBERED: usize = 64;
+/// Lists that are made at once for requests with credentials. Others wait, for as long as a worker would be waited for.
+const MADE_AT_ONCE: usize = 4;
+
+/// The merged lists, as last asked for.
+#[derive(Debug)]
+pub(crate) struct ModelList {
+    /// By the hash of the credentials; none: without.
+    remembered: Mutex<HashMap<Option<KeyHash>, Remembered>>,
+    without_credentials: Semaphore,
+    with_credentials: Semaphore,
+}
 
 #[derive(Debug)]
 struct Remembered {
@@ -42,46 +54,87 @@ struct Remembered {
     until: Instant,
 }
 
-impl ModelList {
-    /// The merged list of all workers that tell theirs in time; none when no worker does.
-    pub(crate) async fn get(&self, snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
-        if client.contains_key(AUTHORIZATION) {
-            return ask_all(snapshot, client).await;
+impl Default for ModelList {
+    fn default() -> Self {
+        Self {
+            remembered: Mutex::default(),
+            without_credentials: Semaphore::new(1),
+            with_credentials: Semaphore::new(MADE_AT_ONCE),
         }
-        if let Some(list) = self.remembered(snapshot.generation) {
+    }
+}
+
+impl ModelList {
+    /// The merged list of all workers that tell theirs in time; none when no worker does, or too many others ask.
+    pub(crate) async fn get(&self, snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
+        let credentials = client.get(AUTHORIZATION);
+        let credentials = credentials.map(|value| KeyHash::of(value.as_bytes()));
+        let known = || self.remembered(credentials, snapshot.generation);
+        if let Some(list) = known() {
+            return Some(list);
+        }
+        let turns = match credentials {
+            None => &self.without_credentials,
+            Some(_) => &self.with_credentials,
+        };
+        let _turn = timeout(PATIENCE, turns.acquire()).await.ok()?;
+        // Who was before may have asked the same.
+        if let Some(list) = known() {
             return Some(list);
         }
         let list = ask_all(snapshot, client).await?;
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Remembered {
-            list: list.clone(),
-            generation: snapshot.generation,
-            until: Instant::now() + FRESH,
-        });
+        self.remember(credentials, snapshot.generation, list.clone());
         Some(list)
     }
 
-    fn remembered(&self, generation: Generation) -> Option<Bytes> {
-        let remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let remembered = remembered.as_ref()?;
+    fn remembered(&self, credentials: Option<KeyHash>, generation: Generation) -> Option<Bytes> {
+        let remembered = self.lock();
+        let remembered = remembered.get(&credentials)?;
         let is_fresh = remembered.generation == generation && Instant::now() < remembered.until;
         is_fresh.then(|| remembered.list.clone())
+    }
+
+    fn remember(&self, credentials: Option<KeyHash>, generation: Generation, list: Bytes) {
+        let now = Instant::now();
+        let mut remembered = self.lock();
+        remembered.retain(|_, old| now < old.until);
+        if remembered.len() >= MOST_REMEMBERED {
+            let oldest = remembered.iter().min_by_key(|(_, old)| old.until);
+            let oldest = oldest.map(|(credentials, _)| *credentials);
+            oldest.and_then(|oldest| remembered.remove(&oldest));
+        }
+        let new = Remembered {
+            list,
+            generation,
+            until: now + FRESH,
+        };
+        remembered.insert(credentials, new);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Option<KeyHash>, Remembered>> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
-    let mut links: Vec<(WorkerId, Arc<WorkerLink>)> = Vec::new();
-    for member in snapshot.members() {
-        if links.iter().all(|(id, _)| *id != member.worker.id()) {
-            links.push((member.worker.id(), Arc::clone(&member.link)));
-        }
-    }
-    let headers: HeaderMap = client
-        .get(AUTHORIZATION)
+    let mut links: Vec<(WorkerId, Arc<WorkerLink>, HeaderMap)> = Vec::new();
+    let credentials = client.get(AUTHORIZATION);
+    let credentials: HeaderMap = credentials
         .map(|value| (AUTHORIZATION, value.clone()))
         .into_iter()
         .collect();
-    let ask = |(id, link): (WorkerId, Arc<WorkerLink>)| {
-        let (headers, limits) = (headers.clone(), snapshot.limits);
+    for pool in &snapshot.pools {
+        let mut headers = credentials.clone();
+        pool.authorization.apply(&mut headers);
+        for member in &pool.members {
+            let id = member.worker.id();
+            if links.iter().all(|(known, ..)| *known != id) {
+                links.push((id, Arc::clone(&member.link), headers.clone()));
+            }
+        }
+    }
+    let ask = |(id, link, headers): (WorkerId, Arc<WorkerLink>, HeaderMap)| {
+        let limits = snapshot.limits;
         async move {
             let list = timeout(PATIENCE, ask_one(&link, &headers, &limits)).await;
             if !matches!(list, Ok(Some(_))) {
@@ -127,10 +180,32 @@ async fn ask_one(link: &WorkerLink, headers: &HeaderMap, limits: &RequestLimits)
         connect: limits.connect_timeout,
         first_byte: PATIENCE,
     };
-    let answer = forward(&link.upstream, outgoing, limits).await.ok()?;
+    let answer = forward::ask(&link.upstream, outgoing, limits).await.ok()?;
     let is_success = answer.status().is_success();
     let mut body = answer.into_body();
     let list = intake::collect(&mut body, LONGEST_LIST, PATIENCE).await.ok()?;
     link.upstream.checkin(body);
     (is_success && merge_models([&*list]).is_ok()).then_some(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_remembered_for_few_credentials_and_for_none_of_another() {
+        let (models, generation) = (ModelList::default(), Generation(1));
+        let key = |number: usize| Some(KeyHash::of(&number.to_be_bytes()));
+        models.remember(None, generation, "everybody".into());
+        for number in 0..2 * MOST_REMEMBERED {
+            models.remember(key(number), generation, number.to_string().into());
+            assert!(models.lock().len() <= MOST_REMEMBERED);
+        }
+        let last = 2 * MOST_REMEMBERED - 1;
+        assert_eq!(
+            models.remembered(key(last), generation).unwrap(),
+            last.to_string()
+        );
+        assert_eq!(models.remembered(key(0), generation), None);
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,11 +15,12 @@ use inference_api::Endpoint;
 use routing::WorkerId;
 use tracing::{Instrument, debug_span};
 
-use crate::admission::{self, Passage, Permit};
+use crate::admission::{self, Asker, Passage, Permit};
 use crate::body::Body;
 use crate::candidates::{NoCandidate, Standing};
 use crate::clients::{Caller, Entry, Limited, Visit};
 use crate::context::{self, HashedPrompt, RequestContext};
+use crate::crashes::{self, Crashes};
 use crate::decide::{self, Step};
 use crate::decided_by::DecidedBy;
 use crate::exchange::Exchange;
@@ -32,7 +34,7 @@ use crate::record::Trace;
 use crate::relay;
 use crate::reply::{self, Refusal};
 use crate::request_id::RequestId;
-use crate::server::check_depth;
+use crate::server::{Deadline, check_depth};
 use crate::snapshot::Snapshot;
 use crate::tokens;
 
@@ -127,7 +129,7 @@ async fn answer(
     let mut exchange = Exchange::begin(pool, arrival.id.clone(), arrived);
     exchange.of_client(visit);
     let context = match claim(&mut exchange, &body) {
-        Ok(caller) => context(snapshot, route, (arrival, caller), &peek, body.clone()).await,
+        Ok(claim) => context(snapshot, route, (arrival, claim), &peek, body.clone()).await,
         Err(limited) => Err(Refusal::Limited(limited)),
     };
     let mut request = match context {
@@ -141,16 +143,23 @@ async fn answer(
     request.trace = Trace::begin(&request);
     exchange.record(request.trace.clone());
     let keep_alive = request.pool().keep_alive.clone().filter(|_| request.stream);
+    let deadline = request.deadline();
+    exchange.must_end(deadline);
     // Takes the request, and with it the snapshot: the answer may go on long after both.
     let request = Arc::new(request);
-    match keep_alive {
+    let answer = match keep_alive {
         None => serve(proxy, request, exchange).await,
         Some(keep_alive) => {
             let (readiness, proxy) = (proxy.readiness.clone(), Arc::clone(proxy));
             let serving = async move { serve(&proxy, request, exchange).await };
             keep_alive::answer(keep_alive, endpoint, readiness, serving).await
         }
+    };
+    let mut answer = answer?;
+    if let Some(deadline) = deadline {
+        answer.extensions_mut().insert(Deadline(deadline));
     }
+    Ok(answer)
 }
 
 /// What comes of a request: a worker's answer, or why there is none.
@@ -160,7 +169,7 @@ async fn serve(
     mut exchange: Exchange,
 ) -> Result<Response<Body>, Refusal> {
     let endpoint = request.endpoint;
-    match in_time(proxy, request).await {
+    match in_time(proxy, Arc::clone(&request)).await {
         Ok((answer, permit)) => {
             exchange.admit(permit);
             Ok(relay::response(
@@ -170,7 +179,12 @@ async fn serve(
                 proxy.readiness.clone(),
             ))
         }
-        Err(refusal) => Err(refused(exchange, refusal)),
+        Err(refusal) => {
+            if request.is_sent.load(Ordering::Relaxed) {
+                exchange.sent();
+            }
+            Err(refused(exchange, refusal))
+        }
     }
 }
 
@@ -183,19 +197,28 @@ fn refused(mut exchange: Exchange, refusal: Refusal) -> Refusal {
     refusal
 }
 
+/// What was taken for a request.
+struct Claim {
+    /// What its prompt is estimated to have.
+    tokens: usize,
+    caller: Option<Arc<Caller>>,
+}
+
 /// Takes the prompt, as long as it is estimated to be, from what its client may use.
-fn claim(exchange: &mut Exchange, body: &Bytes) -> Result<Option<Arc<Caller>>, Limited> {
-    let Some(visit) = exchange.visit() else {
-        return Ok(None);
-    };
-    visit.claim(context::estimated_tokens(body) as u64)?;
-    Ok(Some(Arc::clone(visit.caller())))
+fn claim(exchange: &mut Exchange, body: &Bytes) -> Result<Claim, Limited> {
+    let tokens = context::estimated_tokens(body);
+    let mut caller = None;
+    if let Some(visit) = exchange.visit() {
+        visit.claim(tokens as u64)?;
+        caller = Some(Arc::clone(visit.caller()));
+    }
+    Ok(Claim { tokens, caller })
 }
 
 async fn context(
     snapshot: Arc<Snapshot>,
     route: usize,
-    (mut arrival, caller): (Arrival, Option<Arc<Caller>>),
+    (mut arrival, claim): (Arrival, Claim),
     peek: &inference_api::Peek<'_>,
     body: Bytes,
 ) -> Result<RequestContext, Refusal> {
@@ -207,10 +230,20 @@ async fn context(
     if pool.pd.is_some() {
         headers::for_two_legs(&mut arrival.headers);
     }
-    if pool.keep_alive.is_some() && peek.stream {
-        // There is no adding to what is compressed.
+    let is_counted = claim.caller.as_ref().is_some_and(|caller| caller.counts_tokens());
+    if is_counted || pool.keep_alive.is_some() && peek.stream {
+        // What is compressed can neither be read nor added to.
         arrival.headers.remove(ACCEPT_ENCODING);
     }
+    let asker = Asker {
+        route: &snapshot.routes[route],
+        pool,
+        caller: claim.caller.as_deref(),
+        headers: &arrival.headers,
+        priority: peek.priority,
+    };
+    // Making tokens is work, and there may be much to refuse.
+    asker.knock(&peek.model)?;
     let place = snapshot.routes[route].place(session, arrival.seq);
     let arm = place.map_or(0, |place| place.arm);
     let recorded = snapshot.record.wants_tokens(arrival.seq, &arrival.headers);
@@ -218,6 +251,7 @@ async fn context(
         let question = tokens::Question {
             peek,
             body: &body,
+            endpoint: arrival.endpoint,
             headers: &arrival.headers,
             seq: arrival.seq,
             limits: &snapshot.limits,
@@ -247,6 +281,7 @@ async fn context(
         target: arrival.target.unwrap_or_else(path),
         headers: arrival.headers,
         body,
+        estimated_tokens: claim.tokens,
         model,
         stream: peek.stream,
         max_tokens: peek.max_tokens,
@@ -256,7 +291,9 @@ async fn context(
         split,
         trace: None,
         decided_by: DecidedBy::default(),
-        caller,
+        is_sent: AtomicBool::new(false),
+        crashes: Crashes::default(),
+        caller: claim.caller,
     })
 }
 
@@ -268,12 +305,16 @@ async fn in_time(
     request.pool().budget.earn();
     let of_all = request.deadline().map(tokio::time::Instant::from_std);
     let deadline = of_all.into_iter().chain(admission::deadline(&request)).min();
-    let placing = pin!(place(proxy, request, deadline));
-    let Some(deadline) = deadline else {
-        return placing.await;
+    let placing = pin!(place(proxy, Arc::clone(&request), deadline));
+    let placed = match deadline {
+        None => placing.await,
+        Some(deadline) => {
+            let placed = tokio::time::timeout_at(deadline, placing).await;
+            placed.unwrap_or(Err(Refusal::RequestTimeout))
+        }
     };
-    let placed = tokio::time::timeout_at(deadline, placing).await;
-    placed.unwrap_or(Err(Refusal::RequestTimeout))
+    crashes::settle(&request, placed.is_ok());
+    placed
 }
 
 /// Has it let in, decides and tries until a worker answers.
@@ -342,7 +383,8 @@ impl Failures {
         self.tries += 1;
         let pool = request.pool();
         let error = setback.error;
-        let pause = if error.may_go_elsewhere() && self.tries < pool.limits.attempts {
+        let is_poison = request.crashes.count() >= pool.retries.crashes as usize;
+        let pause = if error.may_go_elsewhere() && self.tries < pool.limits.attempts && !is_poison {
             pool.retry(&error, self.tries, request.seq)
         } else {
             None

@@ -18,12 +18,12 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::body::Body;
-use crate::cooldown::Dispatch;
 use crate::exchange::{Booking, Exchange};
 use crate::headers::{
     X_CONDUCTOR_MATCHED_TOKENS, X_CONDUCTOR_POLICY, X_CONDUCTOR_PREFILL_WORKER, X_CONDUCTOR_WORKER,
     strip_hop_by_hop,
 };
+use crate::health::Dispatch;
 use crate::label::{FailureKind, Outcome};
 use crate::pd::{PairAnswer, is_the_workers_trouble};
 use crate::readiness::Readiness;
@@ -177,11 +177,13 @@ impl Relay {
         if !self.silence.seen_first {
             self.begun();
         }
-        self.exchange.chunk(data);
         self.silence.broken();
-        if self.kind != AnswerKind::Encoded {
+        if self.kind == AnswerKind::Encoded {
+            self.tail.push_unread(data);
+        } else {
             self.tail.push(data);
         }
+        self.exchange.chunk(&self.tail);
     }
 
     /// A frame as the client is to see it.

@@ -24,6 +24,9 @@ const COME_BACK: Duration = Duration::from_secs(1);
 /// The same as `retry-after`, to the millisecond; OpenAI's clients prefer it.
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
+/// Longest text of a client that is said back to it or logged, in bytes.
+const LONGEST_ECHO: usize = 256;
+
 /// Why the router answers instead of a worker. Its text is what the client is told.
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
@@ -126,7 +129,7 @@ impl Refusal {
         if model.is_empty() {
             return Self::ModelMissing;
         }
-        Self::ModelNotFound { model: model.into() }
+        Self::ModelNotFound { model: cut(model) }
     }
 
     fn class(&self) -> Class {
@@ -228,6 +231,15 @@ impl Refusal {
             _ => None,
         }
     }
+}
+
+/// What a client wrote, as far as it is said back to it.
+pub(crate) fn cut(text: &str) -> Box<str> {
+    if text.len() <= LONGEST_ECHO {
+        return text.into();
+    }
+    let end = text.floor_char_boundary(LONGEST_ECHO);
+    format!("{}…", &text[..end]).into()
 }
 
 /// Policies choose the status; the type follows from it.
@@ -377,6 +389,8 @@ impl From<ForwardError> for Refusal {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[track_caller]
@@ -410,5 +424,49 @@ mod tests {
             Some("2"),
             r#"{"error":{"message":"over quota","type":"rate_limit_error","param":null,"code":"rejected_by_policy"}}"#,
         );
+    }
+
+    #[test]
+    fn what_a_client_wrote_is_said_back_in_short() {
+        #[track_caller]
+        fn check(text: &str, expected: &str) {
+            assert_eq!(*cut(text), *expected);
+        }
+        check("short", "short");
+        let long = "x".repeat(LONGEST_ECHO);
+        check(&long, &long);
+        check(&format!("{long}x"), &format!("{long}…"));
+        let odd = format!("x{}", "é".repeat(LONGEST_ECHO));
+        check(&odd, &format!("x{}…", "é".repeat(LONGEST_ECHO / 2 - 1)));
+    }
+
+    /// Codes with the names of their statuses, as `class` has them; where those are others', "".
+    fn codes() -> BTreeSet<(String, String)> {
+        let source = include_str!("reply.rs");
+        let from = source.find("fn class(").unwrap();
+        let class = &source[from..from + source[from..].find("\n    }\n").unwrap()];
+        let of_class = class.split("StatusCode::").skip(1).map(|pair| {
+            let (status, rest) = pair.split_once(',').unwrap();
+            (rest.split('"').nth(1).unwrap(), status)
+        });
+        let chosen = [("rejected_by_policy", ""), ("worker_refused", "")];
+        let all = of_class.chain(chosen);
+        all.map(|(code, status)| (code.to_owned(), status.to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn the_page_of_errors_lists_every_code_with_its_status() {
+        let page = include_str!("../../../config/ERRORS.md");
+        let rows = page.lines().filter_map(|line| {
+            let mut cells = line.strip_prefix("| `")?.split(" | ");
+            let code = cells.next()?.strip_suffix('`')?.to_owned();
+            let status = cells.next()?.parse().ok().map(|status| {
+                let reason = StatusCode::from_u16(status).unwrap().canonical_reason();
+                reason.unwrap().to_uppercase().replace(' ', "_")
+            });
+            Some((code, status.unwrap_or_default()))
+        });
+        assert_eq!(rows.collect::<BTreeSet<_>>(), codes());
     }
 }

@@ -31,6 +31,8 @@ pub struct RetrySpec {
     pub longest_backoff: Duration,
     /// Answers after which another worker is tried, where requests are not split.
     pub statuses: Vec<StatusCode>,
+    /// Most workers that may close the connection on one request, where it is not split; at least 1.
+    pub crashes: u32,
 }
 
 impl Default for RetrySpec {
@@ -46,6 +48,7 @@ impl Default for RetrySpec {
                 StatusCode::SERVICE_UNAVAILABLE,
                 StatusCode::GATEWAY_TIMEOUT,
             ],
+            crashes: 2,
         }
     }
 }

@@ -5,7 +5,8 @@ use crate::decision::{Choice, Verdict};
 use crate::feature::{CandidateFeature, FeaturePlan};
 use crate::policy::{DecisionInput, Policy, PolicyFault};
 
-/// Sends to the candidate with the fewest requests in flight for its weight; among equals, to one picked by the
+/// Sends to the candidate with the fewest requests in flight for its weight: those of this router, or those that its engine told of
+/// a moment ago where these are more, because others send to it as well. Among equals, to one picked by the
 /// request's number, so that an idle fleet is used evenly.
 #[derive(Debug)]
 pub struct LeastLoaded {
@@ -14,15 +15,29 @@ pub struct LeastLoaded {
 
 const REQUESTS: usize = 0;
 const WEIGHT: usize = 1;
-const COLUMNS: usize = 2;
+const RUNNING: usize = 2;
+const WAITING: usize = 3;
+const AGE_MS: usize = 4;
+const COLUMNS: usize = 5;
+/// Age in milliseconds beyond which an engine's word is not believed: five scrapes that failed.
+const FRESH_MS: f64 = 10_000.0;
 
 impl Default for LeastLoaded {
     fn default() -> Self {
-        let columns = ["load.requests", "worker.weight"];
+        let columns = [
+            "load.requests",
+            "worker.weight",
+            "engine.running",
+            "engine.waiting",
+            "engine.age-ms",
+        ];
         debug_assert_eq!(columns.len(), COLUMNS);
-        let plan = FeaturePlan::resolve(&[], &columns).expect("both names are in the catalogue");
+        let plan = FeaturePlan::resolve(&[], &columns).expect("the names are in the catalogue");
         debug_assert_eq!(plan.candidate()[REQUESTS], CandidateFeature::Requests);
         debug_assert_eq!(plan.candidate()[WEIGHT], CandidateFeature::Weight);
+        debug_assert_eq!(plan.candidate()[RUNNING], CandidateFeature::EngineRunning);
+        debug_assert_eq!(plan.candidate()[WAITING], CandidateFeature::EngineWaiting);
+        debug_assert_eq!(plan.candidate()[AGE_MS], CandidateFeature::EngineAgeMs);
         Self { plan }
     }
 }
@@ -41,7 +56,7 @@ impl Policy for LeastLoaded {
         let mut ties = 0_u64;
         let mut row = 0;
         for (index, candidate) in input.numbers.chunks_exact(COLUMNS).enumerate() {
-            let cost = (candidate[REQUESTS] + 1.0) / candidate[WEIGHT];
+            let cost = cost(candidate);
             if cost < best {
                 (best, ties, row) = (cost, 1, index);
             } else if cost == best {
@@ -52,7 +67,7 @@ impl Policy for LeastLoaded {
             let wanted = (input.request.seq % ties) as usize;
             let equals = input.numbers.chunks_exact(COLUMNS).enumerate();
             let nth = equals
-                .filter(|(_, c)| (c[REQUESTS] + 1.0) / c[WEIGHT] == best)
+                .filter(|(_, candidate)| cost(candidate) == best)
                 .nth(wanted);
             row = nth.map_or(row, |(index, _)| index);
         }
@@ -64,6 +79,16 @@ impl Policy for LeastLoaded {
     }
 }
 
+fn cost(candidate: &[f64]) -> f64 {
+    // What was not told is NaN: no age is fresh then, and no number counts.
+    let told = if candidate[AGE_MS] <= FRESH_MS {
+        candidate[RUNNING].max(0.0) + candidate[WAITING].max(0.0)
+    } else {
+        0.0
+    };
+    (candidate[REQUESTS].max(told) + 1.0) / candidate[WEIGHT]
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -72,8 +97,18 @@ mod tests {
     use crate::id::WorkerId;
     use crate::policy::{DecisionQueries, NoAnswers, Phase, RequestFacts};
 
+    /// Requests and weights, of engines that told nothing.
     #[track_caller]
     fn check(seq: u64, rows: &[[f64; 2]], expected: u32) {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|[requests, weight]| [*requests, *weight, f64::NAN, f64::NAN, f64::NAN])
+            .collect();
+        check_told(seq, &rows, expected);
+    }
+
+    #[track_caller]
+    fn check_told(seq: u64, rows: &[[f64; COLUMNS]], expected: u32) {
         let ids: Vec<_> = (0..rows.len() as u32).map(WorkerId).collect();
         let request = RequestFacts {
             seq,
@@ -100,6 +135,16 @@ mod tests {
     fn takes_the_fewest_requests_for_the_weight() {
         check(1, &[[3.0, 1.0], [1.0, 1.0], [2.0, 1.0]], 1);
         check(1, &[[3.0, 4.0], [1.0, 1.0]], 0);
+    }
+
+    #[test]
+    fn counts_what_others_sent_while_the_engines_word_is_fresh() {
+        let alone = [3.0, 1.0, f64::NAN, f64::NAN, f64::NAN];
+        check_told(1, &[[0.0, 1.0, 4.0, 2.0, 500.0], alone], 1);
+        check_told(1, &[[0.0, 1.0, 4.0, f64::NAN, FRESH_MS], alone], 1);
+        check_told(1, &[[0.0, 1.0, 4.0, 2.0, FRESH_MS + 1.0], alone], 0);
+        // Its own requests that the engine has not told of yet count all the same.
+        check_told(1, &[[9.0, 1.0, 0.0, 0.0, 500.0], alone], 1);
     }
 
     #[test]

@@ -27,8 +27,7 @@ mod versions;
 mod worker;
 
 pub use admission::{
-    Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, Tenants, Waiting, WaitingLine,
-    weighted_tokens,
+    Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, Waiting, WaitingLine, weighted_tokens,
 };
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Offer, Route, check};

@@ -1,7 +1,8 @@
-//! What a chat prompt costs: rendered, looked up and made into a vector of tokens, where all but its end is known; and the
-//! same with nothing known.
+//! What a chat prompt costs: rendered, looked up and made into a vector of tokens, where all but its last turn of 256 bytes is
+//! known, another one each time; and the same with nothing known.
 
 use std::fs;
+use std::iter;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -34,6 +35,23 @@ fn messages(bytes: usize) -> String {
     serde_json::Value::from(messages.collect::<Vec<_>>()).to_string()
 }
 
+/// The same with a new turn at its end each time, from these texts too.
+fn turns(bytes: usize) -> impl Iterator<Item = String> {
+    let history = messages(bytes);
+    let source =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/chat.rs")).expect("it is here");
+    let mut source: Vec<char> = source.chars().collect();
+    iter::repeat_with(move || {
+        source.rotate_left(97);
+        let text: String = source[..NEW].iter().collect();
+        let turn = serde_json::json!({"role": "user", "content": text});
+        format!("{},{turn}]", history.trim_end_matches(']'))
+    })
+}
+
+/// Letters of a turn that is new.
+const NEW: usize = 256;
+
 fn chat(messages: &str) -> Chat<'_> {
     Chat {
         messages,
@@ -45,17 +63,19 @@ const SIZES: [usize; 3] = [1 << 10, 8 << 10, 32 << 10];
 
 #[divan::bench(args = SIZES)]
 fn warm(bencher: Bencher<'_, '_>, bytes: usize) {
-    let (model, cache, messages) = (model(), PrefixCache::new(64 << 20), messages(bytes));
-    let tokens = || {
+    let (model, cache, mut turns) = (model(), PrefixCache::new(64 << 20), turns(bytes));
+    let tokens = |messages: &str| {
         let rendered = model
-            .render(&chat(&messages), SystemTime::UNIX_EPOCH)
+            .render(&chat(messages), SystemTime::UNIX_EPOCH)
             .expect("it renders");
         model
             .complete(model.prepare(rendered, &cache), &cache)
             .expect("it tokenises")
     };
-    tokens();
-    bencher.bench_local(|| black_box(tokens()));
+    turns.next().map(|messages| tokens(&messages));
+    bencher
+        .with_inputs(|| turns.next().unwrap_or_default())
+        .bench_local_refs(|messages| black_box(tokens(messages)));
 }
 
 #[divan::bench(args = SIZES)]

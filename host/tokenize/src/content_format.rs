@@ -152,7 +152,14 @@ impl<'t, 's> Found<'t, 's> {
                 self.statements(&block.macro_decl.body, within);
             }
             Stmt::Do(call) => self.call(&call.call),
-            Stmt::EmitRaw(_) | Stmt::Continue(_) | Stmt::Break(_) => {}
+            Stmt::EmitRaw(_)
+            | Stmt::Continue(_)
+            | Stmt::Break(_)
+            | Stmt::Block(_)
+            | Stmt::Import(_)
+            | Stmt::FromImport(_)
+            | Stmt::Extends(_)
+            | Stmt::Include(_) => {}
         }
     }
 

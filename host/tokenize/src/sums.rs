@@ -70,6 +70,7 @@ fn find<'s>(statement: &Stmt<'_>, source: &'s str, sums: &mut Vec<Sum<'s>>) {
             all(&condition.false_body);
         }
         Stmt::Macro(declared) => all(&declared.body),
+        Stmt::Block(block) => all(&block.body),
         Stmt::EmitExpr(emit) => sums.extend(printed_sum(emit, source)),
         _ => {}
     }

@@ -1,6 +1,7 @@
 //! Chat templates: Jinja as `transformers` runs it, with what templates expect of Python.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use minijinja::syntax::SyntaxConfig;
@@ -15,6 +16,9 @@ use crate::value::{self, JsonStyle};
 
 /// Set in every rendering: seconds since 1970, for `strftime_now`.
 pub(crate) const NOW: &str = "__now";
+
+/// Longest text of a prompt that is rendered, and of a value in it, in bytes: some four million tokens.
+pub(crate) const LONGEST_TEXT: usize = 16 << 20;
 
 /// A template cannot be used.
 #[derive(Debug, ThisError)]
@@ -31,6 +35,9 @@ fn name_in(name: &str) -> String {
     }
     format!(" `{name}`")
 }
+
+/// Instructions of one rendering. Templates loop over what a client sends: some hundred for each message.
+const FUEL: u64 = 2_000_000;
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
@@ -91,8 +98,12 @@ impl Templates {
         Some((name, *facts))
     }
 
+    /// At most [`LONGEST_TEXT`] bytes.
     pub(crate) fn render(&self, name: &str, context: Value) -> Result<String, Error> {
-        self.environment.get_template(name)?.render(context)
+        let mut text = BoundedText::default();
+        let template = self.environment.get_template(name)?;
+        template.render_captured_to(context, &mut text)?;
+        text.into_string()
     }
 }
 
@@ -106,6 +117,7 @@ fn syntax() -> SyntaxConfig {
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax());
+    environment.set_fuel(Some(FUEL));
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
@@ -145,6 +157,30 @@ fn print(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(
     out.write_str(&text).map_err(Error::from)
 }
 
+/// What is rendered. The request says how much a template prints, so it is bounded here.
+#[derive(Debug, Default)]
+struct BoundedText(Vec<u8>);
+
+impl BoundedText {
+    fn into_string(self) -> Result<String, Error> {
+        String::from_utf8(self.0).map_err(|_| Error::new(ErrorKind::WriteFailure, "this is no text"))
+    }
+}
+
+impl io::Write for BoundedText {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > LONGEST_TEXT {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
     let indent = match indent {
         Some(indent) => Some(indent),
@@ -170,7 +206,7 @@ fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Result<Value,
     kwargs.assert_all_used()?;
     value::to_json(value, &style)
         .map(Value::from)
-        .map_err(|_| Error::new(ErrorKind::BadSerialization, "this value has no JSON form"))
+        .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
 }
 
 /// `{% generation %}` marks what the assistant said, for training. It changes nothing of what is printed, so it
@@ -324,6 +360,23 @@ mod tests {
     }
 
     #[test]
+    fn what_grows_without_end_is_given_up() {
+        let wide = format!(r#"{{"t":[{}]}}"#, vec!["\"x\""; 300_000].join(","));
+        let deep = format!(
+            r#"{{"t":{}{}{}}}"#,
+            "[".repeat(100),
+            vec!["0"; 100_000].join(","),
+            "]".repeat(100)
+        );
+        for (source, context) in [
+            ("{% for a in t %}{{ t|join }}{% endfor %}", &wide),
+            ("{{ t | tojson(indent=4) }}", &deep),
+        ] {
+            assert!(render(source, context).is_err(), "{source}");
+        }
+    }
+
+    #[test]
     fn generation_marks_print_nothing() {
         check("a{% generation %}b{% endgeneration %}c", "{}", "abc");
         check("a {%- generation -%} b {%- endgeneration -%} c", "{}", "abc");
@@ -333,6 +386,13 @@ mod tests {
     fn a_template_can_refuse() {
         let error = render("{{ raise_exception('roles must alternate') }}", "{}").unwrap_err();
         assert!(error.to_string().contains("roles must alternate"));
+    }
+
+    #[test]
+    fn a_rendering_that_goes_on_for_too_long_ends() {
+        let source = "{% for a in range(10000) %}{% for b in range(10000) %}{% endfor %}{% endfor %}";
+        let error = render(source, "{}").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfFuel);
     }
 
     #[test]

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use minijinja::value::{Enumerator, Object, Value, ValueKind};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use thiserror::Error;
+
+use crate::template::LONGEST_TEXT;
 
 /// Reads JSON; of a key that stands twice the later value counts.
 pub(crate) fn parse(json: &str) -> Result<Value, serde_json::Error> {
@@ -141,31 +144,36 @@ pub(crate) struct JsonStyle {
     pub(crate) sort_keys: bool,
 }
 
-/// A value that JSON has no form for.
-#[derive(Debug)]
-pub(crate) struct NoJson;
+/// A value is not written as JSON.
+#[derive(Debug, Error)]
+pub(crate) enum JsonError {
+    #[error("this value has no JSON form")]
+    NoForm,
+    #[error("this value is too long as JSON")]
+    TooLong,
+}
 
 /// `json.dumps(value)`.
-pub(crate) fn to_json(value: &Value, style: &JsonStyle) -> Result<String, NoJson> {
+pub(crate) fn to_json(value: &Value, style: &JsonStyle) -> Result<String, JsonError> {
     let mut out = String::new();
     write_json(&mut out, value, style, 0)?;
     Ok(out)
 }
 
-fn write_json(out: &mut String, value: &Value, style: &JsonStyle, depth: usize) -> Result<(), NoJson> {
+fn write_json(out: &mut String, value: &Value, style: &JsonStyle, depth: usize) -> Result<(), JsonError> {
     match value.kind() {
         ValueKind::None => out.push_str("null"),
         ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
         ValueKind::Number => out.push_str(&number(value)),
-        ValueKind::String => json_text(out, value.as_str().ok_or(NoJson)?, style.ascii),
+        ValueKind::String => json_text(out, value.as_str().ok_or(JsonError::NoForm)?, style.ascii),
         ValueKind::Seq | ValueKind::Iterable => {
-            let items: Vec<Value> = value.try_iter().map_err(|_| NoJson)?.collect();
+            let items: Vec<Value> = value.try_iter().map_err(|_| JsonError::NoForm)?.collect();
             write_container(out, style, depth, '[', ']', &items, |out, item| {
                 write_json(out, item, style, depth + 1)
             })?;
         }
         ValueKind::Map => {
-            let mut keys: Vec<Value> = value.try_iter().map_err(|_| NoJson)?.collect();
+            let mut keys: Vec<Value> = value.try_iter().map_err(|_| JsonError::NoForm)?.collect();
             if style.sort_keys {
                 keys.sort();
             }
@@ -180,11 +188,11 @@ fn write_json(out: &mut String, value: &Value, style: &JsonStyle, depth: usize) 
                     }
                 }
                 out.push_str(&style.key_separator);
-                let item = value.get_item(key).map_err(|_| NoJson)?;
+                let item = value.get_item(key).map_err(|_| JsonError::NoForm)?;
                 write_json(out, &item, style, depth + 1)
             })?;
         }
-        _ => return Err(NoJson),
+        _ => return Err(JsonError::NoForm),
     }
     Ok(())
 }
@@ -196,8 +204,8 @@ fn write_container(
     open: char,
     close: char,
     items: &[Value],
-    mut each: impl FnMut(&mut String, &Value) -> Result<(), NoJson>,
-) -> Result<(), NoJson> {
+    mut each: impl FnMut(&mut String, &Value) -> Result<(), JsonError>,
+) -> Result<(), JsonError> {
     out.push(open);
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
@@ -205,6 +213,10 @@ fn write_container(
         }
         new_line(out, style, depth + 1);
         each(out, item)?;
+        // Indents make much of little.
+        if out.len() > LONGEST_TEXT {
+            return Err(JsonError::TooLong);
+        }
     }
     if !items.is_empty() {
         new_line(out, style, depth);

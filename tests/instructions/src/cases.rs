@@ -74,10 +74,13 @@ pub(crate) const CASES: &[Case] = &[
     ),
     case(
         "turn-32k",
-        "rendering and tokenising a conversation of 32 KiB of which one turn is new",
+        "rendering and tokenising a conversation of 32 KiB of which one turn of 256 bytes is new, with words met before",
         5,
-        turned,
+        |times| turned(30, 1_000, times),
     ),
+    case("turn-1k", "the same of a KiB, in three messages", 20, |times| {
+        turned(2, 400, times)
+    }),
 ];
 
 /// A chat's body about so long.
@@ -99,7 +102,10 @@ fn peeked(bytes: usize, times: u32) -> Outcome {
 
 fn peeked_ids(times: u32) -> Outcome {
     let ids: Vec<_> = tokens(0).iter().take(4_700).map(u32::to_string).collect();
-    let body = format!(r#"{{"model":"bench","max_tokens":16,"prompt":[{}]}}"#, ids.join(","));
+    let body = format!(
+        r#"{{"model":"bench","max_tokens":16,"prompt":[{}]}}"#,
+        ids.join(",")
+    );
     for _ in 0..times {
         let peek = peek(Endpoint::Completions, black_box(body.as_bytes()))?;
         black_box(peek.token_ids());
@@ -230,8 +236,8 @@ fn streamed(times: u32) -> Outcome {
     Ok(())
 }
 
-/// 30 turns of a KiB, and a new one of 256 bytes each time.
-fn turned(times: u32) -> Outcome {
+/// Turns of so many bytes, and a new one of 256 bytes each time.
+fn turned(turns: usize, bytes: usize, times: u32) -> Outcome {
     let folder = tempfile::tempdir()?;
     vocabulary::write_tokenizer(folder.path())?;
     let paths = FilePaths {
@@ -241,10 +247,13 @@ fn turned(times: u32) -> Outcome {
     let model = Model::load(&paths.read()?, None)?;
     let cache = PrefixCache::new(64 << 20);
     let mut words = Words::of(3);
+    // The words of this language; the texts of the turns are new all the same.
+    let all = Rendered::text(words.text(64 << 10), false);
+    model.complete(model.prepare(all, &cache), &cache)?;
     let mut history = String::from("[");
-    for turn in 0..30 {
+    for turn in 0..turns {
         let role = ["user", "assistant"][turn % 2];
-        history += &format!(r#"{{"role":"{role}","content":"{}"}},"#, words.text(1_000));
+        history += &format!(r#"{{"role":"{role}","content":"{}"}},"#, words.text(bytes));
     }
     for _ in 0..=times {
         let messages = format!(r#"{history}{{"role":"user","content":"{}"}}]"#, words.text(256));

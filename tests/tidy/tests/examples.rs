@@ -1,4 +1,4 @@
-//! Every configuration that the project shows parses, without a warning.
+//! Every configuration that the project shows parses, without a warning but of files that its reader is to put there.
 
 use conductor::{ConfigSource, builtin};
 use tidy::{files, root};
@@ -17,6 +17,20 @@ fn with_policies() -> tempfile::TempDir {
     folder
 }
 
+/// What is told of a file beside, which an example cannot bring.
+const OF_FILES_BESIDE: [&str; 4] = [
+    "[tokenizer-unavailable]",
+    "[certificate-unavailable]",
+    "[key-unavailable]",
+    "[key-not-here]",
+];
+
+/// Whether a line begins what is told of anything else.
+fn is_of_the_example(line: &&str) -> bool {
+    let begins = line.starts_with("error[") || line.starts_with("warning[");
+    begins && !OF_FILES_BESIDE.iter().any(|code| line.contains(code))
+}
+
 #[test]
 fn every_example_configuration_is_valid() {
     let shown = files(&["toml"])
@@ -28,7 +42,8 @@ fn every_example_configuration_is_valid() {
         let path = folder.path().join("conductor.toml");
         std::fs::write(&path, &file.text).unwrap();
         let rendered = conductor::check(&ConfigSource::File(path)).unwrap().rendered;
-        assert!(rendered.is_empty(), "{}:\n{rendered}", file.path);
+        let mut odd = rendered.lines().filter(is_of_the_example);
+        assert_eq!(odd.next(), None, "{}:\n{rendered}", file.path);
         checked += 1;
     }
     assert!(checked >= 2, "config/ holds conductor.toml and examples");

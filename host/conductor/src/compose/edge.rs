@@ -23,7 +23,7 @@ pub(crate) fn edge_spec(config: &Config, keys: &Keys) -> EdgeSpec {
             body_grace: limits.body_timeout,
             body_rate: limits.body_rate,
         },
-        tls: keys.certificates.server.clone(),
+        tls: keys.certificates.of_server(),
         cors: config.server.cors.as_ref().map(|cors| Arc::new(cors_spec(cors))),
     }
 }

@@ -54,6 +54,7 @@ pub(super) fn retry_spec(retries: &RetriesConfig) -> RetrySpec {
         statuses: statuses
             .filter_map(|status| StatusCode::from_u16(*status).ok())
             .collect(),
+        crashes: retries.crashes,
     }
 }
 

@@ -82,7 +82,11 @@ pub(crate) fn snapshot(
         record: compose::record_spec(config, recorder),
         clients: compose::client_specs(config, keys),
         decision_headers: config.server.decision_headers,
-        metrics_on_listen: config.server.metrics_on_listen,
+        // Its labels name clients.
+        metrics_on_listen: config
+            .server
+            .metrics_on_listen
+            .unwrap_or(config.clients.is_empty()),
     };
     Ok(Snapshot::next(previous, spec, metrics)?)
 }

@@ -147,9 +147,9 @@ impl Reloader {
 
     /// The keys that a configuration names, and its tokenizers.
     fn read_keys(&self, (config, text): (&Config, &str)) -> Result<Keys, RefusedConfig> {
-        let mut keys = Keys::read(config, &self.source).map_err(RefusedConfig::Key)?;
-        let before = &self.in_force.keys.tokenizers;
-        let read = Tokenizers::read(Some(before), (config, &self.source, text));
+        let before = &self.in_force.keys;
+        let mut keys = Keys::read(Some(before), config, &self.source).map_err(RefusedConfig::Key)?;
+        let read = Tokenizers::read(Some(&before.tokenizers), (config, &self.source, text));
         keys.tokenizers = read.map_err(RefusedConfig::Tokenizers)?;
         Ok(keys)
     }

@@ -180,7 +180,7 @@ impl Gate {
             return None;
         }
         self.has_tenants.store(true, Ordering::Relaxed);
-        self.line().waiting.tenants_mut().pass(&wish.tenant, wish.share());
+        self.line().waiting.pass(&wish.tenant, wish.share());
         Some(Charge {
             tenant: Arc::clone(&wish.tenant),
             weight: wish.weight,
@@ -188,8 +188,8 @@ impl Gate {
         })
     }
 
-    pub(super) fn correct(&self, tenant: &str, share: f64) {
-        self.line().waiting.tenants_mut().correct(tenant, share);
+    pub(super) fn correct(&self, tenant: &Arc<str>, share: f64) {
+        self.line().waiting.correct(tenant, share);
     }
 
     /// A permit is over. One that was of no use frees nothing that a policy could not have had already.
@@ -216,6 +216,16 @@ impl Gate {
             return Err(QueueFull);
         }
         Ok(Ticket::new(Arc::clone(self), turn))
+    }
+
+    /// Whether a newcomer has to wait, and as many wait as may.
+    pub(super) fn is_crowded(&self, limit: usize) -> bool {
+        self.counts.load(Ordering::Relaxed) && self.is_blocked.load(Ordering::SeqCst) && self.len() >= limit
+    }
+
+    /// Whether somebody would give its place up for one of that class.
+    pub(super) fn may_shed_for(&self, class: i32) -> bool {
+        self.line().waiting.victim(class).is_some()
     }
 
     /// Has somebody less important give its place up. Whether there was somebody.

@@ -25,7 +25,7 @@ pub(crate) use passage::Passage;
 pub(crate) use permit::Permit;
 pub(crate) use spec::Admission;
 pub(crate) use ticket::Turn;
-pub(crate) use wish::deadline;
+pub(crate) use wish::{Asker, deadline};
 
 #[cfg(test)]
 mod tests;

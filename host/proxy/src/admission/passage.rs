@@ -4,10 +4,11 @@ use routing::Hold;
 use tokio::time::Instant;
 
 use super::early;
+use super::gate::Gate;
 use super::metrics::Admitted;
 use super::permit::Permit;
 use super::ticket::{Ticket, Turn, Unserved};
-use super::wish::Wish;
+use super::wish::{Asker, Wish};
 use crate::context::RequestContext;
 use crate::decide::Placement;
 use crate::reply::Refusal;
@@ -137,12 +138,31 @@ impl Passage {
         });
         let wish = self.wish.get_or_insert_with(|| Wish::of(request));
         let class = wish.class;
-        pool.queue.enter(turn, pool.queue_limit, class).map_err(|_| {
-            pool.queue.metrics.count(Admitted::QueueFull);
-            Refusal::QueueFull {
-                after: pool.queue.retry_after(class),
-            }
-        })
+        let entered = pool.queue.enter(turn, pool.queue_limit, class);
+        entered.map_err(|_| queue_full(&pool.queue, class))
+    }
+}
+
+impl Asker<'_> {
+    /// Refuses a request that is sure to be refused as soon as it asks to be let in.
+    pub(crate) fn knock(&self, model: &str) -> Result<(), Refusal> {
+        let (pool, gate) = (self.pool, &self.pool.queue);
+        if !gate.is_crowded(pool.queue_limit) {
+            return Ok(());
+        }
+        let class = self.class();
+        // What nobody serves is told so.
+        if gate.may_shed_for(class) || pool.serving(model).next().is_none() {
+            return Ok(());
+        }
+        Err(queue_full(gate, class))
+    }
+}
+
+fn queue_full(gate: &Gate, class: i32) -> Refusal {
+    gate.metrics.count(Admitted::QueueFull);
+    Refusal::QueueFull {
+        after: gate.retry_after(class),
     }
 }
 

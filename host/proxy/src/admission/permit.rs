@@ -35,9 +35,9 @@ impl Permit {
         self.is_used = true;
     }
 
-    /// The answer is complete, with so many tokens where that is known: the tenant is charged those.
-    pub(crate) fn served(&self, output: Option<u64>) {
-        if let (Some(charge), Some(output)) = (&self.charged, output) {
+    /// The answer is complete, with so many tokens: the tenant is charged those.
+    pub(crate) fn served(&self, output: u64) {
+        if let Some(charge) = &self.charged {
             let more = weighted_tokens(0, output) - weighted_tokens(0, self.output);
             self.gate.correct(&charge.tenant, more / charge.weight);
         }

@@ -313,6 +313,20 @@ async fn a_full_queue_sheds_who_may_be_shed_for_who_is_more_important() {
 }
 
 #[tokio::test]
+async fn who_is_sure_to_be_refused_is_known_before_it_asks() {
+    let gate = budget(Some(1), None);
+    assert!(!gate.is_crowded(0), "there is room");
+    let _inside = pass(&gate, plain()).unwrap();
+    let mut ticket = enter(&gate, 1, LONG, -1).unwrap();
+    let less = wish(-1, "", 1);
+    let mut waits = pin!(ticket.wait(&less));
+    assert!(poll!(&mut waits).is_pending());
+    gate.let_in(None);
+    assert!(gate.is_crowded(1) && !gate.is_crowded(2));
+    assert!(gate.may_shed_for(0) && !gate.may_shed_for(-1));
+}
+
+#[tokio::test]
 async fn a_larger_budget_lets_in_who_waits() {
     let gate = budget(Some(1), None);
     let _inside = pass(&gate, plain()).unwrap();

@@ -9,7 +9,10 @@ use routing::{Held, Waiting, weighted_tokens};
 use tokio::time::Instant;
 
 use super::spec::Admission;
+use crate::clients::Caller;
 use crate::context::RequestContext;
+use crate::route::Route;
+use crate::snapshot::PoolState;
 
 /// Classes there are: more would only be told apart by those who abuse them.
 const CLASSES: std::ops::RangeInclusive<i64> = -100..=100;
@@ -42,7 +45,7 @@ impl Wish {
         let caller = request.caller.as_deref();
         let expected = admission.map_or(EXPECTED_OUTPUT, |admission| admission.spec.expected_output);
         Self {
-            class: class(request, admission),
+            class: class(request),
             tenant: match caller {
                 Some(caller) => Arc::clone(&caller.tenant),
                 None => admission
@@ -91,24 +94,48 @@ impl Wish {
     }
 }
 
-/// What the request says of itself, else its route, else its key. One with a key may not make itself more important than
-/// those make it.
-fn class(request: &RequestContext, admission: Option<&Admission>) -> i32 {
-    let caller = request.caller.as_deref().map(|caller| caller.priority);
-    let given = request.route().objectives.priority.or(caller).unwrap_or(0);
-    let own = admission.and_then(|admission| {
-        let header = admission.priority_header.as_ref();
-        let header = header.and_then(|name| parsed::<i64>(&request.headers, name));
-        // vLLM's: the lower, the earlier.
-        let body = request.priority.filter(|_| admission.spec.priority_in_body);
-        header.or_else(|| body.map(i64::saturating_neg))
-    });
-    let bounded = |class: i64| class.clamp(*CLASSES.start(), *CLASSES.end()) as i32;
-    match own.map(bounded) {
-        Some(own) if caller.is_some() => own.min(given),
-        Some(own) => own,
-        None => bounded(given.into()),
+/// What is known of a request's importance before anything is made of its prompt.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    pub(crate) route: &'a Route,
+    pub(crate) pool: &'a PoolState,
+    pub(crate) caller: Option<&'a Caller>,
+    pub(crate) headers: &'a HeaderMap,
+    /// `priority` of the body.
+    pub(crate) priority: Option<i64>,
+}
+
+impl Asker<'_> {
+    /// What the request says of itself, else its route, else its key. One with a key may not make itself more important
+    /// than those make it.
+    pub(super) fn class(&self) -> i32 {
+        let caller = self.caller.map(|caller| caller.priority);
+        let given = self.route.objectives.priority.or(caller).unwrap_or(0);
+        let own = self.pool.admission.as_ref().and_then(|admission| {
+            let header = admission.priority_header.as_ref();
+            let header = header.and_then(|name| parsed::<i64>(self.headers, name));
+            // vLLM's: the lower, the earlier.
+            let body = self.priority.filter(|_| admission.spec.priority_in_body);
+            header.or_else(|| body.map(i64::saturating_neg))
+        });
+        let bounded = |class: i64| class.clamp(*CLASSES.start(), *CLASSES.end()) as i32;
+        match own.map(bounded) {
+            Some(own) if caller.is_some() => own.min(given),
+            Some(own) => own,
+            None => bounded(given.into()),
+        }
     }
+}
+
+fn class(request: &RequestContext) -> i32 {
+    let asker = Asker {
+        route: request.route(),
+        pool: request.pool(),
+        caller: request.caller.as_deref(),
+        headers: &request.headers,
+        priority: request.priority,
+    };
+    asker.class()
 }
 
 fn named(request: &RequestContext, admission: &Admission) -> Option<Arc<str>> {

@@ -104,6 +104,11 @@ impl Caller {
         self.models.is_empty() || self.models.iter().any(|glob| glob.matches(model))
     }
 
+    /// Whether its tokens are limited, and so answers to be read.
+    pub(crate) fn counts_tokens(&self) -> bool {
+        self.tokens.is_some()
+    }
+
     /// Lets a request in, if its client has not as many or has not sent as many as it may.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<Visit, Limited> {
         let metrics = &self.ledger.metrics;
@@ -113,15 +118,16 @@ impl Caller {
                 most: self.concurrent.unwrap_or(u32::MAX),
             });
         }
-        let visit = Visit::new(Arc::clone(self));
-        if let Some(rate) = self.requests
-            && let Err(wait) = self.ledger.requests.take(rate, 1, self.now())
-        {
-            metrics.refused.requests.inc();
-            return Err(Limited::Requests {
-                limit: rate.per_minute(),
-                wait,
-            });
+        let mut visit = Visit::new(Arc::clone(self));
+        if let Some(rate) = self.requests {
+            let place = self.ledger.requests.take(rate, 1, self.now()).map_err(|wait| {
+                metrics.refused.requests.inc();
+                Limited::Requests {
+                    limit: rate.per_minute(),
+                    wait,
+                }
+            })?;
+            visit.took_place(place);
         }
         metrics.requests.inc();
         Ok(visit)

@@ -43,6 +43,10 @@ pub(crate) struct Level {
     pub(crate) full_in: Duration,
 }
 
+/// What was taken of a bucket, and no more than that may be put back: the time that it takes to refill it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken(u64);
+
 /// A bucket; a new one is full.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
@@ -50,32 +54,43 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Takes an amount, or tells after which time there will be as much.
-    ///
-    /// More than a minute's worth is given once the bucket is full, and is paid off by whoever comes after.
-    pub(crate) fn take(&self, rate: Rate, amount: u64, now: u64) -> Result<(), Duration> {
-        let cost = rate.cost(amount);
-        let needed = cost.min(MINUTE);
+    /// Takes an amount, of more than a minute's worth that much; or tells after which time there will be as much.
+    pub(crate) fn take(&self, rate: Rate, amount: u64, now: u64) -> Result<Taken, Duration> {
+        let needed = rate.cost(amount).min(MINUTE);
         let taken = self.change(|full_at| {
-            let debt = full_at.saturating_sub(now);
-            (debt.saturating_add(needed) <= MINUTE).then(|| owed(full_at, cost, now))
+            let full_at = full_at.max(now) + needed;
+            (full_at - now <= MINUTE).then_some(full_at)
         });
-        taken.map_err(|full_at| {
+        taken.map(|_| Taken(needed)).map_err(|full_at| {
             let debt = full_at.saturating_sub(now);
             Duration::from_nanos(debt.saturating_add(needed).saturating_sub(MINUTE))
         })
     }
 
-    /// Takes an amount, whether it is there or not.
-    pub(crate) fn charge(&self, rate: Rate, amount: u64, now: u64) {
+    /// Makes what was taken so much, whether it is there or not. What it adds is bounded by the longest debt, and what it
+    /// puts back by what was taken.
+    pub(crate) fn settle(&self, taken: &mut Taken, rate: Rate, amount: u64, now: u64) {
         let cost = rate.cost(amount);
-        let _ = self.change(|full_at| Some(owed(full_at, cost, now)));
+        if cost <= taken.0 {
+            let surplus = taken.0 - cost;
+            let _ = self.change(|full_at| Some(full_at.saturating_sub(surplus)));
+            taken.0 = cost;
+            return;
+        }
+        let owed = |full_at: u64| {
+            let full_at = full_at.max(now);
+            full_at
+                .saturating_add(cost - taken.0)
+                .min(full_at.max(now + LONGEST_DEBT))
+        };
+        if let Ok(before) = self.change(|full_at| Some(owed(full_at))) {
+            taken.0 += owed(before) - before.max(now);
+        }
     }
 
     /// Puts back what was taken in vain.
-    pub(crate) fn give_back(&self, rate: Rate, amount: u64) {
-        let cost = rate.cost(amount);
-        let _ = self.change(|full_at| Some(full_at.saturating_sub(cost)));
+    pub(crate) fn give_back(&self, mut taken: Taken, rate: Rate, now: u64) {
+        self.settle(&mut taken, rate, 0, now);
     }
 
     /// What is left.
@@ -87,19 +102,11 @@ impl Bucket {
         }
     }
 
-    /// Nothing else is published with it.
-    fn change(&self, change: impl Fn(u64) -> Option<u64>) -> Result<(), u64> {
-        let changed = self
-            .full_at
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
-        changed.map(drop)
+    /// What was there before. Nothing else is published with it.
+    fn change(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
+        self.full_at
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change)
     }
-}
-
-/// When a bucket is full after that much more was taken.
-fn owed(full_at: u64, cost: u64, now: u64) -> u64 {
-    let full_at = full_at.max(now).saturating_add(cost);
-    full_at.min(now.saturating_add(LONGEST_DEBT))
 }
 
 #[cfg(test)]
@@ -114,47 +121,56 @@ mod tests {
 
     const SECOND: u64 = MINUTE / 60;
 
+    /// What is left of a bucket of so much a minute.
+    fn left(bucket: &Bucket, rate: Rate) -> u64 {
+        bucket.level(rate, 0).left
+    }
+
     #[test]
     fn a_minutes_worth_may_come_at_once_and_then_as_it_refills() {
         let (bucket, rate) = (Bucket::default(), rate(60));
         for _ in 0..60 {
-            assert_eq!(bucket.take(rate, 1, 0), Ok(()));
+            assert_eq!(bucket.take(rate, 1, 0), Ok(Taken(SECOND)));
         }
         assert_eq!(bucket.take(rate, 1, 0), Err(Duration::from_secs(1)));
         assert_eq!(bucket.take(rate, 1, SECOND - 1), Err(Duration::from_nanos(1)));
-        assert_eq!(bucket.take(rate, 1, SECOND), Ok(()));
+        assert_eq!(bucket.take(rate, 1, SECOND), Ok(Taken(SECOND)));
         assert_eq!(bucket.take(rate, 2, 2 * SECOND), Err(Duration::from_secs(1)));
         let level = bucket.level(rate, 11 * SECOND);
         assert_eq!((level.left, level.full_in), (10, Duration::from_secs(50)));
     }
 
     #[test]
-    fn more_than_a_minutes_worth_is_given_to_a_full_bucket_and_paid_off() {
+    fn of_more_than_a_minutes_worth_a_full_bucket_gives_all_it_has_and_the_rest_is_paid_off() {
         let (bucket, rate) = (Bucket::default(), rate(100));
-        assert_eq!(bucket.take(rate, 300, 0), Ok(()));
+        let mut taken = bucket.take(rate, 300, 0).unwrap();
+        assert_eq!(taken, Taken(MINUTE));
+        bucket.settle(&mut taken, rate, 300, 0);
         assert_eq!(bucket.take(rate, 1, 0), Err(Duration::from_millis(120_600)));
         assert!(bucket.take(rate, 300, 3 * MINUTE - 1).is_err());
-        assert_eq!(bucket.take(rate, 300, 3 * MINUTE), Ok(()));
+        assert_eq!(bucket.take(rate, 300, 3 * MINUTE), Ok(Taken(MINUTE)));
     }
 
     #[test]
     fn what_was_given_back_can_be_taken_again() {
         let (bucket, rate) = (Bucket::default(), rate(10));
-        assert_eq!(bucket.take(rate, 10, 0), Ok(()));
-        bucket.give_back(rate, 4);
-        assert_eq!(bucket.level(rate, 0).left, 4);
-        bucket.charge(rate, 2, 0);
-        assert_eq!(bucket.take(rate, 2, 0), Ok(()));
-        assert!(bucket.take(rate, 1, 0).is_err());
+        let mut taken = bucket.take(rate, 10, 0).unwrap();
+        bucket.settle(&mut taken, rate, 6, 0);
+        assert_eq!(left(&bucket, rate), 4);
+        bucket.give_back(taken, rate, 0);
+        assert_eq!(left(&bucket, rate), 10);
     }
 
     #[test]
-    fn no_debt_is_longer_than_an_hour() {
+    fn a_claim_beyond_all_bounds_that_is_given_back_leaves_what_was_there() {
         let (bucket, rate) = (Bucket::default(), rate(1));
-        bucket.charge(rate, u64::MAX, 5);
-        assert_eq!(bucket.level(rate, 5).full_in, Duration::from_nanos(LONGEST_DEBT));
-        bucket.give_back(rate, u64::MAX);
-        assert_eq!(bucket.level(rate, 5).left, 1);
+        let mut used = Taken::default();
+        bucket.settle(&mut used, rate, 30, 0);
+        let mut huge = Taken::default();
+        bucket.settle(&mut huge, rate, u64::MAX, 0);
+        assert_eq!(bucket.level(rate, 0).full_in, Duration::from_nanos(LONGEST_DEBT));
+        bucket.give_back(huge, rate, 0);
+        assert_eq!(bucket.level(rate, 0).full_in, Duration::from_nanos(30 * MINUTE));
     }
 
     proptest! {
@@ -170,7 +186,7 @@ mod tests {
                 now += pause;
                 let amount = amount.min(per_minute.into());
                 match bucket.take(rate, amount, now) {
-                    Ok(()) => given += amount,
+                    Ok(_) => given += amount,
                     Err(wait) => {
                         let later = now + u64::try_from(wait.as_nanos()).unwrap();
                         prop_assert!(later > now);
@@ -185,20 +201,43 @@ mod tests {
             }
         }
 
+        /// Whatever is claimed and put right later, what is kept of it stays taken.
+        #[test]
+        fn nothing_is_put_back_that_was_not_taken(
+            claims in prop::collection::vec((0_u64..2 * MINUTE, 0_u64..10_000_000, 0_u64..100_000), 1..50),
+        ) {
+            let (bucket, rate) = (Bucket::default(), rate(60_000));
+            let (mut now, mut kept) = (0, 0);
+            let mut open = Vec::new();
+            for (pause, claimed, truth) in claims {
+                now += pause;
+                let mut taken = bucket.take(rate, claimed, now).unwrap_or_default();
+                if claimed % 2 == 0 {
+                    bucket.settle(&mut taken, rate, claimed, now);
+                }
+                kept += taken.0;
+                open.push((taken, truth));
+                if truth % 3 == 0 {
+                    let (mut taken, truth) = open.swap_remove(0);
+                    kept -= taken.0;
+                    bucket.settle(&mut taken, rate, truth, now);
+                    kept += taken.0;
+                }
+                // The bucket is full at the earliest when all of it is refilled.
+                prop_assert!(bucket.full_at.load(Ordering::Relaxed) >= kept);
+            }
+        }
+
         /// A claim that is put right later costs what it should have cost.
         #[test]
         fn corrections_leave_what_the_truth_would_have_left(
             claims in prop::collection::vec((0_u64..100, 0_u64..100), 1..50),
         ) {
             let (bucket, told, rate) = (Bucket::default(), Bucket::default(), rate(60_000));
-            for (claimed, true_amount) in claims {
-                bucket.charge(rate, claimed, 0);
-                if claimed > true_amount {
-                    bucket.give_back(rate, claimed - true_amount);
-                } else {
-                    bucket.charge(rate, true_amount - claimed, 0);
-                }
-                told.charge(rate, true_amount, 0);
+            for (claimed, truth) in claims {
+                let mut taken = bucket.take(rate, claimed, 0).unwrap();
+                bucket.settle(&mut taken, rate, truth, 0);
+                told.settle(&mut Taken::default(), rate, truth, 0);
             }
             prop_assert_eq!(bucket.level(rate, 0), told.level(rate, 0));
         }

@@ -123,10 +123,12 @@ fn left(what: impl FnOnce(Visit)) -> u64 {
 fn tokens_are_settled_by_what_is_known_of_them() {
     let mut tail = Tail::default();
     tail.push(br#"{"usage":{"prompt_tokens":250,"completion_tokens":50}}"#);
+    let mut stream = Tail::default();
+    stream.push(b"data: {}\n\ndata: {}\n\n");
     assert_eq!(
         left(|mut visit| {
             visit.answered(StatusCode::OK);
-            visit.read(&tail);
+            visit.seen(&tail);
         }),
         700,
     );
@@ -134,13 +136,22 @@ fn tokens_are_settled_by_what_is_known_of_them() {
         left(|mut visit| {
             visit.put_right(200);
             visit.answered(StatusCode::OK);
-            visit.chunk(b"data: {}\n\ndata: {}\n\n");
+            visit.seen(&stream);
         }),
         798,
     );
     assert_eq!(left(|mut visit| visit.answered(StatusCode::BAD_GATEWAY)), 1_000);
     assert_eq!(left(drop), 1_000);
     assert_eq!(left(|visit| visit.end(Outcome::ClientLeft)), 900);
+    assert_eq!(left(|visit| visit.end(Outcome::RequestTimeout)), 1_000);
+    assert_eq!(
+        left(|mut visit| {
+            visit.sent();
+            visit.end(Outcome::RequestTimeout);
+        }),
+        900,
+        "a worker read the prompt",
+    );
     assert_eq!(left(|visit| visit.end(Outcome::QueueFull)), 1_000);
 }
 

@@ -3,6 +3,7 @@
 //! Its tokens are claimed by an estimate before anybody works on it, put right when the prompt's length is known, and
 //! settled when it is over: by what the worker says it used, or by what was seen of the answer.
 
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use inference_api::Tail;
 use thiserror::Error;
 
 use super::caller::Caller;
+use super::limits::Taken;
 use crate::label::Outcome;
 use crate::reply::Refusal;
 
@@ -29,25 +31,36 @@ pub(crate) enum Limited {
 #[derive(Debug)]
 pub(crate) struct Visit {
     caller: Arc<Caller>,
-    /// Tokens that were taken for it.
-    claimed: u64,
+    /// Tokens of its prompt, as far as they are known.
+    prompt: u64,
+    /// Of its client's tokens.
+    taken: Taken,
+    /// Of its client's requests.
+    place: Taken,
     /// Whether a worker did what was asked; none where nobody answered yet.
     served: Option<bool>,
-    /// Events of a streamed answer: about a token each.
-    events: u64,
-    /// Tokens of the prompt and of the answer, as the worker told.
-    told: (Option<u64>, Option<u64>),
+    /// Tokens of the answer so far.
+    output: u64,
+    /// Whether it is at a worker, or was.
+    is_sent: bool,
 }
 
 impl Visit {
     pub(super) fn new(caller: Arc<Caller>) -> Self {
         Self {
             caller,
-            claimed: 0,
+            prompt: 0,
+            taken: Taken::default(),
+            place: Taken::default(),
             served: None,
-            events: 0,
-            told: (None, None),
+            output: 0,
+            is_sent: false,
         }
+    }
+
+    /// It is one of the client's requests.
+    pub(super) fn took_place(&mut self, place: Taken) {
+        self.place = place;
     }
 
     /// Whose it is.
@@ -67,36 +80,40 @@ impl Visit {
 
     /// Takes what the prompt is estimated to have.
     pub(crate) fn claim(&mut self, tokens: u64) -> Result<(), Limited> {
-        if let Some(rate) = self.caller.tokens {
-            let taken = self.caller.ledger.tokens.take(rate, tokens, self.caller.now());
-            taken.map_err(|wait| {
-                let ledger = &self.caller.ledger;
+        self.prompt = tokens;
+        let Some(rate) = self.caller.tokens else {
+            return Ok(());
+        };
+        let (ledger, now) = (&self.caller.ledger, self.caller.now());
+        match ledger.tokens.take(rate, tokens, now) {
+            Ok(taken) => self.taken = taken,
+            Err(wait) => {
                 ledger.metrics.refused.tokens.inc();
                 // It was not used.
                 if let Some(requests) = self.caller.requests {
-                    ledger.requests.give_back(requests, 1);
+                    ledger.requests.give_back(take(&mut self.place), requests, now);
                 }
-                Limited::Tokens {
+                return Err(Limited::Tokens {
                     limit: rate.per_minute(),
                     wait,
-                }
-            })?;
+                });
+            }
         }
-        self.claimed = tokens;
         Ok(())
     }
 
     /// The prompt's length is known.
     pub(crate) fn put_right(&mut self, tokens: u64) {
+        self.prompt = tokens;
+        self.settle(tokens);
+    }
+
+    /// So much is used in all.
+    fn settle(&mut self, tokens: u64) {
         if let Some(rate) = self.caller.tokens {
             let bucket = &self.caller.ledger.tokens;
-            if tokens > self.claimed {
-                bucket.charge(rate, tokens - self.claimed, self.caller.now());
-            } else {
-                bucket.give_back(rate, self.claimed - tokens);
-            }
+            bucket.settle(&mut self.taken, rate, tokens, self.caller.now());
         }
-        self.claimed = tokens;
     }
 
     /// A worker answers with that status.
@@ -104,20 +121,27 @@ impl Visit {
         self.served = Some(status.is_success());
     }
 
-    /// A piece of a streamed answer passed.
-    pub(crate) fn chunk(&mut self, data: &[u8]) {
-        let ends = data.windows(2).filter(|pair| pair == b"\n\n");
-        self.events += ends.count() as u64;
+    /// A worker was asked.
+    pub(crate) fn sent(&mut self) {
+        self.is_sent = true;
     }
 
-    /// The answer was read to its end.
-    pub(crate) fn read(&mut self, tail: &Tail) {
-        self.told = (tail.prompt_tokens(), tail.output_tokens());
+    /// So much of the answer passed by now.
+    pub(crate) fn seen(&mut self, tail: &Tail) {
+        self.output = tail.tokens_so_far();
+        if let Some(prompt) = tail.prompt_tokens() {
+            self.prompt = prompt;
+        }
     }
 
-    /// It is over. Who leaves before the answer begins has had a worker read the prompt all the same.
+    /// It is over. Who leaves before the answer begins, or gives it no time, has had a worker read the prompt all the same.
     pub(crate) fn end(mut self, outcome: Outcome) {
-        if outcome == Outcome::ClientLeft {
+        let is_worked_on = match outcome {
+            Outcome::ClientLeft => true,
+            Outcome::RequestTimeout | Outcome::IdleTimeout => self.is_sent,
+            _ => false,
+        };
+        if is_worked_on {
             self.served.get_or_insert(true);
         }
     }
@@ -128,11 +152,10 @@ impl Drop for Visit {
         let ledger = Arc::clone(&self.caller.ledger);
         ledger.end();
         if self.served != Some(true) {
-            return self.put_right(0);
+            return self.settle(0);
         }
-        let prompt = self.told.0.unwrap_or(self.claimed);
-        let output = self.told.1.unwrap_or(self.events);
-        self.put_right(prompt.saturating_add(output));
+        let (prompt, output) = (self.prompt, self.output);
+        self.settle(prompt.saturating_add(output));
         ledger.metrics.prompt_tokens.inc_by(prompt);
         ledger.metrics.output_tokens.inc_by(output);
     }

@@ -1,13 +1,13 @@
 //! What requests tell of a worker's health, seen from its pool: who may rest depends on how many others do.
 
-use crate::cooldown::Dispatch;
+use super::Dispatch;
 use crate::snapshot::{Member, PoolState};
 
 impl PoolState {
     /// The member failed to answer. Whether it begins to rest.
     pub(crate) fn failed(&self, member: &Member, dispatch: Dispatch) -> bool {
         let link = &member.link;
-        let cause = link.health.failed(dispatch, link.now_ms(), self.may_eject());
+        let cause = link.health.failed(dispatch, link.now_ms(), || self.may_eject());
         if let Some(cause) = cause {
             link.metrics.health.ejected(cause);
         }
@@ -19,7 +19,7 @@ impl PoolState {
         let link = &member.link;
         let cause = link
             .health
-            .server_error(dispatch, link.now_ms(), self.may_eject());
+            .server_error(dispatch, link.now_ms(), || self.may_eject());
         if let Some(cause) = cause {
             link.metrics.health.ejected(cause);
         }

@@ -22,8 +22,7 @@ pub(crate) use self::rounds::keep_watch;
 pub use self::scrape::ScrapeSpec;
 pub use self::spec::{HealthSpec, ProbeSpec};
 use self::state::State;
-pub(crate) use self::state::{Cause, Finding, Stance};
-use crate::cooldown::Dispatch;
+pub(crate) use self::state::{Cause, Dispatch, Finding, Stance};
 
 /// One worker's health. Two requests that race may both try a resting worker, which does no harm.
 #[derive(Debug)]
@@ -104,16 +103,41 @@ impl WorkerHealth {
         }
     }
 
-    /// It failed to answer. Why it rests now, if it begins to. `may_eject`: whether it may rest for a share of its requests.
-    pub(crate) fn failed(&self, dispatch: Dispatch, now_ms: u64, may_eject: bool) -> Option<Cause> {
+    /// It failed to answer. Why it rests now, if it begins to. `may_eject` is asked once it is to rest for what it answered: whether
+    /// the others allow it.
+    pub(crate) fn failed(
+        &self,
+        dispatch: Dispatch,
+        now_ms: u64,
+        may_eject: impl FnOnce() -> bool,
+    ) -> Option<Cause> {
         let seen = (now_ms, self.answers());
-        self.change(|state| state.failed(dispatch, seen, may_eject))
+        self.saw(seen, |state| state.failed(dispatch, seen), may_eject)
     }
 
     /// It answered with a status of 500 or more; as [`WorkerHealth::failed`].
-    pub(crate) fn server_error(&self, dispatch: Dispatch, now_ms: u64, may_eject: bool) -> Option<Cause> {
+    pub(crate) fn server_error(
+        &self,
+        dispatch: Dispatch,
+        now_ms: u64,
+        may_eject: impl FnOnce() -> bool,
+    ) -> Option<Cause> {
         let seen = (now_ms, self.answers());
-        self.change(|state| state.server_error(dispatch, seen, may_eject))
+        self.saw(seen, |state| state.server_error(dispatch, seen), may_eject)
+    }
+
+    fn saw(
+        &self,
+        seen: (u64, u64),
+        change: impl FnOnce(&mut State) -> Option<Cause>,
+        may_eject: impl FnOnce() -> bool,
+    ) -> Option<Cause> {
+        let (rests, deserves) = self.change(|state| (change(state), state.deserves(seen.1)));
+        // The others are looked at while none is locked.
+        if rests.is_some() || deserves.is_none() || !may_eject() {
+            return rests;
+        }
+        self.change(|state| state.eject(seen))
     }
 
     /// It asked not to be asked for so long.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
 use super::{Finding, ProbeSpec};
-use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
+use crate::forward::{self, ForwardError, ForwardLimits, Outgoing};
 use crate::intake;
 use crate::label::{PROBES, ProbeResult};
 use crate::link::WorkerLink;
@@ -22,6 +22,7 @@ pub(super) async fn probe(member: &Member, spec: &ProbeSpec) {
     link.metrics.health.probed(result);
     let finding = match result {
         ProbeResult::Passed | ProbeResult::NoPage => Finding::Well,
+        ProbeResult::Busy => Finding::Unclear,
         // Busy with answers, as those tell that came meanwhile.
         ProbeResult::Timeout if link.health.answers() != answers => Finding::Unclear,
         ProbeResult::Refused | ProbeResult::Unreachable | ProbeResult::Timeout => Finding::Unwell,
@@ -50,7 +51,7 @@ async fn ask(link: &WorkerLink, spec: &ProbeSpec) -> ProbeResult {
         connect: spec.timeout,
         first_byte: spec.timeout,
     };
-    let answer = match forward(&link.upstream, outgoing, limits).await {
+    let answer = match forward::ask(&link.upstream, outgoing, limits).await {
         Ok(answer) => answer,
         Err(ForwardError::FirstByteTimeout(_)) => return ProbeResult::Timeout,
         Err(_) => return ProbeResult::Unreachable,
@@ -67,15 +68,36 @@ async fn ask(link: &WorkerLink, spec: &ProbeSpec) -> ProbeResult {
     result
 }
 
-/// A server that has no such page, or shows it to others only, is there all the same.
+/// A server that has no such page, has it elsewhere or shows it to others only, is there all the same.
 fn judge(status: StatusCode) -> ProbeResult {
     match status {
-        StatusCode::NOT_FOUND
-        | StatusCode::METHOD_NOT_ALLOWED
-        | StatusCode::NOT_IMPLEMENTED
-        | StatusCode::UNAUTHORIZED
-        | StatusCode::FORBIDDEN => ProbeResult::NoPage,
+        StatusCode::TOO_MANY_REQUESTS => ProbeResult::Busy,
+        StatusCode::NOT_IMPLEMENTED => ProbeResult::NoPage,
         status if status.is_success() => ProbeResult::Passed,
-        _ => ProbeResult::Refused,
+        status if status.is_server_error() => ProbeResult::Refused,
+        _ => ProbeResult::NoPage,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_servers_errors_speak_against_it() {
+        for (statuses, expected) in [
+            (&[200, 204][..], ProbeResult::Passed),
+            (
+                &[301, 307, 400, 401, 403, 404, 405, 422, 501],
+                ProbeResult::NoPage,
+            ),
+            (&[429], ProbeResult::Busy),
+            (&[500, 502, 503, 504], ProbeResult::Refused),
+        ] {
+            for status in statuses {
+                let status = StatusCode::from_u16(*status).unwrap();
+                assert_eq!(judge(status), expected, "{status}");
+            }
+        }
     }
 }

@@ -1,20 +1,22 @@
 //! When which worker is asked, beside the requests: each by itself, so that one that does not answer keeps nobody waiting.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use routing::WorkerId;
+use routing::{Generation, WorkerId};
 use tokio_util::sync::CancellationToken;
 
 use super::{probe, scrape};
 use crate::proxy::Proxy;
-use crate::snapshot::{Member, PoolState};
+use crate::snapshot::{Member, PoolState, Snapshot};
 use crate::tasks;
 
 /// How often it is looked who is due.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often kept connections are looked through.
+const TRIM_EVERY: Duration = Duration::from_secs(10);
 /// Most questions under way at a time; who is due beyond that is asked at the next look.
 const MOST_AT_ONCE: usize = 256;
 /// A page that tells nothing is asked for so many times more rarely.
@@ -52,6 +54,16 @@ pub(crate) async fn keep_watch(proxy: Arc<Proxy>, stop: CancellationToken) {
 
 #[derive(Debug, Default)]
 struct Rounds {
+    /// Of the snapshot that the rest is for.
+    generation: Option<Generation>,
+    /// For each pool its members, by their URL: the ranks behind one tell of themselves on one page.
+    by_url: Vec<Vec<Arc<[usize]>>>,
+    turns: Turns,
+    trimmed: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Turns {
     turns: HashMap<(WorkerId, Question), Turn>,
     under_way: Arc<AtomicUsize>,
 }
@@ -59,26 +71,58 @@ struct Rounds {
 impl Rounds {
     fn ask_who_is_due(&mut self, proxy: &Proxy, stop: &CancellationToken, now: Instant) {
         let snapshot = proxy.snapshots.load();
-        self.turns
-            .retain(|(id, _), _| snapshot.members().any(|member| member.worker.id() == *id));
-        for pool in &snapshot.pools {
-            for (at, member) in pool.members.iter().enumerate() {
-                if let Some(spec) = &pool.health.probe
-                    && let Some(question) = self.is_due(member, Question::Health, spec.interval, now)
-                {
-                    ask(proxy, stop, pool, at, question);
+        if self.generation != Some(snapshot.generation) {
+            self.follow(&snapshot);
+        }
+        for (pool, by_url) in snapshot.pools.iter().zip(&self.by_url) {
+            if let Some(spec) = &pool.health.probe {
+                for (at, member) in pool.members.iter().enumerate() {
+                    let asked = self.turns.is_due(member, Question::Health, spec.interval, now);
+                    if let Some(asked) = asked {
+                        ask(proxy, stop, pool, &Arc::from([at]), asked);
+                    }
                 }
-                // The ranks behind one URL tell of themselves on one page.
-                if let Some(spec) = &pool.scrape
-                    && is_first_of_its_url(pool, at)
-                    && let Some(question) = self.is_due(member, Question::Load, spec.interval, now)
-                {
-                    ask(proxy, stop, pool, at, question);
+            }
+            let Some(spec) = &pool.scrape else { continue };
+            for members in by_url {
+                let first = &pool.members[members[0]];
+                if let Some(asked) = self.turns.is_due(first, Question::Load, spec.interval, now) {
+                    ask(proxy, stop, pool, members, asked);
                 }
             }
         }
+        self.trim(&snapshot, now);
     }
 
+    /// The fleet may be another one.
+    fn follow(&mut self, snapshot: &Snapshot) {
+        self.generation = Some(snapshot.generation);
+        let workers: HashSet<_> = snapshot.members().map(|member| member.worker.id()).collect();
+        self.turns.turns.retain(|(id, _), _| workers.contains(id));
+        let urls = |pool: &Arc<PoolState>| {
+            let members = pool.members.iter();
+            alike(members.map(|member| &*member.worker.spec().url))
+        };
+        self.by_url = snapshot.pools.iter().map(urls).collect();
+    }
+
+    /// Closes connections that nobody is to use again.
+    fn trim(&mut self, snapshot: &Snapshot, now: Instant) {
+        let last = *self.trimmed.get_or_insert(now);
+        if now.duration_since(last) < TRIM_EVERY {
+            return;
+        }
+        self.trimmed = Some(now);
+        for member in snapshot.members() {
+            member.link.upstream.trim(now);
+            if let Some(server) = &member.bootstrap {
+                server.trim(now);
+            }
+        }
+    }
+}
+
+impl Turns {
     /// Whether the worker is to be asked now; its next turn is settled then.
     fn is_due(
         &mut self,
@@ -139,8 +183,9 @@ impl Drop for Asked {
     }
 }
 
-fn ask(proxy: &Proxy, stop: &CancellationToken, pool: &Arc<PoolState>, at: usize, asked: Asked) {
-    let (pool, stop) = (Arc::clone(pool), stop.clone());
+/// Asks at the URL of these members of the pool, of which there is at least one.
+fn ask(proxy: &Proxy, stop: &CancellationToken, pool: &Arc<PoolState>, members: &Arc<[usize]>, asked: Asked) {
+    let (pool, members, stop) = (Arc::clone(pool), Arc::clone(members), stop.clone());
     let name = match asked.question {
         Question::Health => "probe",
         Question::Load => "scrape",
@@ -150,12 +195,12 @@ fn ask(proxy: &Proxy, stop: &CancellationToken, pool: &Arc<PoolState>, at: usize
             match asked.question {
                 Question::Health => {
                     if let Some(spec) = &pool.health.probe {
-                        probe::probe(&pool.members[at], spec).await;
+                        probe::probe(&pool.members[members[0]], spec).await;
                     }
                 }
                 Question::Load => {
                     if let Some(spec) = &pool.scrape {
-                        let members: Vec<&Member> = of_the_url(&pool, at).collect();
+                        let members: Vec<&Member> = members.iter().map(|at| &pool.members[*at]).collect();
                         let of_use = scrape::scrape(&members, spec).await;
                         asked.of_use.store(of_use, Ordering::Relaxed);
                     }
@@ -169,16 +214,18 @@ fn ask(proxy: &Proxy, stop: &CancellationToken, pool: &Arc<PoolState>, at: usize
     });
 }
 
-fn is_first_of_its_url(pool: &PoolState, at: usize) -> bool {
-    let url = &pool.members[at].worker.spec().url;
-    let before = &pool.members[..at];
-    !before.iter().any(|member| member.worker.spec().url == *url)
-}
-
-fn of_the_url(pool: &PoolState, at: usize) -> impl Iterator<Item = &Member> {
-    let url = &pool.members[at].worker.spec().url;
-    let members = pool.members.iter();
-    members.filter(move |member| member.worker.spec().url == *url)
+/// Places of equals, in the order of the first of each.
+fn alike<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<Arc<[usize]>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut group_of = HashMap::new();
+    for (at, text) in texts.enumerate() {
+        let group = *group_of.entry(text).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some(group) => group.push(at),
+            None => groups.push(vec![at]),
+        }
+    }
+    groups.into_iter().map(Arc::from).collect()
 }
 
 /// A number from 0 up to 1 that differs from worker to worker and from time to time.
@@ -192,6 +239,13 @@ fn spread(id: WorkerId, time: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_ranks_behind_one_url_are_asked_once() {
+        let groups = alike(["a", "b", "a", "c", "b", "a"].into_iter());
+        let groups: Vec<&[usize]> = groups.iter().map(|group| &**group).collect();
+        assert_eq!(groups, [&[0, 2, 5][..], &[1, 4], &[3]]);
+    }
 
     #[test]
     fn turns_are_spread_evenly_over_workers_and_over_time() {

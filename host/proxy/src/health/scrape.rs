@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, StatusCode};
 use inference_api::{EngineLoad, engine_loads, sglang_loads};
 use routing::EngineSaid;
 
-use crate::forward::{ForwardLimits, Outgoing, forward};
+use crate::forward::{self, ForwardLimits, Outgoing};
 use crate::intake;
 use crate::label::ScrapeResult;
 use crate::link::WorkerLink;
@@ -125,7 +125,7 @@ async fn get(link: &WorkerLink, page: &PathAndQuery, patience: Duration) -> Resu
         connect: patience,
         first_byte: patience,
     };
-    let answer = forward(&link.upstream, outgoing, limits).await;
+    let answer = forward::ask(&link.upstream, outgoing, limits).await;
     let answer = answer.map_err(|_| ScrapeResult::Failed)?;
     let status = answer.status();
     let mut body = answer.into_body();

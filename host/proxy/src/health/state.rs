@@ -8,12 +8,20 @@
 use std::time::Duration;
 
 use super::spec::HealthSpec;
-use crate::cooldown::Dispatch;
 
 /// The smallest share of requests a worker is offered that came back.
 const FIRST_SHARE: f64 = 0.1;
 /// The longest time a worker is passed over because it asked for it.
 const LONGEST_TOLD_MS: u64 = 60_000;
+
+/// What a request is to a worker it is sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dispatch {
+    /// Ordinary traffic.
+    Plain,
+    /// The one request that finds out whether the worker is back.
+    Trial,
+}
 
 /// Why a worker is taken out of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,12 +208,7 @@ impl State {
     }
 
     /// It failed to answer. `answers` are the good ones so far. Why it rests now, if it begins to.
-    pub(super) fn failed(
-        &mut self,
-        dispatch: Dispatch,
-        (now_ms, answers): (u64, u64),
-        may_eject: bool,
-    ) -> Option<Cause> {
+    pub(super) fn failed(&mut self, dispatch: Dispatch, (now_ms, answers): (u64, u64)) -> Option<Cause> {
         if self.is_of_the_last_outage(dispatch, now_ms) {
             return None;
         }
@@ -214,7 +217,7 @@ impl State {
         if dispatch == Dispatch::Trial || self.failures >= self.rules.failures.max(1) {
             return Some(self.rest(Cause::Failures, now_ms));
         }
-        self.eject(false, (now_ms, answers), may_eject)
+        None
     }
 
     /// It answered with a status of 500 or more. Why it rests now, if it begins to.
@@ -222,7 +225,6 @@ impl State {
         &mut self,
         dispatch: Dispatch,
         (now_ms, answers): (u64, u64),
-        may_eject: bool,
     ) -> Option<Cause> {
         self.failures = 0;
         if let Stage::Resting { cause, .. } = self.stage {
@@ -238,8 +240,22 @@ impl State {
         self.settle(now_ms);
         self.server_errors = self.server_errors.saturating_add(1);
         self.window.failed(&self.rules, now_ms, answers);
+        None
+    }
+
+    /// Why it is to rest for what it answered, unless too many others do.
+    pub(super) fn deserves(&self, answers: u64) -> Option<Cause> {
         let in_a_row = self.rules.server_errors > 0 && self.server_errors >= self.rules.server_errors;
-        self.eject(in_a_row, (now_ms, answers), may_eject)
+        let is_bad = || self.window.is_bad(&self.rules, answers);
+        match in_a_row {
+            true => Some(Cause::ServerErrors),
+            false => is_bad().then_some(Cause::Share),
+        }
+    }
+
+    /// It rests for what it deserves to rest for, if it still does.
+    pub(super) fn eject(&mut self, (now_ms, answers): (u64, u64)) -> Option<Cause> {
+        self.deserves(answers).map(|cause| self.rest(cause, now_ms))
     }
 
     /// It asked not to be asked for so long, which is heeded up to a minute.
@@ -279,17 +295,6 @@ impl State {
     fn is_of_the_last_outage(&self, dispatch: Dispatch, now_ms: u64) -> bool {
         let rests = matches!(self.stage, Stage::Resting { until_ms, .. } if until_ms > now_ms);
         rests && dispatch == Dispatch::Plain
-    }
-
-    fn eject(&mut self, in_a_row: bool, (now_ms, answers): (u64, u64), may_eject: bool) -> Option<Cause> {
-        let cause = if in_a_row {
-            Cause::ServerErrors
-        } else if self.window.is_bad(&self.rules, answers) {
-            Cause::Share
-        } else {
-            return None;
-        };
-        may_eject.then(|| self.rest(cause, now_ms))
     }
 
     fn rest(&mut self, cause: Cause, now_ms: u64) -> Cause {

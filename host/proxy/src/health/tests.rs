@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::Dispatch::{Plain, Trial};
 use super::state::State;
-use super::{Cause, Finding, HealthSpec, ProbeSpec, Stance};
-use crate::cooldown::Dispatch::{Plain, Trial};
+use super::{Cause, Dispatch, Finding, HealthSpec, ProbeSpec, Stance};
 
 fn rules() -> HealthSpec {
     HealthSpec {
@@ -17,16 +17,31 @@ fn state() -> State {
     State::new(rules())
 }
 
+/// As [`WorkerHealth`](super::WorkerHealth) has it.
+fn settled(state: &mut State, rests: Option<Cause>, seen: (u64, u64), may_eject: bool) -> Option<Cause> {
+    rests.or_else(|| may_eject.then(|| state.eject(seen)).flatten())
+}
+
+fn failed(state: &mut State, seen: (u64, u64), may_eject: bool) -> Option<Cause> {
+    let rests = state.failed(Plain, seen);
+    settled(state, rests, seen, may_eject)
+}
+
+fn server_error(state: &mut State, dispatch: Dispatch, seen: (u64, u64), may_eject: bool) -> Option<Cause> {
+    let rests = state.server_error(dispatch, seen);
+    settled(state, rests, seen, may_eject)
+}
+
 /// Lets it fail, and be tried in vain, so often.
 fn outage(state: &mut State, rests: u32) -> u64 {
     let mut now = 0;
-    state.failed(Plain, (now, 0), false);
+    state.failed(Plain, (now, 0));
     for _ in 1..rests {
         while state.stance(now) == Stance::Resting {
             now += 1_000;
         }
         assert_eq!(state.begin(now), Trial);
-        assert_eq!(state.failed(Trial, (now, 0), false), Some(Cause::Failures));
+        assert_eq!(state.failed(Trial, (now, 0)), Some(Cause::Failures));
     }
     now
 }
@@ -45,8 +60,8 @@ fn rests_grow_from_one_second_to_thirty() {
 #[test]
 fn failures_of_one_outage_count_once() {
     let mut state = state();
-    assert_eq!(state.failed(Plain, (0, 0), false), Some(Cause::Failures));
-    assert_eq!(state.failed(Plain, (1, 0), false), None);
+    assert_eq!(state.failed(Plain, (0, 0)), Some(Cause::Failures));
+    assert_eq!(state.failed(Plain, (1, 0)), None);
     assert_eq!(state.stance(1_000), Stance::Serving);
 }
 
@@ -54,11 +69,11 @@ fn failures_of_one_outage_count_once() {
 fn one_trial_at_a_time_decides_when_the_rest_is_over() {
     let mut state = state();
     assert_eq!(state.begin(0), Plain);
-    state.failed(Plain, (0, 0), false);
+    state.failed(Plain, (0, 0));
     assert_eq!(state.begin(1_000), Trial);
     assert_eq!(state.stance(1_001), Stance::Resting, "the others keep away");
     assert_eq!(state.begin(1_001), Plain);
-    assert_eq!(state.failed(Trial, (1_002, 0), false), Some(Cause::Failures));
+    assert_eq!(state.failed(Trial, (1_002, 0)), Some(Cause::Failures));
     assert_eq!(state.begin(3_002), Trial);
     state.answered(Trial, 3_003);
     assert_eq!(state.stance(3_003), Stance::Returning);
@@ -72,12 +87,12 @@ fn more_failures_in_a_row_are_borne_where_the_rules_say_so() {
         failures: 3,
         ..rules()
     });
-    assert_eq!(state.failed(Plain, (0, 0), false), None);
-    assert_eq!(state.failed(Plain, (1, 0), false), None);
+    assert_eq!(state.failed(Plain, (0, 0)), None);
+    assert_eq!(state.failed(Plain, (1, 0)), None);
     state.answered(Plain, 2);
-    assert_eq!(state.failed(Plain, (3, 0), false), None);
-    assert_eq!(state.failed(Plain, (4, 0), false), None);
-    assert_eq!(state.failed(Plain, (5, 0), false), Some(Cause::Failures));
+    assert_eq!(state.failed(Plain, (3, 0)), None);
+    assert_eq!(state.failed(Plain, (4, 0)), None);
+    assert_eq!(state.failed(Plain, (5, 0)), Some(Cause::Failures));
 }
 
 #[test]
@@ -87,7 +102,7 @@ fn a_share_of_server_errors_takes_out_unless_too_many_are_out_already() {
         let mut ejected = None;
         // One good answer to each bad one.
         for seen in 0..20_u64 {
-            ejected = ejected.or(state.server_error(Plain, (seen, seen), may_eject));
+            ejected = ejected.or(server_error(&mut state, Plain, (seen, seen), may_eject));
         }
         ejected
     };
@@ -99,7 +114,7 @@ fn a_share_of_server_errors_takes_out_unless_too_many_are_out_already() {
 fn few_errors_among_many_answers_take_nobody_out() {
     let mut state = state();
     for seen in 0..1_000 {
-        assert_eq!(state.server_error(Plain, (seen, 2 * seen), true), None);
+        assert_eq!(server_error(&mut state, Plain, (seen, 2 * seen), true), None);
     }
 }
 
@@ -109,13 +124,16 @@ fn what_was_under_way_does_not_end_a_rest_for_errors() {
         server_errors: 2,
         ..rules()
     });
-    state.server_error(Plain, (0, 0), true);
-    assert_eq!(state.server_error(Plain, (1, 0), true), Some(Cause::ServerErrors));
+    server_error(&mut state, Plain, (0, 0), true);
+    assert_eq!(
+        server_error(&mut state, Plain, (1, 0), true),
+        Some(Cause::ServerErrors)
+    );
     state.answered(Plain, 2);
     assert_eq!(state.stance(3), Stance::Resting);
     assert_eq!(state.begin(1_001), Trial);
     assert_eq!(
-        state.server_error(Trial, (1_002, 0), true),
+        server_error(&mut state, Trial, (1_002, 0), true),
         Some(Cause::ServerErrors)
     );
     assert_eq!(state.begin(3_002), Trial);
@@ -126,7 +144,7 @@ fn what_was_under_way_does_not_end_a_rest_for_errors() {
 #[test]
 fn a_worker_that_came_back_is_offered_a_rising_share() {
     let mut state = state();
-    state.failed(Plain, (0, 0), false);
+    state.failed(Plain, (0, 0));
     state.begin(1_000);
     state.answered(Trial, 1_000);
     let mut share_at = |now| (0..1_000).filter(|seq| state.admits(*seq, now)).count();
@@ -140,10 +158,10 @@ fn a_worker_that_came_back_is_offered_a_rising_share() {
 #[test]
 fn a_failure_while_it_comes_back_goes_on_where_the_last_rest_was() {
     let mut state = state();
-    state.failed(Plain, (0, 0), false);
+    state.failed(Plain, (0, 0));
     state.begin(1_000);
     state.answered(Trial, 1_000);
-    state.failed(Plain, (2_000, 0), false);
+    state.failed(Plain, (2_000, 0));
     assert_eq!(state.stance(3_999), Stance::Resting);
     assert_eq!(state.stance(4_000), Stance::Serving);
 }
@@ -230,8 +248,8 @@ fn any_course_of_events_ends_well_for_a_worker_that_is_well() {
                         );
                     }
                 }
-                2 => drop(state.failed(Plain, (now, answers), random(2) == 0)),
-                3 => drop(state.server_error(Plain, (now, answers), random(2) == 0)),
+                2 => drop(failed(&mut state, (now, answers), random(2) == 0)),
+                3 => drop(server_error(&mut state, Plain, (now, answers), random(2) == 0)),
                 4 => drop(state.probed(Finding::Unwell, now)),
                 5 => drop(state.probed(Finding::Well, now)),
                 6 => state.passed_over(random(90_000), now),

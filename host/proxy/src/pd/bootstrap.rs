@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use crate::forward::{ForwardLimits, Outgoing, forward};
+use crate::forward::{self, ForwardLimits, Outgoing};
 use crate::intake;
 use crate::proxy::Proxy;
 use crate::upstream::{Upstream, UrlError};
@@ -173,6 +173,11 @@ impl Bootstrap {
         self.told.notify_waiters();
     }
 
+    /// As [`Upstream::trim`].
+    pub(crate) fn trim(&self, now: Instant) {
+        self.upstream.trim(now);
+    }
+
     async fn ask(&self) -> Option<BTreeMap<u16, Arc<str>>> {
         let outgoing = Outgoing {
             method: &Method::GET,
@@ -186,7 +191,7 @@ impl Bootstrap {
             connect: PATIENCE,
             first_byte: PATIENCE,
         };
-        let answer = match forward(&self.upstream, outgoing, limits).await {
+        let answer = match forward::ask(&self.upstream, outgoing, limits).await {
             Ok(answer) => answer,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;

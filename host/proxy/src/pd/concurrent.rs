@@ -9,8 +9,8 @@ use routing::Dialect;
 use tracing::info;
 
 use crate::attempt::{self, Answer, Asking};
-use crate::cooldown::Dispatch;
 use crate::forward::ForwardError;
+use crate::health::Dispatch;
 use crate::pd::course::{Failed, Handed, PairAnswer, Try};
 use crate::pd::leg::{self, LegError};
 use crate::pd::prefill::{self, Prefilled, Running};

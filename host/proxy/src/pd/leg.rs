@@ -10,9 +10,9 @@ use thiserror::Error;
 
 use crate::attempt::Answer;
 use crate::context::RequestContext;
-use crate::cooldown::Dispatch;
 use crate::forward::ForwardError;
 use crate::headers::{X_CONDUCTOR_WORKER, strip_hop_by_hop};
+use crate::health::Dispatch;
 use crate::intake::{self, IntakeError};
 use crate::label::FailureKind;
 use crate::relay;

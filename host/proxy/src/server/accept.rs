@@ -1,14 +1,13 @@
 //! Accepting connections, on whichever listener is the present one.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use axum::serve::Listener;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 /// Pause after an accept that failed for want of file descriptors or the like.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -64,29 +63,6 @@ impl Door {
         let (was, is) = (told(address(&self.listener)), told(address(&next)));
         self.listener = next;
         info!(was, is, "listening elsewhere");
-    }
-}
-
-/// For axum's own server.
-impl Listener for Door {
-    type Io = TcpStream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
-        let stream = self.next().await;
-        if let Err(error) = stream.set_nodelay(true) {
-            debug!(
-                error = &error as &dyn std::error::Error,
-                "failed to set a connection's options"
-            );
-        }
-        // Whoever left already has none.
-        let peer = stream.peer_addr();
-        (stream, peer.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()))
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
     }
 }
 

@@ -1,17 +1,17 @@
 //! One connection of a client, from its first byte to its last.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -23,6 +23,8 @@ use crate::tls::{ServerTls, Stream};
 
 /// How long streams that are cut may take to say so.
 const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How long an answer whose time is up may take to say so to a client that reads.
+const TO_SAY_SO: Duration = Duration::from_millis(500);
 /// Bytes of a connection's buffer besides those of the longest head: hyper answers what overflows it by itself, without a
 /// body.
 const BUFFER: usize = 64 << 10;
@@ -45,9 +47,14 @@ pub(super) async fn serve(stream: TcpStream, service: Service, seat: TakenSeat, 
         );
     }
     let metrics = service.proxy.metrics.edge.clone();
-    let Some(stream) = secured(stream, tls.as_deref(), limits.head_timeout, &metrics).await else {
-        return;
+    let secured = secured(stream, tls.as_deref(), limits.head_timeout, &metrics);
+    let stream = tokio::select! {
+        biased;
+        stream = secured => stream,
+        // Nothing was asked yet.
+        () = seat.stopped() => None,
     };
+    let Some(stream) = stream else { return };
     if let Some(why) = converse(stream, &service, &seat, cut, &limits).await {
         metrics.turned(why);
     }
@@ -103,16 +110,19 @@ async fn converse(
         .serve_connection(TokioIo::new(stream), answer);
     let mut connection = pin!(connection);
     let mut unheard = pin!(unheard(&heard, limits.head_timeout));
+    let mut overdue = pin!(overdue(|| seat.deadline()));
     let served = tokio::select! {
         biased;
         served = connection.as_mut() => served,
         () = unheard.as_mut() => return Some(Turned::HeadTimeout),
+        () = overdue.as_mut() => return Some(Turned::Overdue),
         () = seat.stopped() => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 biased;
                 served = connection.as_mut() => served,
                 () = unheard => return Some(Turned::HeadTimeout),
+                () = overdue => return Some(Turned::Overdue),
                 () = cut.cancelled() => {
                     let _ = timeout(LAST_WORDS, connection).await;
                     return None;
@@ -153,6 +163,24 @@ async fn unheard(heard: &AtomicBool, limit: Duration) {
     .await;
 }
 
+/// Ends when an answer is not taken a while after its time: an answer that cannot be written is not polled, so no timer of
+/// its own could tell. It is polled whenever the connection is, so that it sees each deadline.
+async fn overdue(deadline: impl Fn() -> Option<Instant>) {
+    let mut timer: Option<Pin<Box<Sleep>>> = None;
+    poll_fn(|cx| {
+        let Some(deadline) = deadline() else {
+            return Poll::Pending;
+        };
+        let at = (deadline + TO_SAY_SO).into();
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if timer.deadline() != at {
+            timer.as_mut().reset(at);
+        }
+        timer.as_mut().poll(cx)
+    })
+    .await;
+}
+
 /// Has the system end a connection on which the client takes nothing for `patience`, be it gone or just not
 /// reading. Nobody polls an answer that cannot be written, so no timer of its own could tell, and the worker
 /// would stay booked.
@@ -184,6 +212,15 @@ mod tests {
         unheard(&heard, Duration::from_millis(1)).await;
         heard.store(true, Ordering::Relaxed);
         assert_eq!(unheard(&heard, Duration::ZERO).now_or_never(), None);
+    }
+
+    #[tokio::test]
+    async fn only_an_answer_whose_time_is_over_ends_its_connection() {
+        assert_eq!(overdue(|| None).now_or_never(), None);
+        let later = Instant::now() + Duration::from_hours(1);
+        assert_eq!(overdue(|| Some(later)).now_or_never(), None);
+        let past = Instant::now().checked_sub(2 * TO_SAY_SO).unwrap();
+        overdue(|| Some(past)).await;
     }
 
     #[tokio::test]

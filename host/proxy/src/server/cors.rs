@@ -10,7 +10,9 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 
 /// What clients of the API need beside what is always allowed.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
-    "x-request-id, retry-after, x-conductor-worker, x-conductor-policy, x-conductor-matched-tokens",
+    "x-request-id, retry-after, retry-after-ms, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, \
+     x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, \
+     x-conductor-worker, x-conductor-prefill-worker, x-conductor-policy, x-conductor-matched-tokens",
 );
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST");
 

@@ -30,9 +30,11 @@ pub(crate) enum Turned {
     JsonTooDeep,
     TlsFailed,
     TlsTimeout,
+    /// The client did not take its answer in the request's time.
+    Overdue,
 }
 
-const TURNED: [(Turned, &str); 12] = [
+const TURNED: [(Turned, &str); 13] = [
     (Turned::HeadTooLarge, "head-too-large"),
     (Turned::UrlTooLong, "url-too-long"),
     (Turned::Malformed, "malformed"),
@@ -45,6 +47,7 @@ const TURNED: [(Turned, &str); 12] = [
     (Turned::JsonTooDeep, "json-too-deep"),
     (Turned::TlsFailed, "tls-failed"),
     (Turned::TlsTimeout, "tls-timeout"),
+    (Turned::Overdue, "overdue"),
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -6,6 +6,7 @@ mod connection;
 mod cors;
 mod head;
 mod metrics;
+mod pages;
 mod service;
 mod spec;
 
@@ -22,6 +23,8 @@ pub use self::accept::{Door, DoorKey};
 pub(crate) use self::collector::EdgeCollector;
 pub use self::cors::CorsSpec;
 pub(crate) use self::metrics::{EdgeMetrics, Turned};
+pub use self::pages::serve_pages;
+pub(crate) use self::service::Deadline;
 use self::service::Service;
 pub(crate) use self::spec::Edge;
 pub use self::spec::{EdgeLimits, EdgeSpec};

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use axum::Router;
 use bytes::Bytes;
@@ -29,6 +30,10 @@ pub(super) struct Service {
     pub(super) cold: Router,
 }
 
+/// In the extensions of an answer: when the client must have taken it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(pub(crate) Instant);
+
 /// An answer's body; once it is gone, the connection is idle.
 #[derive(Debug)]
 pub(super) struct Held {
@@ -42,7 +47,10 @@ impl Service {
         request: Request<Incoming>,
         turn: Turn,
     ) -> Result<Response<Held>, Infallible> {
-        let response = self.answer(request).await?;
+        let mut response = self.answer(request).await?;
+        if let Some(Deadline(deadline)) = response.extensions_mut().remove() {
+            turn.must_end(deadline);
+        }
         Ok(response.map(|body| Held { body, _turn: turn }))
     }
 

@@ -4,65 +4,112 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use inference_api::{Peek, PromptParts};
+use bytes::Bytes;
+use inference_api::{Endpoint, Peek, PromptParts};
 use tokenize::{Chat, Model, PrefixCache, Prepared, Rendered, Tokens};
 use tokio::time::timeout_at;
 use tracing::debug;
 
-use super::Learnt;
+use super::metrics::TokensMetrics;
 use super::spec::{Local, Tokenizing};
+use super::{Learnt, Question};
 use crate::label::TokensKind;
 
-/// What is known of the prompt is looked up where it came in, and so is little that is new; more is left to a thread.
-pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, peek: &Peek<'_>) -> Learnt {
+/// Bodies up to this many bytes are rendered, and looked up, where they came in.
+const SHORT_BODY: usize = 64 << 10;
+
+/// What is known of a short prompt is looked up where it came in, and so is little that is new; all else is left to a thread.
+pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Question<'_>) -> Learnt {
     let began = Instant::now();
     let metrics = &tokenizing.metrics;
-    let cache = &tokenizing.cache;
-    let model = &local.model;
-    let rendered = rendered(model, peek).ok_or(TokensKind::Unsupported)?;
-    let prepared = guarded(|| model.prepare(rendered, cache)).ok_or(TokensKind::Failed)?;
-    let tokens = if prepared.new_bytes() <= tokenizing.limits.in_place {
-        let tokens = complete(model, prepared, cache);
-        metrics.in_place(began);
-        tokens
-    } else {
-        let tokens = apart(local, prepared, cache, began).await?;
-        metrics.apart(began);
-        tokens
+    let work = Work {
+        model: Arc::clone(&local.model),
+        cache: Arc::clone(&tokenizing.cache),
+        longest: tokenizing.limits.longest,
+        deadline: began + local.timeout,
     };
-    let Tokens { ids, cached } = tokens.ok_or(TokensKind::Failed)?;
-    metrics.count(&ids, cached, cache);
+    let tokens = if question.body.len() > SHORT_BODY {
+        let (endpoint, body) = (question.endpoint, Bytes::clone(question.body));
+        apart(local, work, metrics, began, move |work| {
+            work.whole(endpoint, &body)
+        })
+        .await?
+    } else {
+        let prepared = work.prepare(question.peek)?;
+        if prepared.new_bytes() <= tokenizing.limits.in_place {
+            let tokens = work.complete(prepared)?;
+            metrics.in_place(began);
+            tokens
+        } else {
+            apart(local, work, metrics, began, |work| work.complete(prepared)).await?
+        }
+    };
+    let Tokens { ids, cached } = tokens;
+    metrics.count(&ids, cached, &tokenizing.cache);
     Ok((TokensKind::Local, ids))
 }
 
+type Made<T> = Result<T, TokensKind>;
+
+/// Leaves it to a thread.
 async fn apart(
     local: &Local,
-    prepared: Prepared,
-    cache: &Arc<PrefixCache>,
+    work: Work,
+    metrics: &TokensMetrics,
     began: Instant,
-) -> Result<Option<Tokens>, TokensKind> {
-    let deadline = began + local.timeout;
-    let (model, cache) = (Arc::clone(&local.model), Arc::clone(cache));
-    let work = move || complete(&model, prepared, &cache);
+    step: impl FnOnce(&Work) -> Made<Tokens> + Send + 'static,
+) -> Made<Tokens> {
+    let deadline = work.deadline;
     let waiting = local
         .threads
-        .do_by(deadline, work)
+        .do_by(deadline, move || step(&work))
         .map_err(|_| TokensKind::QueueFull)?;
-    match timeout_at(deadline.into(), waiting).await {
-        Ok(Ok(tokens)) => Ok(tokens),
+    let made = match timeout_at(deadline.into(), waiting).await {
+        Ok(Ok(made)) => made?,
         // Its turn came too late.
-        Ok(Err(_)) | Err(_) => Err(TokensKind::Timeout),
-    }
+        Ok(Err(_)) | Err(_) => return Err(TokensKind::Timeout),
+    };
+    metrics.apart(began);
+    Ok(made)
 }
 
-fn complete(model: &Model, prepared: Prepared, cache: &PrefixCache) -> Option<Tokens> {
-    match guarded(|| model.complete(prepared, cache))? {
-        Ok(tokens) => Some(tokens),
-        Err(error) => {
+/// The steps from a prompt to its tokens. None can be stopped once it has begun, so a prompt's length is bounded, and the time
+/// is looked at between them.
+struct Work {
+    model: Arc<Model>,
+    cache: Arc<PrefixCache>,
+    /// Bytes of a prompt.
+    longest: usize,
+    deadline: Instant,
+}
+
+impl Work {
+    fn whole(&self, endpoint: Endpoint, body: &[u8]) -> Made<Tokens> {
+        // It was read before.
+        let peek = inference_api::peek(endpoint, body).map_err(|_| TokensKind::Failed)?;
+        let prepared = self.prepare(&peek)?;
+        if Instant::now() >= self.deadline {
+            return Err(TokensKind::Timeout);
+        }
+        self.complete(prepared)
+    }
+
+    fn prepare(&self, peek: &Peek<'_>) -> Made<Prepared> {
+        let rendered = rendered(&self.model, peek).ok_or(TokensKind::Unsupported)?;
+        // A template may say a thing twice.
+        if rendered.as_str().len() > self.longest {
+            return Err(TokensKind::TooLong);
+        }
+        guarded(|| self.model.prepare(rendered, &self.cache)).ok_or(TokensKind::Failed)
+    }
+
+    fn complete(&self, prepared: Prepared) -> Made<Tokens> {
+        let made = guarded(|| self.model.complete(prepared, &self.cache));
+        made.ok_or(TokensKind::Failed)?.map_err(|error| {
             let error = &error as &dyn std::error::Error;
             debug!(error, "failed to tokenise a prompt");
-            None
-        }
+            TokensKind::Failed
+        })
     }
 }
 
@@ -98,5 +145,93 @@ fn rendered(model: &Model, peek: &Peek<'_>) -> Option<Rendered> {
             debug!(%error, "a chat is not rendered here");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::HeaderMap;
+    use tokenize::Files;
+
+    use super::*;
+    use crate::snapshot::RequestLimits;
+    use crate::tokens::spec::{ModelSpec, ModelTokens, ModelsSpec, Source, TokenSource, TokenizingLimits};
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}"#;
+
+    /// What comes of a chat whose only message is so many "a", where no thread takes anything.
+    async fn asked(words: usize, longest: usize) -> Learnt {
+        let files = Files {
+            tokenizer: TOKENIZER.into(),
+            templates: [(
+                "default".to_owned(),
+                "{{ messages[0].content }}{{ messages[0].content }}".to_owned(),
+            )]
+            .into(),
+            config: None,
+            special_tokens: None,
+            only_these_templates: false,
+        };
+        let model = ModelSpec {
+            names: vec!["*".to_owned()],
+            tokens: ModelTokens::Local {
+                model: Arc::new(Model::load(&files, None).unwrap()),
+                timeout: Duration::from_secs(60),
+            },
+        };
+        let limits = TokenizingLimits {
+            longest,
+            in_place: usize::MAX,
+            queue: 0,
+            ..TokenizingLimits::default()
+        };
+        let spec = ModelsSpec {
+            models: vec![model],
+            limits,
+        };
+        let tokenizing = Tokenizing::next(None, spec, &TokensMetrics::default()).unwrap();
+        let Source::Local(local) = tokenizing.source("m", TokenSource::Off) else {
+            panic!("the model has a tokenizer");
+        };
+        let body: Bytes = format!(
+            r#"{{"messages":[{{"role":"user","content":"{}"}}]}}"#,
+            "a ".repeat(words)
+        )
+        .into();
+        let endpoint = Endpoint::ChatCompletions;
+        let question = Question {
+            peek: &inference_api::peek(endpoint, &body).unwrap(),
+            body: &body,
+            endpoint,
+            headers: &HeaderMap::new(),
+            seq: 1,
+            limits: &RequestLimits {
+                attempts: 1,
+                body_bytes: usize::MAX,
+                connect_timeout: SECOND,
+                first_byte_timeout: SECOND,
+                first_token_timeout: None,
+                idle_timeout: SECOND,
+                request_timeout: None,
+            },
+        };
+        tokens(local, &tokenizing, &question).await
+    }
+
+    #[tokio::test]
+    async fn a_long_body_is_left_to_a_thread_with_its_rendering() {
+        let learnt = asked(8, 4 << 20).await;
+        assert_eq!(learnt, Ok((TokensKind::Local, vec![0; 16])));
+        assert_eq!(asked(SHORT_BODY, 4 << 20).await, Err(TokensKind::QueueFull));
+    }
+
+    #[tokio::test]
+    async fn what_a_template_makes_too_long_is_not_tokenised() {
+        assert_eq!(asked(100, 300).await, Err(TokensKind::TooLong));
     }
 }

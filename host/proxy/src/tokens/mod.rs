@@ -13,10 +13,10 @@ mod worker;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use inference_api::Peek;
+use inference_api::{Endpoint, Peek};
 
 use crate::label::TokensKind;
-use crate::snapshot::{PoolState, RequestLimits};
+use crate::snapshot::{PoolState, RequestLimits, Snapshot};
 
 pub(crate) use self::metrics::TokensMetrics;
 use self::spec::Source;
@@ -30,6 +30,7 @@ pub(crate) struct Question<'a> {
     pub(crate) peek: &'a Peek<'a>,
     /// The client's, whole.
     pub(crate) body: &'a Bytes,
+    pub(crate) endpoint: Endpoint,
     pub(crate) headers: &'a HeaderMap,
     /// Counts requests.
     pub(crate) seq: u64,
@@ -46,7 +47,12 @@ pub(crate) async fn learn(
     let learnt = match peek.token_ids() {
         Some(tokens) => Ok((TokensKind::Given, tokens)),
         None => match tokenizing.source(&peek.model, pool.tokens) {
-            Source::Local(local) => local::tokens(local, tokenizing, peek).await,
+            Source::Local(_) | Source::As(TokenSource::Text)
+                if question.body.len() > tokenizing.limits.longest =>
+            {
+                Err(TokensKind::TooLong)
+            }
+            Source::Local(local) => local::tokens(local, tokenizing, question).await,
             Source::As(TokenSource::Worker { timeout }) => {
                 worker::ask(pool, question, Path::Tokenize, timeout).await
             }
@@ -69,3 +75,18 @@ pub(crate) async fn learn(
 
 /// The tokens and how they were had, or why there are none.
 type Learnt = Result<(TokensKind, Vec<u32>), TokensKind>;
+
+impl Snapshot {
+    /// Pools that ask a worker for the tokens of each prompt because no model has a table, where a policy wants them.
+    pub fn pools_without_tokenizer(&self) -> impl Iterator<Item = &str> {
+        let asks = |at: usize| {
+            let is_worker = matches!(self.pools[at].tokens, TokenSource::Worker { .. });
+            let wants = |number: usize| self.routes[number].needs_tokens(0);
+            let is_here = |number: &usize| self.routes[*number].pool == at;
+            is_worker && (0..self.routes.len()).filter(is_here).any(wants)
+        };
+        let pools = self.pools.iter().enumerate();
+        let pools = pools.filter(move |(at, _)| !self.tokenizing.has_models() && asks(*at));
+        pools.map(|(_, pool)| &*pool.name)
+    }
+}

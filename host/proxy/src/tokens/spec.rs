@@ -57,6 +57,8 @@ pub struct ModelSpec {
 pub struct TokenizingLimits {
     /// Memory of the cache of prefixes, in bytes.
     pub cache: usize,
+    /// Longest body of which tokens are made in the router, and longest prompt, in bytes.
+    pub longest: usize,
     /// Most bytes that are tokenised on the request's own thread.
     pub in_place: usize,
     /// Threads for all longer prompts.
@@ -69,6 +71,7 @@ impl Default for TokenizingLimits {
     fn default() -> Self {
         Self {
             cache: 64 << 20,
+            longest: 4 << 20,
             in_place: 2 << 10,
             threads: 1,
             queue: 64,
@@ -165,6 +168,11 @@ impl Tokenizing {
             threads,
             metrics: metrics.clone(),
         })
+    }
+
+    /// Whether anything is said of models.
+    pub(super) fn has_models(&self) -> bool {
+        !self.models.is_empty()
     }
 
     /// The first whose name fits, else what the pool says.

@@ -12,9 +12,9 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::{Learnt, Question};
-use crate::cooldown::Dispatch;
-use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
+use crate::forward::{self, ForwardError, ForwardLimits, Outgoing};
 use crate::headers::X_REQUEST_ID;
+use crate::health::Dispatch;
 use crate::intake::{self, IntakeError};
 use crate::label::TokensKind;
 use crate::link::WorkerLink;
@@ -160,7 +160,7 @@ async fn ask_worker(
         first_byte: question.limits.first_byte_timeout,
     };
     let upstream = &member.link.upstream;
-    let answer = forward(upstream, outgoing, limits)
+    let answer = forward::ask(upstream, outgoing, limits)
         .await
         .map_err(LearnError::Forward)?;
     let status = answer.status();

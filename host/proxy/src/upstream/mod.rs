@@ -3,7 +3,7 @@
 //! HTTP/1.1 with hyper's bare connections, over TLS or not. A general-purpose client would look up its pool by name, rewrite the
 //! URI and copy the headers for every request, and run each connection in a task of its own: two more task
 //! switches for every chunk of a stream. Here a request takes one short lock, and its own task moves the bytes.
-//! A kept connection is therefore looked at only when it is taken again.
+//! A kept connection is therefore looked at only when it is taken again, and now and then (`trim`).
 
 mod connection;
 mod dial;
@@ -31,7 +31,7 @@ pub struct ConnectionsSpec {
     pub most: Option<usize>,
     /// Most kept that nobody uses; beyond that the oldest is closed.
     pub idle: usize,
-    /// One that nobody used for longer is closed at the next return of another.
+    /// One that nobody used for longer is closed.
     pub idle_for: Duration,
     /// One that is older is not used again: the worker's name is then resolved anew.
     pub age: Duration,
@@ -48,6 +48,13 @@ impl Default for ConnectionsSpec {
             age: Duration::from_secs(600),
             tls: None,
         }
+    }
+}
+
+impl ConnectionsSpec {
+    fn may_keep(&self, kept: &Idle, now: Instant) -> bool {
+        now.duration_since(kept.since) <= self.idle_for
+            && now.duration_since(kept.connection.born) <= self.age
     }
 }
 
@@ -162,14 +169,25 @@ impl Upstream {
     /// A kept connection that is ready; the seat is its from then on. It may still turn out to have been closed by the
     /// worker meanwhile.
     pub(crate) fn checkout(&self, seat: &mut Seat) -> Option<Connection> {
+        let now = Instant::now();
         loop {
-            let kept = self.lock().idle.pop_back();
-            let mut connection = kept?.connection;
-            if connection.is_ready() {
-                connection.seat = seat.take();
-                return Some(connection);
+            let mut state = self.lock();
+            let mut kept = state.idle.pop_back()?;
+            let may_serve = state.spec.may_keep(&kept, now);
+            drop(state);
+            if may_serve && kept.connection.is_ready() {
+                kept.connection.seat = seat.take();
+                return Some(kept.connection);
             }
         }
+    }
+
+    /// Closes the kept connections that nobody is to use again: too old, unused for too long, or closed by the worker, whose
+    /// socket would otherwise stay half-open here until somebody wanted it.
+    pub(crate) fn trim(&self, now: Instant) {
+        let mut state = self.lock();
+        let State { idle, spec, .. } = &mut *state;
+        idle.retain_mut(|kept| spec.may_keep(kept, now) && kept.connection.is_ready());
     }
 
     /// Keeps the connection of an answer that was read to its end.
@@ -182,7 +200,7 @@ impl Upstream {
         if now.duration_since(connection.born) > spec.age {
             return;
         }
-        let aged = |kept: &Idle| now.duration_since(kept.since) > spec.idle_for;
+        let aged = |kept: &Idle| !spec.may_keep(kept, now);
         while !idle.is_empty() && (idle.len() >= spec.idle || idle.front().is_some_and(aged)) {
             idle.pop_front();
         }

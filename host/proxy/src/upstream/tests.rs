@@ -84,6 +84,41 @@ async fn so_many_connections_are_kept_as_may_be_idle() {
     assert_eq!(upstream.open(), 0);
 }
 
+/// What is kept after an exchange, and a change of what may be.
+async fn kept(adjust: impl FnOnce(&mut ConnectionsSpec)) -> (Upstream, JoinSet<()>) {
+    let (upstream, serving) = worker().await;
+    configure(&upstream, |_| {});
+    upstream.checkin(answer(&upstream).await);
+    assert_eq!(upstream.open(), 1);
+    configure(&upstream, adjust);
+    (upstream, serving)
+}
+
+#[tokio::test]
+async fn what_was_kept_for_too_long_is_not_taken() {
+    let (old, _serving) = kept(|spec| spec.age = Duration::ZERO).await;
+    assert!(old.checkout(&mut None).is_none());
+    let (unused, _serving) = kept(|spec| spec.idle_for = Duration::ZERO).await;
+    assert!(unused.checkout(&mut None).is_none());
+    assert_eq!((old.open(), unused.open()), (0, 0));
+}
+
+#[tokio::test]
+async fn what_nobody_is_to_use_again_is_closed_although_nobody_asks() {
+    let (unused, _serving) = kept(|spec| spec.idle_for = LONG).await;
+    unused.trim(Instant::now());
+    assert_eq!(unused.open(), 1);
+    unused.trim(Instant::now() + 2 * LONG);
+    assert_eq!(unused.open(), 0);
+
+    let (hung_up_on, mut serving) = kept(|_| {}).await;
+    serving.shutdown().await;
+    while hung_up_on.open() > 0 {
+        hung_up_on.trim(Instant::now());
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_connection_that_is_too_old_is_not_used_again() {
     let (upstream, _serving) = worker().await;

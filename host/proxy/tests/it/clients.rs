@@ -7,8 +7,9 @@ use http::{Request, StatusCode};
 use proxy::{Authorization, ClientLimits, ClientSpec, KeyHash};
 
 use crate::client::{Answer, chat, get, post, send};
+use crate::eventually;
 use crate::router::{Router, router};
-use crate::worker::{Worker, asking, json, streaming, whole};
+use crate::worker::{Worker, asking, json, streaming, tokenizing, whole};
 
 fn client(name: &str) -> ClientSpec {
     ClientSpec {
@@ -252,7 +253,7 @@ async fn a_seat_is_held_to_the_end_of_the_answer() {
     assert_eq!(second.header("retry-after"), Some("1"));
     drop(pen);
     drop(first);
-    crate::eventually("the seat is free", || running() == 0.0).await;
+    eventually("the seat is free", || running() == 0.0).await;
 }
 
 #[tokio::test]
@@ -293,4 +294,46 @@ async fn what_workers_are_declared_to_serve_is_listed_although_none_lists_it() {
     assert!(text.contains(r#""id":"org/declared""#), "{text}");
     let answer = send(router.address, get("/v1/models/org/declared")).await;
     refused(&answer, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn workers_see_the_pools_key_wherever_they_are_asked_and_tokenize_is_counted() {
+    let worker = tokenizing().await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|with| {
+            with.clients = vec![limited("x", 1, 0, 0)];
+            with.authorization = Authorization::bearer("own").unwrap();
+        })
+        .start()
+        .await;
+    let tokenize = || of("x", post("/tokenize", r#"{"model":"m","prompt":"hi"}"#));
+    assert_eq!(send(router.address, tokenize()).await.status, StatusCode::OK);
+    send(router.address, of("x", get("/v1/models"))).await;
+    let seen = worker.received();
+    let paths: Vec<_> = seen.iter().map(|request| request.uri.path()).collect();
+    assert_eq!(paths, ["/tokenize", "/v1/models"]);
+    assert!(
+        seen.iter()
+            .all(|request| request.headers["authorization"] == "Bearer own")
+    );
+    let again = send(router.address, tokenize()).await;
+    refused(&again, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn an_answer_whose_tokens_count_is_not_compressed_and_one_without_usage_is_not_free() {
+    let worker = Worker::start(|_| async { json(200, "x".repeat(4_000)) }).await;
+    let router = over(&worker, vec![limited("x", 0, 100_000, 0), client("y")]).await;
+    for (name, encoding) in [("x", None), ("y", Some("gzip"))] {
+        let request = with(of(name, chat()), &[("accept-encoding", "gzip")]);
+        send(router.address, request).await.text().await;
+        let seen = worker.received();
+        let told = seen.last().unwrap().headers.get("accept-encoding");
+        assert_eq!(told.map(|value| value.to_str().unwrap()), encoding);
+    }
+    eventually("it is settled", || {
+        router.metric(r#"conductor_client_tokens_total{client="x",kind="output"}"#) == 1_000.0
+    })
+    .await;
 }

@@ -177,6 +177,55 @@ async fn a_probe_that_gets_no_answer_says_nothing_while_requests_do() {
 }
 
 #[tokio::test]
+async fn a_worker_whose_connections_are_all_in_use_is_still_asked_how_it_is() {
+    let busy = Worker::start(|request: Received| async move {
+        match request.uri.path() {
+            "/health" => json(200, "{}"),
+            "/metrics" => whole(200, "text/plain", METRICS),
+            _ => std::future::pending().await,
+        }
+    })
+    .await;
+    let router = router()
+        .worker("a", &busy.url())
+        .with(|builder| {
+            builder.connections.most = Some(1);
+            builder.limits.connect_timeout = Duration::from_millis(500);
+            builder.scrape = Some(often());
+            builder.health.probe = Some(ProbeSpec {
+                interval: Duration::from_millis(10),
+                timeout: Duration::from_secs(10),
+                ..ProbeSpec::default()
+            });
+        })
+        .start()
+        .await;
+    let address = router.address;
+    let mut first = tokio::task::JoinSet::new();
+    first.spawn(async move { send(address, chat()).await.status });
+    eventually("the one connection is in use", || {
+        busy.received()
+            .iter()
+            .any(|asked| asked.uri.path() != "/health" && asked.uri.path() != "/metrics")
+    })
+    .await;
+    assert_eq!(
+        send(address, chat()).await.status,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+    let passed = || router.metric(r#"conductor_worker_probes_total{worker="a",result="passed"}"#);
+    let told = || router.metric(r#"conductor_worker_scrapes_total{worker="a",result="told"}"#);
+    let (had_passed, had_told) = (passed(), told());
+    eventually("it is asked on", || {
+        passed() >= had_passed + 2.0 && told() >= had_told + 2.0
+    })
+    .await;
+    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 0.0);
+    let failed = r#"conductor_worker_probes_total{worker="a",result="unreachable"}"#;
+    assert_eq!(router.metric(failed), 0.0);
+}
+
+#[tokio::test]
 async fn an_answer_that_is_relayed_for_want_of_budget_is_untouched() {
     let script = |_: Received| async {
         let mut answer = json(503, "mine");

@@ -7,11 +7,13 @@
 
 mod client;
 mod clients;
+mod crashes;
 mod expectation;
 mod features;
 mod health;
 mod listen;
 mod log;
+mod overdue;
 mod pair;
 mod placement;
 mod policy;

@@ -1,6 +1,5 @@
 //! A tiny worker: answers as its script says and remembers what it was asked.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,6 +30,18 @@ impl std::fmt::Display for BrokenOff {
 }
 
 impl std::error::Error for BrokenOff {}
+
+/// In an answer's extensions: the connection is closed in its place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HangUp;
+
+impl std::fmt::Display for HangUp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("hung up")
+    }
+}
+
+impl std::error::Error for HangUp {}
 
 /// A request as it came.
 #[derive(Debug, Clone)]
@@ -188,7 +199,13 @@ async fn accept(listener: TcpListener, scene: Scene, connections: Arc<AtomicUsiz
             let told = Arc::clone(&done);
             let service = service_fn(move |request| {
                 let (scene, told) = (scene.clone(), Arc::clone(&told));
-                async move { Ok::<_, Infallible>(answer(scene, request, told).await) }
+                async move {
+                    let response = answer(scene, request, told).await;
+                    match response.extensions().get() {
+                        Some(HangUp) => Err(HangUp),
+                        None => Ok(response),
+                    }
+                }
             });
             let connection =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);

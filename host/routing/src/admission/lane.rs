@@ -28,9 +28,9 @@ pub(super) struct Lane {
     late: BTreeSet<u64>,
 }
 
-/// A number that a policy gave.
+/// A number that things are ordered by: a policy's, or a tenant's level.
 #[derive(Debug, Clone, Copy)]
-struct Order(f64);
+pub(super) struct Order(pub(super) f64);
 
 impl Lane {
     pub(super) fn is_empty(&self) -> bool {
@@ -123,7 +123,7 @@ impl Lane {
 }
 
 impl Order {
-    fn of(order: f64) -> Self {
+    pub(super) fn of(order: f64) -> Self {
         // Adding 0.0 makes of -0.0 the 0.0 it equals.
         Self(order + 0.0)
     }

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::lane::Lane;
+use super::lane::{Lane, Order};
 use super::tenants::Tenants;
 
 /// What is known of a request that waits.
@@ -55,7 +55,48 @@ pub struct WaitingLine<W> {
 #[derive(Debug, Default)]
 struct Class {
     numbers: BTreeSet<u64>,
-    lanes: HashMap<Arc<str>, Lane>,
+    lanes: HashMap<Arc<str>, Placed>,
+    /// Who was served least comes first; of two alike, the one who waits longer.
+    by_level: BTreeSet<(Place, Arc<str>)>,
+}
+
+/// What its tenant was served, and the number with which the lane began.
+type Place = (Order, u64);
+
+/// A lane, and where it stands among the others.
+#[derive(Debug)]
+struct Placed {
+    lane: Lane,
+    place: Place,
+}
+
+impl Class {
+    /// The tenant's lane; whether it is a new one.
+    fn lane(&mut self, tenant: &Arc<str>, level: f64, number: u64) -> (&mut Lane, bool) {
+        let is_new = !self.lanes.contains_key(tenant);
+        let place = (Order::of(level), number);
+        if is_new {
+            self.by_level.insert((place, Arc::clone(tenant)));
+        }
+        let new = || Placed {
+            lane: Lane::default(),
+            place,
+        };
+        let placed = self.lanes.entry(Arc::clone(tenant)).or_insert_with(new);
+        (&mut placed.lane, is_new)
+    }
+
+    /// The tenant, if it has a lane, was served so much.
+    fn move_to(&mut self, tenant: &Arc<str>, level: f64) {
+        if let Some(placed) = self.lanes.get_mut(tenant) {
+            let before = (placed.place, Arc::clone(tenant));
+            placed.place.0 = Order::of(level);
+            if placed.place != before.0 {
+                self.by_level.remove(&before);
+                self.by_level.insert((placed.place, before.1));
+            }
+        }
+    }
 }
 
 impl<W> Default for WaitingLine<W> {
@@ -69,15 +110,24 @@ impl<W> Default for WaitingLine<W> {
 }
 
 impl<W> WaitingLine<W> {
-    /// What tenants were served.
-    #[must_use]
-    pub fn tenants(&self) -> &Tenants {
-        &self.tenants
+    /// One goes in without having waited; `share` is its weighted tokens over its tenant's weight.
+    pub fn pass(&mut self, tenant: &Arc<str>, share: f64) {
+        let tenant = self.tenants.pass(tenant, share);
+        self.has_moved(&tenant);
     }
 
-    /// To charge those that do not wait.
-    pub fn tenants_mut(&mut self) -> &mut Tenants {
-        &mut self.tenants
+    /// A request turned out to be so much more, or less, than its tenant was charged.
+    pub fn correct(&mut self, tenant: &Arc<str>, share: f64) {
+        self.tenants.correct(tenant, share);
+        self.has_moved(tenant);
+    }
+
+    /// What the tenant was served has changed.
+    fn has_moved(&mut self, tenant: &Arc<str>) {
+        let level = self.tenants.level(tenant);
+        for class in self.classes.values_mut() {
+            class.move_to(tenant, level);
+        }
     }
 
     /// How many wait.
@@ -115,11 +165,12 @@ impl<W> WaitingLine<W> {
         one.tenant = self.tenants.name(&one.tenant);
         let class = self.classes.entry(Reverse(one.class)).or_default();
         class.numbers.insert(number);
-        let lane = class.lanes.entry(Arc::clone(&one.tenant)).or_default();
-        if lane.is_empty() {
-            self.tenants.lift(&one.tenant);
-        }
+        let (lane, is_new) = class.lane(&one.tenant, self.tenants.level(&one.tenant), number);
         lane.insert(number, &one);
+        if is_new {
+            self.tenants.lift(&one.tenant);
+            self.has_moved(&one.tenant);
+        }
         self.entries.insert(number, (one, tell));
     }
 
@@ -128,9 +179,10 @@ impl<W> WaitingLine<W> {
         let (one, tell) = self.entries.remove(&number)?;
         if let Some(class) = self.classes.get_mut(&Reverse(one.class)) {
             class.numbers.remove(&number);
-            if let Some(lane) = class.lanes.get_mut(&one.tenant) {
-                lane.remove(number, &one);
-                if lane.is_empty() {
+            if let Some(placed) = class.lanes.get_mut(&one.tenant) {
+                placed.lane.remove(number, &one);
+                if placed.lane.is_empty() {
+                    class.by_level.remove(&(placed.place, Arc::clone(&one.tenant)));
                     class.lanes.remove(&one.tenant);
                 }
             }
@@ -145,6 +197,7 @@ impl<W> WaitingLine<W> {
     pub fn serve(&mut self, number: u64) -> Option<(Waiting, W)> {
         let (one, tell) = self.remove(number)?;
         self.tenants.serve(&one.tenant, one.share);
+        self.has_moved(&one.tenant);
         Some((one, tell))
     }
 
@@ -167,15 +220,16 @@ impl<W> WaitingLine<W> {
         releases: u64,
         wakes: bool,
     ) -> Option<(u64, &Waiting)> {
-        let tenants = &self.tenants;
+        // Only lanes of which all are held and were asked are looked at in vain.
         let first_of = |class: &mut Class| {
-            let lanes = class.lanes.iter_mut();
-            let firsts = lanes.filter_map(|(tenant, lane)| {
-                let number = lane.first(now_us, step_us, releases, wakes)?;
-                Some((tenants.level(tenant), number))
-            });
-            let least = firsts.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            least.map(|(_, number)| number)
+            let Class { lanes, by_level, .. } = class;
+            let first = |tenant| {
+                lanes
+                    .get_mut(tenant)?
+                    .lane
+                    .first(now_us, step_us, releases, wakes)
+            };
+            by_level.iter().map(|(_, tenant)| tenant).find_map(first)
         };
         let number = self.classes.values_mut().find_map(first_of)?;
         let (one, _) = self.entries.get(&number)?;

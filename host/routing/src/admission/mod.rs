@@ -12,7 +12,7 @@ mod tenants;
 pub use budget::{Budget, BudgetLimits, BudgetUse};
 pub use drain::DrainRate;
 pub use line::{ClassCounts, Held, Waiting, WaitingLine};
-pub use tenants::{Tenants, weighted_tokens};
+pub use tenants::weighted_tokens;
 
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,8 @@ struct Naive {
     waiting: Vec<(u64, Waiting)>,
     levels: Vec<(Arc<str>, f64)>,
     floor: f64,
+    /// With whom each tenant of a class began to wait.
+    since: Vec<((i32, Arc<str>), u64)>,
 }
 
 impl Naive {
@@ -47,6 +49,9 @@ impl Naive {
             let floor = self.floor;
             let level = self.level(&one.tenant);
             *level = level.max(floor);
+            let key = (one.class, Arc::clone(&one.tenant));
+            self.since.retain(|(other, _)| *other != key);
+            self.since.push((key, number));
         }
         self.waiting.push((number, one));
     }
@@ -68,13 +73,18 @@ impl Naive {
         let firsts = tenants.into_iter().map(|tenant| {
             let of_tenant = able.iter().filter(|(_, one)| one.tenant == tenant);
             let number = first_of(&of_tenant.cloned().collect::<Vec<_>>(), now, step);
-            (*self.level(&tenant), number)
+            let since = self
+                .since
+                .iter()
+                .find(|(key, _)| *key == (class, Arc::clone(&tenant)));
+            let since = since.unwrap().1;
+            (*self.level(&tenant), since, number)
         });
         let firsts: Vec<_> = firsts.collect();
         let least = firsts
             .into_iter()
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        least.map(|(_, number)| number)
+        least.map(|(.., number)| number)
     }
 
     fn serve(&mut self, number: u64) {

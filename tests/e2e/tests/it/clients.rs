@@ -215,13 +215,22 @@ async fn clients_never_get_an_admin_page() {
         get_with(&router.client, "/status", Some("admin")).await,
         StatusCode::OK
     );
-    assert_eq!(get_with(&router.client, "/metrics", None).await, StatusCode::OK);
+    // What tells names of clients and pools is there for nobody else, unless that is wanted.
+    let ready = router.client.get("/readyz").await.unwrap();
+    assert_eq!(
+        (ready.status, &*ready.text()),
+        (StatusCode::OK, r#"{"ready":true}"#)
+    );
+    assert_eq!(
+        get_with(&router.client, "/metrics", None).await,
+        StatusCode::NOT_FOUND
+    );
 
     router
-        .save_config(&format!("metrics-on-listen = false\n{toml}"))
+        .save_config(&format!("metrics-on-listen = true\n{toml}"))
         .unwrap();
-    eventually("clients may not read the metrics", || async {
-        get_with(&router.client, "/metrics", None).await == StatusCode::NOT_FOUND
+    eventually("clients may read the metrics", || async {
+        get_with(&router.client, "/metrics", None).await == StatusCode::OK
     })
     .await;
     assert_eq!(get_with(&router.admin, "/metrics", None).await, StatusCode::OK);

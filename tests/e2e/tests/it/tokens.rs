@@ -206,3 +206,23 @@ async fn text_alone_leads_a_conversation_back_where_caches_are_assumed() {
         2.0
     );
 }
+
+#[tokio::test]
+async fn adapters_listed_with_a_model_have_its_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    write_tokenizer(folder.path(), &["hello"]);
+    let fleet = fast_fleet(1).await;
+    let local = local(folder.path()).replacen('\n', "\nnames = [\"mock\", \"sql-*\"]\n", 1);
+    let toml = format!("{local}{}{}", fleet.workers_toml(), route_all("cache-aware"));
+    let router = TestRouter::start(&toml).await.unwrap();
+    for model in ["sql-adapter", "another"] {
+        let mut body = conversation(&["hello"]);
+        body["model"] = json!(model);
+        // Whether the engine has that adapter is no matter here.
+        router.client.post("/v1/chat/completions", &body).await.unwrap();
+    }
+    for outcome in ["local", "off"] {
+        let series = format!(r#"conductor_tokenized_total{{pool="chat",outcome="{outcome}"}}"#);
+        assert_eq!(counted(&router, &series).await, 1.0, "{outcome}");
+    }
+}

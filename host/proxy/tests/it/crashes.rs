@@ -1,0 +1,92 @@
+//! Requests that make workers close their connections, and workers that do so by themselves.
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+
+use crate::client::{chat, post, send};
+use crate::router::{Builder, Router, router};
+use crate::worker::{HangUp, Worker, json};
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+fn poison() -> Request<Bytes> {
+    post("/v1/chat/completions", r#"{"model":"m","poison":true}"#)
+}
+
+/// Workers that answer everything but the poison, on which they hang up.
+async fn fleet() -> Vec<Worker> {
+    let mut workers = Vec::new();
+    for name in NAMES {
+        let worker = Worker::start(move |request| async move {
+            let mut response = json(200, name);
+            if request.body.windows(6).any(|part| part == b"poison") {
+                response.extensions_mut().insert(HangUp);
+            }
+            response
+        });
+        workers.push(worker.await);
+    }
+    workers
+}
+
+async fn over(workers: &[Worker], change: impl FnOnce(&mut Builder)) -> Router {
+    let mut builder = router();
+    for (name, worker) in NAMES.iter().zip(workers) {
+        builder = builder.worker(name, &worker.url());
+    }
+    builder.with(change).start().await
+}
+
+fn delivered(workers: &[Worker]) -> usize {
+    workers.iter().map(|worker| worker.received().len()).sum()
+}
+
+fn resting(router: &Router) -> f64 {
+    let series = NAMES.map(|name| format!("conductor_worker_resting{{worker=\"{name}\"}}"));
+    series.iter().map(|series| router.metric(series)).sum()
+}
+
+async fn check_refused(router: &Router) {
+    let answer = send(router.address, poison()).await;
+    assert_eq!(answer.status, StatusCode::BAD_GATEWAY);
+    assert!(answer.text().await.contains("\"code\":\"worker_closed\""));
+}
+
+#[tokio::test]
+async fn a_request_on_which_two_workers_hang_up_goes_no_further_and_nobody_rests() {
+    let workers = fleet().await;
+    let router = over(&workers, |builder| builder.limits.attempts = 4).await;
+    check_refused(&router).await;
+    assert_eq!((delivered(&workers), resting(&router)), (2, 0.0));
+    // Once more, over connections that are kept.
+    assert_eq!(send(router.address, chat()).await.text().await, "a");
+    check_refused(&router).await;
+    let most = 2 + 1 + 3;
+    assert!(delivered(&workers) <= most, "{}", delivered(&workers));
+    assert_eq!(resting(&router), 0.0);
+}
+
+#[tokio::test]
+async fn how_many_workers_a_request_may_take_down_is_configured() {
+    for (crashes, attempts, expected) in [(1, 4, 1), (3, 4, 3), (4, 3, 3)] {
+        let workers = fleet().await;
+        let router = over(&workers, |builder| {
+            builder.limits.attempts = attempts;
+            builder.retries.crashes = crashes;
+        })
+        .await;
+        check_refused(&router).await;
+        assert_eq!(delivered(&workers), expected);
+        // Where only one hung up, nothing speaks for it.
+        let expected = if expected == 1 { 1.0 } else { 0.0 };
+        assert_eq!(resting(&router), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_hangs_up_where_another_answers_rests() {
+    let workers = [Worker::hanging_up().await, Worker::named("b").await];
+    let router = over(&workers, |_| {}).await;
+    assert_eq!(send(router.address, chat()).await.text().await, "b");
+    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 1.0);
+}

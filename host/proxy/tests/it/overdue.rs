@@ -1,0 +1,88 @@
+//! Clients that do not take their answers in the request's time, and workers that never get to theirs.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::task::JoinSet;
+
+use crate::client::{chat, send};
+use crate::eventually;
+use crate::router::{Builder, router};
+use crate::worker::streaming;
+
+const REQUEST: &str = concat!(
+    "POST /v1/chat/completions HTTP/1.1\r\nhost: router\r\ncontent-length: 28\r\n\r\n",
+    r#"{"model":"m","stream": true}"#
+);
+
+fn short(builder: &mut Builder) {
+    builder.limits.request_timeout = Some(Duration::from_millis(300));
+}
+
+#[tokio::test]
+async fn a_client_that_reads_slowly_keeps_nothing_beyond_the_requests_time() {
+    let (worker, mut pens) = streaming().await;
+    let router = router().worker("a", &worker.url()).with(short).start().await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    let mut client = socket.connect(router.address).await.unwrap();
+    client.write_all(REQUEST.as_bytes()).await.unwrap();
+    let pen = pens.recv().await.unwrap();
+    // More than all buffers on the way hold.
+    let mut worker_side = JoinSet::new();
+    worker_side.spawn(async move {
+        let piece = Bytes::from(format!("data: {}\n\n", "x".repeat(64 << 10)));
+        while pen.send(Ok(piece.clone())).await.is_ok() {}
+    });
+    let mut taken = [0; 16];
+    let mut reads = 0;
+    eventually("the lease is given back", || {
+        reads += usize::from(client.try_read(&mut taken).is_ok());
+        reads > 0 && router.in_flight("a") == 0
+    })
+    .await;
+    eventually("its connection is closed", || {
+        router.metric(r#"conductor_edge_turned_away_total{reason="overdue"}"#) == 1.0
+    })
+    .await;
+    let ended = r#"conductor_requests_total{pool="main",outcome="request-timeout"}"#;
+    assert_eq!(router.metric(ended), 1.0);
+}
+
+#[tokio::test]
+async fn a_client_that_reads_is_told_that_the_time_is_up() {
+    let (worker, mut pens) = streaming().await;
+    let router = router().worker("a", &worker.url()).with(short).start().await;
+    let mut request = chat();
+    *request.body_mut() = r#"{"model":"m","stream":true}"#.into();
+    let (answer, pen) = tokio::join!(send(router.address, request), async {
+        let pen = pens.recv().await.unwrap();
+        pen.send(Ok("data: {}\n\n".into())).await.unwrap();
+        pen
+    });
+    assert!(answer.text().await.contains("request_timeout"));
+    assert_eq!(
+        router.metric(r#"conductor_edge_turned_away_total{reason="overdue"}"#),
+        0.0
+    );
+    drop(pen);
+}
+
+#[tokio::test]
+async fn a_worker_that_says_continue_without_end_holds_nobody_beyond_the_requests_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut worker_side = JoinSet::new();
+    worker_side.spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 1024]).await;
+        let hints = "HTTP/1.1 103 Early Hints\r\nx: y\r\n\r\n".repeat(1_000);
+        while stream.write_all(hints.as_bytes()).await.is_ok() {}
+    });
+    let router = router().worker("a", &url).with(short).start().await;
+    let answer = send(router.address, chat()).await;
+    assert_eq!(answer.status, 504);
+    assert!(answer.text().await.contains("request_timeout"));
+}
