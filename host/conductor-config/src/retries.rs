@@ -32,7 +32,7 @@ impl Default for RetriesConfig {
             min_per_second: 10.0,
             backoff: Duration::from_millis(25),
             longest_backoff: Duration::from_millis(250),
-            statuses: vec![429, 502, 503, 504],
+            statuses: vec![429, 500, 502, 503, 504],
             crashes: 2,
         }
     }

@@ -5,16 +5,15 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use conductor_config::{Config, Mark, PemFile, PoolConfig, PoolTlsConfig, ServerTlsConfig};
+use conductor_config::{Code, Config, Diagnostic, Mark, PemFile, PoolConfig, PoolTlsConfig, ServerTlsConfig};
 use proxy::{ServerTls, ServerTlsParts, TlsError, WorkerTls, WorkerTlsParts};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tracing::warn;
 
 use crate::config_source::ConfigSource;
-use crate::keys::KeyProblem;
 use crate::policy_library::chain;
-use crate::regular_file::read_bounded;
+use crate::regular_file::{MEND_FILE, read_bounded};
 
 /// Most bytes that a file may have: a store of all the authorities of the web has 200 KiB.
 const LONGEST: u64 = 4 << 20;
@@ -76,26 +75,56 @@ pub enum CertificateError {
     },
 }
 
+/// The same, and where the configuration names it.
+#[derive(Debug)]
+struct CertificateProblem {
+    error: CertificateError,
+    at: Mark,
+}
+
 impl Certificates {
     /// Reads the files that a configuration names. What is as `before` is that of `before`: connections that began with it are kept.
+    ///
+    /// # Errors
+    /// [`CertificateError`] for the first that is no good.
     pub(crate) fn read(
         before: Option<&Self>,
-        (config, source): (&Config, &ConfigSource),
-        problems: &mut Vec<KeyProblem>,
-    ) -> Self {
+        config: &Config,
+        source: &ConfigSource,
+    ) -> Result<Self, CertificateError> {
+        let (certificates, problems) = Self::survey(before, config, source);
+        match problems.into_iter().next() {
+            Some(problem) => Err(problem.error),
+            None => Ok(certificates),
+        }
+    }
+
+    /// All that [`Certificates::read`] would fail for.
+    pub(crate) fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
+        let (_, problems) = Self::survey(None, config, source);
+        problems.iter().map(CertificateProblem::diagnostic).collect()
+    }
+
+    /// What can be had, and what cannot.
+    fn survey(
+        before: Option<&Self>,
+        config: &Config,
+        source: &ConfigSource,
+    ) -> (Self, Vec<CertificateProblem>) {
+        let mut problems = Vec::new();
         let server = config.server.tls.as_ref().and_then(|tls| {
             let before = before.and_then(|before| before.server.as_ref());
-            server(tls, before, Reader::new(source, problems))
+            server(tls, before, Reader::new(source, &mut problems))
         });
         let mut pools = HashMap::new();
         for pool in &config.pools {
             let Some(tls) = &pool.tls else { continue };
             let before = before.and_then(|before| before.pools.get(&pool.name));
             let table = format!("`[pools.{}.tls]`", pool.name);
-            let made = worker(tls, table, before, Reader::new(source, problems));
+            let made = worker(tls, table, before, Reader::new(source, &mut problems));
             pools.extend(made.map(|made| (pool.name.clone(), made)));
         }
-        Self { server, pools }
+        (Self { server, pools }, problems)
     }
 
     /// What clients are shown.
@@ -133,6 +162,13 @@ impl Certificates {
             return of_the_system();
         }
         None
+    }
+}
+
+impl CertificateProblem {
+    fn diagnostic(&self) -> Diagnostic {
+        let (code, help) = (Code::CertificateUnavailable, MEND_FILE.to_owned());
+        Diagnostic::new(code, &self.at, chain(&self.error), Some(help))
     }
 }
 
@@ -210,11 +246,11 @@ fn of_the_system() -> Option<Arc<WorkerTls>> {
 struct Reader<'a> {
     source: &'a ConfigSource,
     digest: Sha256,
-    problems: &'a mut Vec<KeyProblem>,
+    problems: &'a mut Vec<CertificateProblem>,
 }
 
 impl<'a> Reader<'a> {
-    fn new(source: &'a ConfigSource, problems: &'a mut Vec<KeyProblem>) -> Self {
+    fn new(source: &'a ConfigSource, problems: &'a mut Vec<CertificateProblem>) -> Self {
         Self {
             source,
             digest: Sha256::new(),
@@ -263,10 +299,8 @@ impl<'a> Reader<'a> {
     }
 
     fn refuse(&mut self, error: CertificateError, at: &Mark) {
-        self.problems.push(KeyProblem {
-            error: error.into(),
-            at: Some(Box::new(at.clone())),
-        });
+        let at = at.clone();
+        self.problems.push(CertificateProblem { error, at });
     }
 }
 
@@ -305,11 +339,10 @@ mod tests {
              [pools.a.tls]\nca = \"no.ca\"\n";
         let source = ConfigSource::Text(text.to_owned());
         let config = crate::reload::read(&source, text).expect("valid").config;
-        let mut problems = vec![];
-        Certificates::read(None, (&config, &source), &mut problems);
+        let problems = Certificates::problems(&config, &source);
         let lines: Vec<_> = problems
             .iter()
-            .map(|problem| problem.at.as_ref().unwrap().location.line)
+            .map(|problem| problem.primary.location.line)
             .collect();
         assert_eq!(lines, [2, 3, 7]);
     }

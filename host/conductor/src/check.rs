@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
-use conductor_config::{Code, Config, Diagnostic, Diagnostics, Mark, Paint};
+use conductor_config::{Config, Diagnostics, Paint};
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use thiserror::Error;
 
 use crate::compose;
 use crate::config_source::{ConfigSource, ReadConfigError};
-use crate::keys::{KeyError, KeyProblem, Keys};
-use crate::policy_library::{PolicyLibrary, chain};
+use crate::materials::Materials;
+use crate::policy_library::PolicyLibrary;
 use crate::reload::{self, reports};
 use crate::status::ProblemReport;
-use crate::tokenizers::Tokenizers;
 
 /// What there is to say about a configuration.
 #[derive(Debug)]
@@ -47,10 +46,7 @@ pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
         Ok(parsed) => {
             let mut checked = Checked::of(&parsed.warnings);
             checked.add(&unavailable(&parsed.config, source, &text)?);
-            if let Err(problems) = Tokenizers::read(None, (&parsed.config, source, &text)) {
-                checked.add(&problems);
-            }
-            checked.add(&unreadable(&parsed.config, source, &text));
+            checked.add(&Materials::problems((&parsed.config, source, &text)));
             checked
         }
         Err(mistakes) => Checked::of(&mistakes),
@@ -63,33 +59,6 @@ fn unavailable(config: &Config, source: &ConfigSource, text: &str) -> Result<Dia
     let mut library = PolicyLibrary::new(engine, Arc::default());
     let prepared = library.prepare_settled(|| compose::wanted_policies(config, source));
     Ok(reload::unavailable_policies((config, source, text), &prepared))
-}
-
-/// Keys and certificates of the configuration that cannot be had.
-fn unreadable(config: &Config, source: &ConfigSource, text: &str) -> Diagnostics {
-    let problems = Keys::problems(config, source);
-    let items = problems.into_iter().map(diagnostic).collect();
-    Diagnostics::new(&source.name(), text, items)
-}
-
-fn diagnostic(KeyProblem { error, at }: KeyProblem) -> Diagnostic {
-    let (code, help) = match &error {
-        // Who checks is seldom the one who runs it.
-        KeyError::Env { .. } | KeyError::NoAdminKey => (
-            Code::KeyNotHere,
-            "see that it is there where the router runs, which does not start without it",
-        ),
-        KeyError::Certificate(_) => (
-            Code::CertificateUnavailable,
-            "mend the file, or name the right one; a relative path starts at the folder of this file",
-        ),
-        KeyError::File { .. } | KeyError::Shared { .. } | KeyError::Header { .. } => (
-            Code::KeyUnavailable,
-            "mend the file, or name the right one; a relative path starts at the folder of this file",
-        ),
-    };
-    let at = at.map_or_else(Mark::beginning, |at| *at);
-    Diagnostic::new(code, &at, chain(&error), Some(help.to_owned()))
 }
 
 impl Checked {

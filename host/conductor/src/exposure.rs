@@ -41,7 +41,7 @@ mod tests {
     fn check(text: &str, expected: &[&str]) {
         let source = ConfigSource::Text(text.to_owned());
         let config = crate::reload::read(&source, text).expect("valid").config;
-        let warnings = warnings(&config, &Keys::read(None, &config, &source).unwrap());
+        let warnings = warnings(&config, &Keys::read(&config, &source).unwrap());
         assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
         for (warning, expected) in warnings.iter().zip(expected) {
             assert!(warning.contains(expected), "{warning}");

@@ -6,15 +6,16 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use conductor_config::{AuthorizationConfig, ClientConfig, Config, KeyPlace, KeySource, Mark, PoolConfig};
+use conductor_config::{
+    AuthorizationConfig, ClientConfig, Code, Config, Diagnostic, KeyPlace, KeySource, Mark, PoolConfig,
+};
 use http::header::InvalidHeaderValue;
 use proxy::{Authorization, KeyHash};
 use thiserror::Error;
 
-use crate::certificates::{CertificateError, Certificates};
 use crate::config_source::ConfigSource;
-use crate::regular_file::read_bounded;
-use crate::tokenizers::Tokenizers;
+use crate::policy_library::chain;
+use crate::regular_file::{MEND_FILE, read_bounded};
 
 /// Where the admin key is unless the configuration says so.
 const ADMIN_API_KEY: &str = "ADMIN_API_KEY";
@@ -53,10 +54,6 @@ pub(crate) struct Keys {
     pools: HashMap<String, Authorization>,
     /// Of the clients whose key is not in the configuration: its hash, and nothing else of it.
     clients: HashMap<String, KeyHash>,
-    /// What is shown and believed in TLS.
-    pub(crate) certificates: Certificates,
-    /// Of the models that have them; read apart from the keys, which they have nothing to do with but their time.
-    pub(crate) tokenizers: Tokenizers,
 }
 
 /// A key cannot be used.
@@ -89,9 +86,6 @@ pub enum KeyError {
         /// Whose key.
         what: String,
     },
-    /// A certificate, its key or an authority is no good.
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
     /// There is none to ask for.
     #[error(
         "failed to protect the admin pages: `server.admin-key-for-reads` needs `server.admin-api-key`, or {ADMIN_API_KEY} in \
@@ -109,31 +103,27 @@ pub enum KeyError {
     },
 }
 
-/// Why a key, a certificate or an authority cannot be had.
+/// Why a key cannot be had.
 #[derive(Debug)]
-pub(crate) struct KeyProblem {
-    pub(crate) error: KeyError,
+struct KeyProblem {
+    error: KeyError,
     /// Where the configuration names it, if it does.
-    pub(crate) at: Option<Box<Mark>>,
+    at: Option<Box<Mark>>,
 }
 
 impl Keys {
-    /// Reads the keys that a configuration names. Certificates whose files have the bytes of `before` are those of `before`.
+    /// Reads the keys that a configuration names.
     ///
     /// # Errors
     /// [`KeyError`] for the first that cannot be had.
-    pub(crate) fn read(
-        before: Option<&Self>,
-        config: &Config,
-        source: &ConfigSource,
-    ) -> Result<Self, KeyError> {
-        Self::read_from(before, (config, source), |name| std::env::var_os(name))
+    pub(crate) fn read(config: &Config, source: &ConfigSource) -> Result<Self, KeyError> {
+        Self::read_from(config, source, |name| std::env::var_os(name))
     }
 
     /// All that [`Keys::read`] would fail for.
-    pub(crate) fn problems(config: &Config, source: &ConfigSource) -> Vec<KeyProblem> {
-        let (_, problems) = Self::survey(None, (config, source), |name| std::env::var_os(name));
-        problems
+    pub(crate) fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
+        let (_, problems) = Self::survey(config, source, |name| std::env::var_os(name));
+        problems.into_iter().map(KeyProblem::diagnostic).collect()
     }
 
     /// The files that keys of a configuration are in.
@@ -153,15 +143,15 @@ impl Keys {
             KeyPlace::File(path) => Some(source.resolve(path)),
             KeyPlace::Env(_) => None,
         });
-        files.chain(Certificates::files(config, source)).collect()
+        files.collect()
     }
 
     fn read_from(
-        before: Option<&Self>,
-        named: (&Config, &ConfigSource),
+        config: &Config,
+        source: &ConfigSource,
         env: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, KeyError> {
-        let (keys, problems) = Self::survey(before, named, env);
+        let (keys, problems) = Self::survey(config, source, env);
         match problems.into_iter().next() {
             Some(problem) => Err(problem.error),
             None => Ok(keys),
@@ -170,8 +160,8 @@ impl Keys {
 
     /// What can be had, and what cannot.
     fn survey(
-        before: Option<&Self>,
-        (config, source): (&Config, &ConfigSource),
+        config: &Config,
+        source: &ConfigSource,
         env: impl Fn(&str) -> Option<OsString>,
     ) -> (Self, Vec<KeyProblem>) {
         let mut keys = Self::default();
@@ -196,8 +186,6 @@ impl Keys {
         }
         keys.admin = admin.and_then(|admin| keep(admin, &mut problems));
         keys.clients = client_keys(config, read, &mut problems);
-        let before = before.map(|before| &before.certificates);
-        keys.certificates = Certificates::read(before, (config, source), &mut problems);
         for pool in &config.pools {
             if let AuthorizationConfig::Key(key) = &pool.authorization {
                 let what = format!("`pools.{}.authorization`", pool.name);
@@ -233,6 +221,21 @@ impl KeyProblem {
     fn of(key: &KeySource, error: KeyError) -> Self {
         let at = Some(Box::new(key.at.clone()));
         Self { error, at }
+    }
+
+    fn diagnostic(self) -> Diagnostic {
+        let (code, help) = match &self.error {
+            // Who checks is seldom the one who runs it.
+            KeyError::Env { .. } | KeyError::NoAdminKey => (
+                Code::KeyNotHere,
+                "see that it is there where the router runs, which does not start without it",
+            ),
+            KeyError::File { .. } | KeyError::Shared { .. } | KeyError::Header { .. } => {
+                (Code::KeyUnavailable, MEND_FILE)
+            }
+        };
+        let at = self.at.map_or_else(Mark::beginning, |at| *at);
+        Diagnostic::new(code, &at, chain(&self.error), Some(help.to_owned()))
     }
 }
 
@@ -307,141 +310,4 @@ pub(crate) fn first_line(path: &Path) -> io::Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str, variable: Option<&str>) -> Result<Keys, KeyError> {
-        let source = ConfigSource::Text(text.to_owned());
-        let config = crate::reload::read(&source, text).expect("valid").config;
-        Keys::read_from(None, (&config, &source), |name| {
-            (name == "KEY").then_some(variable).flatten().map(OsString::from)
-        })
-    }
-
-    /// A pool with this `authorization`.
-    fn pool(authorization: &str) -> String {
-        format!("[pools.a]\nauthorization = {authorization}\nworkers = [{{ url = \"http://a:1\" }}]\n")
-    }
-
-    #[track_caller]
-    fn refused(result: Result<Keys, KeyError>, expected: &str) {
-        let error = crate::policy_library::chain(&result.unwrap_err());
-        assert!(error.contains(expected), "{error}");
-    }
-
-    #[test]
-    fn a_key_is_read_from_the_environment_or_a_files_first_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("key");
-        std::fs::write(&path, " secret \nnot this\n").unwrap();
-        let check = |text: &str| {
-            let source = ConfigSource::Text(text.to_owned());
-            let config = crate::reload::read(&source, text).expect("valid").config;
-            let keys = read(text, Some("secret\n")).unwrap();
-            let expected = Authorization::bearer("secret").unwrap();
-            assert_eq!(keys.authorization(&config.pools[0]), expected);
-        };
-        check(&pool("{ env = \"KEY\" }"));
-        check(&pool(&format!("{{ file = {path:?} }}")));
-    }
-
-    /// As sha256sum prints it of `test`.
-    const HASH_OF_TEST: &str =
-        "key-sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"";
-
-    /// Two clients: what is written of their keys.
-    fn clients(one: &str, other: &str) -> String {
-        format!("[clients.a]\n{one}\n[clients.b]\n{other}\n") + &pool("\"drop\"")
-    }
-
-    #[test]
-    fn of_a_clients_key_only_the_hash_is_kept() {
-        let text = clients("key = { env = \"KEY\" }", HASH_OF_TEST);
-        let source = ConfigSource::Text(text.clone());
-        let config = crate::reload::read(&source, &text).expect("valid").config;
-        let keys = read(&text, Some("secret")).unwrap();
-        let of = |client: usize| keys.of_client(&config.clients[client]).collect::<Vec<_>>();
-        assert_eq!(of(0), [KeyHash::of(b"secret")]);
-        assert_eq!(of(1), [KeyHash::of(b"test")]);
-        assert!(!format!("{keys:?}").contains("secret"));
-    }
-
-    #[test]
-    fn no_two_clients_have_one_key() {
-        let env = "key = { env = \"KEY\" }";
-        refused(
-            read(&clients(env, env), Some("secret")),
-            "`clients.b.key`: another client",
-        );
-        refused(
-            read(&clients(HASH_OF_TEST, env), Some("test")),
-            "`clients.b.key`: another client",
-        );
-        assert!(read(&clients(HASH_OF_TEST, env), Some("test2")).is_ok());
-        refused(read(&clients(HASH_OF_TEST, env), None), "`clients.b.key`");
-    }
-
-    #[test]
-    fn pages_cannot_ask_for_a_key_that_is_not() {
-        let text = "[server]\nadmin-key-for-reads = true\n".to_owned() + &pool("\"drop\"");
-        refused(read(&text, None), "needs `server.admin-api-key`");
-    }
-
-    #[test]
-    fn every_file_of_a_key_is_watched() {
-        let text = "[server]\nadmin-api-key = { file = \"admin\" }\n[clients.a]\nkey = { file = \"a\" }\n"
-            .to_owned()
-            + &pool("{ file = \"engine\" }");
-        let source = ConfigSource::File("/etc/c/conductor.toml".into());
-        let config = crate::reload::read(&source, &text).expect("valid").config;
-        let expected = ["/etc/c/admin", "/etc/c/engine", "/etc/c/a"].map(PathBuf::from);
-        assert_eq!(Keys::files(&config, &source), expected);
-    }
-
-    #[test]
-    fn the_administrators_key_is_apart_from_the_pools() {
-        let text = "[server]\nadmin-api-key = { env = \"KEY\" }\n".to_owned() + &pool("\"drop\"");
-        let keys = read(&text, Some("secret")).unwrap();
-        assert_eq!(keys.admin.as_ref().map(Key::reveal), Some("secret"));
-        assert!(!format!("{keys:?}").contains("secret"));
-        refused(
-            read(&text, None),
-            "`server.admin-api-key`: the environment variable `KEY` is not set",
-        );
-    }
-
-    #[test]
-    fn without_a_word_of_the_configuration_the_administrators_key_is_that_of_the_seeds() {
-        let admin = |value: Option<&str>| {
-            let config =
-                crate::reload::read(&ConfigSource::Text(String::new()), &pool("\"drop\"")).expect("valid");
-            let env = |name: &str| {
-                (name == ADMIN_API_KEY)
-                    .then_some(value)
-                    .flatten()
-                    .map(OsString::from)
-            };
-            let keys = Keys::read_from(None, (&config.config, &ConfigSource::Text(String::new())), env);
-            keys.map(|keys| keys.admin.map(|key| key.reveal().to_owned()))
-        };
-        assert_eq!(admin(Some("secret")).unwrap().as_deref(), Some("secret"));
-        assert_eq!(admin(Some("")).unwrap(), None);
-        assert_eq!(admin(None).unwrap(), None);
-        assert!(admin(Some(" ")).is_err(), "it was meant to be one");
-    }
-
-    #[test]
-    fn a_key_that_cannot_be_had_is_named_and_never_shown() {
-        let from_env = pool("{ env = \"KEY\" }");
-        let whose = "`pools.a.authorization`";
-        refused(read(&from_env, None), whose);
-        refused(read(&from_env, Some(" ")), "`KEY` is empty");
-        refused(read(&from_env, Some("a\u{1}b")), whose);
-        refused(
-            read(&pool("{ file = \"/nowhere/key\" }"), None),
-            "from the file `/nowhere/key`: ",
-        );
-        let error = read(&from_env, Some("se\u{1}cret")).unwrap_err();
-        assert!(!format!("{error:?}{error}").contains("cret"));
-    }
-}
+mod tests;

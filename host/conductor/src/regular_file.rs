@@ -7,6 +7,10 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
+/// What is advised of a file that a configuration names and that is no good.
+pub(crate) const MEND_FILE: &str =
+    "mend the file, or name the right one; a relative path starts at the folder of this file";
+
 /// Opens a file to read it.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use conductor_config::{
-    Code, Config, ContentFormatConfig, Diagnostic, Diagnostics, LocalTokenizer, ModelConfig, ModelTokenize,
+    Code, Config, ContentFormatConfig, Diagnostic, LocalTokenizer, ModelConfig, ModelTokenize,
 };
 use thiserror::Error;
 use tokenize::{ContentFormat, FileError, FilePaths, LoadError, Model, Stamp};
@@ -60,14 +60,15 @@ impl PartialEq for Tokenizers {
 impl Eq for Tokenizers {}
 
 impl Tokenizers {
-    /// Those of a configuration, which was read from `text`; the ones of `before` as far as nobody wrote their files.
+    /// Those of a configuration; the ones of `before` as far as nobody wrote their files.
     ///
     /// # Errors
     /// Every tokenizer that cannot be loaded. Nothing has changed then.
     pub(crate) fn read(
         before: Option<&Self>,
-        (config, source, text): (&Config, &ConfigSource, &str),
-    ) -> Result<Self, Diagnostics> {
+        config: &Config,
+        source: &ConfigSource,
+    ) -> Result<Self, Vec<Diagnostic>> {
         let mut next = Self {
             loaded: HashMap::new(),
             source: Some(source.clone()),
@@ -95,9 +96,15 @@ impl Tokenizers {
             }
         }
         if problems.is_empty() {
-            return Ok(next);
+            Ok(next)
+        } else {
+            Err(problems)
         }
-        Err(Diagnostics::new(&source.name(), text, problems))
+    }
+
+    /// All that [`Tokenizers::read`] would fail for.
+    pub(crate) fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
+        Self::read(None, config, source).err().unwrap_or_default()
     }
 
     fn load(&self, wanted: &Wanted, kept: Option<&Loaded>) -> Result<Loaded, String> {

@@ -15,7 +15,6 @@ mod clients;
 mod cold;
 mod connections;
 mod context;
-mod cooldown;
 mod crashes;
 mod decide;
 mod decided_by;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use routing::Worker;
 
-use crate::cooldown::Cooldown;
 use crate::health::{Dispatch, Stance, WorkerHealth};
 use crate::metrics::{ProxyMetrics, WorkerMetrics};
 use crate::throttle::Throttle;
+use crate::tokens::Cooldown;
 use crate::upstream::{Upstream, UrlError};
 
 /// The way to one worker.
@@ -46,7 +46,7 @@ impl WorkerLink {
         now.duration_since(self.since)
     }
 
-    /// Milliseconds on the clock of its health and its cooldowns.
+    /// Milliseconds on the clock of its health and its tokeniser's cooldown.
     pub(crate) fn now_ms(&self) -> u64 {
         self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX)
     }

@@ -44,6 +44,7 @@ impl Default for RetrySpec {
             longest_backoff: Duration::from_millis(250),
             statuses: vec![
                 StatusCode::TOO_MANY_REQUESTS,
+                StatusCode::INTERNAL_SERVER_ERROR,
                 StatusCode::BAD_GATEWAY,
                 StatusCode::SERVICE_UNAVAILABLE,
                 StatusCode::GATEWAY_TIMEOUT,

@@ -19,12 +19,24 @@ pub(crate) struct Boundaries {
     cuts: Vec<Option<u32>>,
 }
 
-/// An added token that a text may be cut behind.
+/// A place that a text may be cut at: behind an added token, or a seam between words ([`crate::lane::Lane::seam`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Boundary {
+    /// Where the token begins.
     pub(crate) start: usize,
     pub(crate) end: usize,
-    pub(crate) id: u32,
+    /// The token's; none of a seam.
+    pub(crate) id: Option<u32>,
+}
+
+impl Boundary {
+    pub(crate) fn seam(at: usize) -> Self {
+        Self {
+            start: at,
+            end: at,
+            id: None,
+        }
+    }
 }
 
 impl Boundaries {
@@ -71,7 +83,7 @@ impl Boundaries {
             Some(Boundary {
                 start: found.start(),
                 end: found.end(),
-                id: self.cuts[found.pattern().as_usize()]?,
+                id: Some(self.cuts[found.pattern().as_usize()]?),
             })
         })
     }

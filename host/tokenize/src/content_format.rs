@@ -142,6 +142,7 @@ impl<'t, 's> Found<'t, 's> {
             Stmt::SetBlock(block) => self.statements(&block.body, within),
             Stmt::AutoEscape(block) => self.statements(&block.body, within),
             Stmt::FilterBlock(block) => self.statements(&block.body, within),
+            Stmt::Block(block) => self.statements(&block.body, within),
             Stmt::Macro(declared) => {
                 self.macros.push(declared);
                 let at = self.macros.len() - 1;
@@ -155,7 +156,6 @@ impl<'t, 's> Found<'t, 's> {
             Stmt::EmitRaw(_)
             | Stmt::Continue(_)
             | Stmt::Break(_)
-            | Stmt::Block(_)
             | Stmt::Import(_)
             | Stmt::FromImport(_)
             | Stmt::Extends(_)
@@ -269,6 +269,16 @@ mod tests {
             "{% for t in tools %}{% for p in t.content %}{% endfor %}{% endfor %}",
             String,
         );
+    }
+
+    #[test]
+    fn a_loop_may_stand_in_a_block() {
+        use ContentFormat::{OpenAi, String};
+        let block = |body: &str| {
+            "{% block all %}{% for m in messages %}BODY{% endfor %}{% endblock %}".replace("BODY", body)
+        };
+        check(&block("{% for p in m.content %}{{ p }}{% endfor %}"), OpenAi);
+        check(&block("{{ m.content }}"), String);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tokenizers::{AddedToken, Error, Model as _, SplitDelimiterBehavior, Tokenize
 use unicode_normalization_alignments::{IsNormalized, is_nfc_quick};
 
 use crate::split::Splitter;
-use crate::words::Words;
+use crate::words::{Table, Words};
 
 /// How [`ByteLevel`] itself splits: GPT-2's pattern, which `tokenizers` keeps to itself.
 const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
@@ -30,6 +30,8 @@ pub(crate) struct Lane {
     /// Added tokens that are taken out of the text, and out of what is left and normalised.
     added: [Option<Added>; 2],
     splitters: Vec<Splitter>,
+    /// Whether words can be told apart without looking at the text before them: see [`Lane::seam`].
+    has_seams: bool,
     /// The letter that stands for each byte.
     letters: [char; 256],
     words: Words,
@@ -41,6 +43,13 @@ struct Added {
     search: AhoCorasick,
     /// By pattern: its id, if it takes nothing of what stands beside it.
     ids: Vec<Option<u32>>,
+}
+
+/// One text's way through it.
+struct Asking<'a> {
+    tokenizer: &'a Tokenizer,
+    words: &'a mut Table,
+    ids: &'a mut Vec<u32>,
 }
 
 /// Why a text cannot be tokenised here.
@@ -57,13 +66,28 @@ impl Lane {
         if tokenizer.get_added_vocabulary().get_encode_special_tokens() {
             return None;
         }
+        let splitters = splitters(tokenizer.get_pre_tokenizer()?)?;
         Some(Self {
             nfc: is_nfc(tokenizer.get_normalizer())?,
             added: [Added::of(tokenizer, false)?, Added::of(tokenizer, true)?],
-            splitters: splitters(tokenizer.get_pre_tokenizer()?)?,
+            has_seams: has_seams(&splitters, tokenizer),
+            splitters,
             letters: letters(),
             words: Words::new(),
         })
+    }
+
+    /// The first place from `from` on, in a text whose words are told from its beginning, where it may be cut: before a space behind an ASCII
+    /// letter. The tokens of both sides know nothing of each other, whatever comes later. None where there is no such place, or
+    /// something before it is not ASCII and nobody knows which words that makes.
+    pub(crate) fn seam(&self, text: &str, from: usize) -> Option<usize> {
+        if !self.has_seams {
+            return None;
+        }
+        let bytes = text.as_bytes();
+        let mut spaces = memchr::memchr_iter(b' ', bytes.get(from..)?).map(|space| from + space);
+        let seam = spaces.find(|space| *space > 0 && bytes[space - 1].is_ascii_alphabetic())?;
+        bytes[..seam].is_ascii().then_some(seam)
     }
 
     /// Appends a text's tokens; false: it has to go the long way, and nothing was appended.
@@ -77,7 +101,12 @@ impl Lane {
             return Ok(false);
         }
         let from = ids.len();
-        match self.between(&self.added, tokenizer, text, ids) {
+        let mut asking = Asking {
+            tokenizer,
+            words: &mut self.words.borrow(),
+            ids,
+        };
+        match self.between(&self.added, text, &mut asking) {
             Ok(()) => Ok(true),
             Err(Stop::Unknown) => {
                 ids.truncate(from);
@@ -88,45 +117,34 @@ impl Lane {
     }
 
     /// Takes out added tokens, and makes words of what stands between them.
-    fn between(
-        &self,
-        added: &[Option<Added>],
-        tokenizer: &Tokenizer,
-        text: &str,
-        ids: &mut Vec<u32>,
-    ) -> Result<(), Stop> {
+    fn between(&self, added: &[Option<Added>], text: &str, to: &mut Asking<'_>) -> Result<(), Stop> {
         let Some((first, others)) = added.split_first() else {
-            return self.split(&self.splitters, tokenizer, text, ids);
+            return self.split(&self.splitters, text, to);
         };
         let mut from = 0;
         if let Some(Added { search, ids: known }) = first {
             for found in search.find_iter(text) {
                 let id = known[found.pattern().as_usize()].ok_or(Stop::Unknown)?;
-                self.between(others, tokenizer, &text[from..found.start()], ids)?;
-                ids.push(id);
+                self.between(others, &text[from..found.start()], to)?;
+                to.ids.push(id);
                 from = found.end();
             }
         }
-        self.between(others, tokenizer, &text[from..], ids)
+        self.between(others, &text[from..], to)
     }
 
-    fn split(
-        &self,
-        splitters: &[Splitter],
-        tokenizer: &Tokenizer,
-        text: &str,
-        ids: &mut Vec<u32>,
-    ) -> Result<(), Stop> {
+    fn split(&self, splitters: &[Splitter], text: &str, to: &mut Asking<'_>) -> Result<(), Stop> {
         match splitters {
             [] if text.is_empty() => Ok(()),
-            [] => self.word(tokenizer, text, ids),
-            [last] => last.each(text, |word| self.word(tokenizer, word, ids)),
-            [first, others @ ..] => first.each(text, |part| self.split(others, tokenizer, part, ids)),
+            [] => self.word(text, to),
+            [last] => last.each(text, |word| self.word(word, to)),
+            [first, others @ ..] => first.each(text, |part| self.split(others, part, to)),
         }
     }
 
-    fn word(&self, tokenizer: &Tokenizer, word: &str, ids: &mut Vec<u32>) -> Result<(), Stop> {
-        self.words.append(word, ids, |ids| {
+    fn word(&self, word: &str, to: &mut Asking<'_>) -> Result<(), Stop> {
+        let tokenizer = to.tokenizer;
+        to.words.append(word, to.ids, |ids| {
             let letters: String = word.bytes().map(|byte| self.letters[usize::from(byte)]).collect();
             let tokens = tokenizer.get_model().tokenize(&letters).map_err(Stop::Failed)?;
             ids.extend(tokens.iter().map(|token| token.id));
@@ -165,6 +183,24 @@ impl Added {
                 .collect(),
         }))
     }
+}
+
+/// Whether letters and the spaces behind them are never in one word, and no added token changes that.
+fn has_seams(splitters: &[Splitter], tokenizer: &Tokenizer) -> bool {
+    let Some((last, first)) = splitters.split_last() else {
+        return false;
+    };
+    // Words end there in the last splitter; those before it leave what is around it as it is.
+    let ends = last.ends_words_at_spaces() && first.iter().all(Splitter::passes_words_on);
+    let stays_apart = |token: &AddedToken| {
+        let bytes = token.content.as_bytes();
+        let spans = bytes
+            .windows(2)
+            .any(|pair| pair[0].is_ascii_alphabetic() && pair[1] == b' ');
+        let takes_space = token.rstrip && bytes.last().is_some_and(u8::is_ascii_alphabetic);
+        !spans && !takes_space
+    };
+    ends && tokenizer.get_added_tokens_decoder().values().all(stays_apart)
 }
 
 /// Whether it is NFC, or nothing; none for others.

@@ -4,6 +4,7 @@
 //! Read [`Model`] first. A prompt goes [`Model::render`] → [`Model::prepare`] → [`Model::complete`]; the first two are
 //! cheap, the last takes time for each new byte. Must not know: HTTP, threads, who asks.
 
+mod automaton;
 mod boundary;
 mod cache;
 mod chat;

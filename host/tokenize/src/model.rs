@@ -1,6 +1,7 @@
 //! A model's tokenizer and chat templates, put together from its files.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,10 +22,13 @@ use crate::template::{self, NOW, TemplateError, Templates};
 
 /// Pieces shorter than this are not kept by themselves, in bytes: the node would be larger than what it saves.
 const SHORTEST_PIECE: usize = 128;
+/// Longer pieces are cut between words, in bytes.
+const SEAM_EVERY: usize = 1024;
 /// Longest end of a prompt that is kept by itself, in bytes.
 const LONGEST_END: usize = 256;
-/// Tells ends from prefixes in the cache, with the id of the boundary before them below it.
+/// Tells ends from prefixes in the cache, with the id of the boundary before them below it, or that of a seam, which no token has.
 const ENDS: u64 = 1 << 32;
+const SEAM: u32 = u32::MAX;
 
 /// Turns a model's prompts into tokens.
 #[derive(Debug)]
@@ -186,15 +190,21 @@ impl Model {
     pub fn prepare(&self, rendered: Rendered, cache: &PrefixCache) -> Prepared {
         let text = &*rendered.text;
         let mut cuts: Vec<Cut> = Vec::new();
+        let mut cut = |at: Boundary| {
+            let before = cuts.last();
+            let from = before.map_or(0, |cut| cut.at.end);
+            let hash = cache.hash(self.id, before.map(|cut| cut.hash), &text[from..at.end]);
+            cuts.push(Cut { at, hash });
+        };
         let mut from = 0;
         for at in self.boundaries.find(text) {
+            from = self.seams(text, from..at.start, &mut cut);
             if at.end - from >= SHORTEST_PIECE {
-                let before = cuts.last().map(|cut| cut.hash);
-                let hash = cache.hash(self.id, before, &text[from..at.end]);
-                cuts.push(Cut { at, hash });
+                cut(at);
                 from = at.end;
             }
         }
+        self.seams(text, from..text.len(), &mut cut);
         let known = cuts.iter().enumerate().rev().find_map(|(index, cut)| {
             let node = cache.get(self.id, cut.hash, &text[..cut.at.end])?;
             Some((index + 1, node))
@@ -206,6 +216,20 @@ impl Model {
             covered,
             known,
         }
+    }
+
+    /// Cuts a long piece between words: what many prompts begin with may be the beginning of a message. Returns where the last cut is.
+    fn seams(&self, text: &str, piece: Range<usize>, cut: &mut impl FnMut(Boundary)) -> usize {
+        let mut from = piece.start;
+        let seam = |from| {
+            let lane = self.lane.as_ref()?;
+            Some(from + lane.seam(&text[from..piece.end], SEAM_EVERY)?)
+        };
+        while let Some(at) = seam(from) {
+            cut(Boundary::seam(at));
+            from = at;
+        }
+        from
     }
 
     /// The prompt's tokens; what was new of them is known from now on.
@@ -260,7 +284,7 @@ impl Model {
         if end.len() > LONGEST_END {
             return self.encode_behind(text, behind, ids);
         }
-        let space = self.id | ENDS | u64::from(at.id);
+        let space = self.id | ENDS | u64::from(at.id.unwrap_or(SEAM));
         let hash = cache.hash(space, None, end);
         if let Some(known) = cache.get(space, hash, end) {
             known.tokens_into(ids);
@@ -278,7 +302,7 @@ impl Model {
         behind: Option<Boundary>,
         ids: &mut Vec<u32>,
     ) -> Result<(), EncodeError> {
-        let (from, skipped) = behind.map_or((0, 0), |at| (at.start, 1));
+        let (from, skipped) = behind.map_or((0, 0), |at| (at.start, usize::from(at.id.is_some())));
         let new = &text[behind.map_or(0, |at| at.end)..];
         if behind.is_some() && new.is_empty() {
             return Ok(());
@@ -295,7 +319,7 @@ impl Model {
         let found = encoding.get_ids();
         debug_assert_eq!(
             found.first().copied().filter(|_| skipped == 1),
-            behind.map(|at| at.id)
+            behind.and_then(|at| at.id)
         );
         ids.extend_from_slice(&found[skipped..]);
         Ok(())

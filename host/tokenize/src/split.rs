@@ -5,14 +5,10 @@
 //! that the two engines could understand otherwise gets none (see [`ascii_form`]). It stops at the first byte that is not ASCII and
 //! leaves that word to the engine.
 
-use regex_automata::Anchored;
-use regex_automata::dfa::{Automaton, StartKind, dense};
-use regex_automata::util::primitives::StateID;
-use regex_automata::util::{start, syntax};
 use tokenizers::utils::SysRegex;
 
-/// Largest automaton, in bytes; those of known patterns take some 10,000.
-const LARGEST: usize = 1 << 20;
+use crate::automaton::{Automaton, Longest};
+
 /// How patterns end that leave a word's space to the word: white space up to the last character before something else.
 const SPACES: &str = r"|\s+(?!\S)|\s+";
 
@@ -23,11 +19,9 @@ pub(crate) struct Splitter {
     ascii: Option<Ascii>,
 }
 
+/// The pattern's words, and after them, as the second pattern, [`SPACES`].
 #[derive(Debug)]
-struct Ascii {
-    automaton: dense::DFA<Vec<u32>>,
-    start: StateID,
-}
+struct Ascii(Automaton);
 
 /// What stands at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +39,18 @@ impl Splitter {
             engine: SysRegex::new(pattern)?,
             ascii: Ascii::of(pattern),
         })
+    }
+
+    /// Whether a word that ends in an ASCII letter always ends before a space.
+    pub(crate) fn ends_words_at_spaces(&self) -> bool {
+        let ascii = self.ascii.as_ref();
+        ascii.is_some_and(|ascii| ascii.0.ends_between(letters(), b' '))
+    }
+
+    /// Whether ASCII letters and spaces are in none of its matches.
+    pub(crate) fn passes_words_on(&self) -> bool {
+        let ascii = self.ascii.as_ref();
+        ascii.is_some_and(|ascii| ascii.0.has_none_of(letters().chain([b' '])))
     }
 
     /// Shows the words of a text in order, none of them empty.
@@ -108,69 +114,25 @@ impl Ascii {
         let patterns: Vec<String> = std::iter::once(ascii_form(words)?)
             .chain(spaces.map(str::to_owned))
             .collect();
-        let mut config = dense::Config::new()
-            .start_kind(StartKind::Anchored)
-            .accelerate(false)
-            .dfa_size_limit(Some(LARGEST))
-            .determinize_size_limit(Some(LARGEST));
-        for byte in 0x80..=0xff {
-            config = config.quit(byte, true);
-        }
-        let automaton = dense::Builder::new()
-            .configure(config)
-            .syntax(syntax::Config::new().unicode(false).utf8(false))
-            .build_many(&patterns)
-            .ok()?;
-        let start = automaton
-            .start_state(&start::Config::new().anchored(Anchored::Yes))
-            .ok()?;
-        let ascii = Self { automaton, start };
+        let ascii = Self(Automaton::of(&patterns)?);
         // Nothing may be a match: the search goes on from the end of each.
-        (ascii.longest(b"", 0) == (Found::Nothing, false)).then_some(ascii)
+        (ascii.0.longest(b"", 0) == Longest::Nothing).then_some(ascii)
     }
 
     /// The match that begins at a place.
     fn at(&self, text: &[u8], from: usize) -> Found {
-        match self.longest(text, from) {
+        match self.0.longest(text, from) {
             // The last one of several belongs to the word that follows.
-            (Found::Match(end), true) if end < text.len() && end - from > 1 => Found::Match(end - 1),
-            (found, _) => found,
+            Longest::Match { end, pattern: 1 } if end < text.len() && end - from > 1 => Found::Match(end - 1),
+            Longest::Match { end, .. } => Found::Match(end),
+            Longest::Nothing => Found::Nothing,
+            Longest::Unknown => Found::Unknown,
         }
     }
+}
 
-    /// The same before [`SPACES`] are cut, and whether it is those.
-    fn longest(&self, text: &[u8], from: usize) -> (Found, bool) {
-        let automaton = &self.automaton;
-        let mut state = self.start;
-        // A state tells what ended before the byte that led to it.
-        let mut last = None;
-        for (at, byte) in text.iter().enumerate().skip(from) {
-            state = automaton.next_state(state, *byte);
-            if automaton.is_special_state(state) {
-                if automaton.is_match_state(state) {
-                    last = Some((at, state));
-                } else if automaton.is_dead_state(state) {
-                    return self.found(last);
-                } else if automaton.is_quit_state(state) {
-                    return (Found::Unknown, false);
-                }
-            }
-        }
-        state = automaton.next_eoi_state(state);
-        if automaton.is_match_state(state) {
-            last = Some((text.len(), state));
-        }
-        self.found(last)
-    }
-
-    fn found(&self, last: Option<(usize, StateID)>) -> (Found, bool) {
-        last.map_or((Found::Nothing, false), |(end, state)| {
-            (
-                Found::Match(end),
-                self.automaton.match_pattern(state, 0).as_usize() == 1,
-            )
-        })
-    }
+fn letters() -> impl Iterator<Item = u8> {
+    (b'A'..=b'Z').chain(b'a'..=b'z')
 }
 
 /// A pattern of Oniguruma (in Ruby's syntax) as one of bytes that matches the same in ASCII; none where it has anything but

@@ -115,6 +115,12 @@ impl Client {
 }
 
 impl Stream {
+    /// A header's value; empty when it is not there.
+    #[must_use]
+    pub fn header(&self, name: &str) -> &str {
+        text_of(&self.headers, name)
+    }
+
     /// The next chunk as it came over the wire; none at the end.
     ///
     /// # Errors
@@ -160,9 +166,11 @@ impl Answer {
     /// A header's value; empty when it is not there.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
-        self.headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
+        text_of(&self.headers, name)
     }
+}
+
+fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default()
 }

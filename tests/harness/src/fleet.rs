@@ -1,7 +1,5 @@
 //! Mock engines, and the part of a configuration that names them.
 
-use std::fmt::Write as _;
-
 use anyhow::Result;
 use mock_engine::{MockConfig, MockEngine};
 
@@ -37,16 +35,19 @@ impl Fleet {
 /// `[[pools.chat.workers]]` tables for these engines, named `w0`, `w1` and so on.
 #[must_use]
 pub fn workers_toml(engines: &[MockEngine]) -> String {
-    engines.iter().enumerate().fold(String::new(), |mut text, (number, engine)| {
-        let _ = write!(
-            text,
-            "[[pools.chat.workers]]\nname = \"w{number}\"\nurl = \"{}\"\nkv-events = \"{}\"\nkv-replay = \"{}\"\n\n",
-            engine.url(),
-            engine.kv_events(),
-            engine.kv_replay(),
-        );
-        text
-    })
+    let all = engines.iter().enumerate();
+    all.map(|(number, engine)| worker_toml(number, engine)).collect()
+}
+
+/// The `[[pools.chat.workers]]` table of one engine, named `w` and its number.
+#[must_use]
+pub fn worker_toml(number: usize, engine: &MockEngine) -> String {
+    format!(
+        "[[pools.chat.workers]]\nname = \"w{number}\"\nurl = \"{}\"\nkv-events = \"{}\"\nkv-replay = \"{}\"\n\n",
+        engine.url(),
+        engine.kv_events(),
+        engine.kv_replay(),
+    )
 }
 
 /// One route that sends everything to the pool `chat` by this policy.

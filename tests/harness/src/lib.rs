@@ -7,18 +7,20 @@ mod client;
 mod fleet;
 mod policies;
 mod poll;
+mod random;
 mod router;
 mod seen;
 mod split_fleet;
 mod steady;
 
 pub use client::{Answer, Client, Stream};
-pub use fleet::{Fleet, route_all, workers_toml};
+pub use fleet::{Fleet, route_all, worker_toml, workers_toml};
 pub use policies::{
     HOSTILE, Hostile, avoids_who_failed, favours, mends_after, scores_too_few, sends_to, spins_at_events,
     traps_at_events, traps_scoring,
 };
 pub use poll::{DEADLINE, eventually, eventually_ok};
+pub use random::Random;
 pub use router::TestRouter;
 pub use seen::{End, Seen};
 pub use split_fleet::SplitFleet;

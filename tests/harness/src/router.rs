@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use conductor::{App, ConfigSource};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -108,18 +108,26 @@ impl TestRouter {
         .await
     }
 
+    /// The sum of its metrics whose lines begin so; none where no line does.
+    ///
+    /// # Errors
+    /// Where its metrics cannot be read.
+    pub async fn metric(&self, series: &str) -> Result<Option<f64>> {
+        let page = self.admin.get("/metrics").await?.text();
+        let lines = page.lines().filter(|line| line.starts_with(series));
+        let number = |line: &str| line.rsplit(' ').next().unwrap_or_default().parse::<f64>();
+        let numbers = lines.map(number).collect::<Result<Vec<_>, _>>()?;
+        Ok((!numbers.is_empty()).then(|| numbers.iter().sum()))
+    }
+
     /// Requests that are booked at workers whose names begin so, by the router's own account.
     ///
     /// # Errors
     /// Where its metrics cannot be read.
     pub async fn leases(&self, workers: &str) -> Result<f64> {
-        let page = self.admin.get("/metrics").await?.text();
-        let prefix = format!("conductor_worker_requests_in_flight{{worker=\"{workers}");
-        let lines = page.lines().filter(|line| line.starts_with(&prefix));
-        let number = |line: &str| line.rsplit(' ').next().unwrap_or_default().parse::<f64>();
-        let booked = lines.map(number).collect::<Result<Vec<_>, _>>()?;
-        ensure!(!booked.is_empty(), "no worker is called {workers}..");
-        Ok(booked.iter().sum())
+        let series = format!("conductor_worker_requests_in_flight{{worker=\"{workers}");
+        let booked = self.metric(&series).await?;
+        booked.with_context(|| format!("no worker is called {workers}.."))
     }
 
     /// Stops it as SIGTERM does, and says how it ended.

@@ -2,7 +2,7 @@
 //!
 //! Everything speaks HTTP/1.1 over loopback through raw epoll, because the bench must cost far less than what it
 //! measures. It knows nothing of the host's crates: Conductor is one more binary that it starts, like nginx. Only [`soak`] is on
-//! tokio, and has the engines of `mock-engine`.
+//! tokio, and has the mock engines of `harness`.
 //!
 //! * [`backends`]: OpenAI-shaped replies from fixed bytes, many ports in one thread;
 //! * [`generate`]: closed or open loop against one address, with latencies and errors;

@@ -6,10 +6,10 @@ use conductor_config::{Config, CorsConfig, PoolConfig};
 use http::HeaderValue;
 use proxy::{ConnectionsSpec, CorsSpec, EdgeLimits, EdgeSpec, ServeLimits};
 
-use crate::keys::Keys;
+use crate::certificates::Certificates;
 
-/// What is decided before a request is looked into.
-pub(crate) fn edge_spec(config: &Config, keys: &Keys) -> EdgeSpec {
+/// What is decided before a request is looked into; `certificates` were read for this configuration.
+pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpec {
     let limits = &config.server.limits;
     let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
     EdgeSpec {
@@ -23,7 +23,7 @@ pub(crate) fn edge_spec(config: &Config, keys: &Keys) -> EdgeSpec {
             body_grace: limits.body_timeout,
             body_rate: limits.body_rate,
         },
-        tls: keys.certificates.of_server(),
+        tls: certificates.of_server(),
         cors: config.server.cors.as_ref().map(|cors| Arc::new(cors_spec(cors))),
     }
 }
@@ -48,13 +48,13 @@ pub(crate) fn serve_limits(config: &Config) -> ServeLimits {
 }
 
 /// How many connections each worker of a pool gets, and how they begin.
-pub(super) fn connections_spec(pool: &PoolConfig, keys: &Keys) -> ConnectionsSpec {
+pub(super) fn connections_spec(pool: &PoolConfig, certificates: &Certificates) -> ConnectionsSpec {
     let connections = &pool.connections;
     ConnectionsSpec {
         most: connections.max.map(|most| most as usize),
         idle: connections.idle as usize,
         idle_for: connections.idle_for,
         age: connections.max_age,
-        tls: keys.certificates.of_pool(pool),
+        tls: certificates.of_pool(pool),
     }
 }

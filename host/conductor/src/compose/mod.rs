@@ -33,23 +33,23 @@ pub(crate) use self::trials::shadow_name;
 use self::workers::member_names;
 pub(crate) use self::workers::worker_specs;
 use crate::config_source::ConfigSource;
-use crate::keys::Keys;
+use crate::materials::Materials;
 use crate::policy_library::{Permit, PolicySource, WantedPolicy, is_of_folder, policies_in};
 
-/// The pools with their workers of the fleet, which was made from this configuration, as the keys were.
-pub(crate) fn pool_specs(config: &Config, keys: &Keys, fleet: &Fleet) -> Vec<PoolSpec> {
+/// The pools with their workers of the fleet, which was made from this configuration; the materials were read for it.
+pub(crate) fn pool_specs(config: &Config, materials: &Materials, fleet: &Fleet) -> Vec<PoolSpec> {
     let by_name = feeds::by_name(fleet);
     config
         .pools
         .iter()
-        .map(|pool| pool_spec(pool, config, keys, &by_name))
+        .map(|pool| pool_spec(pool, config, materials, &by_name))
         .collect()
 }
 
 fn pool_spec(
     pool: &PoolConfig,
     config: &Config,
-    keys: &Keys,
+    materials: &Materials,
     by_name: &HashMap<&str, &Arc<Worker>>,
 ) -> PoolSpec {
     let names = pool.workers.iter().flat_map(member_names);
@@ -81,8 +81,8 @@ fn pool_spec(
         admission: pool.admission.as_ref().map(admission::admission_spec),
         keep_alive: pool.sse_keep_alive,
         adapters,
-        authorization: keys.authorization(pool),
-        connections: edge::connections_spec(pool, keys),
+        authorization: materials.keys.authorization(pool),
+        connections: edge::connections_spec(pool, &materials.certificates),
         pd: pool
             .pd
             .as_ref()

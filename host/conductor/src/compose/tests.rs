@@ -3,11 +3,16 @@
 use conductor_config::Config;
 use kv_feed::Endpoint;
 use prometheus_client::registry::Registry;
-use proxy::ProxyMetrics;
+use proxy::{
+    ConnectionsSpec, EdgeLimits, HealthSpec, PoolTimeouts, ProbeSpec, ProxyMetrics, RetrySpec, ScrapeSpec,
+    StopRule, TokenizingLimits,
+};
 use routing::{DpRank, Fleet, WorkerId};
 
 use super::*;
+use crate::certificates::Certificates;
 use crate::config_source::ConfigSource;
+use crate::tokenizers::Tokenizers;
 
 fn config(text: &str) -> Config {
     let source = ConfigSource::Text(text.to_owned());
@@ -112,7 +117,7 @@ fn prefill_workers_have_their_bootstrap_server_where_it_is_told_or_usual() {
 #[test]
 fn a_pool_has_its_ranks_and_splits_within_its_own_times_or_the_servers() {
     let config = config(RANKED);
-    let pools = pool_specs(&config, &Keys::default(), &fleet(&config));
+    let pools = pool_specs(&config, &Materials::default(), &fleet(&config));
     assert_eq!(pools[0].pool.workers.len(), 5);
     assert_eq!(
         pools[0].pd,
@@ -197,4 +202,43 @@ fn a_worker_without_ranks_has_all_of_its_feeds() {
     let plan = feed_plan(&config, &fleet(&config));
     let given: Vec<_> = plan.given.iter().map(|feed| (&*feed.name, feed.rank)).collect();
     assert_eq!(given, [("w", Some(DpRank(0))), ("w", Some(DpRank(1)))]);
+}
+
+/// Says no more than it must.
+const SPARSE: &str =
+    "[[pools.main.workers]]\nurl = \"http://w:1\"\n[[routes]]\npool = \"main\"\npolicy = \"round-robin\"\n";
+
+#[test]
+fn of_a_pool_the_proxy_takes_by_itself_what_a_configuration_leaves_unsaid() {
+    let config = config(SPARSE);
+    let pool = pool_specs(&config, &Materials::default(), &fleet(&config)).remove(0);
+    let health = HealthSpec {
+        probe: Some(ProbeSpec::default()),
+        ..HealthSpec::default()
+    };
+    assert_eq!(pool.health, health);
+    assert_eq!(pool.scrape, Some(ScrapeSpec::default()));
+    assert_eq!(pool.retries, RetrySpec::default());
+    assert_eq!(pool.timeouts, PoolTimeouts::default());
+    let shown = |connections: &ConnectionsSpec| format!("{connections:?}");
+    assert_eq!(shown(&pool.connections), shown(&ConnectionsSpec::default()));
+}
+
+#[test]
+fn beside_the_pools_the_proxy_takes_by_itself_what_a_configuration_leaves_unsaid() {
+    let config = config(SPARSE);
+    let edge = edge_spec(&config, &Certificates::default());
+    assert_eq!(edge.limits, EdgeLimits::default());
+    let models = models_spec(&config, &Tokenizers::default());
+    assert_eq!(models.limits, TokenizingLimits::default());
+    let trials = trials::trial_spec(&config.routes[0], |_| Err(()), |_| Err(())).unwrap();
+    assert_eq!(trials.rule, StopRule::default());
+}
+
+#[test]
+fn a_policy_runs_by_itself_as_one_of_which_a_configuration_only_says_the_name() {
+    let wanted = wanted_policies(&config(SPARSE), &ConfigSource::Text(String::new())).remove(0);
+    assert_eq!(wanted.settings, PolicySettings::default());
+    assert_eq!(wanted.circuit, CircuitSpec::default());
+    assert_eq!(wanted.sessions, Sessions::DEFAULT_LIMIT);
 }

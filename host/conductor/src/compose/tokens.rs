@@ -6,7 +6,7 @@ use std::time::Duration;
 use conductor_config::{Config, ModelConfig, ModelTokenize, Tokenize};
 use proxy::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
 
-use crate::keys::Keys;
+use crate::tokenizers::Tokenizers;
 
 /// As a pool or a model says.
 pub(super) fn token_source(tokenize: Tokenize, timeout: Duration) -> TokenSource {
@@ -19,11 +19,11 @@ pub(super) fn token_source(tokenize: Tokenize, timeout: Duration) -> TokenSource
 }
 
 /// The models with the tokenizers that were read for this configuration.
-pub(crate) fn models_spec(config: &Config, keys: &Keys) -> ModelsSpec {
+pub(crate) fn models_spec(config: &Config, tokenizers: &Tokenizers) -> ModelsSpec {
     let model = |model: &ModelConfig| ModelSpec {
         names: model.names.clone(),
         tokens: match &model.tokenize {
-            ModelTokenize::Local(local) => match keys.tokenizers.of(local) {
+            ModelTokenize::Local(local) => match tokenizers.of(local) {
                 Some(loaded) => ModelTokens::Local {
                     model: Arc::clone(loaded),
                     timeout: model.timeout,

@@ -22,7 +22,7 @@ use tracing::{error, info, warn};
 use self::file::{Saved, SavedSession};
 use self::folder::{ReadError, StateFolder};
 pub(crate) use self::metrics::MemoryCollector;
-pub(crate) use self::thread::Keeping;
+pub(crate) use self::thread::{Keeper, Keeping};
 use crate::policy_library::chain;
 
 /// Names of the workers there are.

@@ -13,7 +13,7 @@ use super::problem::reports;
 use crate::builtin;
 use crate::compose::{self, BrokenPipeline};
 use crate::config_source::ConfigSource;
-use crate::keys::Keys;
+use crate::materials::Materials;
 use crate::status::ProblemReport;
 
 /// Reads a configuration as this binary does.
@@ -58,7 +58,7 @@ pub enum SetUpError {
 /// some.
 pub(crate) fn snapshot(
     previous: Option<&Snapshot>,
-    (config, keys, fleet): (&Config, &Keys, &Fleet),
+    (config, materials, fleet): (&Config, &Materials, &Fleet),
     component: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
     generation: Generation,
     (metrics, recorder): (&ProxyMetrics, &Arc<Recorder>),
@@ -74,13 +74,13 @@ pub(crate) fn snapshot(
         .map(|route| compose::route_spec(route, decides, policy));
     let spec = SnapshotSpec {
         generation,
-        pools: compose::pool_specs(config, keys, fleet),
+        pools: compose::pool_specs(config, materials, fleet),
         routes: routes.collect::<Result<_, _>>()?,
-        models: compose::models_spec(config, keys),
+        models: compose::models_spec(config, &materials.tokenizers),
         limits: compose::request_limits(config),
-        edge: compose::edge_spec(config, keys),
+        edge: compose::edge_spec(config, &materials.certificates),
         record: compose::record_spec(config, recorder),
-        clients: compose::client_specs(config, keys),
+        clients: compose::client_specs(config, &materials.keys),
         decision_headers: config.server.decision_headers,
         // Its labels name clients.
         metrics_on_listen: config
@@ -114,4 +114,56 @@ pub(crate) fn needs_restart(at_start: &Config, now: &Config) -> Vec<String> {
     ];
     let keys = changed.iter().filter(|(_, changed)| *changed);
     keys.map(|(key, _)| (*key).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::reload::InForce;
+
+    /// Pool `a`, whose policy wants one column, and pool `b`, whose policy wants no tokens.
+    fn pools(column: &str) -> String {
+        format!(
+            r#"
+[policies.of-a]
+pipeline = {{ scorers = [{{ feature = "{column}", weight = 1 }}] }}
+[policies.of-b]
+pipeline = {{ scorers = [{{ feature = "load.requests", weight = -1 }}] }}
+[[pools.a.workers]]
+url = "http://a:1"
+[[pools.b.workers]]
+url = "http://b:1"
+[[routes]]
+match = {{ model = "b" }}
+pool = "b"
+policy = "of-b"
+[[routes]]
+pool = "a"
+policy = "of-a"
+"#
+        )
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &[&str]) {
+        let source = ConfigSource::Text(text.to_owned());
+        let config = read(&source, text).expect("valid").config;
+        let first = InForce::first(text.to_owned(), config, Materials::default());
+        let parts = (&first.config, &first.materials, &first.fleet);
+        let mut registry = Registry::default();
+        let own = (&ProxyMetrics::new(&mut registry), &Recorder::new(&mut registry));
+        let snapshot = snapshot(None, parts, |_| None, first.generation, own).unwrap();
+        assert_eq!(snapshot.pools_without_tokenizer().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_tokenizer_is_missed_where_each_prompt_costs_a_worker_a_request() {
+        let wants = pools("prefix.any-tokens");
+        check(&wants, &["a"]);
+        check(&pools("load.requests"), &[]);
+        check(&format!("[pools.a]\ntokenize = \"off\"\n{wants}"), &[]);
+        check(&format!("[models.m]\ntokenize = \"worker\"\n{wants}"), &[]);
+    }
 }

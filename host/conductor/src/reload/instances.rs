@@ -37,7 +37,7 @@ impl Reloader {
             text,
             file,
             overlays,
-            keys,
+            materials,
             ..
         } = &self.in_force;
         let (overlays, done) = overlays.change(file, change)?;
@@ -46,7 +46,7 @@ impl Reloader {
                 text: text.clone(),
                 file: file.clone(),
                 overlays,
-                keys: keys.clone(),
+                materials: materials.clone(),
             };
             self.put_in_force(next, None).map_err(RefusedChange::Config)?;
             let generation = self.in_force.generation;

@@ -31,14 +31,13 @@ use crate::compose;
 use crate::config_source::ConfigSource;
 use crate::discovery::Discovery;
 use crate::instances::AdminKey;
-use crate::keys::Keys;
+use crate::materials::Materials;
 use crate::metrics::ControlMetrics;
 use crate::overlay::Overlays;
 use crate::policy_library::{Committed, PolicyLibrary, Prepared, chain};
 use crate::record;
 use crate::status::{ProblemReport, Status};
 use crate::telemetry::LogFilter;
-use crate::tokenizers::Tokenizers;
 
 /// Everything a reload works on.
 pub(crate) struct Reloader {
@@ -71,9 +70,25 @@ pub(crate) struct InForce {
     pub(crate) overlays: Overlays,
     /// The file's configuration as the overlays have it.
     pub(crate) config: Config,
-    pub(crate) keys: Keys,
+    pub(crate) materials: Materials,
     pub(crate) fleet: Fleet,
     pub(crate) generation: Generation,
+}
+
+impl InForce {
+    /// What a router starts with: what `text` says, with the materials that it names.
+    pub(crate) fn first(text: String, config: Config, materials: Materials) -> Self {
+        let (fleet, _) = Fleet::default().next(compose::worker_specs(&config));
+        Self {
+            text,
+            file: config.clone(),
+            overlays: Overlays::default(),
+            config,
+            materials,
+            fleet,
+            generation: Generation(1),
+        }
+    }
 }
 
 /// What is to be in force next.
@@ -81,7 +96,7 @@ struct Next {
     text: String,
     file: Config,
     overlays: Overlays,
-    keys: Keys,
+    materials: Materials,
 }
 
 impl Reloader {
@@ -92,8 +107,7 @@ impl Reloader {
         paths.extend(compose::policy_folder(config, &self.source));
         let policies = compose::wanted_policies(config, &self.source).into_iter();
         paths.extend(policies.filter_map(|wanted| wanted.file()));
-        paths.extend(Keys::files(config, &self.source));
-        paths.extend(Tokenizers::files(config, &self.source));
+        paths.extend(Materials::files(config, &self.source));
         paths
     }
 
@@ -101,7 +115,7 @@ impl Reloader {
     fn reload(&mut self) -> bool {
         let mut unsettled = false;
         match self.changed_text() {
-            Ok(None) => self.look_at_keys(),
+            Ok(None) => self.look_at_materials(),
             Ok(Some(text)) => match self.apply(text, &mut unsettled) {
                 Ok(()) => {
                     self.tell_policies();
@@ -120,19 +134,24 @@ impl Reloader {
         unsettled
     }
 
-    /// The text is the one in force; the keys that it names may be others.
-    fn look_at_keys(&mut self) {
-        let InForce { file, text, .. } = &self.in_force;
-        let keys = match self.read_keys((file, text)) {
-            Ok(keys) if keys == self.in_force.keys => return self.unchanged(),
-            Ok(keys) => keys,
+    /// The text is the one in force; what it names may be other keys, certificates or tokenizers.
+    fn look_at_materials(&mut self) {
+        let InForce {
+            file,
+            text,
+            materials: before,
+            ..
+        } = &self.in_force;
+        let materials = match Materials::read(Some(before), (file, &self.source, text)) {
+            Ok(materials) if materials == *before => return self.unchanged(),
+            Ok(materials) => materials,
             Err(refused) => return self.refuse(refused.problems()),
         };
         let next = Next {
             text: self.in_force.text.clone(),
             file: self.in_force.file.clone(),
             overlays: self.in_force.overlays.clone(),
-            keys,
+            materials,
         };
         match self.put_in_force(next, None) {
             Ok(_) => {
@@ -143,15 +162,6 @@ impl Reloader {
             }
             Err(refused) => self.refuse(refused.problems()),
         }
-    }
-
-    /// The keys that a configuration names, and its tokenizers.
-    fn read_keys(&self, (config, text): (&Config, &str)) -> Result<Keys, RefusedConfig> {
-        let before = &self.in_force.keys;
-        let mut keys = Keys::read(Some(before), config, &self.source).map_err(RefusedConfig::Key)?;
-        let read = Tokenizers::read(Some(&before.tokenizers), (config, &self.source, text));
-        keys.tokenizers = read.map_err(RefusedConfig::Tokenizers)?;
-        Ok(keys)
     }
 
     /// The configuration's text; none where it is the one in force.
@@ -174,13 +184,14 @@ impl Reloader {
         if !unavailable.is_empty() {
             return Err(RefusedConfig::Policies(unavailable));
         }
-        let keys = self.read_keys((&file, &text))?;
+        let before = Some(&self.in_force.materials);
+        let materials = Materials::read(before, (&file, &self.source, &text))?;
         let (overlays, ended) = self.in_force.overlays.under(&file);
         let next = Next {
             text,
             file,
             overlays,
-            keys,
+            materials,
         };
         let change = self.put_in_force(next, Some(&prepared))?;
         let committed = self.commit(prepared);
@@ -211,13 +222,13 @@ impl Reloader {
             text,
             file,
             overlays,
-            keys,
+            materials,
         } = next;
         let config = overlays.over(&file);
         let (fleet, change) = self.in_force.fleet.next(compose::worker_specs(&config));
         let generation = Generation(self.in_force.generation.0 + 1);
         let next = self
-            .snapshot((&config, &keys, &fleet), prepared, generation)
+            .snapshot((&config, &materials, &fleet), prepared, generation)
             .map_err(RefusedConfig::Snapshot)?;
         self.discovery
             .set(compose::feed_plan(&config, &fleet))
@@ -231,13 +242,13 @@ impl Reloader {
         record::apply(&self.recorder, &config, &self.source);
         self.cell.store(next);
         let for_reads = config.server.admin_key_for_reads;
-        self.admin_key.set(keys.admin.clone(), for_reads);
+        self.admin_key.set(materials.keys.admin.clone(), for_reads);
         self.in_force = InForce {
             text,
             file,
             overlays,
             config,
-            keys,
+            materials,
             fleet,
             generation,
         };
@@ -246,7 +257,7 @@ impl Reloader {
 
     fn snapshot(
         &self,
-        parts: (&Config, &Keys, &Fleet),
+        parts: (&Config, &Materials, &Fleet),
         prepared: Option<&Prepared>,
         generation: Generation,
     ) -> Result<proxy::Snapshot, SetUpError> {

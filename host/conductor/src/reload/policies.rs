@@ -123,9 +123,12 @@ impl Reloader {
         generation: Generation,
     ) -> Result<(), SetUpError> {
         let InForce {
-            config, keys, fleet, ..
+            config,
+            materials,
+            fleet,
+            ..
         } = &self.in_force;
-        let next = self.snapshot((config, keys, fleet), prepared, generation)?;
+        let next = self.snapshot((config, materials, fleet), prepared, generation)?;
         self.cell.store(next);
         self.in_force.generation = generation;
         Ok(())

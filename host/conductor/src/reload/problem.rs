@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::SetUpError;
 use crate::app::ListenError;
+use crate::certificates::CertificateError;
 use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::keys::KeyError;
 use crate::param_problems;
@@ -27,6 +28,9 @@ pub enum RefusedConfig {
     /// A key that it names cannot be had.
     #[error(transparent)]
     Key(KeyError),
+    /// A certificate that it names, its key or an authority, is no good.
+    #[error(transparent)]
+    Certificate(CertificateError),
     /// Tokenizers that it names cannot be had.
     #[error("the configuration needs tokenizers that cannot be had:\n{}", .0.render(Paint::Plain))]
     Tokenizers(Diagnostics),
@@ -49,7 +53,7 @@ impl RefusedConfig {
                 reports(diagnostics)
             }
             Self::Read(_) => vec![whole_file("unreadable", self)],
-            Self::Key(_) => vec![whole_file("key-unreadable", self)],
+            Self::Key(_) | Self::Certificate(_) => vec![whole_file("key-unreadable", self)],
             Self::Snapshot(_) | Self::Feeds(_) | Self::Listen(_) => vec![whole_file("not-applicable", self)],
         }
     }

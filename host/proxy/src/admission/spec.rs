@@ -78,20 +78,3 @@ impl Admission {
         }
     }
 }
-
-impl Default for AdmissionSpec {
-    fn default() -> Self {
-        Self {
-            requests: BudgetSpec::Off,
-            tokens: BudgetSpec::Off,
-            expected_output: 256,
-            ttft_target: None,
-            tbt_target: None,
-            early_rejection: None,
-            priority_header: None,
-            priority_in_body: false,
-            tenant_header: None,
-            timeout_header: None,
-        }
-    }
-}

@@ -2,8 +2,9 @@
 //! A prompt whose tokens stay unknown is served all the same; its policy sees no matches.
 //!
 //! `local.rs` makes them in the router, with `threads.rs` for long prompts; `worker.rs` asks workers; `text.rs` takes the text
-//! itself for them. `spec.rs` says which of these is meant for a model.
+//! itself for them. `spec.rs` says which of these is meant for a model. `cooldown.rs` keeps away from a worker's tokeniser that failed.
 
+mod cooldown;
 mod local;
 mod metrics;
 mod spec;
@@ -18,6 +19,7 @@ use inference_api::{Endpoint, Peek};
 use crate::label::TokensKind;
 use crate::snapshot::{PoolState, RequestLimits, Snapshot};
 
+pub(crate) use self::cooldown::Cooldown;
 pub(crate) use self::metrics::TokensMetrics;
 use self::spec::Source;
 pub(crate) use self::spec::Tokenizing;

@@ -9,7 +9,7 @@ use routing::{DpRank, Role};
 use crate::client::{chat, send};
 use crate::eventually;
 use crate::policy::Scripted;
-use crate::router::{router, spec};
+use crate::router::{Builder, router, spec};
 use crate::worker::{Received, Worker, json, whole};
 
 const METRICS: &str = "vllm:num_requests_running{engine=\"0\"} 3.0\n\
@@ -46,22 +46,24 @@ const COLUMNS: [&str; 5] = [
     "engine.age-ms",
 ];
 
-#[tokio::test]
-async fn policies_see_what_engines_say_of_their_load() {
-    let worker = telling("/metrics", METRICS).await;
-    let policy = Scripted::first(&[], &COLUMNS);
-    let router = router()
-        .worker("a", &worker.url())
+/// What a policy sees in these columns once the worker of that name has told its load.
+async fn shown(router: Builder, told: &str, columns: &[&str]) -> Vec<f64> {
+    let policy = Scripted::first(&[], columns);
+    let router = router
         .policy(policy.clone())
         .with(|builder| builder.scrape = Some(often()))
         .start()
         .await;
-    eventually("it told", || {
-        router.metric(r#"conductor_worker_scrapes_total{worker="a",result="told"}"#) > 0.0
-    })
-    .await;
+    let scrapes = format!(r#"conductor_worker_scrapes_total{{worker="{told}",result="told"}}"#);
+    eventually("it told", || router.metric(&scrapes) > 0.0).await;
     send(router.address, chat()).await.text().await;
-    let shown = policy.shown()[0].clone();
+    policy.shown().swap_remove(0)
+}
+
+#[tokio::test]
+async fn policies_see_what_engines_say_of_their_load() {
+    let worker = telling("/metrics", METRICS).await;
+    let shown = shown(router().worker("a", &worker.url()), "a", &COLUMNS).await;
     assert_eq!(shown[..3], [8.0, 2.0, 0.5], "both ranks of the one worker");
     assert!(shown[3].is_nan(), "it did not say");
     assert!(shown[4] >= 0.0, "{}", shown[4]);
@@ -75,39 +77,16 @@ async fn ranks_behind_one_url_are_told_apart_on_one_page() {
         spec.rank = Some(DpRank(rank));
         spec
     };
-    let policy = Scripted::first(&[], &["engine.running"]);
-    let router = router()
-        .specified(ranked(0))
-        .specified(ranked(1))
-        .policy(policy.clone())
-        .with(|builder| builder.scrape = Some(often()))
-        .start()
-        .await;
-    eventually("it told", || {
-        router.metric(r#"conductor_worker_scrapes_total{worker="a@1",result="told"}"#) > 0.0
-    })
-    .await;
-    send(router.address, chat()).await.text().await;
-    assert_eq!(policy.shown()[0], [3.0, 5.0]);
+    let router = router().specified(ranked(0)).specified(ranked(1));
+    assert_eq!(shown(router, "a@1", &["engine.running"]).await, [3.0, 5.0]);
 }
 
 #[tokio::test]
 async fn sglang_tells_on_a_page_of_its_own() {
     let page = r#"[{"dp_rank":0,"num_reqs":7,"num_waiting_reqs":3,"num_tokens":99}]"#;
     let worker = telling("/get_load", page).await;
-    let policy = Scripted::first(&[], &COLUMNS);
-    let router = router()
-        .worker("a", &worker.url())
-        .policy(policy.clone())
-        .with(|builder| builder.scrape = Some(often()))
-        .start()
-        .await;
-    eventually("it told", || {
-        router.metric(r#"conductor_worker_scrapes_total{worker="a",result="told"}"#) > 0.0
-    })
-    .await;
-    send(router.address, chat()).await.text().await;
-    assert_eq!(policy.shown()[0][..2], [4.0, 3.0]);
+    let shown = shown(router().worker("a", &worker.url()), "a", &COLUMNS).await;
+    assert_eq!(shown[..2], [4.0, 3.0]);
 }
 
 #[tokio::test]

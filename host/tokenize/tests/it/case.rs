@@ -1,5 +1,6 @@
 //! Prompts with the tokens that an engine gave them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -18,26 +19,8 @@ struct Case<'a> {
     tokens: Option<Vec<u32>>,
 }
 
-#[derive(Deserialize)]
-struct Body<'a> {
-    prompt: Option<String>,
-    #[serde(borrow)]
-    messages: Option<&'a RawValue>,
-    #[serde(borrow)]
-    tools: Option<&'a RawValue>,
-    #[serde(borrow)]
-    documents: Option<&'a RawValue>,
-    #[serde(borrow)]
-    reasoning_effort: Option<&'a RawValue>,
-    #[serde(borrow)]
-    chat_template_kwargs: Option<&'a RawValue>,
-    #[serde(borrow)]
-    add_generation_prompt: Option<&'a RawValue>,
-    #[serde(borrow)]
-    continue_final_message: Option<&'a RawValue>,
-    #[serde(borrow)]
-    add_special_tokens: Option<&'a RawValue>,
-}
+/// The members of a request's body, each as it is written.
+type Body<'a> = BTreeMap<String, &'a RawValue>;
 
 /// How a record compares with what is made here.
 #[derive(Default)]
@@ -80,21 +63,26 @@ pub(crate) fn compare(folder: &Path, lines: &str) -> Compared {
 }
 
 fn tokens(model: &Model, body: &Body<'_>, cache: &PrefixCache) -> Result<Vec<u32>, String> {
-    let rendered = match (&body.prompt, body.messages) {
+    let member = |name: &str| {
+        let text = body.get(name).map(|raw| raw.get());
+        text.filter(|text| *text != "null")
+    };
+    let rendered = match (member("prompt"), member("messages")) {
         (Some(prompt), _) => {
-            let special = body.add_special_tokens.is_none_or(|raw| raw.get() == "true");
-            Rendered::text(prompt.clone(), special)
+            let prompt = serde_json::from_str(prompt).expect("a prompt is text");
+            let special = member("add_special_tokens").is_none_or(|text| text == "true");
+            Rendered::text(prompt, special)
         }
         (None, Some(messages)) => {
             let chat = Chat {
-                messages: messages.get(),
-                tools: body.tools.map(RawValue::get),
-                documents: body.documents.map(RawValue::get),
-                reasoning_effort: body.reasoning_effort.map(RawValue::get),
-                chat_template_kwargs: body.chat_template_kwargs.map(RawValue::get),
-                add_generation_prompt: body.add_generation_prompt.map(RawValue::get),
-                continue_final_message: body.continue_final_message.map(RawValue::get),
-                add_special_tokens: body.add_special_tokens.map(RawValue::get),
+                messages,
+                tools: member("tools"),
+                documents: member("documents"),
+                reasoning_effort: member("reasoning_effort"),
+                chat_template_kwargs: member("chat_template_kwargs"),
+                add_generation_prompt: member("add_generation_prompt"),
+                continue_final_message: member("continue_final_message"),
+                add_special_tokens: member("add_special_tokens"),
             };
             let rendered = model.render(&chat, SystemTime::UNIX_EPOCH);
             rendered.map_err(|error| format!("{error:?}"))?

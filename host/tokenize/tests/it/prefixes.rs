@@ -122,6 +122,51 @@ proptest! {
     }
 }
 
+/// Long texts that are ASCII for most of their length, as what is cut between words has to be.
+fn long_pieces() -> impl Strategy<Value = Vec<String>> {
+    let text = prop_oneof![
+        12 => "[ a-zA-Z]{1,60}",
+        4 => "[a-z]{1,9} [!-~]{1,6} ?[a-z]{0,3}",
+        2 => "[ \n\t\r]{1,4}",
+        4 => "[0-9 ]{1,9}|[!-~]{1,30}|(don't|IT'LL|we'VE) ",
+        1 => prop::sample::select(vec!["<|im_end|>", "<tool>", "a <left>", "a <sp> b", "word! ", "Normal ", "é "]).prop_map(str::to_owned),
+    ];
+    prop::collection::vec(text, 40..300)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What is known of the one text is its beginning up to some byte, and the other goes on otherwise.
+    #[test]
+    fn tokens_are_those_of_the_whole_text_where_messages_begin_alike(
+        pieces in long_pieces(), tail in "[ -~]{0,40}", at in any::<prop::sample::Index>(),
+    ) {
+        for shape in &*SHAPES {
+            let cache = PrefixCache::new(1 << 20);
+            let text = pieces.concat();
+            shape.check(&cache, &text, false);
+            let (at, _) = text.char_indices().nth(at.index(text.chars().count())).unwrap_or((0, ' '));
+            shape.check(&cache, &(text[..at].to_owned() + &tail + &text[at..]), false);
+        }
+    }
+}
+
+#[test]
+fn what_messages_begin_with_is_served_from_the_cache() {
+    let beginning = "It's a long-winded text, 12 times. ".repeat(120);
+    for shape in &*SHAPES {
+        let cache = PrefixCache::new(1 << 20);
+        let turn = |question: &str| format!("<|im_start|>{beginning}{question}<|im_end|>");
+        assert_eq!(shape.check(&cache, &turn("What is it?"), false), 0);
+        let cached = shape.check(&cache, &turn("Why?"), false);
+        // A pattern has to be known for a text to be cut.
+        let is_known =
+            ["byte-level", "byte-level, split once", "byte-level, split thrice"].contains(&shape.name);
+        assert_eq!(cached > 800, is_known, "{}: {cached}", shape.name);
+    }
+}
+
 #[test]
 fn an_added_token_that_another_begins_with_is_not_cut() {
     let cache = PrefixCache::new(1 << 20);

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use harness::Random;
 use http::StatusCode;
 use mock_engine::{EngineGone, PdDialect, RequestFault, Times};
 
 use crate::pool::{Pool, Trouble};
-use crate::random::Random;
 
 /// A prompt stays well within the router's timeouts.
 const SLOW_FACTOR: f64 = 4.0;
 
 /// Until it is dropped.
 pub(crate) async fn play(pool: Arc<Pool>, engine: usize, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     loop {
         tokio::time::sleep(random.ms(500, 6_000)).await;
         let trouble = pick(&pool, engine, &mut random);

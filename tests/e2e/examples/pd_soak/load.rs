@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use harness::{Client, Seen};
+use harness::{Client, Random, Seen};
 use http::Method;
 use mock_engine::{MockConfig, MockEngine};
 use serde_json::{Value, json};
@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::account::{Account, Asked, Outcome};
 use crate::pool::Pool;
-use crate::random::Random;
 
 /// Beyond what the router's timeouts add up to, and an engine's own: whoever waits longer waits for nothing.
 pub(crate) const HUNG_AFTER: Duration = Duration::from_secs(30);
@@ -37,7 +36,7 @@ pub(crate) async fn questions(seed: u64) -> Result<Vec<Question>> {
     })
     .await?;
     let client = Client::new(engine.url());
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut questions: Vec<Question> = Vec::with_capacity(QUESTIONS);
     let mut prompt = String::new();
     for number in 0..QUESTIONS {
@@ -74,7 +73,7 @@ pub(crate) struct Asker {
 impl Asker {
     /// One question after the other.
     pub(crate) async fn ask_until(self, over: CancellationToken, seed: u64) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         while !over.is_cancelled() {
             let question = &self.questions[random.below(self.questions.len())];
             let tokens = 1 + random.below(LONGEST);

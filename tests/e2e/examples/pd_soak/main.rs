@@ -17,7 +17,6 @@ mod account;
 mod chaos;
 mod load;
 mod pool;
-mod random;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;

@@ -1,10 +1,10 @@
 //! The index is true: what it says is held where is what the engine itself finds in its cache.
 
-use harness::{Fleet, TestRouter, eventually, route_all};
+use harness::{Fleet, TestRouter, eventually};
 use mock_engine::{MockConfig, MockEngine, tokenize};
 use serde_json::{Value, json};
 
-use crate::{fast, fast_fleet, long_prompt};
+use crate::{fast, fast_fleet, long_prompt, router_with};
 
 /// Where a prompt went, the tokens the index had matched there, and the tokens the engine found in its cache.
 #[derive(Debug)]
@@ -43,8 +43,7 @@ async fn finds_all(router: &TestRouter, prompt: &str) -> Placed {
 /// A cache-aware router that follows all its feeds, and has all the time it needs to learn a prompt's tokens.
 async fn informed_router_over(fleet: &Fleet) -> TestRouter {
     let patient = "[pools.chat]\ntokenize-timeout = \"10s\"\n";
-    let toml = format!("{patient}{}{}", fleet.workers_toml(), route_all("cache-aware"));
-    let router = TestRouter::start(&toml).await.unwrap();
+    let router = router_with(patient, fleet, "cache-aware").await;
     let is_live = |feed: &Value| feed["state"] == "live";
     router
         .admin_shows("/admin/feeds", "all feeds are live", |page| {

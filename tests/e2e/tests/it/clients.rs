@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{chat, fast_fleet};
+use crate::{chat, fast_fleet, router_with};
 
 /// SHA-256 of `test`.
 const HASH_OF_TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
@@ -113,15 +113,13 @@ async fn a_key_file_that_changes_alone_is_noticed() {
         ("admin.key", "admin-one"),
         ("engine.key", "engine-one"),
     ]);
-    let toml = format!(
-        "admin-api-key = {}\n[clients.search]\nkey = {}\n[pools.chat]\nauthorization = {}\n{}{}",
+    let keys = format!(
+        "admin-api-key = {}\n[clients.search]\nkey = {}\n[pools.chat]\nauthorization = {}\n",
         file(&folder, "admin.key"),
         file(&folder, "search.key"),
         file(&folder, "engine.key"),
-        fleet.workers_toml(),
-        route_all("round-robin"),
     );
-    let router = TestRouter::start(&toml).await.unwrap();
+    let router = router_with(&keys, &fleet, "round-robin").await;
     assert_eq!(
         chat_with(&router.client, Some("one")).await.status,
         StatusCode::OK
@@ -240,8 +238,7 @@ async fn clients_never_get_an_admin_page() {
 async fn without_an_admin_key_clients_neither_change_nor_see_the_fleet() {
     let fleet = fast_fleet(1).await;
     let client = format!("[clients.x]\nkey-sha256 = \"{HASH_OF_TEST}\"\n");
-    let toml = format!("{client}{}{}", fleet.workers_toml(), route_all("round-robin"));
-    let router = TestRouter::start(&toml).await.unwrap();
+    let router = router_with(&client, &fleet, "round-robin").await;
     let body = r#"{"type": "mixed", "instance": "127.0.0.1:1"}"#;
     let add = ask(
         &router.client,
@@ -263,13 +260,9 @@ async fn without_an_admin_key_clients_neither_change_nor_see_the_fleet() {
 async fn admin_pages_ask_for_the_key_where_that_is_wanted() {
     let fleet = fast_fleet(1).await;
     let folder = keys(&[("admin.key", "admin")]);
-    let toml = format!(
-        "admin-key-for-reads = true\nadmin-api-key = {}\n{}{}",
-        file(&folder, "admin.key"),
-        fleet.workers_toml(),
-        route_all("round-robin"),
-    );
-    let router = TestRouter::start(&toml).await.unwrap();
+    let key = file(&folder, "admin.key");
+    let keys = format!("admin-key-for-reads = true\nadmin-api-key = {key}");
+    let router = router_with(&keys, &fleet, "round-robin").await;
     for path in [
         "/admin/config",
         "/admin/policies",

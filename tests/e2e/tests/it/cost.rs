@@ -1,9 +1,11 @@
 //! What workers are seen to need is learnt while they serve, and policies may go by it.
 
 use futures_util::future::join_all;
-use harness::{Fleet, TestRouter, route_all};
+use harness::{Fleet, TestRouter};
 use mock_engine::{CostModel, MockConfig};
 use serde_json::json;
+
+use crate::router_with;
 
 const CLIENTS: usize = 2;
 
@@ -41,8 +43,7 @@ async fn served(router: &TestRouter, each: usize, round: usize) -> Vec<String> {
 async fn a_slow_worker_is_found_out_and_gets_less() {
     let fleet = Fleet::start(2, unlike).await.unwrap();
     let policy = "[policies.measured]\nbuiltin = \"cache-aware\"\nparams = { measured-speed = true }\n";
-    let toml = format!("{policy}{}{}", fleet.workers_toml(), route_all("measured"));
-    let router = TestRouter::start(&toml).await.unwrap();
+    let router = router_with(policy, &fleet, "measured").await;
     served(&router, 32, 0).await;
     let after = served(&router, 16, 1).await;
     let metrics = router.client.get("/metrics").await.unwrap().text();

@@ -5,12 +5,11 @@ use http::StatusCode;
 use mock_engine::{RequestFault, Times};
 use serde_json::Value;
 
-use crate::{chat, fast, fast_fleet};
+use crate::{chat, fast, fast_fleet, router_with};
 
 /// A router over the fleet, whose pool has these tables and keys.
-async fn router_with(fleet: &Fleet, pool: &str) -> TestRouter {
-    let toml = format!("{pool}\n{}{}", fleet.workers_toml(), route_all("round-robin"));
-    TestRouter::start(&toml).await.unwrap()
+async fn start(fleet: &Fleet, pool: &str) -> TestRouter {
+    router_with(pool, fleet, "round-robin").await
 }
 
 async fn ask(router: &TestRouter) -> harness::Answer {
@@ -31,10 +30,7 @@ async fn is(router: &TestRouter, worker: usize, expected: &str) {
 }
 
 async fn metric(router: &TestRouter, series: &str) -> f64 {
-    let page = router.admin.get("/metrics").await.unwrap().text();
-    let line = page.lines().find(|line| line.starts_with(series));
-    let number = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
-    number.unwrap_or(f64::NAN)
+    router.metric(series).await.unwrap().unwrap_or(f64::NAN)
 }
 
 fn failing(status: StatusCode, retry_after: Option<u32>) -> RequestFault {
@@ -44,7 +40,7 @@ fn failing(status: StatusCode, retry_after: Option<u32>) -> RequestFault {
 #[tokio::test]
 async fn a_worker_that_fails_its_probes_gets_no_requests_until_they_pass() {
     let fleet = fast_fleet(2).await;
-    let router = router_with(
+    let router = start(
         &fleet,
         "[pools.chat.health]\ninterval = \"10ms\"\ntimeout = \"5s\"\nslow-start = \"0s\"",
     )
@@ -69,7 +65,7 @@ async fn a_worker_that_fails_its_probes_gets_no_requests_until_they_pass() {
 async fn a_server_without_a_health_page_is_taken_to_be_well() {
     let fleet = fast_fleet(1).await;
     fleet.engines[0].faults().fail_health(Some(StatusCode::NOT_FOUND));
-    let router = router_with(&fleet, "[pools.chat.health]\ninterval = \"10ms\"").await;
+    let router = start(&fleet, "[pools.chat.health]\ninterval = \"10ms\"").await;
     eventually("it was asked some times", || async {
         metric(
             &router,
@@ -85,7 +81,7 @@ async fn a_server_without_a_health_page_is_taken_to_be_well() {
 #[tokio::test]
 async fn a_worker_that_never_answers_costs_one_request_and_slows_no_other() {
     let fleet = fast_fleet(3).await;
-    let router = router_with(
+    let router = start(
         &fleet,
         "[pools.chat.timeouts]\nfirst-byte = \"300ms\"\n[pools.chat.health]\nrest = \"1h\"\nlongest-rest = \"1h\"",
     )
@@ -108,7 +104,7 @@ async fn a_worker_that_never_answers_costs_one_request_and_slows_no_other() {
 #[tokio::test]
 async fn a_burst_of_server_errors_takes_a_worker_out_and_not_all_of_them() {
     let fleet = fast_fleet(2).await;
-    let router = router_with(
+    let router = start(
         &fleet,
         "[pools.chat.health]\nserver-errors = 3\nrest = \"1h\"\nlongest-rest = \"1h\"",
     )
@@ -119,7 +115,7 @@ async fn a_burst_of_server_errors_takes_a_worker_out_and_not_all_of_them() {
     }
     for _ in 0..12 {
         let answer = ask(&router).await;
-        // What a worker says of a request itself is the client's to know.
+        // Nobody answers better, so the client gets what a worker said.
         assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
     }
     let both = [health(&router, 0).await, health(&router, 1).await];
@@ -130,7 +126,7 @@ async fn a_burst_of_server_errors_takes_a_worker_out_and_not_all_of_them() {
 #[tokio::test]
 async fn an_overloaded_worker_is_passed_over_for_as_long_as_it_says() {
     let fleet = fast_fleet(2).await;
-    let router = router_with(&fleet, "").await;
+    let router = start(&fleet, "").await;
     let busy = failing(StatusCode::TOO_MANY_REQUESTS, Some(3_600));
     fleet.engines[1].faults().on_requests(busy, Times::Next(1));
     for _ in 0..8 {
@@ -146,7 +142,7 @@ async fn an_overloaded_worker_is_passed_over_for_as_long_as_it_says() {
 #[tokio::test]
 async fn when_every_worker_refuses_the_client_gets_the_last_ones_answer() {
     let fleet = fast_fleet(2).await;
-    let router = router_with(&fleet, "").await;
+    let router = start(&fleet, "").await;
     for engine in &fleet.engines {
         let busy = failing(StatusCode::SERVICE_UNAVAILABLE, Some(7));
         engine.faults().on_requests(busy, Times::UntilCleared);
@@ -163,7 +159,7 @@ async fn when_every_worker_refuses_the_client_gets_the_last_ones_answer() {
 #[tokio::test]
 async fn the_budget_bounds_a_storm_of_retries() {
     let fleet = fast_fleet(3).await;
-    let router = router_with(
+    let router = start(
         &fleet,
         "[pools.chat.retries]\nbudget = 0.1\nmin-per-second = 0\nbackoff = \"0s\"\n\
          [pools.chat.health]\nfailure-min-requests = 0",
@@ -186,7 +182,7 @@ async fn the_budget_bounds_a_storm_of_retries() {
 #[tokio::test]
 async fn a_flapping_worker_costs_no_request() {
     let fleet = fast_fleet(3).await;
-    let router = router_with(
+    let router = start(
         &fleet,
         "[pools.chat.health]\nrest = \"10ms\"\nlongest-rest = \"40ms\"\nslow-start = \"20ms\"\ninterval = \"10ms\"",
     )
@@ -207,7 +203,7 @@ async fn a_flapping_worker_costs_no_request() {
 #[tokio::test]
 async fn a_worker_that_came_back_gets_a_rising_share() {
     let fleet = fast_fleet(2).await;
-    let router = router_with(
+    let router = start(
         &fleet,
         "[pools.chat.health]\nrest = \"1ms\"\nlongest-rest = \"1ms\"\nslow-start = \"1h\"\npath = \"off\"",
     )
@@ -247,7 +243,7 @@ async fn the_whole_time_of_a_request_ends_it_before_and_during_its_answer() {
     })
     .await
     .unwrap();
-    let router = router_with(&fleet, "[pools.chat.timeouts]\nrequest = \"300ms\"").await;
+    let router = start(&fleet, "[pools.chat.timeouts]\nrequest = \"300ms\"").await;
     let mut long = chat("hi", true);
     long["max_tokens"] = 4_000.into();
     let stream = router.client.open("/v1/chat/completions", &long).await.unwrap();
@@ -271,7 +267,7 @@ async fn the_whole_time_of_a_request_ends_it_before_and_during_its_answer() {
 #[tokio::test]
 async fn readiness_tells_whether_any_worker_is_in_service() {
     let fleet = fast_fleet(2).await;
-    let router = router_with(
+    let router = start(
         &fleet,
         "[pools.chat.health]\ninterval = \"10ms\"\nslow-start = \"0s\"",
     )
@@ -310,7 +306,7 @@ async fn readiness_tells_whether_any_worker_is_in_service() {
 #[tokio::test]
 async fn engines_tell_their_own_load() {
     let fleet = fast_fleet(1).await;
-    let router = router_with(&fleet, "[pools.chat.scrape]\ninterval = \"10ms\"").await;
+    let router = start(&fleet, "[pools.chat.scrape]\ninterval = \"10ms\"").await;
     eventually("it told", || async {
         metric(
             &router,

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use mock_engine::MockEngine;
 use serde_json::{Value, json};
 
-use crate::{chat, fast_fleet};
+use crate::{chat, fast_fleet, router_over, router_with};
 
 const KEY: &str = "secret-of-the-tests";
 
@@ -153,7 +153,7 @@ async fn a_stream_ends_in_full_at_a_worker_that_is_removed_meanwhile() {
     let mut body = chat("hello", true);
     body["max_tokens"] = 200.into();
     let mut stream = router.client.open("/v1/chat/completions", &body).await.unwrap();
-    let name = stream.headers["x-conductor-worker"].to_str().unwrap().to_owned();
+    let name = stream.header("x-conductor-worker").to_owned();
     let number: usize = name.trim_start_matches('w').parse().unwrap();
     let gone = json!({ "instance": instance(&fleet.engines[number]) });
     let mut text = String::new();
@@ -282,8 +282,7 @@ async fn nobody_without_the_key_changes_anything() {
 #[tokio::test]
 async fn without_a_key_only_the_admin_listener_takes_changes() {
     let fleet = fast_fleet(2).await;
-    let toml = format!("{}{}", fleet.workers_toml(), route_all("round-robin"));
-    let router = TestRouter::start(&toml).await.unwrap();
+    let router = router_over(&fleet, "round-robin").await;
     let body = json!({ "instance": fleet.engines[1].url() }).to_string();
     let answer = send(&router.client, "remove", &[("x-api-key", "")], &body).await;
     assert_eq!(answer.status, StatusCode::FORBIDDEN);
@@ -301,8 +300,7 @@ async fn without_a_key_only_the_admin_listener_takes_changes() {
 #[tokio::test]
 async fn what_cannot_be_done_is_explained() {
     let fleet = fast_fleet(2).await;
-    let plain = format!("{}{}{}", server(), fleet.workers_toml(), route_all("round-robin"));
-    let router = TestRouter::start(&plain).await.unwrap();
+    let router = router_with(&server(), &fleet, "round-robin").await;
     let at = instance(&fleet.engines[0]);
     let cases = [
         ("add", "{".to_owned(), 400, "invalid_json", "instance"),
@@ -380,8 +378,7 @@ async fn what_cannot_be_done_is_explained() {
 #[tokio::test]
 async fn the_status_tells_of_health_load_and_policies() {
     let mut fleet = fast_fleet(2).await;
-    let toml = format!("{}{}", fleet.workers_toml(), route_all("round-robin"));
-    let router = TestRouter::start(&toml).await.unwrap();
+    let router = router_over(&fleet, "round-robin").await;
     fleet.engines.pop().unwrap().stop().await;
     answering(&router, 4).await;
     harness::eventually("the dead worker rests and the other's feed lives", || async {

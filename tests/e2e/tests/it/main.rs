@@ -44,9 +44,13 @@ fn fast(number: usize, config: &mut MockConfig) {
 
 /// A router over a fleet, with one route.
 async fn router_over(fleet: &Fleet, policy: &str) -> TestRouter {
-    TestRouter::start(&format!("{}{}", fleet.workers_toml(), route_all(policy)))
-        .await
-        .unwrap()
+    router_with("", fleet, policy).await
+}
+
+/// The same, with more in its configuration: keys of the server, then tables.
+async fn router_with(more: &str, fleet: &Fleet, policy: &str) -> TestRouter {
+    let toml = format!("{more}\n{}{}", fleet.workers_toml(), route_all(policy));
+    TestRouter::start(&toml).await.unwrap()
 }
 
 /// A chat request of one user turn.

@@ -8,7 +8,7 @@ use harness::{TestRouter, eventually, route_all};
 use mock_engine::{MockConfig, tokenize};
 use serde_json::{Value, json};
 
-use crate::{fast_fleet, long_prompt};
+use crate::{fast_fleet, long_prompt, router_with};
 
 const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
@@ -81,9 +81,7 @@ async fn ask(router: &TestRouter, body: &Value) -> (String, u64, u64) {
 }
 
 async fn counted(router: &TestRouter, series: &str) -> f64 {
-    let page = router.client.get("/metrics").await.unwrap().text();
-    let line = page.lines().find_map(|line| line.strip_prefix(series));
-    line.map_or(0.0, |number| number.trim().parse().unwrap())
+    router.metric(series).await.unwrap().unwrap_or(0.0)
 }
 
 fn local(folder: &Path) -> String {
@@ -99,13 +97,7 @@ async fn a_chat_is_tokenised_here_and_found_in_the_engines_cache() {
     let folder = tempfile::tempdir().unwrap();
     write_tokenizer(folder.path(), &[&first, &second]);
     let fleet = fast_fleet(3).await;
-    let toml = format!(
-        "{}{}{}",
-        local(folder.path()),
-        fleet.workers_toml(),
-        route_all("cache-aware")
-    );
-    let router = TestRouter::start(&toml).await.unwrap();
+    let router = router_with(&local(folder.path()), &fleet, "cache-aware").await;
     router
         .admin_shows("/admin/feeds", "all feeds are live", |page| {
             let feeds = page["feeds"].as_array();
@@ -143,13 +135,7 @@ async fn a_broken_tokenizer_is_told_and_the_old_one_stays() {
     let folder = tempfile::tempdir().unwrap();
     write_tokenizer(folder.path(), &["hello"]);
     let fleet = fast_fleet(1).await;
-    let toml = format!(
-        "{}{}{}",
-        local(folder.path()),
-        fleet.workers_toml(),
-        route_all("cache-aware")
-    );
-    let router = TestRouter::start(&toml).await.unwrap();
+    let router = router_with(&local(folder.path()), &fleet, "cache-aware").await;
     let local = r#"conductor_tokenized_total{pool="chat",outcome="local"}"#;
     ask(&router, &conversation(&["hello"])).await;
     assert_eq!(counted(&router, local).await, 1.0);
@@ -213,8 +199,7 @@ async fn adapters_listed_with_a_model_have_its_tokens() {
     write_tokenizer(folder.path(), &["hello"]);
     let fleet = fast_fleet(1).await;
     let local = local(folder.path()).replacen('\n', "\nnames = [\"mock\", \"sql-*\"]\n", 1);
-    let toml = format!("{local}{}{}", fleet.workers_toml(), route_all("cache-aware"));
-    let router = TestRouter::start(&toml).await.unwrap();
+    let router = router_with(&local, &fleet, "cache-aware").await;
     for model in ["sql-adapter", "another"] {
         let mut body = conversation(&["hello"]);
         body["model"] = json!(model);

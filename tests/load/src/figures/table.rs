@@ -298,28 +298,12 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::Report;
     use std::time::Duration;
 
     fn done(system: System, scenario: Scenario, cost: f64, latency_ns: u64) -> Try {
-        let mut report = Report {
-            requests: 100,
-            elapsed: Duration::from_secs(1),
-            ..Report::default()
-        };
-        report.latency.record(Duration::from_nanos(latency_ns));
-        Try {
-            subject: Subject { system, workers: 4 },
-            scenario,
-            cost,
-            cost_by_ticks: cost,
-            doubtful: false,
-            cores: 0.5,
-            others: 0.0,
-            stolen: 0.0,
-            resident: 0,
-            report,
-        }
+        let mut done = Try::undisturbed(system, scenario, cost);
+        done.report.latency.record(Duration::from_nanos(latency_ns));
+        done
     }
 
     /// The row whose figure begins so.

@@ -111,6 +111,29 @@ impl Bench<'_> {
     }
 }
 
+#[cfg(test)]
+impl Try {
+    /// One with four backends that nothing disturbed: a hundred requests in a second, on half a core.
+    pub(crate) fn undisturbed(system: System, scenario: Scenario, cost: f64) -> Self {
+        Self {
+            subject: Subject { system, workers: 4 },
+            scenario,
+            cost,
+            cost_by_ticks: cost,
+            doubtful: false,
+            cores: 0.5,
+            others: 0.0,
+            stolen: 0.0,
+            resident: 0,
+            report: crate::generate::Report {
+                requests: 100,
+                elapsed: Duration::from_secs(1),
+                ..crate::generate::Report::default()
+            },
+        }
+    }
+}
+
 /// A port that was free a moment ago.
 pub(crate) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("failed to find a free port")?;

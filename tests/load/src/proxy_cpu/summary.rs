@@ -230,27 +230,11 @@ fn table(scenario: Scenario, cells: &[Cell]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::Report;
-    use std::time::Duration;
 
     fn done(system: System, cost: f64, others: f64) -> Try {
-        let report = Report {
-            requests: 10,
-            elapsed: Duration::from_secs(1),
-            ..Report::default()
-        };
-        let scenario = Scenario::Kib1;
         Try {
-            subject: Subject { system, workers: 4 },
-            scenario,
-            cost,
-            cost_by_ticks: cost,
-            doubtful: false,
-            cores: 1.0,
             others,
-            stolen: 0.0,
-            resident: 0,
-            report,
+            ..Try::undisturbed(system, Scenario::Kib1, cost)
         }
     }
 

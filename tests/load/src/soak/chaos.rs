@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use harness::Random;
 use tokio::task::JoinSet;
 
 use super::account::Account;
 use super::client::Clients;
 use super::fleet::Fleet;
-use super::random::Random;
 use super::router::Router;
 use super::trouble::{self, Record};
 use super::{Options, block_on};
@@ -125,7 +125,7 @@ async fn meddle(
     seed: u64,
     changes: Arc<Changes>,
 ) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     loop {
         tokio::time::sleep(random.ms(1_000, 6_000)).await;
         let router = router.lock().await;

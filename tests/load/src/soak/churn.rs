@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use harness::Random;
 use tokio::task::JoinSet;
 
 use super::account::Account;
 use super::client::Clients;
 use super::fleet::Fleet;
-use super::random::Random;
 use super::router::Router;
 use super::trouble::Record;
 use super::{Options, block_on};
@@ -63,7 +63,7 @@ async fn play(options: &Options, interrupt: &Interrupt) -> Result<()> {
     let started = Instant::now();
     let length = Duration::try_from_secs_f64(options.minutes * 60.0).context("--minutes")?;
     let every = SAMPLE_EVERY.min(length / 8);
-    let (mut random, mut samples, mut changes) = (Random(options.seed), Vec::new(), 0);
+    let (mut random, mut samples, mut changes) = (Random::new(options.seed), Vec::new(), 0);
     let mut next = every;
     while started.elapsed() < length {
         tokio::time::sleep(random.ms(100, 900)).await;

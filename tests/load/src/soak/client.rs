@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use harness::Random;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::account::Account;
-use super::random::Random;
 use crate::http::{Head, MessageReader, MessageSink};
 use crate::loopback::Loopback;
 use crate::vocabulary::Words;
@@ -68,7 +68,7 @@ impl Clients {
 
     /// Requests that are due at a steady rate, whatever becomes of them, until `over`; returns when the last has ended.
     pub(super) async fn run(self: Arc<Self>, seed: u64, over: impl Fn() -> bool) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut requests = JoinSet::new();
         let started = Instant::now();
         for number in 0_u64.. {
@@ -93,7 +93,7 @@ impl Clients {
         json!({
             "model": "mock",
             "max_tokens": 1 + random.below(40),
-            "stream": random.below(2) == 0,
+            "stream": random.once_in(2),
             "messages": [{ "role": "user", "content": prompt }],
         })
         .to_string()

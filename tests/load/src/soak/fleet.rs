@@ -1,11 +1,9 @@
 //! The mock engines, and the router's file that names them.
 
-use std::fmt::Write as _;
-
 use anyhow::{Context, Result};
-use mock_engine::{MockConfig, MockEngine};
+use harness::{Random, route_all, worker_toml};
+use mock_engine::MockEngine;
 
-use super::random::Random;
 use crate::loopback::Loopback;
 
 /// Builtins and the policy of the folder, which is swapped.
@@ -33,16 +31,11 @@ pub(super) struct Edition {
 
 impl Fleet {
     pub(super) async fn start(count: u16, seed: u64) -> Result<Self> {
-        let mut engines = Vec::new();
-        for number in 0..count {
-            let config = MockConfig {
-                seed: seed + u64::from(number),
-                time_scale: 20.0,
-                ..MockConfig::default()
-            };
-            let engine = MockEngine::start(config).await;
-            engines.push(engine.context("failed to start a mock engine")?);
-        }
+        let fleet = harness::Fleet::start(count.into(), |number, config| {
+            config.seed = seed + number as u64;
+            config.time_scale = 20.0;
+        });
+        let engines = fleet.await.context("failed to start a mock engine")?.engines;
         Ok(Self { engines })
     }
 
@@ -84,18 +77,10 @@ impl Fleet {
              connect-timeout = \"500ms\"\nfirst-byte-timeout = \"5s\"\nidle-timeout = \"{idle_s}s\"\n\n[log]\nlevel = \"warn\"\n\n"
         );
         for (number, engine) in self.engines.iter().enumerate() {
-            if edition.without.contains(&number) {
-                continue;
+            if !edition.without.contains(&number) {
+                text += &worker_toml(number, engine);
             }
-            // Writing to a string cannot fail.
-            let _ = write!(
-                text,
-                "[[pools.chat.workers]]\nname = \"w{number}\"\nurl = \"{}\"\nkv-events = \"{}\"\nkv-replay = \"{}\"\n\n",
-                engine.url(),
-                engine.kv_events(),
-                engine.kv_replay(),
-            );
         }
-        text + &format!("[[routes]]\npool = \"chat\"\npolicy = \"{policy}\"\n")
+        text + &route_all(policy)
     }
 }

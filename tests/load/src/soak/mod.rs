@@ -9,7 +9,6 @@ pub mod chaos;
 pub mod churn;
 mod client;
 mod fleet;
-mod random;
 mod router;
 mod trouble;
 

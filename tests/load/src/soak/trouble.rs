@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use harness::Random;
 use http::StatusCode;
 use mock_engine::{EngineGone, MockEngine, RequestFault, Times};
-
-use super::random::Random;
 
 /// Traces of a trouble that is over: connections that it broke, a worker that rests.
 const AFTERMATH: Duration = Duration::from_secs(2);
@@ -108,7 +107,7 @@ impl Record {
 
 /// Until it is dropped.
 pub(super) async fn play(engine: &MockEngine, number: usize, record: &Record, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     loop {
         tokio::time::sleep(random.ms(3_000, 20_000)).await;
         let trouble = random.one_of(&ALL);
@@ -141,7 +140,7 @@ async fn begin(engine: &MockEngine, trouble: Trouble, random: &mut Random) -> Re
             ]);
             let fault = RequestFault::Status {
                 status,
-                retry_after: (random.below(2) == 0).then_some(1),
+                retry_after: random.once_in(2).then_some(1),
             };
             faults.on_requests(fault, Times::UntilCleared);
         }

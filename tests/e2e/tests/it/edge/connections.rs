@@ -2,18 +2,34 @@
 
 use std::net::TcpListener;
 
-use harness::{TestRouter, eventually, eventually_ok, route_all};
+use harness::{Fleet, TestRouter, eventually, eventually_ok, route_all};
 
 use super::raw::{Raw, chat};
 use super::{metric, turned};
-use crate::{fast_fleet, router_over};
+use crate::{fast_fleet, router_over, router_with};
 
 const HALF_A_HEAD: &str = "POST /v1/chat/completions HTTP/1.1\r\nhost: r\r\n";
+const HEALTH: &str = "GET /health HTTP/1.1\r\nhost: r\r\n\r\n";
 
-async fn router(server: &str) -> (harness::Fleet, TestRouter) {
+async fn router(server: &str) -> (Fleet, TestRouter) {
     let fleet = fast_fleet(1).await;
-    let toml = format!("{server}\n{}{}", fleet.workers_toml(), route_all("round-robin"));
-    (fleet, TestRouter::start(&toml).await.unwrap())
+    let router = router_with(server, &fleet, "round-robin").await;
+    (fleet, router)
+}
+
+/// A client that was answered, and stays.
+async fn idle(router: &TestRouter) -> Raw {
+    let mut client = Raw::connect(router.client.base()).await.unwrap();
+    client.say(HEALTH).await.unwrap();
+    assert_eq!(client.answer().await.unwrap().status, 200);
+    client
+}
+
+/// Another client is served.
+async fn check_served(router: &TestRouter) {
+    let mut client = Raw::connect(router.client.base()).await.unwrap();
+    client.say(chat()).await.unwrap();
+    assert_eq!(client.answer().await.unwrap().status, 200);
 }
 
 #[tokio::test]
@@ -26,9 +42,7 @@ async fn half_open_clients_keep_nobody_from_being_served_and_are_given_up() {
         client.say(HALF_A_HEAD).await.unwrap();
         slow.push(client);
     }
-    let mut client = Raw::connect(router.client.base()).await.unwrap();
-    client.say(chat()).await.unwrap();
-    assert_eq!(client.answer().await.unwrap().status, 200);
+    check_served(&router).await;
     for mut client in slow {
         assert!(client.is_closed().await);
     }
@@ -69,32 +83,19 @@ async fn a_body_that_dribbles_is_refused_and_one_that_flows_is_not() {
 #[tokio::test]
 async fn who_is_idle_for_longest_makes_room_for_who_waits() {
     let (_fleet, router) = router("max-connections = 2\n").await;
-    let mut idle = Vec::new();
+    let mut clients = Vec::new();
     for _ in 0..2 {
-        let mut client = Raw::connect(router.client.base()).await.unwrap();
-        client
-            .say("GET /health HTTP/1.1\r\nhost: r\r\n\r\n")
-            .await
-            .unwrap();
-        assert_eq!(client.answer().await.unwrap().status, 200);
-        idle.push(client);
+        clients.push(idle(&router).await);
     }
-    let mut client = Raw::connect(router.client.base()).await.unwrap();
-    client.say(chat()).await.unwrap();
-    assert_eq!(client.answer().await.unwrap().status, 200);
-    assert!(idle.remove(0).is_closed().await);
+    check_served(&router).await;
+    assert!(clients.remove(0).is_closed().await);
     assert_eq!(turned(&router, "made-room").await, 1.0);
 }
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_in_time() {
     let (_fleet, router) = router("keep-alive-timeout = \"100ms\"\n").await;
-    let mut client = Raw::connect(router.client.base()).await.unwrap();
-    client
-        .say("GET /health HTTP/1.1\r\nhost: r\r\n\r\n")
-        .await
-        .unwrap();
-    assert_eq!(client.answer().await.unwrap().status, 200);
+    let mut client = idle(&router).await;
     assert!(client.is_closed().await);
     eventually("it is counted", || async {
         turned(&router, "keep-alive-timeout").await == 1.0
@@ -111,29 +112,18 @@ async fn thousands_of_idle_connections_are_in_nobodys_way() {
     }
     let fleet = fast_fleet(1).await;
     let router = router_over(&fleet, "round-robin").await;
-    let mut idle = Vec::with_capacity(IDLE);
+    let mut clients = Vec::with_capacity(IDLE);
     for _ in 0..IDLE {
-        let mut client = Raw::connect(router.client.base()).await.unwrap();
-        client
-            .say("GET /health HTTP/1.1\r\nhost: r\r\n\r\n")
-            .await
-            .unwrap();
-        assert_eq!(client.answer().await.unwrap().status, 200);
-        idle.push(client);
+        clients.push(idle(&router).await);
     }
-    let mut client = Raw::connect(router.client.base()).await.unwrap();
-    client.say(chat()).await.unwrap();
-    assert_eq!(client.answer().await.unwrap().status, 200);
-    let connected = metric(&router, "conductor_client_connections ").await.unwrap();
+    check_served(&router).await;
+    let connected = metric(&router, "conductor_client_connections ").await;
     assert!(connected >= IDLE as f64, "{connected}");
     // None of them was forgotten.
-    for client in &mut idle {
-        client
-            .say("GET /health HTTP/1.1\r\nhost: r\r\n\r\n")
-            .await
-            .unwrap();
+    for client in &mut clients {
+        client.say(HEALTH).await.unwrap();
     }
-    for mut client in idle {
+    for mut client in clients {
         assert_eq!(client.answer().await.unwrap().status, 200);
     }
 }

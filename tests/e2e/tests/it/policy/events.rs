@@ -89,7 +89,10 @@ async fn a_policy_learns_from_events_whom_to_avoid() {
         troubled.url
     )
     .unwrap();
-    let workers = format!("{workers}{}", fleet.workers_toml());
+    let workers = format!(
+        "{workers}{}\n[pools.chat.retries]\nstatuses = []\n\n",
+        fleet.workers_toml()
+    );
     let router = deciding(&avoids_who_failed().unwrap(), &workers).await;
     let ask = || async {
         router

@@ -15,7 +15,7 @@ use http::StatusCode;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::{chat, fast_fleet};
+use crate::{chat, fast_fleet, router_over};
 
 /// A fleet of three workers, whose rows are `w0` to `w2`, under the policy `mine`.
 struct Stage {
@@ -27,9 +27,7 @@ impl Stage {
     /// With `mine` in force from these bytes; `table` is what `[policies.mine]` says.
     async fn start(table: &str, first: &[u8]) -> Self {
         let fleet = fast_fleet(3).await;
-        let router = TestRouter::start(&format!("{}{}", fleet.workers_toml(), route_all("round-robin")))
-            .await
-            .unwrap();
+        let router = router_over(&fleet, "round-robin").await;
         let stage = Self { fleet, router };
         stage.router.save_policy("mine", first).unwrap();
         stage
@@ -115,10 +113,8 @@ impl Stage {
     }
 
     async fn metric(&self, name: &str) -> f64 {
-        let page = self.router.admin.get("/metrics").await.unwrap().text();
-        let line = page.lines().find_map(|line| line.strip_prefix(name));
-        let line = line.ok_or_else(|| format!("no {name} in {page}")).unwrap();
-        line.trim().parse().unwrap()
+        let number = self.router.metric(name).await.unwrap();
+        number.ok_or_else(|| format!("no {name}")).unwrap()
     }
 }
 

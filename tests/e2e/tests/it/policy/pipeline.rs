@@ -89,10 +89,8 @@ impl Mixed {
     }
 
     async fn metric(&self, name: &str) -> f64 {
-        let page = self.router.admin.get("/metrics").await.unwrap().text();
-        let line = page.lines().find_map(|line| line.strip_prefix(name));
-        let line = line.ok_or_else(|| format!("no {name} in {page}")).unwrap();
-        line.trim().parse().unwrap()
+        let number = self.router.metric(name).await.unwrap();
+        number.ok_or_else(|| format!("no {name}")).unwrap()
     }
 }
 

@@ -1,6 +1,6 @@
-//! Keeping away from a part of a worker (its tokeniser) that failed to answer. Pure: time is passed in.
+//! Keeping away from a worker's tokeniser that failed to answer. Pure: time is passed in.
 //!
-//! After a failure a worker rests for 1 s, doubled by each further failure up to 30 s. When the rest is over, one
+//! After a failure it rests for 1 s, doubled by each further failure up to 30 s. When the rest is over, one
 //! request tries it (half-open) while the others still keep away; its success ends the story, its failure
 //! starts the next, longer rest.
 
@@ -11,7 +11,7 @@ use crate::health::Dispatch;
 const FIRST_REST_MS: u64 = 1_000;
 const LONGEST_REST_MS: u64 = 30_000;
 
-/// Relaxed atomics: two requests that race may both try a resting worker, which does no harm.
+/// Relaxed atomics: two requests that race may both try a resting tokeniser, which does no harm.
 #[derive(Debug, Default)]
 pub(crate) struct Cooldown {
     /// End of the rest; 0 while healthy.
@@ -47,7 +47,7 @@ impl Cooldown {
         Dispatch::Trial
     }
 
-    /// The worker answered, whatever it said.
+    /// It answered, whatever it said.
     pub(crate) fn succeeded(&self) {
         if self.has_failed() {
             self.failures.store(0, Ordering::Relaxed);
@@ -55,7 +55,7 @@ impl Cooldown {
         }
     }
 
-    /// The worker failed to answer. True when it begins to rest now; the requests that were under way when
+    /// It failed to answer. True when it begins to rest now; the requests that were under way when
     /// it failed count as one failure.
     pub(crate) fn failed(&self, dispatch: Dispatch, now_ms: u64) -> bool {
         if dispatch == Dispatch::Plain && self.is_resting(now_ms) {

@@ -1,0 +1,69 @@
+//! What is known of the workers' caches: the index, and the feeds that tell it.
+
+use std::sync::Arc;
+
+use conductor_config::Config;
+use kv_feed::KvFeeds;
+use kv_index::{IndexLimits, SharedPrefixIndex};
+use prometheus_client::registry::Registry;
+use proxy::LiveFeeds;
+
+use super::BuildError;
+use crate::config_source::ConfigSource;
+use crate::discovery::Discovery;
+use crate::feed_list::FeedList;
+use crate::index_feed::IndexFeed;
+use crate::indexer::{Indexing, RegisteredFeeds};
+use crate::metrics::CacheCollector;
+use crate::reload::InForce;
+use crate::store_metrics::StoreCollector;
+
+/// The index and its feeds; none is followed yet.
+pub(super) struct Caches {
+    pub(super) index: Arc<SharedPrefixIndex>,
+    pub(super) live: Arc<LiveFeeds>,
+    pub(super) feeds: Arc<KvFeeds>,
+    pub(super) discovery: Arc<Discovery>,
+    list: Arc<FeedList>,
+}
+
+impl Caches {
+    pub(super) fn start(config: &Config, registry: &mut Registry) -> Result<Self, BuildError> {
+        let index = Arc::new(SharedPrefixIndex::new(IndexLimits {
+            max_blocks: usize::try_from(config.index.max_blocks).unwrap_or(usize::MAX),
+        }));
+        let live = Arc::new(LiveFeeds::default());
+        let sink = IndexFeed::new(Arc::clone(&index), Arc::clone(&live));
+        let feeds = Arc::new(KvFeeds::start(Box::new(sink)).map_err(BuildError::Feeds)?);
+        registry.register_collector(Box::new(CacheCollector {
+            feeds: Arc::clone(&feeds),
+            index: Arc::clone(&index),
+        }));
+        let list = Arc::new(FeedList::new(Arc::clone(&feeds)));
+        let discovery = Discovery::new(Arc::clone(&list), Arc::clone(&index));
+        let discovery = Arc::new(discovery);
+        registry.register_collector(Box::new(StoreCollector {
+            discovery: Arc::clone(&discovery),
+        }));
+        Ok(Self {
+            index,
+            live,
+            feeds,
+            discovery,
+            list,
+        })
+    }
+
+    /// The index as a service, where the configuration asks for it. What is registered there is followed as workers are.
+    pub(super) async fn indexing(
+        &self,
+        InForce { config, fleet, .. }: &InForce,
+        source: &ConfigSource,
+    ) -> Result<Option<Indexing>, BuildError> {
+        let follow = RegisteredFeeds {
+            feeds: Arc::clone(&self.list),
+            ids: fleet.ids().clone(),
+        };
+        Indexing::bind(&config.indexer, source, (*self.index).clone(), follow).await
+    }
+}

@@ -1,0 +1,42 @@
+//! What counts and records in a router, and what its registry reads when somebody asks.
+
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use proxy::record::Recorder;
+use proxy::{ProxyMetrics, SnapshotCell};
+
+use crate::metrics::ControlMetrics;
+use crate::policy_memory::{MemoryCollector, PolicyMemory};
+use crate::policy_metrics::PolicyCollector;
+use crate::status::Status;
+
+/// What counts and records.
+pub(super) struct Meters {
+    pub(super) proxy: ProxyMetrics,
+    pub(super) control: ControlMetrics,
+    pub(super) recorder: Arc<Recorder>,
+}
+
+impl Meters {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        Self {
+            proxy: ProxyMetrics::new(registry),
+            control: ControlMetrics::register(registry),
+            recorder: Recorder::new(registry),
+        }
+    }
+
+    /// Has the registry read the fleet, the policies and what these remember.
+    pub(super) fn watch(
+        &self,
+        registry: &mut Registry,
+        (cell, status, memory): (&Arc<SnapshotCell>, &Status, &Arc<PolicyMemory>),
+    ) {
+        self.proxy.watch(registry, cell);
+        registry.register_collector(Box::new(PolicyCollector {
+            status: status.clone(),
+        }));
+        MemoryCollector::register(memory, registry);
+    }
+}

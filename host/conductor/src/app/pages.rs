@@ -1,0 +1,77 @@
+//! The pages beside the request path: all of them for operators, on a listener of their own, and on the clients' those about
+//! the fleet.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use axum::Router;
+use proxy::record::Recorder;
+use proxy::{Door, Proxy};
+use tokio_util::sync::CancellationToken;
+
+use super::caches::Caches;
+use crate::admin::Admin;
+use crate::admin_policies::PolicyPages;
+use crate::explain;
+use crate::instances::{Instances, Listener};
+use crate::reload::{Bell, Reloader};
+use crate::status_page::StatusPage;
+use crate::trial_page::TrialPages;
+
+/// What the pages tell of.
+pub(super) struct Pages {
+    admin: Admin,
+    status: StatusPage,
+    recorder: Arc<Recorder>,
+}
+
+impl Pages {
+    pub(super) fn new(reloader: &Reloader, caches: &Caches, proxy: &Arc<Proxy>) -> Self {
+        Self {
+            admin: Admin {
+                status: reloader.status.clone(),
+                cell: Arc::clone(&reloader.cell),
+                feeds: Arc::clone(&caches.feeds),
+                discovery: Arc::clone(&caches.discovery),
+                proxy: Arc::clone(proxy),
+                key: reloader.admin_key.clone(),
+            },
+            status: StatusPage {
+                cell: Arc::clone(&reloader.cell),
+                live: Arc::clone(&caches.live),
+                status: reloader.status.clone(),
+            },
+            recorder: Arc::clone(&reloader.recorder),
+        }
+    }
+
+    /// Those on the clients' listener. Whatever they change goes by the bell.
+    pub(super) fn for_clients(&self, bell: &SyncSender<Bell>) -> Router {
+        self.of_the_fleet(Listener::Clients, bell)
+    }
+
+    /// Serves all of them to operators until `stop` is cancelled.
+    pub(super) async fn serve(self, door: Door, bell: SyncSender<Bell>, stop: CancellationToken) {
+        let policies = PolicyPages {
+            key: self.admin.key.clone(),
+            bell: bell.clone(),
+        };
+        let trials = TrialPages {
+            cell: Arc::clone(&self.admin.cell),
+            key: self.admin.key.clone(),
+        };
+        let own = self
+            .of_the_fleet(Listener::Operators, &bell)
+            .merge(policies.pages())
+            .merge(trials.pages())
+            .merge(explain::pages(self.recorder));
+        self.admin.serve(door, own, bell, stop).await;
+    }
+
+    fn of_the_fleet(&self, listener: Listener, bell: &SyncSender<Bell>) -> Router {
+        let (key, bell) = (self.admin.key.clone(), bell.clone());
+        let status = self.status.clone().pages(key.clone(), listener);
+        let instances = Instances { key, bell, listener };
+        status.merge(instances.pages())
+    }
+}

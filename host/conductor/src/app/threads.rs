@@ -1,0 +1,75 @@
+//! The threads of a router besides those that serve: the one that reloads, and the two that keep the index and what policies
+//! remember.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::thread::JoinHandle;
+
+use kv_index::SharedPrefixIndex;
+use proxy::Proxy;
+use proxy::record::Recorder;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use crate::policy_memory::{Keeper, Keeping};
+use crate::reload::{Bell, Reloader};
+use crate::upkeep::Upkeep;
+
+/// The threads, and the recorder, which has its own.
+pub(super) struct Threads {
+    /// Wakes the one that reloads.
+    pub(super) bell: SyncSender<Bell>,
+    reload: JoinHandle<()>,
+    upkeep: JoinHandle<()>,
+    keeper: Keeper,
+    recorder: Arc<Recorder>,
+}
+
+/// The system gives no thread.
+#[derive(Debug, Error)]
+pub(super) enum StartError {
+    #[error("failed to start the reload thread")]
+    Reload(#[source] io::Error),
+    #[error("failed to start the upkeep of the index")]
+    Upkeep(#[source] io::Error),
+    #[error("failed to start writing down what policies remember")]
+    Keeping(#[source] io::Error),
+}
+
+impl Threads {
+    /// Starts them; they end soon after `stop` is cancelled.
+    pub(super) fn start(
+        (reloader, keeping): (Reloader, Keeping),
+        (index, proxy): (Arc<SharedPrefixIndex>, Arc<Proxy>),
+        stop: &CancellationToken,
+    ) -> Result<Self, StartError> {
+        let recorder = Arc::clone(&reloader.recorder);
+        let (bell, reload) = reloader.spawn(stop.clone()).map_err(StartError::Reload)?;
+        let upkeep = Upkeep::spawn(index, proxy, stop.clone()).map_err(StartError::Upkeep)?;
+        let keeper = keeping.spawn().map_err(StartError::Keeping)?;
+        Ok(Self {
+            bell,
+            reload,
+            upkeep,
+            keeper,
+            recorder,
+        })
+    }
+
+    /// Waits until they are over, everything written down; what they were started with has been cancelled.
+    pub(super) async fn end(self) {
+        // Wakes the thread, which then sees that it is over; a full channel has woken it already.
+        let _ = self.bell.try_send(Bell::Changed);
+        self.upkeep.thread().unpark();
+        let joined = tokio::task::spawn_blocking(move || {
+            self.recorder.close();
+            let (reload, upkeep) = (self.reload.join(), self.upkeep.join());
+            reload.and(upkeep).and(self.keeper.end())
+        });
+        if !matches!(joined.await, Ok(Ok(()))) {
+            error!("a background thread had panicked; its message is on stderr");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What is read of keys, and what is said of those that cannot be had.
+
+use super::*;
+
+fn read(text: &str, variable: Option<&str>) -> Result<Keys, KeyError> {
+    let source = ConfigSource::Text(text.to_owned());
+    let config = crate::reload::read(&source, text).expect("valid").config;
+    Keys::read_from(&config, &source, |name| {
+        (name == "KEY").then_some(variable).flatten().map(OsString::from)
+    })
+}
+
+/// A pool with this `authorization`.
+fn pool(authorization: &str) -> String {
+    format!("[pools.a]\nauthorization = {authorization}\nworkers = [{{ url = \"http://a:1\" }}]\n")
+}
+
+#[track_caller]
+fn refused(result: Result<Keys, KeyError>, expected: &str) {
+    let error = chain(&result.unwrap_err());
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn a_key_is_read_from_the_environment_or_a_files_first_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    std::fs::write(&path, " secret \nnot this\n").unwrap();
+    let check = |text: &str| {
+        let source = ConfigSource::Text(text.to_owned());
+        let config = crate::reload::read(&source, text).expect("valid").config;
+        let keys = read(text, Some("secret\n")).unwrap();
+        let expected = Authorization::bearer("secret").unwrap();
+        assert_eq!(keys.authorization(&config.pools[0]), expected);
+    };
+    check(&pool("{ env = \"KEY\" }"));
+    check(&pool(&format!("{{ file = {path:?} }}")));
+}
+
+/// As sha256sum prints it of `test`.
+const HASH_OF_TEST: &str =
+    "key-sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"";
+
+/// Two clients: what is written of their keys.
+fn clients(one: &str, other: &str) -> String {
+    format!("[clients.a]\n{one}\n[clients.b]\n{other}\n") + &pool("\"drop\"")
+}
+
+#[test]
+fn of_a_clients_key_only_the_hash_is_kept() {
+    let text = clients("key = { env = \"KEY\" }", HASH_OF_TEST);
+    let source = ConfigSource::Text(text.clone());
+    let config = crate::reload::read(&source, &text).expect("valid").config;
+    let keys = read(&text, Some("secret")).unwrap();
+    let of = |client: usize| keys.of_client(&config.clients[client]).collect::<Vec<_>>();
+    assert_eq!(of(0), [KeyHash::of(b"secret")]);
+    assert_eq!(of(1), [KeyHash::of(b"test")]);
+    assert!(!format!("{keys:?}").contains("secret"));
+}
+
+#[test]
+fn no_two_clients_have_one_key() {
+    let env = "key = { env = \"KEY\" }";
+    refused(
+        read(&clients(env, env), Some("secret")),
+        "`clients.b.key`: another client",
+    );
+    refused(
+        read(&clients(HASH_OF_TEST, env), Some("test")),
+        "`clients.b.key`: another client",
+    );
+    assert!(read(&clients(HASH_OF_TEST, env), Some("test2")).is_ok());
+    refused(read(&clients(HASH_OF_TEST, env), None), "`clients.b.key`");
+}
+
+#[test]
+fn pages_cannot_ask_for_a_key_that_is_not() {
+    let text = "[server]\nadmin-key-for-reads = true\n".to_owned() + &pool("\"drop\"");
+    refused(read(&text, None), "needs `server.admin-api-key`");
+}
+
+#[test]
+fn every_file_of_a_key_is_watched() {
+    let text = "[server]\nadmin-api-key = { file = \"admin\" }\n[clients.a]\nkey = { file = \"a\" }\n"
+        .to_owned()
+        + &pool("{ file = \"engine\" }");
+    let source = ConfigSource::File("/etc/c/conductor.toml".into());
+    let config = crate::reload::read(&source, &text).expect("valid").config;
+    let expected = ["/etc/c/admin", "/etc/c/engine", "/etc/c/a"].map(PathBuf::from);
+    assert_eq!(Keys::files(&config, &source), expected);
+}
+
+#[test]
+fn the_administrators_key_is_apart_from_the_pools() {
+    let text = "[server]\nadmin-api-key = { env = \"KEY\" }\n".to_owned() + &pool("\"drop\"");
+    let keys = read(&text, Some("secret")).unwrap();
+    assert_eq!(keys.admin.as_ref().map(Key::reveal), Some("secret"));
+    assert!(!format!("{keys:?}").contains("secret"));
+    refused(
+        read(&text, None),
+        "`server.admin-api-key`: the environment variable `KEY` is not set",
+    );
+}
+
+#[test]
+fn without_a_word_of_the_configuration_the_administrators_key_is_that_of_the_seeds() {
+    let admin = |value: Option<&str>| {
+        let config =
+            crate::reload::read(&ConfigSource::Text(String::new()), &pool("\"drop\"")).expect("valid");
+        let env = |name: &str| {
+            (name == ADMIN_API_KEY)
+                .then_some(value)
+                .flatten()
+                .map(OsString::from)
+        };
+        let keys = Keys::read_from(&config.config, &ConfigSource::Text(String::new()), env);
+        keys.map(|keys| keys.admin.map(|key| key.reveal().to_owned()))
+    };
+    assert_eq!(admin(Some("secret")).unwrap().as_deref(), Some("secret"));
+    assert_eq!(admin(Some("")).unwrap(), None);
+    assert_eq!(admin(None).unwrap(), None);
+    assert!(admin(Some(" ")).is_err(), "it was meant to be one");
+}
+
+#[test]
+fn a_key_that_cannot_be_had_is_named_and_never_shown() {
+    let from_env = pool("{ env = \"KEY\" }");
+    let whose = "`pools.a.authorization`";
+    refused(read(&from_env, None), whose);
+    refused(read(&from_env, Some(" ")), "`KEY` is empty");
+    refused(read(&from_env, Some("a\u{1}b")), whose);
+    refused(
+        read(&pool("{ file = \"/nowhere/key\" }"), None),
+        "from the file `/nowhere/key`: ",
+    );
+    let error = read(&from_env, Some("se\u{1}cret")).unwrap_err();
+    assert!(!format!("{error:?}{error}").contains("cret"));
+}
