@@ -204,6 +204,11 @@ impl App {
             return Exit::Failure;
         }
         let background = CancellationToken::new();
+        let heavy = (
+            Arc::clone(&discovery),
+            Arc::clone(&self.index),
+            Arc::clone(&self.proxy),
+        );
         let of_index = (self.index, Arc::clone(&self.proxy));
         let threads = Threads::start((self.reloader, self.keeping), of_index, &background);
         let threads = match threads {
@@ -237,8 +242,17 @@ impl App {
         let outcome = proxy::serve(clients, self.proxy, pages, shutdown, self.limits).await;
         background.cancel();
         threads.end().await;
+        give_back(heavy);
         ended(&outcome)
     }
+}
+
+/// Drops what takes long to free, an index of a million blocks say, on a thread of its own: the end of the process does not wait for that.
+fn give_back(heavy: impl Send + 'static) {
+    // Where there is no thread to be had, it is freed here.
+    let _ = std::thread::Builder::new()
+        .name("give-back".to_owned())
+        .spawn(move || drop(heavy));
 }
 
 /// A snapshot of what is in force when the router starts. Tells the operator what could be had besides.
