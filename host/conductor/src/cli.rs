@@ -3,6 +3,7 @@
 mod policy;
 mod quick;
 mod remote;
+mod simulate;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -16,6 +17,7 @@ pub use self::policy::{
 };
 pub use self::quick::{ProxyArgs, QuickArgs};
 pub use self::remote::{ChangePolicyArgs, ExplainArgs, RouterArgs, StatusArgs};
+pub use self::simulate::SimulateArgs;
 
 /// A router for fleets of LLM inference servers whose scheduling policies are WebAssembly components.
 ///
@@ -60,6 +62,8 @@ pub enum Command {
     ///
     /// It knows the latest requests that it recorded, and those that came with the header `x-conductor-explain: 1`.
     Explain(ExplainArgs),
+    /// Have policies place a trace of requests on a model of a cluster, and compare what became of them.
+    Simulate(SimulateArgs),
     /// Make a key for a client: prints it, and its hash for `key-sha256` of `[clients.NAME]`.
     ClientKey,
     /// Print the version and what it was built with.

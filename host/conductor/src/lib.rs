@@ -43,6 +43,7 @@ mod regular_file;
 mod reload;
 pub mod serve;
 mod signals;
+pub mod simulate;
 mod status;
 mod status_page;
 mod store_metrics;

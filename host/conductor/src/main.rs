@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use conductor::cli::{CheckFormat, Cli, Command, DemoArgs, ServeArgs};
 use conductor::import::OldEnvironment;
-use conductor::{Exit, block_hashes, client_key, demo, explain, policy_tools, serve};
+use conductor::{Exit, block_hashes, client_key, demo, explain, policy_tools, serve, simulate};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Some(Command::BlockHashes(args)) => block_hashes::print(&args),
         Some(Command::Policy(args)) => policy_tools::run(&args),
         Some(Command::Explain(args)) => explain::run(&args),
+        Some(Command::Simulate(args)) => simulate::run(&args),
         Some(Command::ClientKey) => client_key::print(),
         Some(Command::Version) => {
             println!(

@@ -21,6 +21,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("proxy", &["inference-api", "kv-index", "routing", "tokenize"]),
     ("indexer-api", &["block-hash", "kv-index", "routing"]),
     ("mock-engine", &[]),
+    ("simulator", &["kv-index", "routing"]),
     (
         "conductor",
         &[
@@ -35,6 +36,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "policy-runtime",
             "proxy",
             "routing",
+            "simulator",
             "tokenize",
         ],
     ),
@@ -67,6 +69,7 @@ const PURE: &[&str] = &[
     "tokenize",
     "conductor-config",
     "policy-component",
+    "simulator",
 ];
 const IMPURE: &[&str] = &[
     "tokio", "hyper", "axum", "zmq", "wasmtime", "notify", "socket2", "rustix",

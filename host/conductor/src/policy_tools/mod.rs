@@ -14,7 +14,7 @@ mod parameters;
 mod project;
 mod replay;
 mod settings;
-mod subject;
+pub(crate) mod subject;
 pub(crate) mod table;
 mod templates;
 

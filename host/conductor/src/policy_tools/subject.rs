@@ -16,13 +16,13 @@ use crate::regular_file;
 
 /// A policy's bytes and where they come from.
 #[derive(Debug)]
-pub(super) struct Subject {
+pub(crate) struct Subject {
     /// What messages call it: the path, or `builtin NAME`.
-    pub(super) label: String,
+    pub(crate) label: String,
     /// The built-in's name, or the file's without its ending.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The bytes.
-    pub(super) bytes: Cow<'static, [u8]>,
+    pub(crate) bytes: Cow<'static, [u8]>,
 }
 
 /// There is nothing to look at.
@@ -58,7 +58,7 @@ pub(crate) enum SubjectError {
 
 impl Subject {
     /// A file, or a built-in policy where there is no file of that name.
-    pub(super) fn find(asked: &Path) -> Result<Self, SubjectError> {
+    pub(crate) fn find(asked: &Path) -> Result<Self, SubjectError> {
         if asked.exists() {
             return Self::read(asked);
         }
@@ -69,7 +69,7 @@ impl Subject {
     }
 
     /// A file.
-    pub(super) fn read(path: &Path) -> Result<Self, SubjectError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, SubjectError> {
         let failed = |source| SubjectError::Read {
             path: path.to_owned(),
             source,
@@ -93,7 +93,7 @@ impl Subject {
     }
 
     /// A built-in policy.
-    pub(super) fn of(builtin: &builtin::Builtin) -> Self {
+    pub(crate) fn of(builtin: &builtin::Builtin) -> Self {
         Self {
             label: format!("builtin {}", builtin.name),
             name: builtin.name.to_owned(),
@@ -102,13 +102,13 @@ impl Subject {
     }
 
     /// What the bytes consist of.
-    pub(super) fn dissect(&self) -> anyhow::Result<Anatomy> {
+    pub(crate) fn dissect(&self) -> anyhow::Result<Anatomy> {
         let told = dissect(&self.bytes);
         told.map_err(|error| anyhow!("{}: failed to {}", self.label, chain(&error)))
     }
 
     /// SHA-256 of the bytes, in hexadecimal.
-    pub(super) fn sha256(&self) -> String {
+    pub(crate) fn sha256(&self) -> String {
         let digest = Sha256::digest(&self.bytes);
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -1,0 +1,88 @@
+//! Which of the waiting prompts is computed next.
+
+use crate::spec::QueueOrder;
+
+/// A prompt that could be computed now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting {
+    /// Where it is in the queue.
+    pub(super) at: usize,
+    /// How long it will take, in microseconds.
+    pub(super) takes_us: u64,
+    /// When its request came.
+    pub(super) arrived_us: u64,
+}
+
+/// The place in the queue of the one that goes next, of those that could, which come in the order of the queue.
+pub(super) fn next(
+    order: QueueOrder,
+    now_us: u64,
+    mut waiting: impl Iterator<Item = Waiting> + Clone,
+) -> Option<usize> {
+    match order {
+        QueueOrder::Fifo => waiting.next().map(|first| first.at),
+        QueueOrder::Shortest => shortest(waiting).map(|shortest| shortest.at),
+        QueueOrder::SlackGuarded { limit_us } => {
+            // Latest start that is in time; none where it has passed.
+            let latest = |prompt: &Waiting| {
+                let latest = (prompt.arrived_us + limit_us).checked_sub(prompt.takes_us)?;
+                (latest >= now_us).then_some(latest)
+            };
+            let in_time = waiting.clone().filter(|prompt| latest(prompt).is_some());
+            let Some(first) = shortest(in_time.clone()) else {
+                return shortest(waiting).map(|shortest| shortest.at);
+            };
+            let tightest = in_time.min_by_key(|prompt| latest(prompt))?;
+            let would_miss = latest(&tightest).is_some_and(|latest| now_us + first.takes_us > latest);
+            Some(if would_miss { tightest.at } else { first.at })
+        }
+    }
+}
+
+/// The earlier one of equals.
+fn shortest(waiting: impl Iterator<Item = Waiting>) -> Option<Waiting> {
+    waiting.min_by_key(|prompt| prompt.takes_us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUARDED: QueueOrder = QueueOrder::SlackGuarded { limit_us: 100 };
+
+    /// Prompts by when they came and how long they take.
+    #[track_caller]
+    fn check(order: QueueOrder, now_us: u64, prompts: &[(u64, u64)], expected: Option<usize>) {
+        let waiting = prompts
+            .iter()
+            .enumerate()
+            .map(|(at, &(arrived_us, takes_us))| Waiting {
+                at,
+                takes_us,
+                arrived_us,
+            });
+        assert_eq!(next(order, now_us, waiting), expected);
+    }
+
+    #[test]
+    fn first_come_first_or_shortest_first() {
+        let prompts = [(0, 30), (1, 10), (2, 10)];
+        check(QueueOrder::Fifo, 5, &prompts, Some(0));
+        check(QueueOrder::Shortest, 5, &prompts, Some(1));
+        check(QueueOrder::Fifo, 5, &[], None);
+        check(GUARDED, 5, &[], None);
+    }
+
+    #[test]
+    fn the_shortest_goes_first_while_nobody_misses_his_time_by_it() {
+        let prompts = [(0, 30), (5, 10)];
+        check(GUARDED, 60, &prompts, Some(1));
+        check(GUARDED, 61, &prompts, Some(0));
+    }
+
+    #[test]
+    fn what_is_late_anyway_goes_last() {
+        check(GUARDED, 91, &[(0, 10), (80, 50)], Some(1));
+        check(GUARDED, 500, &[(0, 30), (1, 10)], Some(1));
+    }
+}

@@ -1,0 +1,88 @@
+//! How prompts are computed.
+
+use super::*;
+
+#[test]
+fn one_prompt_goes_after_the_other() {
+    let mut cluster = Cluster::new(&prefill_only(1), BLOCK);
+    cluster.submit(0, 0, job(1, &[1, 2]));
+    cluster.submit(5 * MS, 0, job(2, &[3]));
+    assert_eq!(cluster.workers()[0].backlog_us(5 * MS), 27 * MS);
+    let events = finish(&mut cluster);
+    assert_eq!(first_tokens(&events), [(1, 21), (2, 32)]);
+    assert_eq!(events.len(), 6, "each is computed, has its token and is over");
+}
+
+#[test]
+fn what_was_computed_before_is_reused_but_for_the_last_token() {
+    let mut cluster = Cluster::new(&prefill_only(1), BLOCK);
+    cluster.submit(0, 0, job(1, &[1, 2]));
+    cluster.submit(0, 0, job(2, &[1, 2, 3]));
+    cluster.submit(0, 0, job(3, &[1, 2]));
+    let events = finish(&mut cluster);
+    assert_eq!(computed(&events), [(1, 21, 0), (2, 32, 20), (3, 34, 20)]);
+}
+
+#[test]
+fn a_cache_that_takes_prompts_in_when_they_come_counts_what_is_not_computed_yet() {
+    let spec = ClusterSpec {
+        cache_timing: CacheTiming::Routed,
+        ..prefill_only(1)
+    };
+    let mut cluster = Cluster::new(&spec, BLOCK);
+    cluster.submit(0, 0, job(1, &[1, 2]));
+    assert_eq!(cluster.workers()[0].cache().matched(&[1, 2]).any, 2);
+    cluster.submit(0, 0, job(2, &[1, 2, 3]));
+    assert_eq!(cluster.workers()[0].backlog_us(0), 32 * MS);
+    assert_eq!(cluster.next_at(), Some(0), "it tells of its cache at once");
+    assert_eq!(computed(&finish(&mut cluster)), [(1, 21, 0), (2, 32, 20)]);
+}
+
+#[test]
+fn a_faster_worker_takes_less() {
+    let mut spec = prefill_only(1);
+    spec.workers[0].speed = 2.0;
+    let mut cluster = Cluster::new(&spec, BLOCK);
+    cluster.submit(0, 0, job(1, &[1, 2]));
+    assert_eq!(finish(&mut cluster)[0].at_us, 10_500);
+}
+
+#[test]
+fn chunks_hold_several_prompts() {
+    let spec = ClusterSpec {
+        chunk_tokens: Some(16),
+        ..prefill_only(1)
+    };
+    let mut cluster = Cluster::new(&spec, BLOCK);
+    cluster.submit(0, 0, job(1, &[1, 2]));
+    cluster.submit(0, 0, job(2, &[3, 4]));
+    // Steps of 16; 4 and 12; 8 tokens, each and 1 ms.
+    assert_eq!(first_tokens(&finish(&mut cluster)), [(1, 34), (2, 43)]);
+}
+
+#[test]
+fn a_load_from_a_slow_tier_takes_time_only_where_it_is_longer_than_the_computation() {
+    for (tiers, took) in [([2, 4, 0], 11), ([2, 0, 4], 40)] {
+        let mut spec = prefill_only(1);
+        spec.workers[0].cache_blocks = tiers;
+        let mut cluster = Cluster::new(&spec, BLOCK);
+        cluster.submit(0, 0, job(1, &[1, 2]));
+        cluster.submit(0, 0, job(2, &[3, 4]));
+        finish(&mut cluster);
+        cluster.submit(100 * MS, 0, job(3, &[1, 2, 5]));
+        assert_eq!(computed(&finish(&mut cluster)), [(3, 100 + took, 20)]);
+    }
+}
+
+#[test]
+fn the_order_is_asked_whenever_a_prompt_is_done() {
+    let spec = ClusterSpec {
+        order: QueueOrder::Shortest,
+        ..prefill_only(1)
+    };
+    let mut cluster = Cluster::new(&spec, BLOCK);
+    cluster.submit(0, 0, job(1, &[1]));
+    cluster.submit(0, 0, job(2, &[2, 3, 4]));
+    cluster.submit(0, 0, job(3, &[5]));
+    assert_eq!(first_tokens(&finish(&mut cluster)), [(1, 11), (3, 22), (2, 53)]);
+}

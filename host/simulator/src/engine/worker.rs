@@ -1,0 +1,238 @@
+//! One worker: prompts and answers, step after step.
+//!
+//! A step computes prompts, or writes one token of every answer, or, where prompts are computed in chunks, both at once. What happens
+//! is kept until it is asked for, in the order of time.
+
+mod plan;
+
+use super::cache::BlockCache;
+use super::decode::{Answer, Batch};
+use super::gaps::TokenGaps;
+use super::job::{EngineEvent, EngineEventKind, EngineLoad, Job, JobKind, Reuse};
+use super::prefill::{Prompt, Prompts};
+use super::step::{Costs, Step};
+use crate::spec::{CacheTiming, ClusterSpec, Transfers, WorkerSpec};
+
+/// A simulated worker.
+#[derive(Debug)]
+pub struct SimWorker {
+    index: usize,
+    costs: Costs,
+    cache_timing: CacheTiming,
+    transfers: Transfers,
+    chunk_tokens: Option<u32>,
+    writes_answers: bool,
+    cache: BlockCache,
+    prompts: Prompts,
+    answers: Batch,
+    step: Option<Step>,
+    told: Vec<EngineEvent>,
+}
+
+impl SimWorker {
+    /// A worker of the cluster, idle and empty. A block stands for `block_tokens` tokens.
+    pub(super) fn new(cluster: &ClusterSpec, index: usize, spec: &WorkerSpec, block_tokens: u32) -> Self {
+        Self {
+            index,
+            costs: Costs::new(cluster, spec, block_tokens),
+            cache_timing: cluster.cache_timing,
+            transfers: cluster.transfers,
+            chunk_tokens: cluster.chunk_tokens,
+            writes_answers: cluster.decode,
+            cache: BlockCache::new(spec.cache_blocks),
+            prompts: Prompts::new(cluster.order),
+            answers: Batch::new(spec.kv_tokens),
+            step: None,
+            told: Vec::new(),
+        }
+    }
+
+    /// What it has cached.
+    #[must_use]
+    pub fn cache(&self) -> &BlockCache {
+        &self.cache
+    }
+
+    /// How busy it is. The tokens are those held when it told something last.
+    #[must_use]
+    pub fn load(&self) -> EngineLoad {
+        let begun = self.prompts.begun.iter();
+        let computing: u64 = begun.map(|prompt| u64::from(prompt.done)).sum();
+        EngineLoad {
+            waiting: self.prompts.waiting() + self.answers.waiting(),
+            computing: self.prompts.begun.len(),
+            decoding: self.answers.len() as usize,
+            kv_tokens: self.answers.resident() + computing,
+        }
+    }
+
+    /// How long it will take to compute the prompts it has, in microseconds: exact where they are computed whole and in their
+    /// order and [`CacheTiming::Routed`], else as far as it was known when they came.
+    #[must_use]
+    pub fn backlog_us(&self, now_us: u64) -> u64 {
+        let begun = self.prompts.begun.iter();
+        let step = match self.step {
+            Some(step) if begun.len() > 0 => step.ends_us.saturating_sub(now_us),
+            _ => 0,
+        };
+        let rest: u64 = begun.map(|prompt| self.costs.rest_us(prompt.rest())).sum();
+        step + rest + self.prompts.backlog_us()
+    }
+
+    /// Whether a job with a fetch begins only after [`Self::arrived`]: the fetch goes over a link, and does not hold this worker.
+    pub(super) fn awaits_fetch(&self, job: &Job) -> bool {
+        let over_link =
+            matches!(job.kind, JobKind::Decode { .. }) || self.transfers == Transfers::ShareSender;
+        job.fetch.is_some() && over_link
+    }
+
+    /// Takes a job.
+    pub(super) fn submit(&mut self, now_us: u64, job: Job) {
+        self.catch_up(now_us);
+        let ready = !self.awaits_fetch(&job);
+        if let JobKind::Decode { first_us } = job.kind {
+            let blocks = job.blocks.clone();
+            self.answers.push(job, first_us, ready);
+            if ready {
+                self.keep(now_us, &blocks);
+            }
+        } else {
+            let reuse = self.look_up(&job);
+            let takes_us = self.costs.alone_us(&job, reuse);
+            let mut prompt = Prompt::new(job, ready, takes_us);
+            if self.cache_timing == CacheTiming::Routed {
+                prompt.reuse = Some(reuse);
+                self.keep(now_us, &prompt.job.blocks);
+            }
+            self.prompts.push(prompt);
+        }
+        self.begin(now_us);
+    }
+
+    /// What a job had to fetch is there.
+    pub(super) fn arrived(&mut self, now_us: u64, request: usize) {
+        self.catch_up(now_us);
+        if let Some(prompt) = self.prompts.find(request) {
+            prompt.ready = true;
+        } else if let Some(blocks) = self.answers.arrived(request) {
+            let blocks: Box<[u64]> = blocks.into();
+            self.keep(now_us, &blocks);
+        }
+        self.begin(now_us);
+    }
+
+    /// Another worker has read these blocks from its cache.
+    pub(super) fn touch(&mut self, blocks: &[u64]) {
+        self.cache.touch(blocks);
+    }
+
+    /// The worker that a job fetches from is gone. A prompt is computed from what is here; a request whose prompt was to come from
+    /// there is lost, and `true` is the answer.
+    pub(super) fn source_lost(&mut self, now_us: u64, request: usize) -> bool {
+        self.catch_up(now_us);
+        let Some(prompt) = self.prompts.find(request) else {
+            self.answers.drop_waiting(request);
+            return true;
+        };
+        prompt.ready = true;
+        prompt.job.fetch = None;
+        if let Some(reuse) = &mut prompt.reuse {
+            reuse.fetched = 0;
+            prompt.takes_us = self.costs.alone_us(&prompt.job, *reuse);
+        }
+        self.begin(now_us);
+        false
+    }
+
+    /// When it has something to tell next, or to do.
+    pub(super) fn next_at(&self) -> Option<u64> {
+        let told = self.told.first().map(|event| event.at_us);
+        told.or(self.step.map(|step| step.tells_us))
+    }
+
+    /// Lets time pass, and tells what happened.
+    pub(super) fn advance(&mut self, now_us: u64, out: &mut Vec<EngineEvent>) {
+        self.catch_up(now_us);
+        out.append(&mut self.told);
+    }
+
+    /// Ends the steps that are over.
+    fn catch_up(&mut self, now_us: u64) {
+        while let Some(step) = self.step.take_if(|step| step.ends_us <= now_us) {
+            self.end_step(step);
+        }
+    }
+
+    /// Loses everything, its cache too: the requests that were here. It goes on as one that has just been started.
+    pub(super) fn fail(&mut self) -> Vec<usize> {
+        self.step = None;
+        self.cache.clear();
+        self.told
+            .retain(|event| !matches!(event.kind, EngineEventKind::Cache(_)));
+        let mut lost = self.prompts.clear();
+        lost.extend(self.answers.clear());
+        lost
+    }
+
+    fn end_step(&mut self, step: Step) {
+        let at_us = step.ends_us;
+        if step.decodes {
+            let mut told = Vec::new();
+            self.answers.end_step(at_us, &mut told);
+            self.tell(at_us, told);
+        }
+        for prompt in self.prompts.end_step() {
+            self.end_prompt(at_us, prompt);
+        }
+        self.begin(at_us);
+    }
+
+    fn end_prompt(&mut self, at_us: u64, prompt: Prompt) {
+        let job = prompt.job;
+        if self.cache_timing == CacheTiming::Computed {
+            self.keep(at_us, &job.blocks);
+        }
+        let request = job.request;
+        let reuse = prompt.reuse.unwrap_or_default();
+        let mut told = vec![EngineEventKind::PrefillDone { request, reuse }];
+        if job.kind == JobKind::Whole {
+            told.push(EngineEventKind::FirstToken { request });
+            if self.writes_answers {
+                self.answers.join(Answer::of(&job, Some(at_us)), &mut told);
+            } else {
+                let gaps = TokenGaps::default();
+                told.push(EngineEventKind::Finished { request, gaps });
+            }
+        }
+        self.tell(at_us, told);
+    }
+
+    /// What of a prompt need not be computed, if it began now.
+    fn look_up(&self, job: &Job) -> Reuse {
+        let matched = self.cache.matched(&job.blocks);
+        let tokens = |blocks| self.costs.tokens(blocks, job.prompt_tokens);
+        let own = tokens(matched.any);
+        let host = tokens(matched.in_host).min(own);
+        let disk = tokens(matched.on_disk).min(own - host);
+        let fetched = job.fetch.map_or(0, |fetch| tokens(fetch.blocks));
+        Reuse {
+            device: own - host - disk,
+            host,
+            disk,
+            fetched: fetched.saturating_sub(own),
+        }
+    }
+
+    /// Takes a prompt's blocks into the cache.
+    fn keep(&mut self, at_us: u64, blocks: &[u64]) {
+        let mut events = Vec::new();
+        self.cache.insert(blocks, &mut events);
+        self.tell(at_us, events.into_iter().map(EngineEventKind::Cache));
+    }
+
+    fn tell(&mut self, at_us: u64, kinds: impl IntoIterator<Item = EngineEventKind>) {
+        let worker = self.index;
+        let events = kinds.into_iter().map(|kind| EngineEvent { at_us, worker, kind });
+        self.told.extend(events);
+    }
+}

@@ -1,0 +1,27 @@
+//! Policies decide traces of requests on a model of a cluster, in virtual time.
+//!
+//! A run is a function of its trace, cluster, policy and seed. Nothing here knows what a policy is made of, reads a clock or a file, or
+//! makes a thread: `conductor simulate` does. Why it is built this way: `host/adr/0013-simulator.md`.
+
+mod engine;
+mod outcome;
+mod profile;
+mod request;
+mod router;
+mod run;
+mod spec;
+mod trace;
+
+pub use engine::{
+    BlockCache, CacheEvent, Cluster, EngineEvent, EngineEventKind, EngineLoad, Fetch, Job, JobKind, Matched,
+    Reuse, SimWorker, TokenGaps,
+};
+pub use outcome::{Course, End, Limits, Outcome, Quantiles, Sample, Summary, WorkerUse};
+pub use profile::{FittedProfile, MockerProfile, PaperProfile, Profile};
+pub use request::{Request, Trace};
+pub use router::{
+    CostSource, Knowledge, Placement, Policies, QueueSpec, Refusal, Router, RouterCounts, RouterSpec, Routers,
+};
+pub use run::{Failure, RunSpec, run};
+pub use spec::{CacheTiming, ClusterSpec, FetchRule, QueueOrder, RESEARCH_BLOCKS, Transfers, WorkerSpec};
+pub use trace::{Lengths, LineError, Mix, MixOptions, TraceError, TraceFacts, UnknownMix};

@@ -1,0 +1,123 @@
+//! How the requests of a run went, and what is said of them together.
+
+mod quantiles;
+mod summary;
+
+pub use self::quantiles::Quantiles;
+pub use self::summary::{Limits, Summary};
+use crate::router::RouterCounts;
+
+/// How one request went. Times are microseconds of the run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Course {
+    /// When it came.
+    pub arrived_us: u64,
+    /// When it was given to its worker; the first time, where it was given to several.
+    pub dispatched_us: Option<u64>,
+    /// When its first token was there.
+    pub first_token_us: Option<u64>,
+    /// When its last token was there.
+    pub finished_us: Option<u64>,
+    /// Mean of the longest tenth of the times between its tokens, in microseconds (Mooncake, FAST '25); none before it has two tokens.
+    pub tbt_us: Option<f64>,
+    /// Tokens of its prompt that its worker had, or fetched, and did not compute.
+    pub cached_tokens: u32,
+    /// Blocks of its prompt that this was.
+    pub cached_blocks: u32,
+    /// Who computed its prompt.
+    pub prefill: Option<usize>,
+    /// Who wrote its answer.
+    pub worker: Option<usize>,
+    /// How it ended.
+    pub end: End,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Its last token was sent.
+    Served,
+    /// The router refused it before anything was computed.
+    Rejected {
+        /// What the client was answered.
+        status: u16,
+    },
+    /// It was refused after its prompt was computed: the prefill was wasted.
+    Wasted,
+    /// Its worker failed and nobody else took it.
+    Lost,
+    /// The run ended before it did.
+    Unfinished,
+}
+
+/// What a worker did in a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct WorkerUse {
+    /// Whether it may compute prompts at all.
+    pub computes: bool,
+    /// Prompt tokens that it computed.
+    pub computed_tokens: u64,
+    /// Microseconds that computing them took.
+    pub prefill_us: u64,
+}
+
+/// A look at the cluster at a moment of the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sample {
+    /// When, in microseconds.
+    pub at_us: u64,
+    /// Requests before their first token: those at workers and those that the router holds.
+    pub queued: u32,
+    /// Of those, the ones that the router holds.
+    pub held: u32,
+    /// Requests past their first token.
+    pub decoding: u32,
+    /// Rejected so far.
+    pub rejected: u32,
+    /// Prompt blocks of the requests placed so far, and those of them that were not computed.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub cached_blocks: u64,
+    /// Load of the prefill side: the mean over its workers of the time until each is free, as a share of the limit of the time to first token.
+    pub prefill_load: f64,
+    /// Load of the decode side: the mean over its workers of the time of a step, as a share of the limit between tokens.
+    pub decode_load: f64,
+}
+
+/// A run, request by request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    /// In the trace's order.
+    pub courses: Vec<Course>,
+    /// By worker.
+    pub workers: Vec<WorkerUse>,
+    /// In the order of time.
+    pub samples: Vec<Sample>,
+    /// What the routers did.
+    pub router: RouterCounts,
+}
+
+impl Course {
+    /// One that has come.
+    #[must_use]
+    pub fn arrived(at_us: u64) -> Self {
+        Self {
+            arrived_us: at_us,
+            dispatched_us: None,
+            first_token_us: None,
+            finished_us: None,
+            tbt_us: None,
+            cached_tokens: 0,
+            cached_blocks: 0,
+            prefill: None,
+            worker: None,
+            end: End::Unfinished,
+        }
+    }
+
+    /// From the arrival to the first token, in microseconds.
+    #[must_use]
+    pub fn ttft_us(&self) -> Option<u64> {
+        Some(self.first_token_us? - self.arrived_us)
+    }
+}

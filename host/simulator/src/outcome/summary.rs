@@ -1,0 +1,234 @@
+//! A run in the figures that policies are compared by.
+
+use serde::Serialize;
+
+use super::{Course, End, Outcome, Quantiles};
+use crate::request::Trace;
+
+/// What a served request has to keep to be of use: Mooncake's evaluation has 30 s, and 100, 200 or 300 ms.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// From the arrival to the first token, in microseconds.
+    pub ttft_us: u64,
+    /// The mean of the longest tenth of the times between tokens, in microseconds.
+    pub tbt_us: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            ttft_us: 30_000_000,
+            tbt_us: 100_000,
+        }
+    }
+}
+
+/// A run in figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Summary {
+    /// Requests of the trace.
+    pub requests: usize,
+    /// Those whose last token was sent.
+    pub served: usize,
+    /// Those that were refused before anything was computed.
+    pub rejected: usize,
+    /// Those that were refused after their prompt was computed.
+    pub wasted: usize,
+    /// Those that failed with a worker.
+    pub lost: usize,
+    /// Times to first token, in seconds, of those that had one.
+    pub ttft_s: Quantiles,
+    /// Longest tenths of the times between tokens, in milliseconds.
+    pub tbt_ms: Quantiles,
+    /// Share of all requests that had their first token within the limit.
+    pub within_ttft: f64,
+    /// The same within 5 s.
+    pub within_5_s: f64,
+    /// Share of all requests that were served within both limits (effective requests).
+    pub effective: f64,
+    /// Effective requests a second, from the first arrival to the last.
+    pub goodput_per_s: f64,
+    /// Blocks of the placed prompts that were not computed, as a share.
+    pub block_hit_ratio: f64,
+    /// The same for tokens.
+    pub token_hit_ratio: f64,
+    /// Prompt tokens computed by the worker that computed most, over the mean of those that compute prompts; NaN where nothing was computed.
+    pub imbalance: f64,
+    /// Share of the decisions that the policy failed to make.
+    pub faults: f64,
+}
+
+impl Summary {
+    /// Of a run of a trace.
+    #[must_use]
+    pub fn of(trace: &Trace, outcome: &Outcome, limits: &Limits) -> Self {
+        let courses = &outcome.courses;
+        let count = |is: fn(&End) -> bool| courses.iter().filter(|course| is(&course.end)).count();
+        let requests = courses.len();
+        let share = |number: usize| number as f64 / requests as f64;
+        let within = |limit_us: u64| {
+            let in_time = |course: &&Course| course.ttft_us().is_some_and(|ttft| ttft <= limit_us);
+            courses.iter().filter(in_time).count()
+        };
+        let effective = courses
+            .iter()
+            .filter(|course| is_effective(course, limits))
+            .count();
+        let seconds = trace.duration_us() as f64 / 1e6;
+        let [blocks, tokens] = hit_ratios(trace, courses);
+        Self {
+            requests,
+            served: count(|end| *end == End::Served),
+            rejected: count(|end| matches!(end, End::Rejected { .. })),
+            wasted: count(|end| *end == End::Wasted),
+            lost: count(|end| *end == End::Lost),
+            ttft_s: Quantiles::of(
+                courses
+                    .iter()
+                    .filter_map(Course::ttft_us)
+                    .map(|us| us as f64 / 1e6),
+            ),
+            tbt_ms: Quantiles::of(
+                courses
+                    .iter()
+                    .filter_map(|course| course.tbt_us)
+                    .map(|us| us / 1e3),
+            ),
+            within_ttft: share(within(limits.ttft_us)),
+            within_5_s: share(within(5_000_000)),
+            effective: share(effective),
+            goodput_per_s: effective as f64 / seconds,
+            block_hit_ratio: blocks,
+            token_hit_ratio: tokens,
+            imbalance: imbalance(outcome),
+            faults: outcome.router.faults.values().sum::<u64>() as f64 / outcome.router.calls as f64,
+        }
+    }
+}
+
+fn is_effective(course: &Course, limits: &Limits) -> bool {
+    course.end == End::Served
+        && course.ttft_us().is_some_and(|ttft| ttft <= limits.ttft_us)
+        && course.tbt_us.is_none_or(|tbt| tbt <= limits.tbt_us as f64)
+}
+
+/// Of blocks and of tokens, over the requests whose prompts were placed.
+fn hit_ratios(trace: &Trace, courses: &[Course]) -> [f64; 2] {
+    let placed = || {
+        let both = trace.requests.iter().zip(courses);
+        both.filter(|(_, course)| course.dispatched_us.is_some())
+    };
+    let blocks: u64 = placed().map(|(request, _)| request.blocks.len() as u64).sum();
+    let tokens: u64 = placed()
+        .map(|(request, _)| u64::from(request.prompt_tokens))
+        .sum();
+    let cached_blocks: u64 = placed().map(|(_, course)| u64::from(course.cached_blocks)).sum();
+    let cached_tokens: u64 = placed().map(|(_, course)| u64::from(course.cached_tokens)).sum();
+    [
+        cached_blocks as f64 / blocks as f64,
+        cached_tokens as f64 / tokens as f64,
+    ]
+}
+
+fn imbalance(outcome: &Outcome) -> f64 {
+    let computing = || outcome.workers.iter().filter(|worker| worker.computes);
+    let most = computing()
+        .map(|worker| worker.computed_tokens)
+        .max()
+        .unwrap_or(0);
+    let all: u64 = computing().map(|worker| worker.computed_tokens).sum();
+    most as f64 * computing().count() as f64 / all as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::WorkerUse;
+    use super::*;
+    use crate::request::Request;
+
+    fn trace(requests: u64) -> Trace {
+        let request = |number| Request {
+            at_us: number * 1_000_000,
+            prompt_tokens: 1_000,
+            output_tokens: 10,
+            blocks: [number, 100 + number].into(),
+            session: None,
+        };
+        Trace {
+            name: "test".to_owned(),
+            block_tokens: 512,
+            requests: (0..requests).map(request).collect(),
+        }
+    }
+
+    /// Its first token after so many seconds, its longest tenth of times in milliseconds.
+    fn served(at_s: u64, ttft_s: u64, tbt_ms: f64) -> Course {
+        let arrived_us = at_s * 1_000_000;
+        Course {
+            dispatched_us: Some(arrived_us),
+            first_token_us: Some(arrived_us + ttft_s * 1_000_000),
+            finished_us: Some(arrived_us + ttft_s * 1_000_000 + 1),
+            tbt_us: Some(tbt_ms * 1e3),
+            end: End::Served,
+            ..Course::arrived(arrived_us)
+        }
+    }
+
+    #[test]
+    fn only_what_is_served_in_time_counts() {
+        let refused = |end| Course {
+            end,
+            ..Course::arrived(3_000_000)
+        };
+        let outcome = Outcome {
+            courses: vec![
+                served(0, 1, 99.0),
+                served(1, 31, 50.0),
+                served(2, 6, 101.0),
+                refused(End::Rejected { status: 429 }),
+                refused(End::Wasted),
+            ],
+            ..Outcome::default()
+        };
+        let summary = Summary::of(&trace(5), &outcome, &Limits::default());
+        assert_eq!((summary.served, summary.rejected, summary.wasted), (3, 1, 1));
+        assert_eq!((summary.within_ttft, summary.within_5_s), (0.4, 0.2));
+        assert_eq!(summary.effective, 0.2);
+        assert_eq!(summary.goodput_per_s, 0.25);
+        assert_eq!(summary.ttft_s.max, 31.0);
+    }
+
+    #[test]
+    fn hits_are_those_of_the_requests_that_were_placed() {
+        let mut hit = served(0, 1, 1.0);
+        (hit.cached_blocks, hit.cached_tokens) = (1, 512);
+        let outcome = Outcome {
+            courses: vec![hit, served(1, 1, 1.0), Course::arrived(2_000_000)],
+            ..Outcome::default()
+        };
+        let summary = Summary::of(&trace(3), &outcome, &Limits::default());
+        assert_eq!(summary.block_hit_ratio, 0.25);
+        assert_eq!(summary.token_hit_ratio, 0.256);
+    }
+
+    #[test]
+    fn a_worker_that_did_everything_is_as_many_times_the_mean_as_there_are() {
+        let worker = |computes, computed_tokens| WorkerUse {
+            computes,
+            computed_tokens,
+            ..WorkerUse::default()
+        };
+        let outcome = Outcome {
+            workers: vec![
+                worker(true, 900),
+                worker(true, 0),
+                worker(true, 0),
+                worker(false, 0),
+            ],
+            ..Outcome::default()
+        };
+        let summary = Summary::of(&trace(1), &outcome, &Limits::default());
+        assert_eq!(summary.imbalance, 3.0);
+    }
+}

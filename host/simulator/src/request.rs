@@ -1,0 +1,39 @@
+//! What is simulated: requests with their lengths, arrivals and prefixes; no text.
+
+/// Requests in the order of their arrival.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// Shown in reports.
+    pub name: String,
+    /// Prompt tokens of a block.
+    pub block_tokens: u32,
+    /// By `at_us`.
+    pub requests: Vec<Request>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// Microseconds from the start of the trace.
+    pub at_us: u64,
+    /// Length of the prompt in tokens; at least 1.
+    pub prompt_tokens: u32,
+    /// Length of the answer in tokens; at least 1.
+    pub output_tokens: u32,
+    /// One id for each block of the prompt, the last of which may be part of one. Where two requests have the same id, their prompts are the
+    /// same up to the end of that block.
+    pub blocks: Box<[u64]>,
+    /// Requests of a conversation share it.
+    pub session: Option<u64>,
+}
+
+impl Trace {
+    /// From the first arrival to the last, in microseconds.
+    #[must_use]
+    pub fn duration_us(&self) -> u64 {
+        match (self.requests.first(), self.requests.last()) {
+            (Some(first), Some(last)) => last.at_us - first.at_us,
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What each request in flight takes of its workers, booked in the server's own leases and in virtual time.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use routing::LoadLease;
+
+/// One worker's share of a request.
+#[derive(Debug)]
+pub(super) struct Share {
+    pub(super) worker: usize,
+    lease: LoadLease,
+    pub(super) dispatched_us: u64,
+    first_us: Option<u64>,
+}
+
+impl Share {
+    pub(super) fn new(worker: usize, lease: LoadLease, dispatched_us: u64) -> Self {
+        Self {
+            worker,
+            lease,
+            dispatched_us,
+            first_us: None,
+        }
+    }
+
+    /// Its first token came, or its prefill leg ended. Milliseconds since the dispatch; none where that was told before.
+    pub(super) fn first_token(&mut self, now_us: u64) -> Option<f64> {
+        if self.first_us.replace(now_us).is_some() {
+            return None;
+        }
+        let after_us = now_us.saturating_sub(self.dispatched_us);
+        self.lease.first_token(Duration::from_micros(after_us));
+        Some(after_us as f64 / 1e3)
+    }
+
+    /// The answer is complete.
+    pub(super) fn decoded(&self, tokens: u64, now_us: u64) {
+        if let Some(first_us) = self.first_us {
+            let since_us = now_us.saturating_sub(first_us);
+            self.lease.decoded(tokens, Duration::from_micros(since_us));
+        }
+    }
+
+    /// Milliseconds since the dispatch.
+    pub(super) fn after_ms(&self, now_us: u64) -> f64 {
+        now_us.saturating_sub(self.dispatched_us) as f64 / 1e3
+    }
+}
+
+/// A request in flight.
+#[derive(Debug)]
+pub(super) struct Booking {
+    pub(super) prompt_tokens: u32,
+    pub(super) session: Option<u64>,
+    /// Of the worker that answers.
+    pub(super) answers: Share,
+    /// Of the one that computes the prompt for it, until it has.
+    pub(super) prefills: Option<Share>,
+}
+
+/// All of them, by the request's place in the trace. Looked up only: nothing depends on their order.
+pub(super) type Bookings = HashMap<usize, Booking>;

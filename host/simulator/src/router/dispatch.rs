@@ -1,0 +1,170 @@
+//! What a placement takes of its workers: leases, what is expected of caches and of the time they will be busy; how it is given back;
+//! and the notes of what happened.
+
+use std::sync::Arc;
+
+use routing::{EventKind, Role};
+
+use super::bookings::{Booking, Share};
+use super::columns::Sight;
+use super::ears::Note;
+use super::place::Pair;
+use super::placement::Placement;
+use super::prices::Lengths;
+use super::single::{Router, session_hash};
+use super::view::{AskedPrompt, Matches};
+use crate::engine::Fetch;
+use crate::request::Request;
+
+impl Router {
+    /// Books a request at the workers it goes to.
+    pub(super) fn dispatch(
+        &mut self,
+        now_us: u64,
+        number: usize,
+        request: &Request,
+        (prompt, pair): (&Arc<AskedPrompt>, Pair),
+    ) -> Placement {
+        let tokens = request.prompt_tokens;
+        let begins = pair.prefills.unwrap_or(pair.answers);
+        let fetch = self.foresee(now_us, number, begins.worker, (tokens, prompt));
+        let uncached = tokens.saturating_sub(begins.matched.unwrap_or(0));
+        let computed = self.worker(begins.worker).load().book(tokens, uncached);
+        let computes = Share::new(begins.worker, computed, now_us);
+        let (answers, prefills) = match pair.prefills {
+            None => (computes, None),
+            // Booked before the prefill leg is sent, so that nobody else takes this worker for idle meanwhile.
+            Some(_) => {
+                let answers = pair.answers.worker;
+                let fetched = self.worker(answers).load().book_fetched(tokens);
+                (Share::new(answers, fetched, now_us), Some(computes))
+            }
+        };
+        for seat in pair.prefills.into_iter().chain([pair.answers]) {
+            self.sight.view.expect(seat.worker, prompt);
+        }
+        let session = request.session.map(session_hash);
+        self.bookings.insert(
+            number,
+            Booking {
+                prompt_tokens: tokens,
+                session,
+                answers,
+                prefills,
+            },
+        );
+        let of = (number, session);
+        self.note(now_us, EventKind::Dispatched, of, begins.worker, tokens.into());
+        Placement::Dispatch {
+            worker: pair.answers.worker,
+            prefill: pair.prefills.map(|seat| seat.worker),
+            score: pair.score,
+            matched: begins.matched,
+            fetch,
+        }
+    }
+
+    /// What the worker fetches before it computes the prompt, and how long it is then busy with it. Only where prices are told or
+    /// prefixes are fetched.
+    fn foresee(
+        &mut self,
+        now_us: u64,
+        number: usize,
+        worker: usize,
+        (tokens, prompt): (u32, &AskedPrompt),
+    ) -> Option<Fetch> {
+        let Sight {
+            fleet, view, prices, ..
+        } = &self.sight;
+        if !prices.are_told() && !prices.may_fetch() {
+            return None;
+        }
+        let workers = fleet.workers();
+        let has_cache =
+            |at: &usize| fleet.is_there(*at) && workers[*at].spec().role != Role::Decode || *at == worker;
+        let rows: Vec<usize> = (0..workers.len()).filter(has_cache).collect();
+        let ids: Vec<_> = rows.iter().map(|at| workers[*at].id()).collect();
+        let matches = view.reader().ask(prompt, &ids);
+        let own = rows.iter().position(|at| *at == worker);
+        let own = own.and_then(|row| matches.get(row));
+        let best = best_holder(&rows, &matches);
+        let lengths = Lengths::new(tokens, own, best.map(|(_, tokens)| tokens));
+        let fetched = best.filter(|_| prices.fetches(worker, lengths));
+        let fetch = fetched.map(|(from, held)| Fetch {
+            from,
+            blocks: view.reader().blocks(held),
+        });
+        if let Some(us) = prices.prefill_us(number, worker, lengths) {
+            self.sight.backlogs[worker].add(number, us as u64, now_us);
+        }
+        fetch
+    }
+
+    /// A worker has computed a prompt, if it was to.
+    pub(super) fn prefilled(&mut self, now_us: u64, number: usize, worker: usize) {
+        self.sight.fleet.answered(worker);
+        self.sight.backlogs[worker].remove(number, now_us);
+    }
+
+    /// Gives back what is booked for a request. At the worker that failed, if any, it failed; at the others it is abandoned.
+    pub(super) fn give_back(&mut self, now_us: u64, number: usize, failed: Option<usize>) {
+        let Some(booking) = self.bookings.remove(&number) else {
+            return;
+        };
+        // A decode leg that was not sent yet is nothing to tell of.
+        let shares = match &booking.prefills {
+            Some(leg) if failed != Some(booking.answers.worker) => [Some(leg), None],
+            Some(leg) => [Some(leg), Some(&booking.answers)],
+            None => [Some(&booking.answers), None],
+        };
+        for share in shares.into_iter().flatten() {
+            self.sight.backlogs[share.worker].remove(number, now_us);
+            let kind = if failed == Some(share.worker) {
+                EventKind::Failed
+            } else {
+                EventKind::Abandoned
+            };
+            let of = (number, booking.session);
+            self.note(now_us, kind, of, share.worker, share.after_ms(now_us));
+        }
+    }
+
+    /// Notes what happened to a request at a worker.
+    pub(super) fn note(
+        &mut self,
+        at_us: u64,
+        kind: EventKind,
+        (number, session): (usize, Option<u64>),
+        worker: usize,
+        said: f64,
+    ) {
+        let seq = self.seq(number);
+        self.ears.note(&Note {
+            kind,
+            at_us,
+            seq,
+            session,
+            worker: &self.sight.fleet.workers()[worker],
+            number: said,
+        });
+    }
+
+    /// Notes what happened to a worker.
+    pub(super) fn note_worker(&mut self, at_us: u64, kind: EventKind, worker: usize) {
+        self.ears.note(&Note {
+            kind,
+            at_us,
+            seq: 0,
+            session: None,
+            worker: &self.sight.fleet.workers()[worker],
+            number: f64::NAN,
+        });
+    }
+}
+
+/// Who holds most of a prompt; of several, the first.
+fn best_holder(rows: &[usize], matches: &Matches) -> Option<(usize, u32)> {
+    let held = rows.iter().enumerate();
+    let held = held.filter_map(|(row, at)| Some((*at, matches.get(row)?.any_tokens)));
+    held.reduce(|best, next| if next.1 > best.1 { next } else { best })
+}

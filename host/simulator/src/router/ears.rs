@@ -1,0 +1,122 @@
+//! Policies that want to know are told what becomes of requests and workers: the server's thread does so within 50 ms; here it is
+//! done before the next decision.
+
+use std::sync::Arc;
+
+use routing::{Event, EventKind, EventKinds, EventListener, Worker};
+
+/// After a tick that failed, in microseconds.
+const AGAIN_US: u64 = 1_000_000;
+/// Shortest time between two ticks, in microseconds: as often as the server's thread looks.
+const PACE_US: u64 = 50_000;
+
+/// Most events told at a time, as in the server.
+const BATCH: usize = 256;
+
+/// Those who are told.
+#[derive(Debug)]
+pub(super) struct Ears {
+    ears: Vec<Ear>,
+    wanted: EventKinds,
+    /// Not told yet.
+    pending: Vec<Event>,
+    faults: u64,
+}
+
+#[derive(Debug)]
+struct Ear {
+    listener: Arc<dyn EventListener>,
+    /// None where it does not work by the clock.
+    next_tick_us: Option<u64>,
+}
+
+/// Something that happened to a worker, or to a request there.
+#[derive(Debug)]
+pub(super) struct Note<'a> {
+    pub(super) kind: EventKind,
+    pub(super) at_us: u64,
+    /// 0 where a worker is all it is about.
+    pub(super) seq: u64,
+    pub(super) session: Option<u64>,
+    pub(super) worker: &'a Arc<Worker>,
+    pub(super) number: f64,
+}
+
+impl Ears {
+    /// All workers have joined at the start.
+    pub(super) fn new(listeners: Vec<Arc<dyn EventListener>>, workers: &[Arc<Worker>]) -> Self {
+        let wanted = EventKind::ALL
+            .into_iter()
+            .filter(|kind| listeners.iter().any(|listener| listener.kinds().has(*kind)));
+        let ear = |listener: Arc<dyn EventListener>| Ear {
+            next_tick_us: listener.ticks().then_some(0),
+            listener,
+        };
+        let mut ears = Self {
+            wanted: wanted.collect(),
+            ears: listeners.into_iter().map(ear).collect(),
+            pending: Vec::new(),
+            faults: 0,
+        };
+        for worker in workers {
+            ears.note(&Note {
+                kind: EventKind::Joined,
+                at_us: 0,
+                seq: 0,
+                session: None,
+                worker,
+                number: f64::NAN,
+            });
+        }
+        ears
+    }
+
+    /// Calls of listeners that failed.
+    pub(super) fn faults(&self) -> u64 {
+        self.faults
+    }
+
+    /// Something happened.
+    pub(super) fn note(&mut self, note: &Note<'_>) {
+        if self.wanted.has(note.kind) {
+            self.pending.push(Event {
+                kind: note.kind,
+                at_us: note.at_us,
+                seq: note.seq,
+                session: note.session,
+                worker: Arc::clone(note.worker),
+                number: note.number,
+            });
+        }
+    }
+
+    /// Tells everyone what happened since the last time, and has those tick whose time has come.
+    pub(super) fn tell(&mut self, now_us: u64) {
+        let pending = std::mem::take(&mut self.pending);
+        for ear in &mut self.ears {
+            let kinds = ear.listener.kinds();
+            let wanted = pending.iter().filter(|event| kinds.has(event.kind));
+            let batch: Vec<Event> = wanted.cloned().collect();
+            for batch in batch.chunks(BATCH) {
+                if ear.listener.handle(batch, now_us).is_err() {
+                    self.faults += 1;
+                }
+            }
+            if ear.next_tick_us.is_some_and(|due_us| due_us <= now_us) {
+                let pause_us = match ear.listener.tick(now_us) {
+                    Ok(pause) => u64::try_from(pause.as_micros()).unwrap_or(u64::MAX),
+                    Err(_) => {
+                        self.faults += 1;
+                        AGAIN_US
+                    }
+                };
+                ear.next_tick_us = Some(now_us.saturating_add(pause_us.max(PACE_US)));
+            }
+        }
+    }
+
+    /// When the next one is to tick; none where nobody does.
+    pub(super) fn next_tick_us(&self) -> Option<u64> {
+        self.ears.iter().filter_map(|ear| ear.next_tick_us).min()
+    }
+}

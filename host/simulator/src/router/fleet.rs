@@ -1,0 +1,130 @@
+//! The workers as a router knows them: the server's own values with their loads, and who is there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use routing::{EngineSaid, Fleet, Role, Worker, WorkerId, WorkerSpec};
+
+use crate::engine::EngineLoad;
+use crate::spec::ClusterSpec;
+
+/// Longest that a worker is kept away from, however often it failed, in microseconds.
+const LONGEST_REST_US: u64 = 60_000_000;
+
+/// The workers of a cluster, by their place in it: a worker's id is that place.
+#[derive(Debug)]
+pub(super) struct SimFleet {
+    fleet: Fleet,
+    states: Vec<State>,
+    /// Of each worker's cache, in tokens.
+    capacities: Vec<u64>,
+    rest_us: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    is_gone: bool,
+    joined_us: u64,
+    /// Tries in a row that failed.
+    failures: u32,
+    rests_until_us: u64,
+}
+
+impl SimFleet {
+    /// All are there from the beginning. Without a decode stage whoever prefills does the whole of a request, hence is a mixed
+    /// worker.
+    pub(super) fn new(cluster: &ClusterSpec, rest_us: u64) -> Self {
+        let specs = cluster.workers.iter().enumerate().map(|(at, worker)| {
+            let role = match worker.role {
+                Role::Prefill if !cluster.decode => Role::Mixed,
+                role => role,
+            };
+            let name = format!("{}-{at}", worker.role.as_str());
+            WorkerSpec {
+                url: format!("http://{name}").into(),
+                name: name.into(),
+                role,
+                models: Vec::new(),
+                weight: worker.speed,
+                labels: BTreeMap::new(),
+                rank: None,
+                bootstrap: None,
+            }
+        });
+        let (fleet, _) = Fleet::default().next(specs.collect());
+        Self {
+            states: vec![State::default(); fleet.workers().len()],
+            capacities: cluster.workers.iter().map(|worker| worker.kv_tokens).collect(),
+            fleet,
+            rest_us,
+        }
+    }
+
+    pub(super) fn workers(&self) -> &[Arc<Worker>] {
+        self.fleet.workers()
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = WorkerId> {
+        self.workers().iter().map(|worker| worker.id())
+    }
+
+    /// Whether it is there, resting or not.
+    pub(super) fn is_there(&self, worker: usize) -> bool {
+        !self.states[worker].is_gone
+    }
+
+    /// Whether it is there and does not rest.
+    pub(super) fn is_awake(&self, worker: usize, now_us: u64) -> bool {
+        self.is_there(worker) && self.states[worker].rests_until_us <= now_us
+    }
+
+    /// Milliseconds since it joined.
+    pub(super) fn age_ms(&self, worker: usize, now_us: u64) -> f64 {
+        now_us.saturating_sub(self.states[worker].joined_us) as f64 / 1e3
+    }
+
+    /// Tries in a row that it failed at.
+    pub(super) fn failures(&self, worker: usize) -> u32 {
+        self.states[worker].failures
+    }
+
+    /// What its engine's load is in the words of a scrape.
+    pub(super) fn said(&self, worker: usize, load: &EngineLoad) -> EngineSaid {
+        let capacity = self.capacities[worker] as f64;
+        EngineSaid {
+            running: (load.computing + load.decoding) as f64,
+            waiting: load.waiting as f64,
+            kv_usage: load.kv_tokens as f64 / capacity,
+            kv_tokens: capacity,
+        }
+    }
+
+    /// It failed at a request, and rests.
+    pub(super) fn failed(&mut self, worker: usize, now_us: u64) {
+        let state = &mut self.states[worker];
+        let doublings = state.failures.min(16);
+        state.failures = state.failures.saturating_add(1);
+        let rest = self.rest_us.saturating_mul(1 << doublings).min(LONGEST_REST_US);
+        state.rests_until_us = now_us.saturating_add(rest);
+    }
+
+    /// It answered a request.
+    pub(super) fn answered(&mut self, worker: usize) {
+        let state = &mut self.states[worker];
+        state.failures = 0;
+        state.rests_until_us = 0;
+    }
+
+    /// It is no longer there.
+    pub(super) fn gone(&mut self, worker: usize) {
+        self.states[worker].is_gone = true;
+    }
+
+    /// It is there again, as one that has just joined.
+    pub(super) fn back(&mut self, worker: usize, now_us: u64) {
+        self.states[worker] = State {
+            joined_us: now_us,
+            ..State::default()
+        };
+    }
+}

@@ -1,0 +1,58 @@
+//! What a router answers about a request.
+
+use crate::engine::Fetch;
+
+/// What becomes of a request now. Workers are named by their place in the cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Placement {
+    /// It goes out.
+    Dispatch {
+        /// Who answers.
+        worker: usize,
+        /// Who computes the prompt for it, where another does.
+        prefill: Option<usize>,
+        /// The policy's figure of merit for where the request begins; NaN when it has none.
+        score: f64,
+        /// Tokens of the prompt that the worker where it begins is known to hold; none where nobody asked, or nothing is known.
+        matched: Option<u32>,
+        /// What that worker fetches first, by the cluster's rule and as far as this router knows.
+        fetch: Option<Fetch>,
+    },
+    /// It is held.
+    Hold {
+        /// Ascending order among those held.
+        order: f64,
+        /// To be placed again after so many microseconds at the latest.
+        ask_again_us: u64,
+    },
+    /// It is refused.
+    Reject {
+        /// HTTP status.
+        status: u16,
+        /// For `Retry-After`, in milliseconds; 0 for none.
+        retry_after_ms: u32,
+        /// Who refuses it.
+        why: Refusal,
+    },
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Refusal {
+    /// The policy says so.
+    Policy,
+    /// The policy holds it, and too many are held.
+    QueueFull,
+    /// It was held for too long.
+    QueueTimeout,
+    /// Every worker was tried, or is gone.
+    NoWorker,
+}
+
+pub(super) fn refused(status: u16, why: Refusal) -> Placement {
+    Placement::Reject {
+        status,
+        retry_after_ms: 0,
+        why,
+    }
+}

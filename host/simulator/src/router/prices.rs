@@ -1,0 +1,173 @@
+//! What requests are predicted to cost, where that is not learnt: by a profile, exactly or with errors; and whether a prefix is
+//! fetched from the worker that holds most of it.
+
+use kv_index::WorkerMatch;
+use routing::SplitMix64;
+
+use super::spec::CostSource;
+use crate::profile::Profile;
+use crate::spec::{ClusterSpec, FetchRule};
+
+/// The prices of a cluster.
+#[derive(Debug)]
+pub(super) struct Prices {
+    oracle: Option<Oracle>,
+    /// What the engines really take.
+    profile: Profile,
+    fetch: FetchRule,
+    /// Of each worker.
+    speeds: Vec<f64>,
+    seed: u64,
+}
+
+#[derive(Debug)]
+struct Oracle {
+    profile: Profile,
+    sigma: f64,
+}
+
+/// A prompt, and how much of it is cached, in tokens.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lengths {
+    prompt: u32,
+    /// At the worker itself: on the device, there or in host memory, on any tier.
+    own: [u32; 3],
+    /// At the worker that holds most of it.
+    best: u32,
+}
+
+impl Lengths {
+    /// Of a worker whose match is this; none counts as nothing.
+    pub(super) fn new(prompt: u32, own: Option<&WorkerMatch>, best: Option<u32>) -> Self {
+        let own = own.map_or([0; 3], |own| [own.device_tokens, own.host_tokens, own.any_tokens]);
+        Self {
+            prompt,
+            own,
+            best: best.unwrap_or(0),
+        }
+    }
+}
+
+/// What a prompt takes on a worker.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Work {
+    /// To the end of its computation, in microseconds.
+    pub(super) us: f64,
+    /// Whether the best holder's prefix is fetched first.
+    pub(super) fetches: bool,
+}
+
+impl Prices {
+    pub(super) fn new(cluster: &ClusterSpec, costs: &CostSource, seed: u64) -> Self {
+        let profile = cluster.profile.clone();
+        let oracle = match costs {
+            CostSource::Learnt => None,
+            CostSource::Exact(profile) => Some((profile.clone(), 0.0)),
+            CostSource::Wrong { sigma } => Some((profile.clone(), *sigma)),
+        };
+        Self {
+            oracle: oracle.map(|(profile, sigma)| Oracle { profile, sigma }),
+            profile,
+            fetch: cluster.fetch,
+            speeds: cluster.workers.iter().map(|worker| worker.speed).collect(),
+            seed,
+        }
+    }
+
+    /// Whether costs are predicted here; else the workers' models are asked.
+    pub(super) fn are_told(&self) -> bool {
+        self.oracle.is_some()
+    }
+
+    /// Whether a worker may fetch a prefix from another.
+    pub(super) fn may_fetch(&self) -> bool {
+        !matches!(self.fetch, FetchRule::Off)
+    }
+
+    /// Whether the worker would fetch the prefix, by what that really takes.
+    pub(super) fn fetches(&self, worker: usize, lengths: Lengths) -> bool {
+        self.work(&self.profile, worker, lengths).fetches
+    }
+
+    /// Predicted microseconds of a request's prompt on a worker; none where the workers' models are asked.
+    pub(super) fn prefill_us(&self, request: usize, worker: usize, lengths: Lengths) -> Option<f64> {
+        let oracle = self.oracle.as_ref()?;
+        let work = self.work(&oracle.profile, worker, lengths);
+        Some(work.us * self.error(request, oracle.sigma))
+    }
+
+    /// Predicted microseconds to take a prompt over that was computed elsewhere.
+    pub(super) fn transfer_us(&self, request: usize, prompt: u32) -> Option<f64> {
+        let oracle = self.oracle.as_ref()?;
+        Some(oracle.profile.transfer_us(prompt) as f64 * self.error(request, oracle.sigma))
+    }
+
+    /// Predicted microseconds between tokens with so many requests decoding on the worker that hold so many tokens.
+    pub(super) fn step_us(&self, request: usize, worker: usize, batch: u32, resident: u64) -> Option<f64> {
+        let oracle = self.oracle.as_ref()?;
+        let step = oracle.profile.step_us(batch, resident) as f64 / self.speeds[worker];
+        Some(step * self.error(request, oracle.sigma))
+    }
+
+    fn work(&self, profile: &Profile, worker: usize, lengths: Lengths) -> Work {
+        let Lengths { prompt, own, best } = lengths;
+        let [device, host, own] = own;
+        let loaded = profile.load_us(host - device) + profile.disk_load_us(own - host);
+        let computed =
+            |cached| loaded as f64 + profile.prefill_us(prompt, cached) as f64 / self.speeds[worker];
+        let alone = Work {
+            us: computed(own),
+            fetches: false,
+        };
+        let fetched = || Work {
+            us: profile.transfer_us(best - own) as f64 + computed(best),
+            fetches: true,
+        };
+        match self.fetch {
+            _ if best <= own => alone,
+            FetchRule::Off => alone,
+            FetchRule::Cheapest => Some(fetched())
+                .filter(|fetched| fetched.us < alone.us)
+                .unwrap_or(alone),
+            FetchRule::Ratio(theta) if own > 0 && f64::from(best) <= theta * f64::from(own) => alone,
+            FetchRule::Ratio(_) => fetched(),
+        }
+    }
+
+    /// The factor by which a request's costs are mistaken: the same one wherever it is asked for.
+    fn error(&self, request: usize, sigma: f64) -> f64 {
+        if sigma == 0.0 {
+            return 1.0;
+        }
+        let mut random = SplitMix64::of_decision(self.seed ^ (request as u64).rotate_left(32), u32::MAX);
+        (sigma * normal(&mut random)).exp()
+    }
+}
+
+/// Uniform over [0, 1).
+pub(super) fn uniform(random: &mut SplitMix64) -> f64 {
+    (random.next() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Standard normal, by Box and Muller (1958).
+fn normal(random: &mut SplitMix64) -> f64 {
+    let (radius, angle) = (1.0 - uniform(random), uniform(random));
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_the_spread_that_was_asked_for() {
+        let mut random = SplitMix64::of_decision(1, 0);
+        let draws: Vec<f64> = (0..20_000).map(|_| normal(&mut random)).collect();
+        let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+        let variance = draws.iter().map(|draw| (draw - mean).powi(2)).sum::<f64>() / draws.len() as f64;
+        assert!(
+            mean.abs() < 0.03 && (variance - 1.0).abs() < 0.05,
+            "{mean} {variance}"
+        );
+    }
+}

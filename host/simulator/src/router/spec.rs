@@ -1,0 +1,127 @@
+//! How a simulated router is set up. The defaults are the server's, but that events come at once and all of them.
+
+use std::sync::Arc;
+
+use routing::Policy;
+
+use crate::profile::Profile;
+
+/// What a router knows of the workers' caches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Knowledge {
+    /// Nothing: no engine publishes events, and none is assumed to keep anything. Every match is unknown.
+    None,
+    /// What the engines publish, and for [`RouterSpec::expect_us`] what was just sent there.
+    Events {
+        /// From the change of a cache until the router knows, in microseconds.
+        lag_us: u64,
+        /// Share of the events that never come, 0 to 1.
+        loss: f64,
+    },
+    /// What was sent there lately, up to what the device holds: no engine publishes anything.
+    Assumed {
+        /// How long a worker is taken to hold what nobody asks for again, in microseconds.
+        lifetime_us: u64,
+    },
+}
+
+/// What stands in the columns `cost.*`.
+#[derive(Debug, Clone)]
+pub enum CostSource {
+    /// What the server's own models learn from the requests of the run; NaN until they have.
+    Learnt,
+    /// What this profile says. `cost.prefill-ms` is what the prompt takes there with what the cluster's rule has it fetch;
+    /// `cost.token-ms` is such that times `load.prefill-tokens` it gives the time until the worker is free.
+    Exact(Profile),
+    /// The same by the cluster's own profile, each request's costs times a factor of its own: e^N(0, sigma).
+    Wrong {
+        /// Standard deviation of the factor's logarithm.
+        sigma: f64,
+    },
+}
+
+/// How requests are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueSpec {
+    /// Most that are held at a time; with 0 none is.
+    pub limit: usize,
+    /// Longest that one is held in all, in microseconds.
+    pub timeout_us: u64,
+}
+
+/// A router but for its policies.
+#[derive(Debug, Clone)]
+pub struct RouterSpec {
+    /// What it knows of caches.
+    pub knowledge: Knowledge,
+    /// How long a worker whose events come is expected to hold what it was just sent, in microseconds; 0 for not at all. The
+    /// `expect-for` of `[index]`.
+    pub expect_us: u64,
+    /// Where the predictions come from.
+    pub costs: CostSource,
+    /// How requests are held.
+    pub queue: QueueSpec,
+    /// Whether a decode worker may do the whole of a request.
+    pub decode_alone: bool,
+    /// How long a worker is kept away from after it failed, in microseconds; doubled with every failure in a row.
+    pub rest_us: u64,
+    /// Seeds the losses, the errors of costs, and, with the request's number, the policies.
+    pub seed: u64,
+}
+
+impl Default for RouterSpec {
+    fn default() -> Self {
+        Self {
+            knowledge: Knowledge::Events { lag_us: 0, loss: 0.0 },
+            expect_us: 2_000_000,
+            costs: CostSource::Learnt,
+            queue: QueueSpec {
+                limit: 1_000,
+                timeout_us: 30_000_000,
+            },
+            decode_alone: true,
+            rest_us: 1_000_000,
+            seed: 0,
+        }
+    }
+}
+
+/// Who decides for one router.
+#[derive(Debug, Clone)]
+pub enum Policies {
+    /// One policy for everything; where a request is to be split and it does not place both legs in one call, first the one, then
+    /// the other.
+    One(Arc<dyn Policy>),
+    /// One for each leg. The first decides where a request begins, and so about whole ones as well.
+    ByPhase {
+        /// Where the prompt is computed.
+        prefill: Arc<dyn Policy>,
+        /// Where the answer is.
+        decode: Arc<dyn Policy>,
+    },
+}
+
+impl Policies {
+    /// Who decides where a request begins.
+    pub(super) fn first(&self) -> &Arc<dyn Policy> {
+        match self {
+            Self::One(policy) | Self::ByPhase { prefill: policy, .. } => policy,
+        }
+    }
+
+    /// Who decides where a prompt that is computed elsewhere is answered.
+    pub(super) fn second(&self) -> &Arc<dyn Policy> {
+        match self {
+            Self::One(policy) | Self::ByPhase { decode: policy, .. } => policy,
+        }
+    }
+
+    /// Every policy once.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Policy>> {
+        let second = match self {
+            Self::One(_) => None,
+            Self::ByPhase { decode, .. } => Some(decode),
+        };
+        std::iter::once(self.first()).chain(second)
+    }
+}

@@ -1,0 +1,111 @@
+//! Policies that are told what happens.
+
+use std::time::Duration;
+
+use routing::{Event, EventKind, EventKinds};
+
+use super::*;
+
+/// Keeps what it is told, and ticks every second.
+#[derive(Debug, Default)]
+struct Ear {
+    told: Mutex<Vec<(EventKind, u64, u32, f64)>>,
+    ticks: Mutex<Vec<u64>>,
+}
+
+impl EventListener for Ear {
+    fn policy(&self) -> &'static str {
+        "scripted"
+    }
+
+    fn kinds(&self) -> EventKinds {
+        EventKind::ALL.into_iter().collect()
+    }
+
+    fn ticks(&self) -> bool {
+        true
+    }
+
+    fn handle(&self, batch: &[Event], _: u64) -> Result<(), PolicyFault> {
+        let of = |event: &Event| (event.kind, event.seq, event.worker.id().0, event.number);
+        self.told.lock().unwrap().extend(batch.iter().map(of));
+        Ok(())
+    }
+
+    fn tick(&self, now_us: u64) -> Result<Duration, PolicyFault> {
+        self.ticks.lock().unwrap().push(now_us);
+        Ok(Duration::from_secs(1))
+    }
+
+    fn rest(&self) {}
+}
+
+fn listening(cluster: &ClusterSpec, decide: Verdict) -> (Router, Arc<Ear>) {
+    let ear = Arc::<Ear>::default();
+    let policy = Scripted {
+        plan: FeaturePlan::resolve(&[], &["worker.role"]).unwrap(),
+        decide: Box::new(move |_| Ok(decide.clone())),
+        seen: Mutex::default(),
+        listeners: vec![Arc::clone(&ear) as Arc<dyn EventListener>],
+    };
+    let router = router(cluster, &Arc::new(policy), &RouterSpec::default());
+    (router, ear)
+}
+
+/// What was told since the last look but for who joined at the start: kind, request, worker and number.
+fn told(router: &mut Router, ear: &Ear, now_us: u64) -> Vec<(EventKind, u64, u32, f64)> {
+    router.tick(now_us);
+    let told = std::mem::take(&mut *ear.told.lock().unwrap());
+    told.into_iter()
+        .filter(|(kind, ..)| *kind != EventKind::Joined)
+        .collect()
+}
+
+#[test]
+fn each_leg_is_told_of_from_dispatch_to_end() {
+    let verdict = Verdict::Route(Choice {
+        row: 1,
+        prefill: Some(0),
+        score: f64::NAN,
+    });
+    let cluster = roles(&[Role::Prefill, Role::Decode]);
+    let (mut router, ear) = listening(&cluster, verdict);
+    router.place(1_000, 0, &some_request(), 0);
+    router.first_token(4_000, 0, 0);
+    router.first_token(6_000, 0, 1);
+    router.finished(9_000, 0, 10);
+    use EventKind::{Dispatched, Finished, FirstToken};
+    let expected = [
+        (Dispatched, 1, 0, 1_024.0),
+        (FirstToken, 1, 0, 3.0),
+        (Finished, 1, 0, 3.0),
+        (Dispatched, 1, 1, 1_024.0),
+        (FirstToken, 1, 1, 2.0),
+        (Finished, 1, 1, 5.0),
+    ];
+    assert_eq!(told(&mut router, &ear, 10_000), expected);
+}
+
+#[test]
+fn what_fails_and_what_nobody_waits_for_is_told_of() {
+    let (mut router, ear) = listening(&workers(1), route(0));
+    router.place(0, 0, &some_request(), 0);
+    router.lost(2_000, 0, 0);
+    router.place(3_000, 1, &some_request(), 0);
+    router.left(5_000, 1);
+    let ends: Vec<_> = told(&mut router, &ear, 6_000)
+        .into_iter()
+        .filter(|(kind, ..)| *kind != EventKind::Dispatched)
+        .collect();
+    let expected = [(EventKind::Failed, 1, 0, 2.0), (EventKind::Abandoned, 2, 0, 2.0)];
+    assert_eq!(ends, expected);
+}
+
+#[test]
+fn policies_tick_when_they_asked_to() {
+    let (mut router, ear) = listening(&workers(1), route(0));
+    assert_eq!(router.tick(0), Some(1_000_000));
+    assert_eq!(router.tick(400_000), Some(1_000_000));
+    assert_eq!(router.tick(1_000_000), Some(2_000_000));
+    assert_eq!(*ear.ticks.lock().unwrap(), [0, 1_000_000]);
+}

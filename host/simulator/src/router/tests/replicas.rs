@@ -1,0 +1,71 @@
+//! Several routers before one cluster.
+
+use routing::Tier;
+
+use super::*;
+use crate::engine::EngineLoad;
+use crate::router::{CostSource, Knowledge, Routers};
+
+#[test]
+fn each_router_knows_its_own_requests_and_what_engines_tell() {
+    let columns = ["load.requests", "engine.running", "prefix.any-tokens"];
+    let policies = [0, 1].map(|_| Scripted::row(&[], &columns, 0));
+    let spec = RouterSpec::default();
+    let mut routers = Routers::new(&workers(1), BLOCK, policies.each_ref().map(one), &spec);
+    routers.cache_event(0, 0, &stored(&[1], Tier::Device));
+    let load = EngineLoad {
+        decoding: 5,
+        ..EngineLoad::default()
+    };
+    routers.engine_said(0, 0, &load);
+    let prompt = request(512, &[1]);
+    for number in 0..3 {
+        routers.place(1_000, number, &prompt, 0);
+    }
+    assert_eq!(policies[0].numbers(), [1.0, 5.0, 512.0]);
+    assert_eq!(policies[1].numbers(), [0.0, 5.0, 512.0]);
+    routers.first_token(2_000, 1, 0);
+    routers.finished(3_000, 1, 1);
+    let in_flight = routers.each().iter().map(|router| router.load(0).requests);
+    assert_eq!(in_flight.collect::<Vec<_>>(), [2, 0]);
+    assert_eq!(routers.counts().dispatched, 3);
+}
+
+#[test]
+fn the_same_seed_places_the_same() {
+    let run = |seed| -> Vec<Placement> {
+        let policies = [0, 1].map(|_| {
+            // The worker that is done first, as far as one is told.
+            Scripted::new(
+                &[],
+                &["load.prefill-tokens", "cost.token-ms", "cost.prefill-ms"],
+                |input| {
+                    let done = input.numbers.chunks_exact(3).map(|row| row[0] * row[1] + row[2]);
+                    let first = done.enumerate().min_by(|one, other| one.1.total_cmp(&other.1));
+                    route(first.unwrap().0 as u32)
+                },
+            )
+        });
+        let spec = RouterSpec {
+            seed,
+            costs: CostSource::Wrong { sigma: 0.7 },
+            knowledge: Knowledge::Events {
+                lag_us: 5_000,
+                loss: 0.2,
+            },
+            ..RouterSpec::default()
+        };
+        let mut routers = Routers::new(&workers(4), BLOCK, policies.each_ref().map(one), &spec);
+        let place = |number: usize| {
+            let now_us = 10_000 * number as u64;
+            let session = number as u64 % 9;
+            let prompt = request(1_024, &[session, 100 + session]);
+            let placement = routers.place(now_us, number, &prompt, 0);
+            routers.cache_event(now_us, sent(&placement).0, &stored(&prompt.blocks, Tier::Device));
+            placement
+        };
+        (0..300).map(place).collect()
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}

@@ -1,0 +1,301 @@
+//! What a router believes of the workers' caches: the server's own index, fed with what the simulated engines tell, late and with
+//! losses.
+//!
+//! A block of the trace stands in it as one block of [`INDEX_BLOCK`] tokens made from its id; what the index answers is scaled
+//! back here, and nobody else sees it.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use kv_index::{Holder, IndexLimits, Prompt, Sent, SharedPrefixIndex, WorkerMatch};
+use routing::{
+    Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, SplitMix64, StoredBlocks, Tier, WorkerId,
+};
+
+use super::prices::uniform;
+use super::spec::{Knowledge, RouterSpec};
+use crate::engine::CacheEvent;
+use crate::request::Request;
+use crate::spec::ClusterSpec;
+
+/// Tokens that stand for a block of the trace.
+const INDEX_BLOCK: u32 = 16;
+/// Most tokens expected at a worker whose events will tell soon: the server's 262,144 blocks of 16.
+const SOON_TOLD_TOKENS: u64 = 262_144 * 16;
+/// Blocks that the index may hold besides those of all caches.
+const MORE_BLOCKS: usize = 1 << 20;
+
+/// A prompt to be looked up, shared by the calls about one request.
+#[derive(Debug)]
+pub(super) struct AskedPrompt {
+    tokens: u32,
+    prompt: Mutex<Prompt<'static>>,
+}
+
+impl AskedPrompt {
+    pub(super) fn of(request: &Request) -> Self {
+        Self {
+            tokens: request.prompt_tokens,
+            prompt: Mutex::new(Prompt::new(tokens_of(&request.blocks), None, None)),
+        }
+    }
+
+    fn lend<T>(&self, ask: impl FnOnce(&mut Prompt<'static>) -> T) -> T {
+        ask(&mut self.prompt.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The part of the view that is asked; clones ask the same index.
+#[derive(Debug, Clone)]
+pub(super) struct Reader {
+    index: SharedPrefixIndex,
+    /// Tokens of a block of the trace.
+    block_tokens: u32,
+    is_known: bool,
+    is_assumed: bool,
+}
+
+/// One answer a candidate, row by row, in tokens of the trace.
+#[derive(Debug, Clone)]
+pub(super) struct Matches {
+    found: Vec<WorkerMatch>,
+    is_known: bool,
+}
+
+impl Matches {
+    /// A candidate's match, where it is known.
+    pub(super) fn get(&self, row: usize) -> Option<&WorkerMatch> {
+        self.found.get(row).filter(|_| self.is_known)
+    }
+
+    /// The longest match of any candidate, on any tier; none where none is known.
+    pub(super) fn best(&self) -> Option<u32> {
+        let known = self.found.iter().filter(|_| self.is_known);
+        known.map(|found| found.any_tokens).max()
+    }
+
+    /// For each candidate, tokens held on `tier` or a faster one; 0 where it is not known.
+    pub(super) fn on(&self, tier: Tier) -> impl Iterator<Item = u32> {
+        self.found.iter().map(move |found| match tier {
+            Tier::Device => found.device_tokens,
+            Tier::Host => found.host_tokens,
+            Tier::Disk | Tier::Shared => found.any_tokens,
+        })
+    }
+}
+
+impl Reader {
+    /// Asks once for all candidates.
+    pub(super) fn ask(&self, prompt: &AskedPrompt, ids: &[WorkerId]) -> Matches {
+        let mut found = Vec::new();
+        prompt.lend(|asked| self.index.matches(asked, ids, &mut found));
+        for found in &mut found {
+            if self.is_assumed {
+                // What is expected is all there is.
+                let tokens = found.expected_tokens;
+                found.device_tokens = tokens;
+                found.host_tokens = tokens;
+                found.any_tokens = tokens;
+            }
+            for tokens in [
+                &mut found.device_tokens,
+                &mut found.host_tokens,
+                &mut found.any_tokens,
+                &mut found.expected_tokens,
+            ] {
+                // The last block of a prompt may be part of one.
+                *tokens = (*tokens / INDEX_BLOCK)
+                    .saturating_mul(self.block_tokens)
+                    .min(prompt.tokens);
+            }
+        }
+        Matches {
+            found,
+            is_known: self.is_known,
+        }
+    }
+
+    /// Blocks that the index holds for a worker; none where it publishes no events.
+    pub(super) fn held_blocks(&self, worker: WorkerId) -> Option<u64> {
+        let is_told = self.is_known && !self.is_assumed;
+        is_told.then(|| self.index.held_blocks(worker))
+    }
+
+    /// Blocks of the trace that begin within so many of a prompt's first tokens.
+    pub(super) fn blocks(&self, tokens: u32) -> usize {
+        tokens.div_ceil(self.block_tokens) as usize
+    }
+}
+
+/// The index and how it is fed.
+#[derive(Debug)]
+pub(super) struct IndexView {
+    reader: Reader,
+    ids: Vec<WorkerId>,
+    /// Blocks that each worker's device holds.
+    capacities: Vec<u64>,
+    lag_us: u64,
+    loss: f64,
+    /// How long what was sent is expected; 0 for not at all.
+    expect_us: u64,
+    aged_us: u64,
+    /// Told and not known yet, by the time they will be. As many as come within the lag.
+    late: VecDeque<(u64, usize, BlockEvent)>,
+    random: SplitMix64,
+    lost: u64,
+}
+
+impl IndexView {
+    /// An empty one. `replica` tells the losses of several routers apart.
+    pub(super) fn new(
+        cluster: &ClusterSpec,
+        ids: impl Iterator<Item = WorkerId>,
+        block_tokens: u32,
+        spec: &RouterSpec,
+        replica: u32,
+    ) -> Self {
+        let blocks: usize = cluster
+            .workers
+            .iter()
+            .flat_map(|worker| worker.cache_blocks)
+            .sum();
+        let (lag_us, loss) = match spec.knowledge {
+            Knowledge::Events { lag_us, loss } => (lag_us, loss),
+            Knowledge::None | Knowledge::Assumed { .. } => (0, 0.0),
+        };
+        let reader = Reader {
+            index: SharedPrefixIndex::new(IndexLimits {
+                max_blocks: blocks.saturating_add(MORE_BLOCKS),
+            }),
+            block_tokens: block_tokens.max(1),
+            is_known: spec.knowledge != Knowledge::None,
+            is_assumed: matches!(spec.knowledge, Knowledge::Assumed { .. }),
+        };
+        let device = cluster.workers.iter().map(|worker| worker.cache_blocks[0] as u64);
+        Self {
+            reader,
+            ids: ids.collect(),
+            capacities: device.collect(),
+            lag_us,
+            loss,
+            expect_us: match spec.knowledge {
+                Knowledge::None => 0,
+                Knowledge::Events { .. } => spec.expect_us,
+                Knowledge::Assumed { lifetime_us } => lifetime_us,
+            },
+            aged_us: 0,
+            late: VecDeque::new(),
+            random: SplitMix64::of_decision(spec.seed, replica),
+            lost: 0,
+        }
+    }
+
+    pub(super) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Events that never came.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// A worker's cache has changed.
+    pub(super) fn told(&mut self, now_us: u64, worker: usize, event: &CacheEvent) {
+        if !self.reader.is_known || self.reader.is_assumed {
+            return;
+        }
+        if self.loss > 0.0 && uniform(&mut self.random) < self.loss {
+            self.lost += 1;
+            return;
+        }
+        let event = block_event(event);
+        if self.lag_us == 0 {
+            self.apply(worker, &event);
+        } else {
+            self.late.push_back((now_us + self.lag_us, worker, event));
+        }
+    }
+
+    /// Takes in what has come by now, and forgets what was expected in vain. To be called before the index is asked.
+    pub(super) fn catch_up(&mut self, now_us: u64) {
+        while let Some((_, worker, event)) = self.late.pop_front_if(|(due_us, ..)| *due_us <= now_us) {
+            self.apply(worker, &event);
+        }
+        if self.expect_us > 0 && now_us.saturating_sub(self.aged_us) >= self.expect_us {
+            // After two generations nothing is left: more are not to be looked at.
+            let times = ((now_us - self.aged_us) / self.expect_us).min(2);
+            (0..times).for_each(|_| self.reader.index.age_expected(&self.ids));
+            self.aged_us = now_us;
+        }
+    }
+
+    /// Expects a request's prompt at the worker it goes to.
+    pub(super) fn expect(&self, worker: usize, prompt: &AskedPrompt) {
+        if self.expect_us == 0 {
+            return;
+        }
+        let sent = Sent {
+            worker: self.ids[worker],
+            // The index knows the block size from events; without any it has nothing to compare with either.
+            block_size: if self.reader.is_assumed { INDEX_BLOCK } else { 0 },
+            capacity: if self.reader.is_assumed {
+                self.capacities[worker]
+            } else {
+                SOON_TOLD_TOKENS / u64::from(self.reader.block_tokens)
+            },
+        };
+        prompt.lend(|asked| self.reader.index.expect(&sent, asked));
+    }
+
+    /// A worker has lost its cache, and what it told before means nothing.
+    pub(super) fn forget(&mut self, worker: usize) {
+        self.late.retain(|(_, told, _)| *told != worker);
+        let id = self.ids[worker];
+        self.reader.index.clear(holder(id));
+        self.reader.index.age_expected(&[id]);
+        self.reader.index.age_expected(&[id]);
+    }
+
+    fn apply(&self, worker: usize, event: &BlockEvent) {
+        self.reader.index.apply(holder(self.ids[worker]), event);
+    }
+}
+
+fn holder(worker: WorkerId) -> Holder {
+    Holder {
+        worker,
+        rank: DpRank(0),
+    }
+}
+
+fn block_event(event: &CacheEvent) -> BlockEvent {
+    let names = |blocks: &[u64]| blocks.iter().map(|&block| EngineBlockHash(block)).collect();
+    match event {
+        CacheEvent::Stored { blocks, parent, tier } => BlockEvent::Stored(StoredBlocks {
+            hashes: names(blocks),
+            parent: parent.map(EngineBlockHash),
+            tokens: tokens_of(blocks),
+            block_size: INDEX_BLOCK,
+            tier: *tier,
+            lora: None,
+            extra_keys: Vec::new(),
+            group: 0,
+            attention: Attention::Full,
+        }),
+        CacheEvent::Removed { blocks, tier } => BlockEvent::Removed(RemovedBlocks {
+            hashes: names(blocks),
+            tier: Some(*tier),
+            group: 0,
+        }),
+    }
+}
+
+/// The tokens that stand for blocks: each id's two halves, and zeros.
+fn tokens_of(blocks: &[u64]) -> Vec<u32> {
+    let mut tokens = vec![0; blocks.len() * INDEX_BLOCK as usize];
+    for (tokens, block) in tokens.chunks_exact_mut(INDEX_BLOCK as usize).zip(blocks) {
+        tokens[0] = *block as u32;
+        tokens[1] = (*block >> 32) as u32;
+    }
+    tokens
+}

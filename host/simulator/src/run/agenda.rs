@@ -1,0 +1,44 @@
+//! What is to happen, in the order of time; at one time, in the order in which it was written down.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Something that is to happen, other than at an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Due {
+    /// A request comes.
+    Arrives(usize),
+    /// A held request is asked again; the number says for which time of holding this is meant.
+    Asked(usize, u32),
+    /// A worker fails, and is away.
+    Fails(usize),
+    /// It is there again.
+    Returns(usize),
+    /// Policies that work by the clock are called.
+    Tick,
+    /// Engines tell their load.
+    Scrape,
+    /// The cluster is looked at.
+    Sample,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    heap: BinaryHeap<Reverse<(u64, u64, Due)>>,
+    written: u64,
+}
+
+impl Agenda {
+    pub(super) fn add(&mut self, at_us: u64, due: Due) {
+        self.heap.push(Reverse((at_us, self.written, due)));
+        self.written += 1;
+    }
+
+    pub(super) fn next_at(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse((at_us, _, _))| *at_us)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(u64, Due)> {
+        self.heap.pop().map(|Reverse((at_us, _, due))| (at_us, due))
+    }
+}

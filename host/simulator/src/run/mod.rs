@@ -1,0 +1,308 @@
+//! One run: requests come, policies place them, engines work, and all of it is written down.
+
+mod agenda;
+mod line;
+mod sample;
+mod spec;
+
+use routing::Role;
+
+use self::agenda::{Agenda, Due};
+use self::line::Line;
+pub use self::spec::{Failure, RunSpec};
+use crate::engine::{Cluster, EngineEvent, EngineEventKind, Fetch, Job, JobKind, Reuse, TokenGaps};
+use crate::outcome::{Course, End, Outcome, WorkerUse};
+use crate::request::Trace;
+use crate::router::{Placement, Policies, Routers};
+
+/// Has these policies, one for each router, place a trace's requests on a cluster. Where there are none, one router goes by the load.
+#[must_use]
+pub fn run(trace: &Trace, policies: impl IntoIterator<Item = Policies>, spec: &RunSpec) -> Outcome {
+    let mut run = Run::new(trace, policies, spec);
+    run.begin();
+    run.go();
+    run.end()
+}
+
+struct Run<'r> {
+    trace: &'r Trace,
+    spec: &'r RunSpec,
+    agenda: Agenda,
+    cluster: Cluster,
+    routers: Routers,
+    line: Line,
+    /// By request: how often it was decided, and where it was sent last.
+    tries: Vec<Try>,
+    /// By worker: whether it is away.
+    away: Vec<bool>,
+    /// Requests that have not ended.
+    open: usize,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Try {
+    decisions: u32,
+    /// Who answers, and who computes the prompt for it.
+    legs: Option<(usize, Option<usize>)>,
+}
+
+impl<'r> Run<'r> {
+    fn new(trace: &'r Trace, policies: impl IntoIterator<Item = Policies>, spec: &'r RunSpec) -> Self {
+        let requests = trace.requests.len();
+        let workers = &spec.cluster.workers;
+        Self {
+            trace,
+            spec,
+            agenda: Agenda::default(),
+            cluster: Cluster::new(&spec.cluster, trace.block_tokens),
+            routers: Routers::new(&spec.cluster, trace.block_tokens, policies, &spec.router),
+            line: Line::default(),
+            tries: vec![Try::default(); requests],
+            away: vec![false; workers.len()],
+            open: requests,
+            outcome: Outcome {
+                courses: trace
+                    .requests
+                    .iter()
+                    .map(|request| Course::arrived(request.at_us))
+                    .collect(),
+                workers: workers
+                    .iter()
+                    .map(|worker| WorkerUse {
+                        computes: worker.role != Role::Decode,
+                        ..WorkerUse::default()
+                    })
+                    .collect(),
+                ..Outcome::default()
+            },
+        }
+    }
+
+    fn begin(&mut self) {
+        for (number, request) in self.trace.requests.iter().enumerate() {
+            self.agenda.add(request.at_us, Due::Arrives(number));
+        }
+        for failure in &self.spec.failures {
+            self.agenda.add(failure.at_us, Due::Fails(failure.worker));
+            if let Some(back_us) = failure.back_us {
+                self.agenda.add(back_us, Due::Returns(failure.worker));
+            }
+        }
+        self.agenda.add(0, Due::Tick);
+        if self.spec.scrape_every_us > 0 {
+            self.agenda.add(0, Due::Scrape);
+        }
+        if self.spec.sample_every_us > 0 {
+            self.agenda.add(0, Due::Sample);
+        }
+    }
+
+    /// Until all requests have ended, or nothing is left that could end one.
+    fn go(&mut self) {
+        let mut told = Vec::new();
+        while self.open > 0 {
+            let engines = self.cluster.next_at();
+            let agenda = self.agenda.next_at();
+            match (engines, agenda) {
+                (Some(at_us), agenda) if agenda.is_none_or(|agenda| at_us <= agenda) => {
+                    self.cluster.advance(at_us, &mut told);
+                    told.drain(..).for_each(|event| self.hear(event));
+                }
+                _ => {
+                    let Some((at_us, due)) = self.agenda.pop() else {
+                        return;
+                    };
+                    self.act(at_us, due);
+                }
+            }
+        }
+    }
+
+    fn end(mut self) -> Outcome {
+        self.outcome.router = self.routers.counts();
+        self.outcome
+    }
+
+    fn act(&mut self, now_us: u64, due: Due) {
+        match due {
+            Due::Arrives(number) => self.place(now_us, number),
+            Due::Asked(number, decisions) => {
+                // It may have been asked since because there was room.
+                if self.tries[number].decisions == decisions {
+                    self.place(now_us, number);
+                }
+            }
+            Due::Fails(worker) => self.fail(now_us, worker),
+            Due::Returns(worker) => {
+                self.away[worker] = false;
+                self.routers.back(now_us, worker);
+                self.ask_held(now_us);
+            }
+            Due::Tick => {
+                if let Some(next_us) = self.routers.tick(now_us) {
+                    self.agenda.add(next_us.max(now_us + 1), Due::Tick);
+                }
+            }
+            Due::Scrape => {
+                for (worker, engine) in self.cluster.workers().iter().enumerate() {
+                    if !self.away[worker] {
+                        self.routers.engine_said(now_us, worker, &engine.load());
+                    }
+                }
+                self.agenda.add(now_us + self.spec.scrape_every_us, Due::Scrape);
+            }
+            Due::Sample => {
+                self.sample(now_us);
+                self.agenda.add(now_us + self.spec.sample_every_us, Due::Sample);
+            }
+        }
+    }
+
+    /// Asks where a request goes, and does it.
+    fn place(&mut self, now_us: u64, number: usize) {
+        let request = &self.trace.requests[number];
+        let attempt = self.tries[number].decisions;
+        self.tries[number].decisions += 1;
+        let placement = self.routers.place(now_us, number, request, attempt);
+        if !matches!(placement, Placement::Hold { .. }) {
+            self.line.leave(number);
+        }
+        match placement {
+            Placement::Dispatch {
+                worker,
+                prefill,
+                fetch,
+                ..
+            } => self.dispatch(now_us, number, (worker, prefill), fetch),
+            Placement::Hold { order, ask_again_us } => {
+                self.line.hold(number, order);
+                let due = Due::Asked(number, self.tries[number].decisions);
+                self.agenda.add(now_us + ask_again_us.max(1), due);
+            }
+            Placement::Reject { status, .. } => self.close(number, End::Rejected { status }),
+        }
+    }
+
+    fn dispatch(&mut self, now_us: u64, number: usize, legs: (usize, Option<usize>), fetch: Option<Fetch>) {
+        let (worker, prefill) = legs;
+        self.tries[number].legs = Some(legs);
+        let course = &mut self.outcome.courses[number];
+        course.dispatched_us.get_or_insert(now_us);
+        (course.worker, course.prefill) = (Some(worker), Some(prefill.unwrap_or(worker)));
+        let (at, kind) = match prefill {
+            Some(prefill) => (prefill, JobKind::Prefill),
+            None => (worker, JobKind::Whole),
+        };
+        if self.away[at] {
+            return self.lose(now_us, number, at);
+        }
+        let job = self.job(number, kind, fetch);
+        self.cluster.submit(now_us, at, job);
+    }
+
+    fn job(&self, number: usize, kind: JobKind, fetch: Option<Fetch>) -> Job {
+        let request = &self.trace.requests[number];
+        Job {
+            request: number,
+            arrived_us: request.at_us,
+            prompt_tokens: request.prompt_tokens,
+            output_tokens: request.output_tokens,
+            blocks: request.blocks.clone(),
+            kind,
+            fetch,
+        }
+    }
+
+    fn hear(&mut self, event: EngineEvent) {
+        let EngineEvent { at_us, worker, kind } = event;
+        match kind {
+            EngineEventKind::Cache(event) => self.routers.cache_event(at_us, worker, &event),
+            EngineEventKind::PrefillDone { request, reuse } => self.prefilled(at_us, worker, request, reuse),
+            EngineEventKind::FirstToken { request } => self.first_token(at_us, worker, request),
+            EngineEventKind::Finished { request, gaps } => self.finished(at_us, request, gaps),
+        }
+    }
+
+    fn prefilled(&mut self, now_us: u64, worker: usize, number: usize, reuse: Reuse) {
+        let request = &self.trace.requests[number];
+        let computed = request.prompt_tokens.saturating_sub(reuse.tokens());
+        self.outcome.workers[worker].computed_tokens += u64::from(computed);
+        let course = &mut self.outcome.courses[number];
+        course.cached_tokens = reuse.tokens();
+        course.cached_blocks = reuse.tokens().div_ceil(self.trace.block_tokens);
+        let Some((answers, Some(prefill))) = self.tries[number].legs else {
+            return;
+        };
+        if prefill != worker {
+            return;
+        }
+        // The prefill worker's token is the first that the client sees.
+        self.first_token(now_us, worker, number);
+        if !self.spec.cluster.decode {
+            return self.finished(now_us, number, TokenGaps::default());
+        }
+        if self.away[answers] {
+            return self.lose(now_us, number, answers);
+        }
+        let kind = JobKind::Decode {
+            first_us: Some(now_us),
+        };
+        let fetch = Fetch {
+            from: prefill,
+            blocks: request.blocks.len(),
+        };
+        let job = self.job(number, kind, Some(fetch));
+        self.cluster.submit(now_us, answers, job);
+    }
+
+    fn first_token(&mut self, now_us: u64, worker: usize, number: usize) {
+        self.outcome.courses[number].first_token_us.get_or_insert(now_us);
+        self.routers.first_token(now_us, number, worker);
+        self.ask_held(now_us);
+    }
+
+    fn finished(&mut self, now_us: u64, number: usize, gaps: TokenGaps) {
+        let course = &mut self.outcome.courses[number];
+        course.finished_us = Some(now_us);
+        course.tbt_us = (gaps.count > 0).then_some(gaps.tbt_us);
+        let tokens = self.trace.requests[number].output_tokens;
+        self.routers.finished(now_us, number, tokens.into());
+        self.close(number, End::Served);
+        self.ask_held(now_us);
+    }
+
+    /// There may be room: held requests are asked in their order, until one stays.
+    fn ask_held(&mut self, now_us: u64) {
+        while let Some(first) = self.line.first() {
+            self.place(now_us, first);
+            if self.line.first() == Some(first) {
+                return;
+            }
+        }
+    }
+
+    fn fail(&mut self, now_us: u64, worker: usize) {
+        self.away[worker] = true;
+        self.routers.gone(now_us, worker);
+        for number in self.cluster.fail(now_us, worker) {
+            self.lose(now_us, number, worker);
+        }
+    }
+
+    /// A request's worker is gone. Whoever has seen a token of its answer sees it broken off; another is tried for all others.
+    fn lose(&mut self, now_us: u64, number: usize, worker: usize) {
+        self.routers.lost(now_us, number, worker);
+        if self.outcome.courses[number].first_token_us.is_some() {
+            self.routers.left(now_us, number);
+            self.close(number, End::Lost);
+        } else {
+            self.place(now_us, number);
+        }
+    }
+
+    fn close(&mut self, number: usize, end: End) {
+        self.outcome.courses[number].end = end;
+        self.open -= 1;
+    }
+}

@@ -1,0 +1,48 @@
+//! What a run is made of, beside its trace and its policies.
+
+use crate::outcome::Limits;
+use crate::router::RouterSpec;
+use crate::spec::ClusterSpec;
+
+/// A worker that fails and comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    /// Which one.
+    pub worker: usize,
+    /// When, in microseconds of the run.
+    pub at_us: u64,
+    /// When it is there again, with an empty cache; none: never.
+    pub back_us: Option<u64>,
+}
+
+/// What a run is made of.
+#[derive(Debug, Clone)]
+pub struct RunSpec {
+    /// The engines.
+    pub cluster: ClusterSpec,
+    /// Each of the routers.
+    pub router: RouterSpec,
+    /// What is to be kept.
+    pub limits: Limits,
+    /// Workers that fail.
+    pub failures: Vec<Failure>,
+    /// How often engines tell their load, in microseconds; 0 for never. The server asks every 2 s.
+    pub scrape_every_us: u64,
+    /// How often the cluster is looked at, in microseconds; 0 for never.
+    pub sample_every_us: u64,
+}
+
+impl RunSpec {
+    /// Of a cluster, with a router as it is by default.
+    #[must_use]
+    pub fn of(cluster: ClusterSpec) -> Self {
+        Self {
+            cluster,
+            router: RouterSpec::default(),
+            limits: Limits::default(),
+            failures: Vec::new(),
+            scrape_every_us: 2_000_000,
+            sample_every_us: 10_000_000,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a cluster is made of, and which parts of it the model leaves out.
+
+use routing::Role;
+
+use crate::profile::Profile;
+
+/// Blocks of a prefill worker in the replays of `mooncake-paper.md`, section 10: 3M tokens in blocks of 512.
+pub const RESEARCH_BLOCKS: usize = 5_859;
+
+/// Workers, what their work costs, and how they go about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterSpec {
+    /// By index, as everybody names them.
+    pub workers: Vec<WorkerSpec>,
+    /// What work costs on a worker of speed 1.
+    pub profile: Profile,
+    /// When a prompt's cached prefix is brought from another worker.
+    pub fetch: FetchRule,
+    /// What such a transfer occupies.
+    pub transfers: Transfers,
+    /// When a prompt looks its prefix up, and when others find it.
+    pub cache_timing: CacheTiming,
+    /// Which prompt a worker computes next.
+    pub order: QueueOrder,
+    /// The most tokens a step takes, with parts of several prompts in it (chunked prefill); none: one whole prompt after the other, while
+    /// the worker's answers wait.
+    pub chunk_tokens: Option<u32>,
+    /// Whether answers are written at all; if not, a request is over with its first token.
+    pub decode: bool,
+}
+
+/// One worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerSpec {
+    /// What it does.
+    pub role: Role,
+    /// Blocks that its cache holds on the device, in host memory and on disk. Without blocks on the device it caches nothing.
+    pub cache_blocks: [usize; 3],
+    /// Tokens of running requests that it holds: prompts and the answers they will have. The cache's blocks are not among them.
+    pub kv_tokens: u64,
+    /// Computes so many times as fast as the profile says.
+    pub speed: f64,
+    /// What its link sends, in gigabits a second.
+    pub link_gbps: f64,
+}
+
+/// When a prompt's cached prefix is brought from another worker.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FetchRule {
+    /// Never.
+    Off,
+    /// Where the transfer and the rest of the prompt take less time than computing it from the worker's own prefix.
+    Cheapest,
+    /// Mooncake's Algorithm 1: where the longest prefix is more than so many times the worker's own.
+    Ratio(f64),
+}
+
+/// What a transfer of cached blocks to a prompt occupies. One from prefill to decode always shares the sender's link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transfers {
+    /// The receiver, which computes nothing meanwhile, and nobody else: as the replays of `mooncake-paper.md` had it.
+    HoldReceiver,
+    /// The sender's link, in equal shares with its other transfers. The prompt waits for it, others are computed meanwhile.
+    ShareSender,
+}
+
+/// When a prompt looks its prefix up, and when others find it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheTiming {
+    /// Both when it comes to the worker: as the replays of `mooncake-paper.md` had it, and as good as true where prompts are computed
+    /// in the order of their coming.
+    Routed,
+    /// Looks up when its computation begins, is found when it has ended.
+    Computed,
+}
+
+/// Which prompt is computed next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueOrder {
+    /// The one that came first.
+    Fifo,
+    /// The one that takes the least time.
+    Shortest,
+    /// `scheduling-sota.md` 24b: the shortest of those that can have their first token in time, unless the one with the least slack would
+    /// miss its time by that; then that one. Those that cannot make it any more go last.
+    SlackGuarded {
+        /// From the arrival to the first token, in microseconds.
+        limit_us: u64,
+    },
+}
+
+impl WorkerSpec {
+    /// A worker as the profile describes it, with so many blocks on its device.
+    #[must_use]
+    pub fn of(profile: &Profile, role: Role, cache_blocks: usize) -> Self {
+        Self {
+            role,
+            cache_blocks: [cache_blocks, 0, 0],
+            kv_tokens: profile.kv_capacity_tokens(),
+            speed: 1.0,
+            link_gbps: profile.link_gbps(),
+        }
+    }
+}
+
+impl ClusterSpec {
+    /// The replays of `mooncake-paper.md`, section 10: each worker computes one prompt after the other, answers are not written,
+    /// a cache takes a prompt in when it is routed. The workers' role is [`Role::Mixed`], since whole requests go to them.
+    #[must_use]
+    pub fn prefill_only(workers: usize, cache_blocks: usize) -> Self {
+        let profile = Profile::default();
+        Self {
+            workers: vec![WorkerSpec::of(&profile, Role::Mixed, cache_blocks); workers],
+            profile,
+            fetch: FetchRule::Off,
+            transfers: Transfers::HoldReceiver,
+            cache_timing: CacheTiming::Routed,
+            order: QueueOrder::Fifo,
+            chunk_tokens: None,
+            decode: false,
+        }
+    }
+
+    /// Prefill workers with so many blocks, and decode workers without a cache after them; links are shared, caches hold what was
+    /// computed.
+    #[must_use]
+    pub fn disaggregated(prefill: usize, decode: usize, cache_blocks: usize) -> Self {
+        let profile = Profile::default();
+        let mut workers = vec![WorkerSpec::of(&profile, Role::Prefill, cache_blocks); prefill];
+        workers.resize(prefill + decode, WorkerSpec::of(&profile, Role::Decode, 0));
+        Self {
+            workers,
+            ..Self::mixed(0, cache_blocks, None)
+        }
+    }
+
+    /// Workers that compute prompts and write answers, in steps of so many tokens if any are given.
+    #[must_use]
+    pub fn mixed(workers: usize, cache_blocks: usize, chunk_tokens: Option<u32>) -> Self {
+        let profile = Profile::default();
+        Self {
+            workers: vec![WorkerSpec::of(&profile, Role::Mixed, cache_blocks); workers],
+            profile,
+            fetch: FetchRule::Off,
+            transfers: Transfers::ShareSender,
+            cache_timing: CacheTiming::Computed,
+            order: QueueOrder::Fifo,
+            chunk_tokens,
+            decode: true,
+        }
+    }
+}

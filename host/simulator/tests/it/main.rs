@@ -1,0 +1,5 @@
+//! The simulator against published figures, and runs as a whole.
+
+mod published;
+mod replay;
+mod runs;
