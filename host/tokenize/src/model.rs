@@ -223,7 +223,9 @@ impl Model {
         let mut from = piece.start;
         let seam = |from| {
             let lane = self.lane.as_ref()?;
-            Some(from + lane.seam(&text[from..piece.end], SEAM_EVERY)?)
+            let at = from + lane.seam(&text[from..piece.end], SEAM_EVERY)?;
+            // A short rest is no trouble, and a cut costs every prompt that has it.
+            (piece.end - at >= SEAM_EVERY / 2).then_some(at)
         };
         while let Some(at) = seam(from) {
             cut(Boundary::seam(at));
