@@ -107,7 +107,8 @@ fn refused(args: &[&str], words: &[&str]) {
 
 #[test]
 fn what_cannot_be_simulated_is_told_with_how_to_mend_it() {
-    refused(&["--workers", "0"], &["--workers must be at least 1"]);
+    refused(&["--workers", "0"], &["--workers", "1..=10000"]);
+    refused(&["--speeds", "1e-9"], &["days"]);
     refused(&["--speeds", "0"], &["speed 0", "above 0"]);
     refused(&["--fetch", "often"], &["`off`, `cheapest`, or a ratio"]);
     refused(
@@ -118,6 +119,6 @@ fn what_cannot_be_simulated_is_told_with_how_to_mend_it() {
     refused(&["cache-aware={"], &["parameters of `cache-aware`"]);
     refused(&["--mix", "soup"], &["soup", "conversation"]);
     refused(&["cache-aware={\"backlog-price\":-1}"], &["backlog-price"]);
-    refused(&["--requests", "0"], &["no requests"]);
-    refused(&["--ttft-limit-s", "nan"], &["limit"]);
+    refused(&["--requests", "0"], &["--requests", "1..=10000000"]);
+    refused(&["--ttft-limit-s", "nan"], &["--ttft-limit-s"]);
 }

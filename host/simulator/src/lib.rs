@@ -16,7 +16,7 @@ pub use engine::{
     BlockCache, CacheEvent, Cluster, EngineEvent, EngineEventKind, EngineLoad, Fetch, Job, JobKind, Matched,
     Reuse, SimWorker, TokenGaps,
 };
-pub use outcome::{Course, End, Limits, Outcome, Quantiles, Sample, Summary, WorkerUse};
+pub use outcome::{Course, End, Limits, Outcome, Quantiles, Summary, WorkerUse};
 pub use profile::{FittedProfile, MockerProfile, PaperProfile, Profile};
 pub use request::{Request, Trace};
 pub use router::{

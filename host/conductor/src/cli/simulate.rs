@@ -22,8 +22,8 @@ pub struct SimulateArgs {
     pub mix: Mix,
 
     /// How many requests: the first of a trace, or those to make up.
-    #[arg(long, value_name = "N")]
-    pub requests: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub requests: Option<u32>,
 
     /// Play arrivals so many times as fast, one run for each.
     #[arg(long, value_name = "FACTORS", value_delimiter = ',', default_value = "1")]
@@ -34,12 +34,12 @@ pub struct SimulateArgs {
     pub spread: bool,
 
     /// How many workers. With --decode these compute prompts only; else they do all.
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    pub workers: usize,
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub workers: u32,
 
     /// Workers that write the answers to prompts which others computed.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub decode: usize,
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub decode: u32,
 
     /// Only compute prompts, one after the other, and write no answers: the model of published replays.
     #[arg(long, conflicts_with = "decode")]
@@ -55,7 +55,7 @@ pub struct SimulateArgs {
     pub fetch: String,
 
     /// How late a router learns what an engine has cached, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 0)]
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=3_600_000))]
     pub event_lag_ms: u64,
 
     /// Seeds everything that is drawn by lot.
@@ -66,7 +66,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "S", default_value_t = 30.0)]
     pub ttft_limit_s: f64,
 
-    /// and the longest tenth of the times between its tokens is so many milliseconds at most.
+    /// and the mean of the longest tenth of the times between its tokens is so many milliseconds at most.
     #[arg(long, value_name = "MS", default_value_t = 100.0)]
     pub tbt_limit_ms: f64,
 

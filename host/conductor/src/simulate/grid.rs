@@ -1,13 +1,15 @@
 //! Many runs, on as many threads as there are processors. Which thread makes a run changes nothing in it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::anyhow;
-use simulator::{Policies, Summary};
+use simulator::{Policies, RouterCounts, Summary};
 
 use super::contestant::Contestant;
 use super::setting::Setting;
+use super::watched::Watched;
 
 /// One run to make.
 #[derive(Debug, Clone, Copy)]
@@ -22,8 +24,10 @@ pub(super) struct Row {
     pub(super) policy: String,
     pub(super) speed: f64,
     pub(super) summary: Summary,
-    /// What the first fault of the policy said.
-    pub(super) fault: Option<String>,
+    /// What the router did, its policy's faults among it.
+    pub(super) router: RouterCounts,
+    /// Why the policy was given up, if it was.
+    pub(super) given_up: Option<String>,
 }
 
 /// Makes all of them; the rows are in the cells' order.
@@ -52,13 +56,15 @@ pub(super) fn run(cells: &[Cell<'_>], setting: &Setting, threads: usize) -> anyh
 }
 
 fn one(cell: &Cell<'_>, setting: &Setting) -> anyhow::Result<Row> {
-    let policy = cell.contestant.load()?;
     let trace = setting.trace.clone().at_speed(cell.speed);
-    let outcome = simulator::run(&trace, [Policies::One(policy)], &setting.spec);
+    let policy = Arc::new(Watched::new(cell.contestant.load()?, trace.requests.len()));
+    let deciding = Policies::One(Arc::<Watched>::clone(&policy));
+    let outcome = simulator::run(&trace, [deciding], &setting.spec);
     Ok(Row {
         policy: cell.contestant.label.clone(),
         speed: cell.speed,
         summary: Summary::of(&trace, &outcome, &setting.spec.limits),
-        fault: outcome.router.first_fault,
+        router: outcome.router,
+        given_up: policy.given_up(),
     })
 }

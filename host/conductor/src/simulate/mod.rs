@@ -5,6 +5,7 @@ mod contestant;
 mod grid;
 mod report;
 mod setting;
+mod watched;
 
 use std::thread::available_parallelism;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use simulator::{Summary, TraceFacts};
+use simulator::{RouterCounts, Summary, TraceFacts};
 
 use super::grid::Row;
 use super::setting::Setting;
@@ -28,6 +28,9 @@ struct RowReport {
     speed: f64,
     #[serde(flatten)]
     summary: Summary,
+    /// Decisions that the fallback made instead, because the policy passed or failed.
+    fallbacks: u64,
+    /// What went wrong with the policy; its figures are then not its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
 }
@@ -38,7 +41,8 @@ impl Report {
             policy: row.policy,
             speed: row.speed,
             summary: row.summary,
-            fault: row.fault,
+            fallbacks: row.router.fallbacks,
+            fault: row.given_up.or_else(|| fault(&row.router)),
         };
         Self {
             trace: setting.trace.name.clone(),
@@ -74,12 +78,33 @@ impl fmt::Display for Report {
         }
         write!(f, "{table}")?;
         for row in &self.rows {
-            if let Some(fault) = &row.fault {
-                writeln!(f, "\n{} at x{}: {fault}", row.policy, row.speed)?;
+            let (policy, speed, fallbacks) = (&row.policy, row.speed, row.fallbacks);
+            match &row.fault {
+                Some(fault) => writeln!(f, "\n{policy} at x{speed} failed: {fault}")?,
+                None if fallbacks > 0 => {
+                    writeln!(
+                        f,
+                        "\n{policy} at x{speed} left {fallbacks} decisions to the fallback"
+                    )?;
+                }
+                None => {}
             }
         }
         Ok(())
     }
+}
+
+/// What the faults of a run's policy were.
+fn fault(router: &RouterCounts) -> Option<String> {
+    if let Some(first) = &router.first_fault {
+        let faults: u64 = router.faults.values().sum();
+        return Some(format!(
+            "{faults} of {} decisions; the first: {first}",
+            router.calls
+        ));
+    }
+    let of_listeners = router.listener_faults;
+    (of_listeners > 0).then(|| format!("{of_listeners} calls of its event handler or tick"))
 }
 
 const COLUMNS: [(&str, Side); 14] = [
@@ -120,6 +145,6 @@ fn cells(row: &RowReport) -> [String; COLUMNS.len()] {
         format!("{:.2}", summary.goodput_per_s),
         share(summary.block_hit_ratio),
         format!("{:.2}", summary.imbalance),
-        (summary.rejected + summary.wasted + summary.lost).to_string(),
+        (summary.rejected + summary.lost).to_string(),
     ]
 }

@@ -7,6 +7,9 @@ use simulator::{ClusterSpec, FetchRule, Knowledge, Limits, RunSpec, Trace, Trace
 
 use crate::cli::SimulateArgs;
 
+/// The longest trace that is simulated.
+const MOST_DAYS: f64 = 30.0;
+
 /// What all runs have in common.
 #[derive(Debug)]
 pub(super) struct Setting {
@@ -18,9 +21,6 @@ pub(super) struct Setting {
 
 impl Setting {
     pub(super) fn of(args: &SimulateArgs) -> anyhow::Result<Self> {
-        if args.workers == 0 {
-            bail!("failed to make a cluster: --workers must be at least 1");
-        }
         if let Some(bad) = args
             .speeds
             .iter()
@@ -32,10 +32,18 @@ impl Setting {
         if trace.requests.is_empty() {
             bail!("failed to simulate `{}`: it has no requests", trace.name);
         }
+        let slowest = args.speeds.iter().copied().fold(f64::INFINITY, f64::min);
+        let days = trace.duration_us() as f64 / slowest / 86_400e6;
+        if days > MOST_DAYS {
+            bail!(
+                "failed to simulate `{}`: at x{slowest} it takes {days:.0} days, and at most {MOST_DAYS} are simulated",
+                trace.name
+            );
+        }
         let mut spec = RunSpec::of(cluster(args, trace.block_tokens)?);
         spec.limits = Limits {
-            ttft_us: micros(args.ttft_limit_s * 1e6)?,
-            tbt_us: micros(args.tbt_limit_ms * 1e3)?,
+            ttft_us: micros("--ttft-limit-s", args.ttft_limit_s * 1e6)?,
+            tbt_us: micros("--tbt-limit-ms", args.tbt_limit_ms * 1e3)?,
         };
         spec.router.seed = args.seed;
         spec.router.knowledge = Knowledge::Events {
@@ -61,12 +69,14 @@ fn trace(args: &SimulateArgs) -> anyhow::Result<Trace> {
         }
         None => {
             let mut options = args.mix.usual(args.seed);
-            options.requests = args.requests.unwrap_or(options.requests);
+            options.requests = args
+                .requests
+                .map_or(options.requests, |requests| requests as usize);
             args.mix.generate(&options)
         }
     };
     if let Some(requests) = args.requests {
-        trace = trace.first(requests);
+        trace = trace.first(requests as usize);
     }
     if args.spread {
         trace.spread(args.seed);
@@ -76,10 +86,11 @@ fn trace(args: &SimulateArgs) -> anyhow::Result<Trace> {
 
 fn cluster(args: &SimulateArgs, block_tokens: u32) -> anyhow::Result<ClusterSpec> {
     let blocks = usize::try_from(args.cache_tokens / u64::from(block_tokens))?;
-    let mut cluster = match (args.prefill_only, args.decode) {
-        (true, _) => ClusterSpec::prefill_only(args.workers, blocks),
-        (false, 0) => ClusterSpec::mixed(args.workers, blocks, Some(CHUNK_TOKENS)),
-        (false, decode) => ClusterSpec::disaggregated(args.workers, decode, blocks),
+    let (workers, decode) = (args.workers as usize, args.decode as usize);
+    let mut cluster = match (args.prefill_only, decode) {
+        (true, _) => ClusterSpec::prefill_only(workers, blocks),
+        (false, 0) => ClusterSpec::mixed(workers, blocks, Some(CHUNK_TOKENS)),
+        (false, decode) => ClusterSpec::disaggregated(workers, decode, blocks),
     };
     cluster.fetch = fetch(&args.fetch)?;
     Ok(cluster)
@@ -104,9 +115,9 @@ fn fetch(text: &str) -> anyhow::Result<FetchRule> {
     }
 }
 
-fn micros(value: f64) -> anyhow::Result<u64> {
-    if !(value.is_finite() && (1.0..1e15).contains(&value)) {
-        bail!("failed to take a limit: it must be above 0 and finite");
+fn micros(option: &str, value: f64) -> anyhow::Result<u64> {
+    if !(1.0..1e12).contains(&value) {
+        bail!("failed to take {option}: it must be at least a microsecond and less than eleven days");
     }
     Ok(value as u64)
 }

@@ -42,9 +42,7 @@ pub enum End {
         /// What the client was answered.
         status: u16,
     },
-    /// It was refused after its prompt was computed: the prefill was wasted.
-    Wasted,
-    /// Its worker failed and nobody else took it.
+    /// Its worker failed when the client had seen a token of it.
     Lost,
     /// The run ended before it did.
     Unfinished,
@@ -53,35 +51,10 @@ pub enum End {
 /// What a worker did in a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct WorkerUse {
-    /// Whether it may compute prompts at all.
+    /// Whether computing prompts is its role.
     pub computes: bool,
     /// Prompt tokens that it computed.
     pub computed_tokens: u64,
-    /// Microseconds that computing them took.
-    pub prefill_us: u64,
-}
-
-/// A look at the cluster at a moment of the run.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Sample {
-    /// When, in microseconds.
-    pub at_us: u64,
-    /// Requests before their first token: those at workers and those that the router holds.
-    pub queued: u32,
-    /// Of those, the ones that the router holds.
-    pub held: u32,
-    /// Requests past their first token.
-    pub decoding: u32,
-    /// Rejected so far.
-    pub rejected: u32,
-    /// Prompt blocks of the requests placed so far, and those of them that were not computed.
-    pub blocks: u64,
-    /// See `blocks`.
-    pub cached_blocks: u64,
-    /// Load of the prefill side: the mean over its workers of the time until each is free, as a share of the limit of the time to first token.
-    pub prefill_load: f64,
-    /// Load of the decode side: the mean over its workers of the time of a step, as a share of the limit between tokens.
-    pub decode_load: f64,
 }
 
 /// A run, request by request.
@@ -91,8 +64,6 @@ pub struct Outcome {
     pub courses: Vec<Course>,
     /// By worker.
     pub workers: Vec<WorkerUse>,
-    /// In the order of time.
-    pub samples: Vec<Sample>,
     /// What the routers did.
     pub router: RouterCounts,
 }

@@ -33,8 +33,6 @@ pub struct Summary {
     pub served: usize,
     /// Those that were refused before anything was computed.
     pub rejected: usize,
-    /// Those that were refused after their prompt was computed.
-    pub wasted: usize,
     /// Those that failed with a worker.
     pub lost: usize,
     /// Times to first token, in seconds, of those that had one.
@@ -81,7 +79,6 @@ impl Summary {
             requests,
             served: count(|end| *end == End::Served),
             rejected: count(|end| matches!(end, End::Rejected { .. })),
-            wasted: count(|end| *end == End::Wasted),
             lost: count(|end| *end == End::Lost),
             ttft_s: Quantiles::of(
                 courses
@@ -132,7 +129,10 @@ fn hit_ratios(trace: &Trace, courses: &[Course]) -> [f64; 2] {
 }
 
 fn imbalance(outcome: &Outcome) -> f64 {
-    let computing = || outcome.workers.iter().filter(|worker| worker.computes);
+    let computing = || {
+        let workers = outcome.workers.iter();
+        workers.filter(|worker| worker.computes || worker.computed_tokens > 0)
+    };
     let most = computing()
         .map(|worker| worker.computed_tokens)
         .max()
@@ -187,12 +187,12 @@ mod tests {
                 served(1, 31, 50.0),
                 served(2, 6, 101.0),
                 refused(End::Rejected { status: 429 }),
-                refused(End::Wasted),
+                refused(End::Lost),
             ],
             ..Outcome::default()
         };
         let summary = Summary::of(&trace(5), &outcome, &Limits::default());
-        assert_eq!((summary.served, summary.rejected, summary.wasted), (3, 1, 1));
+        assert_eq!((summary.served, summary.rejected, summary.lost), (3, 1, 1));
         assert_eq!((summary.within_ttft, summary.within_5_s), (0.4, 0.2));
         assert_eq!(summary.effective, 0.2);
         assert_eq!(summary.goodput_per_s, 0.25);
@@ -217,7 +217,6 @@ mod tests {
         let worker = |computes, computed_tokens| WorkerUse {
             computes,
             computed_tokens,
-            ..WorkerUse::default()
         };
         let outcome = Outcome {
             workers: vec![

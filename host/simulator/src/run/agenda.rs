@@ -18,20 +18,28 @@ pub(super) enum Due {
     Tick,
     /// Engines tell their load.
     Scrape,
-    /// The cluster is looked at.
-    Sample,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     heap: BinaryHeap<Reverse<(u64, u64, Due)>>,
     written: u64,
+    /// Of what is in it, [`Due::is_chore`] aside.
+    events: usize,
+}
+
+impl Due {
+    /// Whether it comes again and again by itself, and ends no request.
+    fn is_chore(self) -> bool {
+        matches!(self, Self::Tick | Self::Scrape)
+    }
 }
 
 impl Agenda {
     pub(super) fn add(&mut self, at_us: u64, due: Due) {
         self.heap.push(Reverse((at_us, self.written, due)));
         self.written += 1;
+        self.events += usize::from(!due.is_chore());
     }
 
     pub(super) fn next_at(&self) -> Option<u64> {
@@ -39,6 +47,13 @@ impl Agenda {
     }
 
     pub(super) fn pop(&mut self) -> Option<(u64, Due)> {
-        self.heap.pop().map(|Reverse((at_us, _, due))| (at_us, due))
+        let Reverse((at_us, _, due)) = self.heap.pop()?;
+        self.events -= usize::from(!due.is_chore());
+        Some((at_us, due))
+    }
+
+    /// Whether nothing in it can change what becomes of a request.
+    pub(super) fn has_only_chores(&self) -> bool {
+        self.events == 0
     }
 }

@@ -34,12 +34,13 @@ impl Line {
         }
     }
 
-    pub(super) fn first(&self) -> Option<usize> {
-        self.order.first_key_value().map(|(_, request)| *request)
+    pub(super) fn has(&self, request: usize) -> bool {
+        self.keys.contains_key(&request)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.order.len()
+    /// All of them, as they stand now.
+    pub(super) fn in_order(&self) -> Vec<usize> {
+        self.order.values().copied().collect()
     }
 }
 
@@ -75,12 +76,9 @@ mod tests {
         for (request, order) in [(1, 2.0), (2, 1.0), (3, 1.0), (2, 1.0)] {
             line.hold(request, order);
         }
-        assert_eq!(line.len(), 3);
-        let mut left = Vec::new();
-        while let Some(first) = line.first() {
-            line.leave(first);
-            left.push(first);
-        }
-        assert_eq!(left, [2, 3, 1]);
+        assert_eq!(line.in_order(), [2, 3, 1]);
+        line.leave(3);
+        assert_eq!(line.in_order(), [2, 1]);
+        assert!(line.has(1) && !line.has(3));
     }
 }

@@ -2,7 +2,6 @@
 
 mod agenda;
 mod line;
-mod sample;
 mod spec;
 
 use routing::Role;
@@ -93,9 +92,6 @@ impl<'r> Run<'r> {
         if self.spec.scrape_every_us > 0 {
             self.agenda.add(0, Due::Scrape);
         }
-        if self.spec.sample_every_us > 0 {
-            self.agenda.add(0, Due::Sample);
-        }
     }
 
     /// Until all requests have ended, or nothing is left that could end one.
@@ -103,6 +99,9 @@ impl<'r> Run<'r> {
         let mut told = Vec::new();
         while self.open > 0 {
             let engines = self.cluster.next_at();
+            if engines.is_none() && self.agenda.has_only_chores() {
+                return;
+            }
             let agenda = self.agenda.next_at();
             match (engines, agenda) {
                 (Some(at_us), agenda) if agenda.is_none_or(|agenda| at_us <= agenda) => {
@@ -151,10 +150,6 @@ impl<'r> Run<'r> {
                     }
                 }
                 self.agenda.add(now_us + self.spec.scrape_every_us, Due::Scrape);
-            }
-            Due::Sample => {
-                self.sample(now_us);
-                self.agenda.add(now_us + self.spec.sample_every_us, Due::Sample);
             }
         }
     }
@@ -272,11 +267,11 @@ impl<'r> Run<'r> {
         self.ask_held(now_us);
     }
 
-    /// There may be room: held requests are asked in their order, until one stays.
+    /// There may be room: held requests are asked in their order, until one is sent or all were asked, as the server does.
     fn ask_held(&mut self, now_us: u64) {
-        while let Some(first) = self.line.first() {
-            self.place(now_us, first);
-            if self.line.first() == Some(first) {
+        for number in self.line.in_order() {
+            self.place(now_us, number);
+            if !self.line.has(number) {
                 return;
             }
         }
@@ -293,6 +288,7 @@ impl<'r> Run<'r> {
     /// A request's worker is gone. Whoever has seen a token of its answer sees it broken off; another is tried for all others.
     fn lose(&mut self, now_us: u64, number: usize, worker: usize) {
         self.routers.lost(now_us, number, worker);
+        self.ask_held(now_us);
         if self.outcome.courses[number].first_token_us.is_some() {
             self.routers.left(now_us, number);
             self.close(number, End::Lost);

@@ -28,8 +28,6 @@ pub struct RunSpec {
     pub failures: Vec<Failure>,
     /// How often engines tell their load, in microseconds; 0 for never. The server asks every 2 s.
     pub scrape_every_us: u64,
-    /// How often the cluster is looked at, in microseconds; 0 for never.
-    pub sample_every_us: u64,
 }
 
 impl RunSpec {
@@ -42,7 +40,6 @@ impl RunSpec {
             limits: Limits::default(),
             failures: Vec::new(),
             scrape_every_us: 2_000_000,
-            sample_every_us: 10_000_000,
         }
     }
 }

@@ -52,6 +52,14 @@ pub enum LineError {
     /// The time is too far away to be counted in microseconds.
     #[error("`timestamp` {0} is too large")]
     Late(u64),
+    /// A length is more than any model takes.
+    #[error("`{name}` is {tokens}, more than {MOST_TOKENS}")]
+    Long {
+        /// Which.
+        name: &'static str,
+        /// What it is.
+        tokens: u32,
+    },
     /// A length that must be at least 1 is 0.
     #[error("`{0}` is 0")]
     Nothing(&'static str),
@@ -72,6 +80,9 @@ pub enum LineError {
         id: u64,
     },
 }
+
+/// Most tokens of a prompt or an answer: ten times the longest contexts there are.
+const MOST_TOKENS: u32 = 10_000_000;
 
 /// A request as it is in the file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -154,6 +165,14 @@ fn request(line: &str, predecessors: &mut HashMap<u64, Option<u64>>) -> Result<R
         .timestamp
         .checked_mul(1000)
         .ok_or(LineError::Late(line.timestamp))?;
+    for (name, tokens) in [
+        ("input_length", line.input_length),
+        ("output_length", line.output_length),
+    ] {
+        if tokens > MOST_TOKENS {
+            return Err(LineError::Long { name, tokens });
+        }
+    }
     if line.input_length == 0 {
         return Err(LineError::Nothing("input_length"));
     }

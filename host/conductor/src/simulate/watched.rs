@@ -1,0 +1,65 @@
+//! A policy that is watched: one that takes too long for a decision, or asks for every request again and again, would keep a run from ending.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use routing::{DecisionInput, EventListener, FaultKind, FeaturePlan, Policy, PolicyFault, Verdict};
+
+/// Decisions for each request, in the mean, after which a policy is taken to hold requests without end.
+const MOST_CALLS: u64 = 1_000;
+
+/// A policy, and whether it was given up; the fallback then decides, so that the run ends soon.
+#[derive(Debug)]
+pub(super) struct Watched {
+    policy: Arc<dyn Policy>,
+    calls_left: AtomicU64,
+    timed_out: AtomicBool,
+}
+
+impl Watched {
+    pub(super) fn new(policy: Arc<dyn Policy>, requests: usize) -> Self {
+        Self {
+            policy,
+            calls_left: AtomicU64::new(requests as u64 * MOST_CALLS),
+            timed_out: AtomicBool::new(false),
+        }
+    }
+
+    /// Why what it decided is not shown, if that is so.
+    pub(super) fn given_up(&self) -> Option<String> {
+        if self.timed_out.load(Ordering::Relaxed) {
+            return Some("a decision took more than a second; see `conductor policy check`".to_owned());
+        }
+        let is_over = self.calls_left.load(Ordering::Relaxed) == 0;
+        is_over
+            .then(|| format!("it was asked {MOST_CALLS} times for each request: it holds them without end"))
+    }
+}
+
+impl Policy for Watched {
+    fn name(&self) -> &str {
+        self.policy.name()
+    }
+
+    fn plan(&self) -> &FeaturePlan {
+        self.policy.plan()
+    }
+
+    fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
+        if self.given_up().is_some() {
+            return Ok(Verdict::Pass);
+        }
+        self.calls_left.fetch_sub(1, Ordering::Relaxed);
+        let verdict = self.policy.decide(input);
+        if let Err(fault) = &verdict
+            && fault.kind == FaultKind::Deadline
+        {
+            self.timed_out.store(true, Ordering::Relaxed);
+        }
+        verdict
+    }
+
+    fn listeners(&self) -> Vec<Arc<dyn EventListener>> {
+        self.policy.listeners()
+    }
+}
