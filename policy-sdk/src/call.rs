@@ -77,6 +77,19 @@ impl<'a> Call<'a> {
         self.ids
     }
 
+    /// A key of [`Host::state`](crate::Host::state) for what is remembered about this list of candidates: `name` with one of 64 endings, `-aa`
+    /// to `-hh`, however many lists there are. Two lists may share one.
+    #[must_use]
+    pub fn state_key(&self, name: &str) -> String {
+        let list = self.ids.iter().fold(0, |hash, &id| mix(hash, u64::from(id)));
+        let letter = |index: u64| char::from(b'a' + (index % 8) as u8);
+        let mut key = String::from(name);
+        key.push('-');
+        key.push(letter(list / 8));
+        key.push(letter(list));
+        key
+    }
+
     /// The candidates in order.
     pub fn rows(&self) -> impl Iterator<Item = Row<'a>> + use<'a> {
         let Self {
@@ -93,6 +106,22 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn scores(&self, score: impl Fn(&Row<'a>) -> f64) -> Vec<f64> {
         self.rows().map(|row| score(&row)).collect()
+    }
+
+    /// The greatest of one number a candidate; NaN where none is known.
+    #[must_use]
+    pub fn greatest(&self, number: impl Fn(&Row<'a>) -> f64) -> f64 {
+        let more = |most: f64, number| if number <= most { most } else { number };
+        self.rows()
+            .map(|row| number(&row))
+            .filter(|number| !number.is_nan())
+            .fold(f64::NAN, more)
+    }
+
+    /// The least of one number a candidate; NaN where none is known.
+    #[must_use]
+    pub fn smallest(&self, number: impl Fn(&Row<'a>) -> f64) -> f64 {
+        -self.greatest(|row| -number(row))
     }
 
     /// The candidate with the least cost, as [`Least::of`] finds it.

@@ -264,6 +264,14 @@ impl Host for Imports {
     fn forget_session(&self) {
         imports::sessions::forget();
     }
+
+    fn wait_for(&self, row: usize, work: u32) {
+        imports::queue::wait_for(row as u32, work);
+    }
+
+    fn ahead(&self, most: &[u32]) -> Vec<u32> {
+        imports::queue::ahead(most)
+    }
 }
 
 fn refusal(refusal: imports::state::Refusal) -> Refusal {

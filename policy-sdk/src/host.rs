@@ -61,6 +61,15 @@ pub trait Host {
 
     /// Forgets this request's session.
     fn forget_session(&self);
+
+    /// Part of the verdict, if that is to hold the request: it waits for the candidate of this row, where it is so much work, in a
+    /// unit that all who hold requests in a pool agree on. The last call counts, and only for this verdict.
+    fn wait_for(&self, row: usize, work: u32);
+
+    /// For each candidate, how many other requests wait for it, and the work of those among them that are no more work there than
+    /// the number in its place in `most`; two numbers a candidate, in row order. `pool.queued` says at no cost whether anybody waits
+    /// at all.
+    fn ahead(&self, most: &[u32]) -> Vec<u32>;
 }
 
 /// Facts about a worker that are not numbers.

@@ -30,14 +30,24 @@
 
 mod call;
 mod event;
+mod forecast;
+mod frequent;
 mod hash;
+mod homes;
 mod host;
+mod load;
 mod number_text;
+mod pairing;
 mod params;
 mod plan;
 mod policy;
+mod prefix;
+mod prefix_key;
 mod price;
+mod prompt_length;
 mod scorer;
+mod session_home;
+mod speed;
 mod verdict;
 
 #[cfg(target_arch = "wasm32")]
@@ -54,13 +64,20 @@ pub mod testing;
 
 pub use call::{Call, Known, Least, Phase, Request, Row, WorkerId};
 pub use event::{Event, EventKind, Events, Tick};
+pub use forecast::{Fetching, Forecast, Outlook};
 pub use hash::mix;
+pub use homes::Homes;
 pub use host::{About, Host, Level, Refusal, Role, Tier};
+pub use load::Load;
+pub use pairing::{Costs, Own, Pairing, Placed};
 pub use params::{Parameter, Params};
 pub use plan::{Column, Plan, RequestNumber, RoleColumn};
 pub use policy::{Configured, Policy, parameters};
+pub use prefix::{Prefix, Tiers};
+pub use prefix_key::PrefixKey;
 pub use price::{Price, Quote};
 pub use scorer::{ConfiguredScorer, Scorer, scorer_parameters};
+pub use session_home::SessionHome;
 pub use verdict::Verdict;
 
 /// Makes the crate a component whose policy is the given type. On native targets it expands to nothing, so the

@@ -8,12 +8,12 @@
 //!
 //! Counted in prompt tokens: the work of computing one of them on a worker of weight 1. Where speeds are measured, in milliseconds.
 
-use crate::call::{Call, Known, Row};
+use crate::call::{Call, Row};
 use crate::params::Params;
-use crate::plan::{Column, Plan, RequestNumber};
-
-/// Bytes of a request's body for each token, where its tokens are not known; the router's own loads use the same.
-const BYTES_PER_TOKEN: f64 = 4.0;
+use crate::plan::{Column, Plan};
+use crate::prefix::{Tiers, at_least};
+use crate::prompt_length::PromptLength;
+use crate::speed::{Pace, Speed};
 
 /// The formula's parameters, and where the router lays out the numbers that it reads.
 ///
@@ -39,27 +39,18 @@ const BYTES_PER_TOKEN: f64 = 4.0;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Price {
-    prompt_tokens: RequestNumber,
-    body_bytes: RequestNumber,
-    weight: Column,
-    /// Only asked for where speeds are to be measured.
-    token_ms: Option<Column>,
+    length: PromptLength,
+    speed: Speed,
     requests: Column,
     decoding: Column,
     prefill_tokens: Column,
-    device: Column,
-    host: Column,
-    any: Column,
     /// x: what a request costs besides its prompt, in tokens.
     request_tokens: f64,
     /// What one waiting request behind this one is worth, as a share of this one's work.
     backlog_price: f64,
     /// d: what one decoding request costs a prefill, in tokens.
     decode_tokens: f64,
-    /// What a token in host memory saves of what one in device memory saves.
-    host_worth: f64,
-    /// The same for a token on disk.
-    disk_worth: f64,
+    tiers: Tiers,
 }
 
 /// The prices of one call.
@@ -67,15 +58,7 @@ pub struct Price {
 pub struct Quote<'a> {
     price: &'a Price,
     prompt: f64,
-    measured: Option<Measured>,
-}
-
-/// Speeds as they were measured.
-#[derive(Debug, Clone, Copy)]
-struct Measured {
-    column: Column,
-    /// Milliseconds that a token takes on a worker of weight 1, by those whose speed is known.
-    at_weight_one: f64,
+    pace: Pace,
 }
 
 impl Price {
@@ -87,16 +70,11 @@ impl Price {
             .about("Go by the measured time of a prompt token, not by weights, once that of every worker that computes prompts is known.")
             .flag("measured-speed", false);
         Self {
-            prompt_tokens: plan.request("request.prompt-tokens"),
-            body_bytes: plan.request("request.body-bytes"),
-            weight: plan.column("worker.weight"),
-            token_ms: is_measured.then(|| plan.column("cost.token-ms")),
+            length: PromptLength::new(plan),
+            speed: Speed::new(plan, is_measured),
             requests: plan.column("load.requests"),
             decoding: plan.column("load.decoding"),
             prefill_tokens: plan.column("load.prefill-tokens"),
-            device: plan.column("prefix.device-tokens"),
-            host: plan.column("prefix.host-tokens"),
-            any: plan.column("prefix.any-tokens"),
             request_tokens: params
                 .unit("tokens")
                 .about("What a request costs besides its prompt.")
@@ -109,14 +87,7 @@ impl Price {
                 .unit("tokens")
                 .about("What one decoding request costs a prefill beside it.")
                 .number("decode-tokens", 32.0, 0.0..=1_000_000.0),
-            host_worth: params
-                .unit("share")
-                .about("What a token in host memory saves of what one in device memory saves.")
-                .number("host-worth", 0.75, 0.0..=1.0),
-            disk_worth: params
-                .unit("share")
-                .about("What a token on disk saves of what one in device memory saves.")
-                .number("disk-worth", 0.25, 0.0..=1.0),
+            tiers: Tiers::configure(params, plan),
         }
     }
 
@@ -124,36 +95,11 @@ impl Price {
     /// takes is then told from its weight.
     #[must_use]
     pub fn quote<'a, 'c>(&'a self, call: &Call<'c>, computes: impl Fn(&Row<'c>) -> bool) -> Quote<'a> {
-        let estimate = call.number(self.body_bytes).known_or(0.0) / BYTES_PER_TOKEN;
         Quote {
             price: self,
-            prompt: call.number(self.prompt_tokens).known_or(estimate),
-            measured: self
-                .token_ms
-                .and_then(|column| self.measured(column, call, computes)),
+            prompt: self.length.of(call),
+            pace: self.speed.of(call, computes),
         }
-    }
-
-    fn measured<'c>(
-        &self,
-        column: Column,
-        call: &Call<'c>,
-        computes: impl Fn(&Row<'c>) -> bool,
-    ) -> Option<Measured> {
-        let (mut sum, mut known) = (0.0, 0.0);
-        for row in call.rows() {
-            let token_ms = row.get(column);
-            if token_ms > 0.0 {
-                sum += token_ms * row.get(self.weight);
-                known += 1.0;
-            } else if computes(&row) {
-                return None;
-            }
-        }
-        (known > 0.0).then(|| Measured {
-            column,
-            at_weight_one: sum / known,
-        })
     }
 
     /// What one decoding request costs a prefill beside it, in tokens.
@@ -188,18 +134,17 @@ impl Quote<'_> {
         self.prompt
     }
 
+    /// Prompt tokens to be computed there before this request's.
+    #[must_use]
+    pub fn queued(&self, row: &Row<'_>) -> f64 {
+        self.price.queued(row)
+    }
+
     /// Tokens of the prompt that need not be computed there, each tier's at its worth; none where that is not known.
     #[must_use]
     #[inline]
     pub fn matched(&self, row: &Row<'_>) -> Option<f64> {
-        let price = self.price;
-        let device = row.get(price.device);
-        if device.is_nan() {
-            return None;
-        }
-        let host = at_least(device, row.get(price.host));
-        let any = at_least(host, row.get(price.any));
-        Some(device + price.host_worth * (host - device) + price.disk_worth * (any - host))
+        self.price.tiers.matched(row)
     }
 
     /// Tokens of the prompt that are to be computed where so many are matched.
@@ -213,9 +158,16 @@ impl Quote<'_> {
     #[must_use]
     #[inline]
     pub fn cost(&self, row: &Row<'_>, matched: f64) -> f64 {
+        self.cost_beside(row, matched, 0.0)
+    }
+
+    /// The same where so many requests wait for that worker in the router besides.
+    #[must_use]
+    #[inline]
+    pub fn cost_beside(&self, row: &Row<'_>, matched: f64, held: f64) -> f64 {
         let price = self.price;
         let decoding = price.decoding(row);
-        let waiting = at_least(0.0, price.requests(row) - decoding);
+        let waiting = at_least(0.0, price.requests(row) - decoding) + held;
         let added = (price.request_tokens + self.uncached(matched)) * (1.0 + price.backlog_price * waiting);
         self.work(row, price.queued(row) + added + price.decode_tokens * decoding)
     }
@@ -224,33 +176,14 @@ impl Quote<'_> {
     #[must_use]
     #[inline]
     pub fn work(&self, row: &Row<'_>, tokens: f64) -> f64 {
-        let weight = row.get(self.price.weight);
-        let Some(measured) = self.measured else {
-            return tokens / weight;
-        };
-        let token_ms = row.get(measured.column);
-        if token_ms > 0.0 {
-            tokens * token_ms
-        } else {
-            tokens * measured.at_weight_one / weight
-        }
+        self.pace.work(row, tokens)
     }
 
     /// What it costs on a worker of weight 1: of work that is no worker's, such as a transfer.
     #[must_use]
     pub fn work_anywhere(&self, tokens: f64) -> f64 {
-        match self.measured {
-            Some(measured) => tokens * measured.at_weight_one,
-            None => tokens,
-        }
+        self.pace.work_anywhere(tokens)
     }
-}
-
-/// `number`, or `least` where that is more or `number` is not known: `f64::max` without the branches that its rules for NaN cost
-/// a component, which has no instruction for them.
-#[inline]
-fn at_least(least: f64, number: f64) -> f64 {
-    if number > least { number } else { least }
 }
 
 #[cfg(test)]

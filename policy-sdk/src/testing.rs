@@ -34,7 +34,7 @@ use crate::plan::Plan;
 use crate::policy::{Configured, Policy};
 use crate::scorer::{ConfiguredScorer, Scorer};
 use crate::verdict::Verdict;
-use numbers::{CANDIDATE, REQUEST, ROLE, default_of, look_up};
+use numbers::{CANDIDATE, PIECE_TOKENS, REQUEST, ROLE, default_of, look_up, prefix_keys};
 
 /// A fleet and a request, changed between calls as a test needs. Counts requests by itself and keeps the
 /// policy's state over calls. A misspelt name panics, for a test that asks the wrong thing proves nothing.
@@ -50,6 +50,10 @@ pub struct Scenario {
     state: RefCell<BTreeMap<String, Vec<u8>>>,
     /// Worker and end, in microseconds, of each session.
     sessions: RefCell<BTreeMap<u64, (WorkerId, u64)>>,
+    /// Held requests: the worker that each waits for, and its work there.
+    waiting: Vec<(WorkerId, u32)>,
+    /// Whom the request that was asked about last waits for, should it be held: row and work.
+    waits_for: Cell<Option<(usize, u32)>>,
     logged: RefCell<Vec<(Level, String)>>,
     drawn: Cell<u64>,
     /// Workers of the batch of events that is being told.
@@ -83,6 +87,8 @@ impl Scenario {
             now_us: 0,
             state: RefCell::default(),
             sessions: RefCell::default(),
+            waiting: Vec::new(),
+            waits_for: Cell::default(),
             logged: RefCell::default(),
             drawn: Cell::default(),
             batch: None,
@@ -142,6 +148,16 @@ impl Scenario {
         self
     }
 
+    /// Sets the prompt: its length and its keys, `prefix.key-64` and so on. Each number stands for 64 tokens; prompts are alike as far as their
+    /// numbers are.
+    pub fn prompt(&mut self, pieces: &[u64]) -> &mut Self {
+        self.request("request.prompt-tokens", pieces.len() as f64 * PIECE_TOKENS);
+        for (feature, key) in prefix_keys(pieces) {
+            self.request(feature, key);
+        }
+        self
+    }
+
     /// Sets the session's hash.
     pub fn session(&mut self, session: Option<u64>) -> &mut Self {
         self.request.session = session;
@@ -158,6 +174,21 @@ impl Scenario {
     pub fn attempt(&mut self, attempt: u32) -> &mut Self {
         self.request.attempt = attempt;
         self
+    }
+
+    /// One more request is held, and waits for that worker, where it is so much work.
+    pub fn hold(&mut self, worker: &str, work: u32) -> &mut Self {
+        let id = self.id(worker);
+        self.waiting.push((id, work));
+        let queued = self.waiting.len() as f64;
+        self.request("pool.queued", queued)
+    }
+
+    /// The worker that the request which was asked about last waits for if it is held, and its work there.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<(&str, u32)> {
+        let (row, work) = self.waits_for.get()?;
+        Some((self.name(row)?, work))
     }
 
     /// Sets a header of the request, by its lower-case name.
@@ -182,6 +213,7 @@ impl Scenario {
     pub fn decide<P: Policy>(&mut self, policy: &Configured<P>) -> Verdict {
         self.request.seq += 1;
         self.drawn.set(0);
+        self.waits_for.set(None);
         let numbers = self.numbers(policy.plan());
         policy.schedule(self.request, &self.offered, &numbers, self)
     }

@@ -1,5 +1,6 @@
 //! `[record]`: which decisions are written down, and which can be explained.
 
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -23,6 +24,8 @@ pub struct RecordConfig {
     pub keep: u32,
     /// Whether every column is recorded, not just those the policy asked for.
     pub all_columns: bool,
+    /// Tokens of a block, where the hashes of prompts' blocks are recorded.
+    pub prompt_blocks: Option<NonZeroU32>,
     /// Most requests kept in memory to be explained; 0 for none.
     pub explain: u32,
     /// Share of the requests that are, besides those of the log.
@@ -42,6 +45,7 @@ impl Default for RecordConfig {
             max_bytes: 256 << 20,
             keep: 4,
             all_columns: false,
+            prompt_blocks: None,
             explain: 1_000,
             explain_sample: 0.01,
             explain_header: true,
@@ -63,6 +67,7 @@ pub(crate) fn read(section: Option<Section<'_>>) -> RecordConfig {
         max_bytes: record.size("max-bytes", default.max_bytes, FILE_SIZES),
         keep: count(&mut record, "keep", default.keep, 1_000),
         all_columns: record.choice("columns", default.all_columns, &[("plan", false), ("all", true)]),
+        prompt_blocks: NonZeroU32::new(count(&mut record, "prompt-blocks", 0, 65_536)),
         explain: count(&mut record, "explain", default.explain, 100_000),
         explain_sample: share(record.item("explain-sample"), default.explain_sample),
         explain_header: record

@@ -19,9 +19,44 @@ pub const BUILTINS: &[Builtin] = &[
         bytes: include_bytes!("../../../policies/prebuilt/cache-aware.wasm"),
     },
     Builtin {
+        name: "conductor",
+        about: "cache-aware's price with a queue for each worker in the router, shortest first, and pairs",
+        bytes: include_bytes!("../../../policies/prebuilt/conductor.wasm"),
+    },
+    Builtin {
+        name: "consistent-hash-bounded-load",
+        about: "each session, or beginning of a prompt, at home on one worker that is not overloaded",
+        bytes: include_bytes!("../../../policies/prebuilt/consistent-hash-bounded-load.wasm"),
+    },
+    Builtin {
+        name: "dynamo-kv-cost",
+        about: "prefill and decode work summed, as NVIDIA Dynamo's KV router has it",
+        bytes: include_bytes!("../../../policies/prebuilt/dynamo-kv-cost.wasm"),
+    },
+    Builtin {
+        name: "least-request",
+        about: "the fewest requests in flight, by weight",
+        bytes: include_bytes!("../../../policies/prebuilt/least-request.wasm"),
+    },
+    Builtin {
+        name: "least-tokens",
+        about: "the fewest prompt tokens left to compute, by weight",
+        bytes: include_bytes!("../../../policies/prebuilt/least-tokens.wasm"),
+    },
+    Builtin {
+        name: "lmetric",
+        about: "the least product of new prompt tokens and batch size, as LMetric has it",
+        bytes: include_bytes!("../../../policies/prebuilt/lmetric.wasm"),
+    },
+    Builtin {
         name: "load-weighted",
         about: "the least loaded worker, by weight",
         bytes: include_bytes!("../../../policies/prebuilt/load-weighted.wasm"),
+    },
+    Builtin {
+        name: "longest-match",
+        about: "the longest cached prefix: a teaching example that collapses where all prompts begin alike",
+        bytes: include_bytes!("../../../policies/prebuilt/longest-match.wasm"),
     },
     Builtin {
         name: "lora-affinity",
@@ -29,9 +64,39 @@ pub const BUILTINS: &[Builtin] = &[
         bytes: include_bytes!("../../../policies/prebuilt/lora-affinity.wasm"),
     },
     Builtin {
+        name: "mooncake",
+        about: "the least time to first token with fetched prefixes: Mooncake's Algorithm 1",
+        bytes: include_bytes!("../../../policies/prebuilt/mooncake.wasm"),
+    },
+    Builtin {
         name: "pd-pairing",
         about: "the least priced pair of a prefill and a decode worker, or one worker for both",
         bytes: include_bytes!("../../../policies/prebuilt/pd-pairing.wasm"),
+    },
+    Builtin {
+        name: "power-of-two",
+        about: "of two workers drawn by lot the less loaded one",
+        bytes: include_bytes!("../../../policies/prebuilt/power-of-two.wasm"),
+    },
+    Builtin {
+        name: "preble-e2",
+        about: "a worker with over half of the prompt, else the least load and work, as Preble has it",
+        bytes: include_bytes!("../../../policies/prebuilt/preble-e2.wasm"),
+    },
+    Builtin {
+        name: "prefix-hash",
+        about: "each beginning of a prompt at home on one worker that is not overloaded",
+        bytes: include_bytes!("../../../policies/prebuilt/prefix-hash.wasm"),
+    },
+    Builtin {
+        name: "priced-ttft",
+        about: "the least predicted time to first token, priced by those who wait",
+        bytes: include_bytes!("../../../policies/prebuilt/priced-ttft.wasm"),
+    },
+    Builtin {
+        name: "random",
+        about: "a worker drawn by lot, by weight",
+        bytes: include_bytes!("../../../policies/prebuilt/random.wasm"),
     },
     Builtin {
         name: "round-robin",
@@ -44,6 +109,11 @@ pub const BUILTINS: &[Builtin] = &[
         bytes: include_bytes!("../../../policies/prebuilt/session-affinity.wasm"),
     },
     Builtin {
+        name: "sglang-cache-aware",
+        about: "the longest match while loads are balanced, as SGLang's router has it",
+        bytes: include_bytes!("../../../policies/prebuilt/sglang-cache-aware.wasm"),
+    },
+    Builtin {
         name: "tier-weight",
         about: "scorer: tokens of the prompt that a worker holds, by how fast their tier is",
         bytes: include_bytes!("../../../policies/prebuilt/tier-weight.wasm"),
@@ -51,7 +121,7 @@ pub const BUILTINS: &[Builtin] = &[
 ];
 
 /// What decides where a route names no policy.
-pub const DEFAULT: &str = "cache-aware";
+pub const DEFAULT: &str = "conductor";
 
 /// Their names.
 #[must_use]

@@ -17,7 +17,8 @@ pub use self::policy::{
 };
 pub use self::quick::{ProxyArgs, QuickArgs};
 pub use self::remote::{ChangePolicyArgs, ExplainArgs, RouterArgs, StatusArgs};
-pub use self::simulate::SimulateArgs;
+pub(crate) use self::simulate::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName};
+pub use self::simulate::{SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};
 
 /// A router for fleets of LLM inference servers whose scheduling policies are WebAssembly components.
 ///
@@ -63,7 +64,7 @@ pub enum Command {
     /// It knows the latest requests that it recorded, and those that came with the header `x-conductor-explain: 1`.
     Explain(ExplainArgs),
     /// Have policies place a trace of requests on a model of a cluster, and compare what became of them.
-    Simulate(SimulateArgs),
+    Simulate(Box<SimulateArgs>),
     /// Make a key for a client: prints it, and its hash for `key-sha256` of `[clients.NAME]`.
     ClientKey,
     /// Print the version and what it was built with.

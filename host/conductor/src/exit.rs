@@ -6,6 +6,7 @@ use crate::config_source::ReadConfigError;
 use crate::import::ImportError;
 use crate::policy_tools::{LogError, SettingsError, SubjectError};
 use crate::quick_flags::QuickFlagError;
+use crate::simulate::BadInput;
 
 /// How a run of the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub enum Exit {
     Usage,
     /// Requests were still running when the drain deadline passed, and were cut.
     DrainCut,
+    /// The user ended it with Ctrl-C; what was ready was printed. What a shell says of a program that SIGINT ended.
+    Interrupted,
 }
 
 impl Exit {
@@ -31,6 +34,7 @@ impl Exit {
                 || cause.is::<SubjectError>()
                 || cause.is::<SettingsError>()
                 || cause.is::<LogError>()
+                || cause.is::<BadInput>()
         };
         if error.chain().any(usage) {
             Self::Usage
@@ -47,6 +51,7 @@ impl From<Exit> for ExitCode {
             Exit::Failure => 1,
             Exit::Usage => 2,
             Exit::DrainCut => 3,
+            Exit::Interrupted => 130,
         })
     }
 }

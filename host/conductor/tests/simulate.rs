@@ -94,12 +94,17 @@ fn a_trace_is_read_from_a_file_and_every_bad_line_is_told() {
     refused(&["--trace", file], &["mine.jsonl", "line 2", "line 4"]);
 }
 
-/// Refused, with these words.
+/// Refused as what cannot be used, with these words.
 #[track_caller]
 fn refused(args: &[&str], words: &[&str]) {
-    let output = simulate(args);
-    assert!(!output.status.success());
+    // Few, since some are refused only when the requests are there.
+    let few: &[&str] = match args.contains(&"--requests") {
+        true => &[],
+        false => &["--requests", "1"],
+    };
+    let output = simulate(&[few, args].concat());
     let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
     for word in words {
         assert!(told.contains(word), "{told}");
     }
@@ -108,7 +113,7 @@ fn refused(args: &[&str], words: &[&str]) {
 #[test]
 fn what_cannot_be_simulated_is_told_with_how_to_mend_it() {
     refused(&["--workers", "0"], &["--workers", "1..=10000"]);
-    refused(&["--speeds", "1e-9"], &["days"]);
+    refused(&["--speeds", "1e-9", "--requests", "100"], &["days"]);
     refused(&["--speeds", "0"], &["speed 0", "above 0"]);
     refused(&["--fetch", "often"], &["`off`, `cheapest`, or a ratio"]);
     refused(
@@ -118,7 +123,190 @@ fn what_cannot_be_simulated_is_told_with_how_to_mend_it() {
     refused(&["nobody"], &["`nobody`", "round-robin"]);
     refused(&["cache-aware={"], &["parameters of `cache-aware`"]);
     refused(&["--mix", "soup"], &["soup", "conversation"]);
-    refused(&["cache-aware={\"backlog-price\":-1}"], &["backlog-price"]);
     refused(&["--requests", "0"], &["--requests", "1..=10000000"]);
     refused(&["--ttft-limit-s", "nan"], &["--ttft-limit-s"]);
+    refused(&["--costs", "wrong"], &["--costs", "`wrong:SIGMA`"]);
+    refused(&["--fail", "1"], &["--fail", "`3@600-900`"]);
+    refused(
+        &["--fail", "1@5-9", "--fail", "1@7"],
+        &["worker 1", "back before it fails again"],
+    );
+    refused(&["--fail", "8@1"], &["worker 8", "there are 8, counted from 0"]);
+    refused(
+        &["--worker-speeds", "1,2"],
+        &["--worker-speeds", "has 2", "8 workers"],
+    );
+    refused(
+        &["--workers", "1", "--worker-speeds", "0"],
+        &["--worker-speeds", "0 is not from 0.001 to 1000"],
+    );
+    refused(&["--event-loss", "2"], &["--event-loss 2", "from 0 to 1"]);
+    refused(
+        &["--knowledge", "none", "--event-lag-ms", "5"],
+        &["--event-lag-ms", "--knowledge events"],
+    );
+    refused(
+        &["--profile", "nobodys"],
+        &["`nobodys`", "`paper`, `mocker`, or a file"],
+    );
+    refused(&["--queue-timeout-s=-1"], &["--queue-timeout-s"]);
+    refused(&["--decode-refuses"], &["--decode-refuses", "--decode"]);
+    refused(
+        &["--prefill-only", "--decode", "1"],
+        &["--prefill-only", "--decode 1"],
+    );
+    refused(
+        &["--cache-tokens", "0", "--host-cache-tokens", "5000"],
+        &["--cache-tokens"],
+    );
+    refused(&["--spread"], &["--trace"]);
+    refused(&["--seed", "4294967296"], &["--seed"]);
+}
+
+#[test]
+fn what_a_policy_does_not_like_is_its_own_failure() {
+    let output = simulate(&["cache-aware={\"backlog-price\":-1}"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("backlog-price"));
+}
+
+#[test]
+fn no_decode_workers_may_be_asked_for_where_there_are_none_anyway() {
+    let report = json(&[&SMALL[..], &["round-robin", "--prefill-only", "--decode", "0"]].concat());
+    assert_eq!(report["rows"][0]["served"], 300);
+}
+
+/// The figures of one run with these options.
+fn one(args: &[&str]) -> Value {
+    let report = json(&[&SMALL[..], &["mooncake"], args].concat());
+    let row = report["rows"][0].clone();
+    assert!(row.get("fault").is_none(), "{row}");
+    row
+}
+
+#[test]
+fn what_the_router_knows_decides_how_well_it_places() {
+    let hits = |args: &[&str]| one(args)["block-hit-ratio"].as_f64().unwrap();
+    let told = hits(&[]);
+    let nothing = hits(&["--knowledge", "none"]);
+    assert!(nothing < told, "{nothing} {told}");
+    assert!(hits(&["--knowledge", "assumed"]) > nothing);
+    let late = hits(&["--event-lag-ms", "60000"]);
+    assert!(late < told, "{late} {told}");
+    assert_eq!(hits(&["--event-loss", "1"]), nothing);
+    let several = hits(&["--replicas", "4"]);
+    assert!(several < told, "{several} {told}");
+}
+
+#[test]
+fn costs_speeds_and_profiles_change_what_comes_out() {
+    let ttft = |args: &[&str]| one(args)["ttft-s"]["mean"].as_f64().unwrap();
+    let usual = ttft(&[]);
+    assert!(ttft(&["--profile", "mocker"]) < usual);
+    assert!(ttft(&["--worker-speeds", "1,1,0.3,0.3"]) > usual);
+    let exact = ttft(&["--costs", "exact"]);
+    assert!(exact < usual && ttft(&["--costs", "wrong:1"]) > exact);
+    assert_ne!(ttft(&["--chunk-tokens", "0"]), usual);
+    assert_ne!(ttft(&["--order", "shortest"]), usual);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.json");
+    let profile = |constant: u32| {
+        format!(
+            r#"{{"prefill-ms": [{constant}, 1, 0], "transfer-ms": [0, 1], "step-ms": [1, 0, 0],
+                "host-ms": 0, "disk-ms": 0, "kv-tokens": 1000000, "link-gbps": 100}}"#
+        )
+    };
+    std::fs::write(&path, profile(5)).unwrap();
+    let file = path.to_str().unwrap();
+    assert!(ttft(&["--profile", file]) < 0.1);
+    std::fs::write(&path, profile(0).replace("[0, 1, 0]", "[-1, 1, 0]")).unwrap();
+    refused(&["--profile", file], &["mine.json", "`prefill-ms`"]);
+}
+
+#[test]
+fn what_a_small_device_cannot_hold_is_found_in_memory_and_on_disk() {
+    let hits =
+        |args: &[&str]| one(&[&["--cache-tokens", "100000"], args].concat())["block-hit-ratio"].as_f64();
+    let device = hits(&[]);
+    assert!(hits(&["--host-cache-tokens", "1000000"]) > device);
+    assert!(hits(&["--disk-cache-tokens", "1000000"]) > device);
+}
+
+#[test]
+fn workers_that_fail_are_told_and_queues_that_are_too_short() {
+    let row = one(&["--fail", "1@10-20", "--fail", "2@30"]);
+    assert!(row["lost"].as_u64() > Some(0), "{row}");
+    let held = one(&["--queue", "0", "--queue-timeout-s", "0"]);
+    assert_eq!(held["served"], 300);
+}
+
+#[test]
+fn decode_workers_that_refuse_are_told_with_what_they_wasted() {
+    let split = ["--decode", "1", "--tbt-limit-ms", "40"];
+    let patient = one(&split);
+    assert_eq!(
+        (&patient["rejected"], &patient["wasted-prefill-tokens"]),
+        (&0.into(), &0.into())
+    );
+    let refusing = one(&[&split[..], &["--decode-refuses"]].concat());
+    assert!(
+        refusing["rejected-after-prefill"].as_u64() > Some(0),
+        "{refusing}"
+    );
+    assert_eq!(refusing["rejected-early"], 0);
+    assert!(refusing["wasted-prefill-share"].as_f64() > Some(0.0));
+    assert!(
+        refusing["loads"]["decode"]["swing"].as_f64() > Some(0.0),
+        "{refusing}"
+    );
+}
+
+#[test]
+fn a_report_says_with_what_it_was_made() {
+    let report = json(
+        &[
+            &SMALL[..],
+            &["round-robin", "--fetch", "1.5", "--fail", "3@5-6", "--seed", "9"],
+        ]
+        .concat(),
+    );
+    let setting = &report["setting"];
+    for (name, value) in [
+        ("workers", Value::from(4)),
+        ("mix", "conversation".into()),
+        ("requests", 300.into()),
+        ("seed", 9.into()),
+        ("fetch", "1.5".into()),
+        ("fail", vec!["3@5-6"].into()),
+        ("costs", "learnt".into()),
+        ("knowledge", "events".into()),
+        ("profile", "paper".into()),
+        ("chunk-tokens", 8_192.into()),
+        ("queue", 1_000.into()),
+    ] {
+        assert_eq!(setting[name], value, "{name} of {setting}");
+    }
+    assert!(
+        report["facts"]["ideal-block-hit"].is_number(),
+        "{}",
+        report["facts"]
+    );
+}
+
+#[test]
+fn the_name_of_a_policys_file_may_have_an_equals_sign() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a=b.wasm");
+    std::fs::copy(
+        concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../policies/prebuilt/cache-aware.wasm"
+        ),
+        &path,
+    )
+    .unwrap();
+    let name = path.to_str().unwrap();
+    let with = format!("{name}={{\"backlog-price\":0.5}}");
+    let report = json(&[&SMALL[..], &[name, &with]].concat());
+    assert_ne!(report["rows"][0]["ttft-s"], report["rows"][1]["ttft-s"]);
 }

@@ -22,6 +22,10 @@ struct Chain {
 }
 
 impl<'a> Prompt<'a> {
+    /// Tokens of the blocks of a [key](Self::key), whatever those of the engines are: every router has the same keys. With vLLM's own default
+    /// the index has hashed them already.
+    pub const KEY_BLOCK: u32 = 16;
+
     /// The whole prompt; the adapter's name, none for the base model; the request's `cache_salt`, which engines mix into
     /// the first block. Only complete blocks can match.
     #[must_use]
@@ -88,6 +92,14 @@ impl<'a> Prompt<'a> {
         }
         hashes
     }
+
+    /// The sequence hash of the first `tokens` tokens, in whole blocks of [`KEY_BLOCK`](Self::KEY_BLOCK); of all whole blocks where the
+    /// prompt is shorter. None where there is no whole one. Its adapter and its salt are part of it.
+    pub fn key(&mut self, tokens: usize) -> Option<u64> {
+        let count = (tokens / Self::KEY_BLOCK as usize).min(self.blocks(Self::KEY_BLOCK));
+        let last = count.checked_sub(1)?;
+        self.hashes(Self::KEY_BLOCK, count).get(last).copied()
+    }
 }
 
 #[cfg(test)]
@@ -108,5 +120,19 @@ mod tests {
         }
         assert_ne!(Prompt::new(&tokens, None, Some("salt")).hashes(3, 1)[0], all[0]);
         assert_ne!(Prompt::new(&tokens, Some("ad"), None).hashes(3, 1)[0], all[0]);
+    }
+
+    #[test]
+    fn a_key_is_the_hash_of_the_last_whole_block_within_its_tokens() {
+        let tokens: Vec<u32> = (0..100).collect();
+        let mut prompt = Prompt::new(&tokens, None, None);
+        let hashes = prompt.hashes(16, usize::MAX).to_vec();
+        let key = |tokens| Prompt::new(prompt.tokens(), None, None).key(tokens);
+        assert_eq!([key(0), key(15)], [None; 2]);
+        assert_eq!([key(16), key(31)], [Some(hashes[0]); 2]);
+        assert_eq!([key(96), key(4_096)], [Some(hashes[5]); 2]);
+        assert_eq!(prompt.key(64), Some(hashes[3]), "though more is known");
+        assert_eq!(Prompt::new(&tokens[..15], None, None).key(64), None);
+        assert_ne!(Prompt::new(&tokens, None, Some("salt")).key(64), prompt.key(64));
     }
 }

@@ -10,7 +10,7 @@ wasmtime::component::bindgen!({
 });
 
 pub(crate) use conductor::policy::types::{Candidates, Request};
-pub(crate) use conductor::policy::{host, index, inspect, sessions, state, types, workers};
+pub(crate) use conductor::policy::{host, index, inspect, queue, sessions, state, types, workers};
 pub(crate) use exports::conductor::policy::policy::{Manifest, Plan};
 pub(crate) use exports::conductor::policy::{events, parameters, policy, schedule, score, tick};
 
@@ -40,6 +40,8 @@ impl From<types::Verdict> for routing::Verdict {
             types::Verdict::Queue(hold) => Self::Queue(routing::Hold {
                 order: hold.order,
                 ask_again_ms: hold.ask_again_ms,
+                // Said on the way: `queue.wait-for`.
+                waits_for: None,
             }),
             types::Verdict::Reject(rejection) => Self::Reject(routing::Rejection {
                 status: rejection.status,

@@ -38,6 +38,7 @@ pub(crate) const OFFERED: &[Interface] = &[
     ("host", &["log", "now-us", "random"]),
     ("index", &["holders", "matched"]),
     ("inspect", &["header", "model", "path"]),
+    ("queue", &["ahead", "wait-for"]),
     ("sessions", &["forget", "recall", "remember"]),
     ("state", &["add", "delete", "get", "set"]),
     ("types", &[]),

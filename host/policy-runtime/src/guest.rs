@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use routing::{DecisionInput, DecisionQueries, Question, SplitMix64};
+use routing::{DecisionInput, DecisionQueries, Question, SplitMix64, WaitsFor};
 
 use crate::budget::{Budget, Meter};
 use crate::limits::Limits;
@@ -31,6 +31,8 @@ pub(crate) struct Decision {
     pub(crate) session: Option<u64>,
     pub(crate) now_us: u64,
     pub(crate) random: SplitMix64,
+    /// Whom the request waits for, should it be held.
+    pub(crate) waits_for: Option<WaitsFor>,
 }
 
 impl Decision {
@@ -41,6 +43,7 @@ impl Decision {
             session: request.session,
             now_us: request.now_us,
             random: SplitMix64::of_decision(request.seq, request.attempt),
+            waits_for: None,
         }
     }
 
@@ -51,6 +54,7 @@ impl Decision {
             session: None,
             now_us,
             random: SplitMix64::of_decision(now_us, 0),
+            waits_for: None,
         }
     }
 }

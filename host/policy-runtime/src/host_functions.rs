@@ -1,10 +1,10 @@
 //! The imports of a policy. None of them blocks, and none does more work than its answer is long: what a policy
 //! may send in one call is bounded by the store (`instance.rs`), what it may keep by `state.rs`.
 
-use routing::{About, DecisionQueries, Question, Role, Tier, WorkerId, is_secret_header};
+use routing::{About, DecisionQueries, Question, Role, Tier, WaitsFor, WorkerId, is_secret_header};
 use wasmtime::component::{HasSelf, Linker};
 
-use crate::bindings::{Everything, host, index, inspect, sessions, state, types, workers};
+use crate::bindings::{Everything, host, index, inspect, queue, sessions, state, types, workers};
 use crate::guest::Guest;
 use crate::state::Refusal;
 
@@ -182,6 +182,23 @@ impl sessions::Host for Guest {
                 guest.state.sessions().forget(session);
             }
         });
+    }
+}
+
+impl queue::Host for Guest {
+    /// Part of the verdict, and so no question: a call that is repeated says it again.
+    fn wait_for(&mut self, row: u32, work: u32) {
+        if let Some(decision) = &mut self.decision {
+            decision.waits_for = Some(WaitsFor { row, work });
+        }
+    }
+
+    fn ahead(&mut self, most: Vec<u32>) -> Vec<u32> {
+        let asked = self.ask(|| Question::Ahead(most.clone()));
+        self.answer(asked, |guest| {
+            let ahead = guest.queries().map(|queries| queries.ahead(&most));
+            ahead.unwrap_or_default()
+        })
     }
 }
 

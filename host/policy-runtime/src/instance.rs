@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use routing::{DecisionInput, Verdict};
+use routing::{DecisionInput, Hold, Verdict};
 use wasmtime::component::InstancePre;
 use wasmtime::{AsContextMut, Store, UpdateDeadline};
 
@@ -142,7 +142,12 @@ impl Instance {
             numbers: input.numbers,
         };
         let answer = schedule.call_schedule(&mut self.store, input.request.into(), candidates);
-        self.end_call(answer).map(Verdict::from)
+        let decision = self.store.data().decision.as_ref();
+        let waits_for = decision.and_then(|decision| decision.waits_for);
+        Ok(match Verdict::from(self.end_call(answer)?) {
+            Verdict::Queue(hold) => Verdict::Queue(Hold { waits_for, ..hold }),
+            verdict => verdict,
+        })
     }
 
     /// The kinds of events that it wants; none where it wants to be told none.

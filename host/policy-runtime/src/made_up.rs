@@ -118,6 +118,7 @@ impl MadeUpCall {
             // Decides which answers are right, so it is never anything else.
             RequestFeature::DecodeAlone => f64::from(u8::from(alone != Some(false))),
             RequestFeature::PromptTokens => source.or(f64::from(PROMPT)),
+            RequestFeature::PrefixKey(tokens) => source.or(mixed(*tokens as usize).into()),
             RequestFeature::PrefixBest => source.or(held.iter().max().copied().unwrap_or(0).into()),
             feature => source.draw(request_unit(*feature)),
         }));
@@ -241,9 +242,9 @@ impl Source {
     }
 }
 
-/// A hash of a row (Knuth's multiplicative one), each row's its own.
-fn mixed(row: usize) -> u32 {
-    (row as u32).wrapping_add(1).wrapping_mul(0x9e37_79b1)
+/// A hash of a row or a length (Knuth's multiplicative one), each its own.
+fn mixed(number: usize) -> u32 {
+    (number as u32).wrapping_add(1).wrapping_mul(0x9e37_79b1)
 }
 
 /// The most that a busy fleet has of a unit.

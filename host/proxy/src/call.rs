@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use routing::{
-    Chosen, CircuitChange, Decision, DecisionInput, DecisionQueries, FaultKind, FeaturePlan, Offer, Policy,
-    PolicyFault, RequestFacts, Transcript, Verdict, check,
+    Chosen, CircuitChange, Decision, DecisionInput, DecisionQueries, FaultKind, FeaturePlan, Hold, Offer,
+    Policy, PolicyFault, RequestFacts, Transcript, Verdict, check,
 };
 use tracing::{info, warn};
 
 use crate::candidates::{Candidates, Standing};
 use crate::context::RequestContext;
-use crate::decide::Seat;
+use crate::decide::{Pause, Seat};
 use crate::label::VerdictKind;
 use crate::matches::Matches;
 use crate::proxy::Proxy;
@@ -210,6 +210,18 @@ impl Call<'_> {
             ids: &self.queries.ids,
             numbers: &candidates.numbers,
             queries: &self.shared,
+        }
+    }
+
+    /// How a request is held; the row that it waits for was checked.
+    pub(crate) fn pause(&self, hold: Hold) -> Pause {
+        let worker = |row: u32| self.queries.ids.get(row as usize).copied();
+        Pause {
+            order: hold.order,
+            ask_again: Duration::from_millis(hold.ask_again_ms.into()),
+            waits_for: hold
+                .waits_for
+                .and_then(|waits| Some((worker(waits.row)?, waits.work))),
         }
     }
 

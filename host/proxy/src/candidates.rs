@@ -7,7 +7,9 @@ use std::cell::LazyCell;
 use std::time::{Duration, Instant};
 
 use kv_index::WorkerMatch;
-use routing::{CandidateFeature, EngineSaid, FeaturePlan, LoadReading, RequestFeature, Role, WorkerId};
+use routing::{
+    CandidateFeature, EngineSaid, FeaturePlan, LoadReading, RequestFeature, Role, WorkerId, hash_number,
+};
 
 use crate::admission::Turn;
 use crate::context::RequestContext;
@@ -390,6 +392,13 @@ fn request_number(
         }
         RequestFeature::PoolQueued => pool.queue.len().saturating_sub(standing.is_held.into()) as f64,
         RequestFeature::PoolWorkers => pool.serving(&request.model).count() as f64,
+        RequestFeature::PrefixKey(tokens) => {
+            let key = request
+                .prompt
+                .as_ref()
+                .and_then(|prompt| prompt.lock().key(tokens as usize));
+            key.map_or(f64::NAN, hash_number)
+        }
         RequestFeature::HoldLeftMs | RequestFeature::PrefixBest | RequestFeature::Unknown => f64::NAN,
     }
 }

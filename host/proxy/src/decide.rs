@@ -2,9 +2,11 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use routing::{Chosen, Decision, DecisionQueries, Hold, Offer, Phase, Policy, Rejection, RequestFacts, Role};
+use routing::{
+    Chosen, Decision, DecisionQueries, Offer, Phase, Policy, Rejection, RequestFacts, Role, WorkerId,
+};
 
 use crate::call::Call;
 use crate::candidates::{Allowed, Candidates, Field, NoCandidate, Roles, Standing};
@@ -22,8 +24,19 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) enum Step {
     Send(Placement),
-    Hold(Hold),
+    Hold(Pause),
     Reject(Rejection),
+}
+
+/// How a request is held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pause {
+    /// Ascending order among the requests held for the pool.
+    pub(crate) order: f64,
+    /// The policy is asked again by then.
+    pub(crate) ask_again: Duration,
+    /// The worker it waits for, and what it is there, in the policy's unit.
+    pub(crate) waits_for: Option<(WorkerId, u32)>,
 }
 
 /// Where a request goes.
@@ -169,7 +182,7 @@ impl<'a> Deciding<'a> {
                     answers: call.seat(candidates, route.row()),
                     prefills: route.prefill().map(|row| call.seat(candidates, row)),
                 })),
-                Decision::Queue(hold) => Some(Step::Hold(hold)),
+                Decision::Queue(hold) => Some(Step::Hold(call.pause(hold))),
                 Decision::Reject(rejection) => Some(Step::Reject(rejection)),
                 Decision::Pass => {
                     decider.metrics.fallbacks.inc();
@@ -222,7 +235,7 @@ impl<'a> Deciding<'a> {
             });
             match decision {
                 Decision::Route(route) => Decided::Seat(call.seat(candidates, route.row())),
-                Decision::Queue(hold) => Decided::Step(Step::Hold(hold)),
+                Decision::Queue(hold) => Decided::Step(Step::Hold(call.pause(hold))),
                 Decision::Reject(rejection) => Decided::Step(Step::Reject(rejection)),
                 Decision::Pass => {
                     if is_asked {

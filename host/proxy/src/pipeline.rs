@@ -355,7 +355,7 @@ async fn place(
                     Err(setback) => tokio::time::sleep(failures.add(setback, &request)?).await,
                 }
             }
-            Step::Hold(hold) => passage.hold(&request, hold, released).await?,
+            Step::Hold(pause) => passage.hold(&request, pause, released).await?,
             Step::Reject(rejection) => return Err(Refusal::Rejected(rejection)),
         }
     }

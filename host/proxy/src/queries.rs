@@ -108,6 +108,10 @@ impl DecisionQueries for CallQueries {
         u32::try_from(holders.count()).unwrap_or(u32::MAX)
     }
 
+    fn ahead(&self, most: &[u32]) -> Vec<u32> {
+        self.request.pool().queue.ahead(&self.ids, most)
+    }
+
     fn header(&self, name: &str) -> Option<String> {
         if is_secret_header(name) {
             return None;

@@ -121,26 +121,23 @@ pub fn check(verdict: Verdict, offer: Offer<'_>) -> Result<Decision, InvalidVerd
     match verdict {
         Verdict::Route(choice) => check_choice(choice, offer).map(Decision::Route),
         Verdict::Queue(hold) if hold.order.is_nan() => Err(InvalidVerdict::OrderNotANumber),
-        Verdict::Queue(hold) => Ok(Decision::Queue(Hold {
-            ask_again_ms: hold.ask_again_ms.clamp(ASK_AGAIN_MS.0, ASK_AGAIN_MS.1),
-            ..hold
-        })),
+        Verdict::Queue(hold) => {
+            hold.waits_for
+                .map(|waits| in_range(waits.row, offer))
+                .transpose()?;
+            Ok(Decision::Queue(Hold {
+                ask_again_ms: hold.ask_again_ms.clamp(ASK_AGAIN_MS.0, ASK_AGAIN_MS.1),
+                ..hold
+            }))
+        }
         Verdict::Reject(rejection) => Ok(Decision::Reject(mend(rejection))),
         Verdict::Pass => Ok(Decision::Pass),
     }
 }
 
 fn check_choice(choice: Choice, offer: Offer<'_>) -> Result<Route, InvalidVerdict> {
-    let candidates = match offer {
-        Offer::One { candidates } => candidates,
-        Offer::Pair { roles, .. } => roles.len(),
-    };
-    let in_range = |row: u32| match row as usize {
-        index if index < candidates => Ok(index),
-        _ => Err(InvalidVerdict::RowOutOfRange { row, candidates }),
-    };
-    let row = in_range(choice.row)?;
-    let prefill = choice.prefill.map(in_range).transpose()?;
+    let row = in_range(choice.row, offer)?;
+    let prefill = choice.prefill.map(|row| in_range(row, offer)).transpose()?;
     match offer {
         Offer::One { .. } if prefill.is_some() => return Err(InvalidVerdict::PrefillNotOffered),
         Offer::One { .. } => {}
@@ -151,6 +148,18 @@ fn check_choice(choice: Choice, offer: Offer<'_>) -> Result<Route, InvalidVerdic
         prefill,
         score: choice.score,
     })
+}
+
+/// The row, where it was offered.
+fn in_range(row: u32, offer: Offer<'_>) -> Result<usize, InvalidVerdict> {
+    let candidates = match offer {
+        Offer::One { candidates } => candidates,
+        Offer::Pair { roles, .. } => roles.len(),
+    };
+    let index = row as usize;
+    (index < candidates)
+        .then_some(index)
+        .ok_or(InvalidVerdict::RowOutOfRange { row, candidates })
 }
 
 /// The rows are in range.
@@ -183,7 +192,7 @@ fn mend(mut rejection: Rejection) -> Rejection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::Choice;
+    use crate::decision::{Choice, WaitsFor};
 
     const ONE_OF_FOUR: Offer<'_> = Offer::One { candidates: 4 };
 
@@ -240,24 +249,52 @@ mod tests {
 
     #[test]
     fn a_hold_is_bounded_and_must_have_an_order() {
-        let hold = |order, ask_again_ms| Verdict::Queue(Hold { order, ask_again_ms });
+        let hold = |order, ask_again_ms| {
+            Verdict::Queue(Hold {
+                order,
+                ask_again_ms,
+                waits_for: None,
+            })
+        };
         assert_eq!(
             check(hold(1.0, 0), ONE_OF_FOUR),
             Ok(Decision::Queue(Hold {
                 order: 1.0,
-                ask_again_ms: 1
+                ask_again_ms: 1,
+                waits_for: None,
             }))
         );
         assert_eq!(
             check(hold(f64::INFINITY, u32::MAX), ONE_OF_FOUR),
             Ok(Decision::Queue(Hold {
                 order: f64::INFINITY,
-                ask_again_ms: 10_000
+                ask_again_ms: 10_000,
+                waits_for: None,
             }))
         );
         assert_eq!(
             check(hold(f64::NAN, 5), ONE_OF_FOUR),
             Err(InvalidVerdict::OrderNotANumber)
+        );
+    }
+
+    #[test]
+    fn whoever_waits_waits_for_a_candidate() {
+        let hold = |row| Hold {
+            order: 1.0,
+            ask_again_ms: 5,
+            waits_for: Some(WaitsFor { row, work: 9 }),
+        };
+        assert_eq!(
+            check(Verdict::Queue(hold(3)), ONE_OF_FOUR),
+            Ok(Decision::Queue(hold(3)))
+        );
+        assert_eq!(
+            check(Verdict::Queue(hold(4)), ONE_OF_FOUR),
+            Err(InvalidVerdict::RowOutOfRange {
+                row: 4,
+                candidates: 4
+            })
         );
     }
 

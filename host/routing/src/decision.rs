@@ -31,6 +31,17 @@ pub struct Hold {
     pub order: f64,
     /// Ask again after this many milliseconds at the latest.
     pub ask_again_ms: u32,
+    /// Whom it waits for; none: whoever takes it.
+    pub waits_for: Option<WaitsFor>,
+}
+
+/// The candidate that a held request waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitsFor {
+    /// Its row.
+    pub row: u32,
+    /// What the request is there, in the policy's unit.
+    pub work: u32,
 }
 
 /// How to refuse a request.

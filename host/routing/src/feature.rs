@@ -48,6 +48,8 @@ pub enum RequestFeature {
     HoldLeftMs,
     /// `prefix.best-tokens`
     PrefixBest,
+    /// `prefix.key-N`, of so many tokens
+    PrefixKey(u32),
     /// `pool.queued`
     PoolQueued,
     /// `pool.workers`
@@ -199,7 +201,12 @@ impl FeaturePlan {
     #[must_use]
     pub fn needs_tokens(&self) -> bool {
         self.needs_prefix()
-            || self.request.contains(&RequestFeature::PromptTokens)
+            || self.request.iter().any(|feature| {
+                matches!(
+                    feature,
+                    RequestFeature::PromptTokens | RequestFeature::PrefixKey(_)
+                )
+            })
             || self.candidate.contains(&CandidateFeature::CostTransfer)
             || self.candidate.contains(&CandidateFeature::CostTbt)
     }
@@ -296,5 +303,7 @@ mod tests {
         assert!(!plan(&["request.body-bytes"], &["load.requests", "cache.blocks"]).needs_tokens());
         assert!(plan(&["request.prompt-tokens"], &[]).needs_tokens());
         assert!(plan(&[], &["prefix.any-tokens"]).needs_prefix());
+        let key = plan(&["prefix.key-256"], &[]);
+        assert!(key.needs_tokens() && !key.needs_prefix());
     }
 }

@@ -27,13 +27,14 @@ mod versions;
 mod worker;
 
 pub use admission::{
-    Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, Waiting, WaitingLine, weighted_tokens,
+    Aims, Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, Waiting, WaitingLine,
+    weighted_tokens,
 };
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Offer, Route, check};
 pub use circuit::{Admission, Circuit, CircuitChange, CircuitSpec, CircuitState};
 pub use cost::{CostErrors, CostModel};
-pub use decision::{Choice, Hold, Rejection, Verdict};
+pub use decision::{Choice, Hold, Rejection, Verdict, WaitsFor};
 pub use dialect::Dialect;
 pub use event::{Event, EventKind, EventKinds, EventListener};
 pub use fallback::LeastLoaded;
@@ -57,4 +58,4 @@ pub use random::SplitMix64;
 pub use store::{ObjectEvent, Shard, StoreId, StoreObject};
 pub use transcript::{About, Answer, Noted, Question, StateRefusal, Transcript};
 pub use versions::{Chosen, PolicyVersion, PolicyVersions};
-pub use worker::{Role, Worker, WorkerSpec, label_value};
+pub use worker::{Role, Worker, WorkerSpec, hash_number, label_value};

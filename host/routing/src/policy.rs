@@ -178,6 +178,12 @@ pub trait DecisionQueries: Send + Sync {
         0
     }
 
+    /// For each candidate, in row order, how many other held requests wait for it, and the work of those among them that are at most
+    /// so much there: two numbers a candidate.
+    fn ahead(&self, most: &[u32]) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// The first value of a header, unless it holds a secret.
     fn header(&self, name: &str) -> Option<String> {
         None

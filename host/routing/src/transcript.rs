@@ -47,6 +47,8 @@ pub enum Question {
     SessionRemember(u32, u32),
     /// `sessions.forget`
     SessionForget,
+    /// `queue.ahead`, with the most work of each candidate.
+    Ahead(Vec<u32>),
 }
 
 /// What an import answered.
@@ -54,7 +56,7 @@ pub enum Question {
 pub enum Answer {
     /// To [`Question::Worker`].
     Worker(Option<About>),
-    /// To [`Question::Matched`]: tokens, one number a candidate.
+    /// To [`Question::Matched`]: tokens, one number a candidate. To [`Question::Ahead`]: requests and their work, two a candidate.
     Tokens(Vec<u32>),
     /// To [`Question::Holders`].
     Count(u32),
@@ -182,6 +184,7 @@ impl Noted {
             Question::Header(text) | Question::StateGet(text) | Question::StateDelete(text) => text.len(),
             Question::StateAdd(key, _) => key.len(),
             Question::StateSet(key, value) => key.len() + value.len(),
+            Question::Ahead(most) => size_of_val(&**most),
             Question::Worker(_)
             | Question::Matched(_)
             | Question::Holders(_)
@@ -221,6 +224,7 @@ impl fmt::Display for Question {
             Self::SessionRecall => f.write_str("sessions.recall()"),
             Self::SessionRemember(row, ttl_ms) => write!(f, "sessions.remember({row}, {ttl_ms})"),
             Self::SessionForget => f.write_str("sessions.forget()"),
+            Self::Ahead(most) => write!(f, "queue.ahead({most:?})"),
         }
     }
 }

@@ -140,13 +140,19 @@ pub fn label_value(text: &str) -> f64 {
     number.unwrap_or_else(|| text_number(text))
 }
 
-/// FNV-1a folded to 53 bits, so that every value is exact as a double.
+/// FNV-1a of a text.
 fn text_number(text: &str) -> f64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let hash = text
         .bytes()
         .fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+    hash_number(hash)
+}
+
+/// A hash as a policy is shown it: its first 53 bits, which a double holds exactly.
+#[must_use]
+pub fn hash_number(hash: u64) -> f64 {
     (hash >> 11) as f64
 }
 

@@ -12,16 +12,14 @@ mod run;
 mod spec;
 mod trace;
 
-pub use engine::{
-    BlockCache, CacheEvent, Cluster, EngineEvent, EngineEventKind, EngineLoad, Fetch, Job, JobKind, Matched,
-    Reuse, SimWorker, TokenGaps,
+pub use outcome::{Course, End, Limits, Outcome, PoolLoads, Quantiles, Sample, Summary, Swing, WorkerUse};
+pub use profile::{
+    Fit, FitFrom, FitQuality, FittedProfile, MockerProfile, PaperProfile, Profile, ProfileError, TooFew,
 };
-pub use outcome::{Course, End, Limits, Outcome, Quantiles, Summary, WorkerUse};
-pub use profile::{FittedProfile, MockerProfile, PaperProfile, Profile};
 pub use request::{Request, Trace};
-pub use router::{
-    CostSource, Knowledge, Placement, Policies, QueueSpec, Refusal, Router, RouterCounts, RouterSpec, Routers,
-};
+pub use router::{CostSource, Knowledge, Policies, QueueSpec, RouterCounts, RouterSpec};
 pub use run::{Failure, RunSpec, run};
 pub use spec::{CacheTiming, ClusterSpec, FetchRule, QueueOrder, RESEARCH_BLOCKS, Transfers, WorkerSpec};
-pub use trace::{Lengths, LineError, Mix, MixOptions, TraceError, TraceFacts, UnknownMix};
+pub use trace::{
+    Lengths, LineError, Mix, MixOptions, RecordedRequest, Recording, TraceError, TraceFacts, UnknownMix,
+};

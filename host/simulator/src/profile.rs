@@ -2,6 +2,14 @@
 //!
 //! Times are microseconds of a worker of speed 1 whose link is as fast as the profile says.
 
+mod file;
+mod fit;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::file::ProfileError;
+pub use self::fit::{Fit, FitFrom, FitQuality, TooFew};
+
 /// A model of costs, by where its figures come from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Profile {
@@ -102,7 +110,8 @@ impl Default for MockerProfile {
 }
 
 /// Lines with the terms of [`routing::CostModel`]: milliseconds, and milliseconds a thousand tokens.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FittedProfile {
     /// For every prompt, by its uncached tokens, by its cached tokens.
     pub prefill_ms: [f64; 3],

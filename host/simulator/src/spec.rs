@@ -27,6 +27,9 @@ pub struct ClusterSpec {
     pub chunk_tokens: Option<u32>,
     /// Whether answers are written at all; if not, a request is over with its first token.
     pub decode: bool,
+    /// A decode worker refuses a computed prompt whose answer would have its steps take more than so many microseconds, and the request
+    /// is over (`mooncake-paper.md`, section 6, baseline); none: it waits there for room.
+    pub decode_refuses_over_us: Option<u64>,
 }
 
 /// One worker.
@@ -118,6 +121,7 @@ impl ClusterSpec {
             order: QueueOrder::Fifo,
             chunk_tokens: None,
             decode: false,
+            decode_refuses_over_us: None,
         }
     }
 
@@ -134,6 +138,17 @@ impl ClusterSpec {
         }
     }
 
+    /// The same workers, whose work costs what this profile says; their memory and their links are the profile's.
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        for worker in &mut self.workers {
+            worker.kv_tokens = profile.kv_capacity_tokens();
+            worker.link_gbps = profile.link_gbps();
+        }
+        self.profile = profile;
+        self
+    }
+
     /// Workers that compute prompts and write answers, in steps of so many tokens if any are given.
     #[must_use]
     pub fn mixed(workers: usize, cache_blocks: usize, chunk_tokens: Option<u32>) -> Self {
@@ -147,6 +162,7 @@ impl ClusterSpec {
             order: QueueOrder::Fifo,
             chunk_tokens,
             decode: true,
+            decode_refuses_over_us: None,
         }
     }
 }

@@ -32,6 +32,20 @@ pub fn policies(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
+/// The crate of a policy: named as its folder, unless a crate of the router has that name.
+///
+/// # Errors
+/// Where its `Cargo.toml` cannot be read or names none.
+pub(crate) fn package(root: &Path, policy: &str) -> anyhow::Result<String> {
+    let cargo = root.join("policies").join(policy).join("Cargo.toml");
+    let table = read_table(&cargo)?;
+    let name = table.get("package").and_then(|package| package.get("name"));
+    let name = name.and_then(Value::as_str);
+    Ok(name
+        .with_context(|| format!("failed to find the name of the package in `{}`", cargo.display()))?
+        .to_owned())
+}
+
 /// SHA-256, in hex, over a policy's sources, the SDK's, `wit/*.wit`, the parts of the workspace's `Cargo.toml` that
 /// reach a guest, the locked versions of what a guest is built from, and the linker's flags.
 ///

@@ -4,14 +4,11 @@
 //! candidates has a counter of its own: with one for all, two pools asked by turns would each see every other
 //! turn, and with two workers each always the same one.
 
-use conductor_policy_sdk::{Call, Host, Params, Plan, Policy, Verdict, export_policy, mix};
+use conductor_policy_sdk::{Call, Host, Params, Plan, Policy, Verdict, export_policy};
 
 /// Every eligible worker in turn; weights are ignored.
 #[derive(Debug)]
 pub struct RoundRobin;
-
-/// How many counters there are at most, well within the router's limit; lists that meet in one merely share it.
-const COUNTERS: u64 = 64;
 
 impl Policy for RoundRobin {
     const NAME: &'static str = "round-robin";
@@ -23,9 +20,8 @@ impl Policy for RoundRobin {
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
         let ids = call.ids();
-        let list = ids.iter().fold(0, |hash, &id| mix(hash, u64::from(id)));
         // Refused only where something else wrote to the key; the request's number is a turn as well.
-        let turn = host.add_state(&counter(list), 1);
+        let turn = host.add_state(&call.state_key("turn"), 1);
         let turn = turn.map_or(call.request().seq, i64::cast_unsigned);
         match turn.checked_rem(ids.len() as u64) {
             Some(row) => Verdict::Route {
@@ -35,16 +31,6 @@ impl Policy for RoundRobin {
             None => Verdict::Pass,
         }
     }
-}
-
-/// The key of a list's counter: `turn-aa` to `turn-hh`.
-fn counter(list: u64) -> String {
-    let letter = |index: u64| char::from(b'a' + (index % 8) as u8);
-    let number = list % COUNTERS;
-    let mut key = String::from("turn-");
-    key.push(letter(number / 8));
-    key.push(letter(number));
-    key
 }
 
 export_policy!(RoundRobin);

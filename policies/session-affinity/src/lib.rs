@@ -3,15 +3,12 @@
 //! Where sessions go is remembered by the router (`sessions` of the contract), so that it holds over every instance, fault and
 //! swap of this policy. A worker that is no candidate is not recalled, which moves its sessions, each when it next comes.
 
-use conductor_policy_sdk::{
-    Call, Column, Host, Least, Params, Phase, Plan, Policy, Row, Verdict, export_policy,
-};
+use conductor_policy_sdk::{Call, Host, Load, Params, Phase, Plan, Policy, Verdict, export_policy};
 
 /// A session stays with its worker.
 #[derive(Debug)]
 pub struct SessionAffinity {
-    weight: Column,
-    requests: Column,
+    load: Load,
     ttl_ms: u32,
 }
 
@@ -25,8 +22,7 @@ impl Policy for SessionAffinity {
             .about("How long after its last request a session stays with its worker.")
             .number("ttl-s", 600.0, 1.0..=86_400.0);
         Self {
-            weight: plan.column("worker.weight"),
-            requests: plan.column("load.requests"),
+            load: Load::requests(plan),
             ttl_ms: (ttl_s * 1000.0) as u32,
         }
     }
@@ -34,22 +30,15 @@ impl Policy for SessionAffinity {
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
         // The cache is where the prompt is computed: a decode leg has none to come back to.
         if call.request().phase == Phase::Decode {
-            return Verdict::route_to(self.least_loaded(call, host));
+            return Verdict::route_to(self.load.least(call, host));
         }
         let row = match host.recall_session() {
             Some(row) => Some(row),
-            None => self.least_loaded(call, host).map(|least| least.row),
+            None => self.load.least(call, host).map(|least| least.row),
         };
         let Some(row) = row else { return Verdict::Pass };
         host.remember_session(row, self.ttl_ms);
         Verdict::Route { row, score: f64::NAN }
-    }
-}
-
-impl SessionAffinity {
-    fn least_loaded(&self, call: &Call<'_>, host: &impl Host) -> Option<Least> {
-        let load = |row: &Row<'_>| (row.get(self.requests) + 1.0) / row.get(self.weight);
-        call.least(|| host.random(), load)
     }
 }
 

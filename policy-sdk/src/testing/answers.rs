@@ -140,4 +140,24 @@ impl Host for Scenario {
             self.sessions.borrow_mut().remove(&session);
         }
     }
+
+    fn wait_for(&self, row: usize, work: u32) {
+        assert!(row < self.offered.len(), "it waits for a candidate");
+        self.waits_for.set(Some((row, work)));
+    }
+
+    fn ahead(&self, most: &[u32]) -> Vec<u32> {
+        let of_row = |(row, id): (usize, &WorkerId)| {
+            let most = most.get(row).copied();
+            let of_it = self
+                .waiting
+                .iter()
+                .filter(|(worker, _)| worker == id && most.is_some());
+            of_it.fold([0, 0], |[count, sum], (_, work)| {
+                let counted = if Some(*work) <= most { *work } else { 0 };
+                [count + 1, sum + counted]
+            })
+        };
+        self.offered.iter().enumerate().flat_map(of_row).collect()
+    }
 }

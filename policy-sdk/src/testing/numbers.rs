@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::hash::mix;
+
 /// The column of [`Plan::roles`].
 pub(super) const ROLE: &str = "worker.role";
 
@@ -18,6 +20,15 @@ pub(super) const REQUEST: &[(&str, f64)] = &[
     ("request.tried", 0.0),
     ("request.hold-left-ms", f64::NAN),
     ("prefix.best-tokens", f64::NAN),
+    ("prefix.key-64", f64::NAN),
+    ("prefix.key-128", f64::NAN),
+    ("prefix.key-256", f64::NAN),
+    ("prefix.key-512", f64::NAN),
+    ("prefix.key-1024", f64::NAN),
+    ("prefix.key-2048", f64::NAN),
+    ("prefix.key-4096", f64::NAN),
+    ("prefix.key-8192", f64::NAN),
+    ("prefix.key-16384", f64::NAN),
     ("pool.queued", 0.0),
     ("pool.workers", 0.0),
 ];
@@ -53,6 +64,26 @@ pub(super) const CANDIDATE: &[(&str, f64)] = &[
     ("engine.kv-tokens", f64::NAN),
     ("engine.age-ms", f64::NAN),
 ];
+
+/// Tokens of a piece of a scenario's prompt: as many as the shortest key is of.
+pub(super) const PIECE_TOKENS: f64 = 64.0;
+
+/// The prefix keys of a prompt that consists of these pieces; NaN where it has none.
+pub(super) fn prefix_keys(pieces: &[u64]) -> impl Iterator<Item = (&'static str, f64)> {
+    let keys = REQUEST.iter().filter_map(|(feature, _)| {
+        let tokens: usize = feature.strip_prefix("prefix.key-")?.parse().ok()?;
+        Some((*feature, tokens / PIECE_TOKENS as usize))
+    });
+    keys.map(|(feature, count)| {
+        let hash = pieces.iter().take(count).fold(0, |hash, piece| mix(hash, *piece));
+        let key = if pieces.is_empty() {
+            f64::NAN
+        } else {
+            (hash >> 11) as f64
+        };
+        (feature, key)
+    })
+}
 
 /// A number as it was set, as it follows from others, or as it is unless set; an optional name may be unknown.
 pub(super) fn look_up(

@@ -20,6 +20,7 @@ pub(crate) fn record_spec(config: &Config, recorder: &Arc<Recorder>) -> RecordSp
         explain_on_demand: record.explain_header,
         explained: record.explain as usize,
         all_columns: record.all_columns,
+        prompt_blocks: record.prompt_blocks,
     }
 }
 

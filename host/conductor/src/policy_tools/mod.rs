@@ -23,7 +23,7 @@ use std::fmt::Display;
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use serde::Serialize;
 
-pub(crate) use self::replay::LogError;
+pub(crate) use self::replay::{Lines as LogLines, LogError};
 pub(crate) use self::settings::SettingsError;
 pub(crate) use self::subject::SubjectError;
 use crate::cli::{PolicyArgs, PolicyCommand};

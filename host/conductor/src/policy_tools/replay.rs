@@ -19,7 +19,7 @@ use anyhow::bail;
 use policy_runtime::{PolicySettings, PolicyState, WasmPolicy};
 use routing::{DecisionInput, DecisionQueries, RequestFacts, WorkerId};
 
-pub(crate) use self::log::LogError;
+pub(crate) use self::log::{Lines, LogError};
 use self::log::{Log, Recorded};
 use self::other::Rival;
 use self::part::part_of;

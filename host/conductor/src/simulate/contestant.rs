@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow};
 use policy_runtime::{CodeCache, EngineLimits, PolicyEngine, PolicySettings};
 use routing::Policy;
 
+use super::bad_input::BadInput;
 use crate::builtin;
 use crate::compiled::folder_of_user;
 use crate::policy_library::chain;
@@ -24,6 +25,8 @@ pub(super) struct Contestant {
     pub(super) label: String,
     name: String,
     bytes: Cow<'static, [u8]>,
+    /// Of the bytes, in hexadecimal.
+    pub(super) sha256: String,
     settings: PolicySettings,
     engine: Arc<PolicyEngine>,
 }
@@ -53,12 +56,14 @@ impl Contestant {
     }
 
     fn find(asked: &str, engine: &Arc<PolicyEngine>) -> anyhow::Result<Self> {
-        let (which, params) = asked.split_once('=').unwrap_or((asked, "{}"));
+        let (which, params) = split(asked);
         let params: serde_json::Map<String, serde_json::Value> = serde_json::from_str(params)
-            .with_context(|| format!("failed to read the parameters of `{which}` as a JSON object"))?;
+            .with_context(|| format!("failed to read the parameters of `{which}` as a JSON object"))
+            .map_err(BadInput)?;
         let subject = Subject::find(Path::new(which))?;
         let contestant = Self {
             label: asked.to_owned(),
+            sha256: subject.sha256(),
             name: subject.name,
             bytes: subject.bytes,
             settings: PolicySettings {
@@ -81,4 +86,13 @@ impl Contestant {
         let policy = loaded.map_err(|error| anyhow!("failed to load `{}`: {}", self.label, chain(&error)))?;
         Ok(Arc::new(policy))
     }
+}
+
+/// A policy and its parameters. The name of a file may have an equals sign.
+pub(super) fn split(asked: &str) -> (&str, &str) {
+    if Path::new(asked).is_file() {
+        return (asked, "{}");
+    }
+    let at = asked.find("={").or_else(|| asked.find('='));
+    at.map_or((asked, "{}"), |at| (&asked[..at], &asked[at + 1..]))
 }

@@ -1,70 +1,237 @@
 //! Many runs, on as many threads as there are processors. Which thread makes a run changes nothing in it.
 
-use std::sync::Arc;
+use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use anyhow::anyhow;
-use simulator::{Policies, RouterCounts, Summary};
+use anyhow::{Context as _, bail};
+use simulator::{Policies, RouterCounts, Summary, Trace};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 use super::contestant::Contestant;
+use super::html::Curves;
+use super::progress::Progress;
 use super::setting::Setting;
 use super::watched::Watched;
 
-/// One run to make.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Cell<'g> {
-    pub(super) contestant: &'g Contestant,
-    pub(super) speed: f64,
+/// How often the bar moves.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Every policy at every speed with every seed.
+#[derive(Debug)]
+pub(super) struct Grid {
+    pub(super) setting: Setting,
+    pub(super) contestants: Vec<Contestant>,
+    pub(super) speeds: Vec<f64>,
+    pub(super) seeds: Vec<u64>,
+    pub(super) keep: Keep,
+}
+
+/// What is kept of each run beside its figures.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Keep {
+    /// Each request's time to first token.
+    pub(super) ttft: bool,
+    /// What is plotted, of the first seed.
+    pub(super) curves: bool,
 }
 
 /// One run that was made.
 #[derive(Debug)]
-pub(super) struct Row {
-    pub(super) policy: String,
-    pub(super) speed: f64,
+pub(super) struct Run {
     pub(super) summary: Summary,
     /// What the router did, its policy's faults among it.
     pub(super) router: RouterCounts,
     /// Why the policy was given up, if it was.
     pub(super) given_up: Option<String>,
+    /// By request, in microseconds; empty where it is not kept.
+    pub(super) ttft_us: Vec<Option<u64>>,
+    pub(super) curves: Option<Curves>,
 }
 
-/// Makes all of them; the rows are in the cells' order.
-pub(super) fn run(cells: &[Cell<'_>], setting: &Setting, threads: usize) -> anyhow::Result<Vec<Row>> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut rows = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(cell) = cells.get(at) else {
-                return Ok::<_, anyhow::Error>(rows);
-            };
-            rows.push((at, one(cell, setting)?));
+/// The runs that were made, by cell ([`Grid::cells`]) and seed.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) runs: Vec<Vec<Option<Run>>>,
+    /// The user ended it before all were made.
+    pub(super) stopped: bool,
+}
+
+/// A seed, and the requests that it gives; they are made when the first of its runs begins and go with the last.
+#[derive(Debug)]
+struct Seed {
+    number: usize,
+    value: u64,
+    trace: OnceLock<Arc<Trace>>,
+}
+
+#[derive(Debug)]
+struct Job {
+    cell: usize,
+    seed: Arc<Seed>,
+}
+
+/// What the threads share.
+#[derive(Debug)]
+struct Work {
+    grid: Arc<Grid>,
+    jobs: Mutex<std::vec::IntoIter<Job>>,
+    /// By thread: the policies of the run that it makes, one for each router.
+    running: Mutex<Vec<Vec<Arc<Watched>>>>,
+    made: AtomicUsize,
+}
+
+/// A cell, the number of a seed, and what became of the run.
+type Sent = (usize, usize, anyhow::Result<Run>);
+
+impl Grid {
+    /// A policy at a speed: all policies at the first speed come first.
+    pub(super) fn cells(&self) -> Vec<(f64, &Contestant)> {
+        let at = |speed: &f64| {
+            let speed = *speed;
+            self.contestants.iter().map(move |contestant| (speed, contestant))
+        };
+        self.speeds.iter().flat_map(at).collect()
+    }
+
+    /// Seed by seed, so that whoever ends it early has all policies with the same ones.
+    fn jobs(&self) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        for (number, value) in self.seeds.iter().copied().enumerate() {
+            let trace = OnceLock::new();
+            if number == 0 {
+                trace.get_or_init(|| Arc::clone(&self.setting.trace));
+            }
+            let seed = Arc::new(Seed { number, value, trace });
+            let cells = self.contestants.len() * self.speeds.len();
+            jobs.extend((0..cells).map(|cell| Job {
+                cell,
+                seed: Arc::clone(&seed),
+            }));
+        }
+        jobs
+    }
+}
+
+impl Run {
+    /// What went wrong with its policy.
+    pub(super) fn fault(&self) -> Option<String> {
+        let router = &self.router;
+        let of_decisions = || {
+            let first = router.first_fault.as_ref()?;
+            let faults: u64 = router.faults.values().sum();
+            Some(format!(
+                "{faults} of {} decisions; the first: {first}",
+                router.calls
+            ))
+        };
+        let of_listeners = || {
+            let faults = router.listener_faults;
+            (faults > 0).then(|| format!("{faults} calls of its event handler or tick"))
+        };
+        self.given_up.clone().or_else(of_decisions).or_else(of_listeners)
+    }
+}
+
+/// Makes all of them, or those that are ready when the user ends it.
+pub(super) fn run(grid: &Arc<Grid>) -> anyhow::Result<Made> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(gather(grid))
+}
+
+async fn gather(grid: &Arc<Grid>) -> anyhow::Result<Made> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for Ctrl-C")?;
+    let jobs = grid.jobs();
+    let total = jobs.len();
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(total);
+    let (sender, mut results) = mpsc::channel(threads);
+    let work = Arc::new(Work {
+        grid: Arc::clone(grid),
+        jobs: Mutex::new(jobs.into_iter()),
+        running: Mutex::new(vec![Vec::new(); threads]),
+        made: AtomicUsize::new(0),
+    });
+    for number in 0..threads {
+        let (work, sender) = (Arc::clone(&work), sender.clone());
+        // Nobody waits for one that is still at a run when the user has ended it.
+        thread::Builder::new().spawn(move || work.make(number, &sender))?;
+    }
+    drop(sender);
+    let cells = grid.contestants.len() * grid.speeds.len();
+    let none = || grid.seeds.iter().map(|_| None).collect();
+    let mut runs: Vec<Vec<Option<Run>>> = (0..cells).map(|_| none()).collect();
+    let progress = Progress::of(total);
+    let mut look = tokio::time::interval(LOOK);
+    let stopped = loop {
+        tokio::select! {
+            result = results.recv() => match result {
+                Some((cell, seed, run)) => runs[cell][seed] = Some(run?),
+                None => break false,
+            },
+            _ = interrupt.recv() => break true,
+            _ = look.tick() => progress.show(work.made.load(Ordering::Relaxed), work.parts()),
         }
     };
-    let mut rows = thread::scope(|scope| {
-        let started: Vec<_> = (0..threads.min(cells.len())).map(|_| scope.spawn(work)).collect();
-        let mut rows = Vec::new();
-        for thread in started {
-            rows.extend(thread.join().map_err(|_| anyhow!("a run panicked"))??);
-        }
-        Ok::<_, anyhow::Error>(rows)
-    })?;
-    rows.sort_unstable_by_key(|(at, _)| *at);
-    Ok(rows.into_iter().map(|(_, row)| row).collect())
+    if !stopped && runs.iter().flatten().any(Option::is_none) {
+        bail!("a run panicked");
+    }
+    Ok(Made { runs, stopped })
 }
 
-fn one(cell: &Cell<'_>, setting: &Setting) -> anyhow::Result<Row> {
-    let trace = setting.trace.clone().at_speed(cell.speed);
-    let policy = Arc::new(Watched::new(cell.contestant.load()?, trace.requests.len()));
-    let deciding = Policies::One(Arc::<Watched>::clone(&policy));
-    let outcome = simulator::run(&trace, [deciding], &setting.spec);
-    Ok(Row {
-        policy: cell.contestant.label.clone(),
-        speed: cell.speed,
-        summary: Summary::of(&trace, &outcome, &setting.spec.limits),
-        router: outcome.router,
-        given_up: policy.given_up(),
-    })
+impl Work {
+    /// One after the other, until there are no more or nobody wants them.
+    fn make(&self, thread: usize, results: &mpsc::Sender<Sent>) {
+        loop {
+            let job = locked(&self.jobs).next();
+            let Some(job) = job else { return };
+            let run = self.one(thread, &job);
+            let seed = job.seed.number;
+            self.made.fetch_add(1, Ordering::Relaxed);
+            if results.blocking_send((job.cell, seed, run)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn one(&self, thread: usize, job: &Job) -> anyhow::Result<Run> {
+        let Grid { setting, keep, .. } = &*self.grid;
+        let (speed, contestant) = self.grid.cells()[job.cell];
+        let seed = &*job.seed;
+        let trace = seed.trace.get_or_init(|| setting.source.trace(seed.value));
+        let trace = Trace::clone(trace).at_speed(speed);
+        let mut spec = setting.spec.clone();
+        spec.router.seed = seed.value;
+        let policy = |_| Ok(Arc::new(Watched::new(contestant.load()?, trace.requests.len())));
+        let policies: Vec<Arc<Watched>> = (0..setting.replicas).map(policy).collect::<anyhow::Result<_>>()?;
+        locked(&self.running)[thread].clone_from(&policies);
+        let deciding = policies
+            .iter()
+            .map(|policy| Policies::One(Arc::<Watched>::clone(policy)));
+        let outcome = simulator::run(&trace, deciding, &spec);
+        locked(&self.running)[thread].clear();
+        let ttft_us = || outcome.courses.iter().map(|course| course.ttft_us()).collect();
+        Ok(Run {
+            summary: Summary::of(&trace, &outcome, &spec.limits),
+            given_up: policies.iter().find_map(|policy| policy.given_up()),
+            ttft_us: if keep.ttft { ttft_us() } else { Vec::new() },
+            curves: (keep.curves && seed.number == 0).then(|| Curves::of(&outcome)),
+            router: outcome.router,
+        })
+    }
+
+    /// What is done of the runs being made, in runs.
+    fn parts(&self) -> f64 {
+        let running = locked(&self.running);
+        running.iter().flatten().map(|policy| policy.done()).sum::<f64>()
+    }
+}
+
+/// What a thread that panicked left is whole: nothing here changes it in two steps.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,44 +1,92 @@
 //! `conductor simulate`: what policies would have done with a trace of requests, on a model of a cluster (`host/adr/0013-simulator.md`).
 //! The components are the server's own, loaded by the server's loader; only time is not.
 
+mod bad_input;
+mod cluster;
+mod compare;
 mod contestant;
+mod estimate;
+mod figures;
 mod grid;
+mod html;
+mod progress;
+mod recorded;
 mod report;
 mod setting;
+mod source;
+mod verdict;
 mod watched;
 
-use std::thread::available_parallelism;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
 
+use anyhow::{Context as _, anyhow};
+
+pub(crate) use self::bad_input::BadInput;
 use self::contestant::Contestant;
-use self::grid::Cell;
+use self::grid::{Grid, Keep};
+use self::html::Page;
+use self::recorded::Recorded;
 use self::report::Report;
 use self::setting::Setting;
 use crate::cli::SimulateArgs;
 use crate::exit::Exit;
 use crate::print;
 
-/// Runs every policy at every speed.
+/// Runs every policy at every speed with every seed.
 ///
 /// # Errors
-/// Where a policy, its parameters or the trace cannot be had, or the arguments do not go together.
+/// Where a policy, its parameters or the trace cannot be had, the arguments do not go together, or the page cannot be written.
 pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
-    let setting = Setting::of(args)?;
-    let contestants = Contestant::all(&args.policies)?;
-    let mut cells = Vec::new();
-    for speed in &args.speeds {
-        for contestant in &contestants {
-            cells.push(Cell {
-                contestant,
-                speed: *speed,
-            });
-        }
+    // With a log there is the policy that decided.
+    if args.compare && args.policies.len() + usize::from(!args.log.is_empty()) < 2 {
+        let missing = anyhow!(
+            "failed to compare: --compare needs at least two policies, the first is what the others are compared with"
+        );
+        return Err(BadInput(missing).into());
     }
-    let threads = available_parallelism().map_or(1, usize::from);
-    let rows = grid::run(&cells, &setting, threads)?;
-    let report = Report::of(&setting, rows);
+    if let Some(path) = &args.html {
+        check(path).map_err(BadInput)?;
+    }
+    let recorded = Recorded::read(args).map_err(BadInput)?;
+    let grid = Arc::new(Grid {
+        setting: Setting::of(args, recorded.as_ref()).map_err(BadInput)?,
+        contestants: match &recorded {
+            Some(recorded) => recorded.contestants(&args.policies)?,
+            None => Contestant::all(&args.policies)?,
+        },
+        speeds: args.speeds.clone(),
+        seeds: (args.seed..).take(args.seeds as usize).collect(),
+        keep: Keep {
+            ttft: args.compare,
+            curves: args.html.is_some(),
+        },
+    });
+    let made = grid::run(&grid)?;
+    let recording = recorded.map(|recorded| recorded.report(&grid.contestants, &grid.setting.spec));
+    let report = Report::of(&grid, made, recording.transpose()?)?;
     print::print(&report, &report, args.json)?;
-    Ok(match report.has_faults() {
-        true => Exit::Failure,
-        false => Exit::Success,
+    if let Some(path) = &args.html {
+        fs::write(path, Page::of(&report)?.to_string())
+            .with_context(|| format!("failed to write the page `{}`", path.display()))?;
+    }
+    Ok(match (report.complete, report.has_faults()) {
+        (false, _) => Exit::Interrupted,
+        (true, true) => Exit::Failure,
+        (true, false) => Exit::Success,
     })
+}
+
+/// That a page can be there, before hours of runs are made for it.
+fn check(page: &Path) -> anyhow::Result<()> {
+    let folder = page.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let has_folder = folder.is_none_or(Path::is_dir);
+    match has_folder && !page.is_dir() {
+        true => Ok(()),
+        false => Err(anyhow!(
+            "failed to take --html `{}`: it must be a file in a folder that exists",
+            page.display()
+        )),
+    }
 }

@@ -1,11 +1,20 @@
 //! The trace, the cluster and the limits that the arguments mean.
 
-use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow, bail};
-use simulator::{ClusterSpec, FetchRule, Knowledge, Limits, RunSpec, Trace, TraceFacts};
+use anyhow::bail;
+use routing::Role;
+use serde::Serialize;
+use simulator::{
+    ClusterSpec, CostSource, Knowledge, Limits, QueueOrder, QueueSpec, RouterSpec, RunSpec, Trace,
+    TraceFacts, WorkerSpec,
+};
 
-use crate::cli::SimulateArgs;
+use super::cluster;
+use super::recorded::Recorded;
+use super::source::Source;
+use crate::cli::{Costs, KnowledgeKind, OrderKind, SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};
 
 /// The longest trace that is simulated.
 const MOST_DAYS: f64 = 30.0;
@@ -13,14 +22,44 @@ const MOST_DAYS: f64 = 30.0;
 /// What all runs have in common.
 #[derive(Debug)]
 pub(super) struct Setting {
-    /// At the speed of its recording.
-    pub(super) trace: Trace,
+    /// Where the requests of each seed come from.
+    pub(super) source: Source,
+    /// Those of the first seed, at the speed of their recording.
+    pub(super) trace: Arc<Trace>,
     pub(super) facts: TraceFacts,
     pub(super) spec: RunSpec,
+    /// Routers that each have a policy of their own.
+    pub(super) replicas: usize,
+    pub(super) report: SettingReport,
+}
+
+/// With what a report was made: the options that make it again, but for the policies and the speeds.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct SettingReport {
+    version: &'static str,
+    /// The file; none: made up.
+    trace: Option<PathBuf>,
+    /// The files of a decision log, and which of its pools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    log: Vec<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<String>,
+    /// What kind of requests was made up, if they were.
+    mix: Option<&'static str>,
+    requests: usize,
+    spread: bool,
+    seed: u64,
+    ttft_limit_s: f64,
+    tbt_limit_ms: f64,
+    #[serde(flatten)]
+    cluster: SimulatedClusterArgs,
+    #[serde(flatten)]
+    router: SimulatedRouterArgs,
 }
 
 impl Setting {
-    pub(super) fn of(args: &SimulateArgs) -> anyhow::Result<Self> {
+    pub(super) fn of(args: &SimulateArgs, recorded: Option<&Recorded>) -> anyhow::Result<Self> {
         if let Some(bad) = args
             .speeds
             .iter()
@@ -28,7 +67,8 @@ impl Setting {
         {
             bail!("failed to play a trace at the speed {bad}: it must be above 0");
         }
-        let trace = trace(args)?;
+        let source = Source::of(args, recorded)?;
+        let trace = source.trace(args.seed);
         if trace.requests.is_empty() {
             bail!("failed to simulate `{}`: it has no requests", trace.name);
         }
@@ -40,79 +80,100 @@ impl Setting {
                 trace.name
             );
         }
-        let mut spec = RunSpec::of(cluster(args, trace.block_tokens)?);
+        let mut spec = RunSpec::of(cluster::spec(&args.cluster, recorded, trace.block_tokens)?);
         spec.limits = Limits {
             ttft_us: micros("--ttft-limit-s", args.ttft_limit_s * 1e6)?,
             tbt_us: micros("--tbt-limit-ms", args.tbt_limit_ms * 1e3)?,
         };
-        spec.router.seed = args.seed;
-        spec.router.knowledge = Knowledge::Events {
-            lag_us: args.event_lag_ms * 1_000,
-            loss: 0.0,
+        spec.cluster.order = match args.cluster.order {
+            OrderKind::Fifo => QueueOrder::Fifo,
+            OrderKind::Shortest => QueueOrder::Shortest,
+            OrderKind::SlackGuarded => QueueOrder::SlackGuarded {
+                limit_us: spec.limits.ttft_us,
+            },
         };
+        if args.cluster.decode_refuses {
+            spec.cluster.decode_refuses_over_us = Some(spec.limits.tbt_us);
+        }
+        spec.failures = cluster::failures(&args.cluster, spec.cluster.workers.len())?;
+        spec.router = router(&args.router, &spec.cluster, args.seed)?;
         Ok(Self {
             facts: TraceFacts::of(&trace),
+            report: SettingReport::of(args, &trace, &spec),
+            source,
             trace,
             spec,
+            replicas: args.router.replicas as usize,
         })
     }
 }
 
-fn trace(args: &SimulateArgs) -> anyhow::Result<Trace> {
-    let mut trace = match &args.trace {
-        Some(path) => {
-            let text = fs::read_to_string(path)
-                .with_context(|| format!("failed to read the trace `{}`", path.display()))?;
-            let name = path.file_stem().unwrap_or_default().to_string_lossy();
-            Trace::from_mooncake(&name, &text)
-                .map_err(|error| anyhow!("failed to read the trace `{}`: {error}", path.display()))?
+impl SettingReport {
+    fn of(args: &SimulateArgs, trace: &Trace, spec: &RunSpec) -> Self {
+        let mut cluster = args.cluster.clone();
+        let decode = |worker: &&WorkerSpec| worker.role == Role::Decode;
+        let decode = spec.cluster.workers.iter().filter(decode).count();
+        cluster.workers = u32::try_from(spec.cluster.workers.len() - decode).ok();
+        cluster.chunk_tokens = Some(spec.cluster.chunk_tokens.unwrap_or(0));
+        cluster.worker_speeds = spec.cluster.workers.iter().map(|worker| worker.speed).collect();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            trace: args.trace.clone(),
+            log: args.log.clone(),
+            pool: args.pool.clone(),
+            mix: (args.trace.is_none() && args.log.is_empty()).then_some(args.mix.name()),
+            requests: trace.requests.len(),
+            spread: args.spread,
+            seed: args.seed,
+            ttft_limit_s: args.ttft_limit_s,
+            tbt_limit_ms: args.tbt_limit_ms,
+            cluster,
+            router: args.router.clone(),
         }
-        None => {
-            let mut options = args.mix.usual(args.seed);
-            options.requests = args
-                .requests
-                .map_or(options.requests, |requests| requests as usize);
-            args.mix.generate(&options)
-        }
-    };
-    if let Some(requests) = args.requests {
-        trace = trace.first(requests as usize);
     }
-    if args.spread {
-        trace.spread(args.seed);
-    }
-    Ok(trace)
 }
 
-fn cluster(args: &SimulateArgs, block_tokens: u32) -> anyhow::Result<ClusterSpec> {
-    let blocks = usize::try_from(args.cache_tokens / u64::from(block_tokens))?;
-    let (workers, decode) = (args.workers as usize, args.decode as usize);
-    let mut cluster = match (args.prefill_only, decode) {
-        (true, _) => ClusterSpec::prefill_only(workers, blocks),
-        (false, 0) => ClusterSpec::mixed(workers, blocks, Some(CHUNK_TOKENS)),
-        (false, decode) => ClusterSpec::disaggregated(workers, decode, blocks),
-    };
-    cluster.fetch = fetch(&args.fetch)?;
-    Ok(cluster)
-}
+/// How long a worker is taken to hold what was sent there: the server's `assume-cache.for`, where nothing else is said.
+const ASSUMED_US: u64 = 120_000_000;
 
-/// What a mixed worker's step takes of prompts: vLLM's default for online serving on large accelerators.
-const CHUNK_TOKENS: u32 = 8_192;
-
-fn fetch(text: &str) -> anyhow::Result<FetchRule> {
-    match text {
-        "off" => Ok(FetchRule::Off),
-        "cheapest" => Ok(FetchRule::Cheapest),
-        ratio => {
-            let ratio: f64 = ratio.parse().unwrap_or(f64::NAN);
-            if ratio.is_nan() || ratio < 1.0 {
-                bail!(
-                    "failed to understand --fetch `{text}`: it is `off`, `cheapest`, or a ratio of at least 1"
-                );
-            }
-            Ok(FetchRule::Ratio(ratio))
-        }
+fn router(args: &SimulatedRouterArgs, cluster: &ClusterSpec, seed: u64) -> anyhow::Result<RouterSpec> {
+    let tells = args.knowledge == KnowledgeKind::Events;
+    if !(0.0..=1.0).contains(&args.event_loss) {
+        bail!(
+            "failed to take --event-loss {}: it is a share, from 0 to 1",
+            args.event_loss
+        );
     }
+    if !tells && (args.event_loss > 0.0 || args.event_lag_ms > 0) {
+        bail!("failed to take --event-lag-ms or --event-loss: events are only known with --knowledge events");
+    }
+    let timeout_us = match args.queue_timeout_s {
+        0.0 => 0,
+        seconds => micros("--queue-timeout-s", seconds * 1e6)?,
+    };
+    Ok(RouterSpec {
+        knowledge: match args.knowledge {
+            KnowledgeKind::None => Knowledge::None,
+            KnowledgeKind::Events => Knowledge::Events {
+                lag_us: args.event_lag_ms * 1_000,
+                loss: args.event_loss,
+            },
+            KnowledgeKind::Assumed => Knowledge::Assumed {
+                lifetime_us: ASSUMED_US,
+            },
+        },
+        costs: match args.costs {
+            Costs::Learnt => CostSource::Learnt,
+            Costs::Exact => CostSource::Exact(cluster.profile.clone()),
+            Costs::Wrong(sigma) => CostSource::Wrong { sigma },
+        },
+        queue: QueueSpec {
+            limit: args.queue as usize,
+            timeout_us,
+        },
+        seed,
+        ..RouterSpec::default()
+    })
 }
 
 fn micros(option: &str, value: f64) -> anyhow::Result<u64> {

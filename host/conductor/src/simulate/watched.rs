@@ -12,6 +12,7 @@ const MOST_CALLS: u64 = 1_000;
 #[derive(Debug)]
 pub(super) struct Watched {
     policy: Arc<dyn Policy>,
+    requests: u64,
     calls_left: AtomicU64,
     timed_out: AtomicBool,
 }
@@ -20,9 +21,16 @@ impl Watched {
     pub(super) fn new(policy: Arc<dyn Policy>, requests: usize) -> Self {
         Self {
             policy,
+            requests: requests as u64,
             calls_left: AtomicU64::new(requests as u64 * MOST_CALLS),
             timed_out: AtomicBool::new(false),
         }
+    }
+
+    /// How much of its run is done, as far as its calls tell: at most all, though held requests are asked for several times.
+    pub(super) fn done(&self) -> f64 {
+        let calls = self.requests * MOST_CALLS - self.calls_left.load(Ordering::Relaxed);
+        (calls as f64 / self.requests as f64).min(1.0)
     }
 
     /// Why what it decided is not shown, if that is so.

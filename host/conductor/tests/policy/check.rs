@@ -25,10 +25,23 @@ fn scene(run: &Run, name: &str) -> Value {
 fn every_builtin_passes() {
     for name in [
         "cache-aware",
+        "consistent-hash-bounded-load",
+        "dynamo-kv-cost",
+        "least-request",
+        "least-tokens",
+        "lmetric",
         "load-weighted",
+        "longest-match",
+        "mooncake",
         "pd-pairing",
+        "power-of-two",
+        "preble-e2",
+        "prefix-hash",
+        "priced-ttft",
+        "random",
         "round-robin",
         "session-affinity",
+        "sglang-cache-aware",
     ] {
         let run = policy(["check", name, "--json"]);
         assert_eq!(run.code, 0, "{name}: {run:?}");

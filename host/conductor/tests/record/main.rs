@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod pipeline;
+mod simulated;
 
 use std::fs;
 use std::path::Path;

@@ -32,6 +32,7 @@ fn every_kind_of_verdict_arrives() {
     let hold = Hold {
         order: 2.5,
         ask_again_ms: 40,
+        waits_for: None,
     };
     let rejection = Rejection {
         status: 429,

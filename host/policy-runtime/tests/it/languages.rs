@@ -188,6 +188,7 @@ fn a_full_worker_gets_no_more_and_a_full_fleet_holds_the_request() {
     let held = Verdict::Queue(Hold {
         order: NOW_US as f64,
         ask_again_ms: 50,
+        waits_for: None,
     });
     check(&[[8.0, 4.0], [5.0, 1.0]], &route(0, -2.0));
     check_of_eight(&[[8.0, 4.0], [5.0, 1.0]], &route(1, -5.0));

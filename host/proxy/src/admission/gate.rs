@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use routing::{Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, WaitingLine};
+use routing::{Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, WaitingLine, WorkerId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -119,6 +119,11 @@ impl Gate {
     /// What is taken of the budget, and what may be.
     pub(crate) fn budget(&self) -> (BudgetUse, BudgetLimits) {
         (self.budget.used(), self.budget.limits())
+    }
+
+    /// What waits for each worker: see [`WaitingLine::ahead`].
+    pub(crate) fn ahead(&self, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
+        self.line().waiting.ahead(workers, most)
     }
 
     /// How many wait by kind of class.
@@ -247,11 +252,11 @@ impl Gate {
         &self,
         turn: Turn,
         wish: &Wish,
-        held: Option<(f64, u64)>,
+        held: Option<Held>,
     ) -> Option<oneshot::Receiver<Wake>> {
         let mut line = self.line();
         let releases = self.releases();
-        if held.is_some_and(|(_, seen)| seen != releases) {
+        if held.is_some_and(|held| held.asked_at.is_some_and(|seen| seen != releases)) {
             return None;
         }
         if line.waiting.is_empty() {
@@ -261,10 +266,6 @@ impl Gate {
             self.has_tenants.store(true, Ordering::Relaxed);
         }
         let (wake, woken) = oneshot::channel();
-        let held = held.map(|(order, asked_at)| Held {
-            order,
-            asked_at: Some(asked_at),
-        });
         let start_by = turn.deadline.min(wish.start_by(self.started));
         let tell = Tell {
             wake,

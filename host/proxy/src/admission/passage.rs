@@ -1,6 +1,5 @@
 //! One request's way into its pool: at once, or through the queue, as often as its policy holds it.
 
-use routing::Hold;
 use tokio::time::Instant;
 
 use super::early;
@@ -10,7 +9,7 @@ use super::permit::Permit;
 use super::ticket::{Ticket, Turn, Unserved};
 use super::wish::{Asker, Wish};
 use crate::context::RequestContext;
-use crate::decide::Placement;
+use crate::decide::{Pause, Placement};
 use crate::reply::Refusal;
 
 /// How far a request has come.
@@ -85,7 +84,7 @@ impl Passage {
     pub(crate) async fn hold(
         &mut self,
         request: &RequestContext,
-        hold: Hold,
+        pause: Pause,
         seen: u64,
     ) -> Result<(), Refusal> {
         let mut ticket = match self.ticket.take() {
@@ -93,7 +92,7 @@ impl Passage {
             None => self.ticket(request)?,
         };
         let wish = self.wish.get_or_insert_with(|| Wish::of(request));
-        let held = ticket.hold(wish, hold, seen, self.permit.take()).await;
+        let held = ticket.hold(wish, pause, seen, self.permit.take()).await;
         self.permit = held.map_err(|why| unserved(request, wish, why))?;
         self.ticket = Some(ticket);
         Ok(())

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::poll;
 use prometheus_client::metrics::histogram::Histogram;
-use routing::Hold;
 use tokio::time::Instant;
 
 use super::capacity::Capacity;
@@ -15,6 +14,7 @@ use super::metrics::AdmissionFamilies;
 use super::permit::Permit;
 use super::ticket::{Ticket, Unserved};
 use super::wish::Wish;
+use crate::decide::Pause;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -59,10 +59,11 @@ fn tickets<const N: usize>(gate: &Arc<Gate>) -> [Ticket; N] {
     std::array::from_fn(|_| enter(gate, N, LONG, 0).unwrap())
 }
 
-fn hold(order: f64) -> Hold {
-    Hold {
+fn hold(order: f64) -> Pause {
+    Pause {
         order,
-        ask_again_ms: 10_000,
+        ask_again: Duration::from_secs(10),
+        waits_for: None,
     }
 }
 
@@ -190,9 +191,9 @@ async fn the_queue_is_bounded_in_length_and_time() {
     drop(ticket);
     assert_eq!(gate.len(), 0);
     let mut ticket = enter(&gate, 1, LONG, 0).unwrap();
-    let soon = Hold {
-        order: 0.0,
-        ask_again_ms: 1,
+    let soon = Pause {
+        ask_again: Duration::from_millis(1),
+        ..hold(0.0)
     };
     let held = ticket.hold(&plain(), soon, 0, None).await;
     assert!(held.is_ok(), "asked again when the time is up");

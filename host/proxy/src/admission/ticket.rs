@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use routing::Hold;
+use routing::Held;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::gate::{Gate, Owed, Wake};
 use super::permit::Permit;
 use super::wish::Wish;
+use crate::decide::Pause;
 
 /// When a request waited first, and until when it may; the same however often it enters the queue.
 #[derive(Debug, Clone, Copy)]
@@ -78,11 +79,11 @@ impl Ticket {
     }
 
     /// Waits until it is time to ask the policy again: capacity was freed (also since `seen`, see [`Gate::releases`]) and this
-    /// request is the next in order, or `ask_again_ms` have passed. Its permit is given back meanwhile.
+    /// request is the next in order, or `ask_again` has passed. Its permit is given back meanwhile.
     pub(super) async fn hold(
         &mut self,
         wish: &Wish,
-        hold: Hold,
+        pause: Pause,
         seen: u64,
         permit: Option<Permit>,
     ) -> Result<Option<Permit>, Unserved> {
@@ -91,13 +92,18 @@ impl Ticket {
         if now >= deadline {
             return Err(Unserved::Timeout);
         }
-        let Some(woken) = self.gate.enlist(self.turn, wish, Some((hold.order, seen))) else {
+        let held = Held {
+            order: pause.order,
+            asked_at: Some(seen),
+            waits_for: pause.waits_for,
+        };
+        let Some(woken) = self.gate.enlist(self.turn, wish, Some(held)) else {
             return Ok(permit);
         };
         let mut entry = Entry { ticket: self, woken };
         drop(permit);
         entry.ticket.pass_wake_on();
-        let ask_again = now + Duration::from_millis(u64::from(hold.ask_again_ms));
+        let ask_again = now + pause.ask_again;
         if ask_again < deadline {
             if let Ok(Ok(wake)) = timeout_at(ask_again, &mut entry.woken).await {
                 return entry.ticket.woken(wake).map(Some);

@@ -6,12 +6,15 @@ use routing::Transcript;
 use serde::{Deserialize, Serialize};
 
 use super::call_note::cut;
-use super::note_line::{NoteLine, RoleName};
+use super::note_line::{Bytes, NoteLine, RoleName};
 use super::number::{Number, Numbers};
 use super::pipeline_line::{PipelineLine, WeighingLine};
 
 /// The version of what is written. It changes where a field changes its meaning, not where one is added.
 pub const SCHEMA: u32 = 1;
+
+/// Of a block's hash so many bytes are written: enough to tell a million blocks apart.
+pub const BLOCK_HASH_BYTES: usize = 6;
 
 /// Most bytes of a policy's message.
 const LONGEST_DETAIL: usize = 512;
@@ -176,7 +179,12 @@ pub enum VerdictLine {
         score: Number,
     },
     /// Into the queue.
-    Queue { order: Number, ask_again_ms: u32 },
+    Queue {
+        order: Number,
+        ask_again_ms: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waits_for: Option<WaitsForLine>,
+    },
     /// Refused.
     Reject {
         status: u16,
@@ -185,6 +193,15 @@ pub enum VerdictLine {
     },
     /// To the fallback.
     Pass,
+}
+
+/// Whom a held request waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitsForLine {
+    /// Row of the candidate.
+    pub row: u32,
+    /// What the request is there, in the policy's unit.
+    pub work: u32,
 }
 
 /// A fault.
@@ -241,7 +258,7 @@ pub struct OutcomeLine {
     pub ttft_ms: Option<Number>,
     /// From the request's head to the end.
     pub duration_ms: Number,
-    /// Tokens of the prompt, where they are known.
+    /// Tokens of the prompt, where they are known: the router's count, else the worker's.
     pub prompt_tokens: Option<u32>,
     /// Of those, tokens that the index said the worker holds.
     pub matched_tokens: Option<u32>,
@@ -249,6 +266,15 @@ pub struct OutcomeLine {
     pub cached_tokens: Option<u64>,
     /// Tokens of the answer, as the worker said.
     pub output_tokens: Option<u64>,
+    /// Events of a streamed answer whose tokens the worker did not tell.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub answer_events: Option<u64>,
+    /// Tokens of a block of `blocks`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub block_tokens: Option<u32>,
+    /// Of each complete block of the prompt the last [`BLOCK_HASH_BYTES`] of its chained hash, big endian.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub blocks: Option<Bytes>,
 }
 
 impl DecisionLine {
@@ -300,6 +326,10 @@ impl From<&routing::Verdict> for VerdictLine {
             routing::Verdict::Queue(hold) => Self::Queue {
                 order: Number(hold.order),
                 ask_again_ms: hold.ask_again_ms,
+                waits_for: hold.waits_for.map(|waits| WaitsForLine {
+                    row: waits.row,
+                    work: waits.work,
+                }),
             },
             routing::Verdict::Reject(rejection) => Self::Reject {
                 status: rejection.status,

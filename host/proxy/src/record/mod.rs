@@ -14,6 +14,7 @@ mod note_line;
 mod number;
 mod outlet;
 mod pipeline_line;
+mod prompt_blocks;
 mod recorder;
 mod room;
 mod shadow_line;
@@ -25,8 +26,8 @@ pub(crate) use self::call_note::{CallNote, Checked, Subject, unix_us};
 pub use self::explained::{Explained, ExplainedCall};
 pub use self::file::FileSpec;
 pub use self::line::{
-    DecidedLine, DecisionLine, FaultLine, Line, LogLine, OutcomeLine, PhaseName, PolicyLine, SCHEMA,
-    VerdictLine, WorkerLine,
+    BLOCK_HASH_BYTES, DecidedLine, DecisionLine, FaultLine, Line, LogLine, OutcomeLine, PhaseName,
+    PolicyLine, SCHEMA, VerdictLine, WorkerLine,
 };
 pub use self::note_line::{AboutLine, Bytes, NoteLine, RefusalName, RoleName, TierName};
 pub use self::number::{Number, Numbers};

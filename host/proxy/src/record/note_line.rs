@@ -59,6 +59,9 @@ pub enum NoteLine {
     /// `sessions.forget`
     #[serde(rename = "sessions.forget")]
     Forget,
+    /// `queue.ahead`
+    #[serde(rename = "queue.ahead")]
+    Ahead { most: Vec<u32>, ahead: Vec<u32> },
 }
 
 /// What a policy was told of a worker.
@@ -159,6 +162,7 @@ impl NoteLine {
             (Question::SessionRecall, Answer::Row(row)) => Self::Recall { row },
             (Question::SessionRemember(row, ttl_ms), Answer::Nothing) => Self::Remember { row, ttl_ms },
             (Question::SessionForget, Answer::Nothing) => Self::Forget,
+            (Question::Ahead(most), Answer::Tokens(ahead)) => Self::Ahead { most, ahead },
             _ => return None,
         })
     }
@@ -201,6 +205,7 @@ impl NoteLine {
             Self::Recall { row } => (Question::SessionRecall, Answer::Row(row)),
             Self::Remember { row, ttl_ms } => (Question::SessionRemember(row, ttl_ms), Answer::Nothing),
             Self::Forget => (Question::SessionForget, Answer::Nothing),
+            Self::Ahead { most, ahead } => (Question::Ahead(most), Answer::Tokens(ahead)),
         };
         Noted { question, answer }
     }

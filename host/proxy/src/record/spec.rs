@@ -1,5 +1,6 @@
 //! Which requests are recorded, settled once for each from its number and its headers.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use http::HeaderMap;
@@ -23,6 +24,8 @@ pub struct RecordSpec {
     pub explained: usize,
     /// Whether every known column is recorded, not just those the policy asked for.
     pub all_columns: bool,
+    /// Tokens of a block, where the hashes of the prompts' blocks go to the file.
+    pub prompt_blocks: Option<NonZeroU32>,
 }
 
 /// A share of all requests.
@@ -63,6 +66,7 @@ impl RecordSpec {
             explain_on_demand: false,
             explained: 0,
             all_columns: false,
+            prompt_blocks: None,
         }
     }
 
@@ -80,7 +84,8 @@ impl RecordSpec {
 
     /// Whether the prompt's tokens are wanted for the record's sake.
     pub(crate) fn wants_tokens(&self, seq: u64, headers: &HeaderMap) -> bool {
-        self.all_columns && self.choose(seq, headers).is_some()
+        let wants = |kept: Kept| self.all_columns || kept.in_file && self.prompt_blocks.is_some();
+        (self.all_columns || self.prompt_blocks.is_some()) && self.choose(seq, headers).is_some_and(wants)
     }
 }
 

@@ -8,7 +8,9 @@ use inference_api::Tail;
 
 use super::call_note::{CallNote, cut, unix_us};
 use super::line::OutcomeLine;
+use super::note_line::Bytes;
 use super::number::Number;
+use super::prompt_blocks::PromptBlocks;
 use super::recorder::Recorder;
 use super::room::Taken;
 use super::spec::Kept;
@@ -41,6 +43,8 @@ pub(crate) struct Trace {
     /// Counted from 1.
     pub(super) route: usize,
     prompt_tokens: Option<u32>,
+    /// Where the file wants them.
+    blocks: Option<PromptBlocks>,
     story: Mutex<Story>,
     _room: Taken,
 }
@@ -78,8 +82,10 @@ struct AnswerNote {
     prefill: Option<Box<str>>,
     matched: Option<u32>,
     first_token: Option<Duration>,
+    prompt: Option<u64>,
     cached: Option<u64>,
     output: Option<u64>,
+    events: Option<u64>,
 }
 
 impl Trace {
@@ -89,7 +95,13 @@ impl Trace {
         let kept = spec.choose(request.seq, &request.headers)?;
         let id = String::from_utf8_lossy(request.id.as_bytes());
         let (id, model) = (cut(&id, LONGEST_ID), cut(&request.model, LONGEST_MODEL));
-        let bytes = size_of::<Self>() + 2 * id.len() + model.len() + ENDING;
+        let blocks = spec
+            .prompt_blocks
+            .filter(|_| kept.in_file)
+            .zip(request.prompt.as_ref());
+        let blocks = blocks.map(|(tokens, prompt)| PromptBlocks::of(prompt, tokens));
+        let hashes = blocks.as_ref().map_or(0, |blocks| blocks.hashes.len());
+        let bytes = size_of::<Self>() + 2 * id.len() + model.len() + hashes + ENDING;
         let room = spec.recorder.room_for(bytes)?;
         let prompt = request.prompt.as_ref().map(HashedPrompt::tokens);
         let trace = Arc::new(Self {
@@ -103,6 +115,7 @@ impl Trace {
             pool: request.pool().name.clone(),
             route: request.route + 1,
             prompt_tokens: prompt.and_then(|tokens| u32::try_from(tokens).ok()),
+            blocks,
             story: Mutex::default(),
             _room: room,
         });
@@ -156,8 +169,10 @@ impl Trace {
     /// The answer was read to its end.
     pub(crate) fn read(&self, tail: &Tail) {
         let answer = &mut self.story().answer;
+        answer.prompt = tail.prompt_tokens();
         answer.cached = tail.cached_tokens();
         answer.output = tail.output_tokens();
+        answer.events = Some(tail.events()).filter(|events| *events > 0 && answer.output.is_none());
     }
 
     /// It is over, so long after it came.
@@ -181,11 +196,25 @@ impl Trace {
             prefill: answer.prefill.map(String::from),
             ttft_ms: answer.first_token.map(milliseconds),
             duration_ms: milliseconds(after),
-            prompt_tokens: self.prompt_tokens,
+            prompt_tokens: self.prompt_tokens.or_else(|| u32::try_from(answer.prompt?).ok()),
             matched_tokens: answer.matched,
             cached_tokens: answer.cached,
             output_tokens: answer.output,
+            answer_events: answer.events,
+            block_tokens: None,
+            blocks: None,
         }
+    }
+
+    /// How it ended, as the file has it: with the prompt's blocks, which nobody else is shown.
+    pub(super) fn written_outcome(&self) -> Option<OutcomeLine> {
+        let outcome = self.story().outcome.clone()?;
+        let blocks = self.blocks.as_ref();
+        Some(OutcomeLine {
+            block_tokens: blocks.map(|blocks| blocks.block_tokens.get()),
+            blocks: blocks.map(|blocks| Bytes(blocks.hashes.to_vec())),
+            ..outcome
+        })
     }
 
     pub(super) fn story(&self) -> MutexGuard<'_, Story> {

@@ -266,8 +266,7 @@ impl Writer {
     }
 
     fn outcome(&mut self, trace: &Trace) {
-        let outcome = trace.story().outcome.clone();
-        if let Some(outcome) = outcome {
+        if let Some(outcome) = trace.written_outcome() {
             self.line(&Line::Outcome(Box::new(outcome)));
         }
     }

@@ -86,6 +86,7 @@ async fn who_is_held_sees_the_others_and_the_time_that_is_left() {
                 Verdict::Queue(Hold {
                     order: 0.0,
                     ask_again_ms: 10,
+                    waits_for: None,
                 })
             } else {
                 route(0)

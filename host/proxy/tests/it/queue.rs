@@ -1,11 +1,11 @@
 //! Requests that have to wait: until another ends, or until their time is up.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join;
 use http::StatusCode;
-use routing::{Hold, Verdict};
+use routing::{Hold, Verdict, WaitsFor};
 
 use crate::client::{chat, send};
 use crate::eventually;
@@ -20,6 +20,7 @@ fn one_at_a_time() -> Arc<Scripted> {
             Verdict::Queue(Hold {
                 order: 0.0,
                 ask_again_ms: 10_000,
+                waits_for: None,
             })
         } else {
             route(0)
@@ -66,6 +67,7 @@ async fn a_release_that_one_request_cannot_use_serves_the_next() {
             Verdict::Queue(Hold {
                 order: seq as f64,
                 ask_again_ms: 60_000,
+                waits_for: None,
             })
         } else {
             route(0)
@@ -98,6 +100,67 @@ async fn a_release_that_one_request_cannot_use_serves_the_next() {
         router.metric(r#"conductor_queue_wait_seconds_count{pool="main"}"#),
         2.0,
         "the one that left in vain has waited, too"
+    );
+}
+
+#[tokio::test]
+async fn a_policy_sees_what_waits_for_each_worker_while_it_waits() {
+    let (worker, mut pens) = streaming().await;
+    let (other, mut other_pens) = streaming().await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let seeing = Arc::clone(&seen);
+    // The second and third wait for the first worker; the last goes to the other, and looks.
+    let policy = Scripted::seeing(&[], &["load.requests"], move |input| {
+        let seq = input.request.seq;
+        let waits = |row, work| {
+            Verdict::Queue(Hold {
+                order: seq as f64,
+                ask_again_ms: 10_000,
+                waits_for: Some(WaitsFor { row, work }),
+            })
+        };
+        Ok(match seq {
+            2 if input.numbers[0] > 0.0 => waits(0, 30),
+            3 if input.numbers[0] > 0.0 => waits(0, 50),
+            4.. => {
+                seeing.lock().unwrap().push(input.queries.ahead(&[30, 99]));
+                seeing.lock().unwrap().push(input.queries.ahead(&[99]));
+                route(1)
+            }
+            _ => route(0),
+        })
+    });
+    let router = router()
+        .worker("a", &worker.url())
+        .worker("b", &other.url())
+        .policy(policy)
+        .start()
+        .await;
+    let queued = async |count: f64| {
+        eventually("they are held", || {
+            router.metric(r#"conductor_queue_length{pool="main"}"#) == count
+        })
+        .await;
+    };
+    let _first = send(router.address, chat()).await;
+    let _pen = pens.recv().await.unwrap();
+    let address = router.address;
+    let mut waiting = tokio::task::JoinSet::new();
+    for count in [1.0, 2.0] {
+        waiting.spawn(async move { send(address, chat()).await.status });
+        queued(count).await;
+    }
+    let _answer = send(address, chat()).await;
+    drop(other_pens.recv().await.unwrap());
+    waiting.shutdown().await;
+    queued(0.0).await;
+    let _answer = send(address, chat()).await;
+    drop(other_pens.recv().await.unwrap());
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    assert_eq!(
+        seen,
+        [[2, 30, 0, 0], [2, 80, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]],
+        "those that left do not wait"
     );
 }
 

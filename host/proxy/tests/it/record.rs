@@ -1,5 +1,7 @@
 //! What is written down of requests, and what is kept to be explained.
 
+mod blocks;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

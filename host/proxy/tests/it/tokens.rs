@@ -135,6 +135,47 @@ async fn a_policy_that_asks_by_itself_is_told_what_the_booking_counts() {
 }
 
 #[tokio::test]
+async fn prompts_that_begin_alike_have_equal_keys_without_a_question_to_the_index() {
+    let worker = Worker::named("a").await;
+    let policy = Scripted::first(
+        &["prefix.key-64", "prefix.key-128", "prefix.key-16384"],
+        &["load.requests"],
+    );
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy.clone())
+        .with(asking_worker)
+        .start()
+        .await;
+    let shared: Vec<u32> = (0..64).collect();
+    for more in [vec![], vec![1; 80], vec![2; 80]] {
+        let prompt = [&shared[..], &more].concat();
+        let body = format!(r#"{{"model":"m","prompt":{prompt:?}}}"#);
+        send(router.address, post("/v1/completions", body))
+            .await
+            .text()
+            .await;
+    }
+    let [short, one, other] = &policy.shown()[..] else {
+        panic!("three requests were sent");
+    };
+    assert_eq!((short[0], short[0]), (one[0], other[0]));
+    assert_eq!((short[1], short[2]), (short[0], short[0]), "it ends there");
+    assert!(one[1] != short[1] && one[1] != other[1] && one[1] != one[2]);
+    assert!(short[0] > 0.0 && short[0].fract() == 0.0 && short[0] < (1_u64 << 53) as f64);
+    assert_eq!(
+        router.metric(r#"conductor_index_queries_total{pool="main"}"#),
+        0.0
+    );
+    let few = r#"{"model":"m","prompt":[1,2,3]}"#;
+    send(router.address, post("/v1/completions", few))
+        .await
+        .text()
+        .await;
+    assert!(policy.shown()[3][..3].iter().all(|key| key.is_nan()));
+}
+
+#[tokio::test]
 async fn a_chat_is_tokenised_by_a_worker() {
     let worker = tokenizing().await;
     let policy = Scripted::first(&[], &COLUMNS);

@@ -47,6 +47,7 @@ impl Lane {
             Some(Held {
                 order,
                 asked_at: Some(at),
+                ..
             }) => {
                 self.released(at);
                 self.asked.insert((Order::of(order), number));
@@ -54,6 +55,7 @@ impl Lane {
             Some(Held {
                 order,
                 asked_at: None,
+                ..
             }) => {
                 self.due.insert((Order::of(order), number));
             }

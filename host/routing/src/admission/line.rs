@@ -7,8 +7,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::aims::Aims;
 use super::lane::{Lane, Order};
 use super::tenants::Tenants;
+use crate::id::WorkerId;
 
 /// What is known of a request that waits.
 #[derive(Debug, Clone)]
@@ -39,6 +41,14 @@ pub struct Held {
     /// How many releases there were when it was asked: it is asked again after more, when told that it is worth it. None: it is
     /// to be asked again as soon as there is room.
     pub asked_at: Option<u64>,
+    /// The worker it waits for, and what it is there, in the policy's unit.
+    pub waits_for: Option<(WorkerId, u32)>,
+}
+
+impl Waiting {
+    fn waits_for(&self) -> Option<(WorkerId, u32)> {
+        self.held?.waits_for
+    }
 }
 
 /// How many wait: the sheddable (class below 0), those of class 0, and the preferred.
@@ -50,6 +60,7 @@ pub struct WaitingLine<W> {
     entries: HashMap<u64, (Waiting, W)>,
     classes: BTreeMap<Reverse<i32>, Class>,
     tenants: Tenants,
+    aims: Aims,
 }
 
 #[derive(Debug, Default)]
@@ -105,6 +116,7 @@ impl<W> Default for WaitingLine<W> {
             entries: HashMap::new(),
             classes: BTreeMap::new(),
             tenants: Tenants::default(),
+            aims: Aims::default(),
         }
     }
 }
@@ -167,6 +179,9 @@ impl<W> WaitingLine<W> {
         class.numbers.insert(number);
         let (lane, is_new) = class.lane(&one.tenant, self.tenants.level(&one.tenant), number);
         lane.insert(number, &one);
+        if let Some((worker, work)) = one.waits_for() {
+            self.aims.insert(worker, number, work);
+        }
         if is_new {
             self.tenants.lift(&one.tenant);
             self.has_moved(&one.tenant);
@@ -177,6 +192,9 @@ impl<W> WaitingLine<W> {
     /// It waits no more; what it is to be told with. Its tenant is not charged.
     pub fn remove(&mut self, number: u64) -> Option<(Waiting, W)> {
         let (one, tell) = self.entries.remove(&number)?;
+        if let Some((worker, _)) = one.waits_for() {
+            self.aims.remove(worker, number);
+        }
         if let Some(class) = self.classes.get_mut(&Reverse(one.class)) {
             class.numbers.remove(&number);
             if let Some(placed) = class.lanes.get_mut(&one.tenant) {
@@ -234,6 +252,12 @@ impl<W> WaitingLine<W> {
         let number = self.classes.values_mut().find_map(first_of)?;
         let (one, _) = self.entries.get(&number)?;
         Some((number, one))
+    }
+
+    /// For each worker, how many wait for it, and the work of those among them that are at most so much there: two numbers a worker.
+    #[must_use]
+    pub fn ahead(&self, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
+        self.aims.ahead(workers, most)
     }
 
     /// Who is to make room for one of that class: of the least important that may be shed, the last that came.

@@ -3,12 +3,14 @@
 //! Pure: times are microseconds on a clock of the caller's, and what a waiting request is to be told with is a value of the
 //! caller's that is only kept here.
 
+mod aims;
 mod budget;
 mod drain;
 mod lane;
 mod line;
 mod tenants;
 
+pub use aims::Aims;
 pub use budget::{Budget, BudgetLimits, BudgetUse};
 pub use drain::DrainRate;
 pub use line::{ClassCounts, Held, Waiting, WaitingLine};

@@ -186,6 +186,7 @@ fn play(acts: Vec<Act>) {
                 let held = order.map(|order| Held {
                     order: order.into(),
                     asked_at: Some(releases),
+                    waits_for: None,
                 });
                 let one = Waiting {
                     start_by_us: patience.map_or(NEVER, |patience| now + patience),

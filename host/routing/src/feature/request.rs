@@ -104,6 +104,15 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
             meaning: "longest match of any candidate: the greatest of `prefix.any-tokens`",
         },
     ),
+    prefix_key(64, "prefix.key-64"),
+    prefix_key(128, "prefix.key-128"),
+    prefix_key(256, "prefix.key-256"),
+    prefix_key(512, "prefix.key-512"),
+    prefix_key(1_024, "prefix.key-1024"),
+    prefix_key(2_048, "prefix.key-2048"),
+    prefix_key(4_096, "prefix.key-4096"),
+    prefix_key(8_192, "prefix.key-8192"),
+    prefix_key(16_384, "prefix.key-16384"),
     (
         RequestFeature::PoolQueued,
         FeatureDoc {
@@ -125,3 +134,15 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
         },
     ),
 ];
+
+const fn prefix_key(tokens: u32, name: &'static str) -> (RequestFeature, FeatureDoc) {
+    let doc = FeatureDoc {
+        name,
+        unit: "a 53-bit hash",
+        freshness: "this request",
+        unknown: "the prompt's tokens are not known, or are fewer than 16",
+        meaning: "hash of the prompt's first so many tokens; of a shorter prompt's all, in whole blocks of 16. Prompts that begin alike have equal keys, \
+                  in every router; an adapter and a `cache_salt` make others. Asking for one makes the router tokenise, but not ask the index",
+    };
+    (RequestFeature::PrefixKey(tokens), doc)
+}

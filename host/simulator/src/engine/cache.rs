@@ -13,7 +13,7 @@ const DEVICE: usize = 0;
 
 /// What changed in a cache, as engines tell it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CacheEvent {
+pub(crate) enum CacheEvent {
     /// A run of blocks is there, each the parent of the next.
     Stored {
         /// In the order of the prompt; at least one.
@@ -34,22 +34,22 @@ pub enum CacheEvent {
 
 /// How much of a prompt is cached, in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Matched {
+pub(crate) struct Matched {
     /// Leading blocks that are on the device.
-    pub device: usize,
+    pub(crate) device: usize,
     /// Leading blocks on the device or in host memory.
-    pub host: usize,
+    pub(crate) host: usize,
     /// Leading blocks that are on any tier.
-    pub any: usize,
+    pub(crate) any: usize,
     /// Of the leading blocks on any tier, those in host memory.
-    pub in_host: usize,
+    pub(crate) in_host: usize,
     /// Of the leading blocks on any tier, those on disk.
-    pub on_disk: usize,
+    pub(crate) on_disk: usize,
 }
 
 /// The cache.
 #[derive(Debug)]
-pub struct BlockCache {
+pub(crate) struct BlockCache {
     capacity: [usize; TIERS],
     recency: Recency,
 }
@@ -57,7 +57,7 @@ pub struct BlockCache {
 impl BlockCache {
     /// An empty cache of so many blocks on the device, in host memory and on disk. Without any on the device it stays empty.
     #[must_use]
-    pub fn new(capacity: [usize; 3]) -> Self {
+    pub(crate) fn new(capacity: [usize; 3]) -> Self {
         Self {
             capacity,
             recency: Recency::default(),
@@ -66,7 +66,7 @@ impl BlockCache {
 
     /// How much of a prompt it has.
     #[must_use]
-    pub fn matched(&self, blocks: &[u64]) -> Matched {
+    pub(crate) fn matched(&self, blocks: &[u64]) -> Matched {
         let mut found = Matched::default();
         let mut slowest = DEVICE;
         for block in blocks {
@@ -91,7 +91,7 @@ impl BlockCache {
     }
 
     /// Takes a prompt's blocks onto the device, and tells what changed.
-    pub fn insert(&mut self, blocks: &[u64], events: &mut Vec<CacheEvent>) {
+    pub(crate) fn insert(&mut self, blocks: &[u64], events: &mut Vec<CacheEvent>) {
         if self.capacity[DEVICE] == 0 {
             return;
         }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::job::{EngineEvent, Fetch, Job, JobKind};
+use super::due::Due;
+use super::job::{EngineEvent, Fetch, Gauge, Job, JobKind};
 use super::link::Link;
 use super::step::tokens;
 use super::worker::SimWorker;
@@ -11,7 +12,7 @@ use crate::spec::ClusterSpec;
 
 /// A simulated cluster. Time may stand still between two calls, and never goes back.
 #[derive(Debug)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     workers: Vec<SimWorker>,
     /// What each worker sends.
     links: Vec<Link>,
@@ -22,6 +23,10 @@ pub struct Cluster {
     started: usize,
     profile: Profile,
     block_tokens: u32,
+    /// What a decode worker lets the time between tokens come to; none: anything.
+    refuses_over_us: Option<u64>,
+    due_workers: Due,
+    due_links: Due,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,8 +38,7 @@ struct Transfer {
 
 impl Cluster {
     /// An idle and empty one. A block of its prompts stands for `block_tokens` tokens.
-    #[must_use]
-    pub fn new(spec: &ClusterSpec, block_tokens: u32) -> Self {
+    pub(crate) fn new(spec: &ClusterSpec, block_tokens: u32) -> Self {
         let workers = spec.workers.iter();
         let nominal_gbps = spec.profile.link_gbps();
         Self {
@@ -44,6 +48,9 @@ impl Cluster {
                 .map(|(index, worker)| SimWorker::new(spec, index, worker, block_tokens))
                 .collect(),
             links: workers.clone().map(|_| Link::default()).collect(),
+            due_workers: Due::new(workers.len()),
+            due_links: Due::new(workers.len()),
+            refuses_over_us: spec.decode_refuses_over_us,
             link_scale: workers.map(|worker| nominal_gbps / worker.link_gbps).collect(),
             transfers: BTreeMap::new(),
             started: 0,
@@ -53,8 +60,7 @@ impl Cluster {
     }
 
     /// Its workers, by index.
-    #[must_use]
-    pub fn workers(&self) -> &[SimWorker] {
+    pub(crate) fn workers(&self) -> &[SimWorker] {
         &self.workers
     }
 
@@ -63,7 +69,7 @@ impl Cluster {
     ///
     /// # Panics
     /// If the cluster has no such worker, or none that is fetched from.
-    pub fn submit(&mut self, now_us: u64, worker: usize, mut job: Job) {
+    pub(crate) fn submit(&mut self, now_us: u64, worker: usize, mut job: Job) {
         let missing = job.fetch.map_or(0, |fetch| self.missing(worker, &job, fetch));
         if missing == 0 {
             job.fetch = None;
@@ -78,6 +84,7 @@ impl Cluster {
         let request = job.request;
         let from = job.fetch.filter(|_| self.workers[worker].awaits_fetch(&job));
         self.workers[worker].submit(now_us, job);
+        self.note_worker(worker);
         if let Some(Fetch { from, .. }) = from {
             let alone_us = self.profile.transfer_us(missing) as f64 * self.link_scale[from];
             self.links[from].start(now_us, self.started, alone_us);
@@ -85,32 +92,52 @@ impl Cluster {
             self.transfers
                 .insert(self.started, Transfer { request, from, to });
             self.started += 1;
+            self.note_link(from);
         }
     }
 
+    /// Whether a decode worker refuses to write the answer to a prompt of so many tokens: with all it has and was given, its steps would
+    /// take longer than they may.
+    pub(crate) fn refuses(&mut self, now_us: u64, worker: usize, prompt_tokens: u32) -> bool {
+        let Some(limit_us) = self.refuses_over_us else {
+            return false;
+        };
+        let step_us = self.workers[worker].step_us_with(now_us, prompt_tokens);
+        self.note_worker(worker);
+        step_us > limit_us
+    }
+
+    /// What a worker has before it.
+    pub(crate) fn gauge(&mut self, now_us: u64, worker: usize) -> Gauge {
+        let gauge = self.workers[worker].gauge(now_us);
+        self.note_worker(worker);
+        gauge
+    }
+
     /// When anything happens next.
-    #[must_use]
-    pub fn next_at(&self) -> Option<u64> {
-        let workers = self.workers.iter().filter_map(SimWorker::next_at);
-        workers.chain(self.links.iter().filter_map(Link::next_at)).min()
+    pub(crate) fn next_at(&self) -> Option<u64> {
+        let both = [self.due_workers.next(), self.due_links.next()];
+        both.into_iter().flatten().min()
     }
 
     /// Lets time pass, and tells what happened in its order; at one time, by worker.
-    pub fn advance(&mut self, now_us: u64, out: &mut Vec<EngineEvent>) {
+    pub(crate) fn advance(&mut self, now_us: u64, out: &mut Vec<EngineEvent>) {
         while let Some(at_us) = self.next_at().filter(|at| *at <= now_us) {
             self.end_transfers(at_us);
-            for worker in &mut self.workers {
-                if worker.next_at().is_some_and(|next| next <= at_us) {
-                    worker.advance(at_us, out);
-                }
+            let mut next = 0;
+            while let Some(worker) = self.due_workers.first(next, at_us) {
+                self.workers[worker].advance(at_us, out);
+                self.note_worker(worker);
+                next = worker + 1;
             }
         }
     }
 
     /// A worker loses everything: the requests that are lost by it, by number. Those whose prompts were on their way from it to a decode
     /// worker are among them. It is there again at once, empty; whoever wants it to be away sends it nothing.
-    pub fn fail(&mut self, now_us: u64, worker: usize) -> Vec<usize> {
+    pub(crate) fn fail(&mut self, now_us: u64, worker: usize) -> Vec<usize> {
         let mut lost = self.workers[worker].fail();
+        self.note_worker(worker);
         let touched = |transfer: &Transfer| transfer.from == worker || transfer.to == worker;
         let broken: Vec<usize> = self
             .transfers
@@ -122,8 +149,12 @@ impl Cluster {
                 continue;
             };
             self.links[from].cancel(now_us, id);
-            if to != worker && self.workers[to].source_lost(now_us, request) {
-                lost.push(request);
+            self.note_link(from);
+            if to != worker {
+                if self.workers[to].source_lost(now_us, request) {
+                    lost.push(request);
+                }
+                self.note_worker(to);
             }
         }
         lost.sort_unstable();
@@ -133,16 +164,28 @@ impl Cluster {
 
     fn end_transfers(&mut self, at_us: u64) {
         let mut ended = Vec::new();
-        for link in &mut self.links {
-            if link.next_at().is_some_and(|next| next <= at_us) {
-                link.advance(at_us, &mut ended);
-            }
+        let mut next = 0;
+        while let Some(link) = self.due_links.first(next, at_us) {
+            self.links[link].advance(at_us, &mut ended);
+            self.note_link(link);
+            next = link + 1;
         }
         for id in ended {
             if let Some(Transfer { request, to, .. }) = self.transfers.remove(&id) {
                 self.workers[to].arrived(at_us, request);
+                self.note_worker(to);
             }
         }
+    }
+
+    /// What a worker has to do may have changed.
+    fn note_worker(&mut self, worker: usize) {
+        self.due_workers.set(worker, self.workers[worker].next_at());
+    }
+
+    /// What a link sends may have changed.
+    fn note_link(&mut self, link: usize) {
+        self.due_links.set(link, self.links[link].next_at());
     }
 
     /// Tokens that a fetch would send.

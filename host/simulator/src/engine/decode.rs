@@ -128,6 +128,14 @@ impl Batch {
         self.waiting.len()
     }
 
+    /// Tokens that the prompts of those that wait hold.
+    pub(super) fn waiting_tokens(&self) -> u64 {
+        let waiting = self.waiting.iter();
+        waiting
+            .map(|waiting| u64::from(waiting.answer.prompt_tokens))
+            .sum()
+    }
+
     /// Tokens that those being written hold.
     pub(super) fn resident(&self) -> u64 {
         self.resident

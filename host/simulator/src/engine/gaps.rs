@@ -2,16 +2,16 @@
 
 /// What they were like. Of an answer of one token there are none, and all is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct TokenGaps {
+pub(crate) struct TokenGaps {
     /// How many.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Their mean, in microseconds.
-    pub mean_us: f64,
+    pub(crate) mean_us: f64,
     /// The mean of the longest tenth of them (rounded up to a whole number of gaps), in microseconds: what the Mooncake paper calls TBT
     /// (FAST '25; `mooncake-paper.md`, section 5).
-    pub tbt_us: f64,
+    pub(crate) tbt_us: f64,
     /// The longest, in microseconds.
-    pub max_us: u64,
+    pub(crate) max_us: u64,
 }
 
 impl TokenGaps {

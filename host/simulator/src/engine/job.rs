@@ -5,21 +5,21 @@ use super::gaps::TokenGaps;
 
 /// A request, or a leg of one, at a worker.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Job {
+pub(crate) struct Job {
     /// The caller's number. A worker has no two jobs of the same.
-    pub request: usize,
+    pub(crate) request: usize,
     /// When the request came to the router, in microseconds: what its deadline counts from.
-    pub arrived_us: u64,
+    pub(crate) arrived_us: u64,
     /// At least 1.
-    pub prompt_tokens: u32,
+    pub(crate) prompt_tokens: u32,
     /// Tokens of the answer; at least 1.
-    pub output_tokens: u32,
+    pub(crate) output_tokens: u32,
     /// Ids of the prompt's blocks, the last of which may be part of one.
-    pub blocks: Box<[u64]>,
+    pub(crate) blocks: Box<[u64]>,
     /// What is to be done.
-    pub kind: JobKind,
+    pub(crate) kind: JobKind,
     /// What is brought here first.
-    pub fetch: Option<Fetch>,
+    pub(crate) fetch: Option<Fetch>,
 }
 
 impl Job {
@@ -31,7 +31,7 @@ impl Job {
 
 /// What is to be done with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JobKind {
+pub(crate) enum JobKind {
     /// Compute the prompt, write the answer.
     Whole,
     /// Compute the prompt only.
@@ -46,48 +46,48 @@ pub enum JobKind {
 
 /// Leading blocks of a prompt that another worker has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fetch {
+pub(crate) struct Fetch {
     /// Index of the worker that has them.
-    pub from: usize,
+    pub(crate) from: usize,
     /// How many of the prompt's leading blocks are there when it has ended. Those that the receiver has are not sent.
-    pub blocks: usize,
+    pub(crate) blocks: usize,
 }
 
 /// Prompt tokens that were not computed, by where they came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Reuse {
+pub(crate) struct Reuse {
     /// From the worker's device.
-    pub device: u32,
+    pub(crate) device: u32,
     /// From its host memory.
-    pub host: u32,
+    pub(crate) host: u32,
     /// From its disk.
-    pub disk: u32,
+    pub(crate) disk: u32,
     /// From another worker.
-    pub fetched: u32,
+    pub(crate) fetched: u32,
 }
 
 impl Reuse {
     /// All of them.
     #[must_use]
-    pub fn tokens(&self) -> u32 {
+    pub(crate) fn tokens(&self) -> u32 {
         self.device + self.host + self.disk + self.fetched
     }
 }
 
 /// Something happened at a worker.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EngineEvent {
+pub(crate) struct EngineEvent {
     /// When, in microseconds.
-    pub at_us: u64,
+    pub(crate) at_us: u64,
     /// Index of the worker.
-    pub worker: usize,
+    pub(crate) worker: usize,
     /// What.
-    pub kind: EngineEventKind,
+    pub(crate) kind: EngineEventKind,
 }
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
-pub enum EngineEventKind {
+pub(crate) enum EngineEventKind {
     /// A prompt is computed. Of a [`JobKind::Prefill`] it is the last that is told.
     PrefillDone {
         /// Whose.
@@ -113,13 +113,32 @@ pub enum EngineEventKind {
 
 /// How busy a worker is, as its own metrics would tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EngineLoad {
+pub(crate) struct EngineLoad {
     /// Jobs that have not begun: prompts to be computed, and answers that wait for room or for their prompt.
-    pub waiting: usize,
+    pub(crate) waiting: usize,
     /// Prompts being computed.
-    pub computing: usize,
+    pub(crate) computing: usize,
     /// Answers being written.
-    pub decoding: usize,
+    pub(crate) decoding: usize,
     /// Tokens that running requests hold, of the worker's `kv_tokens`.
-    pub kv_tokens: u64,
+    pub(crate) kv_tokens: u64,
+}
+
+/// What a worker has before it at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gauge {
+    /// Prompts that wait or are being computed.
+    pub(crate) prompts: usize,
+    /// Tokens of these that are yet to be computed, those aside that are known to be cached.
+    pub(crate) queued_tokens: u64,
+    /// How long that will take, in microseconds.
+    pub(crate) backlog_us: u64,
+    /// Answers that wait for room or for their prompt.
+    pub(crate) handed_over: usize,
+    /// Answers being written.
+    pub(crate) decoding: usize,
+    /// Tokens that these hold.
+    pub(crate) resident_tokens: u64,
+    /// How long a step of all these answers takes, in microseconds; 0 without any.
+    pub(crate) step_us: u64,
 }

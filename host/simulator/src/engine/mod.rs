@@ -1,13 +1,14 @@
 //! What simulated inference servers do with the requests they are given, in virtual time.
 //!
-//! `cluster.rs` is the way in: workers, and the links between them (`link.rs`). A worker (`worker.rs`) goes from step to step:
-//! `worker/plan.rs` settles what the next one is made of, out of the prompts (`prefill.rs`, in the order of `order.rs`) and the answers
-//! (`decode.rs`, whose tokens' times are `gaps.rs`), and `step.rs` what it costs. Its cache is `cache.rs`, over the bookkeeping of
-//! `recency.rs`. Nothing here is random, and nothing knows what a policy is.
+//! `cluster.rs` is the way in: workers, the links between them (`link.rs`), and when each has something to do (`due.rs`). A worker
+//! (`worker.rs`) goes from step to step: `worker/plan.rs` settles what the next one is made of, out of the prompts (`prefill.rs`, in the
+//! order of `order.rs`) and the answers (`decode.rs`, whose tokens' times are `gaps.rs`), and `step.rs` what it costs. Its cache is
+//! `cache.rs`, over the bookkeeping of `recency.rs`. Nothing here is random, and nothing knows what a policy is.
 
 mod cache;
 mod cluster;
 mod decode;
+mod due;
 mod gaps;
 mod job;
 mod link;
@@ -19,8 +20,7 @@ mod step;
 mod tests;
 mod worker;
 
-pub use cache::{BlockCache, CacheEvent, Matched};
-pub use cluster::Cluster;
-pub use gaps::TokenGaps;
-pub use job::{EngineEvent, EngineEventKind, EngineLoad, Fetch, Job, JobKind, Reuse};
-pub use worker::SimWorker;
+pub(crate) use cache::CacheEvent;
+pub(crate) use cluster::Cluster;
+pub(crate) use gaps::TokenGaps;
+pub(crate) use job::{EngineEvent, EngineEventKind, EngineLoad, Fetch, Gauge, Job, JobKind, Reuse};

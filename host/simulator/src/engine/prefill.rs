@@ -103,6 +103,15 @@ impl Prompts {
         self.waiting.len()
     }
 
+    /// Tokens of those that wait, without what is known to be cached.
+    pub(super) fn waiting_tokens(&self) -> u64 {
+        let left = |prompt: &Prompt| {
+            let reused = prompt.reuse.unwrap_or_default().tokens();
+            u64::from(prompt.job.prompt_tokens.saturating_sub(reused))
+        };
+        self.waiting.iter().map(left).sum()
+    }
+
     /// How long those that wait would take one after the other, in microseconds.
     pub(super) fn backlog_us(&self) -> u64 {
         self.waiting.iter().map(|prompt| prompt.takes_us).sum()

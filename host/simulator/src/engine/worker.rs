@@ -8,14 +8,14 @@ mod plan;
 use super::cache::BlockCache;
 use super::decode::{Answer, Batch};
 use super::gaps::TokenGaps;
-use super::job::{EngineEvent, EngineEventKind, EngineLoad, Job, JobKind, Reuse};
+use super::job::{EngineEvent, EngineEventKind, EngineLoad, Gauge, Job, JobKind, Reuse};
 use super::prefill::{Prompt, Prompts};
-use super::step::{Costs, Step};
+use super::step::{Costs, Parts, Step};
 use crate::spec::{CacheTiming, ClusterSpec, Transfers, WorkerSpec};
 
 /// A simulated worker.
 #[derive(Debug)]
-pub struct SimWorker {
+pub(crate) struct SimWorker {
     index: usize,
     costs: Costs,
     cache_timing: CacheTiming,
@@ -49,13 +49,13 @@ impl SimWorker {
 
     /// What it has cached.
     #[must_use]
-    pub fn cache(&self) -> &BlockCache {
+    pub(crate) fn cache(&self) -> &BlockCache {
         &self.cache
     }
 
     /// How busy it is. The tokens are those held when it told something last.
     #[must_use]
-    pub fn load(&self) -> EngineLoad {
+    pub(crate) fn load(&self) -> EngineLoad {
         let begun = self.prompts.begun.iter();
         let computing: u64 = begun.map(|prompt| u64::from(prompt.done)).sum();
         EngineLoad {
@@ -66,10 +66,45 @@ impl SimWorker {
         }
     }
 
+    /// How long a step will take that writes a token of every answer it has and is given, with one more to a prompt of so many tokens,
+    /// in microseconds.
+    pub(super) fn step_us_with(&mut self, now_us: u64, prompt_tokens: u32) -> u64 {
+        self.catch_up(now_us);
+        self.answers_us(1, prompt_tokens.into())
+    }
+
+    /// What it has before it.
+    pub(super) fn gauge(&mut self, now_us: u64) -> Gauge {
+        self.catch_up(now_us);
+        let begun = self.prompts.begun.iter();
+        let rest = begun.map(|prompt| u64::from(prompt.job.prompt_tokens - prompt.done));
+        Gauge {
+            prompts: self.prompts.waiting() + self.prompts.begun.len(),
+            queued_tokens: self.prompts.waiting_tokens() + rest.sum::<u64>(),
+            backlog_us: self.backlog_us(now_us),
+            handed_over: self.answers.waiting(),
+            decoding: self.answers.len() as usize,
+            resident_tokens: self.answers.resident(),
+            step_us: self.answers_us(0, 0),
+        }
+    }
+
+    /// A step of all answers that are here or given to it, and of so many more that hold so many tokens.
+    fn answers_us(&self, more: u32, tokens: u64) -> u64 {
+        let batch = self.answers.len() + self.answers.waiting() as u32 + more;
+        if batch == 0 {
+            return 0;
+        }
+        let resident = self.answers.resident() + self.answers.waiting_tokens() + tokens;
+        let mut parts = Parts::default();
+        self.costs.decode(batch, resident, &mut parts);
+        self.costs.took_us(parts)
+    }
+
     /// How long it will take to compute the prompts it has, in microseconds: exact where they are computed whole and in their
     /// order and [`CacheTiming::Routed`], else as far as it was known when they came.
     #[must_use]
-    pub fn backlog_us(&self, now_us: u64) -> u64 {
+    pub(crate) fn backlog_us(&self, now_us: u64) -> u64 {
         let begun = self.prompts.begun.iter();
         let step = match self.step {
             Some(step) if begun.len() > 0 => step.ends_us.saturating_sub(now_us),

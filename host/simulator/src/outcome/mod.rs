@@ -1,9 +1,13 @@
 //! How the requests of a run went, and what is said of them together.
 
+mod loads;
 mod quantiles;
+mod sample;
 mod summary;
 
+pub use self::loads::{PoolLoads, Swing};
 pub use self::quantiles::Quantiles;
+pub use self::sample::Sample;
 pub use self::summary::{Limits, Summary};
 use crate::router::RouterCounts;
 
@@ -37,10 +41,12 @@ pub struct Course {
 pub enum End {
     /// Its last token was sent.
     Served,
-    /// The router refused it before anything was computed.
+    /// The router refused it, or a decode worker did.
     Rejected {
         /// What the client was answered.
         status: u16,
+        /// Whether its prompt was computed before, in vain.
+        computed: bool,
     },
     /// Its worker failed when the client had seen a token of it.
     Lost,
@@ -66,6 +72,8 @@ pub struct Outcome {
     pub workers: Vec<WorkerUse>,
     /// What the routers did.
     pub router: RouterCounts,
+    /// The cluster at even distances, see [`crate::RunSpec::sample_every_us`].
+    pub samples: Vec<Sample>,
 }
 
 impl Course {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Course, End, Outcome, Quantiles};
+use super::{Course, End, Outcome, PoolLoads, Quantiles};
 use crate::request::Trace;
 
 /// What a served request has to keep to be of use: Mooncake's evaluation has 30 s, and 100, 200 or 300 ms.
@@ -31,8 +31,12 @@ pub struct Summary {
     pub requests: usize,
     /// Those whose last token was sent.
     pub served: usize,
-    /// Those that were refused before anything was computed.
+    /// Those that were refused, by the router or by a decode worker.
     pub rejected: usize,
+    /// Of these, those that were refused before anything was computed.
+    pub rejected_early: usize,
+    /// And those whose prompts were computed in vain.
+    pub rejected_after_prefill: usize,
     /// Those that failed with a worker.
     pub lost: usize,
     /// Times to first token, in seconds, of those that had one.
@@ -53,6 +57,12 @@ pub struct Summary {
     pub token_hit_ratio: f64,
     /// Prompt tokens computed by the worker that computed most, over the mean of those that compute prompts; NaN where nothing was computed.
     pub imbalance: f64,
+    /// Prompt tokens that were computed, and that no answer came of.
+    pub wasted_prefill_tokens: u64,
+    /// The same as a share of all prompt tokens that were computed.
+    pub wasted_prefill_share: f64,
+    /// How busy the pools were while requests came.
+    pub loads: PoolLoads,
     /// Share of the decisions that the policy failed to make.
     pub faults: f64,
 }
@@ -75,10 +85,13 @@ impl Summary {
             .count();
         let seconds = trace.duration_us() as f64 / 1e6;
         let [blocks, tokens] = hit_ratios(trace, courses);
+        let [computed, wasted] = prefill_tokens(trace, outcome);
         Self {
             requests,
             served: count(|end| *end == End::Served),
             rejected: count(|end| matches!(end, End::Rejected { .. })),
+            rejected_early: count(|end| matches!(end, End::Rejected { computed: false, .. })),
+            rejected_after_prefill: count(|end| matches!(end, End::Rejected { computed: true, .. })),
             lost: count(|end| *end == End::Lost),
             ttft_s: Quantiles::of(
                 courses
@@ -99,6 +112,12 @@ impl Summary {
             block_hit_ratio: blocks,
             token_hit_ratio: tokens,
             imbalance: imbalance(outcome),
+            wasted_prefill_tokens: wasted,
+            wasted_prefill_share: wasted as f64 / computed as f64,
+            loads: PoolLoads::of(
+                &outcome.samples,
+                trace.requests.last().map_or(0, |last| last.at_us),
+            ),
             faults: outcome.router.faults.values().sum::<u64>() as f64 / outcome.router.calls as f64,
         }
     }
@@ -126,6 +145,17 @@ fn hit_ratios(trace: &Trace, courses: &[Course]) -> [f64; 2] {
         cached_blocks as f64 / blocks as f64,
         cached_tokens as f64 / tokens as f64,
     ]
+}
+
+/// Prompt tokens that were computed, and of these the ones that no answer came of: a prompt may be computed again where a worker fails.
+fn prefill_tokens(trace: &Trace, outcome: &Outcome) -> [u64; 2] {
+    let computed: u64 = outcome.workers.iter().map(|worker| worker.computed_tokens).sum();
+    let all = trace.requests.iter().zip(&outcome.courses);
+    let served = all.filter(|(_, course)| course.end == End::Served);
+    let used: u64 = served
+        .map(|(request, course)| u64::from(request.prompt_tokens.saturating_sub(course.cached_tokens)))
+        .sum();
+    [computed, computed.saturating_sub(used)]
 }
 
 fn imbalance(outcome: &Outcome) -> f64 {
@@ -186,12 +216,16 @@ mod tests {
                 served(0, 1, 99.0),
                 served(1, 31, 50.0),
                 served(2, 6, 101.0),
-                refused(End::Rejected { status: 429 }),
+                refused(End::Rejected {
+                    status: 429,
+                    computed: false,
+                }),
                 refused(End::Lost),
             ],
             ..Outcome::default()
         };
         let summary = Summary::of(&trace(5), &outcome, &Limits::default());
+        assert_eq!((summary.rejected_early, summary.rejected_after_prefill), (1, 0));
         assert_eq!((summary.served, summary.rejected, summary.lost), (3, 1, 1));
         assert_eq!((summary.within_ttft, summary.within_5_s), (0.4, 0.2));
         assert_eq!(summary.effective, 0.2);
@@ -210,6 +244,31 @@ mod tests {
         let summary = Summary::of(&trace(3), &outcome, &Limits::default());
         assert_eq!(summary.block_hit_ratio, 0.25);
         assert_eq!(summary.token_hit_ratio, 0.256);
+    }
+
+    #[test]
+    fn what_was_computed_for_nobody_is_wasted() {
+        let in_vain = Course {
+            end: End::Rejected {
+                status: 429,
+                computed: true,
+            },
+            ..Course::arrived(1_000_000)
+        };
+        let outcome = Outcome {
+            courses: vec![served(0, 1, 1.0), in_vain],
+            workers: vec![WorkerUse {
+                computes: true,
+                computed_tokens: 2_000,
+            }],
+            ..Outcome::default()
+        };
+        let summary = Summary::of(&trace(2), &outcome, &Limits::default());
+        assert_eq!(summary.rejected_after_prefill, 1);
+        assert_eq!(
+            (summary.wasted_prefill_tokens, summary.wasted_prefill_share),
+            (1_000, 0.5)
+        );
     }
 
     #[test]

@@ -2,15 +2,19 @@
 //! has nothing that it could mean.
 
 use std::cell::LazyCell;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kv_index::WorkerMatch;
-use routing::{CandidateFeature, EngineSaid, FeaturePlan, LoadReading, RequestFeature, Role, Worker};
+use routing::{
+    Aims, CandidateFeature, EngineSaid, FeaturePlan, LoadReading, RequestFeature, Role, Worker, WorkerId,
+    hash_number,
+};
 
 use super::backlog::Backlog;
 use super::fleet::SimFleet;
 use super::prices::{Lengths, Prices};
 use super::spec::QueueSpec;
-use super::view::{IndexView, Matches};
+use super::view::{AskedPrompt, IndexView, Matches};
 use crate::request::Request;
 
 /// Bytes of a body for a token of its prompt: where tokens are not known, the server takes a quarter of the one for the other.
@@ -27,6 +31,8 @@ pub(super) struct Sight {
     pub(super) queue: QueueSpec,
     /// Requests that are held.
     pub(super) held: usize,
+    /// Whom they wait for. Shared with the questions of a call.
+    pub(super) aims: Arc<Mutex<Aims>>,
     pub(super) decode_alone: bool,
 }
 
@@ -39,6 +45,8 @@ pub(super) struct Standing {
     pub(super) held_since_us: Option<u64>,
     /// Whether it is held until this decision.
     pub(super) is_held: bool,
+    /// The worker that it waits for.
+    pub(super) waits_for: Option<WorkerId>,
 }
 
 /// A request at one moment.
@@ -47,6 +55,7 @@ pub(super) struct Asked<'a> {
     /// Its place in the trace.
     pub(super) number: usize,
     pub(super) request: &'a Request,
+    pub(super) prompt: &'a Arc<AskedPrompt>,
     pub(super) standing: &'a Standing,
     pub(super) now_us: u64,
 }
@@ -81,6 +90,19 @@ impl Sight {
         numbers
     }
 
+    /// A held request waits for that worker, where it is so much work.
+    pub(super) fn waits(&self, number: usize, worker: WorkerId, work: u32) {
+        let mut aims = self.aims.lock().unwrap_or_else(PoisonError::into_inner);
+        aims.insert(worker, number as u64, work);
+    }
+
+    pub(super) fn waits_no_more(&self, number: usize, waits_for: Option<WorkerId>) {
+        if let Some(worker) = waits_for {
+            let mut aims = self.aims.lock().unwrap_or_else(PoisonError::into_inner);
+            aims.remove(worker, number as u64);
+        }
+    }
+
     /// The longest match of those that others may fetch from.
     fn source(&self, rows: &[usize], matches: &Matches) -> Option<u32> {
         let workers = self.fleet.workers();
@@ -112,6 +134,10 @@ impl Sight {
             RequestFeature::Tried => standing.tried.len() as f64,
             RequestFeature::HoldLeftMs if self.queue.limit > 0 => self.hold_left_ms(asked),
             RequestFeature::PrefixBest => best.map_or(f64::NAN, f64::from),
+            RequestFeature::PrefixKey(tokens) => {
+                let key = self.view.reader().key(asked.prompt, tokens);
+                key.map_or(f64::NAN, hash_number)
+            }
             RequestFeature::PoolQueued => self.held.saturating_sub(standing.is_held.into()) as f64,
             RequestFeature::PoolWorkers => self.fleet.workers().len() as f64,
             // A trace does not tell what its clients allowed or asked for.

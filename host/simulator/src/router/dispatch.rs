@@ -64,6 +64,38 @@ impl Router {
         }
     }
 
+    /// Books the answer to a prompt that is computed.
+    pub(super) fn dispatch_answer(
+        &mut self,
+        now_us: u64,
+        number: usize,
+        request: &Request,
+        (prompt, pair): (&Arc<AskedPrompt>, Pair),
+    ) -> Placement {
+        let (worker, tokens) = (pair.answers.worker, request.prompt_tokens);
+        let fetched = self.worker(worker).load().book_fetched(tokens);
+        self.sight.view.expect(worker, prompt);
+        let session = request.session.map(session_hash);
+        self.bookings.insert(
+            number,
+            Booking {
+                prompt_tokens: tokens,
+                session,
+                answers: Share::new(worker, fetched, now_us),
+                prefills: None,
+            },
+        );
+        let of = (number, session);
+        self.note(now_us, EventKind::Dispatched, of, worker, tokens.into());
+        Placement::Dispatch {
+            worker,
+            prefill: None,
+            score: pair.score,
+            matched: pair.answers.matched,
+            fetch: None,
+        }
+    }
+
     /// What the worker fetches before it computes the prompt, and how long it is then busy with it. Only where prices are told or
     /// prefixes are fetched.
     fn foresee(

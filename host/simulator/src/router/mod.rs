@@ -2,8 +2,9 @@
 //!
 //! Bottom up: `spec` (how it is set up) and `placement` (what it answers); `fleet`, `view`, `prices`, `backlog` and `bookings` (what is
 //! known of workers, caches, costs and requests in flight); `columns` and `queries` (what a policy is shown of it); `place` (how a
-//! decision is made); `ears` (who is told what happened); `single` with `dispatch` (one router); `replicas` (several).
+//! decision is made) and `asking` (what becomes of it); `ears` (who is told what happened); `single` with `dispatch` (one router); `replicas` (several).
 
+mod asking;
 mod backlog;
 mod bookings;
 mod columns;
@@ -23,7 +24,6 @@ mod tests;
 mod view;
 
 pub use self::counts::RouterCounts;
-pub use self::placement::{Placement, Refusal};
-pub use self::replicas::Routers;
-pub use self::single::Router;
+pub(crate) use self::placement::Placement;
+pub(crate) use self::replicas::Routers;
 pub use self::spec::{CostSource, Knowledge, Policies, QueueSpec, RouterSpec};

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use routing::{
     Choice, Decision, DecisionInput, DecisionQueries, FaultKind, Hold, LeastLoaded, Offer, Phase, Policy,
-    PolicyFault, Rejection, RequestFacts, Role, Verdict, check,
+    PolicyFault, Rejection, RequestFacts, Role, Verdict, WorkerId, check,
 };
 
 use super::columns::{Asked, Sight};
 use super::counts::RouterCounts;
 use super::queries::CallQueries;
 use super::spec::Policies;
-use super::view::AskedPrompt;
 
 /// What to do with a request now.
 #[derive(Debug)]
 pub(super) enum Step {
     Send(Pair),
-    Hold(Hold),
+    /// Held; the worker that it waits for, and what it is there.
+    Hold(Hold, Option<(WorkerId, u32)>),
     Reject(Rejection),
     /// Nobody is there for it.
     Nobody,
@@ -51,7 +51,6 @@ pub(super) struct Deciding<'a> {
     pub(super) fallback: &'a LeastLoaded,
     pub(super) counts: &'a mut RouterCounts,
     pub(super) asked: Asked<'a>,
-    pub(super) prompt: &'a Arc<AskedPrompt>,
     /// But for the phase, which each call has its own of.
     pub(super) facts: RequestFacts,
 }
@@ -99,6 +98,16 @@ enum Decided {
 }
 
 impl Call {
+    /// The row that it waits for was checked.
+    fn hold(&self, hold: Hold) -> Step {
+        let worker = |row: u32| self.queries.ids().get(row as usize).copied();
+        let waits = hold.waits_for;
+        Step::Hold(
+            hold,
+            waits.and_then(|waits| Some((worker(waits.row)?, waits.work))),
+        )
+    }
+
     fn seat(&self, row: usize) -> Seat {
         let matched = self.queries.asked().and_then(|matches| matches.get(row));
         Seat {
@@ -138,14 +147,25 @@ impl<'a> Deciding<'a> {
         }
     }
 
+    /// Decides who writes the answer to a prompt that is computed.
+    pub(super) fn decide_answer(mut self) -> Step {
+        let shape = Shape::Alone;
+        let Some(resting_too) = [false, true]
+            .into_iter()
+            .find(|resting_too| self.has(DECODE, *resting_too))
+        else {
+            return Step::Nobody;
+        };
+        let policy = self.policies.second();
+        self.one(Phase::Decode, Field { shape, resting_too }, DECODE, Some(policy))
+            .whole()
+    }
+
     /// Looks who is there: was not tried and does not rest. When resting ones are all there are, those are tried rather than none; a
     /// decode worker does the whole of a request where neither a pair nor a mixed one is there.
     fn field(&self) -> Option<Field> {
         let find = |resting_too| {
-            let is_there = |roles: Roles| {
-                let mut workers = self.sight.fleet.workers().iter().enumerate();
-                workers.any(|(at, worker)| roles(worker.spec().role) && self.takes(at, resting_too))
-            };
+            let is_there = |roles| self.has(roles, resting_too);
             let shape = if is_there(|role| role == Role::Prefill) && is_there(DECODE) {
                 Shape::Pair
             } else if is_there(MIXED) {
@@ -158,6 +178,11 @@ impl<'a> Deciding<'a> {
             Some(Field { shape, resting_too })
         };
         find(false).or_else(|| find(true))
+    }
+
+    fn has(&self, roles: Roles, resting_too: bool) -> bool {
+        let mut workers = self.sight.fleet.workers().iter().enumerate();
+        workers.any(|(at, worker)| roles(worker.spec().role) && self.takes(at, resting_too))
     }
 
     fn takes(&self, worker: usize, resting_too: bool) -> bool {
@@ -176,7 +201,7 @@ impl<'a> Deciding<'a> {
         let is_candidate = |at: &usize| roles(workers[*at].spec().role) && self.takes(*at, field.resting_too);
         let rows: Vec<usize> = (0..workers.len()).filter(is_candidate).collect();
         let candidates = rows.iter().map(|at| Arc::clone(&workers[*at])).collect();
-        let queries = CallQueries::new(self.sight.view.reader(), self.prompt, candidates);
+        let queries = CallQueries::new(self.sight, self.asked.prompt, candidates);
         if policy.needs_prefix() {
             queries.matches();
         }
@@ -202,7 +227,7 @@ impl<'a> Deciding<'a> {
                 prefills: route.prefill().map(|row| call.seat(row)),
                 score: route.score(),
             }),
-            Decision::Queue(hold) => Step::Hold(hold),
+            Decision::Queue(hold) => call.hold(hold),
             Decision::Reject(rejection) => Step::Reject(rejection),
             Decision::Pass => {
                 self.counts.fallbacks += 1;
@@ -248,7 +273,7 @@ impl<'a> Deciding<'a> {
         let decision = policy.map_or(Decision::Pass, |policy| self.ask(&**policy, &call, offer));
         match decision {
             Decision::Route(route) => Decided::Seat(call.seat(route.row()), route.score()),
-            Decision::Queue(hold) => Decided::Step(Step::Hold(hold)),
+            Decision::Queue(hold) => Decided::Step(call.hold(hold)),
             Decision::Reject(rejection) => Decided::Step(Step::Reject(rejection)),
             Decision::Pass => {
                 self.counts.fallbacks += u64::from(policy.is_some());

@@ -4,7 +4,7 @@ use crate::engine::Fetch;
 
 /// What becomes of a request now. Workers are named by their place in the cluster.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Placement {
+pub(crate) enum Placement {
     /// It goes out.
     Dispatch {
         /// Who answers.
@@ -25,6 +25,8 @@ pub enum Placement {
         /// To be placed again after so many microseconds at the latest.
         ask_again_us: u64,
     },
+    /// Nobody writes the answer to its computed prompt: it is to be placed anew, as a whole.
+    Forget,
     /// It is refused.
     Reject {
         /// HTTP status.
@@ -38,7 +40,7 @@ pub enum Placement {
 
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The policy says so.
     Policy,
     /// The policy holds it, and too many are held.

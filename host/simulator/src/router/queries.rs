@@ -1,9 +1,10 @@
 //! What a policy can ask while it decides one request.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use routing::{DecisionQueries, Tier, Worker, WorkerId};
+use routing::{Aims, DecisionQueries, Tier, Worker, WorkerId};
 
+use super::columns::Sight;
 use super::view::{AskedPrompt, Matches, Reader};
 
 /// The path of every request of a trace.
@@ -12,6 +13,7 @@ const PATH: &str = "/v1/completions";
 /// The candidates of one call, and the prompt they are for. A trace has no headers and no model.
 pub(super) struct CallQueries {
     reader: Reader,
+    aims: Arc<Mutex<Aims>>,
     prompt: Arc<AskedPrompt>,
     workers: Vec<Arc<Worker>>,
     /// Of the candidates, row by row.
@@ -21,9 +23,10 @@ pub(super) struct CallQueries {
 }
 
 impl CallQueries {
-    pub(super) fn new(reader: &Reader, prompt: &Arc<AskedPrompt>, workers: Vec<Arc<Worker>>) -> Self {
+    pub(super) fn new(sight: &Sight, prompt: &Arc<AskedPrompt>, workers: Vec<Arc<Worker>>) -> Self {
         Self {
-            reader: reader.clone(),
+            reader: sight.view.reader().clone(),
+            aims: Arc::clone(&sight.aims),
             prompt: Arc::clone(prompt),
             ids: workers.iter().map(|worker| worker.id()).collect(),
             workers,
@@ -64,6 +67,11 @@ impl DecisionQueries for CallQueries {
         // `Disk` is the slowest tier: whatever is held at all.
         let holders = self.matches().on(Tier::Disk).filter(|held| *held >= tokens);
         u32::try_from(holders.count()).unwrap_or(u32::MAX)
+    }
+
+    fn ahead(&self, most: &[u32]) -> Vec<u32> {
+        let aims = self.aims.lock().unwrap_or_else(PoisonError::into_inner);
+        aims.ahead(&self.ids, most)
     }
 
     fn path(&self) -> &str {

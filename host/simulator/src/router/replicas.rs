@@ -15,15 +15,15 @@ use crate::spec::ClusterSpec;
 
 /// Routers that requests go to in turn, never none; one alone is the usual case.
 #[derive(Debug)]
-pub struct Routers {
-    routers: Vec<Router>,
+pub(crate) struct Routers {
+    pub(super) routers: Vec<Router>,
 }
 
 impl Routers {
     /// One for each of these policies, the rest as in [`Router::new`]; without any, one that sends to the least loaded. Routers may share
     /// policies that keep nothing: one that is told events hears of every worker from each.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         cluster: &ClusterSpec,
         block_tokens: u32,
         policies: impl IntoIterator<Item = Policies>,
@@ -45,79 +45,89 @@ impl Routers {
     }
 
     /// As [`Router::place`].
-    pub fn place(&mut self, now_us: u64, number: usize, request: &Request, attempt: u32) -> Placement {
+    pub(crate) fn place(&mut self, now_us: u64, number: usize, request: &Request, attempt: u32) -> Placement {
         self.of(number).place(now_us, number, request, attempt)
     }
 
+    /// As [`Router::place_answer`].
+    pub(crate) fn place_answer(
+        &mut self,
+        now_us: u64,
+        number: usize,
+        request: &Request,
+        attempt: u32,
+    ) -> Placement {
+        self.of(number).place_answer(now_us, number, request, attempt)
+    }
+
+    /// As [`Router::refused`].
+    pub(crate) fn refused(&mut self, now_us: u64, number: usize, worker: usize) {
+        self.of(number).refused(now_us, number, worker);
+    }
+
     /// As [`Router::first_token`].
-    pub fn first_token(&mut self, now_us: u64, number: usize, worker: usize) {
+    pub(crate) fn first_token(&mut self, now_us: u64, number: usize, worker: usize) {
         self.of(number).first_token(now_us, number, worker);
     }
 
     /// As [`Router::finished`].
-    pub fn finished(&mut self, now_us: u64, number: usize, tokens: u64) {
+    pub(crate) fn finished(&mut self, now_us: u64, number: usize, tokens: u64) {
         self.of(number).finished(now_us, number, tokens);
     }
 
     /// As [`Router::lost`].
-    pub fn lost(&mut self, now_us: u64, number: usize, worker: usize) {
+    pub(crate) fn lost(&mut self, now_us: u64, number: usize, worker: usize) {
         self.of(number).lost(now_us, number, worker);
     }
 
     /// As [`Router::left`].
-    pub fn left(&mut self, now_us: u64, number: usize) {
+    pub(crate) fn left(&mut self, now_us: u64, number: usize) {
         self.of(number).left(now_us, number);
     }
 
     /// As [`Router::cache_event`], for all.
-    pub fn cache_event(&mut self, now_us: u64, worker: usize, event: &CacheEvent) {
+    pub(crate) fn cache_event(&mut self, now_us: u64, worker: usize, event: &CacheEvent) {
         for router in &mut self.routers {
             router.cache_event(now_us, worker, event);
         }
     }
 
     /// As [`Router::engine_said`], for all.
-    pub fn engine_said(&mut self, now_us: u64, worker: usize, load: &EngineLoad) {
+    pub(crate) fn engine_said(&mut self, now_us: u64, worker: usize, load: &EngineLoad) {
         for router in &mut self.routers {
             router.engine_said(now_us, worker, load);
         }
     }
 
     /// As [`Router::gone`], for all.
-    pub fn gone(&mut self, now_us: u64, worker: usize) {
+    pub(crate) fn gone(&mut self, now_us: u64, worker: usize) {
         for router in &mut self.routers {
             router.gone(now_us, worker);
         }
     }
 
     /// As [`Router::back`], for all.
-    pub fn back(&mut self, now_us: u64, worker: usize) {
+    pub(crate) fn back(&mut self, now_us: u64, worker: usize) {
         for router in &mut self.routers {
             router.back(now_us, worker);
         }
     }
 
     /// As [`Router::tick`], for all: the time at which the first of them has something to do.
-    pub fn tick(&mut self, now_us: u64) -> Option<u64> {
+    pub(crate) fn tick(&mut self, now_us: u64) -> Option<u64> {
         let routers = self.routers.iter_mut();
         routers.filter_map(|router| router.tick(now_us)).min()
     }
 
-    /// The routers.
-    #[must_use]
-    pub fn each(&self) -> &[Router] {
-        &self.routers
-    }
-
     /// Requests that are held, in all.
     #[must_use]
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.routers.iter().map(Router::held).sum()
     }
 
     /// What they did so far, in all.
     #[must_use]
-    pub fn counts(&self) -> RouterCounts {
+    pub(crate) fn counts(&self) -> RouterCounts {
         let mut counts = RouterCounts::default();
         self.routers.iter().for_each(|router| counts += router.counts());
         counts

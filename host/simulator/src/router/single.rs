@@ -3,34 +3,34 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use routing::{EventKind, Hold, LeastLoaded, LoadReading, Phase, RequestFacts, SplitMix64, Worker};
+use routing::{EventKind, LeastLoaded, SplitMix64, Worker};
 
+use super::asking::Part;
 use super::backlog::Backlog;
 use super::bookings::Bookings;
-use super::columns::{Asked, Sight, Standing};
+use super::columns::{Sight, Standing};
 use super::counts::RouterCounts;
 use super::ears::Ears;
 use super::fleet::SimFleet;
-use super::place::{Deciding, Step};
-use super::placement::{Placement, Refusal, refused};
+use super::placement::Placement;
 use super::prices::Prices;
 use super::spec::{Policies, RouterSpec};
-use super::view::{AskedPrompt, IndexView};
+use super::view::IndexView;
 use crate::engine::{CacheEvent, EngineLoad};
 use crate::request::Request;
 use crate::spec::ClusterSpec;
 
 /// One router.
 #[derive(Debug)]
-pub struct Router {
-    policies: Policies,
-    fallback: LeastLoaded,
+pub(crate) struct Router {
+    pub(super) policies: Policies,
+    pub(super) fallback: LeastLoaded,
     pub(super) sight: Sight,
     pub(super) bookings: Bookings,
     /// Of requests that were held or tried. Looked up only.
-    standings: HashMap<usize, Standing>,
+    pub(super) standings: HashMap<usize, Standing>,
     pub(super) ears: Ears,
-    counts: RouterCounts,
+    pub(super) counts: RouterCounts,
     seed: u64,
 }
 
@@ -38,7 +38,7 @@ impl Router {
     /// A router of a cluster whose workers are idle and whose caches are empty. `block_tokens`: those of the trace; `replica`: which of
     /// several it is, from 0.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         cluster: &ClusterSpec,
         block_tokens: u32,
         policies: Policies,
@@ -57,6 +57,7 @@ impl Router {
                 backlogs,
                 queue: spec.queue,
                 held: 0,
+                aims: Arc::default(),
                 decode_alone: spec.decode_alone,
             },
             policies,
@@ -69,52 +70,23 @@ impl Router {
     }
 
     /// Decides about a request, by its place in the trace, that was decided `attempt` times before. One that goes out is booked.
-    pub fn place(&mut self, now_us: u64, number: usize, request: &Request, attempt: u32) -> Placement {
-        self.catch_up(now_us);
-        let mut standing = self.standings.remove(&number).unwrap_or_default();
-        let left_us = self.hold_left_us(&standing, now_us);
-        let placement = if standing.is_held && left_us == 0 {
-            refused(503, Refusal::QueueTimeout)
-        } else {
-            let prompt = Arc::new(AskedPrompt::of(request));
-            let facts = RequestFacts {
-                seq: self.seq(number),
-                session: request.session.map(session_hash),
-                phase: Phase::Mixed,
-                attempt,
-                now_us,
-            };
-            let deciding = Deciding {
-                sight: &self.sight,
-                policies: &self.policies,
-                fallback: &self.fallback,
-                counts: &mut self.counts,
-                asked: Asked {
-                    number,
-                    request,
-                    standing: &standing,
-                    now_us,
-                },
-                prompt: &prompt,
-                facts,
-            };
-            match deciding.decide() {
-                Step::Send(pair) => self.dispatch(now_us, number, request, (&prompt, pair)),
-                Step::Hold(hold) => self.hold(hold, &standing, left_us),
-                Step::Reject(rejection) => Placement::Reject {
-                    status: rejection.status,
-                    retry_after_ms: rejection.retry_after_ms,
-                    why: Refusal::Policy,
-                },
-                Step::Nobody => refused(503, Refusal::NoWorker),
-            }
-        };
-        self.settle(now_us, number, &mut standing, &placement);
-        placement
+    pub(crate) fn place(&mut self, now_us: u64, number: usize, request: &Request, attempt: u32) -> Placement {
+        self.place_part(now_us, (number, request, attempt), Part::Request)
+    }
+
+    /// The same for the answer to a prompt that is computed, and whose decode worker was [`lost`](Self::lost).
+    pub(crate) fn place_answer(
+        &mut self,
+        now_us: u64,
+        number: usize,
+        request: &Request,
+        attempt: u32,
+    ) -> Placement {
+        self.place_part(now_us, (number, request, attempt), Part::Answer)
     }
 
     /// The answer's first token came from that worker; or, at one that computes the prompt for another, its leg ended.
-    pub fn first_token(&mut self, now_us: u64, number: usize, worker: usize) {
+    pub(crate) fn first_token(&mut self, now_us: u64, number: usize, worker: usize) {
         let Some(booking) = self.bookings.get_mut(&number) else {
             return;
         };
@@ -137,7 +109,7 @@ impl Router {
     }
 
     /// The answer is complete: so many tokens.
-    pub fn finished(&mut self, now_us: u64, number: usize, tokens: u64) {
+    pub(crate) fn finished(&mut self, now_us: u64, number: usize, tokens: u64) {
         let Some(booking) = self.bookings.remove(&number) else {
             return;
         };
@@ -153,65 +125,72 @@ impl Router {
     }
 
     /// That worker failed at the request: everything booked for it is given back, and it is not offered that worker again.
-    pub fn lost(&mut self, now_us: u64, number: usize, worker: usize) {
+    pub(crate) fn lost(&mut self, now_us: u64, number: usize, worker: usize) {
         self.sight.fleet.failed(worker, now_us);
         self.standings.entry(number).or_default().tried.push(worker);
         self.give_back(now_us, number, Some(worker));
     }
 
+    /// A decode worker refused the request, and that is what its client is told.
+    pub(crate) fn refused(&mut self, now_us: u64, number: usize, worker: usize) {
+        self.standings.remove(&number);
+        self.give_back(now_us, number, Some(worker));
+    }
+
     /// Nobody waits for the request any more, wherever it is.
-    pub fn left(&mut self, now_us: u64, number: usize) {
+    pub(crate) fn left(&mut self, now_us: u64, number: usize) {
         if let Some(standing) = self.standings.remove(&number) {
             self.sight.held -= usize::from(standing.is_held);
+            self.sight.waits_no_more(number, standing.waits_for);
         }
         self.give_back(now_us, number, None);
     }
 
     /// A worker's cache has changed.
-    pub fn cache_event(&mut self, now_us: u64, worker: usize, event: &CacheEvent) {
+    pub(crate) fn cache_event(&mut self, now_us: u64, worker: usize, event: &CacheEvent) {
         self.sight.view.told(now_us, worker, event);
     }
 
     /// An engine told its load.
-    pub fn engine_said(&mut self, now_us: u64, worker: usize, load: &EngineLoad) {
+    pub(crate) fn engine_said(&mut self, now_us: u64, worker: usize, load: &EngineLoad) {
         let said = self.sight.fleet.said(worker, load);
         self.worker(worker).load().engine_said(said, now_us / 1_000);
     }
 
     /// It is known that a worker is no longer there. Requests that it had are to be told of as [`lost`](Self::lost) besides.
-    pub fn gone(&mut self, now_us: u64, worker: usize) {
+    pub(crate) fn gone(&mut self, now_us: u64, worker: usize) {
         self.sight.fleet.gone(worker);
         self.sight.view.forget(worker);
         self.note_worker(now_us, EventKind::Left, worker);
     }
 
     /// A worker is there again, with an empty cache.
-    pub fn back(&mut self, now_us: u64, worker: usize) {
+    pub(crate) fn back(&mut self, now_us: u64, worker: usize) {
         self.sight.fleet.back(worker, now_us);
         self.note_worker(now_us, EventKind::Joined, worker);
     }
 
     /// Does what is due by the clock; gives the time at which something is again, if ever.
-    pub fn tick(&mut self, now_us: u64) -> Option<u64> {
+    pub(crate) fn tick(&mut self, now_us: u64) -> Option<u64> {
         self.catch_up(now_us);
         self.ears.next_tick_us()
     }
 
     /// What this router has sent to a worker and not yet had back.
-    #[must_use]
-    pub fn load(&self, worker: usize) -> LoadReading {
+    #[cfg(test)]
+    pub(crate) fn load(&self, worker: usize) -> routing::LoadReading {
         self.worker(worker).load().read()
     }
 
     /// Requests that are held.
     #[must_use]
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.sight.held
     }
 
     /// What it did so far.
     #[must_use]
-    pub fn counts(&self) -> RouterCounts {
+    pub(crate) fn counts(&self) -> RouterCounts {
         RouterCounts {
             listener_faults: self.ears.faults(),
             events_lost: self.sight.view.lost(),
@@ -231,49 +210,9 @@ impl Router {
         (self.seed << 32).wrapping_add(number as u64 + 1)
     }
 
-    fn catch_up(&mut self, now_us: u64) {
+    pub(super) fn catch_up(&mut self, now_us: u64) {
         self.sight.view.catch_up(now_us);
         self.ears.tell(now_us);
-    }
-
-    fn hold_left_us(&self, standing: &Standing, now_us: u64) -> u64 {
-        let held_us = standing.held_since_us.map_or(0, |since_us| now_us - since_us);
-        self.sight.queue.timeout_us.saturating_sub(held_us)
-    }
-
-    fn hold(&self, hold: Hold, standing: &Standing, left_us: u64) -> Placement {
-        if !standing.is_held && self.sight.held >= self.sight.queue.limit {
-            return refused(429, Refusal::QueueFull);
-        }
-        if left_us == 0 {
-            return refused(503, Refusal::QueueTimeout);
-        }
-        Placement::Hold {
-            order: hold.order,
-            ask_again_us: (u64::from(hold.ask_again_ms) * 1_000).min(left_us),
-        }
-    }
-
-    /// Keeps where the request stands now.
-    fn settle(&mut self, now_us: u64, number: usize, standing: &mut Standing, placement: &Placement) {
-        let is_held = matches!(placement, Placement::Hold { .. });
-        self.sight.held += usize::from(is_held);
-        self.sight.held -= usize::from(standing.is_held);
-        standing.is_held = is_held;
-        match placement {
-            Placement::Hold { .. } => {
-                self.counts.held += 1;
-                standing.held_since_us.get_or_insert(now_us);
-            }
-            Placement::Dispatch { .. } => self.counts.dispatched += 1,
-            Placement::Reject { .. } => {
-                self.counts.rejected += 1;
-                return;
-            }
-        }
-        if standing.held_since_us.is_some() || !standing.tried.is_empty() {
-            self.standings.insert(number, std::mem::take(standing));
-        }
     }
 }
 

@@ -65,7 +65,8 @@ pub struct RouterSpec {
     pub decode_alone: bool,
     /// How long a worker is kept away from after it failed, in microseconds; doubled with every failure in a row.
     pub rest_us: u64,
-    /// Seeds the losses, the errors of costs, and, with the request's number, the policies.
+    /// Seeds the losses, the errors of costs, and, with the request's number, the policies. Below 2^32: two that differ only above give
+    /// the policies the same numbers.
     pub seed: u64,
 }
 

@@ -19,7 +19,7 @@ use crate::request::Request;
 use crate::spec::ClusterSpec;
 
 /// Tokens that stand for a block of the trace.
-const INDEX_BLOCK: u32 = 16;
+const INDEX_BLOCK: u32 = Prompt::KEY_BLOCK;
 /// Most tokens expected at a worker whose events will tell soon: the server's 262,144 blocks of 16.
 const SOON_TOLD_TOKENS: u64 = 262_144 * 16;
 /// Blocks that the index may hold besides those of all caches.
@@ -119,6 +119,20 @@ impl Reader {
     pub(super) fn held_blocks(&self, worker: WorkerId) -> Option<u64> {
         let is_told = self.is_known && !self.is_assumed;
         is_told.then(|| self.index.held_blocks(worker))
+    }
+
+    /// A hash of so many of a prompt's first tokens, in whole blocks of the trace; of all its blocks where it is shorter, for the last
+    /// one has an id even if it is not full.
+    pub(super) fn key(&self, prompt: &AskedPrompt, tokens: u32) -> Option<u64> {
+        prompt.lend(|asked| {
+            let known = asked.tokens().len();
+            let blocks = (tokens / self.block_tokens) as usize;
+            asked.key(if tokens < prompt.tokens {
+                blocks * INDEX_BLOCK as usize
+            } else {
+                known
+            })
+        })
     }
 
     /// Blocks of the trace that begin within so many of a prompt's first tokens.

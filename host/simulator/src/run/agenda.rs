@@ -18,6 +18,8 @@ pub(super) enum Due {
     Tick,
     /// Engines tell their load.
     Scrape,
+    /// The cluster is looked at.
+    Sample,
 }
 
 #[derive(Debug, Default)]
@@ -31,7 +33,7 @@ pub(super) struct Agenda {
 impl Due {
     /// Whether it comes again and again by itself, and ends no request.
     fn is_chore(self) -> bool {
-        matches!(self, Self::Tick | Self::Scrape)
+        matches!(self, Self::Tick | Self::Scrape | Self::Sample)
     }
 }
 

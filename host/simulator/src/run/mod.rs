@@ -1,15 +1,18 @@
 //! One run: requests come, policies place them, engines work, and all of it is written down.
 
 mod agenda;
+mod legs;
 mod line;
+mod sample;
 mod spec;
 
 use routing::Role;
 
 use self::agenda::{Agenda, Due};
 use self::line::Line;
+use self::sample::Sampler;
 pub use self::spec::{Failure, RunSpec};
-use crate::engine::{Cluster, EngineEvent, EngineEventKind, Fetch, Job, JobKind, Reuse, TokenGaps};
+use crate::engine::{Cluster, EngineEvent, EngineEventKind, Fetch, Job, JobKind, TokenGaps};
 use crate::outcome::{Course, End, Outcome, WorkerUse};
 use crate::request::Trace;
 use crate::router::{Placement, Policies, Routers};
@@ -36,6 +39,7 @@ struct Run<'r> {
     away: Vec<bool>,
     /// Requests that have not ended.
     open: usize,
+    sampler: Sampler,
     outcome: Outcome,
 }
 
@@ -44,6 +48,10 @@ struct Try {
     decisions: u32,
     /// Who answers, and who computes the prompt for it.
     legs: Option<(usize, Option<usize>)>,
+    /// Who has computed its prompt, while nobody takes that over.
+    kept: Option<usize>,
+    /// The one that answers has sent a token.
+    answers: bool,
 }
 
 impl<'r> Run<'r> {
@@ -60,6 +68,7 @@ impl<'r> Run<'r> {
             tries: vec![Try::default(); requests],
             away: vec![false; workers.len()],
             open: requests,
+            sampler: Sampler::new(spec.sample_every_us),
             outcome: Outcome {
                 courses: trace
                     .requests
@@ -92,6 +101,9 @@ impl<'r> Run<'r> {
         if self.spec.scrape_every_us > 0 {
             self.agenda.add(0, Due::Scrape);
         }
+        if self.spec.sample_every_us > 0 {
+            self.agenda.add(0, Due::Sample);
+        }
     }
 
     /// Until all requests have ended, or nothing is left that could end one.
@@ -120,6 +132,7 @@ impl<'r> Run<'r> {
 
     fn end(mut self) -> Outcome {
         self.outcome.router = self.routers.counts();
+        self.outcome.samples = self.sampler.end();
         self.outcome
     }
 
@@ -151,31 +164,49 @@ impl<'r> Run<'r> {
                 }
                 self.agenda.add(now_us + self.spec.scrape_every_us, Due::Scrape);
             }
+            Due::Sample => {
+                self.sample(now_us);
+                self.agenda.add(now_us + self.sampler.every_us(), Due::Sample);
+            }
         }
     }
 
-    /// Asks where a request goes, and does it.
+    /// Asks where a request goes, or what is left of it, and does it.
     fn place(&mut self, now_us: u64, number: usize) {
         let request = &self.trace.requests[number];
-        let attempt = self.tries[number].decisions;
+        let Try { decisions, kept, .. } = self.tries[number];
         self.tries[number].decisions += 1;
-        let placement = self.routers.place(now_us, number, request, attempt);
+        let placement = match kept {
+            None => self.routers.place(now_us, number, request, decisions),
+            Some(_) => self.routers.place_answer(now_us, number, request, decisions),
+        };
         if !matches!(placement, Placement::Hold { .. }) {
             self.line.leave(number);
+            self.tries[number].kept = None;
         }
-        match placement {
-            Placement::Dispatch {
-                worker,
-                prefill,
-                fetch,
-                ..
-            } => self.dispatch(now_us, number, (worker, prefill), fetch),
-            Placement::Hold { order, ask_again_us } => {
+        match (placement, kept) {
+            (Placement::Dispatch { worker, .. }, Some(from)) => {
+                self.hand_over(now_us, number, (worker, from));
+            }
+            (
+                Placement::Dispatch {
+                    worker,
+                    prefill,
+                    fetch,
+                    ..
+                },
+                None,
+            ) => self.dispatch(now_us, number, (worker, prefill), fetch),
+            (Placement::Hold { order, ask_again_us }, _) => {
                 self.line.hold(number, order);
                 let due = Due::Asked(number, self.tries[number].decisions);
                 self.agenda.add(now_us + ask_again_us.max(1), due);
             }
-            Placement::Reject { status, .. } => self.close(number, End::Rejected { status }),
+            (Placement::Forget, _) => self.place(now_us, number),
+            (Placement::Reject { status, .. }, kept) => {
+                let computed = kept.is_some();
+                self.close(number, End::Rejected { status, computed });
+            }
         }
     }
 
@@ -214,41 +245,12 @@ impl<'r> Run<'r> {
         match kind {
             EngineEventKind::Cache(event) => self.routers.cache_event(at_us, worker, &event),
             EngineEventKind::PrefillDone { request, reuse } => self.prefilled(at_us, worker, request, reuse),
-            EngineEventKind::FirstToken { request } => self.first_token(at_us, worker, request),
+            EngineEventKind::FirstToken { request } => {
+                self.tries[request].answers = true;
+                self.first_token(at_us, worker, request);
+            }
             EngineEventKind::Finished { request, gaps } => self.finished(at_us, request, gaps),
         }
-    }
-
-    fn prefilled(&mut self, now_us: u64, worker: usize, number: usize, reuse: Reuse) {
-        let request = &self.trace.requests[number];
-        let computed = request.prompt_tokens.saturating_sub(reuse.tokens());
-        self.outcome.workers[worker].computed_tokens += u64::from(computed);
-        let course = &mut self.outcome.courses[number];
-        course.cached_tokens = reuse.tokens();
-        course.cached_blocks = reuse.tokens().div_ceil(self.trace.block_tokens);
-        let Some((answers, Some(prefill))) = self.tries[number].legs else {
-            return;
-        };
-        if prefill != worker {
-            return;
-        }
-        // The prefill worker's token is the first that the client sees.
-        self.first_token(now_us, worker, number);
-        if !self.spec.cluster.decode {
-            return self.finished(now_us, number, TokenGaps::default());
-        }
-        if self.away[answers] {
-            return self.lose(now_us, number, answers);
-        }
-        let kind = JobKind::Decode {
-            first_us: Some(now_us),
-        };
-        let fetch = Fetch {
-            from: prefill,
-            blocks: request.blocks.len(),
-        };
-        let job = self.job(number, kind, Some(fetch));
-        self.cluster.submit(now_us, answers, job);
     }
 
     fn first_token(&mut self, now_us: u64, worker: usize, number: usize) {
@@ -277,28 +279,9 @@ impl<'r> Run<'r> {
         }
     }
 
-    fn fail(&mut self, now_us: u64, worker: usize) {
-        self.away[worker] = true;
-        self.routers.gone(now_us, worker);
-        for number in self.cluster.fail(now_us, worker) {
-            self.lose(now_us, number, worker);
-        }
-    }
-
-    /// A request's worker is gone. Whoever has seen a token of its answer sees it broken off; another is tried for all others.
-    fn lose(&mut self, now_us: u64, number: usize, worker: usize) {
-        self.routers.lost(now_us, number, worker);
-        self.ask_held(now_us);
-        if self.outcome.courses[number].first_token_us.is_some() {
-            self.routers.left(now_us, number);
-            self.close(number, End::Lost);
-        } else {
-            self.place(now_us, number);
-        }
-    }
-
     fn close(&mut self, number: usize, end: End) {
         self.outcome.courses[number].end = end;
+        self.sampler.ended(end);
         self.open -= 1;
     }
 }

@@ -28,6 +28,9 @@ pub struct RunSpec {
     pub failures: Vec<Failure>,
     /// How often engines tell their load, in microseconds; 0 for never. The server asks every 2 s.
     pub scrape_every_us: u64,
+    /// How often the cluster is looked at for [`crate::Outcome::samples`], in microseconds; 0 for never. Twice as seldom, and so on, where
+    /// the samples would be too many.
+    pub sample_every_us: u64,
 }
 
 impl RunSpec {
@@ -40,6 +43,7 @@ impl RunSpec {
             limits: Limits::default(),
             failures: Vec::new(),
             scrape_every_us: 2_000_000,
+            sample_every_us: 10_000_000,
         }
     }
 }

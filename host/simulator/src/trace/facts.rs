@@ -8,6 +8,7 @@ use crate::request::{Request, Trace};
 
 /// A trace's figures, as the table of traces in the project's research has them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct TraceFacts {
     /// How many.
     pub requests: usize,
@@ -39,6 +40,7 @@ pub struct TraceFacts {
 
 /// How long, in tokens. Percentiles are the smallest length that this share of requests does not exceed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Lengths {
     /// Their sum over their number.
     pub mean: f64,

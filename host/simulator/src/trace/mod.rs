@@ -5,7 +5,9 @@ mod facts;
 mod mix;
 mod mooncake;
 mod pace;
+mod recorded;
 
 pub use facts::{Lengths, TraceFacts};
 pub use mix::{Mix, MixOptions, UnknownMix};
 pub use mooncake::{LineError, TraceError};
+pub use recorded::{RecordedRequest, Recording};

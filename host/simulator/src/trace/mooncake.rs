@@ -1,13 +1,13 @@
-//! Mooncake's trace files (FAST '25, `FAST25-release/traces` in its repository), read and written.
+//! Mooncake's trace files (FAST '25, `FAST25-release/traces` in its repository).
 //!
 //! One JSON object a line: `timestamp` in milliseconds, `input_length` and `output_length` in tokens, `hash_ids` with one id for each 512
 //! tokens of the prompt, the last of which may be part of a block. An id stands for the whole prompt up to the end of its block. Beyond
-//! the schema we write, and read where it is there, `session_id`, a number. Other fields are ignored.
+//! the schema `session_id`, a number, is read where it is there. Other fields are ignored.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::request::{Request, Trace};
 
@@ -73,6 +73,12 @@ pub enum LineError {
         /// One for each 512 tokens.
         wanted: usize,
     },
+    /// It has the same id twice, so that this cannot stand for the whole prompt up to it.
+    #[error("`hash_ids` has the id {id} twice; each stands for the whole prompt up to its block's end")]
+    Twice {
+        /// The id.
+        id: u64,
+    },
     /// The same id followed another one before, so that it cannot stand for the whole prompt up to it.
     #[error("id {id} of `hash_ids` follows another id than on an earlier line")]
     Prefix {
@@ -82,10 +88,11 @@ pub enum LineError {
 }
 
 /// Most tokens of a prompt or an answer: ten times the longest contexts there are.
-const MOST_TOKENS: u32 = 10_000_000;
+pub(super) const MOST_TOKENS: u32 = 10_000_000;
 
 /// A request as it is in the file.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 struct Line {
     timestamp: u64,
     input_length: u32,
@@ -105,6 +112,8 @@ impl Trace {
         let mut bad = Vec::new();
         let mut more = 0;
         let mut predecessors = HashMap::new();
+        // Some editors put a mark of the encoding before the text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (index, line) in text.lines().enumerate() {
             if line.trim().is_empty() {
                 continue;
@@ -140,8 +149,8 @@ impl Trace {
     /// The text of a trace file. Arrivals are cut to whole milliseconds, since the format has no others.
     ///
     /// The format says nothing of the size of a block: readers take it for 512 tokens, which is what the generators make.
-    #[must_use]
-    pub fn to_mooncake(&self) -> String {
+    #[cfg(test)]
+    pub(crate) fn to_mooncake(&self) -> String {
         let mut text = String::new();
         for request in &self.requests {
             let line = Line {
@@ -188,9 +197,12 @@ fn request(line: &str, predecessors: &mut HashMap<u64, Option<u64>>) -> Result<R
         });
     }
     let mut before = None;
-    for &id in &line.hash_ids {
+    for (at, &id) in line.hash_ids.iter().enumerate() {
         if *predecessors.entry(id).or_insert(before) != before {
-            return Err(LineError::Prefix { id });
+            return Err(match line.hash_ids[..at].contains(&id) {
+                true => LineError::Twice { id },
+                false => LineError::Prefix { id },
+            });
         }
         before = Some(id);
     }
@@ -268,15 +280,23 @@ mod tests {
             + &line(0, 0, 1, "")
             + &line(0, 1, 0, "2")
             + &line(0, 513, 1, "0")
-            + &line(0, 1000, 1, "3, 0");
+            + &line(0, 1000, 1, "3, 0")
+            + &line(0, 1000, 1, "4, 4");
         assert_eq!(
             refused(&text),
             "read trace `t`: line 2: invalid type: string \"now\", expected u64 (column 19); \
              line 3: `timestamp` 18446744073709551615 is too large; line 4: `input_length` is 0; \
              line 5: `output_length` is 0; \
              line 6: `hash_ids` has 1 ids, and an `input_length` of 513 has 2 blocks; \
-             line 7: id 0 of `hash_ids` follows another id than on an earlier line"
+             line 7: id 0 of `hash_ids` follows another id than on an earlier line; \
+             line 8: `hash_ids` has the id 4 twice; each stands for the whole prompt up to its block's end"
         );
+    }
+
+    #[test]
+    fn a_mark_of_the_encoding_is_no_part_of_the_first_line() {
+        let text = "\u{feff}".to_owned() + &line(0, 512, 1, "0");
+        assert_eq!(Trace::from_mooncake("t", &text).unwrap().requests.len(), 1);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The simulator against published figures, and runs as a whole.
 
+mod native;
 mod published;
 mod replay;
 mod runs;

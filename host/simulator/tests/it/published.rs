@@ -1,5 +1,4 @@
-//! Published policies as their authors describe them, with exact costs: no component, so that a difference from a published figure is one of
-//! the model.
+//! Published policies that are not shipped, or are shipped in another form, as their authors describe them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +20,6 @@ pub(crate) struct Shown<'a> {
 pub(crate) struct Row {
     /// Requests in flight.
     pub(crate) requests: f64,
-    /// Tokens of the prompt that it has.
-    pub(crate) matched: f64,
     /// Milliseconds until it is free.
     pub(crate) queue_ms: f64,
     /// Milliseconds for this prompt, with what it fetches.
@@ -44,7 +41,6 @@ pub(crate) fn policy(name: &'static str, rule: Rule) -> Arc<dyn Policy> {
     let columns = [
         "load.requests",
         "load.prefill-tokens",
-        "prefix.any-tokens",
         "cost.token-ms",
         "cost.prefill-ms",
     ];
@@ -74,12 +70,11 @@ impl Policy for Published {
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         let row = |row: &[f64]| Row {
             requests: row[0],
-            matched: row[2],
-            queue_ms: row[1] * row[3],
-            prefill_ms: row[4],
+            queue_ms: row[1] * row[2],
+            prefill_ms: row[3],
         };
         let mut shown = Shown {
-            rows: input.numbers.chunks_exact(5).map(row).collect(),
+            rows: input.numbers.chunks_exact(4).map(row).collect(),
             random: SplitMix64::of_decision(input.request.seq, input.request.attempt),
             turn: &self.turn,
         };
@@ -108,11 +103,6 @@ pub(crate) fn round_robin(shown: &mut Shown<'_>) -> usize {
 
 pub(crate) fn least_requests(shown: &mut Shown<'_>) -> usize {
     shown.least(|row| row.requests)
-}
-
-/// The longest match; of equals the one with fewer requests.
-pub(crate) fn longest_match(shown: &mut Shown<'_>) -> usize {
-    shown.least(|row| -row.matched + row.requests * 1e-6)
 }
 
 /// The time to first token: with the worker's own cache, or, where the cluster fetches, what Mooncake's Algorithm 1 estimates.

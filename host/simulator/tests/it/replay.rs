@@ -9,7 +9,8 @@ use simulator::{
     run,
 };
 
-use crate::published::{Rule, least_requests, longest_match, policy, round_robin, time_to_first_token};
+use crate::native::native;
+use crate::published::{least_requests, policy, round_robin, time_to_first_token};
 
 /// The research's traces are not in a user's checkout.
 fn recorded(name: &str) -> Option<Trace> {
@@ -33,81 +34,81 @@ fn replay(trace: &Trace, policy: Arc<dyn Policy>, speed: f64, fetch: FetchRule) 
     Summary::of(&trace, &outcome, &Limits::default())
 }
 
-/// Mean times to first token, in seconds, within so large a share of the published ones.
+/// A policy, and what its cluster does.
+type Replayed = (Arc<dyn Policy>, FetchRule);
+
+/// Mean times to first token, in seconds, at these multiples of the recorded rate: within so large a share of the published ones.
 #[track_caller]
-fn check(
-    trace: &Trace,
-    name: &'static str,
-    (rule, fetch): (Rule, FetchRule),
-    published: [f64; 3],
-    share: f64,
-) {
-    for (speed, published) in [1.0, 1.5, 2.0].into_iter().zip(published) {
-        let mean = replay(trace, policy(name, rule), speed, fetch).ttft_s.mean;
+fn check(trace: &Trace, (policy, fetch): &Replayed, published: &[(f64, f64)], share: f64) {
+    for &(speed, published) in published {
+        let mean = replay(trace, Arc::clone(policy), speed, *fetch).ttft_s.mean;
         assert!(
             (mean - published).abs() <= share * published,
-            "{name} x{speed}: {mean:.3} s, published {published} s"
+            "{policy:?} x{speed}: {mean:.3} s, published {published} s"
+        );
+    }
+}
+
+/// At the recorded rate, at half as much again and at twice as much, if the trace is there.
+#[track_caller]
+fn check_at_three_speeds(replayed: &Replayed, [one, half_more, two]: [f64; 3], share: f64) {
+    if let Some(trace) = recorded("conversation") {
+        check(
+            &trace,
+            replayed,
+            &[(1.0, one), (1.5, half_more), (2.0, two)],
+            share,
         );
     }
 }
 
 #[test]
-fn the_published_replays_come_out_again_within_3_percent() {
-    let Some(trace) = recorded("conversation") else {
-        return;
-    };
-    let blind = FetchRule::Off;
-    check(
-        &trace,
-        "round robin",
-        (round_robin, blind),
-        [4.98, 20.55, 203.3],
-        0.03,
-    );
-    check(
-        &trace,
-        "longest match",
-        (longest_match, blind),
-        [6_849.0, 7_464.0, 7_772.0],
-        0.03,
-    );
-    let ratio = FetchRule::Ratio(1.5);
-    check(
-        &trace,
-        "mooncake",
-        (time_to_first_token, ratio),
-        [1.18, 1.41, 4.06],
-        0.03,
-    );
-    let cheapest = FetchRule::Cheapest;
-    check(
-        &trace,
-        "ttft-best",
-        (time_to_first_token, cheapest),
-        [1.17, 1.40, 4.04],
-        0.03,
-    );
+fn round_robin_comes_out_again_within_3_percent() {
+    let round_robin = (policy("round robin", round_robin), FetchRule::Off);
+    check_at_three_speeds(&round_robin, [4.98, 20.55, 203.3], 0.03);
+}
+
+#[test]
+fn the_longest_match_collapses_as_published() {
+    let longest_match = (native::<longest_match::LongestMatch>("{}"), FetchRule::Off);
+    check_at_three_speeds(&longest_match, [6_849.0, 7_464.0, 7_772.0], 0.03);
+}
+
+/// The costs that are told have in them what is fetched.
+#[test]
+fn algorithm_1_of_mooncake_comes_out_again_within_3_percent() {
+    let mooncake = native::<mooncake::Mooncake>(r#"{"transfer-share": 1}"#);
+    check_at_three_speeds(&(mooncake, FetchRule::Ratio(1.5)), [1.18, 1.41, 4.06], 0.03);
+}
+
+/// Its lots are others than the published ones'.
+#[test]
+fn its_form_without_a_threshold_comes_out_again_within_5_percent() {
+    let without = native::<mooncake::Mooncake>(r#"{"transfer-share": 1, "theta": 1}"#);
+    check_at_three_speeds(&(without, FetchRule::Cheapest), [1.17, 1.40, 4.04], 0.05);
 }
 
 /// Equal costs are told apart by lot, and near saturation one lot is 5 % from another.
 #[test]
 fn those_that_draw_lots_come_out_within_5_percent() {
+    let least = (policy("least requests", least_requests), FetchRule::Off);
+    check_at_three_speeds(&least, [2.63, 5.56, 202.7], 0.05);
+    let greedy = (policy("ttft, own cache", time_to_first_token), FetchRule::Off);
+    check_at_three_speeds(&greedy, [1.31, 1.79, 13.18], 0.05);
+}
+
+#[test]
+fn the_shipped_policies_of_other_projects_come_out_within_5_percent() {
     let Some(trace) = recorded("conversation") else {
         return;
     };
-    let blind = FetchRule::Off;
-    check(
-        &trace,
-        "least requests",
-        (least_requests, blind),
-        [2.63, 5.56, 202.7],
-        0.05,
-    );
-    check(
-        &trace,
-        "ttft, own cache",
-        (time_to_first_token, blind),
-        [1.31, 1.79, 13.18],
-        0.05,
-    );
+    let shipped = [
+        (native::<sglang_cache_aware::SglangCacheAware>("{}"), 2.72),
+        (native::<preble_e2::PrebleE2>("{}"), 1.71),
+        (native::<lmetric::Lmetric>("{}"), 2.37),
+        (native::<dynamo_kv_cost::DynamoKvCost>("{}"), 1.70),
+    ];
+    for (policy, mean_s) in shipped {
+        check(&trace, &(policy, FetchRule::Off), &[(1.5, mean_s)], 0.05);
+    }
 }

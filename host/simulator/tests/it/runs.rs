@@ -1,6 +1,8 @@
 //! Runs as a whole: what holds of every one.
 
-use simulator::{ClusterSpec, End, Failure, Mix, Policies, RESEARCH_BLOCKS, RunSpec, Trace, run};
+use simulator::{
+    ClusterSpec, End, Failure, Mix, Outcome, Policies, RESEARCH_BLOCKS, RunSpec, Summary, Trace, run,
+};
 
 use crate::published::{least_requests, policy, round_robin};
 
@@ -76,4 +78,111 @@ fn several_routers_serve_as_one() {
     let routers = (0..3).map(|_| Policies::One(policy("least", least_requests)));
     let outcome = run(&trace, routers, &spec);
     assert!(outcome.courses.iter().all(|course| course.end == End::Served));
+}
+
+fn round_robin_on(trace: &Trace, spec: &RunSpec) -> Outcome {
+    run(trace, [Policies::One(policy("rr", round_robin))], spec)
+}
+
+#[test]
+fn a_decode_worker_that_refuses_wastes_what_was_computed_for_it() {
+    let trace = trace();
+    let mut spec = spec(ClusterSpec::disaggregated(8, 1, RESEARCH_BLOCKS));
+    let patient = Summary::of(&trace, &round_robin_on(&trace, &spec), &spec.limits);
+    assert_eq!((patient.rejected, patient.wasted_prefill_tokens), (0, 0));
+    // So long are its steps with 380,000 tokens: some 30 requests.
+    spec.cluster.decode_refuses_over_us = Some(47_000);
+    let outcome = round_robin_on(&trace, &spec);
+    let summary = Summary::of(&trace, &outcome, &spec.limits);
+    assert!(summary.rejected_after_prefill > 20, "{summary:?}");
+    assert_eq!((summary.rejected_early, summary.lost), (0, 0));
+    assert_eq!(summary.served + summary.rejected_after_prefill, summary.requests);
+    assert!(
+        (0.05..0.95).contains(&summary.wasted_prefill_share),
+        "{summary:?}"
+    );
+    for course in &outcome.courses {
+        let refused = course.end != End::Served;
+        assert_eq!(course.first_token_us.is_none(), refused, "its client saw nothing");
+    }
+    assert!(summary.tbt_ms.max <= patient.tbt_ms.max, "{summary:?}");
+}
+
+#[test]
+fn an_answer_whose_decode_worker_is_away_is_written_by_another() {
+    let trace = trace();
+    let mut spec = spec(ClusterSpec::disaggregated(2, 2, RESEARCH_BLOCKS));
+    let undisturbed = round_robin_on(&trace, &spec);
+    // While a prompt is computed whose answer was to be written by worker 3.
+    let waits = undisturbed
+        .courses
+        .iter()
+        .find(|course| course.worker == Some(3) && course.first_token_us > course.dispatched_us)
+        .unwrap();
+    let at_us = waits.arrived_us + 1;
+    spec.failures = vec![Failure {
+        worker: 3,
+        at_us,
+        back_us: None,
+    }];
+    let outcome = round_robin_on(&trace, &spec);
+    let moved = &outcome.courses[undisturbed
+        .courses
+        .iter()
+        .position(|course| course == waits)
+        .unwrap()];
+    assert_eq!((moved.worker, moved.end), (Some(2), End::Served));
+    assert_eq!(moved.prefill, waits.prefill, "its prompt was not computed again");
+    assert_eq!(moved.first_token_us, waits.first_token_us);
+    // Who had no token of worker 3 begins anew; nobody is lost but those who had.
+    let lost = outcome.courses.iter().filter(|course| course.end == End::Lost);
+    assert!(
+        lost.clone()
+            .all(|course| course.worker == Some(3) && course.arrived_us < at_us)
+    );
+}
+
+#[test]
+fn without_any_decode_worker_left_requests_are_refused_and_not_lost() {
+    let trace = trace();
+    let mut spec = spec(ClusterSpec::disaggregated(2, 1, RESEARCH_BLOCKS));
+    let at_us = trace.duration_us() / 2;
+    spec.failures = vec![Failure {
+        worker: 2,
+        at_us,
+        back_us: None,
+    }];
+    let outcome = round_robin_on(&trace, &spec);
+    for course in &outcome.courses {
+        if course.arrived_us > at_us {
+            assert!(
+                matches!(course.end, End::Rejected { status: 503, .. }),
+                "{course:?}"
+            );
+        } else {
+            assert_ne!(course.end, End::Unfinished);
+        }
+    }
+}
+
+#[test]
+fn samples_tell_what_goes_on_and_a_run_is_the_same_without_them() {
+    let trace = trace();
+    let mut spec = spec(ClusterSpec::disaggregated(2, 2, RESEARCH_BLOCKS));
+    let outcome = round_robin_on(&trace, &spec);
+    let last = outcome.samples.last().unwrap();
+    assert!(last.blocks > 0 && last.cached_blocks < last.blocks);
+    assert!(outcome.samples.iter().any(|sample| sample.in_prefill > 0
+        && sample.most_queued_tokens <= sample.queued_tokens
+        && sample.decoding > 0
+        && sample.resident_tokens > 0
+        && sample.prefill_load > Some(0.0)
+        && sample.decode_load > Some(0.0)));
+    let summary = Summary::of(&trace, &outcome, &spec.limits);
+    assert!(summary.loads.prefill.mean > 0.0 && summary.loads.decode.swing > 0.0);
+    assert!(summary.loads.correlation.abs() <= 1.0, "{summary:?}");
+    spec.sample_every_us = 0;
+    let unseen = round_robin_on(&trace, &spec);
+    assert!(unseen.samples.is_empty());
+    assert_eq!(unseen.courses, outcome.courses);
 }

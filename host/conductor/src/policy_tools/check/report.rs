@@ -81,7 +81,12 @@ enum Outcome {
         score: f64,
     },
     /// Holds it.
-    Queue { order: f64, ask_again_ms: u32 },
+    Queue {
+        order: f64,
+        ask_again_ms: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        waits_for_row: Option<u32>,
+    },
     /// Refuses it.
     Reject {
         status: u16,
@@ -196,6 +201,7 @@ impl From<Result<Verdict, ProbeError>> for Outcome {
             Ok(Verdict::Queue(hold)) => Self::Queue {
                 order: hold.order,
                 ask_again_ms: hold.ask_again_ms,
+                waits_for_row: hold.waits_for.map(|waits| waits.row),
             },
             Ok(Verdict::Reject(rejection)) => Self::Reject {
                 status: rejection.status,
@@ -226,8 +232,13 @@ impl fmt::Display for Outcome {
                     write!(f, ", score {score:e}")
                 }
             }
-            Self::Queue { order, ask_again_ms } => {
-                write!(f, "queue, order {order}, again in {ask_again_ms} ms")
+            Self::Queue {
+                order,
+                ask_again_ms,
+                waits_for_row,
+            } => {
+                write!(f, "queue, order {order}, again in {ask_again_ms} ms")?;
+                waits_for_row.map_or(Ok(()), |row| write!(f, ", waits for row {row}"))
             }
             Self::Reject { status, reason, .. } => write!(f, "reject {status}: {}", first(reason)),
             Self::Pass => write!(f, "pass"),

@@ -24,7 +24,7 @@ pub(super) struct Recorded {
 const LONGEST_LINE: usize = 64 << 20;
 
 /// A file of a log, line by line.
-struct Lines<'a> {
+pub(crate) struct Lines<'a> {
     path: &'a Path,
     file: BufReader<File>,
     /// Of the one read last, from 1.
@@ -161,14 +161,21 @@ impl<'a> Log<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn open(path: &'a Path) -> Result<Self, LogError> {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub(crate) fn open(path: &'a Path) -> Result<Self, LogError> {
         let file = regular_file::open(path).map_err(|source| failed(path, source))?;
         let (file, line) = (BufReader::new(file), 0);
         Ok(Self { path, file, line })
     }
 
     /// Reads the next line; false at the end of the file.
-    fn read(&mut self, text: &mut Vec<u8>) -> Result<bool, LogError> {
+    ///
+    /// # Errors
+    /// Where it cannot be read, or is too long.
+    pub(crate) fn read(&mut self, text: &mut Vec<u8>) -> Result<bool, LogError> {
         text.clear();
         self.line += 1;
         let mut bounded = (&mut self.file).take(LONGEST_LINE as u64 + 1);

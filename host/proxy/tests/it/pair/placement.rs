@@ -220,6 +220,7 @@ async fn either_phase_may_hold_and_both_are_asked_again() {
                 return Ok(Verdict::Queue(Hold {
                     order: 0.0,
                     ask_again_ms: 10_000,
+                    waits_for: None,
                 }));
             }
             Ok(route(0))

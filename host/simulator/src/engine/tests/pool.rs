@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::engine::BlockCache;
+use crate::engine::cache::BlockCache;
 use crate::request::Trace;
 use crate::spec::RESEARCH_BLOCKS;
 

@@ -16,7 +16,8 @@ use routing::{
     Verdict,
 };
 
-use super::{Placement, Policies, Router, RouterSpec};
+use super::single::Router;
+use super::{Placement, Policies, RouterSpec};
 use crate::engine::CacheEvent;
 use crate::profile::Profile;
 use crate::request::Request;
@@ -124,7 +125,11 @@ fn route(row: u32) -> Verdict {
 }
 
 fn hold(order: f64, ask_again_ms: u32) -> Verdict {
-    Verdict::Queue(Hold { order, ask_again_ms })
+    Verdict::Queue(Hold {
+        order,
+        ask_again_ms,
+        waits_for: None,
+    })
 }
 
 fn router(cluster: &ClusterSpec, policy: &Arc<Scripted>, spec: &RouterSpec) -> Router {

@@ -47,7 +47,15 @@ fn every_number_of_the_catalogue_is_known_but_for_those_a_trace_cannot_tell() {
         .collect();
     assert_eq!(
         unknown,
-        ["request.max-tokens", "request.priority", "worker.dp-rank"]
+        [
+            "request.max-tokens",
+            "request.priority",
+            // Shorter than a block of the trace.
+            "prefix.key-64",
+            "prefix.key-128",
+            "prefix.key-256",
+            "worker.dp-rank",
+        ]
     );
 }
 
@@ -118,6 +126,33 @@ fn the_requests_own_numbers_are_those_of_its_trace() {
     let facts = policy.last().facts;
     assert_eq!((facts.seq, facts.attempt, facts.now_us), (42, 2, 9_000));
     assert!(facts.session.is_some_and(|session| session > 1 << 32));
+}
+
+#[test]
+fn keys_are_of_whole_blocks_of_the_trace_and_of_all_of_a_shorter_prompt() {
+    let names = [
+        "prefix.key-256",
+        "prefix.key-512",
+        "prefix.key-1024",
+        "prefix.key-4096",
+    ];
+    let policy = Scripted::row(&names, &[], 0);
+    let mut router = router(&workers(1), &policy, &RouterSpec::default());
+    let mut number = 0;
+    let mut keys = |tokens, blocks: &[u64]| {
+        number += 1;
+        router.place(0, number, &request(tokens, blocks), 0);
+        policy.numbers()
+    };
+    let one = keys(2_000, &[1, 2, 3, 4]);
+    assert!(one[0].is_nan(), "what a part of a block begins with is not told");
+    assert!(one[1] != one[2] && one[2] != one[3]);
+    let other = keys(2_000, &[1, 2, 3, 5]);
+    assert_eq!(one[1..3], other[1..3]);
+    assert_ne!(one[3], other[3]);
+    let short = keys(700, &[1, 2]);
+    assert_eq!(short[1..], [one[1], one[2], one[2]]);
+    assert_eq!(keys(200, &[1]), [one[1]; 4]);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use routing::{FaultKind, Phase, Rejection};
 
 use super::*;
-use crate::router::{QueueSpec, Refusal};
+use crate::router::QueueSpec;
+use crate::router::placement::Refusal;
 
 fn pair(row: u32, prefill: u32) -> Verdict {
     Verdict::Route(Choice {

@@ -26,7 +26,7 @@ fn each_router_knows_its_own_requests_and_what_engines_tell() {
     assert_eq!(policies[1].numbers(), [0.0, 5.0, 512.0]);
     routers.first_token(2_000, 1, 0);
     routers.finished(3_000, 1, 1);
-    let in_flight = routers.each().iter().map(|router| router.load(0).requests);
+    let in_flight = routers.routers.iter().map(|router| router.load(0).requests);
     assert_eq!(in_flight.collect::<Vec<_>>(), [2, 0]);
     assert_eq!(routers.counts().dispatched, 3);
 }

@@ -2,35 +2,39 @@
 //!
 //! Knows no pairs.
 
-use conductor_policy_sdk::{Call, Params, Plan, Price, Quote, Role, RoleColumn, Row};
+use crate::call::{Call, Row};
+use crate::host::Role;
+use crate::params::Params;
+use crate::plan::{Plan, RoleColumn};
+use crate::price::{Price, Quote};
 
 /// The terms and their parameters.
-#[derive(Debug)]
-pub(crate) struct Terms {
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
     price: Price,
     role: RoleColumn,
     /// What the transfer of one token adds to the time to first token, in tokens computed.
     transfer_tokens: f64,
 }
 
-/// The terms of one call.
+/// What candidates of one call cost.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Costs<'a> {
+pub struct Costs<'a> {
     terms: &'a Terms,
     quote: Quote<'a>,
 }
 
 /// What one candidate would do for the prompt by itself.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Own {
+pub struct Own {
     /// Tokens of the prompt that are not cached there.
-    pub(crate) uncached: f64,
-    /// Priced time to first token.
-    pub(crate) cost: f64,
+    pub uncached: f64,
+    /// Priced time to first token, in the unit of [`Quote`].
+    pub cost: f64,
 }
 
 impl Terms {
-    pub(crate) fn configure(params: &mut Params, plan: &mut Plan) -> Self {
+    pub(super) fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let transfer_cost = params
             .unit("tokens a token")
             .about("What moving one token's KV cache costs.")
@@ -47,7 +51,7 @@ impl Terms {
     }
 
     /// Those of a call. Decode workers compute few prompts or none, so that nobody waits for their speeds to be measured.
-    pub(crate) fn of(&self, call: &Call<'_>) -> Costs<'_> {
+    pub(super) fn of(&self, call: &Call<'_>) -> Costs<'_> {
         Costs {
             terms: self,
             quote: self.price.quote(call, |row| self.role(row) != Role::Decode),
@@ -55,41 +59,49 @@ impl Terms {
     }
 
     /// What a worker does.
-    pub(crate) fn role(&self, row: &Row<'_>) -> Role {
+    pub(super) fn role(&self, row: &Row<'_>) -> Role {
         row.role(self.role)
     }
 
     /// Requests past their first token.
-    pub(crate) fn decoding(&self, row: &Row<'_>) -> f64 {
+    pub(super) fn decoding(&self, row: &Row<'_>) -> f64 {
         self.price.decoding(row)
     }
 }
 
 impl Costs<'_> {
-    /// Length of the prompt, estimated where it is not known.
-    pub(crate) fn prompt(&self) -> f64 {
-        self.quote.prompt()
+    /// The prices of the call.
+    #[must_use]
+    pub fn quote(&self) -> &Quote<'_> {
+        &self.quote
     }
 
     /// What a candidate would do by itself; nothing is cached there where that is not known.
-    pub(crate) fn own(&self, row: &Row<'_>) -> Own {
-        let matched = self.quote.matched(row).unwrap_or(0.0);
+    #[must_use]
+    pub fn own(&self, row: &Row<'_>) -> Own {
+        self.own_with(row, self.quote.matched(row).unwrap_or(0.0), 0.0)
+    }
+
+    /// What a candidate would do by itself where so many tokens of the prompt are cached, and so many requests wait for it in the
+    /// router.
+    #[must_use]
+    pub fn own_with(&self, row: &Row<'_>, matched: f64, held: f64) -> Own {
         Own {
             uncached: self.quote.uncached(matched),
-            cost: self.quote.cost(row, matched),
+            cost: self.quote.cost_beside(row, matched, held),
         }
     }
 
     /// What a decode worker adds when the prompt comes to it computed: prefills of its own in front, and the
     /// requests that it decodes or is about to.
-    pub(crate) fn crowding(&self, row: &Row<'_>) -> f64 {
+    pub(super) fn crowding(&self, row: &Row<'_>) -> f64 {
         let price = &self.terms.price;
         let requests = price.decode_tokens() * price.requests(row);
         self.quote.work(row, price.queued(row) + requests)
     }
 
     /// What it adds that so many tokens come over the network.
-    pub(crate) fn transfer(&self, tokens: f64) -> f64 {
+    pub(super) fn transfer(&self, tokens: f64) -> f64 {
         self.quote.work_anywhere(self.terms.transfer_tokens * tokens)
     }
 }

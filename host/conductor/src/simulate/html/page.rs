@@ -1,0 +1,240 @@
+//! The page: what was simulated, the figures, the plots.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Formatter};
+
+use serde_json::Value;
+
+use super::super::compare::Comparison;
+use super::super::figures::Figure;
+use super::super::report::{Report, Row};
+use super::plot::looks;
+use super::plots::{Shown, at_speed, goodput};
+use super::text::Escaped;
+
+/// A report as HTML.
+#[derive(Debug)]
+pub(in super::super) struct Page<'r> {
+    report: &'r Report,
+    /// With what it was made.
+    setting: Value,
+    /// By their numbers, which say which look they have.
+    policies: BTreeMap<usize, &'r str>,
+}
+
+impl<'r> Page<'r> {
+    pub(in super::super) fn of(report: &'r Report) -> anyhow::Result<Self> {
+        let numbered = report
+            .rows
+            .iter()
+            .map(|row| (row.contestant, row.policy.as_str()));
+        Ok(Self {
+            report,
+            setting: serde_json::to_value(&report.setting)?,
+            policies: numbered.collect(),
+        })
+    }
+
+    fn speeds(&self) -> Vec<f64> {
+        let mut speeds: Vec<f64> = Vec::new();
+        for row in &self.report.rows {
+            if !speeds.contains(&row.speed) {
+                speeds.push(row.speed);
+            }
+        }
+        speeds
+    }
+
+    fn figures(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (head, rows) = self.report.table();
+        writeln!(f, "<h2>Figures</h2>")?;
+        table(f, "Figures of all runs", &head, &rows)?;
+        for note in self.report.notes() {
+            writeln!(f, "<p class=\"warning\">{}</p>", sentence(&note))?;
+        }
+        let seeds = self.report.about_seeds();
+        writeln!(f, "<p class=\"quiet\">{}</p>", Escaped(seeds))?;
+        writeln!(f, "<details><summary>What the columns say</summary><dl>")?;
+        for Figure { name, what, .. } in self.report.figures() {
+            writeln!(f, "<dt>{}</dt><dd>{}</dd>", Escaped(name), Escaped(what))?;
+        }
+        writeln!(f, "</dl></details>")
+    }
+
+    fn comparisons(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for comparison in &self.report.comparisons {
+            let Comparison {
+                baseline,
+                policy,
+                told,
+                ..
+            } = comparison;
+            let heading = comparison.heading();
+            writeln!(f, "<h2>{}</h2>", Escaped(&heading))?;
+            writeln!(f, "<p><strong>Verdict: {}</strong></p>", sentence(told))?;
+            let head = ["figure", baseline.as_str(), policy.as_str(), "difference"];
+            table(f, &heading, &head, &comparison.lines())?;
+            writeln!(f, "<p>{}</p>", sentence(&comparison.by_request()))?;
+        }
+        Ok(())
+    }
+
+    fn legend(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "<ul class=\"legend\" aria-label=\"Policies\">")?;
+        for (policy, name) in &self.policies {
+            writeln!(
+                f,
+                "<li><svg viewBox=\"0 0 28 10\" aria-hidden=\"true\"><g class=\"{}\"><path class=\"curve\" d=\"M0 5H28\"/></g></svg>{}</li>",
+                looks(*policy),
+                Escaped(name)
+            )?;
+        }
+        writeln!(f, "</ul>")
+    }
+
+    fn plots(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let speeds = self.speeds();
+        if speeds.len() > 1 {
+            writeln!(f, "<section><h2>Goodput</h2>")?;
+            self.legend(f)?;
+            writeln!(
+                f,
+                "<div class=\"plots\">{}</div></section>",
+                goodput(self.report, &self.policies)
+            )?;
+        }
+        for (number, speed) in speeds.iter().enumerate() {
+            let rows: Vec<&Row> = self
+                .report
+                .rows
+                .iter()
+                .filter(|row| row.speed == *speed)
+                .collect();
+            let seed = match self.report.seeds.as_slice() {
+                [_] | [] => String::new(),
+                [first, ..] => format!(", seed {first}"),
+            };
+            writeln!(f, "<section><h2>At x{speed}{seed}</h2>")?;
+            self.legend(f)?;
+            writeln!(f, "<div class=\"plots\">")?;
+            let shown = at_speed(&rows, number);
+            for shown in &shown {
+                write!(f, "{shown}")?;
+            }
+            writeln!(f, "</div>")?;
+            if !shown.iter().any(|shown| shown.plot.id.starts_with("refused")) {
+                writeln!(f, "<p class=\"quiet\">No request was refused.</p>")?;
+            }
+            writeln!(f, "</section>")?;
+        }
+        Ok(())
+    }
+
+    fn setting(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "<h2>Setting</h2><dl>")?;
+        for (key, value) in self.setting.as_object().into_iter().flatten() {
+            let value = match value {
+                Value::String(text) => text.clone(),
+                Value::Null => "-".to_owned(),
+                Value::Array(values) if values.is_empty() => "-".to_owned(),
+                other => other.to_string(),
+            };
+            let key = key.replace('-', " ");
+            writeln!(f, "<dt>{}</dt><dd>{}</dd>", Escaped(&key), Escaped(&value))?;
+        }
+        let seeds = match self.report.seeds.as_slice() {
+            [first, .., last] => format!("{first} to {last}"),
+            seeds => seeds.iter().map(u64::to_string).collect(),
+        };
+        let vary = Escaped(self.report.seeds_vary);
+        writeln!(f, "<dt>seeds</dt><dd>{seeds}. {vary}</dd></dl>")
+    }
+}
+
+impl fmt::Display for Page<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let name = Escaped(&self.report.trace);
+        writeln!(
+            f,
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+        )?;
+        writeln!(
+            f,
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        )?;
+        writeln!(
+            f,
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">"
+        )?;
+        writeln!(
+            f,
+            "<title>Simulation: {name}</title>\n<style>\n{}</style></head>",
+            include_str!("page.css")
+        )?;
+        writeln!(f, "<body><main>\n<h1>Simulation: {name}</h1>")?;
+        writeln!(f, "<p>{}</p>", Escaped(self.report.opening()))?;
+        if let Some(recording) = &self.report.recording {
+            writeln!(
+                f,
+                "<h2>Recording</h2>\n<pre class=\"wide\">{}</pre>",
+                Escaped(recording.to_string())
+            )?;
+        }
+        self.figures(f)?;
+        self.comparisons(f)?;
+        self.plots(f)?;
+        self.setting(f)?;
+        writeln!(f, "</main></body></html>")
+    }
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let title = &self.plot.title;
+        writeln!(
+            f,
+            "<figure><figcaption>{}<span>{}</span></figcaption>",
+            Escaped(title),
+            Escaped(&self.how)
+        )?;
+        write!(f, "{}", self.plot)?;
+        writeln!(f, "<details><summary>As a table</summary>")?;
+        table(f, title, &self.head, &self.rows)?;
+        writeln!(f, "</details></figure>")
+    }
+}
+
+/// The first cell of each row is its heading.
+fn table<R: AsRef<[String]>>(
+    f: &mut Formatter<'_>,
+    label: &str,
+    head: &[impl AsRef<str>],
+    rows: &[R],
+) -> fmt::Result {
+    // Focusable, so that a keyboard scrolls it too.
+    writeln!(
+        f,
+        "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table><thead><tr>",
+        Escaped(label)
+    )?;
+    for name in head {
+        write!(f, "<th scope=\"col\">{}</th>", Escaped(name))?;
+    }
+    writeln!(f, "</tr></thead><tbody>")?;
+    for row in rows {
+        write!(f, "<tr>")?;
+        for (at, cell) in row.as_ref().iter().enumerate() {
+            match at {
+                0 => write!(f, "<th scope=\"row\">{}</th>", Escaped(cell))?,
+                _ => write!(f, "<td>{}</td>", sentence(cell))?,
+            }
+        }
+        writeln!(f, "</tr>")?;
+    }
+    writeln!(f, "</tbody></table></div>")
+}
+
+/// Text of the report, with the sign that terminals may lack.
+fn sentence(text: &str) -> String {
+    Escaped(text).to_string().replace(" +-", " ±")
+}

@@ -1,0 +1,169 @@
+//! What is told of a log, and of how well a model tells what was measured.
+
+use std::fmt;
+
+use serde::Serialize;
+use simulator::{Fit, FitFrom, FitQuality};
+
+use super::measured::Measured;
+use super::requests::LeftOut;
+
+/// A fit of prompts that explains less of the variance is warned of.
+const LEAST_R2: f64 = 0.5;
+
+/// What is reported of a log.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::simulate) struct RecordedReport {
+    pub(super) about: About,
+    /// None where the policy that decided is not at hand, or other workers are asked for than the log has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) measured: Option<Measured>,
+}
+
+/// What is said of the log.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct About {
+    pub(super) pool: String,
+    pub(super) policy: String,
+    /// Share of the simulated requests that it placed.
+    pub(super) policy_share: f64,
+    /// Share of the router's requests that are in the log.
+    pub(super) recorded_share: f64,
+    /// Lines that are no line of a log.
+    pub(super) unreadable_lines: u64,
+    pub(super) left_out: LeftOut,
+    /// Share of the simulated requests whose prompts' blocks are known.
+    pub(super) with_blocks: f64,
+    /// Between arrival and first decision, in milliseconds, in the mean: not simulated.
+    pub(super) before_decision_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fit: Option<FitReport>,
+}
+
+/// What the costs are, and how far they can be trusted.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct FitReport {
+    from: FitFrom,
+    /// Milliseconds for every prompt, for a thousand uncached tokens and for a thousand cached ones.
+    prefill_ms: [f64; 3],
+    prompts: FitQuality,
+    /// Milliseconds for every step, for every request in it and for a thousand tokens they hold.
+    step_ms: [f64; 3],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<FitQuality>,
+}
+
+impl FitReport {
+    pub(super) fn of(fit: &Fit) -> Self {
+        Self {
+            from: fit.from,
+            prefill_ms: fit.profile.prefill_ms,
+            prompts: fit.prompts,
+            step_ms: fit.profile.step_ms,
+            steps: fit.steps,
+        }
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            not_served,
+            not_placed,
+            lengths_unknown,
+        } = self;
+        write!(
+            f,
+            "{not_served} were not served, {not_placed} have no decision, and {lengths_unknown} do not tell the prompt's or the answer's length"
+        )
+    }
+}
+
+impl fmt::Display for RecordedReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.about)?;
+        match &self.measured {
+            Some(measured) => write!(f, "\n{measured}"),
+            None => writeln!(
+                f,
+                "What was measured is not held against a simulation: the policy that decided is not at hand, or --workers asks for others than the log has."
+            ),
+        }
+    }
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = |share: f64| format!("{:.1} %", 100.0 * share);
+        writeln!(
+            f,
+            "Recorded: pool `{}`, {} of the requests placed by {}; {:.1} ms passed before the first decision and are not simulated.",
+            self.pool,
+            share(self.policy_share),
+            self.policy,
+            self.before_decision_ms,
+        )?;
+        if self.recorded_share < 0.99 {
+            writeln!(
+                f,
+                "The log has {} of the router's requests, and the simulation no load of the others.",
+                share(self.recorded_share)
+            )?;
+        }
+        if self.with_blocks < 0.99 {
+            writeln!(
+                f,
+                "Blocks are known of {} of the prompts; the others share nothing.",
+                share(self.with_blocks)
+            )?;
+        }
+        if self.left_out != LeftOut::default() || self.unreadable_lines > 0 {
+            writeln!(
+                f,
+                "Left out: {}; {} lines were unreadable.",
+                self.left_out, self.unreadable_lines
+            )?;
+        }
+        self.fit.as_ref().map_or(Ok(()), |fit| write!(f, "{fit}"))
+    }
+}
+
+impl fmt::Display for FitReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [fixed, uncached, cached] = self.prefill_ms;
+        writeln!(
+            f,
+            "A prompt takes {fixed:.2} ms, {uncached:.2} ms for 1,000 uncached and {cached:.2} ms for 1,000 cached tokens: {}, of {}.",
+            told(&self.prompts),
+            self.from,
+        )?;
+        if self.prompts.r2 < LEAST_R2 {
+            writeln!(
+                f,
+                "That explains little of what was measured: believe no time below. Record where workers are idle now and then."
+            )?;
+        }
+        let [fixed, by_request, by_thousand] = self.step_ms;
+        write!(
+            f,
+            "A step takes {fixed:.2} ms, {by_request:.2} ms for each request and {by_thousand:.2} ms for 1,000 tokens they hold"
+        )?;
+        match &self.steps {
+            Some(steps) => writeln!(f, ": {}, of answers.", told(steps)),
+            None => writeln!(f, ": too few answers to tell more than that."),
+        }
+    }
+}
+
+fn told(quality: &FitQuality) -> String {
+    format!(
+        "R2 {:.3}, median error {:.1} %, {} left out of {}",
+        quality.r2,
+        100.0 * quality.median_error,
+        quality.left_out,
+        quality.samples
+    )
+}

@@ -1,0 +1,191 @@
+//! What lines of a log come to.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn log(run: &str) -> Value {
+    json!({ "log": { "schema": 1, "conductor": "0", "run": run, "unix-us": 0 } })
+}
+
+fn worker(id: u32, name: &str, role: &str) -> Value {
+    json!({ "worker": { "id": id, "name": name, "role": role, "weight": 1.0, "labels": {} } })
+}
+
+fn policy() -> Value {
+    json!({ "policy": {
+        "id": 1, "name": "mine", "sha256": "ab", "version": "1", "params": "{}",
+        "request-columns": [], "columns": [], "more-request-columns": [], "more-columns": [],
+    } })
+}
+
+/// A decision that took 5 ms, with what it came to.
+fn decision(seq: u64, phase: &str, ended_us: u64, decided: &Value) -> Value {
+    json!({ "decision": {
+        "request": "r", "seq": seq, "attempt": 0, "phase": phase, "session": "00000000000000ff", "now-us": 0, "unix-us": ended_us,
+        "model": "m", "path": "/v1/completions", "pool": "chat", "route": 1, "policy": 1, "fallback": false, "ids": [0, 1],
+        "numbers": [], "verdict": "pass", "decided": decided, "took-us": 5_000.0,
+    } })
+}
+
+fn to(worker: u32) -> Value {
+    json!({ "route": { "worker": worker, "prefill": null } })
+}
+
+/// An outcome at 100 ms after 90 ms, with these fields besides.
+fn outcome(seq: u64, more: &Value) -> Value {
+    let mut outcome = json!({
+        "request": "r", "seq": seq, "unix-us": 100_000, "outcome": "complete", "status": 200, "worker": "b", "prefill": null,
+        "ttft-ms": 40.0, "duration-ms": 90.0, "prompt-tokens": 37, "matched-tokens": 16, "cached-tokens": null, "output-tokens": 9,
+    });
+    let fields = outcome.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    json!({ "outcome": outcome })
+}
+
+fn read(lines: &[Value]) -> anyhow::Result<LoggedRequests> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("decisions.jsonl");
+    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+    std::fs::write(&path, text.join("\n")).unwrap();
+    LoggedRequests::read(&[path])
+}
+
+fn head() -> Vec<Value> {
+    vec![
+        log("1"),
+        worker(0, "a", "mixed"),
+        worker(1, "b", "mixed"),
+        policy(),
+    ]
+}
+
+#[test]
+fn a_request_is_what_its_decisions_and_its_outcome_say() {
+    let blocks = json!({ "block-tokens": 16, "blocks": "00000000000a0000000000ff" });
+    let held = json!({ "queue": { "ask-again-ms": 5 } });
+    let lines = [
+        head(),
+        vec![
+            decision(7, "mixed", 20_000, &held),
+            decision(7, "mixed", 30_000, &to(1)),
+            outcome(7, &blocks),
+        ],
+    ];
+    let read = read(&lines.concat()).unwrap();
+    let pool = &read.pools["chat"];
+    let expected = RecordedRequest {
+        at_us: 15_000,
+        dispatched_us: 30_000,
+        first_token_us: Some(50_000),
+        finished_us: 100_000,
+        prompt_tokens: 37,
+        output_tokens: 9,
+        blocks: vec![10, 255],
+        session: Some(255),
+        worker: 1,
+        prefill: None,
+        cached_tokens: Some(16),
+    };
+    assert_eq!(pool.requests, [expected]);
+    assert_eq!((pool.block_tokens, pool.with_blocks), (Some(16), 1));
+    assert_eq!(
+        pool.before_ms, 5.0,
+        "it arrived at 10 ms and was asked about at 15"
+    );
+    assert_eq!(read.share(), 1.0);
+}
+
+#[test]
+fn of_two_legs_the_prompts_dispatch_counts_and_both_workers_are_known() {
+    let lines = [
+        vec![
+            log("1"),
+            worker(0, "a", "prefill"),
+            worker(1, "b", "decode"),
+            policy(),
+        ],
+        vec![
+            decision(1, "prefill", 20_000, &to(0)),
+            decision(1, "decode", 60_000, &to(1)),
+            outcome(1, &json!({ "prefill": "a", "cached-tokens": 5 })),
+        ],
+    ];
+    let read = read(&lines.concat()).unwrap();
+    let pool = &read.pools["chat"];
+    let request = &pool.requests[0];
+    assert_eq!(
+        (request.dispatched_us, request.worker, request.prefill),
+        (20_000, 1, Some(0))
+    );
+    assert_eq!(
+        request.cached_tokens,
+        Some(5),
+        "what the worker says goes before what the index says"
+    );
+    let roles: Vec<Role> = pool.workers.iter().map(|worker| worker.role).collect();
+    assert_eq!(roles, [Role::Prefill, Role::Decode]);
+}
+
+#[test]
+fn what_cannot_be_simulated_is_counted_by_why() {
+    let placed = |seq| decision(seq, "mixed", 20_000, &to(1));
+    let lines = [
+        head(),
+        vec![
+            placed(1),
+            outcome(1, &json!({ "outcome": "client-left" })),
+            placed(2),
+            outcome(2, &json!({ "status": 400 })),
+            placed(3),
+            outcome(3, &json!({ "worker": "c" })),
+            placed(4),
+            outcome(4, &json!({ "output-tokens": null })),
+            placed(5),
+            outcome(5, &json!({ "output-tokens": null, "answer-events": 3 })),
+            json!("no line"),
+        ],
+    ];
+    let read = read(&lines.concat()).unwrap();
+    let pool = &read.pools["chat"];
+    let expected = LeftOut {
+        not_served: 2,
+        not_placed: 1,
+        lengths_unknown: 1,
+    };
+    assert_eq!(pool.left_out, expected);
+    assert_eq!(
+        pool.requests.len(),
+        1,
+        "events of a stream stand for tokens that nobody told"
+    );
+    assert_eq!((pool.requests[0].output_tokens, read.unreadable), (3, 1));
+}
+
+#[test]
+fn a_sample_is_told_by_the_numbers_that_are_missing_in_each_run() {
+    let ended = |seq| vec![decision(seq, "mixed", 20_000, &to(1)), outcome(seq, &json!({}))];
+    let lines = [
+        head(),
+        ended(11),
+        ended(20),
+        vec![log("2")],
+        head()[1..].to_vec(),
+        ended(1),
+        ended(10),
+    ];
+    assert_eq!(read(&lines.concat()).unwrap().share(), 0.2);
+}
+
+#[test]
+fn blocks_of_two_sizes_are_refused() {
+    let ended = |seq, tokens: u32| {
+        let blocks = json!({ "block-tokens": tokens, "blocks": "00000000000a" });
+        vec![decision(seq, "mixed", 20_000, &to(1)), outcome(seq, &blocks)]
+    };
+    let refused = read(&[head(), ended(1, 16), ended(2, 32)].concat()).unwrap_err();
+    assert!(
+        refused.to_string().contains("blocks of 16 and of 32"),
+        "{refused}"
+    );
+}

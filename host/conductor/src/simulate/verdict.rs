@@ -1,0 +1,142 @@
+//! Whether a policy is better than another, as far as the seeds tell.
+
+use serde::Serialize;
+
+use super::estimate::Estimate;
+use super::figures::Unit;
+
+/// By two figures: the share of requests that were served within the limits, and the time to first token, request by request. The second
+/// alone would favour who refuses the requests that would have to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Verdict {
+    /// In one of the two, and not worse in the other.
+    Better,
+    /// The reverse.
+    Worse,
+    /// Better in one and worse in the other.
+    Mixed,
+    /// The intervals of both differences contain 0.
+    NoDifference,
+    /// One seed has no interval.
+    OneSeed,
+    /// One of the policies failed, or nothing was answered.
+    None,
+}
+
+/// The verdict on the second of the policies and its words. `ttft_s` and `effective` are its differences from the first.
+pub(super) fn judged(
+    [baseline, policy]: [&String; 2],
+    ttft_s: &Estimate,
+    effective: &Estimate,
+) -> (Verdict, String) {
+    let both = format!(
+        "first tokens {}, effective {}",
+        when(ttft_s),
+        Unit::Share.difference(effective)
+    );
+    if effective.mean.is_none() {
+        return (Verdict::None, "no verdict: nothing was answered".to_owned());
+    }
+    if effective.half_width.is_none() {
+        let told = format!("one seed: {both}; whether that is more than chance cannot be told, see --seeds");
+        return (Verdict::OneSeed, told);
+    }
+    // Less time and more requests are better.
+    let findings = [-sign(ttft_s), sign(effective)];
+    let (best, worst) = (
+        findings.iter().any(|sign| *sign > 0),
+        findings.iter().any(|sign| *sign < 0),
+    );
+    match (best, worst) {
+        (true, false) => (
+            Verdict::Better,
+            format!("{policy} is better than {baseline}: {both}"),
+        ),
+        (false, true) => (
+            Verdict::Worse,
+            format!("{policy} is worse than {baseline}: {both}"),
+        ),
+        (true, true) => (
+            Verdict::Mixed,
+            format!("{policy} is better than {baseline} in one and worse in the other: {both}"),
+        ),
+        (false, false) => (
+            Verdict::NoDifference,
+            format!("no difference can be told between {policy} and {baseline}: {both}"),
+        ),
+    }
+}
+
+/// 1 or -1 where the interval does not contain 0.
+fn sign(difference: &Estimate) -> i8 {
+    match (difference.mean, difference.half_width) {
+        (Some(mean), Some(half_width)) if mean > half_width => 1,
+        (Some(mean), Some(half_width)) if mean < -half_width => -1,
+        _ => 0,
+    }
+}
+
+/// A difference of times in words.
+fn when(difference_s: &Estimate) -> String {
+    let Some(mean) = difference_s.mean else {
+        return "not comparable, no request has one under both".to_owned();
+    };
+    let length = Estimate {
+        mean: Some(mean.abs()),
+        ..*difference_s
+    };
+    let side = if mean > 0.0 { "later" } else { "earlier" };
+    match mean == 0.0 {
+        true => format!("{} s apart", Unit::Fine.told(&length, true)),
+        false => format!("{} s {side}", Unit::Fine.told(&length, true)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(mean: f64, half_width: impl Into<Option<f64>>) -> Estimate {
+        Estimate {
+            mean: Some(mean),
+            half_width: half_width.into(),
+        }
+    }
+
+    #[track_caller]
+    fn judge(ttft_s: Estimate, effective: Estimate) -> (Verdict, String) {
+        judged([&"old".to_owned(), &"new".to_owned()], &ttft_s, &effective)
+    }
+
+    #[test]
+    fn better_is_what_is_better_in_one_and_not_worse_in_the_other() {
+        let none = estimate(0.001, 0.01);
+        let (verdict, told) = judge(estimate(-0.5, 0.1), none);
+        assert_eq!(verdict, Verdict::Better);
+        assert_eq!(
+            told,
+            "new is better than old: first tokens 0.500 +-0.100 s earlier, effective +0.1 +-1.0 points"
+        );
+        assert_eq!(judge(none, estimate(-0.5, 0.1)).0, Verdict::Worse);
+        assert_eq!(judge(estimate(-0.5, 0.1), estimate(-0.5, 0.1)).0, Verdict::Mixed);
+    }
+
+    #[test]
+    fn a_difference_within_its_interval_is_none_that_can_be_told() {
+        let (verdict, told) = judge(estimate(-0.5, 0.6), estimate(0.1, 0.2));
+        assert_eq!(verdict, Verdict::NoDifference);
+        assert!(told.starts_with("no difference can be told"), "{told}");
+        assert_eq!(
+            judge(estimate(0.0, 0.0), estimate(0.0, 0.0)).0,
+            Verdict::NoDifference
+        );
+    }
+
+    #[test]
+    fn one_seed_gives_no_verdict_however_large_the_difference() {
+        let (verdict, told) = judge(estimate(-50.0, None), estimate(0.5, None));
+        assert_eq!(verdict, Verdict::OneSeed);
+        assert!(told.contains("--seeds"), "{told}");
+    }
+}

@@ -1,0 +1,256 @@
+//! What `conductor simulate` says of several seeds and of two policies, the page that it writes, and what is left when it is ended early.
+
+use std::fs;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
+    command.arg("simulate").args(args);
+    command
+}
+
+fn simulate(args: &[&str]) -> Output {
+    command(args).output().expect("it runs")
+}
+
+#[track_caller]
+fn json(args: &[&str]) -> Value {
+    let output = simulate(&[args, &["--json"]].concat());
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[track_caller]
+fn text(args: &[&str]) -> String {
+    let output = simulate(args);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    assert_eq!(told, "", "no bar where there is no terminal");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+const SMALL: [&str; 4] = ["--requests", "100", "--workers", "3"];
+
+#[test]
+fn several_seeds_give_means_and_how_far_they_may_be_off() {
+    let args = [&SMALL[..], &["round-robin"]].concat();
+    let of_one = |seed: &str| json(&[&args[..], &["--seed", seed]].concat());
+    let mean = |report: &Value| report["rows"][0]["ttft-s"]["mean"].as_f64().unwrap();
+    let singles = ["4", "5", "6"].map(|seed| mean(&of_one(seed)));
+    let report = json(&[&args[..], &["--seed", "4", "--seeds", "3"]].concat());
+    let row = &report["rows"][0];
+    assert_eq!(
+        (&report["seeds"], &row["seeds"]),
+        (&[4, 5, 6].as_slice().into(), &3.into())
+    );
+    let expected = singles.iter().sum::<f64>() / 3.0;
+    assert!(
+        (mean(&report) - expected).abs() < 1e-9,
+        "{singles:?} {}",
+        mean(&report)
+    );
+    assert_ne!(singles[0], singles[1], "each seed makes requests of its own");
+    let half_width = row["half-widths"]["ttft-s"]["mean"].as_f64().unwrap();
+    let squares: f64 = singles.iter().map(|single| (single - expected).powi(2)).sum();
+    assert!((half_width - 4.303 * (squares / 6.0).sqrt()).abs() < 1e-9);
+    assert_eq!(row["served"], 100, "what is the same with all seeds stays whole");
+    assert!(of_one("4")["rows"][0]["half-widths"].is_null());
+    let table = text(&[&args[..], &["--seeds", "3"]].concat());
+    assert!(table.contains(" +-") && table.contains("95 %"), "{table}");
+}
+
+#[test]
+fn the_seeds_of_a_recorded_trace_have_the_same_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.jsonl");
+    let line = |at: u32| {
+        format!(
+            "{{\"timestamp\": {at}, \"input_length\": 700, \"output_length\": 9, \"hash_ids\": [1, {at}]}}\n"
+        )
+    };
+    fs::write(&path, (0..20).map(|at| line(at * 500)).collect::<String>()).unwrap();
+    let report = json(&["--trace", path.to_str().unwrap(), "--seeds", "3", "round-robin"]);
+    assert_eq!(report["rows"][0]["half-widths"]["ttft-s"]["mean"], 0.0);
+    let vary = report["seeds-vary"].as_str().unwrap();
+    assert!(vary.contains("the requests are the same"), "{vary}");
+}
+
+#[test]
+fn a_policy_is_no_better_than_itself() {
+    let args = ["--seeds", "3", "--compare", "cache-aware", "cache-aware"];
+    let report = json(&[&SMALL[..], &args].concat());
+    let comparison = &report["comparisons"][0];
+    assert_eq!(comparison["verdict"], "no-difference");
+    assert_eq!(comparison["paired"]["faster"]["mean"], 0.0);
+    assert_eq!(comparison["paired"]["slower"]["mean"], 0.0);
+    for figure in comparison["figures"].as_array().unwrap() {
+        let difference = &figure["difference"]["mean"];
+        assert!(difference.is_null() || *difference == 0.0, "{figure}");
+    }
+}
+
+#[test]
+fn every_policy_is_compared_with_the_first_and_told_better_only_where_the_seeds_agree() {
+    let policies = ["--compare", "round-robin", "cache-aware", "load-weighted"];
+    let load = ["--requests", "150", "--workers", "2", "--speeds", "1,2"];
+    let report = json(&[&load[..], &["--seeds", "3"], &policies].concat());
+    let comparisons = report["comparisons"].as_array().unwrap();
+    let names: Vec<[&str; 2]> = comparisons
+        .iter()
+        .map(|compared| ["baseline", "policy"].map(|side| compared[side].as_str().unwrap()))
+        .collect();
+    let pairs = [["round-robin", "cache-aware"], ["round-robin", "load-weighted"]];
+    assert_eq!(names, [pairs, pairs].concat());
+    let cache_aware = &comparisons[2];
+    assert_eq!(cache_aware["verdict"], "better", "{cache_aware:#}");
+    let share = |side: &str| cache_aware["paired"][side]["mean"].as_f64().unwrap();
+    assert!(share("faster") > share("slower") && share("faster") + share("slower") <= 1.0);
+    let told = text(&[&load[..], &["--seeds", "1"], &policies].concat());
+    assert!(
+        told.contains("Verdict: one seed:") && !told.contains("is better"),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_cannot_be_compared_or_written_is_refused_before_anything_runs() {
+    for (args, words) in [
+        (&["--compare", "round-robin"][..], "at least two policies"),
+        (&["--html", "/nowhere/page.html"], "in a folder that exists"),
+        (&["--html", "/"], "must be a file"),
+        (&["--seeds", "0"], "1..=1000"),
+    ] {
+        let output = simulate(args);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn the_page_needs_nothing_else_and_takes_no_name_for_markup() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, page) = (
+        folder.path().join("<i>mine.jsonl"),
+        folder.path().join("page.html"),
+    );
+    let line = |at: u32| {
+        format!(
+            "{{\"timestamp\": {at}, \"input_length\": 1000, \"output_length\": 9, \"hash_ids\": [1, {at}]}}\n"
+        )
+    };
+    fs::write(&trace, (0..60).map(|at| line(at * 900)).collect::<String>()).unwrap();
+    let paths = [
+        "--trace",
+        trace.to_str().unwrap(),
+        "--html",
+        page.to_str().unwrap(),
+    ];
+    let policies = [
+        "--speeds",
+        "1,4",
+        "round-robin",
+        "cache-aware={\"backlog-price\":0.5}",
+    ];
+    let told = text(&[&paths[..], &policies].concat());
+    assert!(told.contains("TTFT s"), "the table is printed too");
+    let page = fs::read_to_string(page).unwrap();
+    for outside in [
+        "<script", "<link", "<img", "src=", "href=", "url(", "@import", "http://", "https://",
+    ] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(page.contains("<h1>Simulation: &lt;i&gt;mine</h1>") && !page.contains("<i>"));
+    assert!(page.contains("cache-aware={&quot;backlog-price&quot;:0.5}"));
+    assert!(
+        !page.contains("NaN") && !page.contains("inf"),
+        "no place is nowhere"
+    );
+    for (element, least) in [
+        ("svg", 9),
+        ("title", 10),
+        ("desc", 9),
+        ("table", 10),
+        ("figure", 9),
+        ("section", 3),
+    ] {
+        let opened =
+            page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
+        assert_eq!(
+            opened,
+            page.matches(&format!("</{element}>")).count(),
+            "{element}"
+        );
+        assert!(opened >= least, "{opened} of {element}");
+    }
+    assert!(page.len() < 300_000, "{} bytes", page.len());
+}
+
+/// Ended once it listens for it and has had this long.
+fn interrupted(after: Duration) -> Output {
+    let args = [
+        "--requests",
+        "50",
+        "--seeds",
+        "1000",
+        "--compare",
+        "round-robin",
+        "load-weighted",
+        "--json",
+    ];
+    let child = command(&args).stdout(Stdio::piped()).spawn().expect("it starts");
+    wait_until_it_listens(&child);
+    sleep(after);
+    let pid = Pid::from_raw(child.id().try_into().expect("it fits")).expect("it is not 0");
+    kill_process(pid, Signal::INT).expect("it still runs");
+    child.wait_with_output().expect("it ends")
+}
+
+/// Till it catches SIGINT, as the kernel tells, or half a minute.
+fn wait_until_it_listens(child: &Child) {
+    for _ in 0..600 {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
+        let caught = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:"))
+            .expect("a mask");
+        let caught = u64::from_str_radix(caught.trim(), 16).expect("a mask");
+        if caught & (1 << (Signal::INT.as_raw() - 1)) != 0 {
+            return;
+        }
+        sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn whoever_ends_it_early_has_what_was_ready() {
+    // A slow machine gets more time for its first runs.
+    for seconds in [1, 4, 16, 60] {
+        let output = interrupted(Duration::from_secs(seconds));
+        assert_eq!(output.status.code(), Some(130));
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(
+            (&report["complete"], &report["runs-asked"]),
+            (&false.into(), &2000.into())
+        );
+        let rows = report["rows"].as_array().unwrap();
+        let made: u64 = rows.iter().map(|row| row["seeds"].as_u64().unwrap()).sum();
+        assert_eq!(report["runs-made"], made);
+        if rows.len() == 2 {
+            let both = rows
+                .iter()
+                .map(|row| row["seeds"].as_u64().unwrap())
+                .min()
+                .unwrap();
+            assert!(report["comparisons"][0]["seeds"].as_u64().unwrap() <= both);
+            return;
+        }
+    }
+    panic!("not one run was made in a minute");
+}

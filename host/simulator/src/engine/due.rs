@@ -1,0 +1,92 @@
+//! When each of many has something to do next: the earliest time at once, and who is due by a time without looking at the others. A tree of
+//! minima, since both are asked after every happening.
+
+/// Times by number, in microseconds; of who has nothing to do `u64::MAX`.
+#[derive(Debug)]
+pub(super) struct Due {
+    /// A node's children are at twice its place and after it, the root is at 1.
+    least: Vec<u64>,
+    /// A power of two: where the times themselves begin.
+    leaves: usize,
+}
+
+impl Due {
+    /// So many, who have nothing to do.
+    pub(super) fn new(count: usize) -> Self {
+        let leaves = count.next_power_of_two();
+        Self {
+            least: vec![u64::MAX; 2 * leaves],
+            leaves,
+        }
+    }
+
+    /// One has something to do then.
+    pub(super) fn set(&mut self, number: usize, at_us: Option<u64>) {
+        let mut node = self.leaves + number;
+        self.least[node] = at_us.unwrap_or(u64::MAX);
+        while node > 1 {
+            node /= 2;
+            let least = self.least[2 * node].min(self.least[2 * node + 1]);
+            if self.least[node] == least {
+                return;
+            }
+            self.least[node] = least;
+        }
+    }
+
+    /// The earliest time.
+    pub(super) fn next(&self) -> Option<u64> {
+        Some(self.least[1]).filter(|at| *at < u64::MAX)
+    }
+
+    /// The first from a number on who has something to do by now.
+    pub(super) fn first(&self, from: usize, now_us: u64) -> Option<usize> {
+        if from >= self.leaves {
+            return None;
+        }
+        let mut node = self.leaves + from;
+        while self.least[node] > now_us {
+            // To the next tree on the right: past all that ends with this one.
+            while node % 2 == 1 {
+                node /= 2;
+                if node <= 1 {
+                    return None;
+                }
+            }
+            node += 1;
+        }
+        while node < self.leaves {
+            node *= 2;
+            node += usize::from(self.least[node] > now_us);
+        }
+        Some(node - self.leaves)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn who_is_due_is_found_as_by_looking_at_everybody(
+            count in 1_usize..20,
+            changes in prop::collection::vec((0_usize..20, prop::option::of(0_u64..50)), 0..60),
+            now_us in 0_u64..60,
+        ) {
+            let mut due = Due::new(count);
+            let mut times = vec![None; count];
+            for (number, at_us) in changes {
+                due.set(number % count, at_us);
+                times[number % count] = at_us;
+            }
+            prop_assert_eq!(due.next(), times.iter().copied().flatten().min());
+            for from in 0..=count {
+                let expected = (from..count).find(|at| times[*at].is_some_and(|at_us| at_us <= now_us));
+                prop_assert_eq!(due.first(from, now_us), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Costs fitted to what a router recorded.
+//!
+//! A prompt's time is fitted to those that waited for nothing, a step's to the mean time between the tokens of answers.
+
+mod lines;
+mod steps;
+
+use std::fmt;
+
+use serde::Serialize;
+
+pub use self::lines::FitQuality;
+use self::lines::Sample;
+use super::FittedProfile;
+use crate::trace::Recording;
+
+/// Prompts that found their worker idle, from which on nothing else is looked at.
+const ENOUGH: usize = 30;
+/// Least measured times that anything is fitted to.
+const LEAST: usize = 10;
+
+/// Costs, and how well they tell what was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fit {
+    /// The costs.
+    pub profile: FittedProfile,
+    /// Which prompts they are fitted to.
+    pub from: FitFrom,
+    /// Of the prompts' times.
+    pub prompts: FitQuality,
+    /// Of the times between tokens; none where too few were measured.
+    pub steps: Option<FitQuality>,
+}
+
+/// Which prompts a fit is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FitFrom {
+    /// Those that found their worker idle, and were alone on it until their first token.
+    Idle,
+    /// All, each from when the prompt before it on the same worker had its first token.
+    AfterWaiting,
+}
+
+/// Too little was measured to tell costs from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "fit costs: {found} prompts have a time to first token and tell how much was cached, and at least {LEAST} are needed"
+)]
+pub struct TooFew {
+    /// So many there are.
+    pub found: usize,
+}
+
+/// A prompt on the worker that computed it. Times are microseconds.
+#[derive(Debug, Clone, Copy)]
+struct Computed {
+    from_us: u64,
+    /// Unknown where the answer was not streamed.
+    first_token_us: Option<u64>,
+    /// When the worker had nothing more to do for it.
+    until_us: u64,
+    /// Uncached and cached tokens; unknown where the worker did not tell.
+    tokens: Option<(f64, f64)>,
+}
+
+impl Fit {
+    /// Costs of a recording's workers, taken together, each with room for so many tokens.
+    ///
+    /// What a request took between the workers is in its prompt's time: a transfer takes no time of its own.
+    ///
+    /// # Errors
+    /// [`TooFew`] where fewer than ten prompts were measured.
+    pub fn of(recording: &Recording, kv_tokens: u64) -> Result<Self, TooFew> {
+        let by_worker = by_worker(recording);
+        let idle: Vec<Sample> = by_worker.iter().flat_map(|prompts| idle(prompts)).collect();
+        let (from, samples) = match idle.len() >= ENOUGH {
+            true => (FitFrom::Idle, idle),
+            false => {
+                let waited = by_worker.iter().flat_map(|prompts| after_waiting(prompts));
+                (FitFrom::AfterWaiting, waited.collect())
+            }
+        };
+        let too_few = TooFew { found: samples.len() };
+        if samples.len() < LEAST {
+            return Err(too_few);
+        }
+        // A prompt without a constant is nearer to the truth than one without a length.
+        let ([fixed, uncached, cached], prompts) = lines::fit(&samples, 1).ok_or(too_few)?;
+        let prefill_ms = [fixed, 1e3 * uncached, 1e3 * cached];
+        let (step_ms, steps) = steps::fit(recording, prefill_ms, LEAST);
+        let profile = FittedProfile {
+            prefill_ms,
+            transfer_ms: [0.0; 2],
+            step_ms,
+            host_ms: 0.0,
+            disk_ms: 0.0,
+            kv_tokens,
+            link_gbps: 1.0,
+        };
+        Ok(Self {
+            profile,
+            from,
+            prompts,
+            steps,
+        })
+    }
+}
+
+impl fmt::Display for FitFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Idle => "prompts that found their worker idle",
+            Self::AfterWaiting => "prompts, from when the one before on the same worker had its first token",
+        })
+    }
+}
+
+/// Every worker's prompts, in the order of their dispatch.
+fn by_worker(recording: &Recording) -> Vec<Vec<Computed>> {
+    let mut by_worker = vec![Vec::new(); recording.measured.workers.len()];
+    let requests = recording.trace.requests.iter().zip(&recording.measured.courses);
+    for ((request, course), knows_cached) in requests.zip(&recording.knows_cached) {
+        let (Some(prefill), Some(from_us), Some(finished_us)) =
+            (course.prefill, course.dispatched_us, course.finished_us)
+        else {
+            continue;
+        };
+        let is_split = course.worker != Some(prefill);
+        let cached = f64::from(course.cached_tokens);
+        let prompts: &mut Vec<Computed> = &mut by_worker[prefill];
+        prompts.push(Computed {
+            from_us,
+            first_token_us: course.first_token_us,
+            until_us: course.first_token_us.filter(|_| is_split).unwrap_or(finished_us),
+            tokens: knows_cached.then_some((f64::from(request.prompt_tokens) - cached, cached)),
+        });
+    }
+    for prompts in &mut by_worker {
+        prompts.sort_by_key(|prompt| prompt.from_us);
+    }
+    by_worker
+}
+
+/// Those of one worker that were alone on it until their first token.
+fn idle(prompts: &[Computed]) -> Vec<Sample> {
+    let mut busy_until_us = 0;
+    let mut samples = Vec::new();
+    for (at, prompt) in prompts.iter().enumerate() {
+        let was_idle = at == 0 || busy_until_us <= prompt.from_us;
+        busy_until_us = busy_until_us.max(prompt.until_us);
+        let next_us = prompts.get(at + 1).map_or(u64::MAX, |next| next.from_us);
+        if was_idle && prompt.first_token_us.is_some_and(|first| first <= next_us) {
+            samples.extend(prompt.sample(prompt.from_us));
+        }
+    }
+    samples
+}
+
+/// Those of one worker, without what they waited for the prompts before them.
+fn after_waiting(prompts: &[Computed]) -> Vec<Sample> {
+    let mut computed_us = 0;
+    let mut samples = Vec::new();
+    for prompt in prompts {
+        samples.extend(prompt.sample(prompt.from_us.max(computed_us)));
+        // Of an answer that was not streamed its end alone is known.
+        computed_us = computed_us.max(prompt.first_token_us.unwrap_or(prompt.until_us));
+    }
+    samples
+}
+
+impl Computed {
+    /// What it took from then on, in milliseconds; none where that is not known, or it was overtaken.
+    fn sample(&self, from_us: u64) -> Option<Sample> {
+        let (uncached, cached) = self.tokens?;
+        let took_us = self
+            .first_token_us?
+            .checked_sub(from_us)
+            .filter(|took| *took > 0)?;
+        Some(Sample {
+            terms: [1.0, uncached, cached],
+            took: took_us as f64 / 1e3,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

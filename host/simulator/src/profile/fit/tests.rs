@@ -1,0 +1,102 @@
+//! Costs are found again in recordings of a cluster that is known to have them.
+
+use super::*;
+use crate::profile::Profile;
+use crate::trace::{Mix, RecordedRequest};
+use crate::{ClusterSpec, RunSpec, Trace, WorkerSpec};
+use routing::Role;
+
+const TRUE: FittedProfile = FittedProfile {
+    prefill_ms: [12.0, 80.0, 3.0],
+    transfer_ms: [0.0; 2],
+    step_ms: [9.0, 0.4, 0.05],
+    host_ms: 0.0,
+    disk_ms: 0.0,
+    kv_tokens: 2_000_000,
+    link_gbps: 1.0,
+};
+
+/// What a router records of four workers with these costs that compute one prompt after the other.
+fn recording(requests_per_s: f64) -> Recording {
+    let mut options = Mix::Conversation.usual(7);
+    options.requests = 600;
+    let trace = Mix::Conversation.generate(&options);
+    let speed = requests_per_s * trace.duration_us() as f64 / 1e6 / 600.0;
+    let trace = trace.at_speed(speed);
+    let profile = Profile::Fitted(TRUE);
+    let cluster = ClusterSpec {
+        workers: vec![WorkerSpec::of(&profile, Role::Mixed, 3_000); 4],
+        profile,
+        ..ClusterSpec::mixed(0, 0, None)
+    };
+    let outcome = crate::run(&trace, [], &RunSpec::of(cluster));
+    let requests = trace.requests.iter().zip(&outcome.courses);
+    let recorded = requests.filter_map(|(request, course)| {
+        Some(RecordedRequest {
+            at_us: course.arrived_us,
+            dispatched_us: course.dispatched_us?,
+            first_token_us: course.first_token_us,
+            finished_us: course.finished_us?,
+            prompt_tokens: request.prompt_tokens,
+            output_tokens: request.output_tokens,
+            blocks: request.blocks.to_vec(),
+            session: request.session,
+            worker: course.worker?,
+            prefill: None,
+            cached_tokens: Some(course.cached_tokens),
+        })
+    });
+    Recording::of("known", trace.block_tokens, 4, recorded.collect())
+}
+
+#[track_caller]
+fn check(found: f64, expected: f64, tolerance: f64) {
+    let error = found / expected - 1.0;
+    assert!(error.abs() <= tolerance, "{found} instead of {expected}");
+}
+
+#[test]
+fn what_prompts_cost_is_told_by_those_that_found_their_worker_idle() {
+    let fit = Fit::of(&recording(0.1), 1).unwrap();
+    assert_eq!(fit.from, FitFrom::Idle);
+    for (found, expected) in fit.profile.prefill_ms.iter().zip(TRUE.prefill_ms) {
+        check(*found, expected, 0.01);
+    }
+    assert!(
+        fit.prompts.r2 > 0.9999 && fit.prompts.median_error < 0.001,
+        "{fit:?}"
+    );
+}
+
+#[test]
+fn where_no_worker_is_ever_idle_their_waiting_is_taken_off() {
+    let fit = Fit::of(&recording(12.0), 1).unwrap();
+    assert_eq!(fit.from, FitFrom::AfterWaiting);
+    check(fit.profile.prefill_ms[1], TRUE.prefill_ms[1], 0.05);
+    assert!(fit.prompts.r2 > 0.95, "{fit:?}");
+}
+
+#[test]
+fn what_a_step_costs_is_told_by_the_times_between_tokens() {
+    let fit = Fit::of(&recording(1.0), 1).unwrap();
+    let quality = fit.steps.unwrap();
+    assert!(quality.median_error < 0.05, "{fit:?}");
+    let known = Profile::Fitted(TRUE).step_us(8, 60_000) as f64;
+    let found = Profile::Fitted(fit.profile).step_us(8, 60_000) as f64;
+    check(found, known, 0.1);
+}
+
+#[test]
+fn nothing_is_fitted_to_a_handful_of_prompts() {
+    let few = recording(0.1).first(LEAST - 1);
+    assert_eq!(Fit::of(&few, 1), Err(TooFew { found: LEAST - 1 }));
+    let empty = Trace {
+        requests: Vec::new(),
+        ..few.trace.clone()
+    };
+    let none = Recording {
+        trace: empty,
+        ..few.first(0)
+    };
+    assert_eq!(Fit::of(&none, 1), Err(TooFew { found: 0 }));
+}

@@ -1,0 +1,86 @@
+//! What becomes of a request between its workers, and when one of them fails.
+
+use super::Run;
+use crate::engine::{Fetch, JobKind, Reuse, TokenGaps};
+use crate::outcome::End;
+
+impl Run<'_> {
+    /// A prompt is computed.
+    pub(super) fn prefilled(&mut self, now_us: u64, worker: usize, number: usize, reuse: Reuse) {
+        let request = &self.trace.requests[number];
+        let computed = request.prompt_tokens.saturating_sub(reuse.tokens());
+        self.outcome.workers[worker].computed_tokens += u64::from(computed);
+        let course = &mut self.outcome.courses[number];
+        course.cached_tokens = reuse.tokens();
+        course.cached_blocks = reuse.tokens().div_ceil(self.trace.block_tokens);
+        self.sampler.computed(request.blocks.len(), course.cached_blocks);
+        let Some((answers, Some(prefill))) = self.tries[number].legs else {
+            return;
+        };
+        if prefill != worker {
+            return;
+        }
+        if !self.spec.cluster.decode {
+            self.first_token(now_us, worker, number);
+            return self.finished(now_us, number, TokenGaps::default());
+        }
+        self.routers.first_token(now_us, number, worker);
+        self.ask_held(now_us);
+        self.hand_over(now_us, number, (answers, worker));
+    }
+
+    /// A computed prompt goes to the worker that is to answer, from the one that has it. As in the server, another is looked for where
+    /// that one is gone.
+    pub(super) fn hand_over(&mut self, now_us: u64, number: usize, (answers, from): (usize, usize)) {
+        if self.away[answers] {
+            self.routers.lost(now_us, number, answers);
+            self.tries[number].kept = Some(from);
+            return self.place(now_us, number);
+        }
+        let request = &self.trace.requests[number];
+        if self.cluster.refuses(now_us, answers, request.prompt_tokens) {
+            self.routers.refused(now_us, number, answers);
+            let (status, computed) = (429, true);
+            self.close(number, End::Rejected { status, computed });
+            return self.ask_held(now_us);
+        }
+        self.tries[number].legs = Some((answers, Some(from)));
+        let course = &mut self.outcome.courses[number];
+        course.worker = Some(answers);
+        // The prefill worker's token is the first that the client sees.
+        let first_us = Some(*course.first_token_us.get_or_insert(now_us));
+        let fetch = Fetch {
+            from,
+            blocks: request.blocks.len(),
+        };
+        let job = self.job(number, JobKind::Decode { first_us }, Some(fetch));
+        self.cluster.submit(now_us, answers, job);
+    }
+
+    /// A worker fails.
+    pub(super) fn fail(&mut self, now_us: u64, worker: usize) {
+        self.away[worker] = true;
+        self.routers.gone(now_us, worker);
+        // Prompts that wait there to be taken over are gone with it: those requests begin anew.
+        for tried in &mut self.tries {
+            tried.kept.take_if(|kept| *kept == worker);
+        }
+        for number in self.cluster.fail(now_us, worker) {
+            self.lose(now_us, number, worker);
+        }
+    }
+
+    /// A request's worker is gone. Where the one that answers has sent tokens, the answer breaks off; else the request begins anew, as
+    /// in the server, whose clients have seen nothing then.
+    pub(super) fn lose(&mut self, now_us: u64, number: usize, worker: usize) {
+        self.routers.lost(now_us, number, worker);
+        self.ask_held(now_us);
+        if self.tries[number].answers {
+            self.routers.left(now_us, number);
+            self.close(number, End::Lost);
+        } else {
+            self.outcome.courses[number].first_token_us = None;
+            self.place(now_us, number);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What a router recorded, as a trace and as the courses that its requests really took. Who calls has read the log.
+
+use super::mooncake::MOST_TOKENS;
+use crate::outcome::{Course, End, Outcome, WorkerUse};
+use crate::request::{Request, Trace};
+
+/// Marks ids of blocks that are like no other.
+const ALONE: u64 = 1 << 63;
+
+/// A request as a router recorded it. Times are microseconds of one clock, whenever that began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedRequest {
+    /// When it was first decided.
+    pub at_us: u64,
+    /// When the decision was made that led to its answer.
+    pub dispatched_us: u64,
+    /// When the first byte of its answer came, where that was seen.
+    pub first_token_us: Option<u64>,
+    /// When the last one came.
+    pub finished_us: u64,
+    /// Length of its prompt.
+    pub prompt_tokens: u32,
+    /// Length of its answer.
+    pub output_tokens: u32,
+    /// Of its prompt's complete blocks, as far as they are known: equal where two prompts are the same up to the block's end. Below 2^63.
+    pub blocks: Vec<u64>,
+    /// Equal for requests of a conversation.
+    pub session: Option<u64>,
+    /// Who answered, by the worker's index.
+    pub worker: usize,
+    /// Who computed the prompt for it, where that was another one.
+    pub prefill: Option<usize>,
+    /// Tokens of the prompt that were not computed, where that is known.
+    pub cached_tokens: Option<u32>,
+}
+
+/// A trace, and what became of its requests when it was recorded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recording {
+    /// Requests in the order of their first decisions, the first of which is at 0.
+    pub trace: Trace,
+    /// How they went. Times between tokens are not recorded, only their mean ([`Recording::mean_gap_us`]).
+    pub measured: Outcome,
+    /// By request: whether its cached tokens are known; they are 0 in `measured` where not.
+    pub knows_cached: Vec<bool>,
+}
+
+impl Recording {
+    /// Of requests in any order, on so many workers, with blocks of so many tokens (above 0).
+    ///
+    /// A prompt's end that fills no block, and all of a prompt whose blocks are not known, is like no other's. Lengths of 0 count as 1.
+    #[must_use]
+    pub fn of(name: &str, block_tokens: u32, workers: usize, mut recorded: Vec<RecordedRequest>) -> Self {
+        recorded.sort_by_key(|request| request.at_us);
+        let start_us = recorded.first().map_or(0, |first| first.at_us);
+        let mut alone = ALONE;
+        let requests = recorded.iter().map(|request| {
+            let request = request.within_reason();
+            Request {
+                at_us: request.at_us - start_us,
+                prompt_tokens: request.prompt_tokens,
+                output_tokens: request.output_tokens,
+                blocks: blocks(&request, block_tokens, &mut alone),
+                session: request.session,
+            }
+        });
+        let trace = Trace {
+            name: name.to_owned(),
+            block_tokens,
+            requests: requests.collect(),
+        };
+        let mut measured = Outcome {
+            workers: vec![WorkerUse::default(); workers],
+            ..Outcome::default()
+        };
+        for request in &recorded {
+            let course = request.within_reason().course(start_us, block_tokens);
+            let computes = request.prefill.unwrap_or(request.worker);
+            if let Some(worker) = measured.workers.get_mut(computes) {
+                worker.computes = true;
+                worker.computed_tokens +=
+                    u64::from(request.prompt_tokens.saturating_sub(course.cached_tokens));
+            }
+            measured.courses.push(course);
+        }
+        Self {
+            trace,
+            measured,
+            knows_cached: recorded
+                .iter()
+                .map(|request| request.cached_tokens.is_some())
+                .collect(),
+        }
+    }
+
+    /// Its first so many requests, or all where it has no more.
+    #[must_use]
+    pub fn first(mut self, requests: usize) -> Self {
+        self.trace = self.trace.first(requests);
+        self.measured.courses.truncate(requests);
+        self.knows_cached.truncate(requests);
+        self
+    }
+
+    /// Mean time between a request's tokens, in microseconds, where its first one was seen and it had another.
+    #[must_use]
+    pub fn mean_gap_us(&self, request: usize) -> Option<f64> {
+        let course = self.measured.courses.get(request)?;
+        let gaps = self.trace.requests.get(request)?.output_tokens - 1;
+        let took_us = course.finished_us?.checked_sub(course.first_token_us?)?;
+        (gaps > 0).then(|| took_us as f64 / f64::from(gaps))
+    }
+}
+
+impl RecordedRequest {
+    /// With lengths that a trace may have, and times in their order: clocks may be set while a router records.
+    fn within_reason(&self) -> Self {
+        let prompt_tokens = self.prompt_tokens.clamp(1, MOST_TOKENS);
+        let dispatched_us = self.dispatched_us.max(self.at_us);
+        let first_token_us = self.first_token_us.map(|first| first.max(dispatched_us));
+        Self {
+            prompt_tokens,
+            output_tokens: self.output_tokens.clamp(1, MOST_TOKENS),
+            dispatched_us,
+            first_token_us,
+            finished_us: self.finished_us.max(first_token_us.unwrap_or(dispatched_us)),
+            cached_tokens: self.cached_tokens.map(|cached| cached.min(prompt_tokens)),
+            ..self.clone()
+        }
+    }
+
+    fn course(&self, start_us: u64, block_tokens: u32) -> Course {
+        let cached_tokens = self.cached_tokens.unwrap_or_default();
+        Course {
+            dispatched_us: Some(self.dispatched_us - start_us),
+            first_token_us: self.first_token_us.map(|first| first - start_us),
+            finished_us: Some(self.finished_us - start_us),
+            cached_tokens,
+            cached_blocks: cached_tokens.div_ceil(block_tokens),
+            prefill: Some(self.prefill.unwrap_or(self.worker)),
+            worker: Some(self.worker),
+            end: End::Served,
+            ..Course::arrived(self.at_us - start_us)
+        }
+    }
+}
+
+/// One id for each block of a prompt, the last of which may be part of one.
+fn blocks(request: &RecordedRequest, block_tokens: u32, alone: &mut u64) -> Box<[u64]> {
+    let count = request.prompt_tokens.div_ceil(block_tokens) as usize;
+    let complete = (request.prompt_tokens / block_tokens) as usize;
+    let known = request.blocks.iter().copied().take(complete);
+    let mut blocks: Vec<u64> = known.collect();
+    while blocks.len() < count {
+        blocks.push(*alone);
+        *alone += 1;
+    }
+    blocks.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Limits, Summary};
+    use crate::trace::TraceFacts;
+
+    fn request(at_us: u64, prompt_tokens: u32, blocks: &[u64]) -> RecordedRequest {
+        RecordedRequest {
+            at_us,
+            dispatched_us: at_us + 10,
+            first_token_us: Some(at_us + 1_010),
+            finished_us: at_us + 5_010,
+            prompt_tokens,
+            output_tokens: 5,
+            blocks: blocks.to_vec(),
+            session: None,
+            worker: 0,
+            prefill: None,
+            cached_tokens: None,
+        }
+    }
+
+    #[test]
+    fn a_recording_begins_with_its_first_request_and_shares_what_was_shared() {
+        let later = RecordedRequest {
+            cached_tokens: Some(32),
+            ..request(9_000, 40, &[1, 2])
+        };
+        let recording = Recording::of("log", 16, 1, vec![later, request(7_000, 40, &[1, 2])]);
+        let requests = &recording.trace.requests;
+        assert_eq!((requests[0].at_us, requests[1].at_us), (0, 2_000));
+        assert_eq!(requests[1].blocks[..2], [1, 2]);
+        assert_ne!(
+            requests[0].blocks[2], requests[1].blocks[2],
+            "an end that fills no block"
+        );
+        let facts = TraceFacts::of(&recording.trace);
+        assert_eq!((facts.blocks, facts.ideal_token_hit), (6, 0.4));
+        let summary = Summary::of(&recording.trace, &recording.measured, &Limits::default());
+        assert_eq!((summary.served, summary.token_hit_ratio), (2, 0.4));
+        assert_eq!(summary.ttft_s.max, 0.001_01);
+        assert_eq!(recording.mean_gap_us(1), Some(1_000.0));
+        assert_eq!(recording.knows_cached, [false, true]);
+    }
+
+    #[test]
+    fn prompts_whose_blocks_are_not_known_share_nothing() {
+        let recording = Recording::of("log", 16, 1, vec![request(0, 40, &[]), request(1, 40, &[])]);
+        assert_eq!(TraceFacts::of(&recording.trace).unique_blocks, 6);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_leaves_no_time_before_another() {
+        let odd = RecordedRequest {
+            dispatched_us: 5,
+            first_token_us: Some(3),
+            finished_us: 0,
+            prompt_tokens: 0,
+            output_tokens: 0,
+            ..request(100, 0, &[1])
+        };
+        let recording = Recording::of("log", 16, 1, vec![odd]);
+        let course = &recording.measured.courses[0];
+        assert_eq!((course.ttft_us(), course.finished_us), (Some(0), Some(0)));
+        let request = &recording.trace.requests[0];
+        assert_eq!(
+            (request.prompt_tokens, request.output_tokens, request.blocks.len()),
+            (1, 1, 1)
+        );
+        assert_eq!(recording.mean_gap_us(0), None);
+    }
+}

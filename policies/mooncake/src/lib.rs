@@ -1,0 +1,156 @@
+//! Policy: the least time to first token, with the prefix of the best holder fetched where the own one is much shorter: Algorithm 1
+//! of the Mooncake paper.
+//!
+//! README.md says what is counted, and what differs from the paper.
+
+use conductor_policy_sdk::{
+    Call, Column, Fetching, Forecast, Host, Outlook, Params, Phase, Plan, Policy, Row, Verdict, export_policy,
+};
+
+/// Share of a token's computation that its transfer takes, by the paper's figures: 327,680 bytes at 87 GB/s are 3.8 us, and computing
+/// a token takes about 0.1 ms.
+const TRANSFER_SHARE: f64 = 0.04;
+
+/// The least time to first token, with fetched prefixes.
+#[derive(Debug)]
+pub struct Mooncake {
+    forecast: Forecast,
+    fetching: Fetching,
+    /// The best match may be so many times the own one before it is fetched.
+    theta: f64,
+    weight: Column,
+    tbt_ms: Column,
+    decoding_tokens: Column,
+}
+
+impl Policy for Mooncake {
+    const NAME: &'static str = "mooncake";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+
+    fn configure(params: &mut Params, plan: &mut Plan) -> Self {
+        Self {
+            forecast: Forecast::configure(params, plan),
+            fetching: Fetching::configure(params, TRANSFER_SHARE),
+            theta: params
+                .about("The longest match may be so many times the worker's own before it is fetched; with 1 it is wherever it is longer.")
+                .number("theta", 1.5, 1.0..=1_000_000.0),
+            weight: plan.column("worker.weight"),
+            tbt_ms: plan.column("cost.tbt-ms"),
+            decoding_tokens: plan.column("load.decoding-tokens"),
+        }
+    }
+
+    fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
+        if call.request().phase == Phase::Decode {
+            return self.decode(call, host);
+        }
+        let outlook = self.forecast.of(call);
+        let cost = |row: &Row<'_>| outlook.queue(row) + self.prefill(&outlook, row);
+        Verdict::route_to(call.least(|| host.random(), cost))
+    }
+}
+
+impl Mooncake {
+    /// What the prompt takes there by itself, with what it fetches.
+    fn prefill(&self, outlook: &Outlook, row: &Row<'_>) -> f64 {
+        let own = outlook.matched(row);
+        // Nothing of its own is infinitely less than anything.
+        if own > 0.0 && outlook.best() <= self.theta * own {
+            outlook.prefill(row)
+        } else {
+            self.fetching.prefill(outlook, row)
+        }
+    }
+
+    /// The least predicted time between tokens; where that is not known of all, the least to read for each.
+    fn decode(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
+        let is_predicted = call.rows().all(|row| row.get(self.tbt_ms) >= 0.0);
+        let cost = |row: &Row<'_>| match is_predicted {
+            true => row.get(self.tbt_ms),
+            false => row.get(self.decoding_tokens) / row.get(self.weight),
+        };
+        Verdict::route_to(call.least(|| host.random(), cost))
+    }
+}
+
+export_policy!(Mooncake);
+
+#[cfg(test)]
+mod tests {
+    use conductor_policy_sdk::Configured;
+    use conductor_policy_sdk::testing::Scenario;
+
+    use super::*;
+
+    fn configured(params: &str) -> Configured<Mooncake> {
+        Configured::new(params).unwrap()
+    }
+
+    /// A prompt of 2,000 tokens of which `holder` has 1,500, behind a queue.
+    fn fleet(queued: f64) -> Scenario {
+        let mut fleet = Scenario::new(["holder", "other"]);
+        fleet
+            .request("request.prompt-tokens", 2_000.0)
+            .holds("holder", 1_500.0)
+            .holds("other", 0.0)
+            .set("holder", "load.prefill-tokens", queued);
+        fleet
+    }
+
+    #[test]
+    fn an_idle_worker_without_the_prefix_fetches_it() {
+        // Fetching takes 0.04 * 1,500 = 60 tokens.
+        assert_eq!(fleet(59.0).route(&configured("{}")), Some("holder"));
+        assert_eq!(fleet(61.0).route(&configured("{}")), Some("other"));
+    }
+
+    #[test]
+    fn where_engines_do_not_fetch_all_of_it_is_computed() {
+        let alone = configured(r#"{"transfer-share": 1}"#);
+        assert_eq!(fleet(1_499.0).route(&alone), Some("holder"));
+        assert_eq!(fleet(1_501.0).route(&alone), Some("other"));
+    }
+
+    #[test]
+    fn a_match_within_theta_of_the_best_is_good_enough() {
+        let mut fleet = fleet(400.0);
+        fleet.holds("other", 1_000.0);
+        assert_eq!(
+            fleet.route(&configured("{}")),
+            Some("holder"),
+            "computes 500 more"
+        );
+        assert_eq!(fleet.route(&configured(r#"{"theta": 1}"#)), Some("other"));
+        fleet.holds("other", 999.0);
+        assert_eq!(fleet.route(&configured("{}")), Some("other"), "fetches 501");
+    }
+
+    #[test]
+    fn predicted_times_count_where_they_are_known() {
+        let mut fleet = fleet(100.0);
+        for (name, token_ms, prefill_ms) in [("holder", 0.1, 60.0), ("other", 0.4, 800.0)] {
+            fleet
+                .set(name, "cost.token-ms", token_ms)
+                .set(name, "cost.prefill-ms", prefill_ms);
+        }
+        // 10 + 60 against 800 - 0.96 * 1,500 * 0.4 = 224.
+        assert_eq!(fleet.route(&configured("{}")), Some("holder"));
+        assert_eq!(
+            fleet.route(&configured(r#"{"predicted-times": false}"#)),
+            Some("other")
+        );
+    }
+
+    #[test]
+    fn a_decode_leg_goes_where_tokens_come_fastest() {
+        let mut fleet = fleet(0.0);
+        fleet.phase(Phase::Decode);
+        fleet
+            .set("holder", "load.decoding-tokens", 9_000.0)
+            .set("other", "load.decoding-tokens", 8_000.0)
+            .set("other", "cost.tbt-ms", 50.0);
+        assert_eq!(fleet.route(&configured("{}")), Some("other"));
+        fleet.set("holder", "cost.tbt-ms", 40.0);
+        assert_eq!(fleet.route(&configured("{}")), Some("holder"));
+    }
+}
