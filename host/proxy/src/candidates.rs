@@ -218,8 +218,25 @@ pub(crate) struct Standing<'a> {
     pub(crate) tried: &'a [WorkerId],
     /// Since it was held first.
     pub(crate) turn: Option<Turn>,
+    /// By when its answer must have begun.
+    pub(crate) deadline: Option<tokio::time::Instant>,
     /// Whether it has a place in the queue now.
     pub(crate) is_held: bool,
+}
+
+impl Standing<'_> {
+    /// How much longer the request may be held in all, where one may for so long.
+    fn hold_left(&self, timeout: Duration) -> Duration {
+        let Some(turn) = self.turn else {
+            let until = |deadline: tokio::time::Instant| {
+                deadline.saturating_duration_since(tokio::time::Instant::now())
+            };
+            return self
+                .deadline
+                .map_or(timeout, |deadline| until(deadline).min(timeout));
+        };
+        turn.left()
+    }
 }
 
 /// Why there are no candidates.
@@ -387,8 +404,8 @@ fn request_number(
         RequestFeature::WaitedMs => millis(now.duration_since(request.arrived)),
         RequestFeature::DecodeAlone => u8::from(request.allowed().alone).into(),
         RequestFeature::Tried => standing.tried.len() as f64,
-        RequestFeature::HoldLeftMs if pool.queue_limit > 0 => {
-            millis(standing.turn.map_or(pool.queue_timeout, |turn| turn.left()))
+        RequestFeature::HoldLeftMs if standing.is_held || pool.queue.len() < pool.queue_limit => {
+            millis(standing.hold_left(pool.queue_timeout))
         }
         RequestFeature::PoolQueued => pool.queue.len().saturating_sub(standing.is_held.into()) as f64,
         RequestFeature::PoolWorkers => pool.serving(&request.model).count() as f64,

@@ -246,6 +246,8 @@ impl Booking {
             if let Some(trail) = &self.trail {
                 trail.first_token(ttft);
             }
+            // Its prompt is computed: whoever waits for that is asked again.
+            self.queue.release();
         }
     }
 

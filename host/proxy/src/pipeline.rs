@@ -335,6 +335,7 @@ async fn place(
             attempt,
             tried: &failures.tried,
             turn: passage.turn(),
+            deadline,
             is_held: passage.is_held(),
         };
         let step = match decide::decide(proxy, &request, course.part(), standing) {

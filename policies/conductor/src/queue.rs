@@ -131,7 +131,8 @@ impl Queue {
 
     /// Refuses a request that would come too late, or be answered too slowly, where that is wanted.
     pub(crate) fn refuse(&self, request: &Request<'_>) -> Option<Verdict> {
-        if !self.refuses {
+        let has_failed = request.call.number(self.tried).known_or(0.0) > 0.0;
+        if !self.refuses || has_failed {
             return None;
         }
         let late_ms = request.held * self.token_ms(&request.row) - self.slack_ms(request);

@@ -58,6 +58,37 @@ async fn a_held_request_goes_when_another_ends() {
 }
 
 #[tokio::test]
+async fn a_request_that_waits_for_a_prompt_goes_when_its_first_token_comes() {
+    let (worker, mut pens) = streaming().await;
+    let policy = Scripted::seeing(&[], &["load.prefill-tokens"], |input| {
+        Ok(if input.numbers[0] > 0.0 {
+            Verdict::Queue(Hold {
+                order: 0.0,
+                ask_again_ms: 10_000,
+                waits_for: None,
+            })
+        } else {
+            route(0)
+        })
+    });
+    let router = router().worker("a", &worker.url()).policy(policy).start().await;
+    let mut first = send(router.address, chat()).await;
+    let first_pen = pens.recv().await.unwrap();
+    let second = send(router.address, chat());
+    let token = async {
+        eventually("the second is held", || {
+            router.metric(r#"conductor_queue_length{pool="main"}"#) == 1.0
+        })
+        .await;
+        first_pen.send(Ok("data: {}\n\n".into())).await.unwrap();
+        first.piece().await.unwrap().unwrap();
+    };
+    let (second, ()) = join(second, token).await;
+    assert_eq!(second.status, StatusCode::OK);
+    assert_eq!(router.in_flight("a"), 2, "the first is still answered");
+}
+
+#[tokio::test]
 async fn a_release_that_one_request_cannot_use_serves_the_next() {
     let (worker, mut pens) = streaming().await;
     // The second request is never content; the third waits behind it for the first to end.
@@ -162,6 +193,40 @@ async fn a_policy_sees_what_waits_for_each_worker_while_it_waits() {
         [[2, 30, 0, 0], [2, 80, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]],
         "those that left do not wait"
     );
+}
+
+#[tokio::test]
+async fn a_policy_is_told_that_a_full_queue_holds_no_more() {
+    let (worker, mut pens) = streaming().await;
+    let policy = Scripted::seeing(&["request.hold-left-ms"], &["load.requests"], |input| {
+        let may_wait = input.numbers[0] > 0.0;
+        Ok(if may_wait && input.numbers[1] >= 1.0 {
+            Verdict::Queue(Hold {
+                order: 0.0,
+                ask_again_ms: 10_000,
+                waits_for: None,
+            })
+        } else {
+            route(0)
+        })
+    });
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy)
+        .with(|builder| builder.queue_limit = 1)
+        .start()
+        .await;
+    let _first = send(router.address, chat()).await;
+    let _pen = pens.recv().await.unwrap();
+    let address = router.address;
+    let mut waiting = tokio::task::JoinSet::new();
+    waiting.spawn(async move { send(address, chat()).await.status });
+    eventually("the second is held", || {
+        router.metric(r#"conductor_queue_length{pool="main"}"#) == 1.0
+    })
+    .await;
+    assert_eq!(send(address, chat()).await.status, StatusCode::OK);
+    waiting.shutdown().await;
 }
 
 #[tokio::test]

@@ -90,7 +90,7 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
             name: "request.hold-left-ms",
             unit: "milliseconds",
             freshness: "now",
-            unknown: "the pool holds no requests",
+            unknown: "the pool holds no requests, or no more",
             meaning: "how much longer the request may be held in all; after that it is answered with an error",
         },
     ),

@@ -132,7 +132,9 @@ impl Sight {
             RequestFeature::WaitedMs => millis(asked.now_us.saturating_sub(request.at_us)),
             RequestFeature::DecodeAlone => u8::from(self.decode_alone).into(),
             RequestFeature::Tried => standing.tried.len() as f64,
-            RequestFeature::HoldLeftMs if self.queue.limit > 0 => self.hold_left_ms(asked),
+            RequestFeature::HoldLeftMs if standing.is_held || self.held < self.queue.limit => {
+                self.hold_left_ms(asked)
+            }
             RequestFeature::PrefixBest => best.map_or(f64::NAN, f64::from),
             RequestFeature::PrefixKey(tokens) => {
                 let key = self.view.reader().key(asked.prompt, tokens);
