@@ -5,11 +5,11 @@
 #
 # Without Mooncake's trace (host/simulator/README.md says where to get it) the generated loads alone. CONDUCTOR: the binary to use.
 set -eu
-cd "$(dirname "$0")/.."
+root=$(cd "$(dirname "$0")/.." && pwd)
 folder=${1:?"failed to measure: name a folder for the results"}
 trace=${2:-}
-conductor=${CONDUCTOR:-target/release/conductor}
-[ -x "$conductor" ] || cargo build --release --locked --package conductor
+conductor=${CONDUCTOR:-$root/target/release/conductor}
+[ -x "$conductor" ] || cargo build --release --locked --package conductor --manifest-path "$root/Cargo.toml"
 mkdir -p "$folder"
 
 all='random round-robin least-request least-tokens power-of-two load-weighted session-affinity consistent-hash-bounded-load prefix-hash longest-match

@@ -215,13 +215,10 @@ impl Call<'_> {
 
     /// How a request is held; the row that it waits for was checked.
     pub(crate) fn pause(&self, hold: Hold) -> Pause {
-        let worker = |row: u32| self.queries.ids.get(row as usize).copied();
         Pause {
             order: hold.order,
             ask_again: Duration::from_millis(hold.ask_again_ms.into()),
-            waits_for: hold
-                .waits_for
-                .and_then(|waits| Some((worker(waits.row)?, waits.work))),
+            waits_for: hold.awaited(&self.queries.ids),
         }
     }
 

@@ -11,7 +11,7 @@ use routing::{
     CandidateFeature, EngineSaid, FeaturePlan, LoadReading, RequestFeature, Role, WorkerId, hash_number,
 };
 
-use crate::admission::Turn;
+use crate::admission::{Turn, longest_hold};
 use crate::context::RequestContext;
 use crate::matches::Matches;
 use crate::proxy::Proxy;
@@ -224,21 +224,6 @@ pub(crate) struct Standing<'a> {
     pub(crate) is_held: bool,
 }
 
-impl Standing<'_> {
-    /// How much longer the request may be held in all, where one may for so long.
-    fn hold_left(&self, timeout: Duration) -> Duration {
-        let Some(turn) = self.turn else {
-            let until = |deadline: tokio::time::Instant| {
-                deadline.saturating_duration_since(tokio::time::Instant::now())
-            };
-            return self
-                .deadline
-                .map_or(timeout, |deadline| until(deadline).min(timeout));
-        };
-        turn.left()
-    }
-}
-
 /// Why there are no candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoCandidate {
@@ -405,7 +390,8 @@ fn request_number(
         RequestFeature::DecodeAlone => u8::from(request.allowed().alone).into(),
         RequestFeature::Tried => standing.tried.len() as f64,
         RequestFeature::HoldLeftMs if standing.is_held || pool.queue.len() < pool.queue_limit => {
-            millis(standing.hold_left(pool.queue_timeout))
+            let first = || longest_hold(pool.queue_timeout, standing.deadline);
+            millis(standing.turn.map_or_else(first, |turn| turn.left()))
         }
         RequestFeature::PoolQueued => pool.queue.len().saturating_sub(standing.is_held.into()) as f64,
         RequestFeature::PoolWorkers => pool.serving(&request.model).count() as f64,

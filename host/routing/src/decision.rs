@@ -1,5 +1,7 @@
 //! What a policy answers. Unchecked: see `check.rs` for what the router acts on.
 
+use crate::id::WorkerId;
+
 /// A policy's answer to one call, not yet checked against the candidates it was given.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
@@ -33,6 +35,16 @@ pub struct Hold {
     pub ask_again_ms: u32,
     /// Whom it waits for; none: whoever takes it.
     pub waits_for: Option<WaitsFor>,
+}
+
+impl Hold {
+    /// The worker that the request waits for among these, the candidates in row order, and what it is there.
+    #[must_use]
+    pub fn awaited(&self, candidates: &[WorkerId]) -> Option<(WorkerId, u32)> {
+        let waits = self.waits_for?;
+        let worker = candidates.get(waits.row as usize)?;
+        Some((*worker, waits.work))
+    }
 }
 
 /// The candidate that a held request waits for.

@@ -131,8 +131,7 @@ impl Queue {
 
     /// Refuses a request that would come too late, or be answered too slowly, where that is wanted.
     pub(crate) fn refuse(&self, request: &Request<'_>) -> Option<Verdict> {
-        let has_failed = request.call.number(self.tried).known_or(0.0) > 0.0;
-        if !self.refuses || has_failed {
+        if !self.refuses || self.was_tried(request) {
             return None;
         }
         let late_ms = request.held * self.token_ms(&request.row) - self.slack_ms(request);
@@ -149,11 +148,10 @@ impl Queue {
         let Request { call, quote, row, .. } = request;
         let left_ms = call.number(self.left_ms);
         let is_full = call.number(self.queued).known_or(0.0) >= self.most_held;
-        let has_failed = call.number(self.tried).known_or(0.0) > 0.0;
         let is_free = quote.work(row, quote.queued(row)) <= quote.work_anywhere(self.ahead_tokens);
         // An unknown time to be held in: the pool holds none.
         let may_wait = left_ms > LAST_MS;
-        if is_free || !may_wait || is_full || has_failed {
+        if is_free || !may_wait || is_full || self.was_tried(request) {
             return None;
         }
         let slack_ms = self.slack_ms(request);
@@ -164,6 +162,11 @@ impl Queue {
             order: self.order(slack_ms, request.uncached),
             ask_again_ms: until.min(left_ms - LAST_MS).clamp(1.0, AGAIN_MS) as u32,
         })
+    }
+
+    /// Whether a worker failed at it before.
+    fn was_tried(&self, request: &Request<'_>) -> bool {
+        request.call.number(self.tried).known_or(0.0) > 0.0
     }
 
     /// The shortest first; before it whoever would come too late behind it, and last who comes too late anyway.

@@ -169,6 +169,8 @@ fn who_comes_too_late_is_refused_where_that_is_wanted() {
     busy(&mut fleet, "a", 0.0);
     fleet.set("a", "cost.tbt-ms", 101.0);
     assert!(refused(&mut fleet), "its answer would be too slow");
+    fleet.request("request.tried", 1.0);
+    assert!(!refused(&mut fleet), "something was computed for it");
     assert_eq!(fleet.route(&policy("{}")), Some("a"), "not unless wanted");
 }
 

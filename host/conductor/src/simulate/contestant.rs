@@ -41,18 +41,19 @@ impl Contestant {
             Some(cache) => engine.with_cache(cache),
             None => engine,
         });
-        if !asked.is_empty() {
-            return asked.iter().map(|asked| Self::find(asked, &engine)).collect();
-        }
-        let all = builtin::names().into_iter().map(|name| Self::find(name, &engine));
-        let all: Vec<Self> = all.collect::<Result<_, _>>()?;
-        let mut placing = Vec::new();
-        for contestant in all {
-            if contestant.load()?.scorer().is_none() {
-                placing.push(contestant);
+        let names = match asked {
+            [] => builtin::names(),
+            asked => asked.iter().map(String::as_str).collect(),
+        };
+        let mut contestants = Vec::with_capacity(names.len());
+        for name in names {
+            let contestant = Self::find(name, &engine)?;
+            let policy = contestant.load()?;
+            if !asked.is_empty() || policy.scorer().is_none() {
+                contestants.push(contestant);
             }
         }
-        Ok(placing)
+        Ok(contestants)
     }
 
     fn find(asked: &str, engine: &Arc<PolicyEngine>) -> anyhow::Result<Self> {
@@ -61,7 +62,7 @@ impl Contestant {
             .with_context(|| format!("failed to read the parameters of `{which}` as a JSON object"))
             .map_err(BadInput)?;
         let subject = Subject::find(Path::new(which))?;
-        let contestant = Self {
+        Ok(Self {
             label: asked.to_owned(),
             sha256: subject.sha256(),
             name: subject.name,
@@ -73,9 +74,7 @@ impl Contestant {
                 ..PolicySettings::default()
             },
             engine: Arc::clone(engine),
-        };
-        contestant.load()?;
-        Ok(contestant)
+        })
     }
 
     /// The policy, with nothing remembered.

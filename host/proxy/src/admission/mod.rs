@@ -24,7 +24,7 @@ pub(crate) use metrics::{AdmissionCollector, AdmissionFamilies, AdmissionMetrics
 pub(crate) use passage::Passage;
 pub(crate) use permit::Permit;
 pub(crate) use spec::Admission;
-pub(crate) use ticket::Turn;
+pub(crate) use ticket::{Turn, longest_hold};
 pub(crate) use wish::{Asker, deadline};
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::early;
 use super::gate::Gate;
 use super::metrics::Admitted;
 use super::permit::Permit;
-use super::ticket::{Ticket, Turn, Unserved};
+use super::ticket::{Ticket, Turn, Unserved, longest_hold};
 use super::wish::{Asker, Wish};
 use crate::context::RequestContext;
 use crate::decide::{Pause, Placement};
@@ -131,9 +131,8 @@ impl Passage {
     fn ticket(&mut self, request: &RequestContext) -> Result<Ticket, Refusal> {
         let pool = request.pool();
         let turn = *self.turn.get_or_insert_with(|| {
-            let patience = Instant::now() + pool.queue_timeout;
-            pool.queue
-                .turn(self.deadline.map_or(patience, |deadline| deadline.min(patience)))
+            let longest = longest_hold(pool.queue_timeout, self.deadline);
+            pool.queue.turn(Instant::now() + longest)
         });
         let wish = self.wish.get_or_insert_with(|| Wish::of(request));
         let class = wish.class;

@@ -46,6 +46,12 @@ struct Entry<'a> {
     woken: oneshot::Receiver<Wake>,
 }
 
+/// How long a request that was not held yet may be held in all: as the pool has it, and while its answer may still begin in time.
+pub(crate) fn longest_hold(timeout: Duration, deadline: Option<Instant>) -> Duration {
+    let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+    deadline.map_or(timeout, |deadline| left(deadline).min(timeout))
+}
+
 impl Turn {
     /// How much longer it may be held.
     pub(crate) fn left(&self) -> Duration {

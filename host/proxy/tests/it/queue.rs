@@ -10,8 +10,8 @@ use routing::{Hold, Verdict, WaitsFor};
 use crate::client::{chat, send};
 use crate::eventually;
 use crate::policy::{Scripted, route};
-use crate::router::router;
-use crate::worker::streaming;
+use crate::router::{Router, router};
+use crate::worker::{Worker, json, streaming};
 
 /// Holds whatever comes while a request is in flight.
 fn one_at_a_time() -> Arc<Scripted> {
@@ -28,6 +28,14 @@ fn one_at_a_time() -> Arc<Scripted> {
     })
 }
 
+/// Waits until so many are held.
+async fn held(router: &Router, count: f64) {
+    eventually("they are held", || {
+        router.metric(r#"conductor_queue_length{pool="main"}"#) == count
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_held_request_goes_when_another_ends() {
     let (worker, mut pens) = streaming().await;
@@ -40,10 +48,7 @@ async fn a_held_request_goes_when_another_ends() {
     let first_pen = pens.recv().await.unwrap();
     let second = send(router.address, chat());
     let release = async {
-        eventually("the second is held", || {
-            router.metric(r#"conductor_queue_length{pool="main"}"#) == 1.0
-        })
-        .await;
+        held(&router, 1.0).await;
         assert_eq!(worker.received().len(), 1);
         drop(first_pen);
         first.text().await;
@@ -71,15 +76,18 @@ async fn a_request_that_waits_for_a_prompt_goes_when_its_first_token_comes() {
             route(0)
         })
     });
-    let router = router().worker("a", &worker.url()).policy(policy).start().await;
+    // It is asked again after 10 s anyway: too late here.
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy)
+        .with(|builder| builder.queue_timeout = Duration::from_secs(5))
+        .start()
+        .await;
     let mut first = send(router.address, chat()).await;
     let first_pen = pens.recv().await.unwrap();
     let second = send(router.address, chat());
     let token = async {
-        eventually("the second is held", || {
-            router.metric(r#"conductor_queue_length{pool="main"}"#) == 1.0
-        })
-        .await;
+        held(&router, 1.0).await;
         first_pen.send(Ok("data: {}\n\n".into())).await.unwrap();
         first.piece().await.unwrap().unwrap();
     };
@@ -105,28 +113,22 @@ async fn a_release_that_one_request_cannot_use_serves_the_next() {
         })
     });
     let router = router().worker("a", &worker.url()).policy(policy).start().await;
-    let queued = async |count: f64| {
-        eventually("they are held", || {
-            router.metric(r#"conductor_queue_length{pool="main"}"#) == count
-        })
-        .await;
-    };
     let first = send(router.address, chat()).await;
     let first_pen = pens.recv().await.unwrap();
     let mut others = tokio::task::JoinSet::new();
     let address = router.address;
     others.spawn(async move { send(address, chat()).await.status });
-    queued(1.0).await;
+    held(&router, 1.0).await;
     let third = send(router.address, chat());
     let release = async {
-        queued(2.0).await;
+        held(&router, 2.0).await;
         drop(first_pen);
         first.text().await;
     };
     let (third, ()) = join(third, release).await;
     assert_eq!(third.status, StatusCode::OK);
     others.shutdown().await;
-    queued(0.0).await;
+    held(&router, 0.0).await;
     assert_eq!(
         router.metric(r#"conductor_queue_wait_seconds_count{pool="main"}"#),
         2.0,
@@ -167,24 +169,18 @@ async fn a_policy_sees_what_waits_for_each_worker_while_it_waits() {
         .policy(policy)
         .start()
         .await;
-    let queued = async |count: f64| {
-        eventually("they are held", || {
-            router.metric(r#"conductor_queue_length{pool="main"}"#) == count
-        })
-        .await;
-    };
     let _first = send(router.address, chat()).await;
     let _pen = pens.recv().await.unwrap();
     let address = router.address;
     let mut waiting = tokio::task::JoinSet::new();
     for count in [1.0, 2.0] {
         waiting.spawn(async move { send(address, chat()).await.status });
-        queued(count).await;
+        held(&router, count).await;
     }
     let _answer = send(address, chat()).await;
     drop(other_pens.recv().await.unwrap());
     waiting.shutdown().await;
-    queued(0.0).await;
+    held(&router, 0.0).await;
     let _answer = send(address, chat()).await;
     drop(other_pens.recv().await.unwrap());
     let seen = std::mem::take(&mut *seen.lock().unwrap());
@@ -221,12 +217,35 @@ async fn a_policy_is_told_that_a_full_queue_holds_no_more() {
     let address = router.address;
     let mut waiting = tokio::task::JoinSet::new();
     waiting.spawn(async move { send(address, chat()).await.status });
-    eventually("the second is held", || {
-        router.metric(r#"conductor_queue_length{pool="main"}"#) == 1.0
-    })
-    .await;
+    held(&router, 1.0).await;
     assert_eq!(send(address, chat()).await.status, StatusCode::OK);
     waiting.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_policy_is_told_that_an_answer_must_begin_before_the_queue_gives_it_up() {
+    let worker = Worker::start(|_| async { json(200, "{}") }).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let seeing = Arc::clone(&seen);
+    let policy = Scripted::seeing(&["request.hold-left-ms"], &[], move |input| {
+        seeing.lock().unwrap().push(input.numbers[0]);
+        Ok(route(0))
+    });
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy)
+        .with(|builder| {
+            builder.queue_timeout = Duration::from_secs(30);
+            builder.objectives.start_timeout = Some(Duration::from_secs(20));
+        })
+        .start()
+        .await;
+    assert_eq!(send(router.address, chat()).await.status, StatusCode::OK);
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    assert!(
+        matches!(*seen, [left_ms] if left_ms > 0.0 && left_ms <= 20_000.0),
+        "{seen:?}"
+    );
 }
 
 #[tokio::test]

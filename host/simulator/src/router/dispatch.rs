@@ -43,18 +43,7 @@ impl Router {
         for seat in pair.prefills.into_iter().chain([pair.answers]) {
             self.sight.view.expect(seat.worker, prompt);
         }
-        let session = request.session.map(session_hash);
-        self.bookings.insert(
-            number,
-            Booking {
-                prompt_tokens: tokens,
-                session,
-                answers,
-                prefills,
-            },
-        );
-        let of = (number, session);
-        self.note(now_us, EventKind::Dispatched, of, begins.worker, tokens.into());
+        self.book(now_us, number, request, (answers, prefills));
         Placement::Dispatch {
             worker: pair.answers.worker,
             prefill: pair.prefills.map(|seat| seat.worker),
@@ -75,18 +64,12 @@ impl Router {
         let (worker, tokens) = (pair.answers.worker, request.prompt_tokens);
         let fetched = self.worker(worker).load().book_fetched(tokens);
         self.sight.view.expect(worker, prompt);
-        let session = request.session.map(session_hash);
-        self.bookings.insert(
+        self.book(
+            now_us,
             number,
-            Booking {
-                prompt_tokens: tokens,
-                session,
-                answers: Share::new(worker, fetched, now_us),
-                prefills: None,
-            },
+            request,
+            (Share::new(worker, fetched, now_us), None),
         );
-        let of = (number, session);
-        self.note(now_us, EventKind::Dispatched, of, worker, tokens.into());
         Placement::Dispatch {
             worker,
             prefill: None,
@@ -94,6 +77,27 @@ impl Router {
             matched: pair.answers.matched,
             fetch: None,
         }
+    }
+
+    /// Keeps what it takes of its workers, and notes that it goes to the first of them.
+    fn book(
+        &mut self,
+        now_us: u64,
+        number: usize,
+        request: &Request,
+        (answers, prefills): (Share, Option<Share>),
+    ) {
+        let (session, tokens) = (request.session.map(session_hash), request.prompt_tokens);
+        let begins = prefills.as_ref().unwrap_or(&answers).worker;
+        let booking = Booking {
+            prompt_tokens: tokens,
+            session,
+            answers,
+            prefills,
+        };
+        self.bookings.insert(number, booking);
+        let of = (number, session);
+        self.note(now_us, EventKind::Dispatched, of, begins, tokens.into());
     }
 
     /// What the worker fetches before it computes the prompt, and how long it is then busy with it. Only where prices are told or

@@ -98,16 +98,6 @@ enum Decided {
 }
 
 impl Call {
-    /// The row that it waits for was checked.
-    fn hold(&self, hold: Hold) -> Step {
-        let worker = |row: u32| self.queries.ids().get(row as usize).copied();
-        let waits = hold.waits_for;
-        Step::Hold(
-            hold,
-            waits.and_then(|waits| Some((worker(waits.row)?, waits.work))),
-        )
-    }
-
     fn seat(&self, row: usize) -> Seat {
         let matched = self.queries.asked().and_then(|matches| matches.get(row));
         Seat {
@@ -227,7 +217,7 @@ impl<'a> Deciding<'a> {
                 prefills: route.prefill().map(|row| call.seat(row)),
                 score: route.score(),
             }),
-            Decision::Queue(hold) => call.hold(hold),
+            Decision::Queue(hold) => Step::Hold(hold, hold.awaited(call.queries.ids())),
             Decision::Reject(rejection) => Step::Reject(rejection),
             Decision::Pass => {
                 self.counts.fallbacks += 1;
@@ -273,7 +263,7 @@ impl<'a> Deciding<'a> {
         let decision = policy.map_or(Decision::Pass, |policy| self.ask(&**policy, &call, offer));
         match decision {
             Decision::Route(route) => Decided::Seat(call.seat(route.row()), route.score()),
-            Decision::Queue(hold) => Decided::Step(call.hold(hold)),
+            Decision::Queue(hold) => Decided::Step(Step::Hold(hold, hold.awaited(call.queries.ids()))),
             Decision::Reject(rejection) => Decided::Step(Step::Reject(rejection)),
             Decision::Pass => {
                 self.counts.fallbacks += u64::from(policy.is_some());

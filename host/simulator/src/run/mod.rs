@@ -269,7 +269,8 @@ impl<'r> Run<'r> {
         self.ask_held(now_us);
     }
 
-    /// There may be room: held requests are asked in their order, until one is sent or all were asked, as the server does.
+    /// There may be room: held requests are asked in their order, until one is sent or all were asked. The server asks one more after one that
+    /// was sent; here the next first token or end does.
     fn ask_held(&mut self, now_us: u64) {
         for number in self.line.in_order() {
             self.place(now_us, number);
