@@ -197,8 +197,9 @@ fn pooling(limits: EngineLimits) -> PoolingAllocationConfig {
         .total_core_instances(instances.saturating_mul(8).max(CORE_INSTANCES))
         .total_memories(instances.saturating_mul(2).max(MEMORIES))
         .total_tables(instances.saturating_mul(4).max(TABLES))
-        // A slot is best reused by the component that had it last; more than this many are not kept warm.
-        .max_unused_warm_slots(instances)
+        // A slot is best reused by the component that had it last: by one that faulted. A component that was swapped out never
+        // comes back, and each one loaded is another to the engine: what is kept for those is lost.
+        .max_unused_warm_slots(limits.instances_per_policy)
         .linear_memory_keep_resident(KEEP_MEMORY)
         .table_keep_resident(KEEP_TABLE);
     pooling
@@ -206,7 +207,10 @@ fn pooling(limits: EngineLimits) -> PoolingAllocationConfig {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::PolicySettings;
 
     #[test]
     fn starts_with_room_for_every_policy_on_every_core_and_keeps_to_the_address_space() {
@@ -219,5 +223,24 @@ mod tests {
             assert!(u64::from(limits.instances) * 2 < 1 << (46 - 32), "{cores} cores");
             PolicyEngine::new(limits).unwrap();
         }
+    }
+
+    #[test]
+    fn keeps_no_memory_for_components_that_were_swapped_out() {
+        let limits = EngineLimits {
+            instances_per_policy: 4,
+            instances: 64,
+            memory_bytes: 64 << 20,
+        };
+        let engine = PolicyEngine::new(limits).unwrap();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/prebuilt/round-robin.wasm");
+        let bytes = std::fs::read(file).unwrap();
+        for _ in 0..12 {
+            let settings = PolicySettings::default();
+            engine.load("swapped", &bytes, &settings, Arc::default()).unwrap();
+        }
+        let metrics = engine.engine.pooling_allocator_metrics().unwrap();
+        let kept = metrics.unused_warm_memories();
+        assert!((1..=4).contains(&kept), "{kept} memories are kept");
     }
 }
