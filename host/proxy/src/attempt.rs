@@ -1,12 +1,14 @@
 //! One attempt: a worker's share of a request is booked, sent, and it is learnt from it whether the worker is there.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response};
 use routing::{LoadLease, WorkerLoad};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::context::RequestContext;
@@ -94,7 +96,7 @@ pub(crate) fn pinned_rank(request: &RequestContext, seat: Seat) -> Option<u16> {
 }
 
 /// Sends it and waits for the head of the answer.
-pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Answer, ForwardError> {
+pub(crate) async fn send(request: &RequestContext, mut asking: Asking) -> Result<Answer, ForwardError> {
     let member = &request.pool().members[asking.seat.member];
     let link = &member.link;
     let outgoing = Outgoing {
@@ -117,7 +119,14 @@ pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Ans
     asking.booking.dispatched();
     let dispatched = Instant::now();
     let is_told = request.snapshot.decision_headers;
-    match forward(&link.upstream, outgoing, asking.limits).await {
+    let answer = forward(&link.upstream, outgoing, asking.limits);
+    // An answer in one piece hides its first token; a leg has rules of its own.
+    let hides_first_token = !request.stream && !asking.once;
+    let outcome = match asking.booking.expected_ttft() {
+        Some(expected) if hides_first_token => outwait(answer, expected, &mut asking.booking).await,
+        _ => answer.await,
+    };
+    match outcome {
         Ok(response) => {
             let (status, headers) = (response.status(), response.headers());
             if status.is_server_error() {
@@ -153,6 +162,16 @@ pub(crate) async fn send(request: &RequestContext, asking: Asking) -> Result<Ans
             Err(error)
         }
     }
+}
+
+/// Waits for an answer whose first token cannot be seen: its prompt is taken for computed once that is to be expected.
+async fn outwait<T>(answer: impl Future<Output = T>, expected: Duration, booking: &mut Booking) -> T {
+    let mut answer = pin!(answer);
+    if let Ok(early) = timeout(expected, &mut answer).await {
+        return early;
+    }
+    booking.take_for_computed();
+    answer.await
 }
 
 fn report(member: &Member, id: &HeaderValue, error: &ForwardError, rests: bool) {
@@ -199,5 +218,6 @@ fn book(request: &RequestContext, seat: Seat, lease: impl FnOnce(&Arc<WorkerLoad
     let pool = request.pool();
     let member = &pool.members[seat.member];
     let trail = Trail::begin(request, member);
-    Booking::new(lease(member.worker.load()), Arc::clone(&pool.queue), trail)
+    let worker = &member.worker;
+    Booking::new(lease(worker.load()), worker.id(), Arc::clone(&pool.queue), trail)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, StatusCode};
 use inference_api::Tail;
-use routing::LoadLease;
+use routing::{LoadLease, Release, WorkerId};
 
 use crate::admission::{Gate, Permit};
 use crate::arm::Participant;
@@ -198,16 +198,24 @@ pub(crate) struct Booking {
     lease: Option<LoadLease>,
     first_token: Option<Instant>,
     queue: Arc<Gate>,
+    /// What it frees, whenever it does.
+    release: Release,
     /// Where a policy wants to be told.
     trail: Option<Arc<Trail>>,
 }
 
 impl Booking {
-    pub(crate) fn new(lease: LoadLease, queue: Arc<Gate>, trail: Option<Arc<Trail>>) -> Self {
+    pub(crate) fn new(
+        lease: LoadLease,
+        worker: WorkerId,
+        queue: Arc<Gate>,
+        trail: Option<Arc<Trail>>,
+    ) -> Self {
         Self {
             lease: Some(lease),
             first_token: None,
             queue,
+            release: Release::at(worker),
             trail,
         }
     }
@@ -247,7 +255,20 @@ impl Booking {
                 trail.first_token(ttft);
             }
             // Its prompt is computed: whoever waits for that is asked again.
-            self.queue.release();
+            self.queue.release(self.release);
+        }
+    }
+
+    /// When the first token should come, counted from the dispatch; none where that is no matter.
+    pub(crate) fn expected_ttft(&self) -> Option<Duration> {
+        self.lease.as_ref()?.expected_ttft()
+    }
+
+    /// The first token should have come, where it cannot be seen.
+    pub(crate) fn take_for_computed(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.take_for_computed();
+            self.queue.release(self.release);
         }
     }
 
@@ -265,6 +286,6 @@ impl Drop for Booking {
     fn drop(&mut self) {
         // First the load, so that whoever is asked again sees it gone.
         self.lease = None;
-        self.queue.release();
+        self.queue.release(self.release);
     }
 }

@@ -27,7 +27,7 @@ mod versions;
 mod worker;
 
 pub use admission::{
-    Aims, Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, Waiting, WaitingLine,
+    Aims, Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, Release, Waiting, WaitingLine,
     weighted_tokens,
 };
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};

@@ -17,6 +17,9 @@ use crate::cost::CostModel;
 
 /// Output tokens below which a request says nothing of the time between tokens.
 const FEW_TOKENS: u64 = 8;
+/// What a prompt token is taken to need on a worker whose first tokens were never seen, in milliseconds: about what one GPU of
+/// 2024 does to a model of ten billion parameters.
+const USUAL_TOKEN_MS: f64 = 0.1;
 
 /// Counters of one worker. Independent relaxed atomics: a reading may mix two moments, which costs a decision
 /// nothing.
@@ -39,7 +42,7 @@ pub struct WorkerLoad {
 pub struct LoadReading {
     /// Requests in flight.
     pub requests: u32,
-    /// Of those, the ones past their first token.
+    /// Of those, the ones past their first token, seen or [taken for granted](LoadLease::take_for_computed).
     pub decoding: u32,
     /// Uncached prompt tokens of those before their first token.
     pub prefill_tokens: u64,
@@ -170,15 +173,8 @@ impl LoadLease {
         let Stage::Prefilling { uncached, lesson } = self.stage else {
             return;
         };
+        self.decode(uncached);
         let load = &self.load;
-        load.prefill_tokens
-            .fetch_sub(u64::from(uncached), Ordering::Relaxed);
-        self.stage = Stage::Decoding {
-            decoding: load.decoding.fetch_add(1, Ordering::Relaxed) + 1,
-            resident: load.prompt_tokens.load(Ordering::Relaxed),
-        };
-        load.decoding_tokens
-            .fetch_add(u64::from(self.prompt), Ordering::Relaxed);
         load.ttft.add(ttft);
         load.ttft_p90.add(ttft);
         match lesson {
@@ -189,6 +185,47 @@ impl LoadLease {
             Lesson::Transfer => load.cost.transferred(self.prompt, ttft),
             Lesson::None => {}
         }
+    }
+
+    /// How long after the dispatch the first token should come: as the worker's past tells, or at a usual pace where it has none.
+    /// None where the worker does not compute the prompt, or has.
+    #[must_use]
+    pub fn expected_ttft(&self) -> Option<Duration> {
+        let Stage::Prefilling {
+            uncached,
+            lesson: Lesson::Prefill { ahead },
+        } = self.stage
+        else {
+            return None;
+        };
+        let cached = self.prompt.saturating_sub(uncached);
+        let learnt = self.load.cost.first_token_ms(uncached, cached, ahead);
+        let ms = if learnt.is_nan() {
+            u64::from(uncached).saturating_add(ahead) as f64 * USUAL_TOKEN_MS
+        } else {
+            learnt
+        };
+        Duration::try_from_secs_f64(ms / 1e3).ok()
+    }
+
+    /// The first token should have come, but cannot be seen since the answer comes in one piece: the prompt is not waited for any
+    /// more. Nothing is learnt of that.
+    pub fn take_for_computed(&mut self) {
+        if let Stage::Prefilling { uncached, .. } = self.stage {
+            self.decode(uncached);
+        }
+    }
+
+    fn decode(&mut self, uncached: u32) {
+        let load = &self.load;
+        load.prefill_tokens
+            .fetch_sub(u64::from(uncached), Ordering::Relaxed);
+        self.stage = Stage::Decoding {
+            decoding: load.decoding.fetch_add(1, Ordering::Relaxed) + 1,
+            resident: load.prompt_tokens.load(Ordering::Relaxed),
+        };
+        load.decoding_tokens
+            .fetch_add(u64::from(self.prompt), Ordering::Relaxed);
     }
 
     /// The answer is complete: so many tokens, the last of them `since_first` after the first.
@@ -255,6 +292,30 @@ mod tests {
     }
 
     #[test]
+    fn a_prompt_taken_for_computed_is_not_waited_for_and_teaches_nothing() {
+        let load = Arc::<WorkerLoad>::default();
+        let first = load.book(1_000, 600);
+        let mut second = load.book(1_000, 400);
+        assert_eq!(first.expected_ttft(), Some(Duration::from_millis(60)));
+        assert_eq!(
+            second.expected_ttft(),
+            Some(Duration::from_millis(100)),
+            "behind the first"
+        );
+        second.take_for_computed();
+        assert_eq!(second.expected_ttft(), None);
+        second.take_for_computed();
+        second.first_token(Duration::from_secs(9));
+        let reading = load.read();
+        assert_eq!((reading.requests, reading.decoding), (2, 1));
+        assert_eq!((reading.prefill_tokens, reading.decoding_tokens), (600, 1_000));
+        assert!(reading.ttft_ewma_ms.is_nan());
+        drop((first, second));
+        assert_eq!((load.read().decoding, load.read().prefill_tokens), (0, 0));
+        assert_eq!(load.book_fetched(1_000).expected_ttft(), None);
+    }
+
+    #[test]
     fn the_time_between_tokens_is_that_of_answers_that_tell_their_tokens() {
         let load = Arc::<WorkerLoad>::default();
         let mut lease = load.book(1, 1);
@@ -290,6 +351,8 @@ mod tests {
             drop(waiting);
         }
         let near = |value: f64, expected: f64| (value - expected).abs() < 1.0;
+        let expected = load.book(2_000, 2_000).expected_ttft().unwrap();
+        assert!(near(expected.as_secs_f64() * 1e3, 200.0));
         assert!(near(load.cost().prefill_ms(2_000, 0), 200.0));
         assert!(near(1e3 * load.cost().token_ms(), 100.0));
         assert!(near(load.cost().transfer_ms(2_000), 20.0));

@@ -4,8 +4,8 @@
 //! whoever makes room: as many as fit, each with its permit in its hand, so that nobody who comes later takes it.
 //!
 //! One that a policy holds is asked again for a release of capacity. Whether that was of use only its policy can tell. One
-//! that is not sent passes its wake on to the next in order, until one is sent or all were asked since the release. One that
-//! is sent wakes another, since a release may have made room for more than one: that one passes nothing on.
+//! that is not sent passes the release on to the next in order, while that is worth asking (see [`Release`]). So does one that is
+//! sent, since a release may have made room for more than one.
 //!
 //! The lock is taken for an operation on the line at a time and never held across a wait.
 
@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use routing::{Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, WaitingLine, WorkerId};
+use routing::{
+    Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, Release, WaitingLine, WorkerId,
+};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -70,18 +72,13 @@ struct Tell {
 #[derive(Debug)]
 pub(super) enum Wake {
     /// To go in.
-    In { permit: Permit, owes: Option<Owed> },
+    In {
+        permit: Permit,
+        /// The release that its policy is asked for.
+        release: Option<Release>,
+    },
     /// To go, since somebody more important has its place.
     Shed,
-}
-
-/// What comes of a wake that a policy is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owed {
-    /// The wake of a release: passed on by whom it was of no use to.
-    Release,
-    /// The wake of one that was sent: there may be room for more.
-    More,
 }
 
 /// The queue has no room.
@@ -131,7 +128,7 @@ impl Gate {
         self.line().waiting.counts()
     }
 
-    /// Puts budgets in force; whoever has room then is let in.
+    /// Puts budgets in force; whoever has room then is let in. Those that a policy holds keep the workers they came to.
     pub(crate) fn put_in_force(self: &Arc<Self>, capacity: Capacity) {
         let follows = capacity.follows_workers();
         self.counts.store(capacity.is_any(), Ordering::SeqCst);
@@ -143,11 +140,11 @@ impl Gate {
     }
 
     /// Capacity was freed in the pool.
-    pub(crate) fn release(self: &Arc<Self>) {
+    pub(crate) fn release(self: &Arc<Self>, release: Release) {
         self.releases.fetch_add(1, Ordering::SeqCst);
         if self.len() > 0 {
             self.reckon_if_due();
-            self.let_in(Some(Owed::Release));
+            self.let_in(Some(release));
         }
     }
 
@@ -205,7 +202,7 @@ impl Gate {
         }
         // When the worker's load was given back, just before, the budget was what kept everybody out.
         if was_used && self.is_blocked.load(Ordering::SeqCst) {
-            self.release();
+            self.release(Release::anywhere());
         } else if self.len() > 0 {
             self.let_in(None);
         }
@@ -302,17 +299,20 @@ impl Gate {
         }
     }
 
-    /// Lets in whoever is next and fits. `wake`: one of those that a policy holds may be among them.
-    pub(super) fn let_in(self: &Arc<Self>, mut wake: Option<Owed>) {
+    /// Lets in whoever is next and fits. `release`: one of those that a policy holds may be among them.
+    pub(super) fn let_in(self: &Arc<Self>, mut release: Option<Release>) {
         let now = self.now_us();
         let mut undelivered = Vec::new();
         let mut line = self.line();
         let line_now = &mut *line;
         let step = line_now.drain.step_us(now);
         let is_blocked = loop {
-            let first = line_now.waiting.first(now, step, self.releases(), wake.is_some());
+            let first = line_now
+                .waiting
+                .first(now, step, self.releases(), release.as_ref());
             let Some((number, one)) = first else { break false };
             let asks = one.held.is_some_and(|held| held.asked_at.is_some());
+            let aim = one.aim();
             let Some(tokens) = self.take(one.tokens) else {
                 break true;
             };
@@ -332,10 +332,20 @@ impl Gate {
                 }),
                 is_used: false,
             };
-            let owes = if asks { wake.take() } else { None };
+            let mut asked_for = if asks { release.take() } else { None };
+            if let Some(release) = &mut asked_for {
+                release.spend(aim);
+            }
             // One whose wait is over has given up its entry, so this always lands; were it not to, the permit must not be
             // dropped under the lock.
-            undelivered.extend(tell.wake.send(Wake::In { permit, owes }).err());
+            undelivered.extend(
+                tell.wake
+                    .send(Wake::In {
+                        permit,
+                        release: asked_for,
+                    })
+                    .err(),
+            );
         };
         self.is_blocked.store(is_blocked, Ordering::SeqCst);
         drop(line);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::poll;
 use prometheus_client::metrics::histogram::Histogram;
+use routing::{Release, WorkerId};
 use tokio::time::Instant;
 
 use super::capacity::Capacity;
@@ -78,11 +79,11 @@ async fn releases_wake_in_order_then_by_arrival() {
     assert!(poll!(&mut late).is_pending());
     assert!(poll!(&mut second).is_pending());
     assert!(poll!(&mut first).is_pending());
-    gate.release();
+    gate.release(Release::anywhere());
     assert!(poll!(&mut late).is_pending());
     assert!(poll!(&mut second).is_pending());
     assert!(poll!(&mut first).is_ready());
-    gate.release();
+    gate.release(Release::anywhere());
     assert!(poll!(&mut second).is_ready());
     assert!(poll!(&mut late).is_pending());
 }
@@ -91,7 +92,7 @@ async fn releases_wake_in_order_then_by_arrival() {
 async fn a_release_while_the_policy_was_asked_is_not_missed() {
     let gate = gate();
     let seen = gate.releases();
-    gate.release();
+    gate.release(Release::anywhere());
     let [mut ticket] = tickets(&gate);
     assert!(ticket.hold(&plain(), hold(0.0), seen, None).await.is_ok());
     assert_eq!(gate.waiting(), 0);
@@ -107,14 +108,14 @@ async fn a_wake_of_one_who_left_goes_to_the_next() {
         let mut waits = pin!(gone.hold(&one, hold(0.0), 0, None));
         assert!(poll!(&mut waits).is_pending());
         assert!(poll!(&mut next).is_pending());
-        gate.release();
+        gate.release(Release::anywhere());
     }
     drop(gone);
     assert!(poll!(&mut next).is_ready());
 }
 
 #[tokio::test]
-async fn one_who_is_sent_wakes_another_and_that_one_passes_nothing_on() {
+async fn one_who_is_sent_wakes_another_and_nobody_twice_for_one_release() {
     let gate = gate();
     let [mut first, mut second, mut third] = tickets(&gate);
     let one = plain();
@@ -126,7 +127,7 @@ async fn one_who_is_sent_wakes_another_and_that_one_passes_nothing_on() {
             assert!(poll!(&mut waits).is_pending());
             assert!(poll!(&mut other).is_pending());
             assert!(poll!(&mut third).is_pending());
-            gate.release();
+            gate.release(Release::anywhere());
             assert!(poll!(&mut waits).is_ready());
         }
         assert!(poll!(&mut other).is_pending());
@@ -134,10 +135,48 @@ async fn one_who_is_sent_wakes_another_and_that_one_passes_nothing_on() {
         assert!(poll!(&mut other).is_ready(), "there may be room for two");
     }
     let mut again = pin!(second.hold(&one, hold(1.0), 1, None));
-    assert!(poll!(&mut again).is_pending());
-    assert!(poll!(&mut third).is_pending(), "there was no room for two");
-    gate.release();
+    assert!(poll!(&mut again).is_pending(), "it was asked since the release");
+    assert!(poll!(&mut third).is_ready(), "the next may find room");
+    gate.release(Release::anywhere());
     assert!(poll!(&mut again).is_ready(), "the next release begins anew");
+}
+
+#[tokio::test]
+async fn a_release_at_one_worker_is_for_those_who_wait_for_it_before_all_but_a_few_others() {
+    const OTHERS: usize = 40;
+    let gate = gate();
+    let waits_for = |worker, order| Pause {
+        waits_for: Some((WorkerId(worker), 1)),
+        ..hold(order)
+    };
+    let one = &plain();
+    let [mut own, others @ ..]: [Ticket; 1 + OTHERS] = tickets(&gate);
+    let mut asked = 0;
+    // Each is asked in vain once, and leaves.
+    let leaves = |mut ticket: Ticket| async move {
+        let _permit = ticket.hold(one, waits_for(2, 0.0), 0, None).await;
+    };
+    let mut waits: Vec<_> = others
+        .into_iter()
+        .map(|ticket| Box::pin(leaves(ticket)))
+        .collect();
+    for wait in &mut waits {
+        assert!(poll!(wait).is_pending());
+    }
+    let mut own = pin!(own.hold(one, waits_for(1, 9.0), 0, None));
+    assert!(poll!(&mut own).is_pending());
+    gate.release(Release::at(WorkerId(1)));
+    while poll!(&mut own).is_pending() {
+        let mut with = None;
+        for (at, wait) in waits.iter_mut().enumerate() {
+            if poll!(wait).is_ready() {
+                with = Some(at);
+            }
+        }
+        drop(waits.remove(with.expect("one of them is asked")));
+        asked += 1;
+    }
+    assert!(asked < OTHERS / 2, "{asked} were asked before");
 }
 
 #[tokio::test]
@@ -150,7 +189,7 @@ async fn a_wake_of_one_who_ends_unsent_goes_to_the_next() {
         let mut waits = pin!(woken.hold(&one, hold(0.0), 0, None));
         assert!(poll!(&mut waits).is_pending());
         assert!(poll!(&mut next).is_pending());
-        gate.release();
+        gate.release(Release::anywhere());
         assert!(poll!(&mut waits).is_ready());
     }
     assert!(poll!(&mut next).is_pending());
@@ -168,7 +207,7 @@ async fn a_wake_of_one_held_again_goes_round_once() {
         let mut other = pin!(second.hold(&one, hold(1.0), 0, None));
         assert!(poll!(&mut waits).is_pending());
         assert!(poll!(&mut other).is_pending());
-        gate.release();
+        gate.release(Release::anywhere());
         assert!(poll!(&mut waits).is_ready());
         assert!(poll!(&mut other).is_pending());
     }
@@ -177,7 +216,7 @@ async fn a_wake_of_one_held_again_goes_round_once() {
     let mut again = pin!(first.hold(&one, hold(2.0), 1, None));
     assert!(poll!(&mut again).is_pending());
     assert!(poll!(&mut other).is_pending(), "nobody is left to be asked");
-    gate.release();
+    gate.release(Release::anywhere());
     assert!(poll!(&mut other).is_ready(), "the next release begins anew");
 }
 
@@ -277,13 +316,13 @@ async fn one_that_a_policy_holds_gives_its_room_to_others_and_gets_it_again() {
     let one = plain();
     let mut other = pin!(other.wait(&one));
     assert!(poll!(&mut other).is_pending());
-    let mut held = pin!(held.hold(&one, hold(0.0), 0, permit));
+    let mut held = pin!(held.hold(&one, hold(0.0), gate.releases(), permit));
     assert!(poll!(&mut held).is_pending());
     let std::task::Poll::Ready(Ok(mut used)) = poll!(&mut other) else {
         panic!("the room of the one that is held is free")
     };
     used.begin();
-    gate.release();
+    gate.release(Release::anywhere());
     assert!(poll!(&mut held).is_pending(), "the budget is full");
     drop(used);
     let std::task::Poll::Ready(Ok(Some(again))) = poll!(&mut held) else {
@@ -408,7 +447,7 @@ async fn a_crowd_never_exceeds_the_budget_and_leaves_nothing_behind() {
                 assert!(gate.budget().0.requests <= LIMIT);
                 tokio::task::yield_now().await;
                 drop(permit);
-                gate.release();
+                gate.release(Release::anywhere());
             }
         }
     };

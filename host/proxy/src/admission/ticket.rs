@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use routing::Held;
+use routing::{Held, Release};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::gate::{Gate, Owed, Wake};
+use super::gate::{Gate, Wake};
 use super::permit::Permit;
 use super::wish::Wish;
 use crate::decide::Pause;
@@ -25,8 +25,8 @@ pub(super) struct Ticket {
     gate: Arc<Gate>,
     turn: Turn,
     since: Instant,
-    /// It was woken and has not made use of it.
-    owes: Option<Owed>,
+    /// What its policy is asked again for, and others may be.
+    release: Option<Release>,
     /// Whether somebody else has its place now.
     is_shed: bool,
 }
@@ -65,7 +65,7 @@ impl Ticket {
             gate,
             turn,
             since: Instant::now(),
-            owes: None,
+            release: None,
             is_shed: false,
         }
     }
@@ -108,7 +108,7 @@ impl Ticket {
         };
         let mut entry = Entry { ticket: self, woken };
         drop(permit);
-        entry.ticket.pass_wake_on();
+        entry.ticket.pass_on();
         let ask_again = now + pause.ask_again;
         if ask_again < deadline {
             if let Ok(Ok(wake)) = timeout_at(ask_again, &mut entry.woken).await {
@@ -124,8 +124,8 @@ impl Ticket {
 
     fn woken(&mut self, wake: Wake) -> Result<Permit, Unserved> {
         match wake {
-            Wake::In { permit, owes } => {
-                self.owes = owes;
+            Wake::In { permit, release } => {
+                self.release = release;
                 Ok(permit)
             }
             Wake::Shed => {
@@ -135,18 +135,17 @@ impl Ticket {
         }
     }
 
-    /// The request has found a worker: the wake, if there was one, was of use, and there may be room for another.
+    /// The request has found a worker: the release, if there was one, was of use, and there may be room for another.
     pub(super) fn sent(mut self) {
         self.gate.sent();
-        if self.owes.take().is_some() {
-            self.gate.let_in(Some(Owed::More));
-        }
+        self.release = self.release.map(Release::renewed);
+        self.pass_on();
     }
 
-    /// Its policy was asked in vain.
-    fn pass_wake_on(&mut self) {
-        if let Some(Owed::Release) = self.owes.take() {
-            self.gate.let_in(Some(Owed::Release));
+    /// The next may be asked.
+    fn pass_on(&mut self) {
+        if let Some(release) = self.release.take() {
+            self.gate.let_in(Some(release));
         }
     }
 }
@@ -160,9 +159,7 @@ impl Drop for Ticket {
             .metrics
             .waited
             .observe(self.since.elapsed().as_secs_f64());
-        if let Some(owed) = self.owes.take() {
-            self.gate.let_in(Some(owed));
-        }
+        self.pass_on();
     }
 }
 

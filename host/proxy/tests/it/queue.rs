@@ -7,11 +7,11 @@ use futures_util::future::join;
 use http::StatusCode;
 use routing::{Hold, Verdict, WaitsFor};
 
-use crate::client::{chat, send};
+use crate::client::{chat, post, send};
 use crate::eventually;
 use crate::policy::{Scripted, route};
 use crate::router::{Router, router};
-use crate::worker::{Worker, json, streaming};
+use crate::worker::{Worker, asking, json, streaming};
 
 /// Holds whatever comes while a request is in flight.
 fn one_at_a_time() -> Arc<Scripted> {
@@ -62,10 +62,9 @@ async fn a_held_request_goes_when_another_ends() {
     );
 }
 
-#[tokio::test]
-async fn a_request_that_waits_for_a_prompt_goes_when_its_first_token_comes() {
-    let (worker, mut pens) = streaming().await;
-    let policy = Scripted::seeing(&[], &["load.prefill-tokens"], |input| {
+/// Holds whatever comes while a prompt is to be computed. It is asked again after 10 s anyway: too late with a timeout of 5 s.
+fn one_prompt_at_a_time() -> Arc<Scripted> {
+    Scripted::seeing(&[], &["load.prefill-tokens"], |input| {
         Ok(if input.numbers[0] > 0.0 {
             Verdict::Queue(Hold {
                 order: 0.0,
@@ -75,15 +74,20 @@ async fn a_request_that_waits_for_a_prompt_goes_when_its_first_token_comes() {
         } else {
             route(0)
         })
-    });
-    // It is asked again after 10 s anyway: too late here.
+    })
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_prompt_goes_when_its_first_token_comes() {
+    let (worker, mut pens) = streaming().await;
     let router = router()
         .worker("a", &worker.url())
-        .policy(policy)
+        .policy(one_prompt_at_a_time())
         .with(|builder| builder.queue_timeout = Duration::from_secs(5))
         .start()
         .await;
-    let mut first = send(router.address, chat()).await;
+    let streamed = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
+    let mut first = send(router.address, post("/v1/chat/completions", streamed)).await;
     let first_pen = pens.recv().await.unwrap();
     let second = send(router.address, chat());
     let token = async {
@@ -94,6 +98,40 @@ async fn a_request_that_waits_for_a_prompt_goes_when_its_first_token_comes() {
     let (second, ()) = join(second, token).await;
     assert_eq!(second.status, StatusCode::OK);
     assert_eq!(router.in_flight("a"), 2, "the first is still answered");
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_prompt_goes_when_it_should_be_computed_and_that_cannot_be_seen() {
+    let (worker, mut answers) = asking().await;
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(one_prompt_at_a_time())
+        .with(|builder| builder.queue_timeout = Duration::from_secs(5))
+        .start()
+        .await;
+    let address = router.address;
+    // 4,000 bytes are some 1,000 tokens: taken to need 100 ms.
+    let long = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(4_000));
+    let first = send(address, post("/v1/completions", long));
+    let rest = async {
+        let first_answer = answers.recv().await.unwrap();
+        let second = send(address, chat());
+        let goes = async {
+            held(&router, 1.0).await;
+            let second_answer = answers.recv().await.unwrap();
+            assert_eq!(router.in_flight("a"), 2, "the first is still answered");
+            assert_eq!(router.worker("a").load().read().decoding, 1);
+            for answer in [first_answer, second_answer] {
+                answer.send(json(200, "{}")).unwrap();
+            }
+        };
+        join(second, goes).await.0
+    };
+    let (first, second) = join(first, rest).await;
+    assert_eq!((first.status, second.status), (StatusCode::OK, StatusCode::OK));
+    let load = router.worker("a").load();
+    assert_eq!((load.read().decoding, load.read().prefill_tokens), (0, 0));
+    assert!(load.read().ttft_ewma_ms.is_nan(), "nothing was learnt of it");
 }
 
 #[tokio::test]

@@ -4,21 +4,27 @@
 //! with the least slack would come too late by letting the shortest go first, it goes. Who is too late already goes last.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::line::{Held, Waiting};
+use super::release::Release;
+use crate::id::WorkerId;
 
 /// By a policy's order, then by arrival.
 type ByOrder = BTreeSet<(Order, u64)>;
+
+/// The same, by the worker they wait for.
+#[derive(Debug, Default)]
+struct ByAim(HashMap<Option<WorkerId>, ByOrder>);
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     /// Held, and to be asked again as soon as there is room.
     due: ByOrder,
-    /// Held, and to be asked again when told that it is worth it.
-    fresh: ByOrder,
+    /// Held, and to be asked again for a release that it is worth it.
+    fresh: ByAim,
     /// Held, and asked since the last release.
-    asked: ByOrder,
+    asked: ByAim,
     /// How many releases there were when those were asked.
     asked_at: u64,
     /// The others by their work, with the time it takes; and by when they have to begin, with their work.
@@ -31,6 +37,44 @@ pub(super) struct Lane {
 /// A number that things are ordered by: a policy's, or a tenant's level.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Order(pub(super) f64);
+
+impl ByAim {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn insert(&mut self, aim: Option<WorkerId>, key: (Order, u64)) {
+        self.0.entry(aim).or_default().insert(key);
+    }
+
+    fn remove(&mut self, aim: Option<WorkerId>, key: &(Order, u64)) -> bool {
+        let Some(of_aim) = self.0.get_mut(&aim) else {
+            return false;
+        };
+        let was_there = of_aim.remove(key);
+        if of_aim.is_empty() {
+            self.0.remove(&aim);
+        }
+        was_there
+    }
+
+    /// Takes over all of another, at the cost of the smaller of the two.
+    fn take_over(&mut self, other: &mut Self) {
+        for (aim, mut keys) in other.0.drain() {
+            let of_aim = self.0.entry(aim).or_default();
+            if of_aim.len() < keys.len() {
+                std::mem::swap(of_aim, &mut keys);
+            }
+            of_aim.extend(keys);
+        }
+    }
+
+    /// The first of those that are asked for that release.
+    fn first(&self, release: &Release) -> Option<&(Order, u64)> {
+        let asked = self.0.iter().filter(|(aim, _)| release.asks(**aim));
+        asked.filter_map(|(_, of_aim)| of_aim.first()).min()
+    }
+}
 
 impl Lane {
     pub(super) fn is_empty(&self) -> bool {
@@ -50,7 +94,7 @@ impl Lane {
                 ..
             }) => {
                 self.released(at);
-                self.asked.insert((Order::of(order), number));
+                self.asked.insert(one.aim(), (Order::of(order), number));
             }
             Some(Held {
                 order,
@@ -71,7 +115,8 @@ impl Lane {
             }
             Some(Held { order, .. }) => {
                 let key = (Order::of(order), number);
-                let _ = self.asked.remove(&key) || self.fresh.remove(&key) || self.due.remove(&key);
+                let aim = one.aim();
+                let _ = self.asked.remove(aim, &key) || self.fresh.remove(aim, &key) || self.due.remove(&key);
             }
         }
     }
@@ -80,24 +125,20 @@ impl Lane {
     fn released(&mut self, releases: u64) {
         if self.asked_at < releases {
             self.asked_at = releases;
-            if self.fresh.is_empty() {
-                std::mem::swap(&mut self.fresh, &mut self.asked);
-            } else {
-                self.fresh.append(&mut self.asked);
-            }
+            self.fresh.take_over(&mut self.asked);
         }
     }
 
-    /// Who goes next at that time, when one leaves the queue every `step_us`. `wakes`: also one that a policy holds.
+    /// Who goes next at that time, when one leaves the queue every `step_us`. `release`: also one that is asked for that.
     pub(super) fn first(
         &mut self,
         now_us: u64,
         step_us: Option<u64>,
         releases: u64,
-        wakes: bool,
+        release: Option<&Release>,
     ) -> Option<u64> {
         self.released(releases);
-        let fresh = self.fresh.first().filter(|_| wakes);
+        let fresh = release.and_then(|release| self.fresh.first(release));
         if let Some((_, number)) = self.due.first().into_iter().chain(fresh).min() {
             return Some(*number);
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::aims::Aims;
 use super::lane::{Lane, Order};
+use super::release::Release;
 use super::tenants::Tenants;
 use crate::id::WorkerId;
 
@@ -38,8 +39,8 @@ pub struct Waiting {
 pub struct Held {
     /// Ascending: the least goes first.
     pub order: f64,
-    /// How many releases there were when it was asked: it is asked again after more, when told that it is worth it. None: it is
-    /// to be asked again as soon as there is room.
+    /// How many releases there were when it was asked: it may be asked again for a later one. None: it is to be asked again as soon
+    /// as there is room.
     pub asked_at: Option<u64>,
     /// The worker it waits for, and what it is there, in the policy's unit.
     pub waits_for: Option<(WorkerId, u32)>,
@@ -48,6 +49,12 @@ pub struct Held {
 impl Waiting {
     fn waits_for(&self) -> Option<(WorkerId, u32)> {
         self.held?.waits_for
+    }
+
+    /// The worker it waits for in particular.
+    #[must_use]
+    pub fn aim(&self) -> Option<WorkerId> {
+        Some(self.waits_for()?.0)
     }
 }
 
@@ -230,13 +237,13 @@ impl<W> WaitingLine<W> {
     }
 
     /// Who goes next at that time, where one leaves the queue every `step_us` (none: unknown) and there were so many releases.
-    /// `wakes`: it may be one that a policy holds, which is asked once for each release.
+    /// `release`: it may be one that a policy holds and that is asked for that, at most once after each.
     pub fn first(
         &mut self,
         now_us: u64,
         step_us: Option<u64>,
         releases: u64,
-        wakes: bool,
+        release: Option<&Release>,
     ) -> Option<(u64, &Waiting)> {
         // Only lanes of which all are held and were asked are looked at in vain.
         let first_of = |class: &mut Class| {
@@ -245,7 +252,7 @@ impl<W> WaitingLine<W> {
                 lanes
                     .get_mut(tenant)?
                     .lane
-                    .first(now_us, step_us, releases, wakes)
+                    .first(now_us, step_us, releases, release)
             };
             by_level.iter().map(|(_, tenant)| tenant).find_map(first)
         };

@@ -8,12 +8,14 @@ mod budget;
 mod drain;
 mod lane;
 mod line;
+mod release;
 mod tenants;
 
 pub use aims::Aims;
 pub use budget::{Budget, BudgetLimits, BudgetUse};
 pub use drain::DrainRate;
 pub use line::{ClassCounts, Held, Waiting, WaitingLine};
+pub use release::Release;
 pub use tenants::weighted_tokens;
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::*;
+use crate::id::WorkerId;
 
 const NEVER: u64 = u64::MAX;
 
@@ -56,11 +57,17 @@ impl Naive {
         self.waiting.push((number, one));
     }
 
-    fn first(&mut self, now: u64, step: Option<u64>, releases: u64, wakes: bool) -> Option<u64> {
+    fn first(
+        &mut self,
+        now: u64,
+        step: Option<u64>,
+        releases: u64,
+        release: Option<&Release>,
+    ) -> Option<u64> {
         let may = |one: &Waiting| match one.held {
             Some(Held {
                 asked_at: Some(at), ..
-            }) => wakes && at < releases,
+            }) => release.is_some_and(|release| release.asks(one.aim())) && at < releases,
             _ => true,
         };
         let mut able: Vec<(u64, Waiting)> = self.waiting.clone();
@@ -130,13 +137,15 @@ enum Act {
         tenant: u8,
         work: u64,
         patience: Option<u64>,
-        order: Option<i8>,
+        /// Of one that is held, with the worker it waits for.
+        order: Option<(i8, Option<u32>)>,
     },
     Leave(usize),
     Release,
     Serve {
         step: Option<u64>,
-        wakes: bool,
+        /// Where a release happened, and whom it was not worth asking any more.
+        release: Option<(Option<u32>, Vec<Option<u32>>)>,
     },
     Due(usize),
     Pass(u64),
@@ -148,7 +157,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         0..3_u8,
         1..20_u64,
         prop::option::of(0..60_u64),
-        prop::option::weighted(0.3, -2..3_i8),
+        prop::option::weighted(0.4, (-2..3_i8, prop::option::of(0..3_u32))),
     );
     let come = come.prop_map(|(class, tenant, work, patience, order)| Act::Come {
         class,
@@ -157,8 +166,10 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         patience,
         order,
     });
-    let serve = (prop::option::of(0..20_u64), any::<bool>());
-    let serve = serve.prop_map(|(step, wakes)| Act::Serve { step, wakes });
+    let asked = prop::collection::vec(prop::option::of(0..3_u32), 0..20);
+    let release = prop::option::of((prop::option::of(0..3_u32), asked));
+    let serve = (prop::option::of(0..20_u64), release);
+    let serve = serve.prop_map(|(step, release)| Act::Serve { step, release });
     let act = prop_oneof![
         5 => come,
         1 => (0..50_usize).prop_map(Act::Leave),
@@ -183,10 +194,10 @@ fn play(acts: Vec<Act>) {
                 patience,
                 order,
             } => {
-                let held = order.map(|order| Held {
+                let held = order.map(|(order, aim)| Held {
                     order: order.into(),
                     asked_at: Some(releases),
-                    waits_for: None,
+                    waits_for: aim.map(|worker| (WorkerId(worker), 1)),
                 });
                 let one = Waiting {
                     start_by_us: patience.map_or(NEVER, |patience| now + patience),
@@ -210,9 +221,16 @@ fn play(acts: Vec<Act>) {
                 line.make_due(number);
             }
             Act::Release => releases += 1,
-            Act::Serve { step, wakes } => {
-                let first = line.first(now, step, releases, wakes).map(|(number, _)| number);
-                assert_eq!(first, naive.first(now, step, releases, wakes));
+            Act::Serve { step, release } => {
+                let release = release.map(|(worker, asked)| {
+                    let mut release =
+                        worker.map_or_else(Release::anywhere, |worker| Release::at(WorkerId(worker)));
+                    asked.into_iter().for_each(|aim| release.spend(aim.map(WorkerId)));
+                    release
+                });
+                let first = line.first(now, step, releases, release.as_ref());
+                let first = first.map(|(number, _)| number);
+                assert_eq!(first, naive.first(now, step, releases, release.as_ref()));
                 if let Some(number) = first {
                     assert_eq!(line.serve(number).unwrap().1, number);
                     naive.serve(number);
@@ -225,7 +243,7 @@ fn play(acts: Vec<Act>) {
         assert_eq!(line.counts().iter().sum::<usize>(), line.len());
     }
     releases += 1;
-    while let Some((number, _)) = line.first(now, None, releases, true) {
+    while let Some((number, _)) = line.first(now, None, releases, Some(&Release::anywhere())) {
         line.serve(number).unwrap();
     }
     assert!(line.is_empty(), "everybody is served in the end");
@@ -248,7 +266,7 @@ fn widest_gap(sizes: &[(u8, u16)], weights: [f64; 2]) -> f64 {
     come(&mut line, 0, 0, 1);
     come(&mut line, 1, 1, 1);
     for (number, (_, size)) in (2..).zip(sizes) {
-        let (first, _) = line.first(0, None, 0, false).unwrap();
+        let (first, _) = line.first(0, None, 0, None).unwrap();
         let (one, tenant) = line.serve(first).unwrap();
         served[usize::from(tenant)] += one.share;
         widest = widest.max((served[0] - served[1]).abs());
@@ -355,7 +373,7 @@ fn the_shortest_goes_first_unless_another_would_come_too_late_and_the_late_go_la
     line.insert(2, of(5, NEVER), "short");
     line.insert(3, of(7, NEVER), "longer");
     let mut next = |now| {
-        let (number, _) = line.first(now, None, 0, false)?;
+        let (number, _) = line.first(now, None, 0, None)?;
         Some(line.serve(number)?.1)
     };
     assert_eq!(

@@ -65,8 +65,14 @@ impl CostModel {
     /// Milliseconds to compute a prompt where nothing waits before it; NaN while unknown.
     #[must_use]
     pub fn prefill_ms(&self, uncached: u32, cached: u32) -> f64 {
-        let point = [1.0, thousands(uncached.into()), thousands(cached.into())];
-        self.prefill.predict(&point)
+        self.first_token_ms(uncached, cached, 0)
+    }
+
+    /// Milliseconds from the dispatch to the first token, behind so many tokens of others; NaN while unknown.
+    #[must_use]
+    pub fn first_token_ms(&self, uncached: u32, cached: u32, ahead: u64) -> f64 {
+        let work = thousands(u64::from(uncached).saturating_add(ahead));
+        self.prefill.predict(&[1.0, work, thousands(cached.into())])
     }
 
     /// Milliseconds to compute one prompt token; NaN while unknown.

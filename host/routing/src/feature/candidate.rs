@@ -91,7 +91,7 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
             unit: "tokens",
             freshness: "now, as this router knows it",
             unknown: "never; where a prompt's tokens are not known, a quarter of its body's bytes stands for them",
-            meaning: "prompt tokens without a cache match, summed over requests that have no first token yet",
+            meaning: "prompt tokens without a cache match, summed over requests that have no first token yet (an answer in one piece hides it: it counts as come when it was to be expected)",
         },
     ),
     (

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use routing::{Hold, Phase, RequestFacts};
+use routing::{Hold, Phase, RequestFacts, WorkerId};
 
 use super::columns::{Asked, Standing};
 use super::place::{Deciding, Step};
@@ -58,7 +58,7 @@ impl Router {
                 }
                 (Step::Hold(hold, waits_for), _) => {
                     aim = waits_for;
-                    self.hold(hold, &standing, left_us)
+                    self.hold(hold, waits_for.map(|(worker, _)| worker), &standing, left_us)
                 }
                 (Step::Reject(rejection), _) => Placement::Reject {
                     status: rejection.status,
@@ -97,7 +97,7 @@ impl Router {
         self.sight.queue.timeout_us.saturating_sub(held_us)
     }
 
-    fn hold(&self, hold: Hold, standing: &Standing, left_us: u64) -> Placement {
+    fn hold(&self, hold: Hold, waits_for: Option<WorkerId>, standing: &Standing, left_us: u64) -> Placement {
         if !standing.is_held && self.sight.held >= self.sight.queue.limit {
             return refused(429, Refusal::QueueFull);
         }
@@ -107,6 +107,7 @@ impl Router {
         Placement::Hold {
             order: hold.order,
             ask_again_us: (u64::from(hold.ask_again_ms) * 1_000).min(left_us),
+            waits_for,
         }
     }
 

@@ -1,5 +1,7 @@
 //! What a router answers about a request.
 
+use routing::WorkerId;
+
 use crate::engine::Fetch;
 
 /// What becomes of a request now. Workers are named by their place in the cluster.
@@ -24,6 +26,8 @@ pub(crate) enum Placement {
         order: f64,
         /// To be placed again after so many microseconds at the latest.
         ask_again_us: u64,
+        /// The worker it waits for in particular.
+        waits_for: Option<WorkerId>,
     },
     /// Nobody writes the answer to its computed prompt: it is to be placed anew, as a whole.
     Forget,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use routing::LeastLoaded;
+use routing::{LeastLoaded, Release};
 
 use super::counts::RouterCounts;
 use super::placement::Placement;
@@ -36,6 +36,15 @@ impl Routers {
             routers.push(router((0, least_loaded)));
         }
         Self { routers }
+    }
+
+    /// What a release of capacity at that worker is to them.
+    pub(crate) fn release_at(&self, worker: usize) -> Release {
+        // All of them know the workers by the same numbers.
+        let router = self.routers.first();
+        router.map_or_else(Release::anywhere, |router| {
+            Release::at(router.worker(worker).id())
+        })
     }
 
     /// The router of a request, by its place in the trace.

@@ -25,7 +25,7 @@ impl Run<'_> {
             return self.finished(now_us, number, TokenGaps::default());
         }
         self.routers.first_token(now_us, number, worker);
-        self.ask_held(now_us);
+        self.ask_held(now_us, self.routers.release_at(worker));
         self.hand_over(now_us, number, (answers, worker));
     }
 
@@ -42,7 +42,7 @@ impl Run<'_> {
             self.routers.refused(now_us, number, answers);
             let (status, computed) = (429, true);
             self.close(number, End::Rejected { status, computed });
-            return self.ask_held(now_us);
+            return self.ask_held(now_us, self.routers.release_at(answers));
         }
         self.tries[number].legs = Some((answers, Some(from)));
         let course = &mut self.outcome.courses[number];
@@ -74,7 +74,7 @@ impl Run<'_> {
     /// in the server, whose clients have seen nothing then.
     pub(super) fn lose(&mut self, now_us: u64, number: usize, worker: usize) {
         self.routers.lost(now_us, number, worker);
-        self.ask_held(now_us);
+        self.ask_held(now_us, self.routers.release_at(worker));
         if self.tries[number].answers {
             self.routers.left(now_us, number);
             self.close(number, End::Lost);

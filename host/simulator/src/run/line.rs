@@ -3,10 +3,12 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
-/// Held requests.
+use routing::WorkerId;
+
+/// Held requests, each with the worker it waits for in particular.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    order: BTreeMap<Key, usize>,
+    order: BTreeMap<Key, (usize, Option<WorkerId>)>,
     keys: HashMap<usize, Key>,
     held: u64,
 }
@@ -19,12 +21,12 @@ struct Key {
 }
 
 impl Line {
-    pub(super) fn hold(&mut self, request: usize, order: f64) {
+    pub(super) fn hold(&mut self, request: usize, order: f64, waits_for: Option<WorkerId>) {
         let since = self.keys.get(&request).map_or(self.held, |key| key.since);
         self.held += 1;
         self.leave(request);
         let key = Key { order, since };
-        self.order.insert(key, request);
+        self.order.insert(key, (request, waits_for));
         self.keys.insert(request, key);
     }
 
@@ -39,7 +41,7 @@ impl Line {
     }
 
     /// All of them, as they stand now.
-    pub(super) fn in_order(&self) -> Vec<usize> {
+    pub(super) fn in_order(&self) -> Vec<(usize, Option<WorkerId>)> {
         self.order.values().copied().collect()
     }
 }
@@ -74,11 +76,11 @@ mod tests {
     fn the_least_comes_first_and_of_equals_the_one_that_waits_longer() {
         let mut line = Line::default();
         for (request, order) in [(1, 2.0), (2, 1.0), (3, 1.0), (2, 1.0)] {
-            line.hold(request, order);
+            line.hold(request, order, None);
         }
-        assert_eq!(line.in_order(), [2, 3, 1]);
+        assert_eq!(line.in_order(), [(2, None), (3, None), (1, None)]);
         line.leave(3);
-        assert_eq!(line.in_order(), [2, 1]);
+        assert_eq!(line.in_order(), [(2, None), (1, None)]);
         assert!(line.has(1) && !line.has(3));
     }
 }

@@ -6,7 +6,7 @@ mod line;
 mod sample;
 mod spec;
 
-use routing::Role;
+use routing::{Release, Role};
 
 use self::agenda::{Agenda, Due};
 use self::line::Line;
@@ -149,7 +149,7 @@ impl<'r> Run<'r> {
             Due::Returns(worker) => {
                 self.away[worker] = false;
                 self.routers.back(now_us, worker);
-                self.ask_held(now_us);
+                self.ask_held(now_us, Release::anywhere());
             }
             Due::Tick => {
                 if let Some(next_us) = self.routers.tick(now_us) {
@@ -197,8 +197,15 @@ impl<'r> Run<'r> {
                 },
                 None,
             ) => self.dispatch(now_us, number, (worker, prefill), fetch),
-            (Placement::Hold { order, ask_again_us }, _) => {
-                self.line.hold(number, order);
+            (
+                Placement::Hold {
+                    order,
+                    ask_again_us,
+                    waits_for,
+                },
+                _,
+            ) => {
+                self.line.hold(number, order, waits_for);
                 let due = Due::Asked(number, self.tries[number].decisions);
                 self.agenda.add(now_us + ask_again_us.max(1), due);
             }
@@ -256,7 +263,7 @@ impl<'r> Run<'r> {
     fn first_token(&mut self, now_us: u64, worker: usize, number: usize) {
         self.outcome.courses[number].first_token_us.get_or_insert(now_us);
         self.routers.first_token(now_us, number, worker);
-        self.ask_held(now_us);
+        self.ask_held(now_us, self.routers.release_at(worker));
     }
 
     fn finished(&mut self, now_us: u64, number: usize, gaps: TokenGaps) {
@@ -266,16 +273,25 @@ impl<'r> Run<'r> {
         let tokens = self.trace.requests[number].output_tokens;
         self.routers.finished(now_us, number, tokens.into());
         self.close(number, End::Served);
-        self.ask_held(now_us);
+        self.ask_held(now_us, self.released_by(number));
     }
 
-    /// There may be room: held requests are asked in their order, until one is sent or all were asked. The server asks one more after one that
-    /// was sent; here the next first token or end does.
-    fn ask_held(&mut self, now_us: u64) {
-        for number in self.line.in_order() {
+    /// The end of a request is a release at the worker that answered it.
+    fn released_by(&self, number: usize) -> Release {
+        let legs = self.tries[number].legs;
+        legs.map_or_else(Release::anywhere, |(answers, _)| self.routers.release_at(answers))
+    }
+
+    /// There may be room: held requests are asked in their order, those that it is worth asking, as the server does.
+    fn ask_held(&mut self, now_us: u64, mut release: Release) {
+        for (number, waits_for) in self.line.in_order() {
+            if !release.asks(waits_for) || !self.line.has(number) {
+                continue;
+            }
+            release.spend(waits_for);
             self.place(now_us, number);
             if !self.line.has(number) {
-                return;
+                release = release.renewed();
             }
         }
     }

@@ -53,6 +53,8 @@ pub enum System {
     CacheAwareLive,
     /// The same, logging at level warn.
     CacheAwareLiveWarn,
+    /// Conductor with its default policy and a tokenizer of its own, the index filled and changing.
+    DefaultLive,
     /// Conductor with cache-aware and tokens from a worker's `/tokenize`.
     CacheAwareTokenize,
     /// Conductor with every request split between a prefill and a decode worker (nixl), by round-robin.
@@ -119,7 +121,7 @@ fn conductor(policy: &'static str, tokens: Tokens) -> Setup {
 
 impl System {
     /// All of them, in the order of the tables.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Direct,
         Self::Nginx,
         Self::Haproxy,
@@ -135,6 +137,7 @@ impl System {
         Self::CacheAwareIds,
         Self::CacheAwareLive,
         Self::CacheAwareLiveWarn,
+        Self::DefaultLive,
         Self::CacheAwareTokenize,
         Self::PairRoundRobin,
         Self::PairPairing,
@@ -161,6 +164,7 @@ impl System {
             Self::CacheAwareIds => "conductor cache-aware, token ids, index live",
             Self::CacheAwareLive => "conductor cache-aware, tokenised, index live",
             Self::CacheAwareLiveWarn => "conductor cache-aware, tokenised, index live, log warn",
+            Self::DefaultLive => "conductor, default policy, tokenised, index live",
             Self::CacheAwareTokenize => "conductor cache-aware, /tokenize",
             Self::PairRoundRobin => "conductor pairs, round-robin",
             Self::PairPairing => "conductor pairs, pd-pairing",
@@ -195,6 +199,7 @@ impl System {
             Self::CacheAwareIds => conductor("cache-aware", Tokens::Given),
             Self::CacheAwareLive => live,
             Self::CacheAwareLiveWarn => Setup { quiet: true, ..live },
+            Self::DefaultLive => conductor("conductor", Tokens::Own),
             Self::CacheAwareTokenize => conductor("cache-aware", Tokens::Worker),
             Self::PairRoundRobin => pair("round-robin"),
             Self::PairPairing => pair("pd-pairing"),

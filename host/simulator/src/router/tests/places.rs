@@ -177,6 +177,7 @@ fn a_held_request_is_asked_again_in_time_and_refused_when_its_time_is_up() {
     let held = |ask_again_us| Placement::Hold {
         order: 3.0,
         ask_again_us,
+        waits_for: None,
     };
     assert_eq!(router.place(0, 0, &some_request(), 0), held(5_000_000));
     assert_eq!(policy.numbers(), [7_000.0, 0.0]);
