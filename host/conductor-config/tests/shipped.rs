@@ -6,8 +6,14 @@ use std::path::{Path, PathBuf};
 use conductor_config::{Config, Known, Paint};
 
 const KNOWN: Known<'_> = Known {
-    builtins: &["cache-aware", "load-weighted", "round-robin", "tier-weight"],
-    default_policy: "cache-aware",
+    builtins: &[
+        "cache-aware",
+        "conductor",
+        "load-weighted",
+        "round-robin",
+        "tier-weight",
+    ],
+    default_policy: "conductor",
     files: &["my-policy", "next-policy"],
 };
 
@@ -76,7 +82,7 @@ fn uncommented() -> String {
         _ => line,
     });
     let text = lines.collect::<Vec<_>>().join("\n");
-    text.replace("policy = \"cache-aware\"", "policy = \"gentle\"")
+    text.replace("policy = \"conductor\"", "policy = \"gentle\"")
 }
 
 #[test]

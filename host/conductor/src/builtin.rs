@@ -121,7 +121,7 @@ pub const BUILTINS: &[Builtin] = &[
 ];
 
 /// What decides where a route names no policy.
-pub const DEFAULT: &str = "cache-aware";
+pub const DEFAULT: &str = "conductor";
 
 /// Their names.
 #[must_use]

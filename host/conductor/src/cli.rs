@@ -184,7 +184,7 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: u16,
 
-    /// Instead of serving: run one multi-turn workload against round-robin and cache-aware and compare them.
+    /// Instead of serving: run one multi-turn workload against round-robin, cache-aware and the default policy and compare them.
     #[arg(long)]
     pub compare: bool,
 

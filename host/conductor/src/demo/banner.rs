@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::app::App;
+use crate::builtin;
 
 pub(super) fn print(app: &App, file: &Path, workers: usize) {
     let base = format!("http://{}", app.addr());
@@ -23,7 +24,7 @@ Conductor is routing {base} over {workers} mock engines. Try, in another termina
     curl -si {base}/v1/completions -H 'content-type: application/json' \
       -d '{{"model": "mock", "max_tokens": 4, "prompt": "{prompt}"}}' | grep -iE '^x-conductor|usage'
 
-  another policy, live: change "cache-aware" to "round-robin" in
+  another policy, live: change "{policy}" to "round-robin" in
     {file}
   a policy of your own: drop a component here and name it in a route
     {folder}/policies/mine.wasm
@@ -35,6 +36,7 @@ Conductor is routing {base} over {workers} mock engines. Try, in another termina
 
 Ctrl-C stops it.
 "#,
+        policy = builtin::DEFAULT,
         file = file.display(),
         prompt = "The quick brown fox jumps over the lazy dog. "
             .repeat(4)

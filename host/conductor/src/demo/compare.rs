@@ -1,4 +1,4 @@
-//! `conductor demo --compare`: one multi-turn workload against two policies, each on a fleet of its own.
+//! `conductor demo --compare`: one multi-turn workload against some policies, each on a fleet of its own.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,11 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{config, fleet};
 use crate::app::App;
+use crate::builtin;
 use crate::cli::DemoArgs;
 use crate::config_source::ConfigSource;
 use crate::exit::Exit;
 
-const POLICIES: [&str; 2] = ["round-robin", "cache-aware"];
+const POLICIES: [&str; 3] = ["round-robin", "cache-aware", builtin::DEFAULT];
 
 /// Conversations that together need more than one engine's cache, so that where a turn goes decides what it finds.
 fn workload(seed: u64) -> Workload {

@@ -20,7 +20,7 @@ use crate::exit::Exit;
 use crate::quick_flags::port_beside;
 use crate::signals::Signals;
 use crate::telemetry::{self, LogFormat};
-use crate::{compiled, serve};
+use crate::{builtin, compiled, serve};
 
 /// Runs the demo until a signal, or the comparison.
 ///
@@ -40,7 +40,7 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
         .tempdir()
         .context("make a folder for the demo")?;
     let admin = SocketAddr::new(args.listen.ip(), port_beside(args.listen));
-    let file = write_config(&folder, &config(args.listen, admin, &fleet, "cache-aware"))?;
+    let file = write_config(&folder, &config(args.listen, admin, &fleet, builtin::DEFAULT))?;
     let surroundings = Surroundings {
         log: Some(log),
         compiled: compiled::folder_of_user(),

@@ -12,8 +12,6 @@ use self::places::Place;
 use crate::builtin;
 use crate::cli::{ProxyArgs, QuickArgs};
 
-/// Decides for both legs of a request at once.
-const PAIRING: &str = "pd-pairing";
 /// Where Mooncake's proxies listen unless told.
 const PROXY_PORT: u16 = 8000;
 
@@ -112,7 +110,7 @@ pub(crate) fn from_flags(args: &QuickArgs, has_key: bool) -> Result<String, Quic
         attempts: args.proxy.max_retries.map(|retries| retries + 1),
         dialect: splits.then(|| dialect(args)),
         sends_key: has_key && args.is_of_a_proxy(),
-        policy: policy(args, &places),
+        policy: policy(args),
         places,
         args,
     };
@@ -129,13 +127,8 @@ fn dialect(args: &QuickArgs) -> &str {
     args.dialect.as_deref().unwrap_or(usual)
 }
 
-fn policy<'a>(args: &'a QuickArgs, places: &[Place]) -> &'a str {
-    let usual = if places.iter().any(|place| place.role == Role::Prefill) {
-        PAIRING
-    } else {
-        builtin::DEFAULT
-    };
-    args.policy.as_deref().unwrap_or(usual)
+fn policy(args: &QuickArgs) -> &str {
+    args.policy.as_deref().unwrap_or(builtin::DEFAULT)
 }
 
 /// Where to listen, if that is not the configuration's default.

@@ -94,7 +94,7 @@ role = "decode"
 
 [[routes]]
 pool = "default"
-policy = "pd-pairing"
+policy = "conductor"
 decode-policy = "load-weighted"
 "#,
     );
@@ -136,7 +136,7 @@ role = "decode"
 
 [[routes]]
 pool = "default"
-policy = "pd-pairing"
+policy = "conductor"
 "#,
     );
 }
@@ -149,7 +149,7 @@ fn without_pd_every_worker_does_whole_requests() {
     );
     assert_eq!(text.matches("url = ").count(), 3);
     assert!(!text.contains("role") && !text.contains("pd ="), "{text}");
-    assert!(text.contains("policy = \"cache-aware\""), "{text}");
+    assert!(text.contains("policy = \"conductor\""), "{text}");
     assert!(text.contains("# --dialect is not used"), "{text}");
 }
 
