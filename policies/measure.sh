@@ -34,5 +34,5 @@ if [ -n "$trace" ]; then
     measure conversation-mixed "$alone" --trace "$trace" --workers 16 --speeds 1,2
 fi
 for mix in conversation agents shared-prompt rag long-context bursts; do
-    measure "mix-$mix" "$alone" --mix $mix --seed 101 --speeds 1,1.5
+    measure "mix-$mix" "$alone" --mix $mix --seed 201 --speeds 1,1.5
 done

@@ -91,6 +91,21 @@ fn whoever_is_held_for_a_worker_makes_it_dearer_for_long_ones() {
 }
 
 #[test]
+fn a_long_prompt_goes_where_few_answers_have_to_wait_for_it() {
+    let mut fleet = fleet(["a", "b"], 8_000.0);
+    for (name, answers) in [("a", 20.0), ("b", 2.0)] {
+        fleet
+            .set(name, "load.requests", answers)
+            .set(name, "load.decoding", answers);
+    }
+    // What b has more to compute than a is less than what 18 more answers would wait.
+    fleet.set("b", "load.prefill-tokens", 4_000.0);
+    let without = policy(r#"{"stall-price": 0, "decode-tokens": 0}"#);
+    assert_eq!(fleet.route(&without), Some("a"));
+    assert_eq!(fleet.route(&policy(r#"{"decode-tokens": 0}"#)), Some("b"));
+}
+
+#[test]
 fn the_short_go_before_the_long_but_for_those_that_run_out_of_time() {
     let policy = policy("{}");
     let held = |prompt: f64, waited_ms: f64| {

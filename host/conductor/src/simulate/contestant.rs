@@ -48,7 +48,7 @@ impl Contestant {
         let mut contestants = Vec::with_capacity(names.len());
         for name in names {
             let contestant = Self::find(name, &engine)?;
-            let policy = contestant.load()?;
+            let policy = contestant.load().map_err(BadInput)?;
             if !asked.is_empty() || policy.scorer().is_none() {
                 contestants.push(contestant);
             }
