@@ -105,7 +105,12 @@ impl Caches {
     pub(crate) fn remove(&mut self, holder: Holder) -> Option<Cache> {
         let ranks = self.workers.get_mut(holder.worker.0 as usize)?;
         let at = ranks.iter().position(|(rank, _)| *rank == holder.rank)?;
-        Some(ranks.remove(at).1)
+        let (_, cache) = ranks.remove(at);
+        if ranks.is_empty() {
+            // The number is not given again: nothing is to be kept for it.
+            *ranks = Vec::new();
+        }
+        Some(cache)
     }
 
     /// A worker's, by rank.
@@ -259,5 +264,34 @@ impl Lane {
     pub(crate) fn bytes(&self) -> usize {
         self.aliases.capacity() * (size_of::<(u64, BlockId)>() + 1)
             + self.renamed.capacity() * (size_of::<(BlockId, Renamed)>() + 9)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_kept_for_workers_that_left() {
+        let mut caches = Caches::default();
+        for worker in 0..100 {
+            for rank in [0, 1] {
+                caches.make(Holder {
+                    worker: WorkerId(worker),
+                    rank: DpRank(rank),
+                });
+            }
+        }
+        for worker in 1..100 {
+            for rank in [1, 0] {
+                let holder = Holder {
+                    worker: WorkerId(worker),
+                    rank: DpRank(rank),
+                };
+                assert!(caches.remove(holder).is_some());
+            }
+        }
+        assert_eq!(caches.workers().collect::<Vec<_>>(), [WorkerId(0)]);
+        assert!(caches.workers[1..].iter().all(|ranks| ranks.capacity() == 0));
     }
 }

@@ -17,7 +17,7 @@ use crate::label::VerdictKind;
 use crate::matches::Matches;
 use crate::proxy::Proxy;
 use crate::queries::CallQueries;
-use crate::record::{CallNote, Checked, Subject, Trace};
+use crate::record::{CallNote, Checked, NotedWorker, Subject, Trace};
 use crate::request_id::RequestId;
 use crate::route::Decider;
 
@@ -109,7 +109,7 @@ impl Call<'_> {
             facts: *self.facts,
             subject,
             is_fallback: noted.is_fallback,
-            workers: rows.map(|at| Arc::clone(&members[*at].worker)).collect(),
+            workers: rows.map(|at| NotedWorker::of(&members[*at].worker)).collect(),
             numbers,
             more_numbers,
             transcript: noted.transcript,

@@ -64,7 +64,7 @@ pub struct WorkerSpec {
 #[derive(Debug)]
 pub struct Worker {
     id: WorkerId,
-    spec: WorkerSpec,
+    spec: Arc<WorkerSpec>,
     name_hash: f64,
     load: Arc<WorkerLoad>,
 }
@@ -76,7 +76,7 @@ impl Worker {
         Self {
             id,
             name_hash: text_number(&spec.name),
-            spec,
+            spec: Arc::new(spec),
             load: Arc::default(),
         }
     }
@@ -87,7 +87,7 @@ impl Worker {
         Self {
             id: self.id,
             name_hash: text_number(&spec.name),
-            spec,
+            spec: Arc::new(spec),
             load: Arc::clone(&self.load),
         }
     }
@@ -101,6 +101,12 @@ impl Worker {
     /// As configured.
     #[must_use]
     pub fn spec(&self) -> &WorkerSpec {
+        &self.spec
+    }
+
+    /// The same, to be kept for longer than the worker is.
+    #[must_use]
+    pub fn shared_spec(&self) -> &Arc<WorkerSpec> {
         &self.spec
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use routing::{
     CandidateFeature, Decision, FeaturePlan, InvalidVerdict, Offer, Origin, PipelineSpec, Policy,
-    PolicyFault, RequestFacts, Transcript, Verdict, Worker, check,
+    PolicyFault, RequestFacts, Transcript, Verdict, Worker, WorkerId, WorkerSpec, check,
 };
 
 use super::line::{DecidedLine, DecisionLine, FaultLine, PolicyLine, VerdictLine, WorkerLine};
@@ -22,7 +22,7 @@ pub(crate) struct CallNote {
     pub(crate) subject: Subject,
     pub(crate) is_fallback: bool,
     /// Of the candidates, row by row.
-    pub(crate) workers: Vec<Arc<Worker>>,
+    pub(crate) workers: Vec<NotedWorker>,
     pub(crate) numbers: Vec<f64>,
     pub(crate) more_numbers: Vec<f64>,
     pub(crate) transcript: Transcript,
@@ -31,6 +31,22 @@ pub(crate) struct CallNote {
     pub(crate) checked: Checked,
     pub(crate) took: Duration,
     pub(crate) at: SystemTime,
+}
+
+/// A worker as a note has it: without its load and what was learnt of it, which go when it leaves the fleet.
+#[derive(Debug, Clone)]
+pub(crate) struct NotedWorker {
+    pub(super) id: WorkerId,
+    pub(super) spec: Arc<WorkerSpec>,
+}
+
+impl NotedWorker {
+    pub(crate) fn of(worker: &Worker) -> Self {
+        Self {
+            id: worker.id(),
+            spec: Arc::clone(worker.shared_spec()),
+        }
+    }
 }
 
 /// Who was asked, and about which columns.
@@ -150,7 +166,7 @@ impl CallNote {
             policy,
             fallback: self.is_fallback,
             pair_or_alone: self.checked.pair_or_alone,
-            ids: self.workers.iter().map(|worker| worker.id().0).collect(),
+            ids: self.workers.iter().map(|worker| worker.id.0).collect(),
             numbers: Numbers(self.numbers.clone()),
             more_numbers: Numbers(self.more_numbers.clone()),
             transcript: self.transcript.notes().iter().filter_map(NoteLine::of).collect(),
@@ -166,7 +182,7 @@ impl CallNote {
 
     /// What was acted on, or why it was not.
     fn outcome(&self) -> (Option<DecidedLine>, Option<String>) {
-        let id = |row: usize| self.workers.get(row).map(|worker| worker.id().0);
+        let id = |row: usize| self.workers.get(row).map(|worker| worker.id.0);
         let decided = match &self.checked.decision {
             Some(Ok(Decision::Route(route))) => id(route.row()).map(|worker| DecidedLine::Route {
                 worker,
@@ -185,11 +201,11 @@ impl CallNote {
     }
 }
 
-pub(super) fn worker_line(worker: &Worker) -> WorkerLine {
-    let spec = worker.spec();
+pub(super) fn worker_line(worker: &NotedWorker) -> WorkerLine {
+    let spec = &worker.spec;
     let labels = spec.labels.iter();
     WorkerLine {
-        id: worker.id().0,
+        id: worker.id.0,
         name: spec.name.to_string(),
         role: RoleName(spec.role),
         weight: Number(spec.weight),

@@ -40,12 +40,7 @@ impl Explained {
         };
         let calls = calls.iter().zip(1..).map(|(record, number)| ExplainedCall {
             policy: record.call.subject.line(number),
-            workers: record
-                .call
-                .workers
-                .iter()
-                .map(|worker| worker_line(worker))
-                .collect(),
+            workers: record.call.workers.iter().map(worker_line).collect(),
             decision: record.call.line(trace, number),
         });
         Self {

@@ -22,7 +22,7 @@ mod spec;
 mod trace;
 mod writer;
 
-pub(crate) use self::call_note::{CallNote, Checked, Subject, unix_us};
+pub(crate) use self::call_note::{CallNote, Checked, NotedWorker, Subject, unix_us};
 pub use self::explained::{Explained, ExplainedCall};
 pub use self::file::FileSpec;
 pub use self::line::{

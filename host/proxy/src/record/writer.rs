@@ -10,11 +10,11 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use routing::{Worker, WorkerId};
+use routing::{WorkerId, WorkerSpec};
 use serde::Serialize;
 use tracing::{error, info};
 
-use super::call_note::{Subject, unix_us, worker_line};
+use super::call_note::{NotedWorker, Subject, unix_us, worker_line};
 use super::file::{FileSpec, LogFile};
 use super::line::{Line, LogLine, SCHEMA};
 use super::metrics::RecordMetrics;
@@ -100,7 +100,7 @@ pub(super) struct Writer {
 
 /// What the file being written has told of already.
 struct Described {
-    workers: HashMap<WorkerId, Weak<Worker>>,
+    workers: HashMap<WorkerId, Weak<WorkerSpec>>,
     /// Once there are so many of them, those that are gone are forgotten.
     most_workers: usize,
     policies: Vec<Subject>,
@@ -323,15 +323,15 @@ impl Default for Described {
 
 impl Described {
     /// Whether the worker has to be described before it is named.
-    fn is_new(&mut self, worker: &Arc<Worker>) -> bool {
-        let before = self.workers.insert(worker.id(), Arc::downgrade(worker));
+    fn is_new(&mut self, worker: &NotedWorker) -> bool {
+        let before = self.workers.insert(worker.id, Arc::downgrade(&worker.spec));
         if self.workers.len() >= self.most_workers {
             // Ids are never given twice.
-            self.workers.retain(|_, worker| worker.strong_count() > 0);
+            self.workers.retain(|_, spec| spec.strong_count() > 0);
             self.most_workers = FEW_WORKERS.max(2 * self.workers.len());
         }
         let before = before.and_then(|before| before.upgrade());
-        before.is_none_or(|before| !Arc::ptr_eq(&before, worker) && before.spec() != worker.spec())
+        before.is_none_or(|before| before != worker.spec)
     }
 
     /// The number of a policy, and whether it has to be described before it is named.
@@ -353,7 +353,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use prometheus_client::registry::Registry;
-    use routing::{Role, WorkerSpec};
+    use routing::{Role, Worker};
 
     use super::*;
 
@@ -403,7 +403,7 @@ mod tests {
                 rank: None,
                 bootstrap: None,
             };
-            Arc::new(Worker::new(WorkerId(id), spec))
+            NotedWorker::of(&Worker::new(WorkerId(id), spec))
         };
         let mut described = Described::default();
         let stays = worker(0);
@@ -411,7 +411,7 @@ mod tests {
         for id in 1..10_000 {
             let leaves = worker(id);
             assert!(described.is_new(&leaves));
-            assert_eq!(Arc::strong_count(&leaves), 1);
+            assert_eq!(Arc::strong_count(&leaves.spec), 1);
         }
         assert!(described.workers.len() <= FEW_WORKERS);
         assert!(!described.is_new(&stays));
