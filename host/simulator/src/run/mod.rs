@@ -263,7 +263,10 @@ impl<'r> Run<'r> {
     fn first_token(&mut self, now_us: u64, worker: usize, number: usize) {
         self.outcome.courses[number].first_token_us.get_or_insert(now_us);
         self.routers.first_token(now_us, number, worker);
-        self.ask_held(now_us, self.routers.release_at(worker));
+        // Where nothing is answered, that it ends is told next: nobody is to see it answered meanwhile.
+        if self.spec.cluster.decode {
+            self.ask_held(now_us, self.routers.release_at(worker));
+        }
     }
 
     fn finished(&mut self, now_us: u64, number: usize, gaps: TokenGaps) {
