@@ -259,6 +259,16 @@ impl Booking {
         }
     }
 
+    /// The prompt is computed, and that was all there was to do.
+    pub(crate) fn computed(mut self, ttft: Duration) {
+        if let Some(lease) = &mut self.lease {
+            lease.first_token(ttft);
+        }
+        if let Some(trail) = &self.trail {
+            trail.first_token(ttft);
+        }
+    }
+
     /// When the first token should come, counted from the dispatch; none where that is no matter.
     pub(crate) fn expected_ttft(&self) -> Option<Duration> {
         self.lease.as_ref()?.expected_ttft()

@@ -4,8 +4,8 @@
 //! whoever makes room: as many as fit, each with its permit in its hand, so that nobody who comes later takes it.
 //!
 //! One that a policy holds is asked again for a release of capacity. Whether that was of use only its policy can tell. One
-//! that is not sent passes the release on to the next in order, while that is worth asking (see [`Release`]). So does one that is
-//! sent, since a release may have made room for more than one.
+//! that is held again passes the release on to the next in order, while that is worth asking (see [`Release`]). One that is sent
+//! does so too, since a release may have made room for more than one, and one that leaves; for those the count begins anew.
 //!
 //! The lock is taken for an operation on the line at a time and never held across a wait.
 
@@ -338,14 +338,11 @@ impl Gate {
             }
             // One whose wait is over has given up its entry, so this always lands; were it not to, the permit must not be
             // dropped under the lock.
-            undelivered.extend(
-                tell.wake
-                    .send(Wake::In {
-                        permit,
-                        release: asked_for,
-                    })
-                    .err(),
-            );
+            let wake = Wake::In {
+                permit,
+                release: asked_for,
+            };
+            undelivered.extend(tell.wake.send(wake).err());
         };
         self.is_blocked.store(is_blocked, Ordering::SeqCst);
         drop(line);

@@ -19,6 +19,10 @@ pub(crate) struct Turn {
     pub(super) deadline: Instant,
 }
 
+/// How often in a row a request is asked again at once, because of releases while it was asked. A router that decides more slowly
+/// than capacity is freed would ask the same one for ever.
+const MOST_ROUNDS: u8 = 8;
+
 /// Kept over all waits of a request. Its end is the end of the time in the queue, for whatever reason.
 #[derive(Debug)]
 pub(super) struct Ticket {
@@ -27,6 +31,8 @@ pub(super) struct Ticket {
     since: Instant,
     /// What its policy is asked again for, and others may be.
     release: Option<Release>,
+    /// How often in a row it did not have to wait.
+    rounds: u8,
     /// Whether somebody else has its place now.
     is_shed: bool,
 }
@@ -66,6 +72,7 @@ impl Ticket {
             turn,
             since: Instant::now(),
             release: None,
+            rounds: 0,
             is_shed: false,
         }
     }
@@ -98,14 +105,21 @@ impl Ticket {
         if now >= deadline {
             return Err(Unserved::Timeout);
         }
+        let seen = if self.rounds < MOST_ROUNDS {
+            seen
+        } else {
+            self.gate.releases()
+        };
         let held = Held {
             order: pause.order,
             asked_at: Some(seen),
             waits_for: pause.waits_for,
         };
         let Some(woken) = self.gate.enlist(self.turn, wish, Some(held)) else {
+            self.rounds = self.rounds.saturating_add(1);
             return Ok(permit);
         };
+        self.rounds = 0;
         let mut entry = Entry { ticket: self, woken };
         drop(permit);
         entry.ticket.pass_on();
@@ -135,11 +149,9 @@ impl Ticket {
         }
     }
 
-    /// The request has found a worker: the release, if there was one, was of use, and there may be room for another.
-    pub(super) fn sent(mut self) {
+    /// The request has found a worker.
+    pub(super) fn sent(self) {
         self.gate.sent();
-        self.release = self.release.map(Release::renewed);
-        self.pass_on();
     }
 
     /// The next may be asked.
@@ -159,6 +171,8 @@ impl Drop for Ticket {
             .metrics
             .waited
             .observe(self.since.elapsed().as_secs_f64());
+        // Sent or gone, it is not asked again: what was freed may be of use to as many as at first.
+        self.release = self.release.map(Release::renewed);
         self.pass_on();
     }
 }

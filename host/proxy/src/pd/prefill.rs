@@ -65,7 +65,7 @@ async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Res
     }
     let member = &request.pool().members[answer.member];
     let link = &member.link;
-    let (mut booking, silence, dispatch) = (answer.booking, answer.silence, answer.dispatch);
+    let (booking, silence, dispatch) = (answer.booking, answer.silence, answer.dispatch);
     let is_stream = relay::is_event_stream(answer.response.headers());
     let mut body = answer.response.into_body();
     let read = intake::collect(&mut body, LONGEST_ANSWER, silence.idle).await;
@@ -77,7 +77,7 @@ async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Res
         LegError::BrokeOff(error)
     })?;
     link.upstream.checkin(body);
-    booking.first_token(started.elapsed());
+    booking.computed(started.elapsed());
     if is_stream && let Some(failed) = leg::failed_in_stream(request.pool(), member, dispatch, &answer) {
         return Err(failed);
     }

@@ -331,7 +331,7 @@ impl Described {
             self.most_workers = FEW_WORKERS.max(2 * self.workers.len());
         }
         let before = before.and_then(|before| before.upgrade());
-        before.is_none_or(|before| before != worker.spec)
+        before.is_none_or(|before| !Arc::ptr_eq(&before, &worker.spec) && before != worker.spec)
     }
 
     /// The number of a policy, and whether it has to be described before it is named.

@@ -245,7 +245,7 @@ impl<W> WaitingLine<W> {
         releases: u64,
         release: Option<&Release>,
     ) -> Option<(u64, &Waiting)> {
-        // Only lanes of which all are held and were asked are looked at in vain.
+        // Looked at in vain are lanes of which all are held and were asked, or are not worth asking.
         let first_of = |class: &mut Class| {
             let Class { lanes, by_level, .. } = class;
             let first = |tenant| {

@@ -2,8 +2,8 @@
 //!
 //! One answer to one release can let several go, or none. Whether a release is of use to a request only its policy can tell, and
 //! asking is what it costs: with a thousand that wait, a release that is of use to nobody would be a thousand decisions. So those
-//! are asked that it may be of use to, in their order: many that wait for the worker where it happened, or for none in
-//! particular, and a few that wait elsewhere and might be served here sooner. The few are enough: in replays of Mooncake's
+//! are asked that it may be of use to, in their order: a few that wait for the worker where it happened, a few that wait elsewhere
+//! and might be served here sooner, and more of those that wait for none in particular. That is enough: in replays of Mooncake's
 //! conversation trace at twice its speed the mean time to first token is that of asking everybody
 //! (`host/adr/0016-who-is-asked-again.md`).
 
@@ -48,7 +48,7 @@ impl Release {
         }
     }
 
-    /// One was sent for it: there may be room for more.
+    /// One that was asked is sent, or gone: there may be room for more.
     #[must_use]
     pub const fn renewed(self) -> Self {
         Self::new(self.worker)
