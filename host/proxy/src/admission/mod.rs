@@ -28,4 +28,6 @@ pub(crate) use ticket::{Turn, longest_hold};
 pub(crate) use wish::{Asker, deadline};
 
 #[cfg(test)]
+mod release_tests;
+#[cfg(test)]
 mod tests;

@@ -1,13 +1,12 @@
 //! Who is let in when, what the queue is bounded by, and that a budget is neither exceeded nor leaked.
 
-use std::cell::Cell;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::poll;
 use prometheus_client::metrics::histogram::Histogram;
-use routing::{Release, WorkerId};
+use routing::Release;
 use tokio::time::Instant;
 
 use super::capacity::Capacity;
@@ -20,7 +19,7 @@ use crate::decide::Pause;
 
 const LONG: Duration = Duration::from_secs(60);
 
-fn gate() -> Arc<Gate> {
+pub(super) fn gate() -> Arc<Gate> {
     Gate::new(AdmissionFamilies::default().pool("main", Histogram::new([1.0])))
 }
 
@@ -43,7 +42,7 @@ fn wish(class: i32, tenant: &str, input: u64) -> Wish {
     }
 }
 
-fn plain() -> Wish {
+pub(super) fn plain() -> Wish {
     wish(0, "", 1)
 }
 
@@ -57,11 +56,11 @@ fn enter(gate: &Arc<Gate>, limit: usize, patience: Duration, class: i32) -> Resu
     gate.enter(gate.turn(Instant::now() + patience), limit, class)
 }
 
-fn tickets<const N: usize>(gate: &Arc<Gate>) -> [Ticket; N] {
+pub(super) fn tickets<const N: usize>(gate: &Arc<Gate>) -> [Ticket; N] {
     std::array::from_fn(|_| enter(gate, N, LONG, 0).unwrap())
 }
 
-fn hold(order: f64) -> Pause {
+pub(super) fn hold(order: f64) -> Pause {
     Pause {
         order,
         ask_again: Duration::from_secs(10),
@@ -140,93 +139,6 @@ async fn one_who_is_sent_wakes_another_and_nobody_twice_for_one_release() {
     assert!(poll!(&mut third).is_ready(), "the next may find room");
     gate.release(Release::anywhere());
     assert!(poll!(&mut again).is_ready(), "the next release begins anew");
-}
-
-/// Asked in vain whenever it is: counts how often.
-async fn held_for_good(gate: &Gate, mut ticket: Ticket, pause: Pause, asked: &Cell<usize>) {
-    let one = plain();
-    while ticket.hold(&one, pause, gate.releases(), None).await.is_ok() {
-        asked.set(asked.get() + 1);
-    }
-}
-
-#[tokio::test]
-async fn a_release_has_a_few_asked_in_vain_and_those_who_wait_for_the_worker_though_they_are_last() {
-    const MANY: usize = 40;
-    let gate = gate();
-    let waits_for = |worker: u32| Pause {
-        waits_for: Some((WorkerId(worker), 1)),
-        ..hold(10.0 - f64::from(worker))
-    };
-    let [here, there] = [Cell::new(0), Cell::new(0)];
-    let tickets: [Ticket; 2 * MANY] = tickets(&gate);
-    let mut waits: Vec<_> = (0..)
-        .zip(tickets)
-        .map(|(at, ticket): (u32, Ticket)| {
-            let (worker, asked) = if at % 2 == 0 { (1, &here) } else { (2, &there) };
-            Box::pin(held_for_good(&gate, ticket, waits_for(worker), asked))
-        })
-        .collect();
-    let mut turn = async || {
-        for _ in 0..waits.len() {
-            for wait in &mut waits {
-                assert!(poll!(wait).is_pending());
-            }
-        }
-    };
-    turn().await;
-    for times in 1..4 {
-        gate.release(Release::at(WorkerId(1)));
-        turn().await;
-        assert_eq!((here.get(), there.get()), (2 * times, 4 * times));
-    }
-}
-
-#[tokio::test]
-async fn those_who_leave_do_not_use_a_release_up() {
-    let gate = gate();
-    let aimed = |order| Pause {
-        waits_for: Some((WorkerId(1), 1)),
-        ..hold(order)
-    };
-    let one = &plain();
-    let [mut last, others @ ..]: [Ticket; 9] = tickets(&gate);
-    let leaves = |mut ticket: Ticket| async move {
-        let _permit = ticket.hold(one, aimed(0.0), 0, None).await;
-    };
-    let mut waits: Vec<_> = others
-        .into_iter()
-        .map(|ticket| Box::pin(leaves(ticket)))
-        .collect();
-    for wait in &mut waits {
-        assert!(poll!(wait).is_pending());
-    }
-    let mut last = pin!(last.hold(one, aimed(1.0), 0, None));
-    assert!(poll!(&mut last).is_pending());
-    gate.release(Release::at(WorkerId(1)));
-    for wait in &mut waits {
-        assert!(poll!(wait).is_ready(), "asked when the one before it was gone");
-    }
-    drop(waits);
-    assert!(poll!(&mut last).is_ready());
-}
-
-#[tokio::test]
-async fn one_that_is_asked_more_slowly_than_capacity_is_freed_waits_in_the_end() {
-    let gate = gate();
-    let [mut ticket] = tickets(&gate);
-    let one = plain();
-    let mut rounds = 0;
-    loop {
-        let seen = gate.releases();
-        gate.release(Release::at(WorkerId(1)));
-        let mut waits = pin!(ticket.hold(&one, hold(0.0), seen, None));
-        if poll!(&mut waits).is_pending() {
-            break;
-        }
-        rounds += 1;
-    }
-    assert_eq!(rounds, 8);
 }
 
 #[tokio::test]
