@@ -38,20 +38,26 @@ fn feed(page: &Value) -> &Value {
     &page["feeds"][0]
 }
 
-/// Sends prompts until something was heard of them.
-async fn heard(router: &TestRouter) {
-    eventually("an event was heard", || async {
-        matched(router, 1).await;
-        feed(&router.admin("/admin/feeds").await.unwrap())["state"] == "live"
+/// Sends prompts, `first` and those after it, until what the feed shows is as wanted. Each is another one: the engine has
+/// nothing to publish of a prompt that it still holds.
+async fn shown(what: &str, router: &TestRouter, first: usize, wanted: impl Fn(&Value) -> bool) {
+    let prompts = std::cell::Cell::new(first);
+    eventually(what, || async {
+        matched(router, prompts.replace(prompts.get() + 1)).await;
+        wanted(feed(&router.admin("/admin/feeds").await.unwrap()))
     })
     .await;
+}
+
+fn live(feed: &Value) -> bool {
+    feed["state"] == "live"
 }
 
 #[tokio::test]
 async fn a_publisher_that_falls_silent_is_found_out_by_its_replays() {
     let engine = engine().await;
     let router = router_over(&engine, true).await;
-    heard(&router).await;
+    shown("an event was heard", &router, 100, live).await;
     engine.faults().mute_publisher(true);
     let silent = |page: &Value| feed(page)["silent"] == true && feed(page)["state"] == "rebuilding";
     router
@@ -71,15 +77,12 @@ async fn a_publisher_that_falls_silent_is_found_out_by_its_replays() {
 async fn without_replays_an_engine_that_works_and_publishes_nothing_is_found_out_by_its_metrics() {
     let engine = engine().await;
     let router = router_over(&engine, false).await;
-    heard(&router).await;
+    shown("an event was heard", &router, 100, live).await;
     engine.faults().mute_publisher(true);
-    let prompts = std::cell::Cell::new(10);
-    eventually("the feed is silent", || async {
-        prompts.set(prompts.get() + 1);
-        matched(&router, prompts.get()).await;
-        feed(&router.admin("/admin/feeds").await.unwrap())["silent"] == true
+    shown("the feed is silent", &router, 1_000, |feed| {
+        feed["silent"] == true
     })
     .await;
     engine.faults().mute_publisher(false);
-    heard(&router).await;
+    shown("an event was heard again", &router, 100_000, live).await;
 }
