@@ -8,6 +8,10 @@ use conductor::cli::{CheckFormat, Cli, Command, DemoArgs, ServeArgs};
 use conductor::import::OldEnvironment;
 use conductor::{Exit, block_hashes, client_key, demo, explain, policy_tools, serve, simulate};
 
+/// Gives memory back that it does not use any more; the C library's keeps what compiling a policy took, for each thread.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let ended = match cli.command {
