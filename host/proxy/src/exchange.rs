@@ -248,19 +248,18 @@ impl Booking {
 
     /// The first token came, `ttft` after the dispatch.
     pub(crate) fn first_token(&mut self, ttft: Duration) {
-        if let Some(lease) = &mut self.lease {
-            lease.first_token(ttft);
-            self.first_token = Some(Instant::now());
-            if let Some(trail) = &self.trail {
-                trail.first_token(ttft);
-            }
-            // Its prompt is computed: whoever waits for that is asked again.
-            self.queue.release(self.release);
-        }
+        self.prompt_took(ttft);
+        self.first_token = Some(Instant::now());
+        // Its prompt is computed: whoever waits for that is asked again.
+        self.queue.release(self.release);
     }
 
     /// The prompt is computed, and that was all there was to do.
     pub(crate) fn computed(mut self, ttft: Duration) {
+        self.prompt_took(ttft);
+    }
+
+    fn prompt_took(&mut self, ttft: Duration) {
         if let Some(lease) = &mut self.lease {
             lease.first_token(ttft);
         }
