@@ -140,6 +140,12 @@ impl Quote<'_> {
         self.price.queued(row)
     }
 
+    /// Requests there past their first token.
+    #[must_use]
+    pub fn decoding(&self, row: &Row<'_>) -> f64 {
+        self.price.decoding(row)
+    }
+
     /// Tokens of the prompt that need not be computed there, each tier's at its worth; none where that is not known.
     #[must_use]
     #[inline]

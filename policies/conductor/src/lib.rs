@@ -1,16 +1,16 @@
 //! Policy: the worker, or the pair, with the least priced time to first token; and a queue for each worker in the router, shortest first.
 //!
-//! `own(w) = (Q + H + (x + u) * (1 + price * (k + held)) + (reuse + stall * decoding) * u + d * decoding) / speed`: cache-aware's price,
-//! with H, the work that is held for that worker and goes before this request, with all that are held for it, and with what computing a
-//! token costs beyond its own time: `reuse`, and `stall` for each request that is answered there and waits for it. README.md derives each term and the order of the queue.
+//! `own(w) = (Q + H + (x + u) * (1 + price * (k + held)) + (reuse + stall * decoding) * u + d * decoding) / speed`:
+//! cache-aware's price, with H, the work that is held for that worker and goes before this request, with all that are
+//! held for it, and with what computing a token costs beyond its own time: `reuse`, and `stall` for each request that is
+//! answered there and waits for it. README.md derives each term and the order of the queue.
 
 mod queue;
 
 use std::cell::LazyCell;
 
 use conductor_policy_sdk::{
-    Call, Column, Host, Own, Pairing, Params, Phase, Placed, Plan, Policy, SessionHome, Verdict,
-    export_policy,
+    Call, Host, Own, Pairing, Params, Phase, Placed, Plan, Policy, SessionHome, Verdict, export_policy,
 };
 
 use queue::{Held, Queue, Request};
@@ -25,7 +25,6 @@ pub struct Conductor {
     reuse_price: f64,
     /// What computing a token costs each request that is answered beside it meanwhile, as a share of the time it takes.
     stall_price: f64,
-    decoding: Column,
 }
 
 impl Policy for Conductor {
@@ -45,7 +44,6 @@ impl Policy for Conductor {
                 .unit("share")
                 .about("What computing a token costs each request that is answered there meanwhile, as a share of the time it takes.")
                 .number("stall-price", 0.5, 0.0..=100.0),
-            decoding: plan.column("load.decoding"),
         }
     }
 
@@ -57,7 +55,7 @@ impl Policy for Conductor {
         let held = Held::before(&self.queue, call, host, uncached);
         let own = |row: &_| {
             let own = costs.own_with(row, matches.get(row), held.requests(row));
-            let stalled = self.stall_price * row.get(self.decoding);
+            let stalled = self.stall_price * quote.decoding(row);
             let besides = (self.reuse_price + stalled) * own.uncached + held.work(row);
             Own {
                 cost: own.cost + quote.work(row, besides),

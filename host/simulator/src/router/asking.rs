@@ -31,7 +31,6 @@ impl Router {
         self.catch_up(now_us);
         let mut standing = self.standings.remove(&number).unwrap_or_default();
         self.sight.waits_no_more(number, standing.waits_for.take());
-        let mut aim = None;
         let left_us = self.hold_left_us(&standing, now_us);
         let placement = if standing.is_held && left_us == 0 {
             refused(503, Refusal::QueueTimeout)
@@ -57,8 +56,7 @@ impl Router {
                     self.dispatch_answer(now_us, number, request, (&prompt, pair))
                 }
                 (Step::Hold(hold, waits_for), _) => {
-                    aim = waits_for;
-                    self.hold(hold, waits_for.map(|(worker, _)| worker), &standing, left_us)
+                    self.hold(number, (hold, waits_for), &mut standing, left_us)
                 }
                 (Step::Reject(rejection), _) => Placement::Reject {
                     status: rejection.status,
@@ -69,10 +67,6 @@ impl Router {
                 (Step::Nobody, Part::Answer) => Placement::Forget,
             }
         };
-        if let (Some((worker, work)), Placement::Hold { .. }) = (aim, &placement) {
-            standing.waits_for = Some(worker);
-            self.sight.waits(number, worker, work);
-        }
         self.settle(now_us, number, &mut standing, &placement);
         placement
     }
@@ -97,17 +91,28 @@ impl Router {
         self.sight.queue.timeout_us.saturating_sub(held_us)
     }
 
-    fn hold(&self, hold: Hold, waits_for: Option<WorkerId>, standing: &Standing, left_us: u64) -> Placement {
+    /// Holds a request, and its work for the worker that it waits for.
+    fn hold(
+        &mut self,
+        number: usize,
+        (hold, waits_for): (Hold, Option<(WorkerId, u32)>),
+        standing: &mut Standing,
+        left_us: u64,
+    ) -> Placement {
         if !standing.is_held && self.sight.held >= self.sight.queue.limit {
             return refused(429, Refusal::QueueFull);
         }
         if left_us == 0 {
             return refused(503, Refusal::QueueTimeout);
         }
+        if let Some((worker, work)) = waits_for {
+            standing.waits_for = Some(worker);
+            self.sight.waits(number, worker, work);
+        }
         Placement::Hold {
             order: hold.order,
             ask_again_us: (u64::from(hold.ask_again_ms) * 1_000).min(left_us),
-            waits_for,
+            waits_for: standing.waits_for,
         }
     }
 
