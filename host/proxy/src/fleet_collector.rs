@@ -27,12 +27,12 @@ const WORKER_GAUGES: [WorkerGauge; 11] = [
     ),
     (
         "worker_requests_decoding",
-        "Of those, the ones past their first token",
+        "Of those, the ones past their first token, or past when it should have come where it is not seen",
         |member| f64::from(member.worker.load().read().decoding),
     ),
     (
         "worker_prefill_tokens",
-        "Uncached prompt tokens of requests before their first token",
+        "Uncached prompt tokens of the other requests in flight",
         |member| member.worker.load().read().prefill_tokens as f64,
     ),
     (
