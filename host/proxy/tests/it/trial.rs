@@ -232,7 +232,7 @@ async fn a_canary_whose_requests_fail_is_stopped_and_stays_so_until_it_changes_o
 async fn a_canary_whose_first_tokens_come_late_is_stopped() {
     let (a, b) = (
         streaming_after(Duration::ZERO).await,
-        streaming_after(Duration::from_millis(15)).await,
+        streaming_after(Duration::from_millis(60)).await,
     );
     let router = arms(&a, &b, 5_000)
         .with(|builder| builder.rule = RULE)
