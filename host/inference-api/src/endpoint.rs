@@ -1,48 +1,178 @@
-//! The inference endpoints, by path.
+//! Endpoint table: one row for each path whose requests are placed on workers.
+//!
+//! A new endpoint is a new row. Reading its body, splitting it between two workers, the shape of its errors, its metrics
+//! and its line in `/openapi.json` follow from the row's columns.
 
-/// An endpoint whose requests are placed on workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Endpoint {
-    /// `/v1/chat/completions`
-    ChatCompletions,
-    /// `/v1/completions`
-    Completions,
-    /// `/v1/embeddings`
-    Embeddings,
-    /// `/v1/responses`
+/// Where a request names its model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelField {
+    /// The member `model` of a JSON object.
+    Json,
+}
+
+/// Which members of the body hold the prompt, and so how it is tokenised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptField {
+    /// `messages`: a conversation, rendered by the model's chat template.
+    Messages,
+    /// `prompt`: text, token ids, or a batch of either.
+    Prompt,
+    /// `input`: text, token ids, or a batch of either; else `messages`, rendered by a template of the model's own.
+    Input,
+    /// `input` of the Responses API: text is a conversation of one message.
+    Response,
+    /// None that is tokenised.
+    Untokenized,
+}
+
+/// The shape of errors in a stream that has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorShape {
+    /// `{"error": {...}}`.
+    OpenAi,
+    /// The same before a stream; in a stream, an `error` event with its fields at the top level.
     Responses,
 }
 
-impl Endpoint {
-    /// Every endpoint.
-    pub const ALL: [Self; 4] = [
-        Self::ChatCompletions,
-        Self::Completions,
-        Self::Embeddings,
-        Self::Responses,
-    ];
+/// What a request costs the worker that takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndpointWork {
+    /// The model runs: the request is admitted, placed by the route's policy, and counts as load.
+    Model,
+    /// Only the tokenizer or the chat template runs: any worker of the pool takes it, beside the queue.
+    Tokenizer,
+}
 
-    /// The endpoint at a path, without its query.
-    #[must_use]
-    pub fn of_path(path: &str) -> Option<Self> {
-        match path {
-            "/v1/chat/completions" => Some(Self::ChatCompletions),
-            "/v1/completions" => Some(Self::Completions),
-            "/v1/embeddings" => Some(Self::Embeddings),
-            "/v1/responses" => Some(Self::Responses),
-            _ => None,
+/// Class of requests, as metrics tell them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EndpointClass {
+    /// Chats.
+    Chat,
+    /// Completions of text.
+    Completion,
+    /// Embeddings.
+    Embedding,
+    /// The Responses API.
+    Response,
+    /// Tokens of a text.
+    Tokenize,
+}
+
+impl EndpointClass {
+    /// Every class in the order of its discriminant, with its label.
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::Chat, "chat"),
+        (Self::Completion, "completion"),
+        (Self::Embedding, "embedding"),
+        (Self::Response, "response"),
+        (Self::Tokenize, "tokenize"),
+    ];
+}
+
+/// One row of the table. Every endpoint takes `POST`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndpointSpec {
+    /// The path, without its query.
+    pub path: &'static str,
+    /// One line for people.
+    pub summary: &'static str,
+    /// Where the model's name stands.
+    pub model: ModelField,
+    /// Where the prompt stands.
+    pub prompt: PromptField,
+    /// Whether the member `stream` makes the answer a stream of events.
+    pub streams: bool,
+    /// Whether a prefill and a decode worker can share it, where the rest of the request allows that.
+    pub splits: bool,
+    /// What its errors look like.
+    pub errors: ErrorShape,
+    /// What it costs a worker.
+    pub work: EndpointWork,
+    /// Its class in metrics.
+    pub class: EndpointClass,
+}
+
+impl EndpointSpec {
+    /// What most rows have in common.
+    const COMMON: Self = Self {
+        path: "",
+        summary: "",
+        model: ModelField::Json,
+        prompt: PromptField::Untokenized,
+        streams: false,
+        splits: false,
+        errors: ErrorShape::OpenAi,
+        work: EndpointWork::Model,
+        class: EndpointClass::Completion,
+    };
+}
+
+macro_rules! endpoints {
+    ($($name:ident = $path:literal, $summary:literal { $($column:ident: $value:expr),* $(,)? })+) => {
+        /// An endpoint whose requests are placed on workers.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Endpoint {
+            $(
+                #[doc = concat!("`", $path, "`")]
+                $name,
+            )+
         }
+
+        impl Endpoint {
+            /// Every endpoint.
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
+
+            /// The endpoint at a path, without its query.
+            #[must_use]
+            pub fn of_path(path: &str) -> Option<Self> {
+                match path {
+                    $($path => Some(Self::$name),)+
+                    _ => None,
+                }
+            }
+        }
+
+        /// By the discriminant of the endpoint.
+        const TABLE: &[EndpointSpec] = &[
+            $(EndpointSpec {
+                path: $path,
+                summary: $summary,
+                $($column: $value,)*
+                ..EndpointSpec::COMMON
+            },)+
+        ];
+    };
+}
+
+endpoints! {
+    ChatCompletions = "/v1/chat/completions", "Answers a conversation" {
+        prompt: PromptField::Messages, streams: true, splits: true, class: EndpointClass::Chat,
+    }
+    Completions = "/v1/completions", "Continues a text" {
+        prompt: PromptField::Prompt, streams: true, splits: true, class: EndpointClass::Completion,
+    }
+    Embeddings = "/v1/embeddings", "Embeds texts" {
+        prompt: PromptField::Input, class: EndpointClass::Embedding,
+    }
+    Responses = "/v1/responses", "Answers a conversation that the engine may keep" {
+        prompt: PromptField::Response, streams: true, errors: ErrorShape::Responses, class: EndpointClass::Response,
+    }
+    Tokenize = "/tokenize", "Returns the tokens of a text or a conversation" {
+        prompt: PromptField::Prompt, work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
+    }
+}
+
+impl Endpoint {
+    /// The row of the endpoint.
+    #[must_use]
+    pub fn spec(self) -> &'static EndpointSpec {
+        &TABLE[self as usize]
     }
 
     /// Its path.
     #[must_use]
     pub fn path(self) -> &'static str {
-        match self {
-            Self::ChatCompletions => "/v1/chat/completions",
-            Self::Completions => "/v1/completions",
-            Self::Embeddings => "/v1/embeddings",
-            Self::Responses => "/v1/responses",
-        }
+        self.spec().path
     }
 }
 
@@ -53,8 +183,24 @@ mod tests {
     #[test]
     fn every_endpoint_is_found_at_its_own_path() {
         for endpoint in Endpoint::ALL {
-            assert_eq!(Endpoint::of_path(endpoint.path()), Some(endpoint));
+            assert_eq!(Endpoint::of_path(endpoint.path()), Some(*endpoint));
         }
         assert_eq!(Endpoint::of_path("/v1/completions/"), None);
+    }
+
+    #[test]
+    fn every_class_stands_at_its_discriminant() {
+        for (at, (class, _)) in EndpointClass::ALL.iter().enumerate() {
+            assert_eq!(*class as usize, at);
+        }
+    }
+
+    #[test]
+    fn only_work_of_the_model_streams_or_splits() {
+        for endpoint in Endpoint::ALL {
+            let spec = endpoint.spec();
+            let is_model = spec.work == EndpointWork::Model;
+            assert!(is_model || !spec.streams && !spec.splits, "{endpoint:?}");
+        }
     }
 }

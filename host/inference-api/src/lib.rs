@@ -26,7 +26,9 @@ mod usage;
 
 pub use bootstrap::engine_ids;
 pub use cache_use::{CacheUse, cache_use};
-pub use endpoint::Endpoint;
+pub use endpoint::{
+    Endpoint, EndpointClass, EndpointSpec, EndpointWork, ErrorShape, ModelField, PromptField,
+};
 pub use engine_load::{EngineLoad, engine_loads, sglang_loads};
 pub use error_body::ErrorBody;
 pub use event_sources::{EventSource, EventSourcesError, sglang_event_sources, vllm_event_sources};

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::digits::Eight;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, PromptField};
 use crate::fields::{Fields, Raw};
 use crate::nesting::is_deeper_than;
 
@@ -143,20 +143,21 @@ impl Prompt<'_> {
 }
 
 fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> Prompt<'a> {
-    match endpoint {
-        Endpoint::ChatCompletions => fields.messages.map_or(Prompt::Other, Prompt::Messages),
-        Endpoint::Completions => fields.prompt.map_or(Prompt::Other, classify),
-        Endpoint::Embeddings => match (fields.input, fields.messages) {
+    match endpoint.spec().prompt {
+        PromptField::Messages => fields.messages.map_or(Prompt::Other, Prompt::Messages),
+        PromptField::Prompt => fields.prompt.map_or(Prompt::Other, classify),
+        PromptField::Input => match (fields.input, fields.messages) {
             (Some(input), _) => classify(input),
             // vLLM's embeddings take chats too.
             (None, Some(messages)) => Prompt::Messages(messages),
             (None, None) => Prompt::Other,
         },
         // An array of items is a conversation in a dialect of its own, which `/tokenize` does not know.
-        Endpoint::Responses => match fields.input {
+        PromptField::Response => match fields.input {
             Some(input) if input.get().starts_with('"') => Prompt::Text(input),
             _ => Prompt::Other,
         },
+        PromptField::Untokenized => Prompt::Other,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::PromptField;
 use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
 use crate::tokenize::as_messages;
@@ -58,9 +58,10 @@ impl<'a> Peek<'a> {
         if only_the_engines.into_iter().any(is_given) {
             return None;
         }
+        let place = self.endpoint.spec().prompt;
         match self.prompt.single() {
             // The templates of embedding models end otherwise.
-            Prompt::Messages(_) if self.endpoint == Endpoint::Embeddings => None,
+            Prompt::Messages(_) if place == PromptField::Input => None,
             Prompt::Messages(messages) => Some(PromptParts::Chat(ChatParts {
                 messages: Cow::Borrowed(messages.get()),
                 tools: fields.tools.map(Raw::get),
@@ -71,7 +72,7 @@ impl<'a> Peek<'a> {
                 continue_final_message: fields.continue_final_message.map(Raw::get),
                 add_special_tokens: fields.add_special_tokens.map(Raw::get),
             })),
-            Prompt::Text(input) if self.endpoint == Endpoint::Responses => {
+            Prompt::Text(input) if place == PromptField::Response => {
                 let messages = as_messages(self, input)?.concat();
                 Some(PromptParts::Chat(ChatParts {
                     messages: Cow::Owned(messages),
@@ -98,6 +99,7 @@ fn read_text(raw: Raw<'_>) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::Endpoint;
     use crate::peek::peek;
 
     fn parts(endpoint: Endpoint, body: &str) -> Option<String> {

@@ -7,7 +7,7 @@ use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, ErrorShape};
 use crate::error_body::ErrorBody;
 
 /// The `error` event of the Responses API carries its fields at the top level.
@@ -23,7 +23,7 @@ struct ResponsesError<'a> {
 /// A whole error event, in the form clients of that endpoint raise as an exception.
 #[must_use]
 pub fn error_event(endpoint: Endpoint, error: &ErrorBody<'_>) -> Vec<u8> {
-    let (name, data) = if endpoint == Endpoint::Responses {
+    let (name, data) = if endpoint.spec().errors == ErrorShape::Responses {
         let data = ResponsesError {
             event: "error",
             code: error.code,

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::PromptField;
 use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
 
@@ -64,9 +64,10 @@ impl Peek<'_> {
     /// Whether the client's own body can be sent to the path that renders, which answers with the prompt's tokens: a chat or a text.
     #[must_use]
     pub fn can_be_rendered(&self) -> bool {
+        let place = self.endpoint.spec().prompt;
         match self.prompt.single() {
-            Prompt::Messages(_) => self.endpoint == Endpoint::ChatCompletions,
-            Prompt::Text(_) => self.endpoint == Endpoint::Completions,
+            Prompt::Messages(_) => place == PromptField::Messages,
+            Prompt::Text(_) => place == PromptField::Prompt,
             Prompt::TokenIds(_) | Prompt::Batch(_) | Prompt::Other => false,
         }
     }
@@ -97,7 +98,7 @@ impl Peek<'_> {
                     }
                 }
             }
-            Prompt::Text(input) if self.endpoint == Endpoint::Responses => {
+            Prompt::Text(input) if self.endpoint.spec().prompt == PromptField::Response => {
                 body.field("messages", &as_messages(self, input)?);
             }
             Prompt::Text(prompt) => {
@@ -159,6 +160,7 @@ impl Object {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::Endpoint;
     use crate::peek::peek;
 
     #[track_caller]

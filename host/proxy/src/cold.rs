@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Request, Response, StatusCode, Uri};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
@@ -41,18 +41,58 @@ pub fn status_pages(proxy: Arc<Proxy>) -> Router {
 
 /// The cold routes, and `pages` of the composition root's own.
 pub(crate) fn router(proxy: Arc<Proxy>, pages: Router) -> Router {
-    Router::new()
-        .route("/health", takes_get(get(health)))
-        .route("/readyz", takes_get(get(clients_readyz)))
-        .route("/metrics", takes_get(get(clients_metrics)))
-        .route("/v1/models", takes_get(get(models)))
-        // Ids may contain slashes.
-        .route("/v1/models/{*id}", takes_get(get(model)))
-        .route("/tokenize", post(tokenize).fallback(only_post))
-        .fallback(unknown_path)
-        .with_state(proxy)
-        .merge(pages)
+    let router = OWN_PAGES.iter().fold(Router::new(), |router, page| {
+        router.route(page.path, page.methods())
+    });
+    router.fallback(unknown_path).with_state(proxy).merge(pages)
 }
+
+/// A page that the router answers itself where clients connect: one row of the table of such pages.
+pub(crate) struct OwnPage {
+    /// Its path, as axum matches it.
+    pub(crate) path: &'static str,
+    /// The methods it takes, as `Allow` names them.
+    pub(crate) allow: &'static str,
+    handlers: fn() -> MethodRouter<Arc<Proxy>>,
+}
+
+impl OwnPage {
+    /// The handlers by method; any other method is refused.
+    fn methods(&self) -> MethodRouter<Arc<Proxy>> {
+        let allow = self.allow;
+        (self.handlers)().fallback(async move |uri: Uri| refuse(&wrong_method(uri.path(), allow)))
+    }
+}
+
+/// Every page of the router's own. What is placed on workers stands in [`Endpoint`]'s table.
+pub(crate) const OWN_PAGES: &[OwnPage] = &[
+    OwnPage {
+        path: "/health",
+        allow: "GET",
+        handlers: || get(health),
+    },
+    OwnPage {
+        path: "/readyz",
+        allow: "GET",
+        handlers: || get(clients_readyz),
+    },
+    OwnPage {
+        path: "/metrics",
+        allow: "GET",
+        handlers: || get(clients_metrics),
+    },
+    OwnPage {
+        path: "/v1/models",
+        allow: "GET",
+        handlers: || get(models),
+    },
+    OwnPage {
+        // Ids may contain slashes.
+        path: "/v1/models/{*id}",
+        allow: "GET",
+        handlers: || get(model),
+    },
+];
 
 fn takes_get(methods: MethodRouter<Arc<Proxy>>) -> MethodRouter<Arc<Proxy>> {
     methods.fallback(only_get)
@@ -159,8 +199,9 @@ async fn model(
     }
 }
 
-async fn tokenize(State(proxy): Shared, request: Request<Body>) -> Response<Body> {
-    match tokenize_at_worker(&proxy, request).await {
+/// Answers a request whose work is the tokenizer's alone.
+pub(crate) async fn tokenize(proxy: &Proxy, endpoint: Endpoint, request: Request<Body>) -> Response<Body> {
+    match tokenize_at_worker(proxy, endpoint, request).await {
         Ok(response) => response.map(Body::from),
         Err(refusal) => {
             proxy.metrics.edge.refused(&refusal);
@@ -170,7 +211,11 @@ async fn tokenize(State(proxy): Shared, request: Request<Body>) -> Response<Body
 }
 
 /// Passes the request to a worker of the pool its model is routed to, to another where one fails to answer.
-async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Response<Bytes>, Refusal> {
+async fn tokenize_at_worker(
+    proxy: &Proxy,
+    endpoint: Endpoint,
+    request: Request<Body>,
+) -> Result<Response<Bytes>, Refusal> {
     let snapshot = proxy.snapshots.load();
     let limits = &snapshot.limits;
     let (mut head, body) = request.into_parts();
@@ -180,7 +225,7 @@ async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Res
     let body = intake::collect(body, limits.body_bytes, edge.pace(limits.idle_timeout))
         .await
         .map_err(refusal)?;
-    let peek = inference_api::peek(Endpoint::Completions, &body)?;
+    let peek = inference_api::peek(endpoint, &body)?;
     check_depth(&peek, edge)?;
     if let Some(visit) = &visit {
         visit.check_model(&peek.model)?;
@@ -206,7 +251,7 @@ async fn tokenize_at_worker(proxy: &Proxy, request: Request<Body>) -> Result<Res
     for_worker(&mut head.headers);
     pool.authorization.apply(&mut head.headers);
     let target = head.uri.into_parts().path_and_query;
-    let target = target.unwrap_or(PathAndQuery::from_static("/tokenize"));
+    let target = target.unwrap_or(PathAndQuery::from_static(endpoint.path()));
     let outgoing = Outgoing {
         method: &head.method,
         target: &target,
@@ -282,10 +327,6 @@ async fn unknown_path(uri: Uri) -> Response<Body> {
 
 async fn only_get(uri: Uri) -> Response<Body> {
     refuse(&wrong_method(uri.path(), "GET"))
-}
-
-async fn only_post(uri: Uri) -> Response<Body> {
-    refuse(&wrong_method(uri.path(), "POST"))
 }
 
 /// For a path that exists, but not for this method.

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 
 use super::members::{Change, Changes, Member};
 use super::{Handshake, Split};
-use crate::endpoint::Endpoint;
+use crate::endpoint::PromptField;
 use crate::fields::Raw;
 use crate::peek::{Prompt, classify};
 
@@ -164,8 +164,8 @@ fn meet(split: &Split, handshake: &Handshake<'_>, changes: &mut Changes) {
 fn prompts(split: &Split) -> usize {
     let prompt = split.members.value(&split.body, Member::Prompt);
     let prompt = prompt.map(|text| classify(Raw::known(text)));
-    match (split.endpoint, prompt) {
-        (Endpoint::Completions, Some(Prompt::Batch(batch))) => {
+    match (split.endpoint.spec().prompt, prompt) {
+        (PromptField::Prompt, Some(Prompt::Batch(batch))) => {
             serde_json::from_str::<Vec<IgnoredAny>>(batch.get()).map_or(1, |prompts| prompts.len())
         }
         _ => 1,

@@ -2,7 +2,6 @@
 
 use routing::Dialect;
 
-use crate::endpoint::Endpoint;
 use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
 
@@ -24,7 +23,7 @@ pub fn splits(peek: &Peek<'_>, dialect: Dialect) -> bool {
     let prompt_fits = takes_batches
         || fields.prompt_embeds.is_none()
             && !matches!(peek.prompt.single(), Prompt::Batch(_) | Prompt::Other);
-    let has_legs = matches!(peek.endpoint, Endpoint::ChatCompletions | Endpoint::Completions);
+    let has_legs = peek.endpoint.spec().splits;
     let asks_of_the_prompt = fields.prompt_logprobs.is_some() || is_set(fields.echo);
     let shares_a_room = dialect.is_concurrent() && fields.n.is_some_and(|n| n.get() != "1");
     has_legs && prompt_fits && !asks_of_the_prompt && !is_set(fields.use_beam_search) && !shares_a_room

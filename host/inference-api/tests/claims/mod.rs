@@ -4,17 +4,9 @@ use bytes::Bytes;
 use inference_api::{CachedTokensFilter, Endpoint, Split, Tail, error_in_first_event, is_deeper_than, peek};
 use serde_json::Value;
 
-/// Every endpoint.
-const ENDPOINTS: [Endpoint; 4] = [
-    Endpoint::ChatCompletions,
-    Endpoint::Completions,
-    Endpoint::Embeddings,
-    Endpoint::Responses,
-];
-
 /// A client's body: what is read of it is no more than it says, and nothing deep is parsed.
 pub(crate) fn body(bytes: &[u8]) {
-    for endpoint in ENDPOINTS {
+    for endpoint in Endpoint::ALL.iter().copied() {
         if let Ok(peeked) = peek(endpoint, bytes) {
             assert!(peeked.model.len() <= bytes.len());
             let ids = peeked.token_ids().unwrap_or_default();

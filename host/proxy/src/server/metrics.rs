@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use inference_api::EndpointClass;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -55,6 +56,11 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndpointLabel {
+    endpoint: &'static str,
+}
+
 /// The edge's counters. A clone is another handle to the same numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct EdgeMetrics {
@@ -62,16 +68,24 @@ pub(crate) struct EdgeMetrics {
     turned: Arc<[Counter; TURNED.len()]>,
     /// Connections that began with TLS.
     handshakes: Counter,
+    endpoints: Family<EndpointLabel, Counter>,
+    /// By the discriminant of the class.
+    came_for: Arc<[Counter; EndpointClass::ALL.len()]>,
 }
 
 impl Default for EdgeMetrics {
     fn default() -> Self {
         let family = Family::<ReasonLabel, Counter>::default();
         let turned = TURNED.map(|(_, reason)| family.get_or_create_owned(&ReasonLabel { reason }));
+        let endpoints = Family::<EndpointLabel, Counter>::default();
+        let came_for = EndpointClass::ALL
+            .map(|(_, endpoint)| endpoints.get_or_create_owned(&EndpointLabel { endpoint }));
         Self {
             family,
             turned: Arc::new(turned),
             handshakes: Counter::default(),
+            came_for: Arc::new(came_for),
+            endpoints,
         }
     }
 }
@@ -88,6 +102,16 @@ impl EdgeMetrics {
             "Connections of clients that began with TLS",
             self.handshakes.clone(),
         );
+        registry.register(
+            "endpoint_requests",
+            "Requests to endpoints that workers serve, by the kind of endpoint",
+            self.endpoints.clone(),
+        );
+    }
+
+    /// Counts a request to an endpoint that workers serve.
+    pub(super) fn came_for(&self, class: EndpointClass) {
+        self.came_for[class as usize].inc();
     }
 
     pub(crate) fn turned(&self, why: Turned) {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
-use inference_api::Endpoint;
+use inference_api::{Endpoint, EndpointWork};
 use tower::ServiceExt;
 
 use super::head;
@@ -78,17 +78,30 @@ impl Service {
     async fn dispatch(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
         let path = request.uri().path();
         Ok(match Endpoint::of_path(path) {
-            Some(endpoint) if request.method() == Method::POST => {
-                // Hyper keeps the space of what it polls for as long as the connection lasts; this goes with the answer's head.
-                let answer = Box::pin(pipeline::infer(&self.proxy, endpoint, request));
-                self.unless_cut(answer).await
-            }
+            Some(endpoint) if request.method() == Method::POST => self.serve(endpoint, request).await,
             Some(_) => reply::refuse(&cold::wrong_method(path, "POST")).map(Body::from),
             None => {
                 let response = self.cold.clone().oneshot(cold::request(request)).await?;
                 response.map(Body::Cold)
             }
         })
+    }
+
+    /// Answers a request to an endpoint of the table, by the work it makes.
+    async fn serve(&self, endpoint: Endpoint, request: Request<Incoming>) -> Response<Body> {
+        let spec = endpoint.spec();
+        self.proxy.metrics.edge.came_for(spec.class);
+        match spec.work {
+            // Hyper keeps the space of what it polls for as long as the connection lasts; this goes with the answer's head.
+            EndpointWork::Model => {
+                let answer = Box::pin(pipeline::infer(&self.proxy, endpoint, request));
+                self.unless_cut(answer).await
+            }
+            EndpointWork::Tokenizer => {
+                let answer = Box::pin(cold::tokenize(&self.proxy, endpoint, cold::request(request)));
+                answer.await.map(Body::Cold)
+            }
+        }
     }
 
     /// The answer, or a word on why there is none: nothing has been sent of it when the time for draining is up. Whoever
