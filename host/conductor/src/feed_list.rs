@@ -99,15 +99,6 @@ impl FeedList {
         Ok(())
     }
 
-    /// How the feed of each store of [`FeedList::set_stores`] is.
-    pub(crate) fn own_stores(&self) -> Vec<StoreStatus> {
-        let lists = self.lists();
-        let is_own = |feed: &StoreStatus| lists.own_stores.iter().any(|own| own.store == feed.store);
-        let mut stores = self.feeds.store_status();
-        stores.retain(is_own);
-        stores
-    }
-
     /// Follows one more store.
     ///
     /// # Errors
@@ -131,7 +122,7 @@ impl FeedList {
         }
     }
 
-    /// How the feed of each store is, of the configuration's and the registered ones.
+    /// Returns the status of each store's feed: the configuration's and the registered ones.
     pub(crate) fn store_status(&self) -> Vec<StoreStatus> {
         self.feeds.store_status()
     }

@@ -15,6 +15,7 @@ use indexer_api::{
 };
 use kv_feed::{Endpoint, FeedError, FeedSpec, StoreSpec};
 use kv_index::SharedPrefixIndex;
+use proxy::LiveFeeds;
 use routing::{Worker, WorkerId, WorkerIds};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -132,6 +133,8 @@ fn service(config: &ServiceConfig) -> Service {
 pub(crate) struct RegisteredFeeds {
     pub(crate) feeds: Arc<FeedList>,
     pub(crate) ids: WorkerIds,
+    /// What policies go by.
+    pub(crate) live: Arc<LiveFeeds>,
 }
 
 impl RegisteredFeeds {
@@ -188,6 +191,10 @@ impl Follow for RegisteredFeeds {
 
     fn workers(&self) -> Arc<[FollowedWorker]> {
         self.feeds.followed()
+    }
+
+    fn is_current(&self, engine: WorkerId) -> bool {
+        self.live.is_live(engine)
     }
 
     fn states(&self) -> Vec<(Followed, &'static str)> {

@@ -75,6 +75,10 @@ impl Follow for Preloaded {
         Arc::new([])
     }
 
+    fn is_current(&self, _: WorkerId) -> bool {
+        true
+    }
+
     fn states(&self) -> Vec<(Followed, &'static str)> {
         Vec::new()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::lookup::{Held, Instances, Ranks};
+use crate::lookup::{Found, Held, NotCurrent, Ranks};
 
 /// Which shape a caller asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,9 @@ impl Shape {
 pub(crate) enum Answer {
     Instances {
         instances: BTreeMap<Box<str>, InstanceMatch>,
+        /// Our own member. Clients of upstream read `instances` only.
+        #[serde(skip_serializing_if = "NotCurrent::is_empty")]
+        not_current: NotCurrent,
     },
     Tenant(BTreeMap<Box<str>, BTreeMap<Box<str>, TenantMatch>>),
 }
@@ -67,21 +70,26 @@ pub(crate) struct TenantMatch {
 }
 
 impl Answer {
-    pub(crate) fn new(shape: Shape, tenant: &str, found: Instances) -> Self {
+    pub(crate) fn new(shape: Shape, tenant: &str, found: Found) -> Self {
+        let instances = found.instances.into_iter();
         match shape {
-            Shape::Instances => {
-                let all = found.into_iter();
-                Self::Instances {
-                    instances: all
-                        .map(|(name, ranks)| (name, InstanceMatch::of(&ranks)))
-                        .collect(),
-                }
-            }
-            Shape::Tenant if found.is_empty() => Self::Tenant(BTreeMap::new()),
+            Shape::Instances => Self::Instances {
+                instances: instances
+                    .map(|(name, ranks)| (name, InstanceMatch::of(&ranks)))
+                    .collect(),
+                not_current: found.not_current,
+            },
+            // Every member of this shape is a tenant or an instance: there is no place for another one.
             Shape::Tenant => {
-                let all = found.into_iter();
-                let all = all.map(|(name, ranks)| (name, TenantMatch::of(&ranks))).collect();
-                Self::Tenant(BTreeMap::from([(tenant.into(), all)]))
+                let all: BTreeMap<_, _> = instances
+                    .map(|(name, ranks)| (name, TenantMatch::of(&ranks)))
+                    .collect();
+                Self::Tenant(
+                    (!all.is_empty())
+                        .then(|| (tenant.into(), all))
+                        .into_iter()
+                        .collect(),
+                )
             }
         }
     }

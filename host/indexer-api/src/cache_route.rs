@@ -7,13 +7,11 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
-use kv_index::SharedPrefixIndex;
 use serde::Serialize;
 
 use crate::directory::Directory;
 use crate::document::{Document, Field};
-use crate::follow::FollowedWorker;
-use crate::lookup::{Candidates, Instances};
+use crate::lookup::{Candidates, Found, Instances, LookupSources};
 use crate::refusal::{Reason, Refusal};
 use crate::request::{Selection, Sought};
 use crate::service::{Context, Service, ServiceKind};
@@ -77,55 +75,66 @@ impl CacheRequest {
         })
     }
 
-    /// Answers it. Adapters are known by name here, so a number other than that of the base model matches nothing.
-    pub(crate) fn answer(
-        &self,
-        index: &SharedPrefixIndex,
-        directory: &Directory,
-        workers: &[FollowedWorker],
-    ) -> Result<CacheAnswer, Refusal> {
-        let mut found = BTreeMap::new();
+    /// Returns the answer, and how many instances are left out of it because their feeds are not live. Adapters are known by
+    /// name here, so a number other than that of the base model matches nothing.
+    pub(crate) fn answer(&self, sources: &LookupSources<'_>) -> Result<(CacheAnswer, usize), Refusal> {
+        let (mut found, mut left_out) = (BTreeMap::new(), 0);
         if self.lora == -1 {
-            for (context, services) in directory.contexts() {
+            let registered = LookupSources {
+                workers: &[],
+                ..*sources
+            };
+            for (context, services) in sources.directory.contexts() {
                 if context.model == self.model && context.lora.is_empty() {
-                    let held = self.ask(context, index, directory, &[])?;
+                    let held = self.ask(context, &registered)?;
+                    left_out += held.not_current.len();
                     let services = services.iter().map(|known| &*known.service);
                     let engines = services.filter(|service| service.kind != ServiceKind::Mooncake);
-                    engines.for_each(|service| self.note(service, context.block_size, &held, &mut found));
+                    engines.for_each(|service| {
+                        self.note(service, context.block_size, &held.instances, &mut found);
+                    });
                 }
             }
-            // One token a block: the workers' own block sizes count.
-            let context = Context {
-                tenant: "default".into(),
-                model: self.model.clone(),
-                lora: "".into(),
-                block_size: 1,
-            };
-            let held = self.ask(&context, index, &Directory::default(), workers)?;
-            for known in workers {
-                let name = &known.worker.spec().name;
-                let size = index.block_size(known.worker.id()).unwrap_or(1);
-                let endpoint = known.feeds.first().map_or("", |feed| &feed.endpoint);
-                self.note_named(name, endpoint, size, &held, &mut found);
-            }
+            left_out += self.answer_workers(sources, &mut found)?;
         }
-        Ok(self.rank(found))
+        Ok((self.rank(found), left_out))
     }
 
-    fn ask(
+    /// Adds the router's own workers; returns how many of them are left out.
+    fn answer_workers(
         &self,
-        context: &Context,
-        index: &SharedPrefixIndex,
-        directory: &Directory,
-        workers: &[FollowedWorker],
-    ) -> Result<Instances, Refusal> {
+        sources: &LookupSources<'_>,
+        found: &mut BTreeMap<Box<str>, u32>,
+    ) -> Result<usize, Refusal> {
+        // One token a block: the workers' own block sizes count.
+        let context = Context {
+            tenant: "default".into(),
+            model: self.model.clone(),
+            lora: "".into(),
+            block_size: 1,
+        };
+        let own = LookupSources {
+            directory: &Directory::default(),
+            ..*sources
+        };
+        let held = self.ask(&context, &own)?;
+        for known in sources.workers {
+            let name = &known.worker.spec().name;
+            let size = sources.index.block_size(known.worker.id()).unwrap_or(1);
+            let endpoint = known.feeds.first().map_or("", |feed| &feed.endpoint);
+            self.note_named(name, endpoint, size, &held.instances, found);
+        }
+        Ok(held.not_current.len())
+    }
+
+    fn ask(&self, context: &Context, sources: &LookupSources<'_>) -> Result<Found, Refusal> {
         let selection = Selection {
             context: context.clone(),
             salt: "".into(),
             instance: None,
         };
-        let candidates = Candidates::of(&selection, directory, workers);
-        candidates.ask(index, &selection, &Sought::Tokens(self.tokens.clone()))
+        let candidates = Candidates::of(&selection, sources);
+        candidates.ask(sources.index, &selection, &Sought::Tokens(self.tokens.clone()))
     }
 
     fn note(&self, service: &Service, size: u32, held: &Instances, found: &mut BTreeMap<Box<str>, u32>) {

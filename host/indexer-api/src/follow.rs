@@ -21,6 +21,9 @@ pub trait Follow: Send + Sync {
     /// The router's own workers whose events are followed.
     fn workers(&self) -> Arc<[FollowedWorker]>;
 
+    /// Whether what the index holds of an engine is current: all its feeds are live. Policies see it as unknown otherwise.
+    fn is_current(&self, engine: WorkerId) -> bool;
+
     /// How each feed is, such as `live`. A worker may have several.
     fn states(&self) -> Vec<(Followed, &'static str)>;
 }

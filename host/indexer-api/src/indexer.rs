@@ -21,7 +21,7 @@ use crate::cache_route::CacheRequest;
 use crate::document::{self, Document, Format};
 use crate::follow::Follow;
 use crate::listener::BoundedListener;
-use crate::lookup::Candidates;
+use crate::lookup::{Candidates, LookupSources};
 use crate::refusal::{Reason, Refusal};
 use crate::registry::Registry;
 use crate::request::{self, Selection, Sought};
@@ -219,18 +219,30 @@ impl Indexer {
     }
 
     fn query(&self, format: Format, shape: Shape, selection: &Selection, sought: &Sought) -> Answered {
-        let workers = self.registry.follow.workers();
-        let candidates = Candidates::of(selection, &self.registry.read(), &workers);
+        let candidates = self.look_up(|sources| Candidates::of(selection, sources));
         let found = candidates.ask(&self.index, selection, sought)?;
+        let left_out = found.not_current.len();
         let answer = Answer::new(shape, &selection.context.tenant, found);
-        Ok(wire::answer(format, StatusCode::OK, &answer))
+        let response = wire::answer(format, StatusCode::OK, &answer);
+        Ok(wire::with_left_out(response, left_out))
     }
 
     fn cache(&self, format: Format, body: &Document<'_>) -> Answered {
         let request = CacheRequest::read(body)?;
+        let (answer, left_out) = self.look_up(|sources| request.answer(sources))?;
+        let response = wire::answer(format, StatusCode::OK, &answer);
+        Ok(wire::with_left_out(response, left_out))
+    }
+
+    /// Runs a lookup over everything that is registered or followed now.
+    fn look_up<R>(&self, with: impl FnOnce(&LookupSources<'_>) -> R) -> R {
         let workers = self.registry.follow.workers();
-        let answer = request.answer(&self.index, &self.registry.read(), &workers)?;
-        Ok(wire::answer(format, StatusCode::OK, &answer))
+        with(&LookupSources {
+            index: &self.index,
+            directory: &self.registry.read(),
+            workers: &workers,
+            follow: &*self.registry.follow,
+        })
     }
 }
 

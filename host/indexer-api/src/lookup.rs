@@ -1,13 +1,13 @@
 //! From a question to what each engine holds: the one place that asks the index.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kv_index::{Prompt, RankMatch, SharedPrefixIndex};
 use routing::{DpRank, WorkerId};
 
 use crate::directory::{Directory, Registered};
-use crate::follow::{Followed, FollowedWorker};
+use crate::follow::{Follow, Followed, FollowedWorker};
 use crate::profile::HashProfile;
 use crate::refusal::Refusal;
 use crate::request::{HashKind, Selection, Sought, check_rolling};
@@ -28,11 +28,31 @@ pub(crate) type Ranks = BTreeMap<u16, Held>;
 /// What each instance holds, by name.
 pub(crate) type Instances = BTreeMap<Box<str>, Ranks>;
 
+/// Instances and ranks that are left out of an answer: their feeds are not live, so that nobody knows what they hold.
+pub(crate) type NotCurrent = BTreeMap<Box<str>, BTreeSet<u16>>;
+
+/// What a query found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) instances: Instances,
+    pub(crate) not_current: NotCurrent,
+}
+
+/// Everything that a query reads.
+#[derive(Clone, Copy)]
+pub(crate) struct LookupSources<'a> {
+    pub(crate) index: &'a SharedPrefixIndex,
+    pub(crate) directory: &'a Directory,
+    /// The router's own workers.
+    pub(crate) workers: &'a [FollowedWorker],
+    pub(crate) follow: &'a dyn Follow,
+}
+
 /// An engine that is asked.
 struct Candidate {
     instance: Box<str>,
     /// Named in the answer even where it holds nothing.
-    rank: Option<DpRank>,
+    ranks: Box<[DpRank]>,
 }
 
 /// The engines that are asked, and under which ids the index knows them.
@@ -40,70 +60,104 @@ struct Candidate {
 pub(crate) struct Candidates {
     named: Vec<Candidate>,
     workers: Vec<WorkerId>,
+    /// Engines whose block names are understood: those of the context, whichever instance is asked for.
+    namers: Vec<WorkerId>,
+    not_current: NotCurrent,
     profile: Option<HashProfile>,
 }
 
+/// An engine of a context: which one, and the ranks it is known to have.
+struct ContextEngine<'a> {
+    instance: &'a str,
+    ranks: Box<[DpRank]>,
+    worker: WorkerId,
+    /// Whether it is named even where it holds nothing.
+    always: bool,
+}
+
 impl Candidates {
-    /// Those that a selection means: the services of its context, engines registered for the base model where it names an
-    /// adapter (their events tell adapters apart), and the router's own workers that serve the model.
-    pub(crate) fn of(selection: &Selection, directory: &Directory, workers: &[FollowedWorker]) -> Self {
-        let context = &selection.context;
-        let wanted = |instance: &str| selection.instance.as_deref().is_none_or(|only| only == instance);
+    /// Selects the services of the context, engines registered for the base model where the context names an adapter (their
+    /// events tell adapters apart), and the router's own workers that serve the model.
+    pub(crate) fn of(selection: &Selection, sources: &LookupSources<'_>) -> Self {
+        let (context, directory) = (&selection.context, sources.directory);
         let mut candidates = Self {
             profile: directory.profile(context).cloned(),
             ..Self::default()
         };
-        candidates.add_services(directory.of(context), true, wanted);
+        candidates.add_services(directory.of(context), true, selection, sources.follow);
         if !context.lora.is_empty() {
             let base = Context {
                 lora: "".into(),
                 ..context.clone()
             };
-            candidates.add_services(directory.of(&base), false, wanted);
+            candidates.add_services(directory.of(&base), false, selection, sources.follow);
             candidates.profile = candidates.profile.or_else(|| directory.profile(&base).cloned());
         }
         if &*context.tenant == "default" {
-            let serving = workers.iter().filter(|known| known.worker.serves(&context.model));
-            for known in serving {
-                let always = context.lora.is_empty() || known.worker.serves(&context.lora);
-                candidates.add(
-                    &known.worker.spec().name,
-                    always.then_some(DpRank(0)),
-                    known.worker.id(),
-                    wanted,
-                );
+            let workers = sources.workers.iter();
+            for known in workers.filter(|known| known.worker.serves(&context.model)) {
+                let engine = ContextEngine {
+                    instance: &known.worker.spec().name,
+                    ranks: known.feeds.iter().map(|feed| feed.rank).collect(),
+                    worker: known.worker.id(),
+                    always: context.lora.is_empty() || known.worker.serves(&context.lora),
+                };
+                candidates.add(engine, selection, sources.follow);
             }
         }
         candidates
     }
 
-    /// `always`: named even where they hold nothing.
-    fn add_services(&mut self, services: &[Registered], always: bool, wanted: impl Fn(&str) -> bool + Copy) {
+    fn add_services(
+        &mut self,
+        services: &[Registered],
+        always: bool,
+        selection: &Selection,
+        follow: &dyn Follow,
+    ) {
         for Registered { service, followed } in services {
             // A store is no engine: what it holds counts for those that share it.
             if let Followed::Engine(worker) = *followed {
-                self.add(&service.instance, always.then_some(service.rank), worker, wanted);
+                let engine = ContextEngine {
+                    instance: &service.instance,
+                    ranks: [service.rank].into(),
+                    worker,
+                    always,
+                };
+                self.add(engine, selection, follow);
             }
         }
     }
 
-    fn add(&mut self, instance: &str, rank: Option<DpRank>, worker: WorkerId, wanted: impl Fn(&str) -> bool) {
-        if wanted(instance) {
-            self.named.push(Candidate {
-                instance: instance.into(),
-                rank,
-            });
-            self.workers.push(worker);
+    /// Adds an engine to those that are asked, or to those that are left out.
+    fn add(&mut self, engine: ContextEngine<'_>, selection: &Selection, follow: &dyn Follow) {
+        self.namers.push(engine.worker);
+        if selection
+            .instance
+            .as_deref()
+            .is_some_and(|only| only != engine.instance)
+        {
+            return;
         }
+        if !follow.is_current(engine.worker) {
+            let ranks = self.not_current.entry(engine.instance.into()).or_default();
+            ranks.extend(engine.ranks.iter().map(|rank| rank.0));
+            return;
+        }
+        self.named.push(Candidate {
+            instance: engine.instance.into(),
+            ranks: if engine.always { engine.ranks } else { [].into() },
+        });
+        self.workers.push(engine.worker);
     }
 
-    /// What they hold of what is sought.
+    /// Returns what they hold of what is sought, and which of them are left out.
     pub(crate) fn ask(
-        &self,
+        self,
         index: &SharedPrefixIndex,
         selection: &Selection,
         sought: &Sought,
-    ) -> Result<Instances, Refusal> {
+    ) -> Result<Found, Refusal> {
         let context = &selection.context;
         let mut matches = Vec::new();
         match sought {
@@ -112,7 +166,9 @@ impl Candidates {
                 index.rank_matches(&mut prompt, &self.workers, &mut matches);
             }
             Sought::Hashes { hashes, kind } => match kind.unwrap_or_else(|| self.usual_kind()) {
-                HashKind::Engine => index.rank_matches_by_engine_hash(hashes, &self.workers, &mut matches),
+                HashKind::Engine => {
+                    index.rank_matches_by_engine_hash(hashes, &self.namers, &self.workers, &mut matches);
+                }
                 HashKind::Rolling => {
                     check_rolling(selection)?;
                     let size = context.block_size;
@@ -120,7 +176,10 @@ impl Candidates {
                 }
             },
         }
-        Ok(self.gather(&matches))
+        Ok(Found {
+            instances: self.gather(&matches),
+            not_current: self.not_current,
+        })
     }
 
     /// The hashes of those who registered with the engine's profile are the engine's.
@@ -136,7 +195,7 @@ impl Candidates {
         let mut names: Vec<(WorkerId, &Box<str>)> = Vec::with_capacity(self.named.len());
         for (candidate, &worker) in self.named.iter().zip(&self.workers) {
             names.push((worker, &candidate.instance));
-            if let Some(rank) = candidate.rank {
+            for rank in &candidate.ranks {
                 let ranks = instances.entry(candidate.instance.clone()).or_default();
                 ranks.entry(rank.0).or_default();
             }

@@ -11,6 +11,7 @@ use crate::refusal::{Reason, Refusal};
 
 const JSON: &str = "application/json";
 const MSGPACK: &str = "application/msgpack";
+const NOT_CURRENT: HeaderName = HeaderName::from_static("x-conductor-not-current");
 
 /// The format of a body. Without a `Content-Type` it is JSON, as clients of the earlier generations sent it; `x-msgpack` and
 /// `vnd.msgpack` are msgpack too.
@@ -69,6 +70,17 @@ pub(crate) fn answer(format: Format, status: StatusCode, body: &impl Serialize) 
     response
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// Marks an answer that leaves out instances whose feeds are not live, with their number. Unlike a member of the body it fits
+/// every shape.
+pub(crate) fn with_left_out(mut response: Response<Body>, instances: usize) -> Response<Body> {
+    if instances > 0 {
+        response
+            .headers_mut()
+            .insert(NOT_CURRENT, HeaderValue::from(instances));
+    }
     response
 }
 

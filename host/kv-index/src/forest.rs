@@ -109,7 +109,11 @@ impl Forest {
     }
 
     pub(crate) fn block(&self, place: Place) -> BlockId {
-        self.run(place.run).extents[place.at as usize / EXTENT].block(place.at as usize % EXTENT)
+        self.block_of(self.run(place.run), place.at)
+    }
+
+    pub(crate) fn block_of(&self, run: &Run, at: u32) -> BlockId {
+        run.extents[at as usize / EXTENT].block(at as usize % EXTENT)
     }
 
     pub(crate) fn place(&self, block: BlockId) -> Place {

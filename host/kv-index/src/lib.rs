@@ -10,7 +10,8 @@
 //! Bottom up: `table` (hash to number), `extent` (sixteen blocks), `run` and `coverage` (a chain, and who holds what of it),
 //! `forest` (all chains), `cache` (what one engine calls its blocks), `core` with `ingest`, `hold`, `removal`, `objects`, `expected`
 //! and `reclaim`
-//! (how it changes), `path`, `walk`, `hybrid` and `query` (how it answers), `polite` and `shared` (how threads share it).
+//! (how it changes), `naming`, `path`, `walk`, `hybrid` and `query` (how it
+//! answers), `polite` and `shared` (how threads share it).
 //!
 //! It must not know where events come from, what a request is, or what time it is.
 
@@ -26,6 +27,7 @@ mod hold;
 mod hybrid;
 mod ingest;
 mod lanes;
+mod naming;
 mod objects;
 mod path;
 mod polite;

@@ -1,6 +1,7 @@
 //! The runs that a prompt leads through, one after the other.
 
 use crate::forest::Forest;
+use crate::naming::Naming;
 use crate::prompt::Prompt;
 use crate::run::{Run, RunId};
 
@@ -63,9 +64,9 @@ impl Path for SequencePath<'_> {
 
     fn enter(&mut self, forest: &Forest, base: u32) -> Option<RunId> {
         let run = forest.head(*self.0.get(base as usize)?)?;
-        // Whoever asks may have made the hashes up: only what was stored one after the other is a prefix.
+        // The hashes may be made up: only what was stored one after the other, from a chain's start on, is a prefix.
         let before = base.checked_sub(1).map(|before| self.0[before as usize]);
-        (base == 0 || forest.run(run).parent == before).then_some(run)
+        (forest.run(run).parent == before).then_some(run)
     }
 
     fn matched(&mut self, forest: &Forest, run: &Run, base: u32, most: u32) -> u32 {
@@ -74,9 +75,10 @@ impl Path for SequencePath<'_> {
     }
 }
 
-/// Names as engines gave them.
+/// Names that engines give to blocks.
 pub(crate) struct NamedPath<'a> {
     pub(crate) names: &'a [u64],
+    pub(crate) naming: Naming<'a>,
     /// The prefix that the blocks behind end.
     pub(crate) behind: Option<u64>,
 }
@@ -87,19 +89,34 @@ impl Path for NamedPath<'_> {
     }
 
     fn enter(&mut self, forest: &Forest, base: u32) -> Option<RunId> {
-        forest.find_named(*self.names.get(base as usize)?, |block| {
+        let name = *self.names.get(base as usize)?;
+        let behind = self.behind;
+        let follows = |block| {
             let place = forest.place(block);
-            let follows = base == 0 || forest.run(place.run).parent == self.behind;
-            (place.at == 0 && follows).then_some(place.run)
-        })
+            (place.at == 0 && forest.run(place.run).parent == behind).then_some(place.run)
+        };
+        forest
+            .find_named(name, follows)
+            .or_else(|| self.naming.find(name, follows))
     }
 
     fn matched(&mut self, forest: &Forest, run: &Run, base: u32, most: u32) -> u32 {
         let names = self.names[base as usize..]
             .iter()
             .take(most.min(run.len) as usize);
-        let is_next = |&(at, &name): &(usize, &u64)| forest.name(run, at as u32) == Some(name);
-        let same = names.enumerate().take_while(is_next).count() as u32;
+        let mut same = 0;
+        for &name in names {
+            let block = forest.block_of(run, same);
+            let is_next = forest.name(run, same) == Some(name)
+                || self
+                    .naming
+                    .find(name, |alias| (alias == block).then_some(()))
+                    .is_some();
+            if !is_next {
+                break;
+            }
+            same += 1;
+        }
         self.behind = Some(forest.content(run, same.max(1) - 1));
         same
     }

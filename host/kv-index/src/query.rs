@@ -41,8 +41,15 @@ pub struct RankMatch {
 /// Something to ask for.
 pub(crate) enum Question<'q, 't> {
     Prompt(&'q mut Prompt<'t>),
-    Sequence { hashes: &'q [u64], block_size: u32 },
-    Names(&'q [u64]),
+    Sequence {
+        hashes: &'q [u64],
+        block_size: u32,
+    },
+    /// Names that any of the `namers` gives to blocks.
+    Names {
+        names: &'q [u64],
+        namers: &'q [WorkerId],
+    },
 }
 
 /// A cache that is asked.
@@ -313,7 +320,11 @@ impl Core {
                 block_size: size,
             } if *size == block_size => along(&mut SequencePath(hashes)),
             Question::Sequence { .. } => R::default(),
-            Question::Names(names) => along(&mut NamedPath { names, behind: None }),
+            Question::Names { names, namers } => along(&mut NamedPath {
+                names,
+                naming: self.naming(namers),
+                behind: None,
+            }),
         }
     }
 }

@@ -106,16 +106,21 @@ impl SharedPrefixIndex {
             .read(|core| core.rank_matches(&mut question, workers, out));
     }
 
-    /// As [`rank_matches`](Self::rank_matches), by the names that engines give the blocks. Found are those that were first
-    /// stored under these names; engines that hash alike agree on them.
+    /// As [`rank_matches`](Self::rank_matches), by the names that engines give the blocks. A name leads to the content that
+    /// the block's first holder, or one of the `namers`, stored under it; who holds that content is found whatever it calls it.
     pub fn rank_matches_by_engine_hash(
         &self,
         hashes: &[u64],
+        namers: &[WorkerId],
         workers: &[WorkerId],
         out: &mut Vec<RankMatch>,
     ) {
+        let mut question = Question::Names {
+            names: hashes,
+            namers,
+        };
         self.core
-            .read(|core| core.rank_matches(&mut Question::Names(hashes), workers, out));
+            .read(|core| core.rank_matches(&mut question, workers, out));
     }
 
     /// Expects a prompt's blocks at the worker that it was just sent to, until two calls of

@@ -206,7 +206,7 @@ fn a_prompt_is_found_by_its_tokens_its_sequence_hashes_and_its_engines_names_ali
     let (mut by_tokens, mut by_hash, mut by_name) = (Vec::new(), Vec::new(), Vec::new());
     index.rank_matches(&mut query(&tokens("abcde")), &workers, &mut by_tokens);
     index.rank_matches_by_sequence_hash(&sequence_hashes("abcde"), BLOCK, &workers, &mut by_hash);
-    index.rank_matches_by_engine_hash(&names, &workers, &mut by_name);
+    index.rank_matches_by_engine_hash(&names, &workers, &workers, &mut by_name);
     let depths: Vec<u32> = by_tokens.iter().map(|rank| blocks(rank.found)[0]).collect();
     assert_eq!(depths, [4, 2, 1]);
     assert_eq!(by_hash, by_tokens);

@@ -63,6 +63,7 @@ impl Caches {
         let follow = RegisteredFeeds {
             feeds: Arc::clone(&self.list),
             ids: fleet.ids().clone(),
+            live: Arc::clone(&self.live),
         };
         Indexing::bind(&config.indexer, source, (*self.index).clone(), follow).await
     }

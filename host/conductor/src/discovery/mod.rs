@@ -117,9 +117,9 @@ impl Discovery {
         }
     }
 
-    /// How the stores are.
+    /// Returns a report on each store, those registered with the indexer included.
     pub(crate) fn stores(&self) -> Vec<StoreReport> {
-        let feeds = self.feeds.own_stores();
+        let feeds = self.feeds.store_status();
         self.state().stores.report(feeds)
     }
 

@@ -119,6 +119,7 @@ impl Stores {
         }
     }
 
+    /// Joins what the admin pages say to the feeds. A store registered with the indexer has none.
     pub(super) fn report(&self, feeds: Vec<StoreStatus>) -> Vec<StoreReport> {
         let report = |feed: StoreStatus| StoreReport {
             told: self

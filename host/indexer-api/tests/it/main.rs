@@ -8,6 +8,7 @@
 mod access;
 mod cache;
 mod formats;
+mod not_current;
 mod query;
 mod refusals;
 mod register;

@@ -259,6 +259,38 @@ fn engine_hashes_are_looked_up_where_the_engine_registered_with_its_profile() {
 }
 
 #[test]
+fn either_engines_hashes_find_both_who_hold_the_same_tokens() {
+    let running = Running::start();
+    let tokens = prompt();
+    for (name, first_hash) in [("a", 1_000), ("b", 2_000)] {
+        let engine = running.register(name, json!({}));
+        let stored = Stored {
+            first_hash,
+            ..ON_DEVICE
+        };
+        running.store(engine, 0, &tokens[..12], stored);
+    }
+    for first_hash in [1_000, 2_000] {
+        let found = |changes: Value| {
+            let mut body = json!({
+                "model": "llama", "block_size": 4, "seq_hashes": [first_hash, first_hash + 1, first_hash + 2, 7],
+                "hash_kind": "engine",
+            });
+            for (key, value) in changes.as_object().unwrap() {
+                body[key] = value.clone();
+            }
+            running.post("/query_by_hash", &body).ok()["instances"].clone()
+        };
+        let both = found(json!({}));
+        for name in ["a", "b"] {
+            assert_eq!(both[name]["longest_matched"], 12, "{name} by {first_hash}");
+            let one = found(json!({"instance_id": name}));
+            assert_eq!(one[name]["longest_matched"], 12, "{name} alone by {first_hash}");
+        }
+    }
+}
+
+#[test]
 fn missing_hashes_and_unknown_kinds_are_refused() {
     let running = Running::start();
     let told = |body: Value| running.post("/query_by_hash", &body).json();

@@ -1,6 +1,6 @@
 //! A running service, its index, and a client that speaks HTTP by hand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,6 +27,8 @@ pub(crate) struct Follower {
     next: AtomicU32,
     pub(crate) followed: Mutex<BTreeMap<Followed, Service>>,
     workers: Vec<FollowedWorker>,
+    /// Engines whose feeds are not live.
+    pub(crate) down: Mutex<BTreeSet<WorkerId>>,
 }
 
 impl Follow for Follower {
@@ -54,6 +56,10 @@ impl Follow for Follower {
         self.workers.clone().into()
     }
 
+    fn is_current(&self, engine: WorkerId) -> bool {
+        !self.down.lock().unwrap().contains(&engine)
+    }
+
     fn states(&self) -> Vec<(Followed, &'static str)> {
         let followed = self.followed.lock().unwrap();
         let workers = self
@@ -71,6 +77,11 @@ impl Follow for Follower {
 
 /// The router's worker `gpu-9`, which serves `llama` and has id 9.
 pub(crate) fn own_worker() -> FollowedWorker {
+    own_worker_of(&[0])
+}
+
+/// The same with a publisher for each of these ranks.
+pub(crate) fn own_worker_of(ranks: &[u16]) -> FollowedWorker {
     let spec = WorkerSpec {
         name: "gpu-9".into(),
         url: "http://10.0.0.9:8000".into(),
@@ -83,11 +94,14 @@ pub(crate) fn own_worker() -> FollowedWorker {
     };
     FollowedWorker {
         worker: Arc::new(Worker::new(WorkerId(9), spec)),
-        feeds: Box::new([FollowedFeed {
-            endpoint: "tcp://10.0.0.9:5557".into(),
-            replay: "".into(),
-            rank: DpRank(0),
-        }]),
+        feeds: ranks
+            .iter()
+            .map(|&rank| FollowedFeed {
+                endpoint: format!("tcp://10.0.0.9:{}", 5557 + rank).into(),
+                replay: "".into(),
+                rank: DpRank(rank),
+            })
+            .collect(),
     }
 }
 
@@ -196,6 +210,11 @@ impl Running {
             head,
             body,
         }
+    }
+
+    /// The feed of an engine is not live from now on.
+    pub(crate) fn lose(&self, engine: WorkerId) {
+        self.follower.down.lock().unwrap().insert(engine);
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {

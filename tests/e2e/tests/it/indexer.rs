@@ -158,6 +158,17 @@ async fn a_store_that_is_registered_is_followed_until_it_is_unregistered() {
     held(1).await;
     let services = indexer(&router).get("/services").await.unwrap().json().unwrap();
     assert_eq!(services["services"][0]["State"], "live", "{services}");
+    let page = router.admin("/admin/feeds").await.unwrap();
+    let store = &page["stores"][0];
+    assert_eq!(
+        (&store["store"], &store["stored"]),
+        (&json!("store|default|0"), &json!(1)),
+        "{page}"
+    );
+    let live = router
+        .metric("conductor_store_feed_live{store=\"store|default|0\"}")
+        .await;
+    assert_eq!(live.unwrap(), Some(1.0));
     post(
         &router,
         "/unregister",
@@ -165,4 +176,39 @@ async fn a_store_that_is_registered_is_followed_until_it_is_unregistered() {
     )
     .await;
     held(0).await;
+    let page = router.admin("/admin/feeds").await.unwrap();
+    assert_eq!(page["stores"], json!([]), "{page}");
+}
+
+#[tokio::test]
+async fn what_an_engine_held_is_no_longer_claimed_once_it_is_gone() {
+    let mut fleet = fast_fleet(2).await;
+    let (worker, service) = (fleet.engines.remove(0), fleet.engines.remove(0));
+    let toml = format!(
+        "{INDEXER}[[indexer.services]]\nendpoint = \"{}\"\nreplay = \"{}\"\nmodel = \"mock\"\ninstance = \"gpu-1\"\n\
+         block-size = {}\n\n{}{}",
+        service.kv_events(),
+        service.kv_replay(),
+        service.config().block_size,
+        harness::workers_toml(std::slice::from_ref(&worker)),
+        route_all("cache-aware"),
+    );
+    let router = TestRouter::start(&toml).await.unwrap();
+    let first = prompt_of(&worker, 0).await;
+    let second = prompt_of(&service, 1).await;
+    holds_all(&router, &worker, "w0", &first).await;
+    holds_all(&router, &service, "gpu-1", &second).await;
+    worker.stop().await;
+    service.stop().await;
+    let query = json!({ "model": "mock", "block_size": 16, "token_ids": first });
+    let expected = json!({ "instances": {}, "not_current": { "gpu-1": [0], "w0": [0] } });
+    eventually_ok("the indexer leaves out what is not current", || async {
+        let answer = post(&router, "/query", &query).await;
+        if answer == expected {
+            Ok(())
+        } else {
+            Err(answer.to_string())
+        }
+    })
+    .await;
 }
