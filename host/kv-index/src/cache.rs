@@ -4,6 +4,7 @@
 //! normal case, need nothing else. Where a cache calls a block otherwise, its lane keeps that alias; where it does not hold the
 //! block under the shared name, the lane says so.
 
+use std::collections::hash_map::IntoIter;
 use std::collections::{HashMap, HashSet};
 
 use routing::{Attention, DpRank, Tier, WorkerId};
@@ -18,10 +19,13 @@ const MOST_AMBIGUOUS: usize = 65_536;
 
 /// What one lane calls a block that it does not simply hold under the shared name.
 #[derive(Debug, Default)]
-struct Renamed {
+pub(crate) struct Renamed {
     is_held_by_shared_name: bool,
     aliases: Vec<u64>,
 }
+
+/// What a lane that left called its blocks: dropped a few at a time.
+pub(crate) type SpentNames = IntoIter<BlockId, Renamed>;
 
 /// One cache's blocks on one tier, in one group.
 #[derive(Debug, Default)]
@@ -260,10 +264,18 @@ impl Lane {
         }
     }
 
+    /// What the name of one block takes, roughly.
+    pub(crate) const NAME_BYTES: usize = size_of::<(BlockId, Renamed)>() + 9;
+
     /// A rough count of the memory its names take.
     pub(crate) fn bytes(&self) -> usize {
         self.aliases.capacity() * (size_of::<(u64, BlockId)>() + 1)
-            + self.renamed.capacity() * (size_of::<(BlockId, Renamed)>() + 9)
+            + self.renamed.capacity() * Self::NAME_BYTES
+    }
+
+    /// Returns what it called blocks, where it did, for that to be dropped a little at a time: each name has memory of its own.
+    pub(crate) fn into_names(self) -> Option<SpentNames> {
+        (!self.renamed.is_empty()).then(|| self.renamed.into_iter())
     }
 }
 

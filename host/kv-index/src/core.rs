@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use routing::{DpRank, StoreId, Tier, WorkerId};
 
-use crate::cache::{CacheLane, Caches, Lane};
+use crate::cache::{CacheLane, Caches, Lane, SpentNames};
 use crate::count::{Applied, IndexLimits, IndexStats};
 use crate::expected::Expected;
 use crate::forest::Forest;
@@ -51,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) to_trim: VecDeque<RunId>,
     /// About how many blocks those are.
     pub(crate) loose: usize,
+    /// Names of lanes that left, which nobody asks for any more.
+    pub(crate) spent_names: VecDeque<SpentNames>,
     /// The next run that may have to make room.
     pub(crate) hand: u32,
     pub(crate) evicted: u64,
@@ -71,6 +73,7 @@ impl Core {
             leaving: Leaving::default(),
             to_trim: VecDeque::new(),
             loose: 0,
+            spent_names: VecDeque::new(),
             hand: 1,
             evicted: 0,
             applied: Applied::default(),
@@ -130,10 +133,12 @@ impl Core {
     /// Takes a lane out of every answer at once; its blocks are reclaimed later.
     pub(crate) fn drop_lane(&mut self, id: LaneId) {
         let lane = std::mem::take(&mut self.lanes[id.0 as usize]);
-        if lane.held == 0 {
+        let held = lane.held;
+        self.spent_names.extend(lane.into_names());
+        if held == 0 {
             self.numbers.give_back(id);
         } else {
-            self.leaving.blocks += lane.held;
+            self.leaving.blocks += held;
             self.leaving.later.insert(id);
         }
     }
@@ -156,8 +161,10 @@ impl Core {
             holders: self.caches.all().count(),
             objects: self.stores.values().map(Objects::len).sum(),
             bytes: self.forest.bytes()
-                + self.stores.values().map(|store| store.len() * 64).sum::<usize>()
-                + self.lanes.iter().map(Lane::bytes).sum::<usize>(),
+                + self.stores.values().map(Objects::bytes).sum::<usize>()
+                + self.lanes.iter().map(Lane::bytes).sum::<usize>()
+                + self.spent_names.iter().map(SpentNames::len).sum::<usize>() * Lane::NAME_BYTES
+                + self.to_trim.capacity() * size_of::<RunId>(),
             evicted: self.evicted,
             applied: self.applied,
         }

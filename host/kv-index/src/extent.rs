@@ -146,6 +146,10 @@ impl Extents {
         self.with_room.insert(at);
         if slab.is_empty(at == 0) {
             self.slabs[at] = None;
+            while self.slabs.pop_if(|last| last.is_none()).is_some() {
+                self.with_room.remove(&self.slabs.len());
+            }
+            shrink(&mut self.slabs);
         }
     }
 
@@ -156,7 +160,7 @@ impl Extents {
 
     /// An extent, unless its slab is not there.
     pub(crate) fn find(&self, id: ExtentId) -> Option<Extent<'_>> {
-        let slab = self.slabs[id.0 as usize / SLAB].as_ref()?;
+        let slab = self.slabs.get(id.0 as usize / SLAB)?.as_ref()?;
         Some(Extent {
             blocks: &slab.blocks[id.0 as usize % SLAB],
             owner: &slab.owners[id.0 as usize % SLAB],
@@ -180,6 +184,14 @@ impl Extents {
         let slabs = self.slabs.iter().flatten().count();
         slabs * SLAB * (size_of::<Columns>() + size_of::<Owner>())
             + self.slabs.capacity() * size_of::<Option<Slab>>()
+    }
+}
+
+/// Gives back the room of a list that most of is gone of.
+pub(crate) fn shrink<T>(list: &mut Vec<T>) {
+    const LEAST: usize = 64;
+    if list.capacity() > LEAST.max(list.len() * 4) {
+        list.shrink_to(list.len() * 2);
     }
 }
 
@@ -219,6 +231,7 @@ mod tests {
         }
         assert_eq!(extents.in_use, 0);
         assert!(extents.bytes() < full / 10, "{} of {full} bytes", extents.bytes());
+        assert_eq!(extents.end(), 0, "no number is left to be looked at");
         assert_eq!(extents.take(RunId(1), 0), Some(ids[0]), "the lowest comes first");
     }
 }

@@ -19,14 +19,14 @@ pub(crate) struct Place {
 struct Heads<'a> {
     runs: &'a Runs,
     extents: &'a Extents,
-    /// Not there yet.
-    new: RunId,
+    /// Not in the table yet.
+    new: Option<RunId>,
 }
 
 impl HashesOf for Heads<'_> {
     fn tell(&self, id: u32, to: &mut dyn FnMut(u64)) {
-        if let Some(&first) = self.runs.get(RunId(id)).extents.first()
-            && RunId(id) != self.new
+        if let Some(&first) = self.runs.find(RunId(id)).and_then(|run| run.extents.first())
+            && Some(RunId(id)) != self.new
         {
             to(self.extents.get(first).blocks.content[0]);
         }
@@ -94,6 +94,24 @@ impl Forest {
 
     pub(crate) fn run_mut(&mut self, id: RunId) -> &mut Run {
         self.runs.get_mut(id)
+    }
+
+    /// A run that may be gone, to be written.
+    pub(crate) fn find_run_mut(&mut self, id: RunId) -> Option<&mut Run> {
+        self.runs.find_mut(id)
+    }
+
+    /// Gives back memory of the tables that what is left does not need, a little at a time; returns whether there is more.
+    pub(crate) fn tend(&mut self) -> bool {
+        let Self {
+            heads,
+            names,
+            runs,
+            extents,
+            ..
+        } = self;
+        let new = None;
+        heads.tend(&Heads { runs, extents, new }) || names.tend(extents)
     }
 
     /// Whether several blocks have one name.
@@ -181,7 +199,7 @@ impl Forest {
     /// The run that starts with this prefix's last block.
     pub(crate) fn head(&self, content: u64) -> Option<RunId> {
         self.heads.find(content, |id| {
-            let run = self.run(RunId(id));
+            let run = self.runs.find(RunId(id))?;
             (run.len > 0 && self.content(run, 0) == content).then_some(RunId(id))
         })
     }
@@ -227,7 +245,7 @@ impl Forest {
             &Heads {
                 runs,
                 extents,
-                new: run,
+                new: Some(run),
             },
         );
         Ok(run)

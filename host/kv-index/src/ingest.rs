@@ -305,8 +305,8 @@ impl Core {
 
     /// Whether the place is still a block, and has this shared name.
     pub(crate) fn is_named(&self, place: Place, name: u64) -> bool {
-        let run = self.forest.run(place.run);
-        place.at < run.len && self.forest.name(run, place.at) == Some(name)
+        let run = self.forest.runs().find(place.run);
+        run.is_some_and(|run| place.at < run.len && self.forest.name(run, place.at) == Some(name))
     }
 
     fn remember_end(&mut self, storing: &Storing<'_>) {

@@ -44,6 +44,11 @@ impl Objects {
         self.blocks.len()
     }
 
+    /// A rough count of the memory they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.blocks.capacity() * (size_of::<(u64, Shards)>() + 1)
+    }
+
     pub(crate) fn is_bound(&self, worker: WorkerId) -> bool {
         self.workers.contains(&worker)
     }
@@ -128,7 +133,7 @@ impl Core {
         let Some(store) = self.stores.get_mut(&id) else {
             return;
         };
-        store.blocks.clear();
+        store.blocks = HashMap::new();
         store.model = None;
         store.is_unclear = false;
         let gone = store.lane;

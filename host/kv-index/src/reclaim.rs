@@ -3,6 +3,8 @@
 //! All of it is done a little with every change (and by [`Core::tend`] when nothing changes), so that no single change
 //! takes long.
 
+use std::collections::VecDeque;
+
 use crate::core::Core;
 use crate::forest::Place;
 use crate::lanes::LaneBits;
@@ -38,6 +40,7 @@ impl Core {
 
     /// Reclaims from up to `runs` runs; answers whether there is more to do.
     pub(crate) fn tend(&mut self, runs: u32) -> bool {
+        self.drop_spent_names(TRIM as usize);
         for _ in 0..TRIMS {
             if self.loose > LOOSE_BLOCKS {
                 self.trim_next();
@@ -47,12 +50,31 @@ impl Core {
         self.leaving.blocks > 0 || self.loose > LOOSE_BLOCKS
     }
 
-    /// The same when nothing changes: nothing is left for later.
+    /// The same when nothing changes: nothing is left for later, and tables shrink to what is left.
     pub(crate) fn tend_all(&mut self, runs: u32) -> bool {
-        for _ in 0..TRIMS {
+        let blocks = self.forest.blocks();
+        for _ in 0..TRIM {
+            if self.to_trim.is_empty() || blocks - self.forest.blocks() >= TRIM as usize {
+                break;
+            }
             self.trim_next();
         }
-        self.tend(runs) || !self.to_trim.is_empty()
+        self.drop_spent_names(TRIM as usize);
+        if self.tend(runs) || !self.to_trim.is_empty() || !self.spent_names.is_empty() {
+            return true;
+        }
+        self.to_trim = VecDeque::new();
+        self.forest.tend()
+    }
+
+    /// Forgets the names of a lane that left, which may be millions, a few at a time.
+    pub(crate) fn drop_spent_names(&mut self, most: usize) {
+        if let Some(names) = self.spent_names.front_mut() {
+            names.by_ref().take(most).for_each(drop);
+            if names.len() == 0 {
+                self.spent_names.pop_front();
+            }
+        }
     }
 
     /// Trims the run that has waited longest; one with more to trim waits again.
@@ -61,7 +83,10 @@ impl Core {
             self.loose = 0;
             return;
         };
-        let run = self.forest.run_mut(id);
+        // A run without blocks goes with its segment.
+        let Some(run) = self.forest.find_run_mut(id) else {
+            return;
+        };
         run.is_queued = false;
         let (end, len) = (run.coverage.end(run.len), run.len);
         let to = end.max(len.saturating_sub(TRIM));
@@ -80,8 +105,9 @@ impl Core {
         let last = first.saturating_add(runs).min(self.leaving.end);
         let lanes = std::mem::take(&mut self.leaving.lanes);
         for id in (first..last).map(RunId) {
-            let run = self.forest.run_mut(id);
-            if run.len > 0 {
+            if let Some(run) = self.forest.find_run_mut(id)
+                && run.len > 0
+            {
                 run.coverage.forget_all(&lanes);
                 let loose = run.len - run.coverage.end(run.len);
                 if loose > 0 {
@@ -133,9 +159,9 @@ impl Core {
             self.hand = if self.hand + 1 >= end { 1 } else { self.hand + 1 };
             let id = RunId(self.hand);
             if Some(id) != keep
-                && self.hand < end
-                && self.forest.run(id).len > 0
-                && !self.forest.run(id).take_used()
+                && let Some(run) = self.forest.runs().find(id)
+                && run.len > 0
+                && !run.take_used()
             {
                 self.evict(id);
             }

@@ -5,7 +5,8 @@
 //! the next, which the line counts in its last place (as F14 does), so that nothing is left behind by a removal.
 //!
 //! A full table grows without a pause: a larger one takes its place, and every later insertion moves a few ids over, in the
-//! order of their numbers, which is how their keys lie in memory.
+//! order of their numbers, which is how their keys lie in memory. A table that is nearly empty is replaced by a smaller one
+//! in the same way, where nothing is inserted by [`IdTable::tend`].
 
 /// Ids are below this; 0 is no id.
 pub(crate) const MAX_ID: u32 = 1 << 24;
@@ -22,6 +23,11 @@ const SEGMENT: usize = 1024;
 const LOAD: usize = 12;
 /// Ids moved over with every insertion: growing ends long before the next time.
 const MOVES: u32 = 2;
+/// A table is moved to a smaller one that is at least so many times smaller.
+const SHRINK: usize = 4;
+/// Ids and hashes moved over at a time when nothing is inserted.
+const TENDED_IDS: usize = 1024;
+const TENDED_HASHES: usize = 64;
 
 /// `tag << 24 | id`, or 0.
 type Entry = u32;
@@ -93,7 +99,9 @@ impl IdTable {
         }
         if self.old.is_some() {
             self.move_over(id, hashes);
-            self.move_next(hashes);
+            for _ in 0..MOVES {
+                self.move_next(hashes);
+            }
         } else {
             self.spent.pop();
         }
@@ -114,12 +122,46 @@ impl IdTable {
             .old
             .as_ref()
             .map_or(0, |old| old.lines.bytes() + old.moved.capacity() * 8);
-        self.lines.bytes() + old
+        let spent: usize = self
+            .spent
+            .iter()
+            .flatten()
+            .map(|lines| size_of_val(&**lines))
+            .sum();
+        self.lines.bytes() + old + spent
+    }
+
+    /// Gives back memory of a table that few entries are left in, a little at a time; returns whether there is more to do.
+    pub(crate) fn tend(&mut self, hashes: &impl HashesOf) -> bool {
+        if self.old.is_some() {
+            let mut moved = 0;
+            for _ in 0..TENDED_IDS {
+                moved += self.move_next(hashes);
+                if moved >= TENDED_HASHES {
+                    break;
+                }
+            }
+            return true;
+        }
+        if self.spent.pop().is_some() {
+            return true;
+        }
+        self.spent = Vec::new();
+        // Twice as many entries fit, and those that are inserted while the ids move.
+        let room = self.lines.entries * 2 + (hashes.end() / MOVES) as usize;
+        let enough = room.div_ceil(LOAD).max(1);
+        let is_sparse = enough * SHRINK <= self.lines.len;
+        if is_sparse {
+            self.move_to(Lines::new(enough), hashes);
+        }
+        is_sparse
     }
 
     fn grow(&mut self, hashes: &impl HashesOf) {
         while self.old.is_some() {
-            self.move_next(hashes);
+            for _ in 0..MOVES {
+                self.move_next(hashes);
+            }
         }
         let len = self.lines.len;
         let enough = if len < self.most_lines {
@@ -127,34 +169,37 @@ impl IdTable {
         } else {
             usize::MAX
         };
-        let larger = Lines::new((len * 2).min(enough));
+        self.move_to(Lines::new((len * 2).min(enough)), hashes);
+    }
+
+    /// Begins to move all entries over.
+    fn move_to(&mut self, lines: Lines, hashes: &impl HashesOf) {
         let end = hashes.end();
         self.old = Some(Growing {
-            lines: std::mem::replace(&mut self.lines, larger),
+            lines: std::mem::replace(&mut self.lines, lines),
             next: 1,
             end,
             moved: vec![0; (end as usize).div_ceil(64)],
         });
     }
 
-    fn move_next(&mut self, hashes: &impl HashesOf) {
-        for _ in 0..MOVES {
-            let Some(old) = &mut self.old else { return };
-            if old.next >= old.end {
-                let old = self.old.take();
-                self.spent = old.map(|old| old.lines.segments).unwrap_or_default();
-                return;
-            }
-            let id = old.next;
-            old.next += 1;
-            self.move_over(id, hashes);
+    /// Moves the next id over; returns how many hashes it has.
+    fn move_next(&mut self, hashes: &impl HashesOf) -> usize {
+        let Some(old) = &mut self.old else { return 0 };
+        if old.next >= old.end {
+            let old = self.old.take();
+            self.spent = old.map(|old| old.lines.segments).unwrap_or_default();
+            return 0;
         }
+        let id = old.next;
+        old.next += 1;
+        self.move_over(id, hashes)
     }
 
-    fn move_over(&mut self, id: u32, hashes: &impl HashesOf) {
-        let Some(old) = &mut self.old else { return };
+    fn move_over(&mut self, id: u32, hashes: &impl HashesOf) -> usize {
+        let Some(old) = &mut self.old else { return 0 };
         if old.is_moved_out_of_turn(id) {
-            return;
+            return 0;
         }
         old.moved[id as usize / 64] |= 1 << (id % 64);
         let mut stirred = [0; MOST_HASHES];
@@ -174,6 +219,7 @@ impl IdTable {
         for &stirred in stirred {
             self.lines.insert(stirred, id);
         }
+        count
     }
 }
 
@@ -329,65 +375,4 @@ fn tag(stirred: u64) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Keys of ids, for those that were added.
-    struct Keys(Vec<Option<u64>>);
-
-    impl HashesOf for Keys {
-        fn tell(&self, id: u32, to: &mut dyn FnMut(u64)) {
-            self.0[id as usize].map(to);
-        }
-
-        fn end(&self) -> u32 {
-            self.0.len() as u32
-        }
-    }
-
-    fn ids(table: &IdTable, keys: &Keys, wanted: u64) -> Vec<u32> {
-        let mut ids = Vec::new();
-        table.find(wanted, |id| {
-            if keys.0[id as usize] == Some(wanted) {
-                ids.push(id);
-            }
-            None::<()>
-        });
-        ids.sort_unstable();
-        ids.dedup();
-        ids
-    }
-
-    /// Adds an id for each key, taking every second one out again some time after.
-    fn check(all: &[u64]) {
-        let mut table = IdTable::new(all.len());
-        let mut keys = Keys(vec![None; all.len() + 1]);
-        for id in 1..=all.len() {
-            table.insert(all[id - 1], id as u32, &keys);
-            keys.0[id] = Some(all[id - 1]);
-            if let Some(gone) = id.checked_sub(40).filter(|gone| gone % 2 == 1) {
-                assert!(table.remove(all[gone - 1], gone as u32), "{gone} of {id}");
-                assert!(!table.remove(all[gone - 1], gone as u32));
-                keys.0[gone] = None;
-            }
-        }
-        for &key in all {
-            let left: Vec<u32> = (1..=all.len() as u32)
-                .filter(|&id| keys.0[id as usize] == Some(key))
-                .collect();
-            assert_eq!(ids(&table, &keys, key), left, "under {key}");
-        }
-    }
-
-    #[test]
-    fn finds_what_was_added_and_not_removed_while_it_grows() {
-        check(&(0..3_000).collect::<Vec<_>>());
-        check(&(0..3_000).map(|n| (n * n) << 40).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn keeps_ids_of_equal_hashes_apart() {
-        check(&(0..600).map(|n| n % 3).collect::<Vec<_>>());
-        check(&[7; 300]);
-    }
-}
+mod tests;
