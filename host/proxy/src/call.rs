@@ -128,7 +128,7 @@ impl Call<'_> {
                 version, "a version of the policy decides again"
             );
         }
-        if self.request.tells_who_decided() && matches!(decision, Decision::Route(_)) {
+        if self.request.tells_who_decided() && matches!(decision, Decision::Route(_) | Decision::Reject(_)) {
             self.request.decided_by.policy(&decider.names, chosen.version());
         }
         decision

@@ -357,7 +357,11 @@ async fn place(
                 }
             }
             Step::Hold(pause) => passage.hold(&request, pause, released).await?,
-            Step::Reject(rejection) => return Err(Refusal::Rejected(rejection)),
+            Step::Reject(rejection) => {
+                let is_told = request.snapshot.decision_headers;
+                let policy = is_told.then(|| request.decided_by.header()).flatten();
+                return Err(Refusal::Rejected { rejection, policy });
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use tracing::debug;
 use crate::admission::TooSlow;
 use crate::clients::Limited;
 use crate::forward::ForwardError;
+use crate::headers::X_CONDUCTOR_POLICY;
 use crate::intake::IntakeError;
 use crate::label::Outcome;
 use crate::pd::LegError;
@@ -108,8 +109,12 @@ pub(crate) enum Refusal {
     TooSlow { slow: TooSlow, after: Duration },
     #[error("the request was not answered in the time it has")]
     RequestTimeout,
-    #[error("{}", .0.reason)]
-    Rejected(Rejection),
+    #[error("{}", rejection.reason)]
+    Rejected {
+        rejection: Rejection,
+        /// The policy that rejects it, for the header of the answer.
+        policy: Option<HeaderValue>,
+    },
     #[error("there is nothing at `{path}`")]
     UnknownPath { path: Box<str> },
     #[error("`{path}` takes {allow} only")]
@@ -180,7 +185,7 @@ impl Refusal {
             Self::TooSlow { .. } => (StatusCode::TOO_MANY_REQUESTS, BUSY, "too_slow"),
             Self::RequestTimeout => (StatusCode::GATEWAY_TIMEOUT, SERVER, "request_timeout"),
             Self::QueueTimeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "queue_timeout"),
-            Self::Rejected(rejection) => rejected(rejection.status),
+            Self::Rejected { rejection, .. } => rejected(rejection.status),
             Self::UnknownPath { .. } => (StatusCode::NOT_FOUND, INVALID, "unknown_path"),
             Self::WrongMethod { .. } => (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed"),
         }
@@ -205,7 +210,7 @@ impl Refusal {
             Self::Shed { .. } => Outcome::Shed,
             Self::TooSlow { .. } => Outcome::TooSlow,
             Self::RequestTimeout => Outcome::RequestTimeout,
-            Self::Rejected(_) => Outcome::Rejected,
+            Self::Rejected { .. } => Outcome::Rejected,
             Self::ShuttingDown => Outcome::ShutDown,
             Self::NoKey | Self::WrongKey => Outcome::Unauthorized,
             Self::Limited(_) => Outcome::Limited,
@@ -225,7 +230,7 @@ impl Refusal {
             | Self::Shed { after }
             | Self::TooSlow { after, .. } => Some(*after),
             Self::Limited(limited) => Some(limited.wait()),
-            Self::Rejected(rejection) if rejection.retry_after_ms > 0 => {
+            Self::Rejected { rejection, .. } if rejection.retry_after_ms > 0 => {
                 Some(Duration::from_millis(rejection.retry_after_ms.into()))
             }
             _ => None,
@@ -284,6 +289,12 @@ pub(crate) fn refuse(refusal: &Refusal) -> Response<Bytes> {
     }
     if let Refusal::WrongMethod { allow, .. } = refusal {
         headers.insert(ALLOW, HeaderValue::from_static(allow));
+    }
+    if let Refusal::Rejected {
+        policy: Some(policy), ..
+    } = refusal
+    {
+        headers.insert(X_CONDUCTOR_POLICY, policy.clone());
     }
     response
 }
@@ -419,7 +430,10 @@ mod tests {
             reason: "over quota".into(),
         };
         check(
-            &Refusal::Rejected(rejection),
+            &Refusal::Rejected {
+                rejection,
+                policy: None,
+            },
             429,
             Some("2"),
             r#"{"error":{"message":"over quota","type":"rate_limit_error","param":null,"code":"rejected_by_policy"}}"#,
@@ -458,6 +472,8 @@ mod tests {
     #[test]
     fn the_page_of_errors_lists_every_code_with_its_status() {
         let page = include_str!("../../../config/ERRORS.md");
+        let (_, page) = page.split_once("\n## To clients\n").unwrap();
+        let (page, _) = page.split_once("\n## ").unwrap();
         let rows = page.lines().filter_map(|line| {
             let mut cells = line.strip_prefix("| `")?.split(" | ");
             let code = cells.next()?.strip_suffix('`')?.to_owned();

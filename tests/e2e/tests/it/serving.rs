@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::{chat, fast_fleet, router_over};
+use crate::{chat, fast_fleet, router_over, router_with};
 
 #[tokio::test]
 async fn a_chat_request_is_answered_by_a_worker_of_the_fleet() {
@@ -138,5 +138,31 @@ async fn health_readiness_and_metrics_answer_on_both_listeners() {
         assert_eq!(client.get("/readyz").await.unwrap().status, StatusCode::OK);
         let metrics = client.get("/metrics").await.unwrap().text();
         assert!(metrics.contains("conductor_config_generation"), "{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_rejection_names_the_policy_as_answers_do_unless_decision_headers_are_off() {
+    let fleet = fast_fleet(1).await;
+    let rejecting = "[policies.closed.pipeline]\nfilters = [{ label = \"zone\", is = \"none\", strict = true }]\n\
+                     scorers = [{ feature = \"load.requests\", weight = -1 }]\n";
+    for (more, is_named) in [("", true), ("decision-headers = false\n", false)] {
+        let router = router_with(&format!("{more}{rejecting}"), &fleet, "closed").await;
+        for stream in [false, true] {
+            let answer = router
+                .client
+                .post("/v1/chat/completions", &chat("hi", stream))
+                .await;
+            let answer = answer.unwrap();
+            assert_eq!(
+                answer.status,
+                StatusCode::SERVICE_UNAVAILABLE,
+                "{}",
+                answer.text()
+            );
+            assert_eq!(answer.json().unwrap()["error"]["code"], "rejected_by_policy");
+            let policy = answer.header("x-conductor-policy");
+            assert_eq!(policy.starts_with("closed@"), is_named, "`{policy}`");
+        }
     }
 }
