@@ -9,6 +9,7 @@
 
 mod delivery;
 mod feeds;
+mod probe;
 mod recovery;
 mod rejected;
 mod sockets;
@@ -18,6 +19,7 @@ mod subscription;
 mod thread;
 
 pub use feeds::{FeedError, KvFeeds, MAX_FEEDS};
+pub use probe::{FeedProbe, FeedProbeError, probe};
 pub use rejected::Rejected;
 pub use spec::{Endpoint, FeedSink, FeedSpec, ResetReason, StoreSpec};
 pub use status::{FeedState, FeedStatus, StoreStatus};

@@ -57,6 +57,7 @@ mod timeouts;
 mod tls;
 mod tokens;
 mod upstream;
+mod worker_client;
 
 pub use admission::{AdmissionSpec, BudgetReport, BudgetSpec, Objectives};
 pub use arm::{
@@ -86,3 +87,4 @@ pub use timeouts::PoolTimeouts;
 pub use tls::{ServerTls, ServerTlsParts, TlsError, WorkerTls, WorkerTlsParts};
 pub use tokens::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
 pub use upstream::{ConnectionsSpec, UrlError};
+pub use worker_client::{WorkerClient, WorkerClientError, WorkerReply};
