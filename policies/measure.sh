@@ -15,7 +15,8 @@ mkdir -p "$folder"
 all='random round-robin least-request least-tokens power-of-two load-weighted session-affinity consistent-hash-bounded-load prefix-hash longest-match
 sglang-cache-aware preble-e2 lmetric dynamo-kv-cost priced-ttft cache-aware conductor'
 
-# measure NAME MOONCAKE ARGUMENTS...: where nothing is fetched, Mooncake's policy is told so.
+# measure NAME MOONCAKE ARGUMENTS...: Mooncake's policy gets `transfer-share = 1` where nothing is fetched, and where costs are exact:
+# those have what is fetched in them already. Costs that are learnt do not.
 measure() {
     name=$1 mooncake=$2
     shift 2
@@ -23,16 +24,18 @@ measure() {
     "$conductor" simulate $all "$mooncake" --queue-timeout-s 120 "$@" --html "$folder/$name.html" >"$folder/$name.txt"
     echo "$folder/$name.txt"
 }
-alone='mooncake={"transfer-share":1}'
+priced='mooncake={"transfer-share":1}'
 
 if [ -n "$trace" ]; then
     for costs in exact learnt; do
-        measure "conversation-prefill-$costs" "$alone" --trace "$trace" --prefill-only --costs $costs --speeds 1,1.5,2
-        measure "conversation-prefill-fetch-$costs" mooncake --trace "$trace" --prefill-only --costs $costs --fetch cheapest --speeds 1,1.5,2
+        measure "conversation-prefill-$costs" "$priced" --trace "$trace" --prefill-only --costs $costs --speeds 1,1.5,2
+        fetching=mooncake
+        [ $costs = learnt ] || fetching=$priced
+        measure "conversation-prefill-fetch-$costs" "$fetching" --trace "$trace" --prefill-only --costs $costs --fetch cheapest --speeds 1,1.5,2
     done
-    measure conversation-8-and-8 "$alone" --trace "$trace" --workers 8 --decode 8 --tbt-limit-ms 300 --speeds 1,2
-    measure conversation-mixed "$alone" --trace "$trace" --workers 16 --speeds 1,2
+    measure conversation-8-and-8 "$priced" --trace "$trace" --workers 8 --decode 8 --tbt-limit-ms 300 --speeds 1,2
+    measure conversation-mixed "$priced" --trace "$trace" --workers 16 --speeds 1,2
 fi
 for mix in conversation agents shared-prompt rag long-context bursts; do
-    measure "mix-$mix" "$alone" --mix $mix --seed 201 --speeds 1,1.5
+    measure "mix-$mix" "$priced" --mix $mix --seed 201 --speeds 1,1.5
 done
