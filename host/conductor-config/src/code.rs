@@ -62,6 +62,8 @@ codes! {
     DuplicateKey = "duplicate-key", Error;
     /// The file is larger than any configuration.
     FileTooLarge = "file-too-large", Error;
+    /// A file that is not UTF-8.
+    NotUtf8 = "not-utf8", Error;
     /// A key nobody reads.
     UnknownKey = "unknown-key", Error;
     /// A key that must be there is not.
@@ -120,6 +122,10 @@ codes! {
     NoSuchPolicy = "no-such-policy", Error;
     /// A key that is not in the environment of whoever checks.
     KeyNotHere = "key-not-here", Warning;
+    /// A folder that is there and cannot be read.
+    UnreadableFolder = "unreadable-folder", Error;
+    /// A listener that other machines reach and that needs no key.
+    OpenListener = "open-listener", Warning;
     /// A folder that is not there.
     MissingFolder = "missing-folder", Warning;
     /// A pool without workers.
@@ -150,6 +156,7 @@ impl Code {
                 | Self::NoRoutes
                 | Self::NoSuchPool
                 | Self::NoSuchPolicy
+                | Self::OpenListener
                 | Self::EmptyPool
                 | Self::OneSidedPool
                 | Self::UnusedPool
@@ -178,9 +185,8 @@ mod tests {
         for name in names {
             let parts: Vec<&str> = name.split('-').collect();
             assert!(
-                parts
-                    .iter()
-                    .all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase())),
+                parts.iter().all(|part| !part.is_empty()
+                    && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())),
                 "{name}"
             );
         }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::clients::{self, ClientConfig};
 use crate::code::Code;
 use crate::diagnostic::Diagnostics;
+use crate::examine::{Doubt, Doubts, Examined};
 use crate::index::{self, IndexConfig};
 use crate::indexer::{self, IndexerConfig};
 use crate::log::{self, LogConfig};
@@ -82,6 +83,8 @@ pub struct Known<'n> {
     pub default_policy: &'n str,
     /// What lies in the policy folder.
     pub files: &'n dyn PolicyFiles,
+    /// Whether the environment has an admin key, for a file that names none.
+    pub has_admin_key: bool,
 }
 
 /// Looks into policy folders, so that this crate needs no file system.
@@ -93,6 +96,12 @@ pub trait PolicyFiles: fmt::Debug {
     fn is_missing(&self, folder: &Path) -> bool {
         let _ = folder;
         false
+    }
+
+    /// Why the folder is there and cannot be read; none where it can, or is missing.
+    fn unreadable(&self, folder: &Path) -> Option<String> {
+        let _ = folder;
+        None
     }
 
     /// Whether something lies at `path` that is no folder.
@@ -111,6 +120,11 @@ impl<const N: usize> PolicyFiles for [&str; N] {
     /// As the names tell.
     fn is_missing(&self, folder: &Path) -> bool {
         folder.ends_with("missing")
+    }
+
+    /// As the names tell.
+    fn unreadable(&self, folder: &Path) -> Option<String> {
+        folder.ends_with("closed").then(|| "permission denied".to_owned())
     }
 
     /// As the names tell.
@@ -134,21 +148,37 @@ impl Config {
     /// # Errors
     /// Every mistake of the file, together with its warnings.
     pub fn parse(name: &str, text: &str, known: &Known<'_>) -> Result<Parsed, Diagnostics> {
+        let examined = Self::examine(name, text, known)?;
+        if examined.diagnostics.error_count() > 0 {
+            return Err(examined.diagnostics);
+        }
+        Ok(Parsed {
+            config: examined.config,
+            warnings: examined.diagnostics,
+        })
+    }
+
+    /// Reads `text` as far as it can be read, for tools that look into what it names even where it has mistakes.
+    ///
+    /// # Errors
+    /// A file that is too large to be read.
+    pub fn examine(name: &str, text: &str, known: &Known<'_>) -> Result<Examined, Diagnostics> {
         if text.len() > MAX_FILE_BYTES {
             return Err(too_large(name, text.len()));
         }
         let mut report = Report::new(Source::new(name, text));
         let tree = syntax::parse(text, &report);
-        let config = read(Section::root(&tree, &report), known);
-        report.forget_consequences();
-        let has_errors = report.has_errors();
-        let diagnostics = report.into_diagnostics();
-        if has_errors {
-            return Err(diagnostics);
+        let (config, mut doubts) = read(Section::root(&tree, &report), known);
+        if report.has(Code::Syntax) {
+            for policy in &config.policies {
+                doubts.entry(policy.name.clone()).or_insert(Doubt::Settings);
+            }
         }
-        Ok(Parsed {
+        report.forget_consequences();
+        Ok(Examined {
             config,
-            warnings: diagnostics,
+            diagnostics: report.into_diagnostics(),
+            doubts,
         })
     }
 }
@@ -164,7 +194,7 @@ fn too_large(name: &str, bytes: usize) -> Diagnostics {
 }
 
 /// Reads all sections. What cannot be read is reported and stands as its default.
-fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
+fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, Doubts) {
     let report = root.report();
     let policy_dir = root
         .item("policy-dir")
@@ -191,7 +221,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
         folder.map_or_else(Vec::new, |folder| known.files.names_in(folder))
     });
     let in_folder = in_folder.as_deref();
-    let server = server::read(root.section("server", "`[server]`"), known.files);
+    let server = server::read(root.section("server", "`[server]`"), known);
     let clients = clients::read(root.item("clients").as_ref(), report);
     let log = log::read(root.section("log", "`[log]`"));
     let index = index::read(root.section("index", "`[index]`"));
@@ -215,8 +245,12 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
     };
     let routes = route::read(root.item("routes").as_ref(), &names, report);
     root.finish();
+    let doubts = policies
+        .iter()
+        .filter_map(|policy| Some((policy.config.name.clone(), policy.doubt?)));
+    let doubts = doubts.collect();
     let declared = policies.into_iter().map(|policy| policy.config);
-    Config {
+    let config = Config {
         server,
         clients,
         log,
@@ -232,7 +266,8 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> Config {
         models,
         stores,
         routes: routes.routes,
-    }
+    };
+    (config, doubts)
 }
 
 fn read_policy_dir(item: &Item<'_>, files: &dyn PolicyFiles) -> Option<PathBuf> {
@@ -244,6 +279,15 @@ fn read_policy_dir(item: &Item<'_>, files: &dyn PolicyFiles) -> Option<PathBuf> 
             .push(problem.help(
                 "it is looked for again as long as the router runs; no policy of it can be had before",
             ));
+    } else if let Some(why) = files.unreadable(&folder) {
+        let message = format!(
+            "failed to read the folder `{}` of `policy-dir`: {why}",
+            folder.display()
+        );
+        let problem = Problem::new(Code::UnreadableFolder, &item.span, message);
+        item.report.push(
+            problem.help("name a folder, and let the user that runs the router list and read it; no policy of it can be had before"),
+        );
     }
     Some(folder)
 }

@@ -12,6 +12,7 @@ use self::service::{Taken, read_services};
 use crate::address::{collide, listen_address};
 use crate::code::Code;
 use crate::endpoint::zmq_endpoint;
+use crate::exposure;
 use crate::pool::DeclaredPool;
 use crate::report::{Problem, Report};
 use crate::section::Section;
@@ -97,12 +98,17 @@ pub(crate) fn read(section: Option<Section<'_>>, server: &ServerConfig) -> Decla
     };
     let default = IndexerConfig::default();
     let mut taken = Taken::default();
+    let listen_item = indexer.item("listen");
+    let listen = listen_item.as_ref().and_then(|item| read_listen(item, server));
     let config = IndexerConfig {
-        listen: indexer.item("listen").and_then(|item| read_listen(&item, server)),
+        listen,
         api_key: read_key(&mut indexer),
         body_limit: indexer.size("body-limit", default.body_limit, 1 << 10..=1 << 30),
         services: read_services(&mut indexer, &mut taken),
     };
+    if let (Some(item), Some(listen), None) = (&listen_item, listen, &config.api_key) {
+        exposure::report_open_indexer(item, listen);
+    }
     indexer.finish();
     DeclaredIndexer {
         config,

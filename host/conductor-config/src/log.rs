@@ -3,6 +3,7 @@
 use crate::code::Code;
 use crate::report::{Problem, Report};
 use crate::section::Section;
+use crate::source::Source;
 use crate::suggest;
 use crate::value::Text;
 
@@ -53,6 +54,27 @@ pub(crate) fn read(section: Option<Section<'_>>) -> LogConfig {
     config
 }
 
+/// Whether `level` is a log level as the key `level` of `[log]` takes it.
+///
+/// # Errors
+/// What is wrong with it, and what would not be.
+pub fn check_log_level(level: &str) -> Result<(), String> {
+    let report = Report::new(Source::new("log level", level));
+    let text = Text {
+        text: level,
+        span: 0..level.len(),
+    };
+    if check_level(&text, &report) {
+        return Ok(());
+    }
+    let found = report.into_diagnostics();
+    let problem = found.items().first();
+    Err(problem.map_or_else(String::new, |problem| match &problem.help {
+        Some(help) => format!("{}: {help}", problem.message),
+        None => problem.message.clone(),
+    }))
+}
+
 /// Checks `LEVEL` and `TARGET=LEVEL`, parted by commas. Directives with spans (`target[span]=level`) have a
 /// grammar of their own and are left to the filter.
 fn check_level(level: &Text<'_>, report: &Report) -> bool {
@@ -83,4 +105,21 @@ fn check_level(level: &Text<'_>, report: &Report) -> bool {
         .help(help),
     );
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_that_is_none_is_refused_with_those_there_are() {
+        for good in ["info", "WARN", "warn,proxy=debug", "off", "proxy[request]=trace"] {
+            assert_eq!(check_log_level(good), Ok(()), "{good}");
+        }
+        let says = |level| check_log_level(level).unwrap_err();
+        assert_eq!(says("inof"), "`inof` is not a log level: did you mean `info`?");
+        assert!(says("loud").contains("LEVEL is one of"), "{}", says("loud"));
+        assert!(says("").contains("not a log level"));
+        assert!(says("proxy=").contains("not a log level"));
+    }
 }

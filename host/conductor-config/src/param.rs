@@ -14,20 +14,23 @@ use crate::value::Item;
 
 /// Most bytes of JSON a policy is given.
 const MOST_BYTES: usize = 64 << 10;
+/// No parameters.
+const NONE: &str = "{}";
 
-/// JSON without whitespace, keys sorted, so that equal parameters are equal texts. `None` when something in it
-/// has no JSON form, which is then reported.
-pub(crate) fn json(params: &Item<'_>) -> Option<String> {
+/// JSON without whitespace, keys sorted, so that equal parameters are equal texts. Parameters without a JSON form are reported and
+/// left out.
+pub(crate) fn json(params: &Item<'_>) -> String {
     let DeValue::Table(table) = params.value else {
         // Reports the wrong type.
-        return Section::of(params, String::new()).map(|_| String::new());
+        let _ = Section::of(params, String::new());
+        return NONE.to_owned();
     };
     let mut writer = Writer {
         report: params.report,
         json: String::new(),
         is_sound: true,
     };
-    writer.table(table);
+    writer.parameters(table);
     if writer.json.len() > MOST_BYTES {
         params.report.push(Problem::new(
             Code::OutOfRange,
@@ -37,9 +40,9 @@ pub(crate) fn json(params: &Item<'_>) -> Option<String> {
                 writer.json.len()
             ),
         ));
-        return None;
+        return NONE.to_owned();
     }
-    writer.is_sound.then_some(writer.json)
+    writer.json
 }
 
 /// Where each parameter is.
@@ -58,10 +61,29 @@ pub(crate) fn places(params: &Item<'_>) -> Vec<ParamPlace> {
 struct Writer<'t> {
     report: &'t Report,
     json: String,
+    /// Whether all of the parameter being written has a JSON form.
     is_sound: bool,
 }
 
 impl Writer<'_> {
+    /// The parameters that have a JSON form.
+    fn parameters(&mut self, table: &DeTable<'_>) {
+        self.json.push('{');
+        for (key, value) in table {
+            let before = self.json.len();
+            if before > 1 {
+                self.json.push(',');
+            }
+            self.string(key.get_ref());
+            self.json.push(':');
+            self.value(value.get_ref(), &value.span());
+            if !std::mem::replace(&mut self.is_sound, true) {
+                self.json.truncate(before);
+            }
+        }
+        self.json.push('}');
+    }
+
     /// The parser's map is sorted by key. Its depth is bounded by the parser.
     fn table(&mut self, table: &DeTable<'_>) {
         self.json.push('{');

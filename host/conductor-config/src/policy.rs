@@ -8,6 +8,7 @@ use routing::CircuitSpec;
 use crate::code::Code;
 use crate::config::Known;
 use crate::diagnostic::Mark;
+use crate::examine::Doubt;
 use crate::name;
 use crate::param;
 use crate::pipeline::{self, PipelineConfig};
@@ -132,6 +133,8 @@ impl PolicyConfig {
 pub(crate) struct DeclaredPolicy {
     pub(crate) config: PolicyConfig,
     pub(crate) name_span: Span,
+    /// What of it could not be read.
+    pub(crate) doubt: Option<Doubt>,
 }
 
 pub(crate) fn read(
@@ -158,24 +161,33 @@ fn read_one(entry: &Item<'_>, known: &Known<'_>, in_folder: Option<&[String]>) -
     let mut declared = DeclaredPolicy {
         config: PolicyConfig::implied(&entry.key, PolicySource::Folder, place),
         name_span: entry.key_span.clone(),
+        doubt: Some(Doubt::Source),
     };
+    let errors_before = entry.report.error_count();
     let Some(mut policy) = Section::of(entry, format!("`[policies.{}]`", entry.key)) else {
         return declared;
     };
     let config = &mut declared.config;
     if let Some(item) = policy.item("pipeline") {
         read_pipeline(&item, &mut policy, config);
+        if config.pipeline().is_some() {
+            // Nothing of it is loaded by itself.
+            declared.doubt = None;
+        }
         policy.finish();
         return declared;
     }
-    if let Some((source, span)) = read_source(&mut policy, entry, known, in_folder) {
+    let source = read_source(&mut policy, entry, known, in_folder);
+    declared.doubt = source.is_none().then_some(Doubt::Source);
+    let config = &mut declared.config;
+    if let Some((source, span)) = source {
         config.source = source;
         config.source_at = entry.report.mark(&span);
     }
     if let Some(params) = policy.item("params") {
         config.params_at = Some(entry.report.mark(&params.span));
         config.param_places = param::places(&params);
-        config.params_json = param::json(&params).unwrap_or_else(|| "{}".to_owned());
+        config.params_json = param::json(&params);
     }
     if let Some(limits) = policy.section("limits", &format!("`limits` of `[policies.{}]`", entry.key)) {
         config.limits = read_limits(limits);
@@ -190,6 +202,9 @@ fn read_one(entry: &Item<'_>, known: &Known<'_>, in_folder: Option<&[String]>) -
         config.sha256 = sha256::read(&pin, "sha256", entry.report);
     }
     policy.finish();
+    if declared.doubt.is_none() && entry.report.error_count() > errors_before {
+        declared.doubt = Some(Doubt::Settings);
+    }
     declared
 }
 

@@ -119,11 +119,16 @@ impl Report {
         });
     }
 
-    pub(crate) fn has_errors(&self) -> bool {
+    /// Whether there is a problem of this kind.
+    pub(crate) fn has(&self, code: Code) -> bool {
+        self.problems.borrow().iter().any(|problem| problem.code == code)
+    }
+
+    /// How many errors there are.
+    pub(crate) fn error_count(&self) -> usize {
         let problems = self.problems.borrow();
-        problems
-            .iter()
-            .any(|problem| problem.code.severity() == Severity::Error)
+        let is_error = |problem: &&Problem| problem.code.severity() == Severity::Error;
+        problems.iter().filter(is_error).count()
     }
 
     /// Everything that was reported, in the order of the file.

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::address::{collide, listen_address};
 use crate::code::Code;
-use crate::config::{PolicyFiles, read_folder};
+use crate::config::{Known, PolicyFiles, read_folder};
 use crate::cors::{self, CorsConfig};
+use crate::exposure;
 use crate::key::{self, KeySource};
 use crate::limits::{self, LimitsConfig};
 use crate::report::Problem;
@@ -90,12 +91,16 @@ impl Default for ServerConfig {
 /// What any timeout may be: zero would end everything at once, and a day is as good as for ever.
 pub(crate) const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 
-pub(crate) fn read(section: Option<Section<'_>>, files: &dyn PolicyFiles) -> ServerConfig {
+pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>) -> ServerConfig {
     let default = ServerConfig::default();
     let Some(mut server) = section else {
         return default;
     };
-    let (listen, admin_listen) = addresses(&mut server, &default);
+    let Addresses {
+        listen,
+        admin_listen,
+        admin_item,
+    } = addresses(&mut server, &default);
     let config = ServerConfig {
         listen,
         admin_listen,
@@ -131,8 +136,12 @@ pub(crate) fn read(section: Option<Section<'_>>, files: &dyn PolicyFiles) -> Ser
             .unwrap_or(default.decision_headers),
         policy_state: server
             .item("policy-state")
-            .and_then(|item| state_folder(&item, files)),
+            .and_then(|item| state_folder(&item, known.files)),
     };
+    let has_key = known.has_admin_key || config.admin_api_key.is_some();
+    if let (Some(item), Some(admin), false) = (&admin_item, admin_listen, has_key) {
+        exposure::report_open_admin(item, admin);
+    }
     server.finish();
     config
 }
@@ -158,7 +167,15 @@ fn count(server: &mut Section<'_>, key: &'static str, default: u32, most: u32) -
     u32::try_from(count).expect("within a range that ends at a u32")
 }
 
-fn addresses(server: &mut Section<'_>, default: &ServerConfig) -> (SocketAddr, Option<SocketAddr>) {
+/// Where the router listens.
+struct Addresses<'t> {
+    listen: SocketAddr,
+    admin_listen: Option<SocketAddr>,
+    /// The key of the admin listener's address, where it is written down.
+    admin_item: Option<Item<'t>>,
+}
+
+fn addresses<'t>(server: &mut Section<'t>, default: &ServerConfig) -> Addresses<'t> {
     let listen_item = server.item("listen");
     let admin_item = server.item("admin-listen");
     let listen = match &listen_item {
@@ -173,9 +190,13 @@ fn addresses(server: &mut Section<'_>, default: &ServerConfig) -> (SocketAddr, O
     if let (Some(listen), Some(admin)) = (listen, admin)
         && collide(listen, admin)
     {
-        report_collision((listen, listen_item), (admin, admin_item));
+        report_collision((listen, listen_item), (admin, admin_item.clone()));
     }
-    (listen.unwrap_or(default.listen), admin)
+    Addresses {
+        listen: listen.unwrap_or(default.listen),
+        admin_listen: admin,
+        admin_item,
+    }
 }
 
 /// The defaults do not collide, so at least one of the two is set.

@@ -11,6 +11,7 @@ const KNOWN: Known<'_> = Known {
     builtins: &["cache-aware", "load-weighted", "round-robin"],
     default_policy: "cache-aware",
     files: &["own", "dropped", "in-the-folder"],
+    has_admin_key: false,
 };
 
 /// Name and text of every case, in order.
@@ -55,6 +56,7 @@ fn the_cases_bring_up_every_code_but_the_size_of_the_file() {
     // The others are known only once what the file names is read.
     let others = [
         &Code::FileTooLarge,
+        &Code::NotUtf8,
         &Code::PolicyUnavailable,
         &Code::TokenizerUnavailable,
         &Code::CertificateUnavailable,

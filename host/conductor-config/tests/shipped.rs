@@ -15,6 +15,7 @@ const KNOWN: Known<'_> = Known {
     ],
     default_policy: "conductor",
     files: &["my-policy", "next-policy"],
+    has_admin_key: false,
 };
 
 fn folder() -> PathBuf {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -17,8 +17,10 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::admin_index;
 use crate::discovery::{Discovery, StoreReport};
 use crate::instances::AdminKey;
+use crate::refusal::{Refusal, only_get, only_post};
 use crate::reload::Bell;
 use crate::status::Status;
 
@@ -47,25 +49,30 @@ impl Admin {
         let pages = axum::Router::new()
             .route(
                 "/admin/config",
-                get(|State(admin): State<Self>| async move { Json(admin.status.config()) }),
+                get(|State(admin): State<Self>| async move { Json(admin.status.config()) })
+                    .fallback(only_get),
             )
             .route(
                 "/admin/policies",
                 get(|State(admin): State<Self>| async move {
                     Json(admin.status.policies().told(admin.cell.load().listeners()))
-                }),
+                })
+                .fallback(only_get),
             )
             .route(
                 "/admin/feeds",
-                get(|State(admin): State<Self>| async move { admin.feeds_page() }),
+                get(|State(admin): State<Self>| async move { admin.feeds_page() }).fallback(only_get),
             )
             .route(
                 "/admin/reload",
-                post(move |State(admin): State<Self>, headers| reload(admin.key, headers, bell)),
+                post(move |State(admin): State<Self>, headers| reload(admin.key, headers, bell))
+                    .fallback(only_post),
             )
             .with_state(self)
             .merge(status)
             .merge(own)
+            .merge(admin_index::pages())
+            .fallback(admin_index::unknown)
             .layer(guard);
         proxy::serve_pages(door, pages, stop).await;
     }
@@ -114,10 +121,10 @@ async fn reload(key: AdminKey, headers: HeaderMap, bell: SyncSender<Bell>) -> Re
     }
     let (asked, answer) = oneshot::channel();
     if bell.try_send(Bell::Asked(asked)).is_err() {
-        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        return Refusal::busy().into_response();
     }
     match answer.await {
         Ok(report) => Json(report).into_response(),
-        Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        Err(_) => Refusal::busy().into_response(),
     }
 }

@@ -1,9 +1,12 @@
 //! Checking a configuration without running it: its text, and then that all that it names can be had: policies, tokenizers,
 //! certificates and keys.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use conductor_config::{Config, Diagnostics, Paint};
+use conductor_config::{
+    Code, Config, Diagnostic, Diagnostics, Doubt, Examined, Paint, PolicyConfig, Severity,
+};
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use thiserror::Error;
 
@@ -19,10 +22,9 @@ use crate::status::ProblemReport;
 pub struct Checked {
     /// Every error and warning, for tools.
     pub problems: Vec<ProblemReport>,
-    /// The same for people: mistakes of the text are drawn over the lines concerned.
-    pub rendered: String,
     /// How many of them are errors.
     pub errors: usize,
+    drawings: Vec<Diagnostics>,
 }
 
 /// A configuration could not be checked.
@@ -41,20 +43,71 @@ pub enum CheckError {
 /// # Errors
 /// [`CheckError`]; mistakes of the configuration are no error of checking it.
 pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
-    let text = source.read()?;
-    Ok(match reload::read(source, &text) {
-        Ok(parsed) => {
-            let mut checked = Checked::of(&parsed.warnings);
-            checked.add(&unavailable(&parsed.config, source, &text)?);
-            checked.add(&Materials::problems((&parsed.config, source, &text)));
-            checked
-        }
-        Err(mistakes) => Checked::of(&mistakes),
-    })
+    let text = match source.read() {
+        Err(ReadConfigError::NotUtf8(mistakes)) => return Ok(Checked::of(mistakes)),
+        read => read?,
+    };
+    let examined = match reload::examine(source, &text) {
+        Ok(examined) => examined,
+        Err(mistakes) => return Ok(Checked::of(mistakes)),
+    };
+    let unavailable = unavailable(&examined, source, &text)?;
+    let mut materials = Materials::problems((&examined.config, source, &text));
+    if examined.diagnostics.error_count() > 0 {
+        // A warning may be the consequence of what could not be read.
+        materials = retain(&materials, (source, &text), |item| {
+            item.severity() == Severity::Error
+        });
+    }
+    let mut checked = Checked::of(examined.diagnostics);
+    checked.add(unavailable);
+    checked.add(materials);
+    Ok(checked)
+}
+
+/// What the policies of the configuration cannot be loaded for. Of a policy whose settings could not all be read, only what is wrong
+/// with the parameters that are written; of one whose source could not be read, nothing.
+fn unavailable(examined: &Examined, source: &ConfigSource, text: &str) -> Result<Diagnostics, CheckError> {
+    let doubt = |policy: &PolicyConfig| examined.doubts.get(&policy.name);
+    let mut config = examined.config.clone();
+    config
+        .policies
+        .retain(|policy| doubt(policy) != Some(&Doubt::Source));
+    let found = load(&config, source, text)?;
+    let broken = broken_lines(&examined.diagnostics);
+    let doubted: Vec<&PolicyConfig> = config
+        .policies
+        .iter()
+        .filter(|policy| doubt(policy).is_some())
+        .collect();
+    Ok(retain(&found, (source, text), |item| {
+        let is_of = |policy: &&PolicyConfig| item.message.starts_with(&format!("policy `{}`:", policy.name));
+        let Some(policy) = doubted.iter().copied().find(is_of) else {
+            return true;
+        };
+        let is_written = item.primary.location != policy.settings_at().location;
+        item.code == Code::RefusedParam && is_written && !broken.contains(&item.primary.location.line)
+    }))
+}
+
+/// The lines that are no TOML.
+fn broken_lines(mistakes: &Diagnostics) -> HashSet<usize> {
+    let items = mistakes.items().iter();
+    let syntax = items.filter(|item| item.code == Code::Syntax);
+    syntax.map(|item| item.primary.location.line).collect()
+}
+
+fn retain(
+    diagnostics: &Diagnostics,
+    (source, text): (&ConfigSource, &str),
+    keep: impl Fn(&Diagnostic) -> bool,
+) -> Diagnostics {
+    let items = diagnostics.items().iter().filter(|item| keep(item));
+    Diagnostics::new(&source.name(), text, items.cloned().collect())
 }
 
 /// Policies of the configuration that cannot be loaded.
-fn unavailable(config: &Config, source: &ConfigSource, text: &str) -> Result<Diagnostics, CheckError> {
+fn load(config: &Config, source: &ConfigSource, text: &str) -> Result<Diagnostics, CheckError> {
     let engine = PolicyEngine::new(EngineLimits::default()).map_err(CheckError::Engine)?;
     let mut library = PolicyLibrary::new(engine, Arc::default());
     let prepared = library.prepare_settled(|| compose::wanted_policies(config, source));
@@ -62,21 +115,31 @@ fn unavailable(config: &Config, source: &ConfigSource, text: &str) -> Result<Dia
 }
 
 impl Checked {
-    fn of(diagnostics: &Diagnostics) -> Self {
+    fn of(diagnostics: Diagnostics) -> Self {
         Self {
-            problems: reports(diagnostics),
-            rendered: diagnostics.render(Paint::Plain),
+            problems: reports(&diagnostics),
             errors: diagnostics.error_count(),
+            drawings: vec![diagnostics],
         }
     }
 
-    fn add(&mut self, errors: &Diagnostics) {
-        if !self.rendered.is_empty() && !errors.is_empty() {
-            self.rendered.push('\n');
-        }
-        self.rendered += &errors.render(Paint::Plain);
-        self.errors += errors.error_count();
-        self.problems.extend(reports(errors));
+    fn add(&mut self, diagnostics: Diagnostics) {
+        self.errors += diagnostics.error_count();
+        self.problems.extend(reports(&diagnostics));
+        self.drawings.push(diagnostics);
+    }
+
+    /// All of it for people, drawn over the lines concerned, without colours. Empty where there is nothing to say.
+    #[must_use]
+    pub fn rendered(&self) -> String {
+        self.render(Paint::Plain)
+    }
+
+    /// The same, coloured or not.
+    pub(crate) fn render(&self, paint: Paint) -> String {
+        let drawn = self.drawings.iter().filter(|drawing| !drawing.is_empty());
+        let drawn: Vec<String> = drawn.map(|drawing| drawing.render(paint)).collect();
+        drawn.join("\n")
     }
 
     /// One line.
@@ -117,6 +180,93 @@ mod tests {
                 (7, "key-unavailable"),
             ]
         );
-        assert_eq!(checked.errors, 3, "{}", checked.rendered);
+        assert_eq!(checked.errors, 3, "{}", checked.rendered());
+    }
+
+    /// Places and codes of all that is said about a file in a folder of its own.
+    #[track_caller]
+    fn told(text: &[u8]) -> Vec<(usize, usize, String)> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("conductor.toml");
+        std::fs::write(&file, text).unwrap();
+        std::fs::write(folder.path().join("no-folder"), "").unwrap();
+        let checked = check(&ConfigSource::File(file)).unwrap();
+        let problems = checked.problems.into_iter();
+        problems
+            .map(|problem| (problem.line, problem.column, problem.code))
+            .collect()
+    }
+
+    #[track_caller]
+    fn tells(text: &str, expected: &[(usize, usize, &str)]) {
+        let told = told(text.as_bytes());
+        let told: Vec<_> = told
+            .iter()
+            .map(|(line, column, code)| (*line, *column, &**code))
+            .collect();
+        assert_eq!(told, expected);
+    }
+
+    const POOL: &str =
+        "[[pools.a.workers]]\nurl = \"http://a:1\"\n[[routes]]\npool = \"a\"\npolicy = \"mine\"\n";
+
+    #[test]
+    fn refused_parameters_are_told_beside_mistakes_of_other_tables() {
+        let text = "[server]\nlistne = \"a\"\n[policies.mine]\nbuiltin = \"cache-aware\"\n\
+                    params = { request-tokns = 1, request-tokens = \"many\" }\n";
+        tells(
+            &format!("{text}{POOL}"),
+            &[
+                (2, 1, "unknown-key"),
+                (5, 12, "refused-param"),
+                (5, 48, "refused-param"),
+            ],
+        );
+    }
+
+    #[test]
+    fn refused_parameters_are_told_beside_mistakes_of_their_own_table() {
+        let text = "[policies.mine]\nbuiltin = \"cache-aware\"\nlimit = 1\n\
+                    params = { request-tokns = 1, request-tokens = nan }\n";
+        tells(
+            &format!("{text}{POOL}"),
+            &[
+                (3, 1, "unknown-key"),
+                (4, 48, "invalid-param"),
+                (4, 12, "refused-param"),
+            ],
+        );
+    }
+
+    #[test]
+    fn refused_parameters_are_told_beside_broken_lines() {
+        let text = "[server]\nlisten = \n[policies.mine]\nbuiltin = \"cache-aware\"\nparams = { request-tokns = 1 }\n";
+        let told = told(format!("{text}{POOL}").as_bytes());
+        let codes: Vec<_> = told.iter().map(|(line, _, code)| (*line, &**code)).collect();
+        assert_eq!(codes, [(2, "syntax"), (5, "refused-param")]);
+    }
+
+    #[test]
+    fn a_policy_whose_source_cannot_be_read_is_not_loaded() {
+        let text = "[policies.mine]\nbuiltin = 3\nparams = { nonsense = 1 }\n";
+        tells(&format!("{text}{POOL}"), &[(2, 11, "wrong-type")]);
+    }
+
+    #[test]
+    fn a_policy_folder_that_cannot_be_read_is_an_error() {
+        let text = "policy-dir = \"no-folder\"\n[[pools.a.workers]]\nurl = \"http://a:1\"\n";
+        tells(text, &[(1, 14, "unreadable-folder")]);
+    }
+
+    #[test]
+    fn the_first_byte_that_is_no_utf8_is_told_with_its_place() {
+        let told = told(b"[server]\nlisten = \"\xe9\"\n");
+        assert_eq!(told, [(2, 11, "not-utf8".to_owned())]);
+    }
+
+    #[test]
+    fn a_listener_that_others_reach_without_a_key_is_warned_of() {
+        let text = "[indexer]\nlisten = \"0.0.0.0:13333\"\n[[pools.a.workers]]\nurl = \"http://a:1\"\n";
+        tells(text, &[(2, 10, "open-listener")]);
     }
 }

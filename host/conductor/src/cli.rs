@@ -22,7 +22,8 @@ pub use self::simulate::{SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs
 
 /// A router for fleets of LLM inference servers whose scheduling policies are WebAssembly components.
 ///
-/// Without arguments it runs `conductor demo`: a router over four mock engines, with things to try.
+/// Without arguments it serves the `conductor.toml` of the working directory. Where there is none it runs `conductor demo`: a router over
+/// four mock engines, with things to try.
 #[derive(Debug, Parser)]
 #[command(
     name = "conductor",
@@ -31,7 +32,7 @@ pub use self::simulate::{SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs
     subcommand_negates_reqs = true
 )]
 pub struct Cli {
-    /// What to do; without it, `serve` where there are arguments and `demo` where there are none.
+    /// What to do; without it, `serve` where there are arguments or a `conductor.toml`, else `demo`.
     #[command(subcommand)]
     pub command: Option<Command>,
 
@@ -43,10 +44,10 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the router.
+    /// Run the router: by a file, by flags, or by the `conductor.toml` of the working directory.
     Serve(Box<ServeArgs>),
-    /// Check a configuration file, offline. Exits with 0 when it is valid, 1 when it is not, 2 when it cannot be read.
-    Check(CheckArgs),
+    /// Check a configuration, offline. Exits with 0 when it is valid (warnings count for nothing), 1 when it is not, 2 when it cannot be read.
+    Check(Box<CheckArgs>),
     /// Translate a configuration of Mooncake's old conductor: prints the TOML, and on stderr what it leaves out.
     ///
     /// CONDUCTOR_LOG_LEVEL and CONDUCTOR_BLOCK_SIZE are taken in as the old conductor did; CONDUCTOR_SEED and NONE_HASH mean
@@ -78,6 +79,10 @@ pub struct ServeArgs {
     #[arg(long, short, value_name = "FILE", conflicts_with = quick::FLEET)]
     pub config: Option<PathBuf>,
 
+    /// What to log: off, error, warn, info, debug or trace, or TARGET=LEVEL pairs. Overrides `level` of [log], reloads included.
+    #[arg(long, value_name = "LEVEL", value_parser = log_level)]
+    pub log_level: Option<String>,
+
     /// Print the configuration that the flags mean and exit.
     #[arg(long, requires = quick::FLEET)]
     pub print_config: bool,
@@ -88,7 +93,7 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// Whether anything was said.
+    /// Whether neither a file nor a worker is named.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.config.is_none() && self.quick.is_empty()
@@ -98,12 +103,23 @@ impl ServeArgs {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The file to check.
-    pub file: PathBuf,
+    /// The file to check; the `conductor.toml` of the working directory unless given.
+    #[arg(conflicts_with = quick::FLEET)]
+    pub file: Option<PathBuf>,
 
     /// How to print what was found.
-    #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
+    #[arg(long, short = 'o', visible_alias = "output", value_enum, default_value_t = CheckFormat::Text)]
     pub format: CheckFormat,
+
+    /// A fleet without a file.
+    #[command(flatten)]
+    pub quick: QuickArgs,
+}
+
+/// A log level, or why it is none.
+fn log_level(text: &str) -> Result<String, String> {
+    crate::telemetry::check_level(text)?;
+    Ok(text.to_owned())
 }
 
 /// Arguments of `import`.
@@ -191,6 +207,10 @@ pub struct DemoArgs {
     /// Seed of the mock engines and of the workload.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+
+    /// What to log: off, error, warn, info, debug or trace, or TARGET=LEVEL pairs.
+    #[arg(long, value_name = "LEVEL", value_parser = log_level)]
+    pub log_level: Option<String>,
 }
 
 impl Default for DemoArgs {
@@ -200,6 +220,7 @@ impl Default for DemoArgs {
             workers: 4,
             compare: false,
             seed: 1,
+            log_level: None,
         }
     }
 }
@@ -234,6 +255,40 @@ mod tests {
         assert!(Cli::try_parse_from(["conductor", "--config", "a", "--port", "1"]).is_err());
         assert!(Cli::try_parse_from(["conductor", "--policy", "round-robin"]).is_err());
         assert!(Cli::try_parse_from(["conductor", "--port", "1"]).is_err());
+    }
+
+    #[test]
+    fn a_log_level_is_taken_with_or_without_a_command_and_a_bad_one_is_a_mistake_of_the_command_line() {
+        let cli = parse(&["--log-level", "warn,proxy=debug"]);
+        assert_eq!(cli.serve.log_level.as_deref(), Some("warn,proxy=debug"));
+        assert!(cli.serve.is_empty(), "it names nothing to serve");
+        let Some(Command::Demo(demo)) = parse(&["demo", "--log-level", "debug"]).command else {
+            panic!()
+        };
+        assert_eq!(demo.log_level.as_deref(), Some("debug"));
+        for args in [&["--log-level", "inof"][..], &["demo", "--log-level", "inof"]] {
+            let refused = Cli::try_parse_from(std::iter::once(&"conductor").chain(args)).unwrap_err();
+            let says = refused.to_string();
+            assert!(
+                says.contains("--log-level") && says.contains("did you mean `info`?"),
+                "{says}"
+            );
+            assert_eq!(refused.exit_code(), 2);
+        }
+    }
+
+    #[test]
+    fn a_check_takes_a_file_or_flags() {
+        let Some(Command::Check(check)) = parse(&["check", "a.toml", "--output", "json"]).command else {
+            panic!()
+        };
+        assert_eq!(check.file, Some("a.toml".into()));
+        assert!(check.format == CheckFormat::Json);
+        assert!(matches!(
+            parse(&["check", "--worker", "http://b:1"]).command,
+            Some(Command::Check(_))
+        ));
+        assert!(Cli::try_parse_from(["conductor", "check", "a", "--worker", "http://b:1"]).is_err());
     }
 
     #[test]

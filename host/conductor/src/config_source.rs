@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use conductor_config::PolicyFiles;
+use conductor_config::{Diagnostics, PolicyFiles};
 use thiserror::Error;
 
 use crate::policy_library::policies_in;
@@ -18,13 +18,21 @@ pub enum ConfigSource {
     Text(String),
 }
 
-/// The text could not be had.
+/// A configuration's text cannot be had.
 #[derive(Debug, Error)]
-#[error("failed to read the configuration `{}`", path.display())]
-pub struct ReadConfigError {
-    path: PathBuf,
-    #[source]
-    source: io::Error,
+pub enum ReadConfigError {
+    /// The file cannot be read.
+    #[error("failed to read the configuration `{}`", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The file holds other bytes than text.
+    #[error("failed to read the configuration as text")]
+    NotUtf8(#[source] Diagnostics),
 }
 
 impl ConfigSource {
@@ -43,10 +51,13 @@ impl ConfigSource {
     /// [`ReadConfigError`].
     pub fn read(&self) -> Result<String, ReadConfigError> {
         match self {
-            Self::File(path) => fs::read_to_string(path).map_err(|source| ReadConfigError {
-                path: path.clone(),
-                source,
-            }),
+            Self::File(path) => {
+                let bytes = fs::read(path).map_err(|source| ReadConfigError::File {
+                    path: path.clone(),
+                    source,
+                })?;
+                conductor_config::decode(&self.name(), bytes).map_err(ReadConfigError::NotUtf8)
+            }
             Self::Text(text) => Ok(text.clone()),
         }
     }
@@ -80,6 +91,11 @@ impl PolicyFiles for ConfigSource {
         !self.resolve(folder).exists()
     }
 
+    fn unreadable(&self, folder: &Path) -> Option<String> {
+        let error = fs::read_dir(self.resolve(folder)).err()?;
+        (error.kind() != io::ErrorKind::NotFound).then(|| error.to_string())
+    }
+
     fn is_no_folder(&self, path: &Path) -> bool {
         let path = self.resolve(path);
         path.exists() && !path.is_dir()
@@ -98,5 +114,30 @@ mod tests {
             Path::new("/etc/conductor/policies.d")
         );
         assert_eq!(source.resolve(Path::new("/var/p")), Path::new("/var/p"));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_told_with_their_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), b"[server]\nlisten = \"\xff\"\n").unwrap();
+        let error = ConfigSource::File(file.path().to_owned()).read().unwrap_err();
+        let ReadConfigError::NotUtf8(mistakes) = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(mistakes.items()[0].primary.location.to_string(), "2:11");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_listed_is_told_from_one_that_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = ConfigSource::File(folder.path().join("conductor.toml"));
+        fs::write(folder.path().join("file"), "").unwrap();
+        assert!(
+            source
+                .unreadable(Path::new("file"))
+                .is_some_and(|why| !why.is_empty())
+        );
+        assert_eq!(source.unreadable(Path::new("absent")), None);
+        assert_eq!(source.unreadable(Path::new(".")), None);
     }
 }

@@ -20,6 +20,11 @@ use crate::regular_file::{MEND_FILE, read_bounded};
 /// Where the admin key is unless the configuration says so.
 const ADMIN_API_KEY: &str = "ADMIN_API_KEY";
 
+/// Whether the environment of this process has an admin key, for a configuration that names none.
+pub(crate) fn has_admin_key_here() -> bool {
+    std::env::var_os(ADMIN_API_KEY).is_some_and(|key| !key.is_empty())
+}
+
 /// Most bytes that a key's file may have.
 const LONGEST: u64 = 64 << 10;
 

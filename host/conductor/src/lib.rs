@@ -1,6 +1,7 @@
 //! The composition root as a library, so that tests start the very router the binary starts.
 
 mod admin;
+mod admin_index;
 mod admin_policies;
 mod app;
 pub mod block_hashes;
@@ -16,7 +17,6 @@ pub mod demo;
 mod discovery;
 mod exit;
 pub mod explain;
-mod exposure;
 mod feed_list;
 mod feed_metrics;
 pub mod import;
@@ -28,6 +28,7 @@ mod materials;
 mod metrics;
 pub mod open_files;
 mod overlay;
+mod paint;
 mod param_problems;
 mod pipeline_report;
 mod policy_library;
@@ -44,6 +45,7 @@ mod reload;
 pub mod serve;
 mod signals;
 pub mod simulate;
+pub mod start;
 mod status;
 mod status_page;
 mod store_metrics;

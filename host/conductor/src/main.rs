@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use conductor::cli::{CheckFormat, Cli, Command, DemoArgs, ServeArgs};
-use conductor::import::OldEnvironment;
+use conductor::cli::{Cli, Command, DemoArgs, ServeArgs};
+use conductor::start::{CONFIG_FILE, Start};
 use conductor::{Exit, block_hashes, client_key, demo, explain, policy_tools, serve, simulate};
 
 /// Gives memory back that it does not use any more; the C library's keeps what compiling a policy took, for each thread.
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let ended = match cli.command {
         Some(Command::Check(args)) => {
-            return match serve::check(&args.file, args.format == CheckFormat::Json) {
+            return match serve::check(&args) {
                 Ok(exit) => exit.into(),
                 Err(error) => failed(&error, Exit::Usage),
             };
@@ -39,27 +39,46 @@ fn main() -> ExitCode {
             );
             Ok(Exit::Success)
         }
-        Some(Command::Serve(args)) => router(&args),
+        Some(Command::Serve(args)) => router(*args),
         Some(Command::Demo(args)) => block_on(demo::run(&args)),
-        None if cli.serve.is_empty() && !old_configuration() => block_on(demo::run(&DemoArgs::default())),
-        None => router(&cli.serve),
+        None if cli.serve.is_empty() => bare(cli.serve),
+        None => router(cli.serve),
     };
     ended.map_or_else(|error| failed(&error, Exit::of(&error)), Into::into)
 }
 
-fn router(args: &ServeArgs) -> anyhow::Result<Exit> {
-    if args.is_empty() && !old_configuration() {
-        let missing = "nothing to serve: give --config FILE, or --worker URL and the like";
-        Cli::command()
-            .error(ErrorKind::MissingRequiredArgument, missing)
-            .exit();
+/// `conductor` without a command, a file or a worker.
+fn bare(args: ServeArgs) -> anyhow::Result<Exit> {
+    let start = Start::choose();
+    if start == Start::Demo {
+        eprintln!("conductor: {}", start.reason());
+        let args = DemoArgs {
+            log_level: args.log_level,
+            ..DemoArgs::default()
+        };
+        return block_on(demo::run(&args));
     }
-    block_on(serve::run(args))
+    router(args)
 }
 
-/// Whether the environment names an old conductor's configuration.
-fn old_configuration() -> bool {
-    OldEnvironment::of_process().config_path.is_some()
+fn router(mut args: ServeArgs) -> anyhow::Result<Exit> {
+    if args.is_empty() {
+        let start = Start::choose();
+        match &start {
+            Start::File(file) => args.config = Some(file.clone()),
+            Start::OldConfiguration => {}
+            Start::Demo => {
+                let missing = format!(
+                    "nothing to serve: give --config FILE, or --worker URL and the like, or run it where there is a `{CONFIG_FILE}`"
+                );
+                Cli::command()
+                    .error(ErrorKind::MissingRequiredArgument, missing)
+                    .exit();
+            }
+        }
+        eprintln!("conductor: {}", start.reason());
+    }
+    block_on(serve::run(&args))
 }
 
 fn block_on(task: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {

@@ -3,19 +3,20 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use conductor_config::{LogFormat as ConfiguredFormat, Paint};
+use conductor_config::LogFormat as ConfiguredFormat;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::app::{App, Surroundings};
-use crate::cli::ServeArgs;
-use crate::config_source::ConfigSource;
+use crate::cli::{CheckArgs, CheckFormat, ServeArgs};
+use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::exit::Exit;
 use crate::import::{OldEnvironment, import_file};
 use crate::quick_flags::from_flags;
 use crate::signals::{Asked, Signals};
-use crate::telemetry::{self, LogFormat};
-use crate::{compiled, open_files, print, reload};
+use crate::start::CONFIG_FILE;
+use crate::telemetry::{self, LogFormat, LogLevel};
+use crate::{compiled, open_files, paint, print, reload};
 
 /// Runs the router until it has drained.
 ///
@@ -25,11 +26,17 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
     // Before anything that a signal may interrupt.
     let signals = Signals::listen().context("take over signals")?;
     let (source, old) = choose_source(args, &OldEnvironment::of_process())?;
-    let text = source.read()?;
+    let text = match source.read() {
+        Err(ReadConfigError::NotUtf8(mistakes)) => {
+            eprint!("{}", mistakes.render(paint::of_stderr()));
+            return Ok(Exit::Failure);
+        }
+        read => read?,
+    };
     let config = match reload::read(&source, &text) {
         Ok(parsed) => parsed.config,
         Err(mistakes) => {
-            eprint!("{}", mistakes.render(Paint::Plain));
+            eprint!("{}", mistakes.render(paint::of_stderr()));
             return Ok(Exit::Failure);
         }
     };
@@ -41,7 +48,8 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
         ConfiguredFormat::Text => LogFormat::Text,
         ConfiguredFormat::Json => LogFormat::Json,
     };
-    let log = telemetry::init(&config.log.level, format)?;
+    let level = LogLevel::choose(args.log_level.as_deref(), &config.log.level);
+    let log = telemetry::init(level, format)?;
     info!(
         config = source.name(),
         version = env!("CARGO_PKG_VERSION"),
@@ -76,9 +84,8 @@ fn choose_source(args: &ServeArgs, old: &OldEnvironment) -> Result<(ConfigSource
         );
         return Ok((ConfigSource::Text(imported.toml), imported.warnings));
     }
-    let has_key = std::env::var_os("OPENAI_API_KEY").is_some_and(|key| !key.is_empty());
     Ok((
-        ConfigSource::Text(from_flags(&args.quick, has_key)?),
+        ConfigSource::Text(from_flags(&args.quick, has_engine_key())?),
         old.ignored(),
     ))
 }
@@ -109,20 +116,39 @@ pub(crate) async fn until_signalled(app: App, mut signals: Signals) -> Result<Ex
     }
 }
 
-/// `conductor check`: prints every mistake of a file.
+/// `conductor check`: prints every mistake of a configuration, and with `--live` what its workers say.
 ///
 /// # Errors
-/// Where the file cannot be read.
-pub fn check(file: &Path, json: bool) -> Result<Exit> {
-    let source = ConfigSource::File(file.to_owned());
-    let parsed = crate::check::check(&source)?;
-    let told = format!("{}{}: {}\n", parsed.rendered, file.display(), parsed.summary());
-    print::print(&parsed.problems, told, json)?;
-    Ok(if parsed.errors == 0 {
+/// Where the configuration cannot be read, or the flags make none.
+pub fn check(args: &CheckArgs) -> Result<Exit> {
+    let source = checked_source(args)?;
+    let checked = crate::check::check(&source)?;
+    let json = args.format == CheckFormat::Json;
+    let told = format!(
+        "{}{}: {}\n",
+        checked.render(paint::of_stdout()),
+        source.name(),
+        checked.summary()
+    );
+    print::print(&checked.problems, told, json)?;
+    Ok(if checked.errors == 0 {
         Exit::Success
     } else {
         Exit::Failure
     })
+}
+
+fn checked_source(args: &CheckArgs) -> Result<ConfigSource> {
+    if !args.quick.is_empty() {
+        return Ok(ConfigSource::Text(from_flags(&args.quick, has_engine_key())?));
+    }
+    let file = args.file.as_deref().unwrap_or(Path::new(CONFIG_FILE));
+    Ok(ConfigSource::File(file.to_owned()))
+}
+
+/// Whether the environment has the key that the quick flags of other proxies send to workers.
+fn has_engine_key() -> bool {
+    std::env::var_os("OPENAI_API_KEY").is_some_and(|key| !key.is_empty())
 }
 
 /// `conductor import`: prints an old conductor's configuration in our form.

@@ -41,7 +41,7 @@ fn every_example_configuration_is_valid() {
         let folder = with_policies();
         let path = folder.path().join("conductor.toml");
         std::fs::write(&path, &file.text).unwrap();
-        let rendered = conductor::check(&ConfigSource::File(path)).unwrap().rendered;
+        let rendered = conductor::check(&ConfigSource::File(path)).unwrap().rendered();
         let mut odd = rendered.lines().filter(is_of_the_example);
         assert_eq!(odd.next(), None, "{}:\n{rendered}", file.path);
         checked += 1;

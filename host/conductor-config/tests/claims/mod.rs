@@ -6,6 +6,7 @@ pub(crate) const KNOWN: Known<'_> = Known {
     builtins: &["cache-aware", "round-robin"],
     default_policy: "cache-aware",
     files: &["own"],
+    has_admin_key: false,
 };
 
 /// No panic, places inside the text, and an answer that can be drawn.

@@ -3,13 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tracing::warn;
-
 use super::BuildError;
 use crate::compiled::policy_engine;
 use crate::compose;
 use crate::config_source::ConfigSource;
-use crate::exposure;
 use crate::materials::Materials;
 use crate::policy_library::PolicyLibrary;
 use crate::policy_memory::PolicyMemory;
@@ -51,9 +48,6 @@ fn read(source: &ConfigSource) -> Result<InForce, BuildError> {
     reload::log_warnings(&parsed.warnings);
     let config = parsed.config;
     let materials = Materials::read(None, (&config, source, &text)).map_err(BuildError::Config)?;
-    for warning in exposure::warnings(&config, &materials.keys) {
-        warn!("{warning}");
-    }
     Ok(InForce::first(text, config, materials))
 }
 

@@ -1,5 +1,6 @@
 //! `conductor demo --compare`: one multi-turn workload against some policies, each on a fleet of its own.
 
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -7,12 +8,14 @@ use anyhow::{Context, Result, bail};
 use mock_engine::workload::{Driver, Summary, Workload};
 use tokio_util::sync::CancellationToken;
 
+use super::progress::Progress;
 use super::{config, fleet};
 use crate::app::App;
 use crate::builtin;
 use crate::cli::DemoArgs;
 use crate::config_source::ConfigSource;
 use crate::exit::Exit;
+use crate::telemetry::{self, LogFormat, LogLevel};
 
 const POLICIES: [&str; 3] = ["round-robin", "cache-aware", builtin::DEFAULT];
 
@@ -27,29 +30,52 @@ fn workload(seed: u64) -> Workload {
     }
 }
 
-pub(super) async fn run(args: &DemoArgs) -> Result<Exit> {
+pub(super) async fn run(args: &DemoArgs, level: LogLevel<'_>) -> Result<Exit> {
+    let workload = workload(args.seed);
+    let turns_of_all = (workload.sessions * workload.turns * POLICIES.len()) as u64;
+    let progress = Progress::of(turns_of_all);
+    telemetry::init_with(level, LogFormat::Text, progress.log_writer())?;
+    compare(args, &workload, progress, &mut io::stdout()).await
+}
+
+/// Measures all policies, then prints the table in one piece: whatever is logged meanwhile is outside of it.
+async fn compare(
+    args: &DemoArgs,
+    workload: &Workload,
+    mut progress: Progress,
+    out: &mut impl Write,
+) -> Result<Exit> {
     let Workload {
         sessions,
         turns,
         system_prompts,
         ..
-    } = workload(args.seed);
-    println!(
+    } = workload;
+    let mut table = format!(
         "{sessions} conversations of {turns} turns with {system_prompts} system prompts on {} mock engines, seed {}.\n\
          Cached is the share of the prompt tokens that the engines' own usage reports as cached.\n\n\
-         | policy | requests | errors | cached | mean TTFT | p99 TTFT |\n|---|---|---|---|---|---|",
+         | policy | requests | errors | cached | mean TTFT | p99 TTFT |\n|---|---|---|---|---|---|\n",
         args.workers, args.seed,
     );
+    let mut failed = None;
     for policy in POLICIES {
-        let summary = measure(args, policy)
+        progress.begin(policy);
+        let summary = measure(args, workload, policy, &progress)
             .await
             .with_context(|| format!("measure {policy}"))?;
-        println!("{}", row(policy, &summary));
-        if let Some(error) = &summary.first_error {
-            bail!("requests failed under {policy}, the first with: {error}");
+        progress.end((sessions * turns) as u64);
+        table += &row(policy, &summary);
+        if let Some(error) = summary.first_error {
+            failed = Some(format!("requests failed under {policy}, the first with: {error}"));
+            break;
         }
     }
-    Ok(Exit::Success)
+    drop(progress);
+    out.write_all(table.as_bytes())?;
+    match failed {
+        Some(failed) => bail!(failed),
+        None => Ok(Exit::Success),
+    }
 }
 
 fn row(policy: &str, summary: &Summary) -> String {
@@ -60,7 +86,7 @@ fn row(policy: &str, summary: &Summary) -> String {
         )
     };
     format!(
-        "| {policy} | {} | {} | {:.1} % | {} | {} |",
+        "| {policy} | {} | {} | {:.1} % | {} | {} |\n",
         summary.requests,
         summary.errors,
         summary.cached_share() * 100.0,
@@ -69,24 +95,68 @@ fn row(policy: &str, summary: &Summary) -> String {
     )
 }
 
-async fn measure(args: &DemoArgs, policy: &str) -> Result<Summary> {
+async fn measure(args: &DemoArgs, workload: &Workload, policy: &str, progress: &Progress) -> Result<Summary> {
     let engines = fleet(args.workers, args.seed).await?;
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let app = App::build(ConfigSource::Text(config(any, any, &engines, policy))).await?;
     let base_url = format!("http://{}", app.addr());
     let shutdown = CancellationToken::new();
     let router = app.spawn(shutdown.clone());
-    let sessions = workload(args.seed).multi_turn();
-    let summary = Driver {
+    let sessions = workload.multi_turn();
+    let driver = Driver {
         base_url,
         ..Driver::default()
-    }
-    .run(&sessions)
-    .await?;
+    };
+    let summary = tokio::select! {
+        summary = driver.run(&sessions) => summary?,
+        never = progress.follow(&engines) => match never {},
+    };
     shutdown.cancel();
     router.await?;
     for engine in engines {
         engine.stop().await;
     }
     Ok(summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was written, call by call.
+    #[derive(Default)]
+    struct Calls(Vec<String>);
+
+    impl Write for Calls {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(String::from_utf8_lossy(bytes).into_owned());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_table_is_printed_in_one_piece_after_all_policies_were_measured() {
+        let workload = Workload {
+            sessions: 2,
+            turns: 1,
+            ..workload(1)
+        };
+        let args = DemoArgs {
+            workers: 1,
+            compare: true,
+            ..DemoArgs::default()
+        };
+        let mut written = Calls::default();
+        let exit = compare(&args, &workload, Progress::of(6), &mut written).await;
+        assert_eq!(exit.unwrap(), Exit::Success);
+        let [table] = &written.0[..] else {
+            panic!("{:?}", written.0)
+        };
+        let rows = table.lines().filter(|line| line.starts_with("| "));
+        assert_eq!(rows.count(), 1 + POLICIES.len(), "{table}");
+    }
 }

@@ -5,6 +5,7 @@
 
 mod banner;
 mod compare;
+mod progress;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use crate::config_source::ConfigSource;
 use crate::exit::Exit;
 use crate::quick_flags::port_beside;
 use crate::signals::Signals;
-use crate::telemetry::{self, LogFormat};
+use crate::telemetry::{self, LogFormat, LogLevel};
 use crate::{builtin, compiled, serve};
 
 /// Runs the demo until a signal, or the comparison.
@@ -27,12 +28,12 @@ use crate::{builtin, compiled, serve};
 /// # Errors
 /// Where the fleet or the router does not start.
 pub async fn run(args: &DemoArgs) -> Result<Exit> {
-    // The comparison prints a table, so there only what went wrong is told beside it.
-    let level = if args.compare { "warn" } else { "info" };
-    let log = telemetry::init(level, LogFormat::Text)?;
+    let level = args.log_level.as_deref();
     if args.compare {
-        return compare::run(args).await;
+        // Only what goes wrong is logged beside the progress and the table.
+        return compare::run(args, LogLevel::choose(level, "warn")).await;
     }
+    let log = telemetry::init(LogLevel::choose(level, "info"), LogFormat::Text)?;
     let signals = Signals::listen().context("take over signals")?;
     let fleet = fleet(args.workers, args.seed).await?;
     let folder = tempfile::Builder::new()

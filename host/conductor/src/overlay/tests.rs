@@ -35,6 +35,7 @@ fn file(text: &str) -> Config {
         builtins: &["p"],
         default_policy: "p",
         files: &[] as &[&str; 0],
+        has_admin_key: false,
     };
     match Config::parse("test", text, &known) {
         Ok(parsed) => parsed.config,

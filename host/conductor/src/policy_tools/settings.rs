@@ -12,6 +12,7 @@ use crate::builtin;
 use crate::cli::SettingsArgs;
 use crate::compose::policy_settings;
 use crate::config_source::{ConfigSource, ReadConfigError};
+use crate::keys;
 use crate::reload::reports;
 
 /// Settings and where they come from.
@@ -99,6 +100,7 @@ fn from_config(path: &Path, name: &str) -> Result<GivenOrMistakes, SettingsError
             source: &source,
             name,
         },
+        has_admin_key: keys::has_admin_key_here(),
     };
     let config = match Config::parse(&source.name(), &text, &known) {
         Ok(parsed) => parsed.config,

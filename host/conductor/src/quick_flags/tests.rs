@@ -18,7 +18,7 @@ fn toml(line: &str) -> Result<String, QuickFlagError> {
 fn valid(line: &str) -> String {
     let text = toml(line).unwrap();
     let checked = crate::check(&ConfigSource::Text(text.clone())).unwrap();
-    assert_eq!(checked.rendered, "", "{text}");
+    assert_eq!(checked.rendered(), "", "{text}");
     text
 }
 
@@ -171,7 +171,7 @@ fn the_dialect_can_be_told() {
     let checked = crate::check(&ConfigSource::Text(text)).unwrap();
     assert!(
         checked
-            .rendered
+            .rendered()
             .contains("means nothing to workers that speak `nixl`")
     );
 }
@@ -187,7 +187,8 @@ fn the_key_of_the_environment_goes_to_the_workers_as_those_proxies_send_it() {
         let checked = crate::check(&ConfigSource::Text(text)).unwrap();
         // Whether it is there is another matter.
         let codes = |line: &&str| line.starts_with("error[") || line.starts_with("warning[");
-        let told: Vec<_> = checked.rendered.lines().filter(codes).collect();
+        let rendered = checked.rendered();
+        let told: Vec<_> = rendered.lines().filter(codes).collect();
         assert!(
             told.iter().all(|line| line.contains("[key-not-here]")),
             "{told:?}"

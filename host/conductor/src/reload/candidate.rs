@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use conductor_config::{Config, Diagnostics, Known, Parsed};
+use conductor_config::{Config, Diagnostics, Examined, Known, Parsed};
 use proxy::record::Recorder;
 use proxy::{ProxyMetrics, Snapshot, SnapshotError, SnapshotSpec};
 use routing::{Fleet, Generation, PolicyVersions};
@@ -13,6 +13,7 @@ use super::problem::reports;
 use crate::builtin;
 use crate::compose::{self, BrokenPipeline};
 use crate::config_source::ConfigSource;
+use crate::keys;
 use crate::materials::Materials;
 use crate::status::ProblemReport;
 
@@ -21,12 +22,24 @@ use crate::status::ProblemReport;
 /// # Errors
 /// Every mistake.
 pub(crate) fn read(source: &ConfigSource, text: &str) -> Result<Parsed, Diagnostics> {
-    let known = Known {
-        builtins: &builtin::names(),
+    Config::parse(&source.name(), text, &known(source, &builtin::names()))
+}
+
+/// Reads a configuration as far as it can be read, with its mistakes.
+///
+/// # Errors
+/// A file that is too large to be read.
+pub(crate) fn examine(source: &ConfigSource, text: &str) -> Result<Examined, Diagnostics> {
+    Config::examine(&source.name(), text, &known(source, &builtin::names()))
+}
+
+fn known<'n>(source: &'n ConfigSource, builtins: &'n [&'n str]) -> Known<'n> {
+    Known {
+        builtins,
         default_policy: builtin::DEFAULT,
         files: source,
-    };
-    Config::parse(&source.name(), text, &known)
+        has_admin_key: keys::has_admin_key_here(),
+    }
 }
 
 /// Logs what is odd about a configuration that is put in force.

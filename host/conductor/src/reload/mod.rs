@@ -20,7 +20,7 @@ use proxy::{ProxyMetrics, SnapshotCell};
 use routing::{Fleet, FleetChange, Generation};
 use tracing::{error, info, warn};
 
-pub(crate) use self::candidate::{SetUpError, log_warnings, read, snapshot};
+pub(crate) use self::candidate::{SetUpError, examine, log_warnings, read, snapshot};
 pub(crate) use self::instances::{InstanceAnswer, RefusedChange};
 pub(crate) use self::policies::{PolicyAction, PolicyChange, RefusedPolicyChange};
 pub(crate) use self::problem::RefusedConfig;

@@ -52,6 +52,7 @@ impl RefusedConfig {
             Self::Invalid(diagnostics) | Self::Policies(diagnostics) | Self::Tokenizers(diagnostics) => {
                 reports(diagnostics)
             }
+            Self::Read(ReadConfigError::NotUtf8(diagnostics)) => reports(diagnostics),
             Self::Read(_) => vec![whole_file("unreadable", self)],
             Self::Key(_) | Self::Certificate(_) => vec![whole_file("key-unreadable", self)],
             Self::Snapshot(_) | Self::Feeds(_) | Self::Listen(_) => vec![whole_file("not-applicable", self)],

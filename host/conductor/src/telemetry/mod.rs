@@ -1,11 +1,17 @@
-//! Logs. The filter can be changed while running (a reload of `[log] level`); the format cannot.
+//! Logs. The filter can be changed while running (a reload of `[log] level`), unless the command line sets it; the format cannot.
 
-use std::io::IsTerminal;
+mod json;
 
 use thiserror::Error;
+use tracing_subscriber::fmt::format::JsonFields;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
+
+use self::json::JsonLines;
+use crate::paint;
+use crate::policy_library::chain;
 
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +22,34 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Changes the filter of a running program.
+/// Handle of the filter of a running program.
 #[derive(Debug, Clone)]
 pub(crate) struct LogFilter {
     handle: reload::Handle<EnvFilter, Registry>,
+    /// Whether the command line sets it: the configuration does not change it then.
+    is_pinned: bool,
+}
+
+/// The level to log at, and who sets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogLevel<'a> {
+    /// The command line, for as long as the program runs.
+    Flag(&'a str),
+    /// The configuration, or the program's own choice; a reload may change it.
+    Default(&'a str),
+}
+
+impl<'a> LogLevel<'a> {
+    /// The flag's where there is one, else the default.
+    pub(crate) fn choose(flag: Option<&'a str>, default: &'a str) -> Self {
+        flag.map_or(Self::Default(default), Self::Flag)
+    }
+
+    fn directive(self) -> &'a str {
+        match self {
+            Self::Flag(directive) | Self::Default(directive) => directive,
+        }
+    }
 }
 
 /// A filter that could not be put in force.
@@ -40,11 +70,14 @@ pub(crate) enum LogFilterError {
 }
 
 impl LogFilter {
-    /// Puts a filter in force, such as `info` or `warn,conductor=debug`.
+    /// Applies the configuration's filter, such as `info` or `warn,conductor=debug`. Does nothing where the command line sets the level.
     ///
     /// # Errors
     /// [`LogFilterError`]; the old filter stays.
     pub(crate) fn set(&self, directive: &str) -> Result<(), LogFilterError> {
+        if self.is_pinned {
+            return Ok(());
+        }
         self.handle
             .reload(filter(directive)?)
             .map_err(LogFilterError::Reload)
@@ -55,18 +88,44 @@ impl LogFilter {
 ///
 /// # Errors
 /// [`LogFilterError::Parse`].
-pub(crate) fn init(directive: &str, format: LogFormat) -> Result<LogFilter, LogFilterError> {
-    let (filter, handle) = reload::Layer::new(filter(directive)?);
-    let lines = fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+pub(crate) fn init(level: LogLevel<'_>, format: LogFormat) -> Result<LogFilter, LogFilterError> {
+    init_with(level, format, BoxMakeWriter::new(std::io::stderr))
+}
+
+/// The same, writing through `writer`, which ends at stderr.
+///
+/// # Errors
+/// [`LogFilterError::Parse`].
+pub(crate) fn init_with(
+    level: LogLevel<'_>,
+    format: LogFormat,
+    writer: BoxMakeWriter,
+) -> Result<LogFilter, LogFilterError> {
+    let (filter, handle) = reload::Layer::new(filter(level.directive())?);
+    let lines = fmt::layer().with_writer(writer);
     let lines = match format {
-        LogFormat::Text => lines.boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        LogFormat::Text => lines.with_ansi(paint::on_stderr()).boxed(),
+        LogFormat::Json => lines
+            .with_ansi(false)
+            .fmt_fields(JsonFields::new())
+            .event_format(JsonLines)
+            .boxed(),
     };
     // An error means that a subscriber is installed already.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
-    Ok(LogFilter { handle })
+    Ok(LogFilter {
+        handle,
+        is_pinned: matches!(level, LogLevel::Flag(_)),
+    })
+}
+
+/// Whether `directive` is a filter as the key `level` of `[log]` takes it.
+///
+/// # Errors
+/// What is wrong with it, and what would not be.
+pub(crate) fn check_level(directive: &str) -> Result<(), String> {
+    conductor_config::check_log_level(directive)?;
+    filter(directive).map(drop).map_err(|error| chain(&error))
 }
 
 fn filter(directive: &str) -> Result<EnvFilter, LogFilterError> {
@@ -76,4 +135,26 @@ fn filter(directive: &str) -> Result<EnvFilter, LogFilterError> {
             directive: directive.to_owned(),
             source,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter_of(level: LogLevel<'_>) -> (LogFilter, reload::Layer<EnvFilter, Registry>) {
+        let (layer, handle) = reload::Layer::new(filter(level.directive()).unwrap());
+        let is_pinned = matches!(level, LogLevel::Flag(_));
+        (LogFilter { handle, is_pinned }, layer)
+    }
+
+    #[test]
+    fn the_level_of_the_command_line_outlives_reloads() {
+        let now = |log: &LogFilter| log.handle.with_current(ToString::to_string).unwrap();
+        let (log, _layer) = filter_of(LogLevel::choose(Some("debug"), "info"));
+        log.set("error").unwrap();
+        assert_eq!(now(&log), "debug");
+        let (log, _layer) = filter_of(LogLevel::choose(None, "info"));
+        log.set("error").unwrap();
+        assert_eq!(now(&log), "error");
+    }
 }

@@ -106,3 +106,66 @@ async fn what_a_shadow_would_have_done_is_a_line_of_its_log() {
         );
     }
 }
+
+#[tokio::test]
+async fn the_admin_listener_has_an_index_whose_pages_are_all_there() {
+    let fleet = fast_fleet(1).await;
+    let toml = format!("{}{}", fleet.workers_toml(), route_all("round-robin"));
+    let router = TestRouter::start(&toml).await.unwrap();
+    let index = router.admin("/").await.unwrap();
+    assert_eq!(router.admin("/admin").await.unwrap(), index);
+    let pages = index["pages"].as_array().unwrap();
+    assert!(pages.iter().any(|page| page["path"] == "/admin/feeds"), "{index}");
+    for page in pages {
+        let path = page["path"].as_str().unwrap();
+        let path = path.replace("{policy}", "round-robin").replace("{*id}", "none");
+        let answer = match page["method"].as_str().unwrap() {
+            "GET" => router.admin.get(&path).await.unwrap(),
+            _ => router.admin.post(&path, &Value::Null).await.unwrap(),
+        };
+        assert!(
+            !answer.text().contains("unknown_path"),
+            "{path}: {}",
+            answer.text()
+        );
+    }
+    let html = [("accept", "text/html,application/xhtml+xml")];
+    let get = http::Method::GET;
+    let browser = router
+        .admin
+        .stream(get, "/", &html, bytes::Bytes::new())
+        .await
+        .unwrap();
+    let browser = browser.whole().await.unwrap();
+    assert!(browser.header("content-type").starts_with("text/html"));
+    assert!(
+        browser.text().contains("<a href=\"/admin/config\">"),
+        "{}",
+        browser.text()
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_admin_path_and_a_wrong_method_say_what_there_is() {
+    let fleet = fast_fleet(1).await;
+    let toml = format!("{}{}", fleet.workers_toml(), route_all("round-robin"));
+    let router = TestRouter::start(&toml).await.unwrap();
+    for path in ["/admin/nothing", "/nothing", "/admin/policies/a/b/c"] {
+        let answer = router.admin.get(path).await.unwrap();
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+        let error = answer.json().unwrap()["error"].clone();
+        assert_eq!(error["code"], "unknown_path");
+        let message = error["message"].as_str().unwrap();
+        assert!(
+            message.contains(path) && message.contains("GET /admin/config"),
+            "{message}"
+        );
+    }
+    for path in ["/admin", "/admin/config", "/admin/policies", "/admin/feeds"] {
+        let answer = router.admin.post(path, &Value::Null).await.unwrap();
+        assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");
+        assert_eq!(answer.json().unwrap()["error"]["code"], "method_not_allowed");
+    }
+    let reload = router.admin.get("/admin/reload").await.unwrap();
+    assert_eq!(reload.json().unwrap()["error"]["code"], "method_not_allowed");
+}

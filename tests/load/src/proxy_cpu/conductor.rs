@@ -152,6 +152,7 @@ policy = \"cache-aware\"
             builtins: &builtins,
             default_policy: builtins[0],
             files: &[],
+            has_admin_key: false,
         };
         for (policy, tokens, splits, quiet) in [
             ("round-robin", Tokens::None, false, false),

@@ -1,0 +1,58 @@
+//! The bytes of a file as text, or the place of the first byte that is no UTF-8.
+
+use crate::code::Code;
+use crate::diagnostic::Diagnostics;
+use crate::report::{Problem, Report};
+use crate::source::Source;
+
+/// Decodes the bytes of the file that diagnostics call `name`.
+///
+/// # Errors
+/// The line and column of the first byte that is no UTF-8.
+pub fn decode(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let byte = error.as_bytes()[at];
+        // The text before the place is the file's own, so that the place is the same in the text that can be drawn.
+        let text = String::from_utf8_lossy(error.as_bytes());
+        let report = Report::new(Source::new(name, &text));
+        let message = format!("the byte 0x{byte:02x} is not UTF-8");
+        let end = at + char::REPLACEMENT_CHARACTER.len_utf8();
+        report.push(
+            Problem::new(Code::NotUtf8, &(at..end), message)
+                .label("the first one")
+                .help("save the file as UTF-8, the only encoding of TOML"),
+        );
+        report.into_diagnostics()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::Paint;
+
+    #[track_caller]
+    fn check(bytes: &[u8], place: &str, says: &str) {
+        let mistakes = decode("conductor.toml", bytes.to_owned()).unwrap_err();
+        let item = &mistakes.items()[0];
+        assert_eq!(item.code, Code::NotUtf8);
+        assert_eq!(item.primary.location.to_string(), place);
+        assert!(item.message.contains(says), "{}", item.message);
+        assert!(mistakes.render(Paint::Plain).contains(place));
+    }
+
+    #[test]
+    fn the_first_byte_that_is_no_utf8_has_a_line_and_a_column() {
+        check(b"\xffa", "1:1", "0xff");
+        // Columns count characters, of which `\xc3\xa9` is one.
+        check(b"[server]\n# \xc3\xa9\xe9t\xe9\n", "2:4", "0xe9");
+        // A character that the file cuts off.
+        check(b"a = \"\xe2\x82", "1:6", "0xe2");
+    }
+
+    #[test]
+    fn text_is_itself() {
+        assert_eq!(decode("t", "é = 1".into()).unwrap(), "é = 1");
+    }
+}

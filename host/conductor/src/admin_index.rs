@@ -1,0 +1,133 @@
+//! The index of the admin listener: `/` and `/admin` link to every page, and a path without a page answers with the list of them.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
+use axum::routing::get;
+use serde_json::{Value, json};
+
+use crate::refusal::{Refusal, only_get};
+
+/// A page of the admin listener.
+struct AdminPage {
+    method: &'static str,
+    path: &'static str,
+    about: &'static str,
+}
+
+const fn page(method: &'static str, path: &'static str, about: &'static str) -> AdminPage {
+    AdminPage { method, path, about }
+}
+
+/// Every page of the admin listener but this index. A test compares it with the routes.
+const PAGES: &[AdminPage] = &[
+    page(
+        "GET",
+        "/status",
+        "the fleet: pools, workers, health, loads, active policies",
+    ),
+    page("GET", "/health", "whether the process lives"),
+    page("GET", "/readyz", "whether the router can serve, by pool"),
+    page("GET", "/metrics", "metrics in the OpenMetrics format"),
+    page(
+        "GET",
+        "/admin/config",
+        "the active configuration, and the problems of the newest file",
+    ),
+    page(
+        "POST",
+        "/admin/reload",
+        "reads the configuration and the policies again",
+    ),
+    page("GET", "/admin/feeds", "the KV-event feeds of workers and stores"),
+    page(
+        "GET",
+        "/admin/policies",
+        "policies with their versions and circuits",
+    ),
+    page(
+        "POST",
+        "/admin/policies/{policy}/rollback",
+        "activates the version before",
+    ),
+    page(
+        "POST",
+        "/admin/policies/{policy}/resume",
+        "activates the newest version again",
+    ),
+    page("GET", "/admin/trials", "what canaries and shadows do"),
+    page(
+        "POST",
+        "/admin/canaries/{policy}/resume",
+        "resumes a canary that was stopped",
+    ),
+    page(
+        "GET",
+        "/admin/explain/{*id}",
+        "why a request went where it went, by its x-request-id",
+    ),
+    page("POST", "/instances/add", "adds a worker, or changes its role"),
+    page("POST", "/instances/remove", "removes a worker"),
+];
+
+/// `/` and `/admin`.
+pub(crate) fn pages() -> Router {
+    Router::new()
+        .route("/", get(index).fallback(only_get))
+        .route("/admin", get(index).fallback(only_get))
+        .route("/admin/", get(index).fallback(only_get))
+}
+
+/// HTML for browsers, JSON for everything else.
+async fn index(headers: HeaderMap) -> Response<Body> {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let wants_html = accept.is_some_and(|accept| accept.contains("text/html"));
+    let (kind, body) = if wants_html {
+        ("text/html; charset=utf-8", html())
+    } else {
+        ("application/json", json!({ "pages": list() }).to_string())
+    };
+    let mut response = Response::new(Body::from(body));
+    let kind = HeaderValue::from_static(kind);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// For a path without a page.
+pub(crate) async fn unknown(uri: Uri) -> Response<Body> {
+    let path: String = uri.path().chars().take(256).collect();
+    let pages: Vec<String> = PAGES
+        .iter()
+        .map(|page| format!("{} {}", page.method, page.path))
+        .collect();
+    let message = format!("there is nothing at `{path}`; the pages are {}", pages.join(", "));
+    Refusal::new(StatusCode::NOT_FOUND, "unknown_path", message).into_response()
+}
+
+fn list() -> Vec<Value> {
+    let pages = PAGES.iter();
+    pages
+        .map(|page| json!({ "method": page.method, "path": page.path, "about": page.about }))
+        .collect()
+}
+
+/// The texts are this file's own, without anything to escape.
+fn html() -> String {
+    let rows: String = PAGES.iter().map(row).collect();
+    format!(
+        "<!doctype html><meta charset=\"utf-8\"><title>Conductor</title><h1>Conductor {}</h1><table>{rows}</table>\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+/// Only what can be read as it stands is a link.
+fn row(page: &AdminPage) -> String {
+    let AdminPage { method, path, about } = page;
+    let name = if *method == "GET" && !path.contains('{') {
+        format!("<a href=\"{path}\">{path}</a>")
+    } else {
+        format!("{method} {path}")
+    };
+    format!("<tr><td>{name}<td>{about}")
+}

@@ -1,0 +1,56 @@
+//! Whether to colour what is printed: on terminals, unless the environment says `NO_COLOR` (<https://no-color.org>).
+
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+
+use conductor_config::Paint;
+
+/// Whether to colour what goes to standard error.
+pub(crate) fn on_stderr() -> bool {
+    is_coloured(std::io::stderr().is_terminal(), no_color().as_deref())
+}
+
+/// How to draw what goes to standard error.
+pub(crate) fn of_stderr() -> Paint {
+    paint(on_stderr())
+}
+
+/// How to draw what goes to standard output.
+pub(crate) fn of_stdout() -> Paint {
+    paint(is_coloured(
+        std::io::stdout().is_terminal(),
+        no_color().as_deref(),
+    ))
+}
+
+fn no_color() -> Option<OsString> {
+    std::env::var_os("NO_COLOR")
+}
+
+fn paint(is_coloured: bool) -> Paint {
+    if is_coloured { Paint::Ansi } else { Paint::Plain }
+}
+
+/// `NO_COLOR` counts where it is set and not empty, whatever its value.
+fn is_coloured(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_coloured_unless_no_color_is_set_and_not_empty() {
+        let check = |is_terminal, no_color: Option<&str>, expected| {
+            let no_color = no_color.map(OsStr::new);
+            assert_eq!(is_coloured(is_terminal, no_color), expected, "{no_color:?}");
+        };
+        check(true, None, true);
+        check(true, Some(""), true);
+        check(true, Some("1"), false);
+        check(true, Some("0"), false);
+        check(false, None, false);
+        check(false, Some(""), false);
+    }
+}

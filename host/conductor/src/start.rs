@@ -1,0 +1,85 @@
+//! What `conductor` runs where the command line names nothing: the configuration of the working directory, or the demo.
+
+use std::path::{Path, PathBuf};
+
+use crate::import::OldEnvironment;
+
+/// The file that is looked for in the working directory.
+pub const CONFIG_FILE: &str = "conductor.toml";
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// A configuration file.
+    File(PathBuf),
+    /// The configuration of an old conductor that the environment names.
+    OldConfiguration,
+    /// The demo.
+    Demo,
+}
+
+impl Start {
+    /// Chooses for this process.
+    #[must_use]
+    pub fn choose() -> Self {
+        Self::choose_in(Path::new("."), OldEnvironment::of_process().config_path.is_some())
+    }
+
+    /// Chooses for the working directory `folder`. `CONDUCTOR_CONFIG_PATH` comes first: it was set on purpose.
+    fn choose_in(folder: &Path, has_old_configuration: bool) -> Self {
+        if has_old_configuration {
+            return Self::OldConfiguration;
+        }
+        // What is there and cannot be read is a mistake to be reported, not a reason to run something else.
+        match folder.join(CONFIG_FILE).symlink_metadata() {
+            Ok(_) => Self::File(CONFIG_FILE.into()),
+            Err(_) => Self::Demo,
+        }
+    }
+
+    /// Says what was chosen, and why.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::File(file) => format!(
+                "serving `{}`, which is in the working directory (`conductor demo` runs the demo)",
+                file.display()
+            ),
+            Self::OldConfiguration => {
+                "serving the old configuration that CONDUCTOR_CONFIG_PATH names".to_owned()
+            }
+            Self::Demo => format!(
+                "running the demo: the working directory has no `{CONFIG_FILE}`, and neither --config nor --worker names what to serve"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn the_file_of_the_working_directory_is_served_and_the_demo_runs_where_there_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Start::choose_in(folder.path(), false), Start::Demo);
+        std::fs::write(folder.path().join(CONFIG_FILE), "").unwrap();
+        assert_eq!(
+            Start::choose_in(folder.path(), false),
+            Start::File(CONFIG_FILE.into())
+        );
+        assert_eq!(Start::choose_in(folder.path(), true), Start::OldConfiguration);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_no_reason_for_the_demo() {
+        let folder = tempfile::tempdir().unwrap();
+        symlink("nowhere", folder.path().join(CONFIG_FILE)).unwrap();
+        assert_eq!(
+            Start::choose_in(folder.path(), false),
+            Start::File(CONFIG_FILE.into())
+        );
+    }
+}
