@@ -88,6 +88,10 @@ impl StatusPage {
             "role": spec.role.as_str(),
             "source": overlay.map_or("file", |overlay| overlay.source()),
             "health": report.health.as_str(),
+            "checked": report.reason.is_checked,
+            "health_reason": report.reason.text,
+            "health_for_s": report.reason.lasted.map(|time| time.as_secs_f64()),
+            "next_try_s": report.reason.next_try.map(|time| time.as_secs_f64()),
             "load": {
                 "requests": load.requests, "decoding": load.decoding, "prefill_tokens": load.prefill_tokens,
             },

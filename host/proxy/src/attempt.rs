@@ -130,9 +130,10 @@ pub(crate) async fn send(request: &RequestContext, mut asking: Asking) -> Result
         Ok(response) => {
             let (status, headers) = (response.status(), response.headers());
             if status.is_server_error() {
-                request.pool().server_error(member, dispatch);
+                request.pool().server_error(member, dispatch, status);
             }
             if let Some(after_ms) = retries::retry_after_ms(status, headers) {
+                link.health.note(&format!("it answered a request with {status}"));
                 link.health.passed_over(after_ms, link.now_ms());
             }
             Ok(Answer {
@@ -156,7 +157,7 @@ pub(crate) async fn send(request: &RequestContext, mut asking: Asking) -> Result
                 request.crashes.add(asking.seat.member, dispatch);
                 false
             } else {
-                !error.is_blameless() && request.pool().failed(member, dispatch)
+                !error.is_blameless() && request.pool().failed(member, dispatch, &error)
             };
             report(member, &request.id, &error, rests);
             Err(error)

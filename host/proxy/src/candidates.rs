@@ -55,7 +55,7 @@ pub(crate) struct Field {
     pub(crate) splits: bool,
     /// Those of whom nobody is well: who has just come back counts in full there.
     thin: Roles,
-    /// Resting workers count, since there are not enough others.
+    /// Workers out of service (pending, resting, busy, unhealthy) count, since there are not enough others.
     resting_too: bool,
     /// The request's number, by which workers that come back are offered.
     seq: u64,
@@ -68,7 +68,7 @@ enum Reach {
     Well,
     /// It has just come back, and is not offered this request where another of its role is well.
     Returning,
-    /// It is kept away from.
+    /// It is out of service: it was never reached, or is kept away from.
     Resting,
 }
 
@@ -96,9 +96,9 @@ pub(crate) struct Allowed {
 }
 
 impl Field {
-    /// Looks who is there: serves the model, was not tried, is not draining or resting, and where it has just come back, is
-    /// offered this request, unless nobody of its role is better. When resting ones are all there are, those are tried rather
-    /// than none; a decode worker does the whole of a request where neither a pair nor a mixed one is there.
+    /// Finds the workers that serve the model, were not tried, are in service and not draining, and where they have just come
+    /// back, are offered this request, unless nobody of their role is better. Where none is in service, those out of service are
+    /// tried rather than none; a decode worker does the whole of a request where neither a pair nor a mixed one is there.
     pub(crate) fn find(
         pool: &PoolState,
         (seq, model): (u64, &str),
@@ -367,7 +367,7 @@ impl Candidates {
 /// Whether to keep away: it failed, or nobody knows its engine, so that no leg can meet there.
 fn rests(member: &Member) -> bool {
     let told = member.bootstrap.as_ref().and_then(|server| server.engines());
-    member.link.is_resting() || told == Some(0)
+    member.link.is_out() || told == Some(0)
 }
 
 fn request_number(

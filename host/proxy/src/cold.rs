@@ -14,7 +14,7 @@ use http::uri::PathAndQuery;
 use hyper::body::Incoming;
 use inference_api::{Endpoint, find_model, select_models};
 
-use crate::fleet_report::PoolReport;
+use crate::fleet_report::{Health, PoolReport, WorkerReport};
 use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
 use crate::headers::{X_CONDUCTOR_WORKER, for_worker, strip_hop_by_hop};
 use crate::intake::{self, IntakeError};
@@ -27,6 +27,9 @@ use crate::upstream::WorkerBody;
 
 /// Longest answer to `/tokenize` that is passed on, in bytes.
 const LONGEST_ANSWER: usize = 64 << 20;
+
+/// Most workers of a pool that `/readyz` names.
+const MOST_NAMED: usize = 32;
 
 type Shared = State<Arc<Proxy>>;
 
@@ -120,15 +123,23 @@ fn readiness(proxy: &Proxy, names_pools: bool) -> Response<Body> {
     };
     // Without pools it serves something else.
     let nobody = !pools.is_empty() && pools.iter().all(|pool| in_service(pool) == 0);
-    let nobody = nobody.then_some("no worker of any pool is in service");
-    let objection = proxy.readiness.objection().or(nobody);
+    let nobody = nobody.then(|| nobody_in_service(&pools, names_pools));
+    let objection = proxy.readiness.objection().map(str::to_owned).or(nobody);
     let counts = pools.iter().map(|pool| {
-        let counts = serde_json::json!({ "workers": pool.workers.len(), "in-service": in_service(pool) });
+        let mut counts = serde_json::json!({ "workers": pool.workers.len(), "in-service": in_service(pool) });
+        let out = pool
+            .workers
+            .iter()
+            .filter(|worker| !worker.health.is_in_service());
+        let out: Vec<_> = out.take(MOST_NAMED).map(out_of_service).collect();
+        if !out.is_empty() {
+            counts["out-of-service"] = out.into();
+        }
         (pool.name.to_string(), counts)
     });
     let mut page = serde_json::json!({ "ready": objection.is_none() });
-    if let Some(reason) = objection {
-        page["reason"] = reason.into();
+    if let Some(reason) = &objection {
+        page["reason"] = reason.as_str().into();
     }
     if names_pools {
         page["pools"] = serde_json::Value::Object(counts.collect());
@@ -138,6 +149,37 @@ fn readiness(proxy: &Proxy, names_pools: bool) -> Response<Body> {
         Some(_) => StatusCode::SERVICE_UNAVAILABLE,
     };
     reply::json(status, page.to_string()).map(Body::from)
+}
+
+/// Why no traffic is welcome, with the pending workers: by name where those may be named.
+fn nobody_in_service(pools: &[PoolReport], names_workers: bool) -> String {
+    let workers = pools.iter().flat_map(|pool| &pool.workers);
+    let pending = workers.filter(|worker| worker.health == Health::Pending);
+    let names: Vec<&str> = pending.map(|worker| &*worker.worker.spec().name).collect();
+    let reason = "no worker of any pool is in service";
+    if names.is_empty() {
+        return reason.to_owned();
+    }
+    if !names_workers {
+        return format!("{reason}; {} were never reached", names.len());
+    }
+    let named = names[..names.len().min(MOST_NAMED)].join(", ");
+    match names.len().saturating_sub(MOST_NAMED) {
+        0 => format!("{reason}; pending: {named}"),
+        more => format!("{reason}; pending: {named} and {more} more"),
+    }
+}
+
+/// A worker that is not in service, and why.
+fn out_of_service(report: &WorkerReport) -> serde_json::Value {
+    let reason = &report.reason;
+    serde_json::json!({
+        "worker": &*report.worker.spec().name,
+        "health": report.health.as_str(),
+        "reason": reason.text,
+        "for-s": reason.lasted.map(|time| time.as_secs_f64()),
+        "next-try-s": reason.next_try.map(|time| time.as_secs_f64()),
+    })
 }
 
 async fn metrics(State(proxy): Shared) -> Response<Body> {

@@ -6,6 +6,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use thiserror::Error;
 use tracing::warn;
 
 use crate::context::RequestContext;
@@ -22,6 +23,11 @@ struct Crash {
     member: usize,
     dispatch: Dispatch,
 }
+
+/// A worker closed the connection on a request that is not to blame.
+#[derive(Debug, Error)]
+#[error("get an answer: the worker closed the connection before its first byte")]
+struct ClosedOnRequest;
 
 impl Crashes {
     /// A worker closed the connection.
@@ -56,7 +62,7 @@ pub(crate) fn settle(request: &RequestContext, is_answered: bool) {
                     "a request makes workers close its connections: it is not sent again"
                 );
             }
-        } else if pool.failed(member, dispatch) {
+        } else if pool.failed(member, dispatch, &ClosedOnRequest) {
             warn!(worker, request = %id, "a worker closed the connection without an answer and rests");
         }
     }

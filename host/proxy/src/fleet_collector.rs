@@ -19,7 +19,7 @@ pub(crate) struct FleetCollector {
 /// A gauge of each worker: name, help, and how to read it.
 type WorkerGauge = (&'static str, &'static str, fn(&Member) -> f64);
 
-const WORKER_GAUGES: [WorkerGauge; 11] = [
+const WORKER_GAUGES: [WorkerGauge; 12] = [
     (
         "worker_requests_in_flight",
         "Requests sent to a worker and not yet answered in full",
@@ -61,7 +61,15 @@ const WORKER_GAUGES: [WorkerGauge; 11] = [
     (
         "worker_resting",
         "1 while a worker is kept away from: it failed requests or its probes, or asked to be passed over",
-        |member| f64::from(u8::from(member.link.is_resting())),
+        |member| {
+            let stance = member.link.stance();
+            f64::from(u8::from(stance.is_out() && stance != Stance::Pending))
+        },
+    ),
+    (
+        "worker_pending",
+        "1 while a worker was never reached: it gets requests only where no worker in service is left",
+        |member| f64::from(u8::from(member.link.stance() == Stance::Pending)),
     ),
     (
         "worker_returning",

@@ -1,11 +1,12 @@
-//! The fleet as it is at one moment, for whoever shows it.
+//! The fleet as it is at one moment, for the pages that show it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use routing::{Dialect, EngineSaid, Worker};
 
 use crate::admission::BudgetReport;
-use crate::health::Stance;
+use crate::health::{Stance, StateReport};
 use crate::snapshot::{Member, PoolState, Snapshot};
 
 /// A pool in force.
@@ -30,13 +31,30 @@ pub struct WorkerReport {
     pub worker: Arc<Worker>,
     /// Whether it is sent requests.
     pub health: Health,
+    /// Why, since when, and what comes next.
+    pub reason: HealthReason,
     /// What its engine said last of its own load, and how many milliseconds ago.
     pub engine: Option<(EngineSaid, u64)>,
+}
+
+/// Reason of a worker's state.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HealthReason {
+    /// What is the matter, with the last error; none while nothing speaks against the worker. Never a prompt.
+    pub text: Option<String>,
+    /// How long it has been in its state; none where that is not known.
+    pub lasted: Option<Duration>,
+    /// Until the state ends by itself or the worker is tried or checked again; none where neither is planned.
+    pub next_try: Option<Duration>,
+    /// Whether a check or a request has found anything out about it yet.
+    pub is_checked: bool,
 }
 
 /// Whether a worker is sent requests, as far as its answers tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
+    /// It was never reached: it gets requests only where no worker in service is left.
+    Pending,
     /// Nothing speaks against it.
     Ok,
     /// It came back, and gets a rising share of the requests.
@@ -58,6 +76,7 @@ impl Health {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Pending => "pending",
             Self::Ok => "ok",
             Self::Returning => "returning",
             Self::Resting => "resting",
@@ -68,10 +87,11 @@ impl Health {
         }
     }
 
-    fn of(member: &Member) -> Self {
+    fn of(member: &Member, stance: Stance) -> Self {
         let engines = member.bootstrap.as_ref().and_then(|server| server.engines());
-        match (member.link.stance(), engines) {
+        match (stance, engines) {
             _ if member.link.health.is_draining() => Self::Draining,
+            (Stance::Pending, _) => Self::Pending,
             (Stance::Resting, _) => Self::Resting,
             (Stance::Busy, _) => Self::Busy,
             (Stance::Unhealthy, _) => Self::Unhealthy,
@@ -88,6 +108,34 @@ impl Health {
     }
 }
 
+impl HealthReason {
+    fn of(member: &Member, health: Health, state: StateReport, now_ms: u64) -> Self {
+        let reason = Self {
+            text: state.reason,
+            lasted: Some(Duration::from_millis(now_ms.saturating_sub(state.since_ms))),
+            next_try: state
+                .next_ms
+                .map(|next_ms| Duration::from_millis(next_ms.saturating_sub(now_ms))),
+            is_checked: state.is_checked,
+        };
+        match (health, &member.bootstrap) {
+            (Health::Draining, _) => Self {
+                text: Some("`drain = true`: it finishes its requests and gets no new ones".to_owned()),
+                lasted: None,
+                next_try: None,
+                ..reason
+            },
+            (Health::EngineUnknown, Some(server)) => Self {
+                text: Some(server.trouble()),
+                lasted: None,
+                next_try: Some(server.next_try()),
+                ..reason
+            },
+            _ => reason,
+        }
+    }
+}
+
 impl Snapshot {
     /// Its pools and their workers as they are now.
     #[must_use]
@@ -97,14 +145,17 @@ impl Snapshot {
 }
 
 fn report(pool: &PoolState) -> PoolReport {
-    let worker = |member: &Member| WorkerReport {
-        worker: Arc::clone(&member.worker),
-        health: Health::of(member),
-        engine: member
-            .worker
-            .load()
-            .engine()
-            .map(|(said, at)| (said, member.link.now_ms().saturating_sub(at))),
+    let worker = |member: &Member| {
+        let now_ms = member.link.now_ms();
+        let state = member.link.health.report(now_ms);
+        let health = Health::of(member, state.stance);
+        let engine = member.worker.load().engine();
+        WorkerReport {
+            worker: Arc::clone(&member.worker),
+            health,
+            reason: HealthReason::of(member, health, state, now_ms),
+            engine: engine.map(|(said, at)| (said, now_ms.saturating_sub(at))),
+        }
     };
     PoolReport {
         name: pool.name.clone(),

@@ -56,9 +56,15 @@ impl WorkerLink {
         self.health.stance(|| self.now_ms())
     }
 
-    /// Whether to keep away.
-    pub(crate) fn is_resting(&self) -> bool {
+    /// Whether it is out of service: pending, resting, busy or unhealthy.
+    pub(crate) fn is_out(&self) -> bool {
         self.stance().is_out()
+    }
+
+    /// Records that it is checked next after this pause.
+    pub(crate) fn plan_check(&self, pause: Duration) {
+        let pause = pause.as_millis().try_into().unwrap_or(u64::MAX);
+        self.health.plan_check(self.now_ms().saturating_add(pause));
     }
 
     /// Whether the request of that number may be offered it, as far as it has just come back.

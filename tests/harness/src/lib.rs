@@ -21,7 +21,7 @@ pub use policies::{
 };
 pub use poll::{DEADLINE, eventually, eventually_ok};
 pub use random::Random;
-pub use router::TestRouter;
+pub use router::{TestRouter, workers_checked};
 pub use seen::{End, Seen};
 pub use split_fleet::SplitFleet;
 pub use steady::{Steady, Taken};

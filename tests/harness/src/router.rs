@@ -28,11 +28,22 @@ pub struct TestRouter {
 }
 
 impl TestRouter {
-    /// Starts a router on `toml`, which is completed with listeners on ports of their own and `policy-dir = "policies"`.
+    /// Starts a router on `toml`, which is completed with listeners on ports of their own and `policy-dir = "policies"`, and
+    /// waits until each worker was reached or found to be unreachable.
     ///
     /// # Errors
     /// Where it does not start.
     pub async fn start(toml: &str) -> Result<Self> {
+        let router = Self::start_at_once(toml).await?;
+        workers_checked(&router.admin).await;
+        Ok(router)
+    }
+
+    /// Starts a router whose workers are pending.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub async fn start_at_once(toml: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         fs::create_dir(folder.path().join("policies"))?;
         let file = folder.path().join("conductor.toml");
@@ -145,6 +156,21 @@ impl Drop for TestRouter {
     fn drop(&mut self) {
         self.shutdown.cancel();
     }
+}
+
+/// Waits until the first check of each worker has ended, as `/status` shows it to this client.
+pub async fn workers_checked(client: &Client) {
+    let all_checked = async || {
+        let page = client.get("/status").await.and_then(|answer| answer.json());
+        let page: Value = page.map_err(|error| format!("{error:#}"))?;
+        let pools = page["pools"].as_array().into_iter().flatten();
+        let mut workers = pools.flat_map(|pool| pool["workers"].as_array().into_iter().flatten());
+        match workers.find(|worker| worker["checked"] == false) {
+            Some(worker) => Err(worker.to_string()),
+            None => Ok(()),
+        }
+    };
+    eventually_ok("every worker was checked once", all_checked).await;
 }
 
 fn complete(toml: &str) -> String {

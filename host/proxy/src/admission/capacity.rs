@@ -93,7 +93,7 @@ impl Capacity {
             BudgetSpec::Fixed(limit) => return Some(limit),
             BudgetSpec::Auto { per_worker } => per_worker,
         };
-        let in_service = self.workers.iter().filter(|(_, link)| !link.is_resting());
+        let in_service = self.workers.iter().filter(|(_, link)| !link.is_out());
         let some: Vec<_> = in_service.map(|(worker, _)| worker).collect();
         // When all rest, all are asked rather than none.
         let all = || self.workers.iter().map(|(worker, _)| worker).collect();

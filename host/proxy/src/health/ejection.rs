@@ -1,35 +1,43 @@
-//! What requests tell of a worker's health, seen from its pool: who may rest depends on how many others do.
+//! Outcomes of requests as the pool sees them: whether a worker may be ejected depends on how many others are out.
 
-use super::Dispatch;
+use std::error::Error;
+
+use http::StatusCode;
+
+use super::{Cause, Dispatch};
+use crate::cause::chain;
 use crate::snapshot::{Member, PoolState};
 
 impl PoolState {
-    /// The member failed to answer. Whether it begins to rest.
-    pub(crate) fn failed(&self, member: &Member, dispatch: Dispatch) -> bool {
+    /// Records that the member failed to answer, and why. Returns whether it begins to rest.
+    pub(crate) fn failed(&self, member: &Member, dispatch: Dispatch, why: &dyn Error) -> bool {
         let link = &member.link;
+        link.health.note(&chain(why));
         let cause = link.health.failed(dispatch, link.now_ms(), || self.may_eject());
-        if let Some(cause) = cause {
-            link.metrics.health.ejected(cause);
-        }
-        cause.is_some()
+        ejected(member, cause)
     }
 
-    /// The member answered with a status of 500 or more. Whether it begins to rest.
-    pub(crate) fn server_error(&self, member: &Member, dispatch: Dispatch) -> bool {
+    /// Records that the member answered with a status of 500 or more. Returns whether it begins to rest.
+    pub(crate) fn server_error(&self, member: &Member, dispatch: Dispatch, status: StatusCode) -> bool {
         let link = &member.link;
+        link.health.note(&format!("it answered a request with {status}"));
         let cause = link
             .health
             .server_error(dispatch, link.now_ms(), || self.may_eject());
-        if let Some(cause) = cause {
-            link.metrics.health.ejected(cause);
-        }
-        cause.is_some()
+        ejected(member, cause)
     }
 
     /// Whether one more worker may rest for what it answered.
     fn may_eject(&self) -> bool {
-        let out = self.members.iter().filter(|member| member.link.is_resting());
+        let out = self.members.iter().filter(|member| member.link.is_out());
         let most = self.health.most_ejected * self.members.len() as f64;
         (out.count() + 1) as f64 <= most
     }
+}
+
+fn ejected(member: &Member, cause: Option<Cause>) -> bool {
+    if let Some(cause) = cause {
+        member.link.metrics.health.ejected(cause);
+    }
+    cause.is_some()
 }

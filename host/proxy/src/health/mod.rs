@@ -1,11 +1,12 @@
-//! Whether a worker is sent requests: what requests saw of it, what probes saw, and how it comes back.
+//! Health of workers: how they enter service, are ejected by what requests and probes find, and come back.
 //!
 //! `state.rs` is the machine, one for each worker; here it is shared between requests. While nothing speaks against a worker a
 //! request pays one relaxed load and one count. `rounds.rs` asks workers beside the requests: for their health page
-//! (`probe.rs`) and for their own word on their load (`scrape.rs`).
+//! (`probe.rs`) and for their own word on their load (`scrape.rs`). `newcomers.rs` watches those that were never reached.
 
 mod ejection;
 mod metrics;
+mod newcomers;
 mod probe;
 mod rounds;
 mod scrape;
@@ -21,8 +22,8 @@ pub(crate) use self::metrics::{HealthFamilies, HealthMetrics, RetryMetrics};
 pub(crate) use self::rounds::keep_watch;
 pub use self::scrape::ScrapeSpec;
 pub use self::spec::{HealthSpec, ProbeSpec};
-use self::state::State;
-pub(crate) use self::state::{Cause, Dispatch, Finding, Stance};
+pub(crate) use self::state::{Cause, Dispatch, Finding, Stance, StateReport};
+use self::state::{LONGEST_REASON, State};
 
 /// One worker's health. Two requests that race may both try a resting worker, which does no harm.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) struct WorkerHealth {
     answers: AtomicU64,
     /// It gets no new requests, whatever its health.
     draining: AtomicBool,
+    /// When it is checked next, on the clock of its health; 0 where no check is planned.
+    next_check_ms: AtomicU64,
     /// Held for some additions, and never across an await.
     state: Mutex<State>,
 }
@@ -42,10 +45,12 @@ pub(crate) struct WorkerHealth {
 impl Default for WorkerHealth {
     fn default() -> Self {
         Self {
-            watched: AtomicBool::new(false),
+            // It is pending.
+            watched: AtomicBool::new(true),
             failures: AtomicU32::new(0),
             answers: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            next_check_ms: AtomicU64::new(0),
             state: Mutex::new(State::new(HealthSpec::default())),
         }
     }
@@ -148,6 +153,32 @@ impl WorkerHealth {
     /// A probe ended. Why it is out of service now, if that took it out.
     pub(crate) fn probed(&self, finding: Finding, now_ms: u64) -> Option<Cause> {
         self.change(|state| state.probed(finding, now_ms))
+    }
+
+    /// Whether it was never reached.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.is_watched() && self.lock().is_pending()
+    }
+
+    /// Keeps what went wrong for the reports: an error, never a prompt.
+    pub(crate) fn note(&self, trouble: &str) {
+        let end = trouble.floor_char_boundary(LONGEST_REASON.min(trouble.len()));
+        self.change(|state| state.note(trouble[..end].into()));
+    }
+
+    /// Records when it is checked next.
+    pub(crate) fn plan_check(&self, at_ms: u64) {
+        self.next_check_ms.store(at_ms, Ordering::Relaxed);
+    }
+
+    /// Its state, with the next check where only that can end it.
+    pub(crate) fn report(&self, now_ms: u64) -> StateReport {
+        let mut report = self.change(|state| state.report(now_ms));
+        if matches!(report.stance, Stance::Pending | Stance::Unhealthy) {
+            let next_ms = self.next_check_ms.load(Ordering::Relaxed);
+            report.next_ms = (next_ms > 0).then_some(next_ms);
+        }
+        report
     }
 
     fn is_watched(&self) -> bool {

@@ -1,9 +1,12 @@
-//! Asking a worker for its health page.
+//! Health checks of a worker: the probe of its health page, and a bare connection where probes are turned off.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
 use super::{Finding, ProbeSpec};
+use crate::cause::chain;
 use crate::forward::{self, ForwardError, ForwardLimits, Outgoing};
 use crate::intake;
 use crate::label::{PROBES, ProbeResult};
@@ -13,12 +16,44 @@ use crate::snapshot::Member;
 /// Longest health page, in bytes; the connection of a longer one is not kept.
 const LONGEST_PAGE: usize = 64 << 10;
 
-/// Asks once, and tells the worker's health.
+/// Result of a check, and for the reports what was wrong.
+type Checked = Result<ProbeResult, (ProbeResult, String)>;
+
+/// Probes the worker's health page once, and records the result.
 pub(super) async fn probe(member: &Member, spec: &ProbeSpec) {
-    let link = &member.link;
+    let answers = member.link.health.answers();
+    let asked = tokio::time::timeout(spec.timeout, ask(&member.link, spec)).await;
+    let checked =
+        asked.unwrap_or_else(|_| timed_out(&format!("answer to `GET {}`", spec.path), spec.timeout));
+    record(member, checked, answers);
+}
+
+/// Connects to a pending worker whose probes are turned off, and closes the connection.
+pub(super) async fn connect(member: &Member) {
+    let (link, limit) = (&member.link, ProbeSpec::default().timeout);
     let answers = link.health.answers();
-    let asked = tokio::time::timeout(spec.timeout, ask(link, spec)).await;
-    let result = asked.unwrap_or(ProbeResult::Timeout);
+    let checked = match tokio::time::timeout(limit, link.upstream.connect(None, limit)).await {
+        Ok(Ok(_)) => Ok(ProbeResult::Passed),
+        Ok(Err(error)) => Err((ProbeResult::Unreachable, chain(&error))),
+        Err(_) => timed_out("connection", limit),
+    };
+    record(member, checked, answers);
+}
+
+fn timed_out(what: &str, limit: Duration) -> Checked {
+    Err((ProbeResult::Timeout, format!("no {what} within {limit:?}")))
+}
+
+/// Records a check that began when the worker had given so many answers.
+fn record(member: &Member, checked: Checked, answers: u64) {
+    let link = &member.link;
+    let result = match checked {
+        Ok(result) => result,
+        Err((result, trouble)) => {
+            link.health.note(&trouble);
+            result
+        }
+    };
     link.metrics.health.probed(result);
     let finding = match result {
         ProbeResult::Passed | ProbeResult::NoPage => Finding::Well,
@@ -38,7 +73,7 @@ pub(super) async fn probe(member: &Member, spec: &ProbeSpec) {
     }
 }
 
-async fn ask(link: &WorkerLink, spec: &ProbeSpec) -> ProbeResult {
+async fn ask(link: &WorkerLink, spec: &ProbeSpec) -> Checked {
     let outgoing = Outgoing {
         method: &Method::GET,
         target: &spec.path,
@@ -53,10 +88,11 @@ async fn ask(link: &WorkerLink, spec: &ProbeSpec) -> ProbeResult {
     };
     let answer = match forward::ask(&link.upstream, outgoing, limits).await {
         Ok(answer) => answer,
-        Err(ForwardError::FirstByteTimeout(_)) => return ProbeResult::Timeout,
-        Err(_) => return ProbeResult::Unreachable,
+        Err(error @ ForwardError::FirstByteTimeout(_)) => return Err((ProbeResult::Timeout, chain(&error))),
+        Err(error) => return Err((ProbeResult::Unreachable, chain(&error))),
     };
-    let result = judge(answer.status());
+    let status = answer.status();
+    let result = judge(status);
     let mut body = answer.into_body();
     // What it says counts for nothing, but that it can be read to its end keeps the connection.
     if intake::collect(&mut body, LONGEST_PAGE, spec.timeout)
@@ -65,7 +101,10 @@ async fn ask(link: &WorkerLink, spec: &ProbeSpec) -> ProbeResult {
     {
         link.upstream.checkin(body);
     }
-    result
+    match result {
+        ProbeResult::Passed | ProbeResult::NoPage => Ok(result),
+        _ => Err((result, format!("`GET {}` got {status}", spec.path))),
+    }
 }
 
 /// A server that has no such page, has it elsewhere or shows it to others only, is there all the same.

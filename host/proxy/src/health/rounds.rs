@@ -1,4 +1,7 @@
-//! When which worker is asked, beside the requests: each by itself, so that one that does not answer keeps nobody waiting.
+//! Schedule of the questions to workers beside requests: each worker by itself, so that a hung one delays no other.
+//!
+//! A worker's first health check runs at once. A pending worker is checked again after a short pause, doubled each time up to
+//! the interval of its probes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,7 +11,8 @@ use std::time::{Duration, Instant};
 use routing::{Generation, WorkerId};
 use tokio_util::sync::CancellationToken;
 
-use super::{probe, scrape};
+use super::newcomers::Newcomers;
+use super::{ProbeSpec, probe, scrape};
 use crate::proxy::Proxy;
 use crate::snapshot::{Member, PoolState, Snapshot};
 use crate::tasks;
@@ -22,11 +26,50 @@ const MOST_AT_ONCE: usize = 256;
 /// A page that tells nothing is asked for so many times more rarely.
 const RARELY: u32 = 30;
 
+/// The first pause before a pending worker is checked again.
+const FIRST_RETRY: Duration = Duration::from_millis(250);
+
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Question {
     Health,
     Load,
+}
+
+/// How often a question is asked.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    interval: Duration,
+    /// Whether the worker was never reached.
+    is_pending: bool,
+}
+
+impl Pace {
+    fn every(interval: Duration) -> Self {
+        Self {
+            interval,
+            is_pending: false,
+        }
+    }
+
+    /// Of the health checks of a worker, which was reached or not; none where it needs none any more.
+    fn of_checks(probe: Option<&ProbeSpec>, is_pending: bool) -> Option<Self> {
+        let interval = match probe {
+            Some(probe) => probe.interval,
+            None if is_pending => ProbeSpec::default().interval,
+            None => return None,
+        };
+        Some(Self { interval, is_pending })
+    }
+
+    /// After so many questions.
+    fn pause(self, asked: u64) -> Duration {
+        if !self.is_pending {
+            return self.interval;
+        }
+        let doublings = asked.saturating_sub(1).min(16) as u32;
+        (FIRST_RETRY * 2_u32.pow(doublings)).min(self.interval)
+    }
 }
 
 /// One worker's turn with one question.
@@ -59,6 +102,7 @@ struct Rounds {
     /// For each pool its members, by their URL: the ranks behind one tell of themselves on one page.
     by_url: Vec<Vec<Arc<[usize]>>>,
     turns: Turns,
+    newcomers: Newcomers,
     trimmed: Option<Instant>,
 }
 
@@ -75,22 +119,25 @@ impl Rounds {
             self.follow(&snapshot);
         }
         for (pool, by_url) in snapshot.pools.iter().zip(&self.by_url) {
-            if let Some(spec) = &pool.health.probe {
-                for (at, member) in pool.members.iter().enumerate() {
-                    let asked = self.turns.is_due(member, Question::Health, spec.interval, now);
-                    if let Some(asked) = asked {
-                        ask(proxy, stop, pool, &Arc::from([at]), asked);
-                    }
+            for (at, member) in pool.members.iter().enumerate() {
+                let pace = Pace::of_checks(pool.health.probe.as_ref(), member.link.health.is_pending());
+                let Some(pace) = pace else { continue };
+                if let Some(asked) = self.turns.is_due(member, Question::Health, pace, now) {
+                    ask(proxy, stop, pool, &Arc::from([at]), asked);
                 }
             }
             let Some(spec) = &pool.scrape else { continue };
             for members in by_url {
                 let first = &pool.members[members[0]];
-                if let Some(asked) = self.turns.is_due(first, Question::Load, spec.interval, now) {
+                if let Some(asked) = self
+                    .turns
+                    .is_due(first, Question::Load, Pace::every(spec.interval), now)
+                {
                     ask(proxy, stop, pool, members, asked);
                 }
             }
         }
+        self.newcomers.look(&snapshot);
         self.trim(&snapshot, now);
     }
 
@@ -124,17 +171,14 @@ impl Rounds {
 
 impl Turns {
     /// Whether the worker is to be asked now; its next turn is settled then.
-    fn is_due(
-        &mut self,
-        member: &Member,
-        question: Question,
-        interval: Duration,
-        now: Instant,
-    ) -> Option<Asked> {
-        let id = member.worker.id();
+    fn is_due(&mut self, member: &Member, question: Question, pace: Pace, now: Instant) -> Option<Asked> {
+        let (id, interval) = (member.worker.id(), pace.interval);
         let turn = self.turns.entry((id, question)).or_insert_with(|| Turn {
-            // The workers of a fleet that has just started are not asked all at once.
-            due: now + interval.mul_f64(spread(id, 0)),
+            due: match question {
+                Question::Health => now,
+                // The workers of a fleet that has just started are not asked all at once.
+                Question::Load => now + interval.mul_f64(spread(id, 0)),
+            },
             asked: 0,
             under_way: Arc::default(),
             of_use: Arc::new(AtomicBool::new(true)),
@@ -147,9 +191,13 @@ impl Turns {
             return None;
         }
         turn.asked += 1;
-        let pause = interval.mul_f64(0.9 + 0.2 * spread(id, turn.asked));
+        let pause = pace.pause(turn.asked).mul_f64(0.9 + 0.2 * spread(id, turn.asked));
         let of_use = turn.of_use.load(Ordering::Relaxed);
-        turn.due = now + if of_use { pause } else { pause * RARELY };
+        let pause = if of_use { pause } else { pause * RARELY };
+        turn.due = now + pause;
+        if question == Question::Health {
+            member.link.plan_check(pause);
+        }
         Some(Asked::begin(question, turn, &self.under_way))
     }
 }
@@ -194,8 +242,10 @@ fn ask(proxy: &Proxy, stop: &CancellationToken, pool: &Arc<PoolState>, members: 
         let answered = async {
             match asked.question {
                 Question::Health => {
-                    if let Some(spec) = &pool.health.probe {
-                        probe::probe(&pool.members[members[0]], spec).await;
+                    let member = &pool.members[members[0]];
+                    match &pool.health.probe {
+                        Some(spec) => probe::probe(member, spec).await,
+                        None => probe::connect(member).await,
                     }
                 }
                 Question::Load => {
@@ -245,6 +295,28 @@ mod tests {
         let groups = alike(["a", "b", "a", "c", "b", "a"].into_iter());
         let groups: Vec<&[usize]> = groups.iter().map(|group| &**group).collect();
         assert_eq!(groups, [&[0, 2, 5][..], &[1, 4], &[3]]);
+    }
+
+    #[test]
+    fn a_pending_worker_is_checked_again_soon_and_then_at_the_interval() {
+        let pauses = |interval_ms, is_pending| {
+            let pace = Pace {
+                interval: Duration::from_millis(interval_ms),
+                is_pending,
+            };
+            [1, 2, 3, 4, 5, 6, 1_000].map(|asked| pace.pause(asked).as_millis())
+        };
+        assert_eq!(pauses(5_000, true), [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000]);
+        assert_eq!(pauses(100, true), [100; 7]);
+        assert_eq!(pauses(5_000, false), [5_000; 7]);
+    }
+
+    #[test]
+    fn without_probes_only_pending_workers_are_checked() {
+        let probe = ProbeSpec::default();
+        assert!(Pace::of_checks(None, false).is_none());
+        assert!(Pace::of_checks(None, true).is_some());
+        assert!(Pace::of_checks(Some(&probe), false).is_some());
     }
 
     #[test]

@@ -1,12 +1,20 @@
 //! What is known of one worker's health, as a machine without a clock: time is passed in, in milliseconds.
 //!
+//! A worker is *pending* until it was reached once: by a good probe or by a request that it answered. No other state leads back
+//! there.
+//!
 //! A worker *rests* once requests fail on it. When the rest is over one request tries it (half-open) while the others still
 //! keep away: its success brings the worker back, its failure starts the next rest, twice as long. A worker that came back is
 //! offered a rising share of the requests (slow start), and until that is over, a failure goes on where the last rest was.
 //! Probes count for themselves: what they take out of service only they bring back.
 
+mod report;
+mod window;
+
 use std::time::Duration;
 
+pub(crate) use self::report::{LONGEST_REASON, StateReport};
+use self::window::Window;
 use super::spec::HealthSpec;
 
 /// The smallest share of requests a worker is offered that came back.
@@ -39,6 +47,8 @@ pub(crate) enum Cause {
 /// Where a worker stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stance {
+    /// It was never reached, and takes requests only where no worker in service is left.
+    Pending,
     /// It takes requests.
     Serving,
     /// It takes a rising share of them.
@@ -54,7 +64,7 @@ pub(crate) enum Stance {
 impl Stance {
     /// Whether to keep away.
     pub(crate) fn is_out(self) -> bool {
-        matches!(self, Self::Resting | Self::Busy | Self::Unhealthy)
+        matches!(self, Self::Pending | Self::Resting | Self::Busy | Self::Unhealthy)
     }
 }
 
@@ -71,6 +81,8 @@ pub(crate) enum Finding {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// Never reached.
+    Pending,
     Serving,
     /// Kept away from until then, and but for a trial from then on.
     Resting {
@@ -97,15 +109,21 @@ pub(super) struct State {
     /// It asked to be passed over until then; 0 where it did not.
     told_until_ms: u64,
     probes: Probes,
+    /// For the reports.
+    history: History,
 }
 
-/// What went wrong lately. It begins with a failure, so that good answers need no clock.
+/// When the present states began, and what went wrong last.
 #[derive(Debug, Default)]
-struct Window {
-    since_ms: u64,
-    /// Good answers before it.
-    answers: u64,
-    failures: u64,
+struct History {
+    /// Start of the stage; a further rest of the same outage goes on with the first one's.
+    stage_ms: u64,
+    /// When it last asked to be passed over.
+    told_ms: u64,
+    /// When its probes took it out of service.
+    against_ms: u64,
+    /// The last failure while anything speaks against it.
+    trouble: Option<Box<str>>,
 }
 
 #[derive(Debug, Default)]
@@ -122,14 +140,38 @@ impl State {
     pub(super) fn new(rules: HealthSpec) -> Self {
         Self {
             rules,
-            stage: Stage::Serving,
+            stage: Stage::Pending,
             failures: 0,
             server_errors: 0,
             rests: 0,
             window: Window::default(),
             told_until_ms: 0,
             probes: Probes::default(),
+            history: History::default(),
         }
+    }
+
+    /// Whether it was never reached.
+    pub(super) fn is_pending(&self) -> bool {
+        self.stage == Stage::Pending
+    }
+
+    /// It was reached for the first time, if it was pending: it is in service from now on. What probes found before counts no more.
+    pub(super) fn reached(&mut self, now_ms: u64) {
+        if self.stage == Stage::Pending {
+            self.stage = Stage::Serving;
+            self.failures = 0;
+            self.probes = Probes::default();
+            self.history = History {
+                stage_ms: now_ms,
+                ..History::default()
+            };
+        }
+    }
+
+    /// Keeps the text of a failure, for the reports.
+    pub(super) fn note(&mut self, trouble: Box<str>) {
+        self.history.trouble = Some(trouble);
     }
 
     /// Other rules from now on. What probes found is forgotten where there are none any more.
@@ -164,6 +206,7 @@ impl State {
             return Stance::Unhealthy;
         }
         match self.stage {
+            Stage::Pending => Stance::Pending,
             Stage::Resting { until_ms, .. } if until_ms > now_ms => Stance::Resting,
             _ if self.told_until_ms > now_ms => Stance::Busy,
             Stage::Returning { .. } => Stance::Returning,
@@ -199,6 +242,7 @@ impl State {
         self.failures = 0;
         self.server_errors = 0;
         match self.stage {
+            Stage::Pending => self.reached(now_ms),
             // What was under way says nothing of what is wrong with many of its answers.
             Stage::Resting { cause, .. } if cause == Cause::Failures || dispatch == Dispatch::Trial => {
                 self.come_back(now_ms);
@@ -213,6 +257,9 @@ impl State {
             return None;
         }
         self.failures = self.failures.saturating_add(1);
+        if self.is_pending() {
+            return None;
+        }
         self.window.failed(&self.rules, now_ms, answers);
         if dispatch == Dispatch::Trial || self.failures >= self.rules.failures.max(1) {
             return Some(self.rest(Cause::Failures, now_ms));
@@ -227,6 +274,9 @@ impl State {
         (now_ms, answers): (u64, u64),
     ) -> Option<Cause> {
         self.failures = 0;
+        if self.is_pending() {
+            return None;
+        }
         if let Stage::Resting { cause, .. } = self.stage {
             if cause == Cause::Failures {
                 // It does answer.
@@ -260,12 +310,23 @@ impl State {
 
     /// It asked not to be asked for so long, which is heeded up to a minute.
     pub(super) fn passed_over(&mut self, after_ms: u64, now_ms: u64) {
+        if self.told_until_ms <= now_ms {
+            self.history.told_ms = now_ms;
+        }
         let until_ms = now_ms.saturating_add(after_ms.min(LONGEST_TOLD_MS));
         self.told_until_ms = self.told_until_ms.max(until_ms);
     }
 
     /// A probe ended. Whether it is taken out of service by that.
     pub(super) fn probed(&mut self, finding: Finding, now_ms: u64) -> Option<Cause> {
+        if self.is_pending() {
+            match finding {
+                Finding::Well => self.reached(now_ms),
+                Finding::Unwell => self.probes.failed = self.probes.failed.saturating_add(1),
+                Finding::Unclear => {}
+            }
+            return None;
+        }
         let probe = self.rules.probe.as_ref()?;
         let probes = &mut self.probes;
         match finding {
@@ -286,6 +347,9 @@ impl State {
                 probes.failed = probes.failed.saturating_add(1);
                 let is_new = !probes.are_against && probes.failed >= probe.unhealthy_after;
                 probes.are_against |= is_new;
+                if is_new {
+                    self.history.against_ms = now_ms;
+                }
                 is_new.then_some(Cause::Probe)
             }
         }
@@ -299,6 +363,9 @@ impl State {
 
     fn rest(&mut self, cause: Cause, now_ms: u64) -> Cause {
         self.settle(now_ms);
+        if !matches!(self.stage, Stage::Resting { .. }) {
+            self.history.stage_ms = now_ms;
+        }
         self.rests = self.rests.saturating_add(1);
         let until_ms = now_ms.saturating_add(self.rest_ms());
         self.stage = Stage::Resting { until_ms, cause };
@@ -319,6 +386,7 @@ impl State {
 
     fn come_back(&mut self, now_ms: u64) {
         self.stage = Stage::Returning { since_ms: now_ms };
+        self.history.stage_ms = now_ms;
         self.settle(now_ms);
     }
 
@@ -329,31 +397,12 @@ impl State {
         {
             self.stage = Stage::Serving;
             self.rests = 0;
+            self.history.stage_ms = since_ms.saturating_add(millis(self.rules.slow_start));
+            self.history.trouble = None;
         }
         if self.told_until_ms <= now_ms {
             self.told_until_ms = 0;
         }
-    }
-}
-
-impl Window {
-    fn failed(&mut self, rules: &HealthSpec, now_ms: u64, answers: u64) {
-        let is_over = now_ms.saturating_sub(self.since_ms) > millis(rules.failure_window);
-        if self.failures == 0 || is_over {
-            *self = Self {
-                since_ms: now_ms,
-                answers,
-                failures: 0,
-            };
-        }
-        self.failures += 1;
-    }
-
-    fn is_bad(&self, rules: &HealthSpec, answers: u64) -> bool {
-        let all = self.failures + answers.saturating_sub(self.answers);
-        rules.failure_min_requests > 0
-            && all >= u64::from(rules.failure_min_requests)
-            && self.failures as f64 >= rules.failure_share * all as f64
     }
 }
 

@@ -13,8 +13,15 @@ fn rules() -> HealthSpec {
     }
 }
 
+/// A worker in service.
 fn state() -> State {
-    State::new(rules())
+    in_service(rules())
+}
+
+fn in_service(rules: HealthSpec) -> State {
+    let mut state = State::new(rules);
+    state.reached(0);
+    state
 }
 
 /// As [`WorkerHealth`](super::WorkerHealth) has it.
@@ -44,6 +51,149 @@ fn outage(state: &mut State, rests: u32) -> u64 {
         assert_eq!(state.failed(Trial, (now, 0)), Some(Cause::Failures));
     }
     now
+}
+
+#[test]
+fn a_worker_never_reached_is_pending() {
+    let mut state = State::new(rules());
+    assert_eq!(state.stance(3_600_000), Stance::Pending);
+    assert!(state.stance(0).is_out() && !state.is_plain());
+}
+
+#[test]
+fn the_first_good_probe_or_answer_brings_a_pending_worker_into_service() {
+    let mut probed = State::new(rules());
+    assert_eq!(probed.probed(Finding::Unclear, 1), None);
+    assert_eq!(probed.stance(1), Stance::Pending);
+    assert_eq!(probed.probed(Finding::Well, 2), None);
+    assert_eq!(probed.stance(2), Stance::Serving);
+    assert!(probed.is_plain() && probed.admits(7, 2), "in full at once");
+
+    let mut asked = State::new(HealthSpec::default());
+    assert_eq!(asked.begin(5), Plain);
+    asked.answered(Plain, 6);
+    assert_eq!(asked.stance(6), Stance::Serving);
+    assert!(asked.is_plain());
+}
+
+#[test]
+fn a_bare_connection_brings_a_pending_worker_into_service_where_probes_are_off() {
+    let mut state = State::new(HealthSpec::default());
+    assert_eq!(state.probed(Finding::Unwell, 1), None);
+    assert_eq!(state.stance(1), Stance::Pending);
+    state.probed(Finding::Well, 2);
+    assert_eq!(state.stance(2), Stance::Serving);
+}
+
+#[test]
+fn what_fails_on_a_pending_worker_leaves_it_pending_and_is_no_ejection() {
+    let mut state = State::new(HealthSpec {
+        failures: 1,
+        server_errors: 1,
+        ..rules()
+    });
+    for now in 0..100 {
+        assert_eq!(failed(&mut state, (now, 0), true), None);
+        assert_eq!(server_error(&mut state, Plain, (now, 0), true), None);
+        assert_eq!(state.probed(Finding::Unwell, now), None);
+        assert_eq!(state.stance(now), Stance::Pending);
+    }
+}
+
+#[test]
+fn failed_checks_before_it_was_reached_do_not_count_afterwards() {
+    let mut state = State::new(rules());
+    for now in 0..10 {
+        state.probed(Finding::Unwell, now);
+    }
+    state.answered(Plain, 10);
+    assert_eq!(state.probed(Finding::Unwell, 11), None);
+    assert_eq!(state.probed(Finding::Unwell, 12), None);
+    assert_eq!(state.probed(Finding::Unwell, 13), Some(Cause::Probe));
+}
+
+#[test]
+fn no_way_leads_back_to_pending() {
+    let mut state = state();
+    state.failed(Plain, (0, 0));
+    for now in 0..10 {
+        state.probed(Finding::Unwell, now);
+    }
+    state.set_rules(&HealthSpec::default());
+    assert_ne!(state.stance(1), Stance::Pending);
+}
+
+#[test]
+fn every_state_out_of_service_has_a_reason_a_beginning_and_a_next_try() {
+    let mut pending = State::new(rules());
+    let report = pending.report(7);
+    assert_eq!(
+        (report.stance, report.since_ms, report.is_checked),
+        (Stance::Pending, 0, false)
+    );
+    assert!(report.reason.unwrap().contains("not reached yet"));
+    pending.note("connection refused".into());
+    pending.probed(Finding::Unwell, 8);
+    let report = pending.report(9);
+    assert!(report.is_checked);
+    assert_eq!(
+        report.reason.unwrap(),
+        "never reached; the last failure: connection refused"
+    );
+    pending.probed(Finding::Well, 10);
+    let report = pending.report(11);
+    assert_eq!(
+        (report.stance, report.since_ms, report.reason),
+        (Stance::Serving, 10, None)
+    );
+
+    let mut state = state();
+    state.note("closed".into());
+    state.failed(Plain, (20, 0));
+    let report = state.report(21);
+    assert_eq!(
+        (report.stance, report.since_ms, report.next_ms),
+        (Stance::Resting, 20, Some(1_020))
+    );
+    assert_eq!(
+        report.reason.unwrap(),
+        "a request got no answer; the last failure: closed"
+    );
+    let over = state.report(1_020);
+    assert_eq!((over.stance, over.since_ms), (Stance::Serving, 20));
+    assert!(over.reason.unwrap().contains("the next request tries it"));
+    state.begin(1_020);
+    state.failed(Trial, (1_021, 0));
+    assert_eq!(state.report(1_022).since_ms, 20, "the same outage");
+    state.answered(Plain, 1_500);
+    let back = state.report(1_600);
+    assert_eq!(
+        (back.stance, back.since_ms, back.next_ms),
+        (Stance::Returning, 1_500, Some(11_500))
+    );
+    assert_eq!(state.report(11_500).reason, None);
+    assert_eq!(state.report(11_500).since_ms, 11_500);
+
+    state.passed_over(2_000, 12_000);
+    let busy = state.report(12_001);
+    assert_eq!(
+        (busy.stance, busy.since_ms, busy.next_ms),
+        (Stance::Busy, 12_000, Some(14_000))
+    );
+    for now in 20_000..20_003 {
+        state.probed(Finding::Unwell, now);
+    }
+    state.note("`GET /health` got 503".into());
+    let unhealthy = state.report(20_010);
+    assert_eq!(
+        (unhealthy.stance, unhealthy.since_ms),
+        (Stance::Unhealthy, 20_002)
+    );
+    let reason = unhealthy.reason.unwrap();
+    assert_eq!(
+        reason,
+        "3 health probes failed in a row; the last failure: `GET /health` got 503"
+    );
 }
 
 #[test]
@@ -83,7 +233,7 @@ fn one_trial_at_a_time_decides_when_the_rest_is_over() {
 
 #[test]
 fn more_failures_in_a_row_are_borne_where_the_rules_say_so() {
-    let mut state = State::new(HealthSpec {
+    let mut state = in_service(HealthSpec {
         failures: 3,
         ..rules()
     });
@@ -120,7 +270,7 @@ fn few_errors_among_many_answers_take_nobody_out() {
 
 #[test]
 fn what_was_under_way_does_not_end_a_rest_for_errors() {
-    let mut state = State::new(HealthSpec {
+    let mut state = in_service(HealthSpec {
         server_errors: 2,
         ..rules()
     });
@@ -231,7 +381,7 @@ fn any_course_of_events_ends_well_for_a_worker_that_is_well() {
             slow_start: Duration::from_millis(random(3) * 1_000),
             ..rules()
         };
-        let mut state = State::new(rules);
+        let mut state = in_service(rules);
         let (mut now, mut answers, mut last_trial) = (0, 0, None);
         for _ in 0..60 {
             now += random(2_000);

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
+use crate::cause::chain;
 use crate::forward::{self, ForwardLimits, Outgoing};
 use crate::intake;
 use crate::proxy::Proxy;
@@ -29,7 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Longest answer, in bytes: some ten thousand ranks.
 const LONGEST_ANSWER: usize = 1 << 20;
 
-const QUERY: PathAndQuery = PathAndQuery::from_static("/query");
+const QUERY_PATH: &str = "/query";
+const QUERY: PathAndQuery = PathAndQuery::from_static(QUERY_PATH);
 
 /// One bootstrap server.
 #[derive(Debug)]
@@ -57,6 +59,8 @@ struct Known {
     settled: u64,
     /// When it was asked last.
     asked: Option<Instant>,
+    /// Why the last question brought no engine id.
+    trouble: Option<String>,
 }
 
 impl Bootstrap {
@@ -98,6 +102,24 @@ impl Bootstrap {
     pub(crate) fn engines(&self) -> Option<usize> {
         let known = self.known();
         known.asked.is_some().then_some(known.engines.len())
+    }
+
+    /// Why no engine id is known.
+    pub(crate) fn trouble(&self) -> String {
+        let known = self.known();
+        let trouble = known.trouble.as_deref().unwrap_or("it lists none");
+        format!(
+            "its bootstrap server {} tells no engine id: {trouble}",
+            self.address
+        )
+    }
+
+    /// Until it is asked again while no engine id is known.
+    pub(crate) fn next_try(&self) -> Duration {
+        let asked = self.known().asked;
+        asked.map_or(Duration::ZERO, |asked| {
+            UNKNOWN_AGE.saturating_sub(asked.elapsed())
+        })
     }
 
     /// Something failed that a restart of the engine would explain.
@@ -150,11 +172,13 @@ impl Bootstrap {
     /// Asks, and keeps what it tells.
     async fn renew(&self) {
         let doubts = self.known().doubts;
-        let fresh = tokio::time::timeout(PATIENCE, self.ask()).await.ok().flatten();
+        let asked = tokio::time::timeout(PATIENCE, self.ask()).await;
+        let fresh = asked.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")));
         let mut known = self.known();
         known.asked = Some(Instant::now());
+        known.trouble = fresh.as_ref().err().cloned();
         match fresh {
-            Some(fresh) if fresh != known.engines => {
+            Ok(fresh) if fresh != known.engines => {
                 info!(
                     bootstrap = &*self.address,
                     engines = fresh.len(),
@@ -162,10 +186,10 @@ impl Bootstrap {
                 );
                 known.engines = fresh;
             }
-            Some(_) => {}
+            Ok(_) => {}
             // Whoever comes back does so under another id.
-            None if known.is_in_doubt() => known.engines.clear(),
-            None => {}
+            Err(_) if known.is_in_doubt() => known.engines.clear(),
+            Err(_) => {}
         }
         // What failed while it was being asked is not settled by what it said.
         known.settled = doubts;
@@ -178,7 +202,8 @@ impl Bootstrap {
         self.upstream.trim(now);
     }
 
-    async fn ask(&self) -> Option<BTreeMap<u16, Arc<str>>> {
+    /// The engine ids, or why there are none.
+    async fn ask(&self) -> Result<BTreeMap<u16, Arc<str>>, String> {
         let outgoing = Outgoing {
             method: &Method::GET,
             target: &QUERY,
@@ -194,21 +219,23 @@ impl Bootstrap {
         let answer = match forward::ask(&self.upstream, outgoing, limits).await {
             Ok(answer) => answer,
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
+                let error = chain(&error);
                 debug!(
                     bootstrap = &*self.address,
                     error, "a bootstrap server does not answer"
                 );
-                return None;
+                return Err(error);
             }
         };
-        if !answer.status().is_success() {
-            return None;
+        let status = answer.status();
+        if !status.is_success() {
+            return Err(format!("`GET {QUERY_PATH}` got {status}"));
         }
         let mut body = answer.into_body();
-        let text = intake::collect(&mut body, LONGEST_ANSWER, PATIENCE).await.ok()?;
+        let text = intake::collect(&mut body, LONGEST_ANSWER, PATIENCE).await;
+        let text = text.map_err(|error| chain(&error))?;
         self.upstream.checkin(body);
-        inference_api::engine_ids(&text)
+        inference_api::engine_ids(&text).ok_or_else(|| format!("`GET {QUERY_PATH}` is no list of engine ids"))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -140,7 +140,7 @@ fn too_late(attempt: &Try<'_>, patience: Duration) -> LegError {
     let pool = attempt.request.pool();
     let member = &pool.members[attempt.decode.member];
     member.link.metrics.failed(error.kind());
-    pool.failed(member, Dispatch::Plain);
+    pool.failed(member, Dispatch::Plain, &error);
     error.into()
 }
 

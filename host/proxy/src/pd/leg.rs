@@ -145,7 +145,7 @@ pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Resu
     let failed = |error: ForwardError| {
         answer.booking.failed();
         link.metrics.failed(error.kind());
-        request.pool().failed(member, answer.dispatch);
+        request.pool().failed(member, answer.dispatch, &error);
         Err(error.into())
     };
     let begun = match first {
@@ -180,7 +180,7 @@ pub(crate) fn failed_in_stream(
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if status.is_server_error() {
         link.metrics.failed(FailureKind::ServerError);
-        pool.server_error(member, dispatch);
+        pool.server_error(member, dispatch, status);
     } else {
         link.answered(dispatch);
     }

@@ -94,7 +94,7 @@ pub(super) async fn ask(pool: &PoolState, question: &Question<'_>, path: Path, p
 
 /// The workers that serve the model and whose tokeniser is not known to be out; another is first for each request.
 pub(crate) fn able<'a>(pool: &'a PoolState, model: &'a str, seq: u64) -> impl Iterator<Item = &'a Member> {
-    let is_well = |member: &&Member| !member.link.is_resting() && !member.link.tokenizer_is_resting();
+    let is_well = |member: &&Member| !member.link.is_out() && !member.link.tokenizer_is_resting();
     let able = pool.serving(model).filter(is_well);
     let count = able.clone().count();
     let first = seq.checked_rem(count as u64).unwrap_or(0);

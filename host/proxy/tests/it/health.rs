@@ -116,7 +116,7 @@ async fn a_worker_that_never_answers_its_probes_keeps_nobody_elses_waiting() {
                 ..ProbeSpec::default()
             });
         })
-        .start()
+        .start_at_once()
         .await;
     eventually("the other is asked again and again", || {
         router.metric(r#"conductor_worker_probes_total{worker="b",result="passed"}"#) >= 3.0

@@ -15,7 +15,7 @@ use crate::eventually;
 use crate::pair::{one_pair, prefilling, request};
 use crate::policy::{fault, route};
 use crate::router::{Builder, Router, router, spec};
-use crate::worker::{Worker, json, streaming, written};
+use crate::worker::{Leaving, Worker, json, streaming, written};
 
 const FIRST: &str = "data: {\"n\":1}\n\n";
 
@@ -183,9 +183,10 @@ async fn a_request_is_told_from_its_dispatch_to_its_end() {
 #[tokio::test]
 async fn each_try_has_its_own_worker_and_its_own_end() {
     let policy = listening();
-    let (down, up) = (Worker::nobody().await, Worker::named("b").await);
-    let router = router().worker("a", &down).worker("b", &up.url());
+    let (down, up) = (Leaving::start().await, Worker::named("b").await);
+    let router = router().worker("a", &down.url).worker("b", &up.url());
     let router = router.policy(policy.policy()).start().await;
+    down.leave().await;
     assert_eq!(send(router.address, chat()).await.status, StatusCode::OK);
     policy
         .hears(&[

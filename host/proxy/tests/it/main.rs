@@ -15,6 +15,7 @@ mod listen;
 mod log;
 mod overdue;
 mod pair;
+mod pending;
 mod placement;
 mod policy;
 mod queue;

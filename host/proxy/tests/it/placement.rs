@@ -11,7 +11,7 @@ use crate::eventually;
 use crate::log::Log;
 use crate::policy::{Scripted, fault, route};
 use crate::router::router;
-use crate::worker::{Worker, json, streaming};
+use crate::worker::{Leaving, Worker, json, streaming};
 
 #[tokio::test]
 async fn the_policy_chooses_by_what_it_was_shown() {
@@ -86,14 +86,15 @@ async fn a_failing_policy_is_replaced_by_the_fallback() {
 
 #[tokio::test]
 async fn a_refused_connection_goes_to_the_next_worker_and_the_first_rests() {
-    let b = Worker::named("b").await;
+    let (a, b) = (Leaving::start().await, Worker::named("b").await);
     let policy = Scripted::first(&[], &["load.requests"]);
     let router = router()
-        .worker("a", &Worker::nobody().await)
+        .worker("a", &a.url)
         .worker("b", &b.url())
         .policy(policy.clone())
         .start()
         .await;
+    a.leave().await;
     for _ in 0..2 {
         let answer = send(router.address, chat()).await;
         assert_eq!(answer.status, StatusCode::OK);
@@ -287,12 +288,9 @@ async fn a_worker_that_stays_keeps_its_connections() {
 
 #[tokio::test]
 async fn a_rested_worker_is_tried_again_by_one_request() {
-    let b = Worker::named("b").await;
-    let router = router()
-        .worker("a", &Worker::nobody().await)
-        .worker("b", &b.url())
-        .start()
-        .await;
+    let (a, b) = (Leaving::start().await, Worker::named("b").await);
+    let router = router().worker("a", &a.url).worker("b", &b.url()).start().await;
+    a.leave().await;
     let attempts = || router.metric(r#"conductor_worker_attempts_total{worker="a"}"#);
     send(router.address, chat()).await.text().await;
     assert_eq!(attempts(), 1.0);

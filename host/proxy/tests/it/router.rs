@@ -21,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::eventually;
 use crate::policy::Scripted;
 
 #[derive(Clone)]
@@ -249,7 +250,15 @@ impl Builder {
         }
     }
 
+    /// Starts it, and waits until each worker was reached or found to be unreachable.
     pub(crate) async fn start(self) -> Router {
+        let router = self.start_at_once().await;
+        eventually("every worker was checked once", || router.has_checked_all()).await;
+        router
+    }
+
+    /// Starts it; its workers are pending.
+    pub(crate) async fn start_at_once(self) -> Router {
         let mut registry = Registry::default();
         let metrics = ProxyMetrics::new(&mut registry);
         let (fleet, _) = Fleet::default().next(self.workers.clone());
@@ -299,6 +308,13 @@ impl Builder {
 }
 
 impl Router {
+    /// Whether a first check of each worker has ended.
+    pub(crate) fn has_checked_all(&self) -> bool {
+        let pools = self.cell.load().report();
+        let mut workers = pools.iter().flat_map(|pool| &pool.workers);
+        workers.all(|worker| worker.reason.is_checked)
+    }
+
     /// Puts another configuration in force.
     pub(crate) fn change(&mut self, to: Builder) {
         let (fleet, _) = self.fleet.next(to.workers.clone());

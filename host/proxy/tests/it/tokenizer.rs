@@ -6,7 +6,7 @@ use crate::client::{chat, post, send};
 use crate::policy::{Scripted, route};
 use crate::router::router;
 use crate::tokens::asking_worker;
-use crate::worker::{BrokenOff, Worker, json, tokenizing, writing};
+use crate::worker::{BrokenOff, Leaving, Worker, json, tokenizing, writing};
 
 #[tokio::test]
 async fn a_tokenize_request_goes_to_a_worker_of_the_models_pool() {
@@ -59,15 +59,16 @@ async fn a_tokenizer_that_is_out_is_left_alone_and_one_that_refuses_a_prompt_is_
 
 #[tokio::test]
 async fn a_tokenizer_that_cannot_be_reached_is_passed_over() {
-    let worker = tokenizing().await;
+    let (gone, worker) = (Leaving::start().await, tokenizing().await);
     let policy = Scripted::seeing(&["request.prompt-tokens"], &[], |_| Ok(route(1)));
     let router = router()
-        .worker("a", &Worker::nobody().await)
+        .worker("a", &gone.url)
         .worker("b", &worker.url())
         .policy(policy.clone())
         .with(asking_worker)
         .start()
         .await;
+    gone.leave().await;
     for _ in 0..4 {
         send(router.address, chat()).await.text().await;
     }

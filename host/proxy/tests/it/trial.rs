@@ -10,7 +10,7 @@ use proxy::{ArmReport, Finding, Measure, StopRule};
 use crate::client::{chat, send};
 use crate::policy::{Scripted, route};
 use crate::router::{Builder, Router, router};
-use crate::worker::{Received, Worker, json, written};
+use crate::worker::{Leaving, Received, Worker, json, written};
 
 /// A policy of that name that always takes that row.
 fn always(name: &'static str, row: u32) -> Arc<Scripted> {
@@ -103,16 +103,17 @@ async fn requests_without_a_session_are_shared_out_too() {
 
 #[tokio::test]
 async fn every_try_of_a_request_is_its_arms() {
-    let b = Worker::named("b").await;
+    let (gone, b) = (Leaving::start().await, Worker::named("b").await);
     let canary = Scripted::named("canary", &[], &[], |_| Ok(route(0)));
     let control = always("control", 0);
     let router = router()
-        .worker("gone", &Worker::nobody().await)
+        .worker("gone", &gone.url)
         .worker("b", &b.url())
         .policy(control.clone())
         .with(|builder| builder.canaries = vec![(canary.clone(), 10_000)])
         .start()
         .await;
+    gone.leave().await;
     assert_eq!(worker_of(&router, 1).await, "b");
     assert_eq!((canary.shown().len(), control.shown().len()), (2, 0));
 }

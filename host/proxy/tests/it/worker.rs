@@ -109,7 +109,7 @@ impl Worker {
         Self::start(move |_| async move { json(200, name) }).await
     }
 
-    /// A URL where nobody listens.
+    /// A URL where nobody listens, and nobody ever did.
     pub(crate) async fn nobody() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         format!("http://{}", listener.local_addr().unwrap())
@@ -128,9 +128,10 @@ impl Worker {
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                count.fetch_add(1, Ordering::SeqCst);
                 let mut some = [0; 64];
-                stream.readable().await.unwrap();
+                if stream.peek(&mut some).await.is_ok_and(|read| read > 0) {
+                    count.fetch_add(1, Ordering::SeqCst);
+                }
                 let _ = stream.try_read(&mut some);
                 let _ = stream.try_write(words);
             }
@@ -168,8 +169,34 @@ impl Worker {
         self.busy.load(Ordering::SeqCst)
     }
 
+    /// Those that brought anything; the router's bare checks do not.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
+    }
+}
+
+/// A worker that is there to be reached, until it goes: then nobody listens at its URL.
+pub(crate) struct Leaving {
+    pub(crate) url: String,
+    listening: JoinSet<()>,
+}
+
+impl Leaving {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut listening = JoinSet::new();
+        listening.spawn(async move {
+            loop {
+                drop(listener.accept().await);
+            }
+        });
+        Self { url, listening }
+    }
+
+    /// Nobody listens any more.
+    pub(crate) async fn leave(mut self) {
+        self.listening.shutdown().await;
     }
 }
 
@@ -191,10 +218,12 @@ impl Drop for Busy {
 async fn accept(listener: TcpListener, scene: Scene, connections: Arc<AtomicUsize>, keep_alive: bool) {
     let mut tasks = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        connections.fetch_add(1, Ordering::SeqCst);
         stream.set_nodelay(true).unwrap();
-        let scene = scene.clone();
+        let (scene, connections) = (scene.clone(), Arc::clone(&connections));
         tasks.spawn(async move {
+            if stream.peek(&mut [0]).await.is_ok_and(|read| read > 0) {
+                connections.fetch_add(1, Ordering::SeqCst);
+            }
             let done = Arc::new(tokio::sync::Notify::new());
             let told = Arc::clone(&done);
             let service = service_fn(move |request| {

@@ -282,9 +282,17 @@ async fn readiness_tells_whether_any_worker_is_in_service() {
     is(&router, 0, "unhealthy").await;
     let (status, page) = ready().await;
     assert_eq!(status, StatusCode::OK, "{page}");
+    let pool = &page["pools"]["chat"];
+    assert_eq!((&pool["workers"], &pool["in-service"]), (&2.into(), &1.into()));
+    let out = &pool["out-of-service"][0];
     assert_eq!(
-        page["pools"]["chat"],
-        serde_json::json!({ "workers": 2, "in-service": 1 })
+        (&out["worker"], &out["health"]),
+        (&"w0".into(), &"unhealthy".into())
+    );
+    let reason = out["reason"].as_str().unwrap();
+    assert!(
+        reason.ends_with("`GET /health` got 500 Internal Server Error"),
+        "{reason}"
     );
     fleet.engines[1]
         .faults()
@@ -357,5 +365,59 @@ async fn a_worker_that_drains_finishes_what_it_has_and_gets_nothing_new() {
     is(&router, 0, "draining").await;
     assert_eq!(ask(&router).await.status, StatusCode::SERVICE_UNAVAILABLE);
     router.save_config(&toml).unwrap();
+    is(&router, 1, "ok").await;
+}
+
+#[tokio::test]
+async fn the_router_becomes_ready_when_its_first_worker_is_reached_and_not_before() {
+    let fleet = fast_fleet(1).await;
+    let engine = &fleet.engines[0];
+    engine.faults().refuse_connections().await.unwrap();
+    let toml = format!(
+        "[pools.chat.health]\ninterval = \"1h\"\n{}{}",
+        fleet.workers_toml(),
+        route_all("round-robin")
+    );
+    let router = TestRouter::start(&toml).await.unwrap();
+    assert_eq!(health(&router, 0).await, "pending");
+    let answer = router.client.get("/readyz").await.unwrap();
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    let page = answer.json().unwrap();
+    assert_eq!(page["reason"], "no worker of any pool is in service; pending: w0");
+    let status = router.client.get("/status").await.unwrap().json().unwrap();
+    let worker = &status["pools"][0]["workers"][0];
+    let reason = worker["health_reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("never reached; the last failure: "),
+        "{reason}"
+    );
+    assert!(
+        worker["next_try_s"].as_f64().unwrap() < 3_600.0,
+        "soon, whatever the interval: {worker}"
+    );
+    engine.faults().accept_connections().await.unwrap();
+    is(&router, 0, "ok").await;
+    assert_eq!(router.client.get("/readyz").await.unwrap().status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_worker_that_a_reload_adds_is_pending_until_it_is_reached() {
+    let fleet = fast_fleet(2).await;
+    fleet.engines[1].faults().refuse_connections().await.unwrap();
+    let one = harness::worker_toml(0, &fleet.engines[0]);
+    let router = TestRouter::start(&format!("{one}{}", route_all("round-robin")))
+        .await
+        .unwrap();
+    router
+        .save_config(&format!("{}{}", fleet.workers_toml(), route_all("round-robin")))
+        .unwrap();
+    is(&router, 1, "pending").await;
+    assert_eq!(health(&router, 0).await, "ok", "it keeps its state");
+    for _ in 0..6 {
+        assert_eq!(ask(&router).await.header("x-conductor-worker"), "w0");
+    }
+    let attempts = r#"conductor_worker_attempts_total{worker="w1"}"#;
+    assert_eq!(metric(&router, attempts).await, 0.0);
+    fleet.engines[1].faults().accept_connections().await.unwrap();
     is(&router, 1, "ok").await;
 }

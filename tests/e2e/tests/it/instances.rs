@@ -54,6 +54,7 @@ async fn change(client: &Client, what: &str, body: Value) -> Value {
 
 /// Who answers `count` requests, sorted and each once.
 async fn answering(router: &TestRouter, count: usize) -> Vec<String> {
+    harness::workers_checked(&router.admin).await;
     let mut seen = Vec::new();
     for _ in 0..count {
         let body = chat("hi", false);

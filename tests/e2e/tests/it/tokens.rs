@@ -170,6 +170,7 @@ async fn text_alone_leads_a_conversation_back_where_caches_are_assumed() {
     let pool =
         "[pools.chat]\ntokenize = \"text\"\n[pools.chat.assume-cache]\ntokens = 100000\nblock-size = 16\n";
     let workers = fleet.workers_toml().replace("kv-", "#kv-");
+    let workers = workers.replace("name =", "kv-events = \"off\"\nname =");
     let router = TestRouter::start(&format!("{pool}{workers}{}", route_all("cache-aware")))
         .await
         .unwrap();

@@ -11,7 +11,7 @@ use crate::pair::{
     BODY, ended, header, parsed, prefill_answer, prefilled, prefilling, request, troubled, with_header,
 };
 use crate::router::{Builder, router, spec};
-use crate::worker::{Worker, asking, json};
+use crate::worker::{Leaving, Worker, asking, json};
 
 /// What a bootstrap server tells; none for an error.
 pub(super) type Told = Arc<Mutex<Option<&'static str>>>;
@@ -123,8 +123,8 @@ async fn a_prompt_whose_token_ends_the_answer_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_decode_worker_that_cannot_have_begun_gives_the_same_transfer_to_another() {
-    let busy = troubled(503).await;
-    for first in [busy.url(), Worker::nobody().await] {
+    let (busy, gone) = (troubled(503).await, Leaving::start().await);
+    for (first, leaving) in [(busy.url(), None), (gone.url.clone(), Some(gone))] {
         let (p, second) = (prefilling().await, Worker::named("e").await);
         let (server, _) = bootstrap(E1).await;
         let builder = router()
@@ -132,6 +132,9 @@ async fn a_decode_worker_that_cannot_have_begun_gives_the_same_transfer_to_anoth
             .decode("d", &first)
             .decode("e", &second.url());
         let router = prefill(builder, "p", &p.url(), &server.url()).start().await;
+        if let Some(leaving) = leaving {
+            leaving.leave().await;
+        }
         assert_eq!(send(router.address, request()).await.text().await, "e");
         let transfer = |leg| parsed(leg)["kv_transfer_params"]["transfer_id"].clone();
         assert_eq!(p.received().len(), 1);

@@ -7,7 +7,7 @@ use crate::client::{Answer, send};
 use crate::eventually;
 use crate::pair::{BODY, PARAMS, ended, one_pair, prefilling, request, troubled};
 use crate::router::router;
-use crate::worker::{Received, Worker, whole, written};
+use crate::worker::{Leaving, Received, Worker, whole, written};
 
 const SEQUENTIAL: [Dialect; 2] = [Dialect::Nixl, Dialect::Store];
 
@@ -38,7 +38,7 @@ async fn a_prefill_worker_in_trouble_is_passed_over() {
         let worker = troubled(status).await;
         check_passed_over(&worker.url()).await;
     }
-    check_passed_over(&Worker::nobody().await).await;
+    check_gone_is_passed_over().await;
     check_passed_over(&Worker::hanging_up().await.url()).await;
     check_passed_over(&Worker::babbling().await.url()).await;
     // A good status over what is no answer.
@@ -46,6 +46,17 @@ async fn a_prefill_worker_in_trouble_is_passed_over() {
 }
 
 async fn check_passed_over(first: &str) {
+    check_second_is_taken(first, std::future::ready(())).await;
+}
+
+async fn check_gone_is_passed_over() {
+    let first = Leaving::start().await;
+    let url = first.url.clone();
+    check_second_is_taken(&url, first.leave()).await;
+}
+
+/// `leave` happens when the router has started.
+async fn check_second_is_taken(first: &str, leave: impl Future<Output = ()>) {
     let (second, decode) = (prefilling().await, Worker::named("d").await);
     let router = router()
         .pd(Dialect::Nixl)
@@ -54,6 +65,7 @@ async fn check_passed_over(first: &str) {
         .decode("d", &decode.url())
         .start()
         .await;
+    leave.await;
     let answer = send(router.address, request()).await;
     assert_eq!(answer.status, StatusCode::OK, "{first}");
     assert_eq!(answer.header("x-conductor-prefill-worker"), Some("q"));
@@ -105,14 +117,15 @@ async fn check_words(answer: Answer, status: u16, worker: &str) {
 #[tokio::test]
 async fn without_prefill_workers_decode_does_all_where_it_may() {
     for alone in [true, false] {
-        let decode = Worker::named("d").await;
+        let (prefill, decode) = (Leaving::start().await, Worker::named("d").await);
         let router = router()
             .pd(Dialect::Nixl)
             .with_pd(|pd| pd.alone = alone)
-            .prefill("p", &Worker::nobody().await)
+            .prefill("p", &prefill.url)
             .decode("d", &decode.url())
             .start()
             .await;
+        prefill.leave().await;
         // The second finds the prefill worker resting.
         for _ in 0..2 {
             let answer = send(router.address, request()).await;
@@ -144,13 +157,16 @@ async fn a_decode_worker_that_cannot_have_begun_gives_the_same_prompt_to_another
     for dialect in SEQUENTIAL {
         for status in [429, 503] {
             let worker = troubled(status).await;
-            check_handed_again(dialect, &worker.url()).await;
+            check_handed_again(dialect, &worker.url(), std::future::ready(())).await;
         }
-        check_handed_again(dialect, &Worker::nobody().await).await;
+        let first = Leaving::start().await;
+        let url = first.url.clone();
+        check_handed_again(dialect, &url, first.leave()).await;
     }
 }
 
-async fn check_handed_again(dialect: Dialect, first: &str) {
+/// `leave` happens when the router has started.
+async fn check_handed_again(dialect: Dialect, first: &str, leave: impl Future<Output = ()>) {
     let (prefill, second) = (prefilling().await, Worker::named("e").await);
     let router = router()
         .pd(dialect)
@@ -159,6 +175,7 @@ async fn check_handed_again(dialect: Dialect, first: &str) {
         .decode("e", &second.url())
         .start()
         .await;
+    leave.await;
     let answer = send(router.address, request()).await;
     assert_eq!(answer.header("x-conductor-worker"), Some("e"), "{dialect:?}");
     assert_eq!(answer.header("x-conductor-prefill-worker"), Some("p"));

@@ -90,7 +90,7 @@ async fn a_policy_learns_from_events_whom_to_avoid() {
     )
     .unwrap();
     let workers = format!(
-        "{workers}{}\n[pools.chat.retries]\nstatuses = []\n\n",
+        "{workers}{}\n[pools.chat.retries]\nstatuses = []\n[pools.chat.health]\npath = \"off\"\n\n",
         fleet.workers_toml()
     );
     let router = deciding(&avoids_who_failed().unwrap(), &workers).await;
