@@ -46,7 +46,8 @@ pub struct Cli {
 pub enum Command {
     /// Run the router: by a file, by flags, or by the `conductor.toml` of the working directory.
     Serve(Box<ServeArgs>),
-    /// Check a configuration, offline. Exits with 0 when it is valid (warnings count for nothing), 1 when it is not, 2 when it cannot be read.
+    /// Check a configuration, offline; with --live, also the workers it names. Exits with 0 when it is valid and no check failed (warnings do not count), 1
+    /// otherwise, 2 when it cannot be read.
     Check(Box<CheckArgs>),
     /// Translate a configuration of Mooncake's old conductor: prints the TOML, and on stderr what it leaves out.
     ///
@@ -106,6 +107,10 @@ pub struct CheckArgs {
     /// The file to check; the `conductor.toml` of the working directory unless given.
     #[arg(conflicts_with = quick::FLEET)]
     pub file: Option<PathBuf>,
+
+    /// Also reach every worker: models, tokenizer, KV events, prefill/decode connector, clock and version.
+    #[arg(long)]
+    pub live: bool,
 
     /// How to print what was found.
     #[arg(long, short = 'o', visible_alias = "output", value_enum, default_value_t = CheckFormat::Text)]
@@ -279,11 +284,12 @@ mod tests {
 
     #[test]
     fn a_check_takes_a_file_or_flags() {
-        let Some(Command::Check(check)) = parse(&["check", "a.toml", "--output", "json"]).command else {
+        let Some(Command::Check(check)) = parse(&["check", "a.toml", "--live", "--output", "json"]).command
+        else {
             panic!()
         };
         assert_eq!(check.file, Some("a.toml".into()));
-        assert!(check.format == CheckFormat::Json);
+        assert!(check.live && check.format == CheckFormat::Json);
         assert!(matches!(
             parse(&["check", "--worker", "http://b:1"]).command,
             Some(Command::Check(_))

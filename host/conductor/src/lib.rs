@@ -24,6 +24,7 @@ mod index_feed;
 mod indexer;
 mod instances;
 mod keys;
+mod live_check;
 mod materials;
 mod metrics;
 pub mod open_files;

@@ -16,7 +16,7 @@ use crate::quick_flags::from_flags;
 use crate::signals::{Asked, Signals};
 use crate::start::CONFIG_FILE;
 use crate::telemetry::{self, LogFormat, LogLevel};
-use crate::{compiled, open_files, paint, print, reload};
+use crate::{compiled, live_check, open_files, paint, print, reload};
 
 /// Runs the router until it has drained.
 ///
@@ -130,6 +130,9 @@ pub fn check(args: &CheckArgs) -> Result<Exit> {
         source.name(),
         checked.summary()
     );
+    if args.live {
+        return live_check::run(&source, (&checked, &told), json);
+    }
     print::print(&checked.problems, told, json)?;
     Ok(if checked.errors == 0 {
         Exit::Success

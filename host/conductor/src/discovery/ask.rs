@@ -19,7 +19,7 @@ const LONGEST_PAGE: usize = 1 << 20;
 
 /// What a worker told.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// Where it publishes; nothing where it says so itself.
     Sources(Vec<EventSource>),
     /// It has no page that tells.
@@ -30,7 +30,7 @@ pub(super) enum Answer {
 
 /// A worker was asked in vain.
 #[derive(Debug, Error)]
-pub(super) enum AskError {
+pub(crate) enum AskError {
     #[error("use the address `{0}`")]
     Address(String),
     #[error("get `{page}`")]
@@ -59,7 +59,7 @@ pub(super) enum AskError {
 
 /// Asks workers. Keeps no connections: it rarely asks one twice.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(crate) struct Asker {
     client: Client<HttpConnector, Empty<Bytes>>,
 }
 
@@ -72,7 +72,7 @@ const PAGES: [(&str, Reader); 2] = [
 ];
 
 impl Asker {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(PATIENCE));
         let mut client = Client::builder(TokioExecutor::new());
@@ -82,7 +82,7 @@ impl Asker {
     }
 
     /// Asks the worker at `url`, `http://host:port`. An engine has one of the pages; the first that tells anything counts.
-    pub(super) async fn ask(&self, url: &str) -> Answer {
+    pub(crate) async fn ask(&self, url: &str) -> Answer {
         let host = host_of(url);
         let mut answer = Answer::Absent;
         for (page, read) in PAGES {

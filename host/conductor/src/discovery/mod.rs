@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
-use self::ask::{Answer, Asker};
+pub(crate) use self::ask::{Answer, Asker};
 use self::silence::Silences;
 use self::stores::Stores;
 pub(crate) use self::stores::{StorePlan, StoreReport};

@@ -1,0 +1,362 @@
+//! What a worker says, against what the configuration says of it. Pure.
+
+use conductor_config::Tokenize;
+use routing::{Dialect, Role};
+
+use super::observed::{
+    Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens,
+};
+use super::report::LiveCheck;
+use super::target::WorkerTarget;
+
+/// A clock that is further from ours is warned of, in seconds.
+const MOST_SKEW: f64 = 2.0;
+/// Names listed in one message.
+const MOST_NAMES: usize = 8;
+
+const KEY_HINT: &str = "set `authorization` of the pool to the workers' key (--api-key of the engine)";
+const EVENTS_HINT: &str = "start vLLM or SGLang with --kv-events-config \
+    '{\"enable_kv_cache_events\": true, \"publisher\": \"zmq\", \"endpoint\": \"tcp://*:5557\", \"replay_endpoint\": \"tcp://*:5558\"}', or write \
+    `kv-events` of the worker down";
+
+/// Every check of a worker; only the first where it cannot be reached.
+pub(super) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveCheck> {
+    let reached = match &observed.reached {
+        Some(Ok(reached)) => reached,
+        Some(Err(why)) => return vec![unreachable(target, why)],
+        None => return vec![unreachable(target, "it was not asked")],
+    };
+    let mut checks = vec![reachable(target, reached)];
+    checks.extend(observed.models.as_ref().map(|page| models(target, page)));
+    checks.extend(tokenizer(target, observed.tokens.as_ref()));
+    match &observed.events {
+        Some(Events::Endpoints(endpoints)) => checks.extend(endpoints.iter().map(publisher)),
+        Some(events) => checks.extend(no_publisher(events)),
+        None => {}
+    }
+    checks.extend(connector(target, observed));
+    checks.push(clock(reached));
+    checks.extend(observed.version.as_ref().map(version));
+    checks
+}
+
+fn unreachable(target: &WorkerTarget, why: &str) -> LiveCheck {
+    let hint = format!(
+        "see that the engine runs, that {} is its address, and that no firewall is between",
+        target.url
+    );
+    LiveCheck::fail("reachable", format!("failed to {why}"), hint)
+}
+
+fn reachable(target: &WorkerTarget, reached: &Reached) -> LiveCheck {
+    let Reached { status, took, .. } = *reached;
+    let path = &target.health_path;
+    let message = format!("{path} answers {status} in {} ms", took.as_millis());
+    match status {
+        429 => LiveCheck::warn(
+            "reachable",
+            message,
+            "the worker is overloaded: it gets no requests while it says so",
+        ),
+        // It has no such page: a server is there all the same.
+        501 => LiveCheck::pass("reachable", message),
+        500.. => LiveCheck::fail(
+            "reachable",
+            message,
+            "the engine is up and not well: look into its log",
+        ),
+        _ => LiveCheck::pass("reachable", message),
+    }
+}
+
+fn models(target: &WorkerTarget, page: &Page<Vec<ListedModel>>) -> LiveCheck {
+    const CHECK: &str = "models";
+    let listed = match page {
+        Page::Read(listed) => listed,
+        Page::Absent => {
+            let hint = "name `models` of the worker: the router cannot learn them";
+            return LiveCheck::warn(CHECK, "the worker has no page /v1/models", hint);
+        }
+        Page::Unauthorized(status) => {
+            return LiveCheck::fail(CHECK, format!("/v1/models answers {status}"), KEY_HINT);
+        }
+        Page::Failed(why) => {
+            let message = format!("failed to read /v1/models: {why}");
+            return LiveCheck::fail(
+                CHECK,
+                message,
+                "see that the URL is that of an engine's HTTP server",
+            );
+        }
+    };
+    let (adapters, bases): (Vec<&ListedModel>, Vec<&ListedModel>) =
+        listed.iter().partition(|model| model.parent.is_some());
+    let serves = format!("serves {}", names(bases.iter().map(|model| &*model.id)));
+    let configured = target.models.iter().chain(&target.adapters);
+    let absent: Vec<&str> = configured
+        .filter(|name| listed.iter().all(|model| model.id != **name))
+        .map(String::as_str)
+        .collect();
+    if !absent.is_empty() {
+        let message = format!("does not serve {}; it {serves}", names(absent.into_iter()));
+        let hint = "correct `models` or `adapters` of the worker, or start the engine with them (--served-model-name, --lora-modules)";
+        return LiveCheck::fail(CHECK, message, hint);
+    }
+    if listed.is_empty() {
+        return LiveCheck::fail(
+            CHECK,
+            "serves no model",
+            "see whether the engine has loaded its model",
+        );
+    }
+    let adapters = match adapters.is_empty() {
+        true => String::new(),
+        false => format!("; adapters: {}", names(adapters.iter().map(|model| &*model.id))),
+    };
+    LiveCheck::pass(CHECK, format!("{serves}{adapters}"))
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    match names.len() {
+        0 => "no model".to_owned(),
+        many if many > MOST_NAMES => format!(
+            "{} and {} more",
+            names[..MOST_NAMES].join(", "),
+            many - MOST_NAMES
+        ),
+        _ => names.join(", "),
+    }
+}
+
+fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck> {
+    const CHECK: &str = "tokenizer";
+    let tokens = tokens?;
+    let own = match &tokens.of_router {
+        Some(Err(why)) => {
+            let message = format!("the router's tokenizer for `{}` failed to {why}", tokens.model);
+            return Some(LiveCheck::fail(
+                CHECK,
+                message,
+                "correct `tokenizer` of [models.NAME]",
+            ));
+        }
+        Some(Ok(own)) => Some(own),
+        None => None,
+    };
+    // The router needs the worker's only where it has none of its own.
+    let needed = own.is_none() && target.tokenizing.of_pool == Tokenize::Worker;
+    let missing = |message: String, hint: &str| match needed {
+        true => LiveCheck::warn(
+            CHECK,
+            format!("{message}: policies see no cached prefixes of text prompts"),
+            hint,
+        ),
+        false => LiveCheck::pass(CHECK, format!("{message}; the router does not need it")),
+    };
+    let theirs = match &tokens.of_worker {
+        Page::Read(theirs) => theirs,
+        Page::Absent => {
+            let hint = "name the model's tokenizer in [models.NAME]";
+            return Some(missing("the worker has no page /tokenize".to_owned(), hint));
+        }
+        Page::Unauthorized(status) => return Some(missing(format!("/tokenize answers {status}"), KEY_HINT)),
+        Page::Failed(why) => {
+            let hint = "name the model's tokenizer in [models.NAME], or look into the engine's log";
+            return Some(missing(format!("failed to read /tokenize: {why}"), hint));
+        }
+    };
+    let Some(own) = own else {
+        let message = format!("/tokenize makes {} tokens of the probe text", theirs.len());
+        return Some(LiveCheck::pass(CHECK, message));
+    };
+    if own == theirs {
+        let message = format!(
+            "the router and the worker make the same {} tokens for `{}`",
+            own.len(),
+            tokens.model
+        );
+        return Some(LiveCheck::pass(CHECK, message));
+    }
+    let at = own
+        .iter()
+        .zip(theirs)
+        .take_while(|(own, theirs)| own == theirs)
+        .count();
+    let message = format!(
+        "the router and the worker make other tokens for `{}`: {} and {} of them, other from token {at} on",
+        tokens.model,
+        own.len(),
+        theirs.len(),
+    );
+    let hint = "name the tokenizer of the very model that the worker serves in [models.NAME]: with another one no prefix is found";
+    Some(LiveCheck::fail(CHECK, message, hint))
+}
+
+const KV_EVENTS: &str = "kv-events";
+
+fn no_publisher(events: &Events) -> Option<LiveCheck> {
+    Some(match events {
+        Events::Off => LiveCheck::pass(KV_EVENTS, "not followed (`kv-events = \"off\"`)"),
+        Events::None => LiveCheck::warn(
+            KV_EVENTS,
+            "publishes none: policies see no cached prefixes there",
+            EVENTS_HINT,
+        ),
+        Events::Failed(why) => LiveCheck::warn(
+            KV_EVENTS,
+            format!("failed to {why}: policies see no cached prefixes there"),
+            "write `kv-events` and `kv-replay` of the worker down",
+        ),
+        Events::NotAsked => LiveCheck::warn(
+            KV_EVENTS,
+            "workers behind https:// are not asked for them",
+            "write `kv-events` and `kv-replay` of the worker down",
+        ),
+        Events::Endpoints(_) => return None,
+    })
+}
+
+fn publisher(found: &EventEndpoint) -> LiveCheck {
+    let endpoint = &found.endpoint;
+    let probe = match &found.probe {
+        EndpointProbe::Tried(probe) => probe,
+        EndpointProbe::Failed(why) => {
+            let hint = "correct `kv-events` of the worker, or the engine's --kv-events-config";
+            return LiveCheck::fail(KV_EVENTS, format!("failed to {why}"), hint);
+        }
+        EndpointProbe::Bound => {
+            return LiveCheck::pass(
+                KV_EVENTS,
+                format!("{endpoint} is the router's own: the engine connects to it"),
+            );
+        }
+    };
+    if !probe.is_connected {
+        let hint = "see that the engine binds it on an interface that is reached from here, and that no firewall is between";
+        return LiveCheck::fail(KV_EVENTS, format!("failed to subscribe at {endpoint}"), hint);
+    }
+    match (probe.replays, &found.replay) {
+        (Some(true), Some(replay)) => {
+            LiveCheck::pass(KV_EVENTS, format!("{endpoint} connects, {replay} replays"))
+        }
+        (Some(false), Some(replay)) => LiveCheck::warn(
+            KV_EVENTS,
+            format!("{endpoint} connects, {replay} answers no request for a replay"),
+            "see that the engine has `replay_endpoint` in --kv-events-config, and that no firewall is between",
+        ),
+        _ => LiveCheck::warn(
+            KV_EVENTS,
+            format!("{endpoint} connects, and nothing replays what was missed"),
+            "give the engine a `replay_endpoint` in --kv-events-config: without it a lost message costs all that is known of its cache",
+        ),
+    }
+}
+
+/// What prefill and decode hand over with.
+fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
+    const CHECK: &str = "connector";
+    let dialect = target.dialect?;
+    let role = target.role.as_str();
+    let plays = observed.disaggregation.as_deref().unwrap_or(role);
+    let is_other = match plays {
+        "null" => target.role != Role::Mixed,
+        plays => plays != role,
+    };
+    if is_other {
+        let message =
+            format!("is configured as {role}, and the engine runs with --disaggregation-mode {plays}");
+        return Some(LiveCheck::fail(
+            CHECK,
+            message,
+            "correct `role` of the worker, or start the engine in that mode",
+        ));
+    }
+    let Some(address) = target
+        .bootstrap
+        .as_deref()
+        .filter(|_| target.role == Role::Prefill)
+    else {
+        let message = format!(
+            "{role} ({}); the engine has no page that says more",
+            dialect.as_str()
+        );
+        return Some(LiveCheck::pass(CHECK, message));
+    };
+    let hint = bootstrap_hint(dialect);
+    Some(match observed.bootstrap.as_ref()? {
+        Page::Read(Bootstrap::Up) => {
+            LiveCheck::pass(CHECK, format!("{role}; the bootstrap server {address} answers"))
+        }
+        Page::Read(Bootstrap::Engines(engines)) if engines.is_empty() => {
+            let message = format!("the bootstrap server {address} knows no engine yet");
+            LiveCheck::fail(
+                CHECK,
+                message,
+                "wait until the engine has started, or look into its log",
+            )
+        }
+        Page::Read(Bootstrap::Engines(engines)) => {
+            let ids: Vec<String> = engines
+                .iter()
+                .map(|(rank, id)| format!("rank {rank} is {id}"))
+                .collect();
+            LiveCheck::pass(
+                CHECK,
+                format!("{role}; the bootstrap server {address} says {}", ids.join(", ")),
+            )
+        }
+        Page::Absent | Page::Unauthorized(_) => LiveCheck::fail(
+            CHECK,
+            format!("{address} is no bootstrap server of {}", dialect.as_str()),
+            hint,
+        ),
+        Page::Failed(why) => LiveCheck::fail(
+            CHECK,
+            format!("failed to reach the bootstrap server {address}: {why}"),
+            hint,
+        ),
+    })
+}
+
+fn bootstrap_hint(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sglang => {
+            "correct `bootstrap` of the worker (--disaggregation-bootstrap-port of the engine)"
+        }
+        _ => {
+            "correct `bootstrap` of the worker (VLLM_MOONCAKE_BOOTSTRAP_PORT of the engine), or `dialect` of the pool"
+        }
+    }
+}
+
+fn clock(reached: &Reached) -> LiveCheck {
+    const CHECK: &str = "clock";
+    let Some(skew) = reached.skew else {
+        return LiveCheck::pass(CHECK, "not known: the answers have no date");
+    };
+    if skew.abs() <= MOST_SKEW {
+        return LiveCheck::pass(CHECK, "agrees with this machine's");
+    }
+    let side = if skew > 0.0 { "ahead of" } else { "behind" };
+    let message = format!("is {:.0} s {side} this machine's", skew.abs());
+    LiveCheck::warn(
+        CHECK,
+        message,
+        "synchronise the clocks (NTP): the ages of KV events are measured with both",
+    )
+}
+
+fn version(page: &Page<String>) -> LiveCheck {
+    const CHECK: &str = "version";
+    match page {
+        Page::Read(version) => LiveCheck::pass(CHECK, version.clone()),
+        Page::Absent => LiveCheck::pass(CHECK, "not known: the worker has no page /version"),
+        Page::Unauthorized(status) => LiveCheck::warn(CHECK, format!("/version answers {status}"), KEY_HINT),
+        Page::Failed(why) => LiveCheck::warn(
+            CHECK,
+            format!("failed to read /version: {why}"),
+            "look into the engine's log",
+        ),
+    }
+}

@@ -1,0 +1,128 @@
+//! `conductor check --live`: reaches every worker of a configuration and compares what it says with what the configuration says.
+//!
+//! `target` is what the configuration says of a worker, `probe` asks the worker (the only part with I/O), `judge` makes a list of
+//! checks of both, `pool` compares the workers of a pool, and `text` prints. Nothing is changed anywhere: every question is one that the
+//! router asks too.
+
+mod clock;
+mod judge;
+mod observed;
+mod pool;
+mod probe;
+mod report;
+mod target;
+mod text;
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result};
+use futures_util::{StreamExt, stream};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use self::observed::Observed;
+use self::report::{LiveReport, PoolReport, WorkerReport};
+use self::target::{PoolTarget, WorkerTarget};
+use self::text::Glyphs;
+use crate::check::Checked;
+use crate::config_source::ConfigSource;
+use crate::exit::Exit;
+use crate::materials::Materials;
+use crate::status::ProblemReport;
+use crate::{paint, print, reload};
+
+/// Workers reached at the same time.
+const AT_ONCE: usize = 16;
+
+/// What `--output json` prints.
+#[derive(Serialize)]
+struct JsonReport<'a> {
+    problems: &'a [ProblemReport],
+    live: Option<&'a LiveReport>,
+}
+
+/// Prints the outcome of the offline check, which is `told` as text, and of the live one. A configuration with errors is not live
+/// checked: no router runs it.
+///
+/// # Errors
+/// Where what the configuration names cannot be read any more, or nothing can be printed.
+pub(crate) fn run(source: &ConfigSource, (checked, told): (&Checked, &str), json: bool) -> Result<Exit> {
+    let mut live = None;
+    if checked.errors == 0 {
+        let pools = targets(source)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        live = Some(runtime.block_on(check_all(&pools)));
+        // A socket that still connects is not waited for.
+        runtime.shutdown_background();
+    }
+    let report = JsonReport {
+        problems: &checked.problems,
+        live: live.as_ref(),
+    };
+    let told = match &live {
+        Some(live) => format!(
+            "{told}\n{}",
+            text::render(live, Glyphs::of_environment(), paint::of_stdout())
+        ),
+        None => format!("{told}the workers are not checked: correct the errors first\n"),
+    };
+    print::print(&report, told, json)?;
+    let is_good = live.is_some_and(|live| live.failed == 0);
+    Ok(if is_good { Exit::Success } else { Exit::Failure })
+}
+
+/// The workers that a configuration without errors names.
+fn targets(source: &ConfigSource) -> Result<Vec<PoolTarget>> {
+    let text = source.read()?;
+    let config = reload::read(source, &text)?.config;
+    let materials = Materials::read(None, (&config, source, &text));
+    let materials = materials.context("read what the configuration names")?;
+    Ok(target::pools(&config, &materials))
+}
+
+/// Reaches all workers, so many at a time, and judges what they say.
+async fn check_all(pools: &[PoolTarget]) -> LiveReport {
+    let workers: Vec<&WorkerTarget> = pools.iter().flat_map(|pool| &pool.workers).collect();
+    let bar = &bar(workers.len());
+    let asked = workers.into_iter().map(|worker| async move {
+        let observed = Box::pin(probe::observe(worker)).await;
+        bar.inc(1);
+        (&*worker.name, observed)
+    });
+    let observed: HashMap<&str, Observed> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+    bar.finish_and_clear();
+    let nothing = Observed::default();
+    let of = |worker: &WorkerTarget| observed.get(&*worker.name).unwrap_or(&nothing);
+    let report = |target: &PoolTarget| PoolReport {
+        pool: target.name.clone(),
+        dialect: target.dialect.map(|dialect| dialect.as_str()),
+        workers: target
+            .workers
+            .iter()
+            .map(|worker| report_worker(worker, of(worker)))
+            .collect(),
+        checks: pool::checks(target, of),
+    };
+    LiveReport::new(pools.iter().map(report).collect())
+}
+
+fn report_worker(worker: &WorkerTarget, observed: &Observed) -> WorkerReport {
+    WorkerReport {
+        worker: worker.name.clone(),
+        url: worker.url.clone(),
+        role: worker.role.as_str(),
+        checks: judge::checks(worker, observed),
+    }
+}
+
+/// On a terminal only.
+fn bar(workers: usize) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(workers as u64), ProgressDrawTarget::stderr_with_hz(10));
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len} workers answered") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! What the workers of a pool say, compared with each other. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::observed::{Observed, Page};
+use super::report::LiveCheck;
+use super::target::{PoolTarget, WorkerTarget};
+
+/// The checks of a pool of several workers: that they serve the same models in the same version, unless the configuration tells them
+/// apart.
+pub(super) fn checks<'o>(
+    target: &PoolTarget,
+    observed: impl Fn(&WorkerTarget) -> &'o Observed,
+) -> Vec<LiveCheck> {
+    let mut models: Answers = BTreeMap::new();
+    let mut versions: Answers = BTreeMap::new();
+    for worker in &target.workers {
+        let observed = observed(worker);
+        // Where models are named, each worker's list is compared with its own.
+        if let (true, Some(Page::Read(listed))) = (worker.models.is_empty(), &observed.models) {
+            let bases = listed.iter().filter(|model| model.parent.is_none());
+            let bases: BTreeSet<&str> = bases.map(|model| &*model.id).collect();
+            let bases: Vec<&str> = bases.into_iter().collect();
+            models.entry(bases.join(", ")).or_default().push(&worker.name);
+        }
+        if let Some(Page::Read(version)) = &observed.version {
+            versions.entry(version.clone()).or_default().push(&worker.name);
+        }
+    }
+    let mut checks = Vec::new();
+    if models.len() > 1 {
+        let hint = "name `models` of each worker, or give each model a pool of its own";
+        let message = format!("the workers serve other models: {}", told(&models));
+        checks.push(LiveCheck::warn("same-models", message, hint));
+    }
+    if versions.len() > 1 {
+        let hint = "run one version in a pool: KV events and hand-overs differ between versions";
+        let message = format!("the workers run other versions: {}", told(&versions));
+        checks.push(LiveCheck::warn("same-version", message, hint));
+    }
+    checks
+}
+
+/// What was said, and by whom.
+type Answers<'a> = BTreeMap<String, Vec<&'a str>>;
+
+fn told(answers: &Answers<'_>) -> String {
+    let each = answers.iter().map(|(said, workers)| match &workers[..] {
+        [worker] => format!("{said} ({worker})"),
+        [worker, ..] => format!("{said} ({worker} and {} more)", workers.len() - 1),
+        [] => said.clone(),
+    });
+    each.collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,252 @@
+//! The live check over mock engines, and over servers that answer as no engine should.
+
+use std::net::SocketAddr;
+
+use harness::{Fleet, SplitFleet, workers_toml};
+use mock_engine::{MockConfig, PdDialect};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::observed::{Page, Reached, Tokens};
+use super::report::{CheckResult, LiveCheck};
+use super::*;
+
+/// The report about a configuration.
+async fn live(toml: &str) -> LiveReport {
+    let pools = targets(&ConfigSource::Text(toml.to_owned())).unwrap();
+    check_all(&pools).await
+}
+
+/// The checks of the only worker of the only pool.
+fn only_worker(report: &LiveReport) -> &[LiveCheck] {
+    &report.pools[0].workers[0].checks
+}
+
+#[track_caller]
+fn find<'r>(checks: &'r [LiveCheck], name: &str) -> &'r LiveCheck {
+    let mut named = checks.iter().filter(|check| check.check == name);
+    named.next().unwrap_or_else(|| panic!("no {name} in {checks:?}"))
+}
+
+/// One mock engine that is asked for its events, with more keys of its worker.
+async fn one(adjust: impl Fn(&mut MockConfig), keys: &str) -> (Fleet, String) {
+    let fleet = Fleet::start(1, |_, config| adjust(config)).await.unwrap();
+    let url = fleet.engines[0].url();
+    let toml = format!("[[pools.chat.workers]]\nname = \"w0\"\nurl = \"{url}\"\n{keys}");
+    (fleet, toml)
+}
+
+#[tokio::test]
+async fn an_engine_that_is_as_configured_passes_every_check() {
+    let adjust = |config: &mut MockConfig| config.loras = vec!["sql".to_owned()];
+    let (_fleet, toml) = one(adjust, "models = [\"mock\"]\nadapters = [\"sql\"]\n").await;
+    let report = live(&toml).await;
+    assert_eq!((report.warned, report.failed), (0, 0), "{report:#?}");
+    let checks = only_worker(&report);
+    let names: Vec<_> = checks.iter().map(|check| check.check).collect();
+    assert_eq!(
+        names,
+        [
+            "reachable",
+            "models",
+            "tokenizer",
+            "kv-events",
+            "clock",
+            "version"
+        ]
+    );
+    assert_eq!(find(checks, "models").message, "serves `mock`; adapters: `sql`");
+    assert!(
+        find(checks, "kv-events").message.ends_with("replays"),
+        "{checks:?}"
+    );
+    assert_eq!(find(checks, "version").message, "0.32.0");
+}
+
+#[tokio::test]
+async fn a_worker_that_is_down_fails_one_check_and_the_others_are_checked_all_the_same() {
+    let fleet = Fleet::start(2, |_, _| {}).await.unwrap();
+    fleet.engines[0].faults().refuse_connections().await.unwrap();
+    let report = live(&workers_toml(&fleet.engines)).await;
+    let down = &report.pools[0].workers[0].checks;
+    assert_eq!(down.len(), 1, "{down:?}");
+    assert_eq!((down[0].check, down[0].result), ("reachable", CheckResult::Fail));
+    assert_eq!(report.failed, 1);
+    let up = &report.pools[0].workers[1].checks;
+    assert!(up.iter().all(|check| check.result == CheckResult::Pass), "{up:?}");
+}
+
+#[tokio::test]
+async fn a_model_or_adapter_that_is_not_served_fails() {
+    for keys in [
+        "models = [\"llama\"]\n",
+        "models = [\"mock\"]\nadapters = [\"llama\"]\n",
+    ] {
+        let (_fleet, toml) = one(|_| {}, keys).await;
+        let report = live(&toml).await;
+        let models = find(only_worker(&report), "models");
+        assert_eq!(models.result, CheckResult::Fail);
+        assert_eq!(models.message, "does not serve `llama`; it serves `mock`");
+    }
+}
+
+#[tokio::test]
+async fn an_engine_without_events_is_warned_of_and_nothing_fails() {
+    let (_fleet, toml) = one(|config| config.publish_events = false, "").await;
+    let report = live(&toml).await;
+    assert_eq!((report.warned, report.failed), (1, 0), "{report:#?}");
+    let events = find(only_worker(&report), "kv-events");
+    assert_eq!(events.result, CheckResult::Warn);
+    assert!(
+        events
+            .hint
+            .as_deref()
+            .is_some_and(|hint| hint.contains("--kv-events-config"))
+    );
+    let (_fleet, toml) = one(|config| config.publish_events = false, "kv-events = \"off\"\n").await;
+    assert_eq!(live(&toml).await.warned, 0, "nobody wants them");
+}
+
+#[tokio::test]
+async fn a_publisher_that_is_not_there_fails_and_one_that_replays_nothing_is_warned_of() {
+    let (fleet, toml) = one(|_| {}, "").await;
+    // Bound for the time of the test, and no publisher.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = silent.local_addr().unwrap();
+    let written = format!("{toml}kv-events = \"tcp://{silent}\"\n");
+    let report = live(&written).await;
+    assert_eq!(find(only_worker(&report), "kv-events").result, CheckResult::Fail);
+    fleet.engines[0].faults().mute_publisher(true);
+    let report = live(&toml).await;
+    let events = find(only_worker(&report), "kv-events");
+    assert_eq!(events.result, CheckResult::Warn, "{events:?}");
+    assert!(
+        events.message.contains("answers no request for a replay"),
+        "{events:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_prefill_worker_whose_bootstrap_server_knows_its_engine_passes_and_without_the_server_it_fails() {
+    let fleet = SplitFleet::start(PdDialect::Mooncake, (1, 1), |_| {})
+        .await
+        .unwrap();
+    let toml = fleet.pool_toml("main", "");
+    let report = live(&toml).await;
+    assert_eq!(report.failed, 0, "{report:#?}");
+    assert_eq!(report.pools[0].dialect, Some("mooncake"));
+    let connector = find(only_worker(&report), "connector");
+    let id = &fleet.prefill[0].engine_ids()[0];
+    assert!(connector.message.contains(id), "{connector:?}");
+    fleet.prefill[0].faults().bootstrap_down(true).await.unwrap();
+    let report = live(&toml).await;
+    let connector = find(only_worker(&report), "connector");
+    assert_eq!(connector.result, CheckResult::Fail, "{connector:?}");
+    assert_eq!(report.failed, 1);
+}
+
+#[tokio::test]
+async fn workers_of_a_pool_that_serve_other_models_are_warned_of_unless_that_is_written_down() {
+    let adjust = |number: usize, config: &mut MockConfig| config.model = format!("m{number}");
+    let fleet = Fleet::start(2, adjust).await.unwrap();
+    let toml = workers_toml(&fleet.engines);
+    let report = live(&toml).await;
+    let same = find(&report.pools[0].checks, "same-models");
+    assert_eq!(same.result, CheckResult::Warn);
+    assert_eq!(same.message, "the workers serve other models: m0 (w0); m1 (w1)");
+    let named = toml.replace("name = \"w0\"", "name = \"w0\"\nmodels = [\"m0\"]");
+    let named = named.replace("name = \"w1\"", "name = \"w1\"\nmodels = [\"m1\"]");
+    assert_eq!(live(&named).await.pools[0].checks, []);
+}
+
+#[tokio::test]
+async fn the_routers_tokenizer_is_compared_with_the_workers() {
+    const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}"#;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokenizer.json");
+    std::fs::write(&file, TOKENIZER).unwrap();
+    let (_fleet, toml) = one(|_| {}, "").await;
+    let report = live(&format!("[models.mock]\ntokenizer = {file:?}\n{toml}")).await;
+    let tokenizer = find(only_worker(&report), "tokenizer");
+    assert_eq!(tokenizer.result, CheckResult::Fail, "{tokenizer:?}");
+    assert!(tokenizer.message.contains("from token 0 on"), "{tokenizer:?}");
+}
+
+/// A server that answers every request so.
+async fn server(answer: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    crate::tasks::spawn("test-server", async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = [0; 4096];
+            drop(stream.read(&mut head).await);
+            drop(stream.write_all(answer.as_bytes()).await);
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_clock_that_is_far_off_is_warned_of() {
+    let answer = "HTTP/1.1 200 OK\r\ndate: Wed, 01 Jan 2020 00:00:00 GMT\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+    let address = server(answer).await;
+    let report = live(&format!("[[pools.chat.workers]]\nurl = \"http://{address}\"\n")).await;
+    let clock = find(only_worker(&report), "clock");
+    assert_eq!(clock.result, CheckResult::Warn);
+    assert!(clock.message.contains("s behind this machine's"), "{clock:?}");
+}
+
+#[tokio::test]
+async fn what_a_stranger_answers_is_reported_and_shown_without_its_control_characters() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 15\r\nconnection: close\r\n\r\n{\"data\": \"\u{1b}[2J\"";
+    let address = server(answer).await;
+    let report = live(&format!("[[pools.chat.workers]]\nurl = \"http://{address}\"\n")).await;
+    assert_eq!(find(only_worker(&report), "models").result, CheckResult::Fail);
+    let text = text::render(&report, Glyphs::Unicode, conductor_config::Paint::Plain);
+    assert!(!text.contains('\u{1b}'), "{text}");
+}
+
+#[tokio::test]
+async fn a_worker_that_refuses_the_key_is_told_with_the_key_to_set() {
+    let address = server("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
+    let report = live(&format!("[[pools.chat.workers]]\nurl = \"http://{address}\"\n")).await;
+    let models = find(only_worker(&report), "models");
+    assert_eq!(models.result, CheckResult::Fail);
+    assert!(
+        models
+            .hint
+            .as_deref()
+            .is_some_and(|hint| hint.contains("authorization"))
+    );
+}
+
+#[test]
+fn equal_tokens_pass_and_missing_ones_are_told_only_where_they_are_needed() {
+    let pools = targets(&ConfigSource::Text(
+        "[[pools.a.workers]]\nurl = \"http://a:1\"\n".to_owned(),
+    ))
+    .unwrap();
+    let worker = &pools[0].workers[0];
+    let check = |of_worker: Page<Vec<u32>>, of_router: Option<Vec<u32>>| {
+        let observed = Observed {
+            reached: Some(Ok(Reached {
+                status: 200,
+                took: std::time::Duration::ZERO,
+                skew: None,
+            })),
+            tokens: Some(Tokens {
+                of_worker,
+                of_router: of_router.map(Ok),
+                model: "m".to_owned(),
+            }),
+            ..Observed::default()
+        };
+        find(&judge::checks(worker, &observed), "tokenizer").result
+    };
+    assert_eq!(check(Page::Read(vec![1, 2]), Some(vec![1, 2])), CheckResult::Pass);
+    assert_eq!(check(Page::Read(vec![1, 2]), Some(vec![1])), CheckResult::Fail);
+    assert_eq!(check(Page::Absent, Some(vec![1])), CheckResult::Pass);
+    assert_eq!(check(Page::Absent, None), CheckResult::Warn);
+}

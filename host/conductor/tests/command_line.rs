@@ -1,0 +1,173 @@
+//! The binary as it is typed: what is checked, what is run, and with which exit code it ends.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use harness::Fleet;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Runs the binary in a folder, away from this process's environment variables that it reads.
+fn conductor(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_conductor"))
+        .current_dir(folder)
+        .env_remove("CONDUCTOR_CONFIG_PATH")
+        .env_remove("ADMIN_API_KEY")
+        .env("LANG", "C.UTF-8")
+        .env_remove("LC_ALL")
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+/// The same while this process serves.
+async fn conductor_beside(folder: &TempDir, args: &[&str]) -> Output {
+    let (folder, args) = (folder.path().to_owned(), args.join(" "));
+    let run = move || conductor(&folder, &args.split(' ').collect::<Vec<_>>());
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn folder_with(config: &[u8]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("conductor.toml"), config).unwrap();
+    folder
+}
+
+#[test]
+fn bare_conductor_uses_the_file_of_the_working_directory_and_says_so() {
+    let folder = folder_with(b"[server]\nlistne = 1\n");
+    for args in [&[][..], &["serve"], &["--log-level", "debug"]] {
+        let run = conductor(folder.path(), args);
+        let said = text(&run.stderr);
+        assert!(said.contains("serving `conductor.toml`"), "{said}");
+        assert!(said.contains("unknown-key"), "{said}");
+        assert_eq!(run.status.code(), Some(1));
+    }
+}
+
+#[test]
+fn serve_without_anything_to_serve_is_a_mistake_of_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = conductor(folder.path(), &["serve"]);
+    assert_eq!(run.status.code(), Some(2));
+    assert!(text(&run.stderr).contains("nothing to serve"), "{run:?}");
+}
+
+#[test]
+fn bare_conductor_runs_the_demo_where_there_is_no_file_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    // The demo's address is taken, or it would not end.
+    let taken = std::net::TcpListener::bind("127.0.0.1:8080");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_conductor"))
+        .current_dir(folder.path())
+        .env_remove("CONDUCTOR_CONFIG_PATH")
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let stderr = child.stderr.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stderr), &mut said).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(taken);
+    assert!(
+        said.contains("running the demo") && said.contains("no `conductor.toml`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_check_ends_with_0_1_or_2() {
+    let good = folder_with(b"[[pools.a.workers]]\nurl = \"http://a:1\"\n");
+    assert_eq!(conductor(good.path(), &["check"]).status.code(), Some(0));
+    let bad = folder_with(b"[server]\nlisten = \"\xff\"\n");
+    let run = conductor(bad.path(), &["check", "conductor.toml"]);
+    assert_eq!(run.status.code(), Some(1));
+    let said = text(&run.stdout);
+    assert!(
+        said.contains("not-utf8") && said.contains("conductor.toml:2:11"),
+        "{said}"
+    );
+    assert!(!said.contains('\u{1b}'), "no colours but on terminals: {said}");
+    let none = tempfile::tempdir().unwrap();
+    assert_eq!(conductor(none.path(), &["check"]).status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn a_live_check_of_a_file_ends_with_0_while_workers_answer_and_with_1_when_one_does_not() {
+    let fleet = Fleet::start(1, |_, config| config.publish_events = false)
+        .await
+        .unwrap();
+    let url = fleet.engines[0].url();
+    let folder = folder_with(format!("[[pools.chat.workers]]\nname = \"w0\"\nurl = \"{url}\"\n").as_bytes());
+    let run = conductor_beside(&folder, &["check", "--live", "conductor.toml"]).await;
+    let said = text(&run.stdout);
+    assert_eq!(run.status.code(), Some(0), "warnings are no failure: {said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(
+        lines[..5],
+        [
+            "conductor.toml: valid",
+            "",
+            "pool chat",
+            "---------",
+            &*format!("w0 {url} (mixed)")
+        ]
+    );
+    for line in [
+        "  √ models: serves `mock`",
+        "  ‼ kv-events: publishes none: policies see no cached prefixes there",
+        "  √ version: 0.32.0",
+    ] {
+        assert!(lines.contains(&line), "{line}\n{said}");
+    }
+    fleet.engines[0].faults().refuse_connections().await.unwrap();
+    let run = conductor_beside(&folder, &["check", "--live"]).await;
+    let said = text(&run.stdout);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(said.contains("  × reachable: "), "{said}");
+    assert!(
+        said.ends_with("some checks failed: 0 passed, 0 warned, 1 failed\n"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_live_check_takes_quick_flags_and_prints_json() {
+    let fleet = Fleet::start(1, |_, _| {}).await.unwrap();
+    let (folder, url) = (tempfile::tempdir().unwrap(), fleet.engines[0].url());
+    let run = conductor_beside(
+        &folder,
+        &["check", "--live", "--output", "json", "--worker", &url],
+    )
+    .await;
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(report["problems"], serde_json::json!([]));
+    let live = &report["live"];
+    assert_eq!(
+        (&live["failed"], &live["warned"]),
+        (&0.into(), &0.into()),
+        "{report}"
+    );
+    let checks = live["pools"][0]["workers"][0]["checks"].as_array().unwrap();
+    assert!(checks.iter().all(|check| check["result"] == "pass"), "{report}");
+}
+
+#[test]
+fn a_file_with_errors_is_not_checked_live() {
+    let folder = folder_with(b"[[pools.a.workers]]\nurl = \"http://127.0.0.1:1\"\nweihgt = 2\n");
+    let run = conductor(folder.path(), &["check", "--live"]);
+    assert_eq!(run.status.code(), Some(1));
+    assert!(
+        text(&run.stdout).contains("the workers are not checked"),
+        "{run:?}"
+    );
+}
