@@ -128,6 +128,8 @@ codes! {
     OpenListener = "open-listener", Warning;
     /// A folder that is not there.
     MissingFolder = "missing-folder", Warning;
+    /// A file of the policy folder that is named like a builtin and is not loaded.
+    IgnoredPolicyFile = "ignored-policy-file", Warning;
     /// A pool without workers.
     EmptyPool = "empty-pool", Warning;
     /// A pool that splits requests and lacks one of the sides.

@@ -228,6 +228,9 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, Doubts) {
     let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
     let record = record::read(root.section("record", "`[record]`"));
     let policies = policy::read(root.section("policies", "`[policies.NAME]`"), known, in_folder);
+    if let Some(folder) = root.item("policy-dir") {
+        policy::report_ignored(&folder, &policies, known, in_folder.unwrap_or_default());
+    }
     let pools = pool::read(
         root.item("pools").as_ref(),
         indexer.config.listen.is_none(),

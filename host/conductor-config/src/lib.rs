@@ -75,7 +75,7 @@ pub use models::{ContentFormatConfig, LocalTokenizer, ModelConfig, ModelTokenize
 pub use name::check_policy_name;
 pub use pd::PdConfig;
 pub use pipeline::PipelineConfig;
-pub use policy::{ParamPlace, PolicyConfig, PolicyLimits, PolicySource};
+pub use policy::{ParamPlace, PolicyConfig, PolicyLimits, PolicySource, ignored_file_fix};
 pub use pool::PoolConfig;
 pub use record::RecordConfig;
 pub use render::Paint;

@@ -77,6 +77,14 @@ pub enum PolicySource {
     Pipeline(PipelineConfig),
 }
 
+impl PolicySource {
+    /// Returns whether its bytes are those of a file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        matches!(self, Self::File(_) | Self::Folder)
+    }
+}
+
 /// What one call of a policy may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PolicyLimits {
@@ -147,6 +155,36 @@ pub(crate) fn read(
         .iter()
         .map(|entry| read_one(entry, known, in_folder))
         .collect()
+}
+
+/// Reports files of the policy folder that are named like a builtin: they replace it only where a table of that name takes a file.
+pub(crate) fn report_ignored(
+    folder: &Item<'_>,
+    policies: &[DeclaredPolicy],
+    known: &Known<'_>,
+    in_folder: &[String],
+) {
+    let builtins = in_folder
+        .iter()
+        .filter(|name| known.builtins.contains(&name.as_str()));
+    for name in builtins {
+        let mut declared = policies.iter().map(|policy| &policy.config);
+        if declared.any(|policy| policy.name == *name && policy.source.is_file()) {
+            continue;
+        }
+        let message = format!(
+            "`{name}.wasm` of the policy folder is not loaded: `{name}` is a builtin, which a file replaces only where a table says so"
+        );
+        folder
+            .report
+            .push(Problem::new(Code::IgnoredPolicyFile, &folder.span, message).help(ignored_file_fix(name)));
+    }
+}
+
+/// Returns how a file of the policy folder that is named like a builtin is loaded.
+#[must_use]
+pub fn ignored_file_fix(name: &str) -> String {
+    format!("rename it, or replace the builtin with a table [policies.{name}] that has no `builtin`")
 }
 
 fn read_one(entry: &Item<'_>, known: &Known<'_>, in_folder: Option<&[String]>) -> DeclaredPolicy {

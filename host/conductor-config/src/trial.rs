@@ -46,6 +46,8 @@ pub struct CanaryConfig {
     pub confidence: f64,
     /// Requests of either before the first look.
     pub least: u64,
+    /// Failed requests in a row that stop it at once; 0: it is never stopped for these.
+    pub consecutive_failures: u64,
     /// Whether it is stopped.
     pub stop: bool,
 }
@@ -57,6 +59,7 @@ impl Default for CanaryConfig {
             error_margin: 0.01,
             confidence: 0.95,
             least: 200,
+            consecutive_failures: 5,
             stop: true,
         }
     }
@@ -242,6 +245,7 @@ fn read_canary(mut canary: Section<'_>) -> CanaryConfig {
         None
     });
     let least = canary.count("least", default.least, 10..=1_000_000_000);
+    let failures = canary.count("consecutive-failures", default.consecutive_failures, 0..=1_000);
     let stop = canary.item("stop").and_then(|item| item.flag());
     canary.finish();
     CanaryConfig {
@@ -249,6 +253,7 @@ fn read_canary(mut canary: Section<'_>) -> CanaryConfig {
         error_margin: error_margin.unwrap_or(default.error_margin),
         confidence: confidence.unwrap_or(default.confidence),
         least,
+        consecutive_failures: failures,
         stop: stop.unwrap_or(default.stop),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use conductor_config::{Code, Config, Known, Paint};
+use conductor_config::{Code, Config, Known, Paint, PolicySource};
 
 const KNOWN: Known<'_> = Known {
     builtins: &["cache-aware", "load-weighted", "round-robin"],
@@ -63,8 +63,50 @@ fn the_cases_bring_up_every_code_but_the_size_of_the_file() {
         &Code::KeyUnavailable,
         &Code::RefusedParam,
         &Code::KeyNotHere,
+        &Code::IgnoredPolicyFile,
     ];
     assert_eq!(unseen, others);
+}
+
+#[test]
+fn a_file_named_like_a_builtin_is_not_loaded_unless_a_table_takes_a_file() {
+    let known = Known {
+        files: &["own", "round-robin"],
+        ..KNOWN
+    };
+    let rest = "[[pools.main.workers]]\nurl = \"http://a:1\"\n[[routes]]\npool = \"main\"\npolicy = \"round-robin\"\n";
+    let read = |table: &str| {
+        let text = format!("policy-dir = \"policies.d\"\n{table}{rest}");
+        let parsed = Config::parse("conductor.toml", &text, &known).unwrap();
+        let warnings: Vec<_> = parsed
+            .warnings
+            .items()
+            .iter()
+            .map(|item| (item.primary.location.line, item.code, item.help.clone().unwrap()))
+            .collect();
+        let policies = parsed.config.policies.into_iter();
+        (policies.map(|policy| policy.source).collect::<Vec<_>>(), warnings)
+    };
+    let builtin = PolicySource::Builtin("round-robin".to_owned());
+    for table in ["", "[policies.round-robin]\nbuiltin = \"round-robin\"\n"] {
+        let (sources, warnings) = read(table);
+        assert_eq!(sources, std::slice::from_ref(&builtin), "{table}");
+        assert_eq!(
+            (warnings.len(), warnings[0].0, warnings[0].1),
+            (1, 1, Code::IgnoredPolicyFile)
+        );
+        assert!(
+            warnings[0].2.contains("[policies.round-robin]"),
+            "{}",
+            warnings[0].2
+        );
+    }
+    assert_eq!(
+        read("[policies.round-robin]\n"),
+        (vec![PolicySource::Folder], vec![])
+    );
+    let (sources, warnings) = read("[policies.round-robin]\npath = \"policies.d/round-robin.wasm\"\n");
+    assert!(sources[0].is_file() && warnings.is_empty(), "{sources:?}");
 }
 
 #[test]

@@ -43,7 +43,7 @@ use crate::policy_library::{PolicyLibrary, chain};
 use crate::policy_memory::Keeping;
 use crate::record;
 use crate::reload::{self, Bell, InForce, RefusedConfig, Reloader, SetUpError};
-use crate::status::Status;
+use crate::status::{PoliciesReport, Status};
 use crate::tasks;
 use crate::telemetry::LogFilter;
 
@@ -118,7 +118,7 @@ impl App {
     ) -> Result<Self, BuildError> {
         let Surroundings { log, compiled } = surroundings;
         let loaded = load(&source, compiled).await?;
-        let (in_force, library) = (loaded.in_force, loaded.library);
+        let (in_force, mut library) = (loaded.in_force, loaded.library);
         let config = &in_force.config;
         let mut registry = Registry::default();
         let meters = Meters::register(&mut registry);
@@ -126,7 +126,12 @@ impl App {
         let caches = Caches::start(config, &mut registry)?;
 
         let cell = Arc::new(SnapshotCell::new(first_snapshot(&in_force, &library, &meters)?));
-        let reports = compose::policy_reports(config, &library, &meters.proxy);
+        let folder = compose::policy_folder(config, &source);
+        library.look_for_strays(folder.as_deref(), |name| compose::takes_file(config, name));
+        let reports = PoliciesReport {
+            policies: compose::policy_reports(config, &library, &meters.proxy),
+            ignored: library.ignored_files(),
+        };
         let status = Status::started(&source, config, reports);
         meters.watch(&mut registry, (&cell, &status, &loaded.memory));
         meters.control.in_force(in_force.generation);

@@ -15,7 +15,7 @@ pub struct Builtin {
 pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: "cache-aware",
-        about: "the least priced time to first token: cache and queue summed (the default)",
+        about: "the least priced time to first token: cache and queue summed",
         bytes: include_bytes!("../../../policies/prebuilt/cache-aware.wasm"),
     },
     Builtin {

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::policy::{
-    BuildArgs, FeaturesArgs, InspectArgs, Language, ListArgs, NewArgs, PolicyArgs, PolicyCommand, ReplayArgs,
-    SettingsArgs, SubjectArgs,
+    BuildArgs, FeaturesArgs, GateArgs, IdleVerdict, InspectArgs, Language, ListArgs, NewArgs, PolicyArgs,
+    PolicyCheckArgs, PolicyCommand, ReplayArgs, SettingsArgs, SubjectArgs,
 };
 pub use self::quick::{ProxyArgs, QuickArgs};
 pub use self::remote::{ChangePolicyArgs, ExplainArgs, RouterArgs, StatusArgs};

@@ -225,6 +225,13 @@ fn show(policy: &Value, now_ms: u64) -> String {
             text(&events["circuit"]),
         );
     }
+    if let Some(kept) = policy["rollback-kept"].as_bool() {
+        let until = match kept {
+            true => "over a restart too",
+            false => "until the router ends; set `policy-state` of [server] to keep it over a restart",
+        };
+        let _ = writeln!(shown, "  rolled back: {until}");
+    }
     if policy["decides"] != policy["version"] {
         let _ = writeln!(shown, "  decides now: {}", text(&policy["decides"]));
     }

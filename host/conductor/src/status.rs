@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::config_source::ConfigSource;
 use crate::overlay::{EndedReport, OverlayReport};
 use crate::pipeline_report;
-use crate::policy_library::PolicyReport;
+use crate::policy_library::{IgnoredFile, PolicyReport};
 
 /// A mistake in the configuration, for tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -104,6 +104,8 @@ impl RouteReport {
 pub(crate) struct PoliciesReport {
     /// Every policy that is configured or lies in the policy folder.
     pub policies: Vec<PolicyReport>,
+    /// Files of the policy folder that are not loaded.
+    pub ignored: Vec<IgnoredFile>,
 }
 
 impl PoliciesReport {
@@ -134,14 +136,14 @@ struct Reports {
 
 impl Status {
     /// What is told of a router that has just been built.
-    pub(crate) fn started(source: &ConfigSource, config: &Config, policies: Vec<PolicyReport>) -> Self {
+    pub(crate) fn started(source: &ConfigSource, config: &Config, policies: PoliciesReport) -> Self {
         let status = Self::default();
         status.change_config(|report| {
             report.generation = 1;
             report.source = source.name();
             report.tell(config);
         });
-        status.set_policies(policies);
+        status.set_policies(policies.policies, policies.ignored);
         status
     }
 
@@ -154,14 +156,14 @@ impl Status {
     /// The newest report on the policies, with their counters as they are now.
     #[must_use]
     pub(crate) fn policies(&self) -> PoliciesReport {
-        let reports = self.lock().policies.policies.clone();
-        let mut policies: Vec<PolicyReport> = reports.into_iter().map(PolicyReport::counted).collect();
+        let PoliciesReport { policies, ignored } = self.lock().policies.clone();
+        let mut policies: Vec<PolicyReport> = policies.into_iter().map(PolicyReport::counted).collect();
         pipeline_report::fill_in(&mut policies);
-        PoliciesReport { policies }
+        PoliciesReport { policies, ignored }
     }
 
-    pub(crate) fn set_policies(&self, policies: Vec<PolicyReport>) {
-        self.lock().policies = PoliciesReport { policies };
+    pub(crate) fn set_policies(&self, policies: Vec<PolicyReport>, ignored: Vec<IgnoredFile>) {
+        self.lock().policies = PoliciesReport { policies, ignored };
     }
 
     pub(crate) fn change_config(&self, change: impl FnOnce(&mut ConfigReport)) {

@@ -11,8 +11,8 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use proxy::{
-    ArmReport, Disagreement, Look, Measure, Pick, ShadowReport, SnapshotCell, StopReport, TimesReport,
-    TrialReport,
+    ArmReport, Cause, Disagreement, Look, Measure, Pick, ShadowReport, Shortage, SnapshotCell, StopReport,
+    TimesReport, TrialReport,
 };
 use serde_json::{Value, json};
 
@@ -73,13 +73,13 @@ fn trial(trial: &TrialReport) -> Value {
         "pool": trial.pool, "route": trial.route, "since_unix_ms": unix_ms(trial.since),
         "rule": {
             "ttft_margin": rule.ttft_margin, "error_margin": rule.error_margin, "confidence": rule.confidence,
-            "least": rule.least, "stop": rule.stop,
+            "least": rule.least, "consecutive_failures": rule.consecutive_failures, "stop": rule.stop,
         },
-        "arms": trial.arms.iter().map(arm).collect::<Vec<_>>(),
+        "arms": trial.arms.iter().map(|shown| arm(shown, trial)).collect::<Vec<_>>(),
     })
 }
 
-fn arm(arm: &ArmReport) -> Value {
+fn arm(arm: &ArmReport, trial: &TrialReport) -> Value {
     let side = &arm.side;
     let state = match (&arm.stopped, arm.is_control) {
         (Some(_), _) => "stopped",
@@ -89,14 +89,25 @@ fn arm(arm: &ArmReport) -> Value {
     let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
     json!({
         "policy": arm.policy, "version": &*arm.version, "share": arm.share, "state": state,
-        "requests": side.requests, "failed": side.failed, "error_share": share(side.failed, side.requests),
+        "requests": side.requests, "failed": side.failed, "failed_in_a_row": side.failed_in_a_row,
+        "error_share": share(side.failed, side.requests),
         "ttft": side.ttft.map(times), "between_tokens": side.between.map(times),
         "prompt_tokens": side.prompt_tokens, "cached_tokens": side.cached_tokens,
         "cached_share": share(side.cached_tokens, side.prompt_tokens),
         "verdict": (!arm.is_control).then(|| arm.finding.as_str()),
         "ttft_look": arm.ttft.map(|found| look(Measure::Ttft, found)),
         "errors_look": arm.errors.map(|found| look(Measure::Errors, found)),
+        "waits_for": arm.shortages.iter().map(|shown| shortage(shown, trial)).collect::<Vec<_>>(),
         "stopped": arm.stopped.as_ref().map(stop),
+    })
+}
+
+/// What a comparison waits for, and of which arm.
+fn shortage(shortage: &Shortage, trial: &TrialReport) -> Value {
+    let arm = trial.arms.get(shortage.arm).map(|arm| &*arm.policy);
+    json!({
+        "measure": shortage.measure.as_str(), "policy": arm, "of": shortage.of.as_str(),
+        "have": shortage.have, "need": shortage.need,
     })
 }
 
@@ -117,8 +128,12 @@ fn look(measure: Measure, look: Look) -> Value {
 }
 
 fn stop(stop: &StopReport) -> Value {
+    let (reason, failures, found) = match stop.cause {
+        Cause::ConsecutiveFailures(failures) => ("consecutive-failures", Some(failures), None),
+        Cause::Compared(measure, found) => ("worse", None, Some(look(measure, found))),
+    };
     json!({
-        "at_unix_ms": unix_ms(stop.at), "margin": stop.margin, "look": look(stop.measure, stop.look),
+        "at_unix_ms": unix_ms(stop.at), "reason": reason, "failures": failures, "margin": stop.margin, "look": found,
     })
 }
 

@@ -42,7 +42,7 @@ impl Decision {
             queries: Arc::clone(input.queries),
             session: request.session,
             now_us: request.now_us,
-            random: SplitMix64::of_decision(request.seq, request.attempt),
+            random: SplitMix64::of_decision(request.seed(), request.attempt),
             waits_for: None,
         }
     }

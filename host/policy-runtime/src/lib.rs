@@ -54,7 +54,7 @@ pub use made_up::MadeUpCall;
 pub use parameters::{ParamFault, ParamFaults, ParamPlace, Parameter, ParameterError, ParameterKind};
 pub use policy::{LoadReport, Manifest, WasmPolicy};
 pub use probe::ProbeError;
-pub use rehearsal::{Endurance, Rehearsal, Scene};
+pub use rehearsal::{Endurance, Rehearsal, RehearsalStep, Scene};
 pub use scenarios::Scenario;
 pub use sessions::{SessionEntry, Sessions};
 pub use settings::PolicySettings;

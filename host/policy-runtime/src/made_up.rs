@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use routing::{
     CANDIDATE_CATALOGUE, CandidateFeature, DecisionInput, DecisionQueries, FeaturePlan, Offer, Phase,
-    REQUEST_CATALOGUE, RequestFacts, RequestFeature, Role, SplitMix64, Tier, Worker, WorkerId, WorkerSpec,
+    REQUEST_CATALOGUE, RequestFacts, RequestFeature, Role, RunNumber, SplitMix64, Tier, Worker, WorkerId,
+    WorkerSpec,
 };
 
 /// One number in this many is unknown, where some are.
@@ -18,6 +19,8 @@ const OVERLOAD: f64 = 1_000.0;
 const PROMPT: u32 = 8_192;
 /// Tokens of a system prompt that every worker holds.
 const SHARED_PREFIX: u32 = 6_144;
+/// How long a request may be held in a fleet that holds none.
+const HOLD_LEFT_MS: f64 = 10_000.0;
 /// Tokens of a block.
 const BLOCK: u32 = 16;
 /// What no router would say, and a broken one might.
@@ -117,6 +120,9 @@ impl MadeUpCall {
         numbers.extend(plan.request().iter().map(|feature| match feature {
             // Decides which answers are right, so it is never anything else.
             RequestFeature::DecodeAlone => f64::from(u8::from(alone != Some(false))),
+            // An idle fleet has all its workers, and a request that has just come may still be held.
+            RequestFeature::PoolWorkers if recipe.numbers == Numbers::Idle => recipe.candidates as f64,
+            RequestFeature::HoldLeftMs if recipe.numbers == Numbers::Idle => HOLD_LEFT_MS,
             RequestFeature::PromptTokens => source.or(f64::from(PROMPT)),
             RequestFeature::PrefixKey(tokens) => source.or(mixed(*tokens as usize).into()),
             RequestFeature::PrefixBest => source.or(held.iter().max().copied().unwrap_or(0).into()),
@@ -137,6 +143,7 @@ impl MadeUpCall {
         Self {
             request: RequestFacts {
                 seq: seed,
+                run: RunNumber::default(),
                 session: recipe.session.then_some(seed),
                 phase: recipe.phase,
                 attempt: recipe.attempt,

@@ -79,7 +79,7 @@ pub struct Endurance {
 }
 
 impl PolicyEngine {
-    /// Has a policy decide every scenario it can meet. Its `state` begins empty in each.
+    /// Has a policy decide every scenario it can meet. Its `state` begins empty in each. `begins` is called before each part.
     ///
     /// # Errors
     /// [`LoadError`] where it comes to no decision at all.
@@ -88,7 +88,9 @@ impl PolicyEngine {
         name: &str,
         bytes: &[u8],
         settings: &PolicySettings,
+        begins: impl Fn(RehearsalStep),
     ) -> Result<Rehearsal, LoadError> {
+        begins(RehearsalStep::Compiling);
         let start = Instant::now();
         let blueprint = self.blueprint(&name.into(), bytes, settings)?;
         let compiled_in = start.elapsed();
@@ -113,26 +115,46 @@ impl PolicyEngine {
         let start = Instant::now();
         stage.maker.make().map_err(LoadError::SecondInstance)?;
         let instantiated_in = start.elapsed();
-        let scenarios = Scenario::all(&stage.features);
-        let wishes = introduction.wishes.clone();
+        let scenes = stage.play_all(&begins);
+        begins(RehearsalStep::Endurance);
+        let endurance = stage.endure();
+        begins(RehearsalStep::Events);
+        let chores = listening_trial::rehearse(&introduction.wishes, listener::budget(settings), || {
+            stage.maker.state = Arc::default();
+            let mut instance = stage.maker.make()?;
+            instance.subscribe()?;
+            Ok(instance)
+        });
         Ok(Rehearsal {
             interview: introduction.into(),
             compiled_in,
             instantiated_in,
             refused,
-            scenes: scenarios
-                .into_iter()
-                .map(|scenario| stage.play(scenario))
-                .collect(),
-            endurance: stage.endure(),
-            chores: listening_trial::rehearse(&wishes, listener::budget(settings), || {
-                stage.maker.state = Arc::default();
-                let mut instance = stage.maker.make()?;
-                instance.subscribe()?;
-                Ok(instance)
-            }),
+            scenes,
+            endurance,
+            chores,
         })
     }
+}
+
+/// Part of a rehearsal that begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RehearsalStep {
+    /// The component is compiled.
+    Compiling,
+    /// One scenario, counted from 1, of so many.
+    Scenario {
+        /// Which.
+        name: &'static str,
+        /// Its number.
+        number: usize,
+        /// How many there are.
+        of: usize,
+    },
+    /// Many requests in a row.
+    Endurance,
+    /// Events and ticks.
+    Events,
 }
 
 /// Where scenarios are played.
@@ -143,6 +165,18 @@ struct Stage {
 }
 
 impl Stage {
+    fn play_all(&mut self, begins: &impl Fn(RehearsalStep)) -> Vec<Scene> {
+        let scenarios = Scenario::all(&self.features);
+        let of = scenarios.len();
+        let numbered = (1..).zip(scenarios);
+        let played = numbered.map(|(number, scenario)| {
+            let name = scenario.name;
+            begins(RehearsalStep::Scenario { name, number, of });
+            self.play(scenario)
+        });
+        played.collect()
+    }
+
     fn play(&mut self, scenario: Scenario) -> Scene {
         let call = scenario.call(&self.features);
         let (mut instance, outcome, first_in) = self.play_afresh(&call);

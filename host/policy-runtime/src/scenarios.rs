@@ -48,6 +48,12 @@ impl Scenario {
         self.recipe.attempt
     }
 
+    /// Returns whether every candidate could take the request at once: no load, nothing held.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.recipe.numbers == Numbers::Idle
+    }
+
     /// Laid out for a plan.
     #[must_use]
     pub fn call(&self, plan: &FeaturePlan) -> MadeUpCall {
@@ -81,6 +87,14 @@ fn everyday() -> Vec<Scenario> {
             },
         ),
         filled("idle", "no load, nothing cached", Numbers::Idle),
+        scenario(
+            "idle-one",
+            "no load, nothing cached, the only candidate",
+            Recipe {
+                numbers: Numbers::Idle,
+                ..sized(1)
+            },
+        ),
         scenario(
             "some-unknown",
             "an eighth of the numbers is NaN",

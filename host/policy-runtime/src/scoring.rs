@@ -18,7 +18,7 @@ pub(crate) fn check(scores: &[f64], input: &DecisionInput<'_>) -> Result<(), Fai
 
 /// The highest; of equal ones any, by the request's own randomness. Without an opinion on any, none.
 pub(crate) fn best(input: &DecisionInput<'_>, scores: &[f64]) -> Verdict {
-    let mut random = SplitMix64::of_decision(input.request.seq, input.request.attempt);
+    let mut random = SplitMix64::of_decision(input.request.seed(), input.request.attempt);
     match highest((0..).zip(scores.iter().copied()), &mut random) {
         Some((row, score)) => Verdict::Route(Choice {
             row,
@@ -33,7 +33,7 @@ pub(crate) fn best(input: &DecisionInput<'_>, scores: &[f64]) -> Verdict {
 mod tests {
     use std::sync::Arc;
 
-    use routing::{DecisionQueries, NoAnswers, Phase, RequestFacts, WorkerId};
+    use routing::{DecisionQueries, NoAnswers, Phase, RequestFacts, RunNumber, WorkerId};
 
     use super::*;
 
@@ -43,6 +43,7 @@ mod tests {
         let row = |seq| {
             let request = RequestFacts {
                 seq,
+                run: RunNumber::default(),
                 session: None,
                 phase: Phase::Mixed,
                 attempt: 0,

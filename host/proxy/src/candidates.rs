@@ -57,8 +57,8 @@ pub(crate) struct Field {
     thin: Roles,
     /// Workers out of service (pending, resting, busy, unhealthy) count, since there are not enough others.
     resting_too: bool,
-    /// The request's number, by which workers that come back are offered.
-    seq: u64,
+    /// The request's seed, by which workers that come back are offered.
+    seed: u64,
 }
 
 /// How well a worker is, for one request.
@@ -73,10 +73,10 @@ enum Reach {
 }
 
 impl Reach {
-    fn of(member: &Member, seq: u64) -> Self {
+    fn of(member: &Member, seed: u64) -> Self {
         if rests(member) {
             Self::Resting
-        } else if member.link.admits(seq) {
+        } else if member.link.admits(seed) {
             Self::Well
         } else {
             Self::Returning
@@ -101,7 +101,7 @@ impl Field {
     /// tried rather than none; a decode worker does the whole of a request where neither a pair nor a mixed one is there.
     pub(crate) fn find(
         pool: &PoolState,
-        (seq, model): (u64, &str),
+        (seed, model): (u64, &str),
         tried: &[WorkerId],
         allowed: Allowed,
     ) -> Result<Self, NoCandidate> {
@@ -115,7 +115,7 @@ impl Field {
                 continue;
             }
             let role = member.worker.spec().role;
-            let reach = Reach::of(member, seq);
+            let reach = Reach::of(member, seed);
             for further in &mut near[reach as usize..] {
                 *further = further.with(role);
             }
@@ -146,7 +146,7 @@ impl Field {
             Some(Self {
                 thin,
                 resting_too,
-                seq,
+                seed,
                 ..field
             })
         };
@@ -169,7 +169,7 @@ impl Field {
             splits: pair,
             thin: Roles(0),
             resting_too: false,
-            seq: 0,
+            seed: 0,
         })
     }
 
@@ -182,7 +182,7 @@ impl Field {
         let role = Roles::of(member.worker.spec().role);
         let is_near = || {
             self.resting_too
-                || match Reach::of(member, self.seq) {
+                || match Reach::of(member, self.seed) {
                     Reach::Well => true,
                     Reach::Returning => self.thin.has(role),
                     Reach::Resting => false,

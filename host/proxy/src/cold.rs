@@ -282,7 +282,8 @@ async fn tokenize_at_worker(
             pool: pool.name.clone(),
         });
     }
-    let mut members: Vec<&Member> = tokens::able(pool, &peek.model, proxy.next_seq()).collect();
+    let mut members: Vec<&Member> =
+        tokens::able(pool, &peek.model, proxy.run.seed(proxy.next_seq())).collect();
     if members.is_empty() {
         // When all are resting, all are tried rather than none.
         members.extend(pool.serving(&peek.model));

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue};
 use inference_api::{Endpoint, HandshakeError, Peek, Split};
 use kv_index::Prompt;
 use memchr::memmem;
-use routing::Phase;
+use routing::{Phase, RunNumber};
 
 use crate::arm::{Participant, Place};
 use crate::candidates::Allowed;
@@ -38,6 +38,8 @@ pub(crate) struct RequestContext {
     pub(crate) place: Option<Place>,
     /// Counts requests from 1.
     pub(crate) seq: u64,
+    /// The process that counts them.
+    pub(crate) run: RunNumber,
     /// Its `x-request-id`.
     pub(crate) id: HeaderValue,
     /// When the request's head had arrived.
@@ -72,6 +74,11 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
+    /// Returns what its lots are drawn from, besides the attempt.
+    pub(crate) fn seed(&self) -> u64 {
+        self.run.seed(self.seq)
+    }
+
     pub(crate) fn route(&self) -> &Route {
         &self.snapshot.routes[self.route]
     }

@@ -96,7 +96,7 @@ pub(crate) fn decide(
     };
     let field = Field::find(
         request.pool(),
-        (request.seq, &request.model),
+        (request.seed(), &request.model),
         standing.tried,
         allowed,
     )?;
@@ -262,6 +262,7 @@ impl<'a> Deciding<'a> {
             .list(request.pool(), &request.model, self.standing.tried, field);
         let facts = RequestFacts {
             seq: request.seq,
+            run: request.run,
             session: request.session,
             phase,
             attempt: self.standing.attempt,

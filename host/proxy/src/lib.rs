@@ -62,8 +62,8 @@ mod worker_client;
 
 pub use admission::{AdmissionSpec, BudgetReport, BudgetSpec, Objectives};
 pub use arm::{
-    ArmReport, CanarySpec, Finding, Look, Measure, ShadowSpec, SideReport, StopReport, StopRule, TimesReport,
-    TrialReport, TrialSpec,
+    ArmReport, CanarySpec, Cause, Finding, Look, Measure, ShadowSpec, Shortage, SideReport, StopReport,
+    StopRule, TimesReport, TrialReport, TrialSpec, Wanted,
 };
 pub use authorization::Authorization;
 pub use clients::{ClientLimits, ClientSpec, KeyHash};

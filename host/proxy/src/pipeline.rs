@@ -12,7 +12,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use inference_api::Endpoint;
-use routing::WorkerId;
+use routing::{RunNumber, WorkerId};
 use tracing::{Instrument, debug_span};
 
 use crate::admission::{self, Asker, Passage, Permit};
@@ -57,6 +57,7 @@ pub(crate) async fn infer(
     let arrival = Arrival {
         endpoint,
         seq,
+        run: proxy.run,
         id: id.clone(),
         arrived: Instant::now(),
         target: head.uri.into_parts().path_and_query,
@@ -84,6 +85,7 @@ pub(crate) async fn infer(
 struct Arrival {
     endpoint: Endpoint,
     seq: u64,
+    run: RunNumber,
     id: HeaderValue,
     arrived: Instant,
     target: Option<PathAndQuery>,
@@ -244,7 +246,7 @@ async fn context(
     };
     // Making tokens is work, and there may be much to refuse.
     asker.knock(&peek.model)?;
-    let place = snapshot.routes[route].place(session, arrival.seq);
+    let place = snapshot.routes[route].place(session, arrival.run.seed(arrival.seq));
     let arm = place.map_or(0, |place| place.arm);
     let recorded = snapshot.record.wants_tokens(arrival.seq, &arrival.headers);
     let tokens = if recorded || snapshot.routes[route].needs_tokens(arm) {
@@ -253,7 +255,7 @@ async fn context(
             body: &body,
             endpoint: arrival.endpoint,
             headers: &arrival.headers,
-            seq: arrival.seq,
+            seq: arrival.run.seed(arrival.seq),
             limits: &snapshot.limits,
         };
         tokens::learn(&snapshot.tokenizing, pool, &question).await
@@ -275,6 +277,7 @@ async fn context(
         route,
         place,
         seq: arrival.seq,
+        run: arrival.run,
         id: arrival.id,
         arrived: arrival.arrived,
         endpoint: arrival.endpoint,
@@ -390,7 +393,7 @@ impl Failures {
         let error = setback.error;
         let is_poison = request.crashes.count() >= pool.retries.crashes as usize;
         let pause = if error.may_go_elsewhere() && self.tries < pool.limits.attempts && !is_poison {
-            pool.retry(&error, self.tries, request.seq)
+            pool.retry(&error, self.tries, request.seed())
         } else {
             None
         };

@@ -1,14 +1,14 @@
 //! What all requests share.
 
 use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderValue;
 use kv_index::SharedPrefixIndex;
 use prometheus_client::registry::Registry;
-use routing::LeastLoaded;
+use routing::{LeastLoaded, RunNumber};
 use tokio_util::task::TaskTracker;
 
 use crate::events::EventHub;
@@ -55,8 +55,8 @@ pub struct Proxy {
     pub(crate) background: TaskTracker,
     /// Makes up numbers that no other router makes up.
     random: RandomState,
-    /// Tells this run's request ids from those of others.
-    run: u32,
+    /// Tells this run's request ids and lots from those of others.
+    pub(crate) run: RunNumber,
     requests: AtomicU64,
     transfers: AtomicU64,
 }
@@ -65,8 +65,10 @@ impl Proxy {
     /// A proxy that serves nobody yet.
     #[must_use]
     pub fn new(parts: ProxyParts) -> Arc<Self> {
+        let first = parts.snapshots.load();
         Arc::new(Self {
-            events: Arc::clone(&parts.snapshots.load().events),
+            run: first.record.recorder.run(),
+            events: Arc::clone(&first.events),
             snapshots: parts.snapshots,
             index: parts.index,
             live: parts.live,
@@ -79,7 +81,6 @@ impl Proxy {
             shadows: ShadowQueue::default(),
             background: TaskTracker::new(),
             random: RandomState::new(),
-            run: RandomState::new().build_hasher().finish() as u32,
             requests: AtomicU64::new(0),
             transfers: AtomicU64::new(1),
         })
@@ -92,7 +93,7 @@ impl Proxy {
 
     /// An id for a request that came without one.
     pub(crate) fn request_id(&self, seq: u64) -> HeaderValue {
-        let id = format!("req-{:08x}-{seq:x}", self.run);
+        let id = format!("req-{:08x}-{seq:x}", self.run.0 as u32);
         HeaderValue::try_from(id).expect("hexadecimal digits and dashes make a header value")
     }
 

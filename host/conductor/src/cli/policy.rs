@@ -19,11 +19,12 @@ pub struct PolicyArgs {
 pub enum PolicyCommand {
     /// Start a policy of your own: a folder with a small one that builds.
     New(NewArgs),
-    /// Build a policy's folder into a component, or turn a core module into one, and check it.
+    /// Build a policy's folder into a component, or turn a core module into one, and check it. The component that is there is replaced
+    /// only when the check passes.
     Build(BuildArgs),
-    /// Have a policy decide built-in scenarios, everyday and hostile. Exits with 0 when it does, 1 when it fails one or cannot be
-    /// loaded, 2 when it cannot be read.
-    Check(SubjectArgs),
+    /// Have a policy decide built-in scenarios, everyday and hostile. Exits with 0 when it does, 1 when it fails one, turns a request
+    /// of an idle fleet away or cannot be loaded, 2 when it cannot be read.
+    Check(PolicyCheckArgs),
     /// Time decisions by the number of candidates, against built-in policies and the native fallback.
     Bench(SubjectArgs),
     /// Show what a component wants and offers, what made it, and what it asks for.
@@ -103,6 +104,14 @@ pub struct BuildArgs {
     #[command(flatten)]
     pub settings: SettingsArgs,
 
+    /// What it may do.
+    #[command(flatten)]
+    pub gate: GateArgs,
+
+    /// Let build.sh install the compilers that it pins and that are not there: sets CONDUCTOR_INSTALL=1 for it.
+    #[arg(long)]
+    pub install: bool,
+
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -134,7 +143,44 @@ pub struct SettingsArgs {
     pub name: Option<String>,
 }
 
-/// Arguments of `policy check` and of `policy bench`.
+/// Arguments of `policy check`.
+#[derive(Debug, Args)]
+pub struct PolicyCheckArgs {
+    /// Which policy.
+    #[command(flatten)]
+    pub subject: SubjectArgs,
+
+    /// What it may do.
+    #[command(flatten)]
+    pub gate: GateArgs,
+}
+
+/// Verdicts on an idle fleet that fail no check.
+#[derive(Debug, Default, Clone, Args)]
+pub struct GateArgs {
+    /// Let it turn requests of an idle fleet away like this, which fails the check otherwise.
+    #[arg(long, value_enum, value_name = "VERDICT", value_delimiter = ',')]
+    pub allow: Vec<IdleVerdict>,
+}
+
+/// Verdicts that no policy should have for an idle fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum IdleVerdict {
+    /// The fallback decides.
+    Pass,
+    /// The client is refused.
+    Reject,
+}
+
+impl GateArgs {
+    /// Returns whether this verdict fails no check.
+    #[must_use]
+    pub fn allows(&self, verdict: IdleVerdict) -> bool {
+        self.allow.contains(&verdict)
+    }
+}
+
+/// Which policy `policy check` and `policy bench` look at.
 #[derive(Debug, Args)]
 pub struct SubjectArgs {
     /// The component, or the name of a built-in policy.

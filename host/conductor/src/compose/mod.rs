@@ -32,6 +32,7 @@ pub(crate) use self::tokens::models_spec;
 pub(crate) use self::trials::shadow_name;
 use self::workers::member_names;
 pub(crate) use self::workers::worker_specs;
+use crate::builtin;
 use crate::config_source::ConfigSource;
 use crate::materials::Materials;
 use crate::policy_library::{Permit, PolicySource, WantedPolicy, is_of_folder, policies_in};
@@ -191,7 +192,8 @@ pub(crate) fn wanted_policies(config: &Config, source: &ConfigSource) -> Vec<Wan
     };
     let mut wanted: Vec<WantedPolicy> = config.policies.iter().filter_map(configured).collect();
     for (name, path) in folder.iter().flat_map(|folder| policies_in(folder)) {
-        if config.policies.iter().all(|policy| policy.name != name) {
+        let is_builtin = builtin::find(&name).is_some();
+        if !is_builtin && config.policies.iter().all(|policy| policy.name != name) {
             wanted.push(WantedPolicy {
                 name,
                 permit: permit(&path),
@@ -206,6 +208,12 @@ pub(crate) fn wanted_policies(config: &Config, source: &ConfigSource) -> Vec<Wan
     pipelines::mark_scorers(config, &mut wanted);
     wanted.extend(trials::shadows(config, &wanted));
     wanted
+}
+
+/// Returns whether the configuration has a policy of that name come from a file.
+pub(crate) fn takes_file(config: &Config, name: &str) -> bool {
+    let mut named = config.policies.iter().filter(|policy| policy.name == name);
+    named.any(|policy| policy.source.is_file())
 }
 
 /// The parameters and limits of a policy.

@@ -51,6 +51,7 @@ pub(super) fn trial_spec<E>(
             error_margin: rule.error_margin,
             confidence: rule.confidence,
             least: rule.least,
+            consecutive_failures: rule.consecutive_failures,
             stop: rule.stop,
         },
         shadows: trials

@@ -6,7 +6,8 @@ use policy_runtime::PolicySettings;
 use thiserror::Error;
 
 use super::component::{Digest, Seen};
-use super::version::Version;
+use super::kept_rollback::{KeptRollback, VersionIdentity};
+use super::version::{KeptBytes, Version};
 use super::{Permit, PolicySource, WantedPolicy};
 
 /// Versions that are kept, those rolled back among them.
@@ -45,6 +46,10 @@ pub(super) struct Entry {
     pub(super) chain: Vec<Version>,
     /// Versions that were rolled back, the latest first.
     pub(super) held: Vec<Version>,
+    /// Those that were rolled back in another run of the router, the latest first.
+    pub(super) barred: Vec<VersionIdentity>,
+    /// The rollback as its file has it.
+    pub(super) kept: Option<KeptRollback>,
     pub(super) problem: Option<String>,
     /// Versions put in force since start.
     pub(super) swaps: u64,
@@ -59,6 +64,8 @@ impl Entry {
             found: None,
             chain: Vec::new(),
             held: Vec::new(),
+            barred: Vec::new(),
+            kept: None,
             problem: None,
             swaps: 0,
             openings_told: 0,
@@ -100,8 +107,28 @@ impl Entry {
     /// Whether an operator rolled back what is wanted now. With its bytes in force, what was rolled back can only be settings.
     pub(super) fn holds(&self, digest: &Digest, wanted: &WantedPolicy) -> bool {
         let in_force = self.active().is_some_and(|active| active.digest == *digest);
-        let mut held = self.held.iter().filter(|held| held.digest == *digest);
-        held.any(|held| !in_force || held.settings == wanted.settings)
+        let mut held = self.rolled_back();
+        held.any(|held| held.digest() == Some(*digest) && (!in_force || held.settings() == wanted.settings))
+    }
+
+    /// Returns every version that was rolled back, the latest first.
+    pub(super) fn rolled_back(&self) -> impl Iterator<Item = VersionIdentity> {
+        let held = self.held.iter().map(Version::identity);
+        held.chain(self.barred.iter().cloned())
+    }
+
+    /// Returns what its file should say; none where nothing is rolled back.
+    pub(super) fn rollback(&self) -> Option<(KeptRollback, KeptBytes)> {
+        let held: Vec<_> = self.rolled_back().collect();
+        let active = self.active().filter(|_| !held.is_empty())?;
+        let kept = KeptRollback::new(active.identity(), held);
+        Some((kept, active.bytes.clone()?))
+    }
+
+    /// Nothing is rolled back any more.
+    pub(super) fn release(&mut self) {
+        self.held.clear();
+        self.barred.clear();
     }
 
     /// Whether a version is left that may decide under this permit.
@@ -113,7 +140,7 @@ impl Entry {
     pub(super) fn put_in_force(&mut self, version: Version) {
         self.chain
             .retain(|kept| !kept.is_of(&version.digest, &version.settings));
-        self.held.clear();
+        self.release();
         self.chain.insert(0, version);
         self.chain.truncate(KEPT);
         self.begin();
@@ -137,6 +164,7 @@ impl Entry {
         let permit = &self.wanted.permit;
         let may_decide = self.held.drain(..).filter(|held| !permit.revokes(&held.digest));
         self.chain.splice(place..place, may_decide);
+        self.barred.clear();
         for version in &self.chain {
             version.circuit.close();
         }

@@ -8,9 +8,11 @@
 
 mod component;
 mod entry;
+mod kept_rollback;
 mod listening;
 mod prepared;
 mod report;
+mod rollbacks;
 mod strays;
 #[cfg(test)]
 mod tests;
@@ -34,7 +36,9 @@ pub(crate) use self::entry::RollbackError;
 use self::entry::{Entry, Found};
 pub(crate) use self::prepared::{Outcome, Prepared, PreparedPolicy};
 pub(crate) use self::report::{Place, PolicyReport, VersionReport, chain};
+pub(crate) use self::strays::IgnoredFile;
 use self::strays::Strays;
+use self::version::KeptBytes;
 pub(crate) use self::version::Version;
 pub(crate) use self::wanted::{Permit, PolicyProblem, PolicySource, WantedPolicy, hex};
 use crate::policy_memory::PolicyMemory;
@@ -50,6 +54,24 @@ struct Attempt {
     digest: Digest,
     settings: PolicySettings,
     result: Result<Arc<WasmPolicy>, Arc<PolicyProblem>>,
+    /// Of what was loaded.
+    bytes: Option<KeptBytes>,
+}
+
+impl Attempt {
+    fn outcome(&self, wanted: &WantedPolicy) -> Outcome {
+        match &self.result {
+            Ok(policy) => {
+                let version = Version::new(Arc::clone(policy), self.digest, wanted);
+                if version.does(wanted) {
+                    Outcome::Fresh(Box::new(version.keeping(self.bytes.clone())))
+                } else {
+                    Outcome::Failed(Arc::new(PolicyProblem::NotAScorer))
+                }
+            }
+            Err(problem) => Outcome::Failed(Arc::clone(problem)),
+        }
+    }
 }
 
 /// The library. Owned by the one thread that reloads; compiles there, never on a request's thread.
@@ -169,13 +191,13 @@ impl PolicyLibrary {
                 return Some(if in_force && version.spec == kept.spec {
                     Outcome::InForce
                 } else {
-                    Outcome::Fresh(version)
+                    Outcome::Fresh(Box::new(version))
                 });
             }
         }
         let last = self.attempts.get(&wanted.name)?;
         let same = last.digest == *digest && last.settings == *settings;
-        same.then(|| Self::outcome(&last.result, *digest, wanted))
+        same.then(|| last.outcome(wanted))
     }
 
     fn attempt(&mut self, wanted: &WantedPolicy, component: &Component, digest: Digest) -> Outcome {
@@ -190,32 +212,21 @@ impl PolicyLibrary {
             Ok(Err(refused)) => Err(Arc::new(PolicyProblem::Load(refused))),
             Err(_) => Err(Arc::new(PolicyProblem::Panicked)),
         };
-        let outcome = Self::outcome(&result, digest, wanted);
         let attempt = Attempt {
             digest,
             settings: wanted.settings.clone(),
+            bytes: self.kept_bytes(component).filter(|_| result.is_ok()),
             result,
         };
+        let outcome = attempt.outcome(wanted);
         self.attempts.insert(wanted.name.clone(), attempt);
         outcome
     }
 
-    fn outcome(
-        result: &Result<Arc<WasmPolicy>, Arc<PolicyProblem>>,
-        digest: Digest,
-        wanted: &WantedPolicy,
-    ) -> Outcome {
-        match result {
-            Ok(policy) => {
-                let version = Version::new(Arc::clone(policy), digest, wanted);
-                if version.does(wanted) {
-                    Outcome::Fresh(version)
-                } else {
-                    Outcome::Failed(Arc::new(PolicyProblem::NotAScorer))
-                }
-            }
-            Err(problem) => Outcome::Failed(Arc::clone(problem)),
-        }
+    /// Returns the bytes of a component where a rollback to it can be kept.
+    fn kept_bytes(&self, component: &Component) -> Option<KeptBytes> {
+        let folder = self.memory.folder();
+        folder.map(|_| Arc::new(component.bytes.clone()))
     }
 
     /// Puts in force what was prepared, and forgets every policy that is not among it.
@@ -227,6 +238,8 @@ impl PolicyLibrary {
             let entry = self.commit_one(entries.remove(&name), policy, &mut done);
             self.entries.insert(name, entry);
         }
+        self.forget_rollbacks(&entries);
+        self.keep_rollbacks();
         let entries = &self.entries;
         self.attempts.retain(|name, _| entries.contains_key(name));
         self.memory.retain(|name| entries.contains_key(name));
@@ -251,7 +264,7 @@ impl PolicyLibrary {
         let mut entry = known.unwrap_or_else(|| Entry::new(wanted.clone()));
         match outcome {
             Outcome::InForce => {
-                entry.held.clear();
+                entry.release();
                 entry.problem = None;
             }
             Outcome::HeldBack => entry.problem = None,
@@ -262,7 +275,7 @@ impl PolicyLibrary {
                     version: Arc::clone(&version.id),
                     decided_256_in: version.policy.report().decided_256_in,
                 });
-                entry.put_in_force(version);
+                entry.put_in_force(*version);
                 entry.problem = None;
             }
             Outcome::Unsettled => {}
@@ -349,9 +362,14 @@ impl PolicyLibrary {
         self.entries.values().for_each(Entry::release_spare_instances);
     }
 
-    /// Warns, once each, of what is in the policy folder and never loaded.
-    pub(crate) fn tell_strays(&mut self, folder: Option<&Path>) {
-        self.strays.tell(folder);
+    /// Looks for files of the policy folder that are not loaded, and logs each once.
+    pub(crate) fn look_for_strays(&mut self, folder: Option<&Path>, takes_file: impl Fn(&str) -> bool) {
+        self.strays.look(folder, takes_file);
+    }
+
+    /// Returns the files of the policy folder that are not loaded.
+    pub(crate) fn ignored_files(&self) -> Vec<IgnoredFile> {
+        self.strays.report()
     }
 
     /// The state of each.

@@ -14,7 +14,7 @@ pub(crate) enum Outcome {
     /// An operator rolled these bytes back: another version stays in force.
     HeldBack,
     /// A version that works.
-    Fresh(Version),
+    Fresh(Box<Version>),
     /// Its file seems half-written: look again shortly.
     Unsettled,
     /// It cannot be used.
@@ -54,7 +54,7 @@ impl Prepared {
     pub(crate) fn fresh(&self, name: &str) -> Option<&Version> {
         let mut named = self.policies.iter().filter(|policy| policy.wanted.name == name);
         named.find_map(|policy| match &policy.outcome {
-            Outcome::Fresh(version) => Some(version),
+            Outcome::Fresh(version) => Some(&**version),
             _ => None,
         })
     }

@@ -39,6 +39,9 @@ pub(crate) struct PolicyReport {
     pub problem: Option<String>,
     /// SHA-256 of the bytes that were rolled back and are not loaded until other bytes come or they are resumed.
     pub held_back: Vec<String>,
+    /// Whether the rollback survives a restart, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollback_kept: Option<bool>,
     /// Decisions asked of the version in force.
     pub calls: u64,
     /// Of those, the ones it failed.
@@ -137,7 +140,10 @@ impl PolicyReport {
             swaps: entry.swaps,
             since_unix_ms: active.and_then(|active| unix_ms(active.since)),
             problem: entry.problem.clone(),
-            held_back: entry.held.iter().map(|held| hex(&held.digest)).collect(),
+            rollback_kept: (entry.rolled_back().next().is_some()).then_some(entry.kept.is_some()),
+            held_back: (entry.rolled_back().filter_map(|held| held.digest()))
+                .map(|digest| hex(&digest))
+                .collect(),
             calls: 0,
             faults: 0,
             events: None,
@@ -168,6 +174,7 @@ impl PolicyReport {
             swaps: 0,
             since_unix_ms: None,
             problem: None,
+            rollback_kept: None,
             held_back: Vec::new(),
             calls: 0,
             faults: 0,

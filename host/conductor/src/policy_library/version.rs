@@ -1,5 +1,6 @@
 //! One version of a policy: certain bytes with certain settings, loaded, and whether it is asked.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -9,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::WantedPolicy;
 use super::component::Digest;
+use super::kept_rollback::VersionIdentity;
 use super::wanted::hex;
 
 /// Digits of the bytes' hash in a version's id: enough to tell versions apart at sight.
@@ -30,7 +32,12 @@ pub(crate) struct Version {
     pub(super) spec: CircuitSpec,
     /// When it was put in force, or loaded where it never was.
     pub(super) since: SystemTime,
+    /// Its bytes, where a rollback to it is to outlive the process.
+    pub(super) bytes: Option<KeptBytes>,
 }
+
+/// Bytes of a component, shared.
+pub(super) type KeptBytes = Arc<Cow<'static, [u8]>>;
 
 impl Version {
     pub(super) fn new(policy: Arc<WasmPolicy>, digest: Digest, wanted: &WantedPolicy) -> Self {
@@ -43,7 +50,18 @@ impl Version {
             circuit: Arc::new(Circuit::new(wanted.circuit)),
             spec: wanted.circuit,
             since: SystemTime::now(),
+            bytes: None,
         }
+    }
+
+    /// Returns it with its bytes.
+    pub(super) fn keeping(self, bytes: Option<KeptBytes>) -> Self {
+        Self { bytes, ..self }
+    }
+
+    /// Returns which bytes and settings it has.
+    pub(super) fn identity(&self) -> VersionIdentity {
+        VersionIdentity::of(&self.digest, &self.settings)
     }
 
     /// Whether it is made of these.

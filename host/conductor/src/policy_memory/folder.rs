@@ -34,7 +34,7 @@ pub(super) enum ReadError {
 
 /// Where the files are.
 #[derive(Debug)]
-pub(super) struct StateFolder(pub(super) PathBuf);
+pub(crate) struct StateFolder(pub(super) PathBuf);
 
 impl StateFolder {
     /// Makes it, where it is not there.
@@ -62,9 +62,34 @@ impl StateFolder {
 
     /// Writes a new file and puts it in the place of the old one, so that a file is never half-written.
     pub(super) fn write(&self, policy: &str, saved: &Saved) -> io::Result<()> {
+        self.replace(&self.path(policy), &saved.encode())
+    }
+
+    /// Writes the file of a policy with that ending, whole or not at all.
+    pub(crate) fn put(&self, policy: &str, ending: &str, bytes: &[u8]) -> io::Result<()> {
+        self.replace(&self.file(policy, ending), bytes)
+    }
+
+    /// Returns what the file of a policy with that ending holds; none where there is none.
+    pub(crate) fn get(&self, policy: &str, ending: &str) -> io::Result<Option<Vec<u8>>> {
+        match read_bounded(&self.file(policy, ending)) {
+            Ok(found) => Ok(found),
+            Err(Unread::Failed(error)) => Err(error),
+            Err(Unread::TooLarge(size)) => Err(io::Error::other(Damage::TooLarge(size))),
+        }
+    }
+
+    /// Removes the file of a policy with that ending, where there is one.
+    pub(crate) fn remove(&self, policy: &str, ending: &str) -> io::Result<()> {
+        match fs::remove_file(self.file(policy, ending)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.make()?;
-        let path = self.path(policy);
-        let fresh = added(&path, ".new");
+        let fresh = added(path, ".new");
         // Whatever it is: opening a pipe would be waited for.
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -73,9 +98,9 @@ impl StateFolder {
         let mut options = OpenOptions::new();
         // What a policy remembers may tell of clients.
         let mut file = options.write(true).create_new(true).mode(0o600).open(&fresh)?;
-        file.write_all(&saved.encode())?;
+        file.write_all(bytes)?;
         file.sync_data()?;
-        fs::rename(&fresh, &path)
+        fs::rename(&fresh, path)
     }
 
     /// Puts a damaged file out of the way, under a name that no other has; the new one.
@@ -92,7 +117,11 @@ impl StateFolder {
     }
 
     fn path(&self, policy: &str) -> PathBuf {
-        self.0.join(format!("{}.state", file_name(policy)))
+        self.file(policy, "state")
+    }
+
+    fn file(&self, policy: &str, ending: &str) -> PathBuf {
+        self.0.join(format!("{}.{ending}", file_name(policy)))
     }
 }
 

@@ -20,7 +20,8 @@ use routing::WorkerId;
 use tracing::{error, info, warn};
 
 use self::file::{Saved, SavedSession};
-use self::folder::{ReadError, StateFolder};
+use self::folder::ReadError;
+pub(crate) use self::folder::StateFolder;
 pub(crate) use self::metrics::MemoryCollector;
 pub(crate) use self::thread::{Keeper, Keeping};
 use crate::policy_library::chain;
@@ -67,6 +68,11 @@ impl PolicyMemory {
             folder,
             ..Self::default()
         }
+    }
+
+    /// Returns the folder that it is kept in, where there is one.
+    pub(crate) fn folder(&self) -> Option<&StateFolder> {
+        self.folder.as_ref()
     }
 
     /// What that policy remembers. Called by the one thread that loads policies.

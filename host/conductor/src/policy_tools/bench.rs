@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use self::clock::{Bout, Timing, time_in_turns};
 use super::finding::Finding;
+use super::progress::Progress;
 use super::subject::Subject;
 use super::table::{Side, Table};
 use super::{engine, print, settings};
@@ -46,6 +47,8 @@ pub(super) fn run(args: &SubjectArgs) -> anyhow::Result<Exit> {
         Err(mistakes) => return Ok(not_loaded(&mistakes)),
     };
     let engine = engine()?;
+    let progress = Progress::begin();
+    progress.part(&format!("{}: compiling", subject.name));
     let settings = patient(given.settings.clone());
     let policy = match engine.load(&subject.name, &subject.bytes, &settings, Default::default()) {
         Ok(policy) => policy,
@@ -60,9 +63,13 @@ pub(super) fn run(args: &SubjectArgs) -> anyhow::Result<Exit> {
         policy: subject.label,
         optimised: !cfg!(debug_assertions),
         rows: (SIZES.into_iter())
-            .map(|candidates| Row::of(candidates, &contestants))
+            .map(|candidates| {
+                progress.part(&format!("timing decisions with {candidates} candidates"));
+                Row::of(candidates, &contestants)
+            })
             .collect::<Result<_, _>>()?,
     };
+    drop(progress);
     print(&report, args.json)?;
     Ok(Exit::Success)
 }

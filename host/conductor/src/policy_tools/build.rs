@@ -46,43 +46,50 @@ pub(crate) enum BuildPolicyError {
     },
 }
 
-/// Builds and checks.
+/// Builds and checks. The component that is there is replaced only where the check passes.
 ///
 /// # Errors
 /// Where there is nothing to build, it does not build, or what was built cannot be checked.
 pub(super) fn run(args: &BuildArgs) -> anyhow::Result<Exit> {
-    let Compiled { file, component } = if args.path.is_dir() {
-        compile(&args.path).map_err(BuildPolicyError::from)?
+    let compiled = if args.path.is_dir() {
+        compile(&args.path, args.install).map_err(BuildPolicyError::from)?
     } else {
-        Compiled {
-            component: args.path.with_extension("component.wasm"),
-            file: args.path.clone(),
-        }
+        Compiled::file(&args.path)
     };
-    let built = Subject::read(&file)?;
+    let built = Subject::read(&compiled.file)?;
     let was_module = built.dissect()?.layer == Layer::Module;
     let bytes = if was_module {
         Cow::Owned(component_of(&built)?)
     } else {
         built.bytes
     };
-    let place = args
-        .out
-        .clone()
-        .unwrap_or(if was_module { component } else { file.clone() });
-    if was_module || place != file {
-        write(&place, &bytes)?;
-    }
+    let made_of = was_module.then(|| compiled.file.display().to_string());
+    let place = args.out.clone().unwrap_or(match was_module {
+        true => compiled.component.clone(),
+        false => compiled.place.clone(),
+    });
     let subject = Subject {
         label: place.display().to_string(),
         name: built.name,
         bytes,
     };
+    let check = check(&subject, &args.settings, &args.gate)?;
+    let is_there = !was_module && place == compiled.file;
+    let outcome = if !check.is_ok() {
+        compiled.restore(&subject.bytes)?;
+        Written::Refused
+    } else if is_there {
+        Written::There
+    } else {
+        write(&place, &subject.bytes)?;
+        Written::New
+    };
     let report = Report {
         component: subject.label.clone(),
         bytes: subject.bytes.len(),
-        from_core_module: was_module.then(|| file.display().to_string()),
-        check: check(&subject, &args.settings)?,
+        outcome,
+        from_core_module: made_of,
+        check,
     };
     print(&report, args.json)?;
     Ok(report.check.exit())
@@ -95,15 +102,30 @@ fn component_of(module: &Subject) -> Result<Vec<u8>, BuildPolicyError> {
     })
 }
 
-/// Whole or not at all: a router may be watching the place.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildPolicyError> {
+/// Writes a file whole or not at all: a router may be watching the place.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildPolicyError> {
     let beside = path.with_extension("wasm.part");
-    fs::write(&beside, bytes)
-        .and_then(|()| fs::rename(&beside, path))
-        .map_err(|source| BuildPolicyError::Write {
-            path: path.to_owned(),
-            source,
-        })
+    let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // It is nothing that anything reads.
+        let _ = fs::remove_file(&beside);
+    }
+    written.map_err(|source| BuildPolicyError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// What became of the component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Written {
+    /// It is in its place.
+    New,
+    /// It was there, and only checked.
+    There,
+    /// Its check failed: what was in its place is still there.
+    Refused,
 }
 
 /// What was built, and what a check says of it.
@@ -112,6 +134,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildPolicyError> {
 struct Report {
     component: String,
     bytes: usize,
+    outcome: Written,
     /// The core module that it was made of, where there was one.
     from_core_module: Option<String>,
     check: CheckReport,
@@ -123,6 +146,15 @@ impl fmt::Display for Report {
         if let Some(module) = &self.from_core_module {
             write!(f, ", of the core module {module}")?;
         }
-        write!(f, "\n\n{}", self.check)
+        write!(f, "\n\n{}", self.check)?;
+        match self.outcome {
+            Written::New => writeln!(f, "written to {}", self.component),
+            Written::There => Ok(()),
+            Written::Refused => writeln!(
+                f,
+                "not written: the check failed, and {} is as it was before",
+                self.component
+            ),
+        }
     }
 }

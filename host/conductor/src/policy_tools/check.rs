@@ -5,14 +5,15 @@ mod report;
 use std::time::Duration;
 
 use policy_runtime::{Chore, Endurance, PolicySettings, ProbeError, Rehearsal, Scene};
-use routing::FaultKind;
+use routing::{FaultKind, Verdict};
 
-pub(super) use self::report::CheckReport;
+pub(crate) use self::report::CheckReport;
 use super::finding::Finding;
+use super::progress::Progress;
 use super::subject::Subject;
 use super::table::{size, time};
 use super::{engine, print, settings};
-use crate::cli::{SettingsArgs, SubjectArgs};
+use crate::cli::{GateArgs, IdleVerdict, PolicyCheckArgs, SettingsArgs};
 use crate::exit::Exit;
 
 /// A call that takes one part in this many of its CPU budget, or more, is told of.
@@ -24,10 +25,10 @@ const TRIED_WITH: usize = 256;
 ///
 /// # Errors
 /// Where the component, its settings or the runtime cannot be had.
-pub(super) fn run(args: &SubjectArgs) -> anyhow::Result<Exit> {
-    let subject = Subject::find(&args.policy)?;
-    let report = check(&subject, &args.settings)?;
-    print(&report, args.json)?;
+pub(super) fn run(args: &PolicyCheckArgs) -> anyhow::Result<Exit> {
+    let subject = Subject::find(&args.subject.policy)?;
+    let report = check(&subject, &args.subject.settings, &args.gate)?;
+    print(&report, args.subject.json)?;
     Ok(report.exit())
 }
 
@@ -35,7 +36,7 @@ pub(super) fn run(args: &SubjectArgs) -> anyhow::Result<Exit> {
 ///
 /// # Errors
 /// As [`run`].
-pub(super) fn check(subject: &Subject, args: &SettingsArgs) -> anyhow::Result<CheckReport> {
+pub(crate) fn check(subject: &Subject, args: &SettingsArgs, gate: &GateArgs) -> anyhow::Result<CheckReport> {
     let mut report = CheckReport::of(subject);
     let given = match settings::read(args, &subject.name)? {
         Ok(given) => given,
@@ -44,9 +45,14 @@ pub(super) fn check(subject: &Subject, args: &SettingsArgs) -> anyhow::Result<Ch
             return Ok(report);
         }
     };
-    match engine()?.rehearse(&subject.name, &subject.bytes, &given.settings) {
+    let progress = Progress::begin();
+    let begins = |step| progress.rehearses(&subject.name, step);
+    let rehearsed = engine()?.rehearse(&subject.name, &subject.bytes, &given.settings, begins);
+    drop(progress);
+    match rehearsed {
         Ok(rehearsal) => {
             report.findings = findings(&rehearsal, &given.settings);
+            report.findings.extend(turned_away(&rehearsal, gate));
             report.add(rehearsal);
         }
         Err(error) => report.findings.extend(Finding::not_loaded(&error, &given)),
@@ -82,6 +88,47 @@ fn failed_scenes(scenes: &[Scene]) -> Option<Finding> {
         Finding::error("scenarios-failed", message)
             .help("the router's fallback would decide these in its place; answer with a row of the candidates, or `pass`")
     })
+}
+
+/// Requests that an idle fleet does not get.
+fn turned_away(rehearsal: &Rehearsal, gate: &GateArgs) -> Vec<Finding> {
+    let idle = || rehearsal.scenes.iter().filter(|scene| scene.scenario.is_idle());
+    let of = |is: fn(&Verdict) -> bool| -> Vec<&'static str> {
+        let scenes = idle().filter(|scene| scene.outcome.as_ref().is_ok_and(is));
+        scenes.map(|scene| scene.scenario.name).collect()
+    };
+    let mut findings = Vec::new();
+    let rejected = of(|verdict| matches!(verdict, Verdict::Reject(_)));
+    if !rejected.is_empty() && !gate.allows(IdleVerdict::Reject) {
+        let message = format!(
+            "it rejects a request although no worker has any load: {}",
+            rejected.join(", ")
+        );
+        let help = "clients would be refused by an empty fleet: is a comparison the wrong way round, or an unknown number taken for a \
+                    large one? --allow reject, if it is meant";
+        findings.push(Finding::error("rejects-idle", message).help(help));
+    }
+    let passed = of(|verdict| matches!(verdict, Verdict::Pass));
+    // A scorer without an opinion leaves the choice to the others of its pipeline.
+    let is_scorer = rehearsal.interview.scores_singly();
+    if !passed.is_empty() && !is_scorer && !gate.allows(IdleVerdict::Pass) {
+        let message = format!(
+            "it passes on a request although no worker has any load, so that the router's fallback decides: {}",
+            passed.join(", ")
+        );
+        let help = "answer with a row of the candidates; --allow pass, if it is meant";
+        findings.push(Finding::error("passes-idle", message).help(help));
+    }
+    let held = of(|verdict| matches!(verdict, Verdict::Queue(_)));
+    if !held.is_empty() {
+        let message = format!(
+            "it holds a request although no worker has any load: {}",
+            held.join(", ")
+        );
+        let help = "nothing ends on an idle fleet, so that a held request waits until it asks again";
+        findings.push(Finding::warning("holds-idle", message).help(help));
+    }
+    findings
 }
 
 /// Events and ticks that it did not survive.

@@ -11,7 +11,7 @@ use super::chain;
 use super::subject::Subject;
 use super::table::{Side, Table, size};
 use super::{engine, print};
-use crate::builtin::BUILTINS;
+use crate::builtin::{BUILTINS, DEFAULT};
 use crate::cli::ListArgs;
 use crate::exit::Exit;
 use crate::policy_library::{misnamed_in, policies_in};
@@ -71,6 +71,8 @@ struct Listed {
     version: Option<String>,
     /// Whether a pipeline may have it as a scorer.
     scores: bool,
+    /// Whether it decides for routes that name no policy.
+    default: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     about: Option<&'static str>,
     /// Why it cannot be asked.
@@ -94,6 +96,7 @@ impl Listed {
             manifest,
             version,
             scores,
+            default: about.is_some() && subject.name == DEFAULT,
             about,
             problem,
         }
@@ -123,8 +126,9 @@ impl fmt::Display for Report {
             ("", Side::Left),
         ]);
         for policy in &self.policies {
+            let mark = if policy.default { " (the default)" } else { "" };
             table.row([
-                policy.name.clone(),
+                format!("{}{mark}", policy.name),
                 policy.version.clone().unwrap_or_default(),
                 size(policy.bytes),
                 policy.sha256[..12].to_owned(),

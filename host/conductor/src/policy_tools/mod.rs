@@ -11,6 +11,7 @@ mod finding;
 mod inspect;
 mod list;
 mod parameters;
+mod progress;
 mod project;
 mod replay;
 mod settings;

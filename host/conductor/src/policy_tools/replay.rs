@@ -112,6 +112,7 @@ impl Recorded {
         let session = line.session.as_deref();
         RequestFacts {
             seq: line.seq,
+            run: self.run,
             session: session.and_then(|session| u64::from_str_radix(session, 16).ok()),
             phase: line.phase.into(),
             attempt: line.attempt,

@@ -57,13 +57,15 @@ pub(crate) enum SubjectError {
 }
 
 impl Subject {
-    /// A file, or a built-in policy where there is no file of that name.
+    /// Returns the built-in policy of that name, else the file. A file with the name of a built-in needs a path, such as `./NAME`.
     pub(crate) fn find(asked: &Path) -> Result<Self, SubjectError> {
+        if let Some(builtin) = asked.to_str().and_then(builtin::find) {
+            return Ok(Self::of(builtin));
+        }
         if asked.exists() {
             return Self::read(asked);
         }
-        let builtin = asked.to_str().and_then(builtin::find);
-        builtin.map(Self::of).ok_or_else(|| SubjectError::Nowhere {
+        Err(SubjectError::Nowhere {
             asked: asked.display().to_string(),
         })
     }
@@ -111,5 +113,27 @@ impl Subject {
     pub(crate) fn sha256(&self) -> String {
         let digest = Sha256::digest(&self.bytes);
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_builtin_is_found_by_its_name_and_a_file_named_like_it_by_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("round-robin");
+        std::fs::write(&file, "mine").unwrap();
+        assert_eq!(Subject::find(&file).unwrap().bytes, b"mine".as_slice());
+        let builtin = Subject::find(Path::new("round-robin")).unwrap();
+        assert_eq!(builtin.label, "builtin round-robin");
+        // In the repository's folder `policies` every builtin has a folder of its name.
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/round-robin");
+        assert!(matches!(Subject::find(&here), Err(SubjectError::Read { .. })));
+        assert!(matches!(
+            Subject::find(Path::new("nowhere")),
+            Err(SubjectError::Nowhere { .. })
+        ));
     }
 }

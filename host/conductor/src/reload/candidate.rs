@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use conductor_config::{Config, Diagnostics, Examined, Known, Parsed};
+use conductor_config::{Code, Config, Diagnostics, Examined, Known, Parsed};
 use proxy::record::Recorder;
 use proxy::{ProxyMetrics, Snapshot, SnapshotError, SnapshotSpec};
 use routing::{Fleet, Generation, PolicyVersions};
@@ -44,7 +44,12 @@ fn known<'n>(source: &'n ConfigSource, builtins: &'n [&'n str]) -> Known<'n> {
 
 /// Logs what is odd about a configuration that is put in force.
 pub(crate) fn log_warnings(warnings: &Diagnostics) {
-    for warning in reports(warnings) {
+    // Those of the policy folder are logged where they are looked for, also while the text stays the same.
+    let is_of_folder = |warning: &ProblemReport| warning.code == Code::IgnoredPolicyFile.as_str();
+    for warning in reports(warnings)
+        .into_iter()
+        .filter(|warning| !is_of_folder(warning))
+    {
         let ProblemReport {
             line,
             column,

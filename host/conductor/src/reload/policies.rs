@@ -64,6 +64,7 @@ impl Reloader {
                     self.library.undo(undo);
                     return Err(RefusedPolicyChange::Snapshot(refused));
                 }
+                self.library.keep_rollbacks();
                 self.metrics.policy_rolled_back(name, "operator", 1);
             }
             PolicyAction::Resume => {
@@ -148,9 +149,10 @@ impl Reloader {
         }
         self.library.release_spare_instances();
         let folder = compose::policy_folder(&self.in_force.config, &self.source);
-        self.library.tell_strays(folder.as_deref());
         let config = &self.in_force.config;
+        self.library
+            .look_for_strays(folder.as_deref(), |name| compose::takes_file(config, name));
         let reports = compose::policy_reports(config, &self.library, &self.proxy_metrics);
-        self.status.set_policies(reports);
+        self.status.set_policies(reports, self.library.ignored_files());
     }
 }

@@ -65,12 +65,20 @@ fn a_module_for_something_else_is_told_what_it_lacks() {
 }
 
 #[test]
-fn a_policy_that_fails_its_check_is_built_and_told_of() {
+fn a_policy_that_fails_its_check_is_told_of_and_not_written() {
     let files = Files::new();
     let file = files.write("mine.wasm", module(&deciding("unreachable")));
+    let made = files.write("mine.component.wasm", component(LEAST));
     let run = policy(["build", file.to_str().unwrap(), "--json"]);
     assert_eq!(run.code, 1);
-    assert_eq!(run.json()["check"]["ok"], false);
+    let report = run.json();
+    assert_eq!(
+        (&report["check"]["ok"], &report["outcome"]),
+        (&false.into(), &"refused".into())
+    );
+    assert_eq!(fs::read(made).unwrap(), component(LEAST), "the last good one");
+    let left: Vec<_> = fs::read_dir(files.folder()).unwrap().collect();
+    assert_eq!(left.len(), 2, "{left:?}");
 }
 
 /// A project whose script does this.
@@ -107,4 +115,56 @@ fn a_script_that_fails_or_leaves_nothing_is_told_of() {
     assert!(idle.stderr.contains("leaves no .wasm file"), "{idle:?}");
     let empty = policy_in(Files::new().folder(), ["build"]);
     assert!(empty.stderr.contains("conductor policy new"), "{empty:?}");
+}
+
+#[test]
+fn a_script_that_writes_where_it_is_told_to_replaces_the_component_only_when_it_is_good() {
+    let files = project("cp core.bin \"${CONDUCTOR_OUT:-.}/mine.wasm\"");
+    let mine = files.write("mine.wasm", component(LEAST));
+    files.write("core.bin", component(&deciding("unreachable")));
+    let run = policy_in(files.folder(), ["build"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains("not written"), "{run:?}");
+    assert_eq!(fs::read(&mine).unwrap(), component(LEAST));
+    files.write("core.bin", module(LEAST));
+    fs::remove_file(&mine).unwrap();
+    let run = policy_in(files.folder(), ["build", "--json"]);
+    assert_eq!((run.code, &run.json()["outcome"]), (0, &"new".into()), "{run:?}");
+    assert_eq!(fs::read(&mine).unwrap(), component(LEAST));
+}
+
+#[test]
+fn what_a_script_wrote_over_is_put_back_when_it_is_no_good_or_the_script_fails() {
+    let files = project("cp core.bin mine.wasm");
+    let mine = files.write("mine.wasm", component(LEAST));
+    let bad = component(&deciding("unreachable"));
+    files.write("core.bin", &bad);
+    let run = policy_in(files.folder(), ["build"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert_eq!(fs::read(&mine).unwrap(), component(LEAST));
+    assert_eq!(fs::read(files.folder().join("mine.wasm.refused")).unwrap(), bad);
+
+    let failing = project("echo half > mine.wasm\nexit 3");
+    let mine = failing.write("mine.wasm", component(LEAST));
+    let run = policy_in(failing.folder(), ["build"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert_eq!(fs::read(&mine).unwrap(), component(LEAST));
+}
+
+#[test]
+fn a_script_may_install_only_where_it_is_asked_for() {
+    let files = project("echo \"install: ${CONDUCTOR_INSTALL:-no}\"\ncp core.bin mine.wasm");
+    let plain = policy_in(files.folder(), ["build"]);
+    assert!(plain.stderr.contains("install: no"), "{plain:?}");
+    let asked = policy_in(files.folder(), ["build", "--install"]);
+    assert!(asked.stderr.contains("install: 1"), "{asked:?}");
+}
+
+#[test]
+fn long_steps_are_lines_where_standard_error_is_no_terminal() {
+    let files = project("cp core.bin mine.wasm");
+    let run = policy_in(files.folder(), ["build"]);
+    for line in ["running build.sh", "compiling", "scenarios", "requests in a row"] {
+        assert!(run.stderr.contains(line), "no `{line}` in {run:?}");
+    }
 }

@@ -282,3 +282,49 @@ fn events_and_ticks_are_tried_too_and_absurd_ones() {
         "{odd:?}"
     );
 }
+
+/// Instructions that answer with the verdict of that number, after which these store what belongs to it.
+fn answering(verdict: u32, more: &str) -> String {
+    deciding(&format!(
+        "(drop (call $route (i32.const 0) (f64.const 0))) (i64.store (i32.const 1024) (i64.const {verdict})) {more} (i32.const 1024)"
+    ))
+}
+
+/// The check fails with that finding, unless that verdict is allowed.
+#[track_caller]
+fn check_idle(case: &str, code: &str, allow: &str) {
+    let files = Files::new();
+    let file = files.write("mine.wasm", component(case));
+    let file = file.to_str().unwrap();
+    let run = policy(["check", file, "--json"]);
+    assert_eq!((run.code, run.findings()), (1, vec![code.to_owned()]), "{run:?}");
+    assert!(run.stdout.contains("idle-one"), "{run:?}");
+    let run = policy(["build", file]);
+    assert_eq!(run.code, 1, "{run:?}");
+    for command in ["check", "build"] {
+        let run = policy([command, file, "--allow", allow]);
+        assert_eq!(run.code, 0, "{run:?}");
+    }
+}
+
+#[test]
+fn a_policy_that_turns_requests_of_an_idle_fleet_away_fails_unless_that_is_allowed() {
+    let reject = "(i32.store (i32.const 1032) (i32.const 429)) (i32.store (i32.const 1036) (i32.const 1500))
+         (i32.store (i32.const 1040) (i32.const 16)) (i32.store (i32.const 1044) (i32.const 11))";
+    check_idle(&answering(2, reject), "rejects-idle", "reject");
+    check_idle(&answering(3, ""), "passes-idle", "pass");
+}
+
+#[test]
+fn a_policy_that_holds_requests_of_an_idle_fleet_is_warned_of() {
+    let hold = "(f64.store (i32.const 1032) (f64.const 1)) (i32.store (i32.const 1040) (i32.const 40))";
+    check_warning(&answering(1, hold), "holds-idle");
+}
+
+#[test]
+fn a_scorer_without_an_opinion_passes() {
+    for name in ["tier-weight", "lora-affinity"] {
+        let run = policy(["check", name, "--json"]);
+        assert_eq!((run.code, run.findings()), (0, vec![]), "{run:?}");
+    }
+}

@@ -56,6 +56,18 @@ fn the_builtins_are_listed_and_so_is_a_folder_with_what_is_wrong_in_it() {
         .map(|builtin| builtin["name"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(names, conductor::builtin::names());
+    let list = builtins.json();
+    let default = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|listed| listed["default"] == true);
+    let default: Vec<_> = default.map(|listed| listed["name"].as_str().unwrap()).collect();
+    assert_eq!(default, [conductor::builtin::DEFAULT]);
+    let text = policy(["list"]).stdout;
+    let marked: Vec<&str> = text.lines().filter(|line| line.contains("default")).collect();
+    let mark = format!("{} (the default)", conductor::builtin::DEFAULT);
+    assert!(marked.len() == 1 && marked[0].contains(&mark), "{text}");
     let files = Files::new();
     files.write("good.wasm", component(LEAST));
     files.write("odd.wasm", "text");

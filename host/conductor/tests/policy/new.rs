@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
 
 use policy_component::CONTRACT;
 
@@ -78,4 +80,57 @@ fn a_name_that_the_configuration_would_refuse_is_refused() {
         assert_eq!(run.code, 1, "{name}: {run:?}");
     }
     assert_eq!(fs::read_dir(files.folder()).unwrap().count(), 0);
+}
+
+/// A folder of programs that only note that they were called.
+fn programs(names: &[&str]) -> Files {
+    let files = Files::new();
+    for name in names {
+        let note = files.folder().join("calls");
+        let text = format!("#!/bin/sh\necho \"{name} $*\" >> {}\n", note.display());
+        let program = files.write(name, text);
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    files
+}
+
+/// Runs a script where these programs stand before the system's; what they were called with, and what it said.
+fn calls(script: &Path, args: &[&str], install: Option<&str>) -> (String, String) {
+    let programs = programs(&[
+        "python3", "npm", "cargo", "rustc", "apt-get", "pip", "rustup", "curl",
+    ]);
+    let path = format!("{}:/usr/bin:/bin", programs.folder().display());
+    let mut command = Command::new(script);
+    command
+        .args(args)
+        .env("PATH", path)
+        .env_remove("CONDUCTOR_INSTALL");
+    command.env("CONDUCTOR_TOOLS", programs.folder().join("tools"));
+    command.envs(install.map(|install| ("CONDUCTOR_INSTALL", install)));
+    let output = command.output().unwrap();
+    let calls = fs::read_to_string(programs.folder().join("calls")).unwrap_or_default();
+    (calls, String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn no_build_installs_anything_unasked() {
+    let files = Files::new();
+    for language in LANGUAGES {
+        let run = policy_in(files.folder(), ["new", language, "--lang", language]);
+        assert_eq!(run.code, 0, "{run:?}");
+        let script = files.folder().join(language).join("build.sh");
+        let installs = |calls: &str| calls.contains("venv") || calls.contains("install");
+        let (unasked, said) = calls(&script, &[], None);
+        assert!(!installs(&unasked), "{language}: {unasked}");
+        assert!(said.contains("CONDUCTOR_INSTALL=1"), "{language}: {said}");
+        let (asked, _) = calls(&script, &[], Some("1"));
+        assert!(installs(&asked), "{language}: {asked}");
+    }
+}
+
+#[test]
+fn the_toolchain_of_the_shipped_policies_is_installed_only_when_asked_for() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/install-toolchain.sh");
+    let (unasked, _) = calls(&script, &[], None);
+    assert!(!unasked.contains("apt-get"), "{unasked}");
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use policy_runtime::{EngineLimits, LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use routing::{
-    DecisionInput, DecisionQueries, Phase, Policy, PolicyFault, RequestFacts, Role, Tier, Verdict, Worker,
-    WorkerId, WorkerSpec,
+    DecisionInput, DecisionQueries, Phase, Policy, PolicyFault, RequestFacts, Role, RunNumber, Tier, Verdict,
+    Worker, WorkerId, WorkerSpec,
 };
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
@@ -106,6 +106,7 @@ pub(crate) fn decide_with(
     let ids: Vec<_> = (7..).map(WorkerId).take(numbers.len()).collect();
     let request = RequestFacts {
         seq,
+        run: RunNumber::default(),
         session: None,
         phase: Phase::Mixed,
         attempt: 0,

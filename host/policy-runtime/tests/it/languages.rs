@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use policy_runtime::{EngineLimits, LoadError, PolicyEngine, PolicySettings, WasmPolicy};
 use routing::{
-    Choice, DecisionInput, DecisionQueries, Hold, Phase, Policy, PolicyFault, RequestFacts, Verdict, WorkerId,
+    Choice, DecisionInput, DecisionQueries, Hold, Phase, Policy, PolicyFault, RequestFacts, RunNumber,
+    Verdict, WorkerId,
 };
 
 use crate::components::Answers;
@@ -98,6 +99,7 @@ fn ask(policy: &WasmPolicy, seq: u64, rows: &[Row]) -> Result<Verdict, PolicyFau
     policy.decide(&DecisionInput {
         request: &RequestFacts {
             seq,
+            run: RunNumber::default(),
             session: None,
             phase: Phase::Mixed,
             attempt: 0,

@@ -133,7 +133,9 @@ fn a_handler_that_fails_its_trial_is_refused_and_check_tells_what_else_it_fails_
         "(f64.ne (local.get $number) (local.get $number))",
     );
     let settings = PolicySettings::default();
-    let rehearsal = engine().rehearse("tested", &component(&odd), &settings).unwrap();
+    let rehearsal = engine()
+        .rehearse("tested", &component(&odd), &settings, |_| {})
+        .unwrap();
     assert!(rehearsal.refused.is_none());
     let failed = rehearsal.chores.iter().filter(|chore| chore.outcome.is_err());
     let failed: Vec<_> = failed.map(|chore| chore.about).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use policy_runtime::WasmPolicy;
 use routing::{
     CandidateFeature, Decision, DecisionInput, DecisionQueries, Offer, Phase, Policy, RequestFacts,
-    RequestFeature, Role, Route, WorkerId, check,
+    RequestFeature, Role, Route, RunNumber, WorkerId, check,
 };
 
 use crate::components::{Answers, engine, load};
@@ -43,6 +43,7 @@ fn placed(policy: &WasmPolicy, held: [f64; 4]) -> Route {
     }
     let request = RequestFacts {
         seq: 1,
+        run: RunNumber::default(),
         session: None,
         phase: Phase::Mixed,
         attempt: 0,

@@ -8,7 +8,7 @@ use crate::components::{Answers, component, engine, load, loaded, route};
 use policy_runtime::{Divergence, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use routing::{
     Answer, DecisionInput, DecisionQueries, FaultKind, NoAnswers, Noted, Phase, Policy, PolicyFault,
-    Question, RequestFacts, Tier, Transcript, Verdict, WorkerId,
+    Question, RequestFacts, RunNumber, Tier, Transcript, Verdict, WorkerId,
 };
 
 const QUESTIONS: &str = include_str!("../wat/questions.wat");
@@ -23,6 +23,7 @@ fn ask<T>(
     let ids = [WorkerId(7), WorkerId(8)];
     let request = RequestFacts {
         seq,
+        run: RunNumber::default(),
         session: Some(3),
         phase: Phase::Mixed,
         attempt: 0,

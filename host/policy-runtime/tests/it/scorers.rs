@@ -5,7 +5,7 @@ use std::sync::Arc;
 use policy_runtime::{Divergence, LoadError, WasmPolicy};
 use routing::{
     DecisionInput, DecisionQueries, FaultKind, NoAnswers, Phase, Policy, PolicyFault, RequestFacts,
-    Transcript, Verdict, WorkerId, scores_singly,
+    RunNumber, Transcript, Verdict, WorkerId, scores_singly,
 };
 
 use crate::components::{decide, engine, load, loaded, route, scorer};
@@ -20,6 +20,7 @@ fn ask<T>(seq: u64, numbers: &[f64], ask: impl FnOnce(&DecisionInput<'_>) -> T) 
     let ids: Vec<_> = (7..).map(WorkerId).take(numbers.len()).collect();
     let request = RequestFacts {
         seq,
+        run: RunNumber::default(),
         session: None,
         phase: Phase::Mixed,
         attempt: 0,

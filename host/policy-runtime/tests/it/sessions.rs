@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use policy_runtime::{PolicyState, WasmPolicy};
 use routing::{
-    Answer, DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, Question, RequestFacts, WorkerId,
+    Answer, DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, Question, RequestFacts, RunNumber,
+    WorkerId,
 };
 
 use crate::components::{engine, loaded_over, route};
@@ -23,6 +24,7 @@ impl DecisionQueries for Only {
 fn facts(seq: u64, session: Option<u64>, now_us: u64) -> RequestFacts {
     RequestFacts {
         seq,
+        run: RunNumber::default(),
         session,
         phase: Phase::Mixed,
         attempt: 0,

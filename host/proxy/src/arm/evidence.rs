@@ -6,8 +6,11 @@
 //! the confidence, is spent half on either comparison, and there on look number k (from 0) the share 1/((k+1)(k+2)): these add
 //! up to 1, so that however long a canary runs, the chance that one as good as the control is ever called worse stays below
 //! what was asked for (an alpha-spending sequence; Lan and DeMets, Biometrika 70, 1983).
+//!
+//! That takes samples. A canary that answers nothing at all is stopped before: after so many failed requests in a row, while the
+//! newest one of the control did not fail.
 
-use crate::arm::statistics::{Difference, Samples, difference_of_means, difference_of_shares};
+use crate::arm::statistics::{Difference, FEWEST_GROUPS, Samples, difference_of_means, difference_of_shares};
 use crate::arm::times::{Times, TimesReport};
 
 /// When a canary is worse than the control, and what is done then.
@@ -21,6 +24,8 @@ pub struct StopRule {
     pub confidence: f64,
     /// Samples of the canary and of the control before the first look, at least 1.
     pub least: u64,
+    /// Failed requests in a row after which it is worse at once, while the control does not fail; 0: none are.
+    pub consecutive_failures: u64,
     /// Whether it is stopped; else it is only told.
     pub stop: bool,
 }
@@ -32,6 +37,7 @@ impl Default for StopRule {
             error_margin: 0.01,
             confidence: 0.95,
             least: 200,
+            consecutive_failures: 5,
             stop: true,
         }
     }
@@ -139,6 +145,8 @@ struct Side {
     between: Times,
     requests: u64,
     failed: u64,
+    /// The newest requests that failed, without one between them that did not.
+    failed_in_a_row: u64,
     prompt_tokens: u64,
     cached_tokens: u64,
 }
@@ -150,6 +158,8 @@ pub struct SideReport {
     pub requests: u64,
     /// Of those, the ones that failed.
     pub failed: u64,
+    /// The newest ones that failed, without one between them that did not.
+    pub failed_in_a_row: u64,
     /// Times to first token of streamed answers, of clients that left before it too; none while there are none.
     pub ttft: Option<TimesReport>,
     /// Times between two tokens.
@@ -183,8 +193,54 @@ pub(crate) struct Evidence {
 pub(crate) struct Worse {
     /// Its number.
     pub(crate) arm: usize,
-    pub(crate) measure: Measure,
-    pub(crate) look: Look,
+    pub(crate) cause: Cause,
+}
+
+/// Why a canary is worse than its control.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Cause {
+    /// So many of its requests in a row failed, and the control's newest one did not.
+    ConsecutiveFailures(u64),
+    /// A comparison says so.
+    Compared(Measure, Look),
+}
+
+/// Condition of a comparison that is not fulfilled yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    /// The comparison.
+    pub measure: Measure,
+    /// The arm that has too few; the control is 0.
+    pub arm: usize,
+    /// What there are too few of.
+    pub of: Wanted,
+    /// How many there are.
+    pub have: u64,
+    /// How many it takes.
+    pub need: u64,
+}
+
+/// What a comparison takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Requests that ended well or failed.
+    Requests,
+    /// Streamed answers whose first token was seen.
+    FirstTokens,
+    /// Groups of sessions with requests, of 64.
+    SessionGroups,
+}
+
+impl Wanted {
+    /// Returns its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::FirstTokens => "first-tokens",
+            Self::SessionGroups => "session-groups",
+        }
+    }
 }
 
 const MEASURES: [Measure; 2] = [Measure::Ttft, Measure::Errors];
@@ -213,9 +269,55 @@ impl Evidence {
         } else {
             arm..arm + 1
         };
-        concerned
-            .flat_map(|canary| MEASURES.map(|measure| (canary, measure)))
-            .filter_map(|(canary, measure)| self.look(canary, measure))
+        let mut worse: Vec<Worse> = concerned
+            .clone()
+            .filter_map(|canary| self.fails(canary))
+            .collect();
+        let looks = concerned.flat_map(|canary| MEASURES.map(|measure| (canary, measure)));
+        worse.extend(looks.filter_map(|(canary, measure)| self.look(canary, measure)));
+        worse
+    }
+
+    /// Returns a canary whose newest requests failed, where there are enough of them and the control's newest one did not fail.
+    pub(crate) fn fails(&self, arm: usize) -> Option<Worse> {
+        let most = self.rule.consecutive_failures;
+        let failed = self.sides[arm].failed_in_a_row;
+        let is_worse = arm > 0 && most > 0 && failed >= most && self.sides[0].failed_in_a_row == 0;
+        is_worse.then_some(Worse {
+            arm,
+            cause: Cause::ConsecutiveFailures(failed),
+        })
+    }
+
+    /// Returns what the comparisons of a canary that had no look yet wait for.
+    pub(crate) fn shortages(&self, arm: usize) -> Vec<Shortage> {
+        let Some(series) = arm.checked_sub(1).and_then(|canary| self.canaries.get(canary)) else {
+            return Vec::new();
+        };
+        let unseen = MEASURES
+            .into_iter()
+            .filter(|measure| series[*measure as usize].last.is_none());
+        let sides = unseen.flat_map(|measure| [(measure, 0), (measure, arm)]);
+        let shortages = sides.flat_map(|(measure, arm)| {
+            let samples = self.sides[arm].samples(measure);
+            let of = match measure {
+                Measure::Ttft => Wanted::FirstTokens,
+                Measure::Errors => Wanted::Requests,
+            };
+            [
+                (of, samples.count(), self.rule.least.max(1)),
+                (Wanted::SessionGroups, samples.groups(), FEWEST_GROUPS as u64),
+            ]
+            .map(|(of, have, need)| Shortage {
+                measure,
+                arm,
+                of,
+                have,
+                need,
+            })
+        });
+        shortages
+            .filter(|shortage| shortage.have < shortage.need)
             .collect()
     }
 
@@ -253,7 +355,10 @@ impl Evidence {
             finding: finding(difference, margin),
         };
         series.last = Some(look);
-        (look.finding == Finding::Worse).then_some(Worse { arm, measure, look })
+        (look.finding == Finding::Worse).then_some(Worse {
+            arm,
+            cause: Cause::Compared(measure, look),
+        })
     }
 
     /// The newest look at a canary.
@@ -268,6 +373,7 @@ impl Evidence {
         SideReport {
             requests: side.requests,
             failed: side.failed,
+            failed_in_a_row: side.failed_in_a_row,
             ttft: side.ttft.report(),
             between: side.between.report(),
             prompt_tokens: side.prompt_tokens,
@@ -313,6 +419,7 @@ impl Side {
         }
         if let Some(failed) = ended.failed {
             self.failed += u64::from(failed);
+            self.failed_in_a_row = if failed { self.failed_in_a_row + 1 } else { 0 };
             self.errors.add(group, u8::from(failed).into());
         }
         if let Some(seconds) = ended.between {

@@ -65,6 +65,7 @@ const RULE: StopRule = StopRule {
     error_margin: 0.0,
     confidence: 0.95,
     least: 200,
+    consecutive_failures: 0,
     stop: true,
 };
 
@@ -129,16 +130,113 @@ fn a_canary_half_as_fast_is_stopped_for_its_times_and_one_that_fails_more_for_it
     let mut slow = Traffic::even(1);
     slow.slower[1] = 2.0;
     let found = slow.run(&mut Evidence::new(rule, 2), 3_200).unwrap();
-    assert_eq!((found.arm, found.measure), (1, Measure::Ttft));
-    assert!(
-        found.look.low > 0.1 && found.look.low < 1.0 && found.look.high > 1.0,
-        "{found:?}"
-    );
+    let look = compared(&found, Measure::Ttft);
+    assert!(look.low > 0.1 && look.low < 1.0 && look.high > 1.0, "{found:?}");
     let mut failing = Traffic::even(2);
     failing.failing[1] = 0.25;
     let found = failing.run(&mut Evidence::new(rule, 2), 3_200).unwrap();
-    assert_eq!((found.arm, found.measure), (1, Measure::Errors));
-    assert!(found.look.low > 0.01 && found.look.estimate > 0.1, "{found:?}");
+    let look = compared(&found, Measure::Errors);
+    assert!(look.low > 0.01 && look.estimate > 0.1, "{found:?}");
+}
+
+/// The look that found the canary worse by that measure.
+#[track_caller]
+fn compared(worse: &Worse, by: Measure) -> Look {
+    match worse.cause {
+        Cause::Compared(measure, look) if (worse.arm, measure) == (1, by) => look,
+        _ => panic!("{worse:?}"),
+    }
+}
+
+/// Adds requests of both arms, whether each failed, in order; how many were in when the canary was first found to be worse.
+fn failing(rule: StopRule, requests: &[(usize, bool)]) -> Option<usize> {
+    let mut evidence = Evidence::new(rule, 2);
+    requests.iter().position(|(arm, failed)| {
+        let ended = Ended {
+            failed: Some(*failed),
+            ..Ended::default()
+        };
+        let worse = evidence.add(*arm, 0, &ended);
+        worse
+            .iter()
+            .any(|worse| matches!(worse.cause, Cause::ConsecutiveFailures(_)))
+    })
+}
+
+#[test]
+fn a_canary_that_only_fails_is_worse_at_its_fifth_request_unless_the_control_fails_too() {
+    let rule = StopRule::default();
+    let (good, bad) = ((1, false), (1, true));
+    assert_eq!(failing(rule, &[bad; 15]), Some(4));
+    assert_eq!(failing(rule, &[(0, false), bad, bad, bad, bad, bad]), Some(5));
+    assert_eq!(
+        failing(rule, &[bad, bad, bad, bad, good, bad, bad, bad, bad]),
+        None
+    );
+    // The workers are down: it is not the canary's fault, until the control is well again.
+    let outage = [bad, (0, true), bad, bad, bad, bad, bad, (0, false)];
+    assert_eq!(failing(rule, &outage[..7]), None);
+    assert_eq!(failing(rule, &outage), Some(7));
+    let off = StopRule {
+        consecutive_failures: 0,
+        ..rule
+    };
+    assert_eq!(failing(off, &[bad; 15]), None);
+}
+
+#[test]
+fn requests_that_neither_failed_nor_ended_well_do_not_count_as_failures_in_a_row() {
+    let mut evidence = Evidence::new(StopRule::default(), 2);
+    let failed = Ended {
+        failed: Some(true),
+        ..Ended::default()
+    };
+    let found: Vec<usize> = (0..5)
+        .map(|_| {
+            evidence.add(1, 0, &Ended::default());
+            evidence.add(1, 0, &failed).len()
+        })
+        .collect();
+    assert_eq!(found, [0, 0, 0, 0, 1]);
+}
+
+#[test]
+fn a_comparison_without_a_look_says_what_it_waits_for() {
+    let mut evidence = Evidence::new(RULE, 2);
+    for sample in 0..250_u64 {
+        let ended = Ended {
+            failed: Some(false),
+            ..Ended::default()
+        };
+        evidence.add(0, (sample % 64) as u8, &ended);
+        if sample < 210 {
+            evidence.add(1, (sample % 3) as u8, &ended);
+        }
+    }
+    let told: Vec<_> = evidence
+        .shortages(1)
+        .iter()
+        .map(|shortage| {
+            (
+                shortage.measure,
+                shortage.arm,
+                shortage.of,
+                shortage.have,
+                shortage.need,
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (Measure::Ttft, 0, Wanted::FirstTokens, 0, 200),
+            (Measure::Ttft, 0, Wanted::SessionGroups, 0, 8),
+            (Measure::Ttft, 1, Wanted::FirstTokens, 0, 200),
+            (Measure::Ttft, 1, Wanted::SessionGroups, 0, 8),
+            (Measure::Errors, 1, Wanted::SessionGroups, 3, 8),
+        ]
+    );
+    assert_eq!(evidence.shortages(0), []);
 }
 
 #[test]

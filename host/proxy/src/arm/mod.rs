@@ -15,7 +15,7 @@ mod times;
 mod trial;
 
 pub(crate) use self::collector::TrialCollector;
-pub use self::evidence::{Finding, Look, Measure, SideReport, StopRule};
+pub use self::evidence::{Cause, Finding, Look, Measure, Shortage, SideReport, StopRule, Wanted};
 pub(crate) use self::metrics::ArmFamilies;
 pub(crate) use self::participant::Participant;
 pub use self::report::{ArmReport, StopReport, TrialReport};

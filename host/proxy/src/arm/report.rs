@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::arm::evidence::{Finding, Look, Measure, SideReport, StopRule};
+use crate::arm::evidence::{Cause, Finding, Look, Measure, Shortage, SideReport, StopRule};
 use crate::arm::trial::{Arm, BUCKETS, Stop, Trial};
 use crate::route::Route;
 use crate::shadow::ShadowReport;
@@ -43,6 +43,8 @@ pub struct ArmReport {
     pub ttft: Option<Look>,
     /// The newest look at its share of failed requests.
     pub errors: Option<Look>,
+    /// What its comparisons wait for, where there was no look yet.
+    pub shortages: Vec<Shortage>,
     /// Whether it is stopped, and why.
     pub stopped: Option<StopReport>,
 }
@@ -50,12 +52,10 @@ pub struct ArmReport {
 /// Why a canary was stopped.
 #[derive(Debug, Clone, Copy)]
 pub struct StopReport {
-    /// What was worse.
-    pub measure: Measure,
-    /// By how much.
-    pub look: Look,
-    /// The margin it was over.
-    pub margin: f64,
+    /// What was worse, and by how much.
+    pub cause: Cause,
+    /// The margin that a comparison was over.
+    pub margin: Option<f64>,
     /// When.
     pub at: SystemTime,
 }
@@ -111,13 +111,20 @@ impl Trial {
             share: f64::from(arm.share) / f64::from(BUCKETS),
             is_control: at == 0,
             side: evidence.report(at),
-            finding: Finding::of(found(ttft), found(errors)),
+            finding: if stop.is_some() || evidence.fails(at).is_some() {
+                Finding::Worse
+            } else {
+                Finding::of(found(ttft), found(errors))
+            },
+            shortages: evidence.shortages(at),
             ttft,
             errors,
             stopped: stop.map(|Stop { worse, at }| StopReport {
-                measure: worse.measure,
-                look: worse.look,
-                margin: self.margin(worse.measure),
+                cause: worse.cause,
+                margin: match worse.cause {
+                    Cause::ConsecutiveFailures(_) => None,
+                    Cause::Compared(measure, _) => Some(self.margin(measure)),
+                },
                 at,
             }),
         }

@@ -7,7 +7,7 @@
 /// Groups that the sessions of one arm are spread over.
 pub(crate) const GROUPS: usize = 64;
 /// With fewer groups that have requests, nothing is concluded: there are too few sessions.
-const FEWEST_GROUPS: usize = 8;
+pub(crate) const FEWEST_GROUPS: usize = 8;
 
 /// How many samples there were of each group, and their sum.
 #[derive(Debug, Clone)]
@@ -61,6 +61,11 @@ impl Samples {
 
     pub(crate) fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Returns the groups that have samples.
+    pub(crate) fn groups(&self) -> u64 {
+        self.groups.iter().filter(|group| group.count > 0.0).count() as u64
     }
 
     /// None while there is none.

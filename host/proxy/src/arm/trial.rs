@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use routing::PolicyVersions;
 use tracing::{info, warn};
 
-use crate::arm::evidence::{Ended, Evidence, Measure, StopRule, Worse};
+use crate::arm::evidence::{Cause, Ended, Evidence, Measure, StopRule, Worse};
 use crate::arm::metrics::{ArmFamilies, ArmLabel, ArmMetrics};
 use crate::label::Outcome;
 use crate::mix::mix;
@@ -127,10 +127,10 @@ impl Trial {
         })
     }
 
-    /// Where a request is: by its session, or without one by its number. The canaries have the buckets from 0 up, in their
+    /// Where a request is: by its session, or without one by its seed. The canaries have the buckets from 0 up, in their
     /// order, and the control what is left, so that raising the last one's share only moves sessions into it.
-    pub(crate) fn place(&self, session: Option<u64>, seq: u64) -> Place {
-        let mixed = mix(session.unwrap_or(seq) ^ self.salt);
+    pub(crate) fn place(&self, session: Option<u64>, seed: u64) -> Place {
+        let mixed = mix(session.unwrap_or(seed) ^ self.salt);
         let group = (mixed % 64) as u8;
         let bucket = ((mixed >> 32) * u64::from(BUCKETS)) >> 32;
         let mut end = 0;
@@ -161,22 +161,34 @@ impl Trial {
         }
         let at = SystemTime::now();
         *arm.stop() = Some(Stop { worse, at });
-        let Worse { measure, look, .. } = worse;
-        warn!(
-            policy = &*arm.policy,
-            version = &*arm.version,
-            pool = self.pool,
-            route = self.route,
-            measure = measure.as_str(),
-            by = look.estimate,
-            by_at_least = look.low,
-            margin = self.margin(measure),
-            confidence = self.rule.confidence,
-            samples = look.samples,
-            control_samples = look.control_samples,
-            "a canary is worse than its control and is stopped: the control has its share until its version or its share \
-             changes, or it is resumed"
-        );
+        let (policy, version) = (&*arm.policy, &*arm.version);
+        let (pool, route) = (&*self.pool, &*self.route);
+        match worse.cause {
+            Cause::ConsecutiveFailures(failures) => warn!(
+                policy,
+                version,
+                pool,
+                route,
+                failures,
+                "a canary is stopped: so many of its requests in a row failed, and the newest one of its control did not; the \
+                 control has its share until its version or its share changes, or it is resumed"
+            ),
+            Cause::Compared(measure, look) => warn!(
+                policy,
+                version,
+                pool,
+                route,
+                measure = measure.as_str(),
+                by = look.estimate,
+                by_at_least = look.low,
+                margin = self.margin(measure),
+                confidence = self.rule.confidence,
+                samples = look.samples,
+                control_samples = look.control_samples,
+                "a canary is worse than its control and is stopped: the control has its share until its version or its share \
+                 changes, or it is resumed"
+            ),
+        }
     }
 
     pub(super) fn margin(&self, measure: Measure) -> f64 {

@@ -39,16 +39,18 @@ fn arms(trial: &Trial) -> Vec<usize> {
 fn worse(arm: usize) -> Worse {
     Worse {
         arm,
-        measure: Measure::Ttft,
-        look: Look {
-            estimate: 1.0,
-            low: 0.5,
-            high: 2.0,
-            number: 1,
-            samples: 200,
-            control_samples: 200,
-            finding: Finding::Worse,
-        },
+        cause: Cause::Compared(
+            Measure::Ttft,
+            Look {
+                estimate: 1.0,
+                low: 0.5,
+                high: 2.0,
+                number: 1,
+                samples: 200,
+                control_samples: 200,
+                finding: Finding::Worse,
+            },
+        ),
     }
 }
 

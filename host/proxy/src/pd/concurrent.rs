@@ -201,7 +201,7 @@ async fn meet(attempt: &Try<'_>) -> Result<Meeting, LegError> {
     let member = &attempt.request.pool().members[attempt.prefill.member];
     let unknown = || LegError::EngineUnknown;
     let bootstrap = member.bootstrap.as_ref().ok_or_else(unknown)?;
-    let seq = attempt.request.seq;
+    let seed = attempt.request.seed();
     if attempt.pd.spec.dialect == Dialect::Sglang {
         return Ok(Meeting::Sglang {
             host: bootstrap.host().into(),
@@ -211,7 +211,7 @@ async fn meet(attempt: &Try<'_>) -> Result<Meeting, LegError> {
     }
     let pinned = member.worker.spec().rank.map(|rank| rank.0);
     let engine = bootstrap
-        .engine(pinned, seq, attempt.pd.spec.connect_timeout)
+        .engine(pinned, seed, attempt.pd.spec.connect_timeout)
         .await;
     let (rank, engine_id) = engine.ok_or_else(unknown)?;
     Ok(Meeting::Mooncake {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use routing::Transcript;
+use routing::{RunNumber, Transcript};
 use serde::{Deserialize, Serialize};
 
 use super::call_note::cut;
@@ -45,8 +45,22 @@ pub struct LogLine {
     pub conductor: String,
     /// Tells runs of the router apart: `seq` and worker ids begin anew in each.
     pub run: String,
+    /// The run number as 16 hexadecimal digits. Logs of older versions have none, and theirs is 0.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub seed: Option<String>,
     /// Microseconds since 1970.
     pub unix_us: u64,
+}
+
+impl LogLine {
+    /// Returns the number that seeds the lots of this run; none where the text is not one.
+    #[must_use]
+    pub fn run_number(&self) -> Option<RunNumber> {
+        let Some(seed) = &self.seed else {
+            return Some(RunNumber::default());
+        };
+        u64::from_str_radix(seed, 16).ok().map(RunNumber)
+    }
 }
 
 /// A worker.

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::registry::Registry;
+use routing::RunNumber;
 
 use super::call_note::cut;
 use super::explained::Explained;
@@ -25,23 +26,38 @@ pub struct Recorder {
     room: Arc<Room>,
     decisions: Outlet,
     shadows: Outlet,
+    run: RunNumber,
 }
 
 impl Recorder {
-    /// A recorder without a file, with its metrics registered.
+    /// Returns a recorder without a file, with its metrics registered. It draws the run number of the process.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Arc<Self> {
-        let run = writer::run();
+        Self::of_run(registry, writer::random_run())
+    }
+
+    /// Returns the same with a given run number.
+    #[must_use]
+    pub fn of_run(registry: &mut Registry, run: RunNumber) -> Arc<Self> {
+        let name = writer::run();
         let about = |title| About {
             title,
-            run: Arc::clone(&run),
+            run: Arc::clone(&name),
+            number: run,
         };
         Arc::new(Self {
             latest: Mutex::default(),
             room: Room::of(MEMORY),
             decisions: Outlet::new(about("decision log"), RecordMetrics::register(registry)),
             shadows: Outlet::new(about("shadow log"), RecordMetrics::register_shadows(registry)),
+            run,
         })
+    }
+
+    /// Returns the run number, which stands in the first line of each decision log.
+    #[must_use]
+    pub fn run(&self) -> RunNumber {
+        self.run
     }
 
     /// Has records written to a file, or to none, from now on. A file that cannot be written is logged, and tried again.

@@ -72,7 +72,7 @@ impl RecordSpec {
 
     /// Whether, and where, a request is recorded.
     pub(crate) fn choose(&self, seq: u64, headers: &HeaderMap) -> Option<Kept> {
-        let hash = mix(seq);
+        let hash = mix(self.recorder.run().seed(seq));
         let in_file = self.file.takes(hash);
         let explains = self.explained > 0
             && (in_file || self.explain.takes(hash) || self.explain_on_demand && wants_explanation(headers));
@@ -124,6 +124,21 @@ mod tests {
         assert_eq!(taken(&spec), taken_once);
         spec.file = Sampling::share(0.0);
         assert_eq!(taken(&spec), 0);
+    }
+
+    #[test]
+    fn routers_of_different_runs_take_different_requests() {
+        let taken = |run| -> Vec<u64> {
+            let mut registry = Registry::default();
+            let mut spec = RecordSpec::nothing(Recorder::of_run(&mut registry, routing::RunNumber(run)));
+            spec.file = Sampling::share(0.1);
+            let headers = HeaderMap::new();
+            (1..=1_000)
+                .filter(|seq| spec.choose(*seq, &headers).is_some())
+                .collect()
+        };
+        assert_eq!(taken(1 << 50), taken(1 << 50));
+        assert_ne!(taken(1 << 50), taken(1 << 51));
     }
 
     #[test]

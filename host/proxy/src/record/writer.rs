@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use routing::{WorkerId, WorkerSpec};
+use routing::{RunNumber, WorkerId, WorkerSpec};
 use serde::Serialize;
 use tracing::{error, info};
 
@@ -75,11 +75,18 @@ pub(super) struct About {
     pub(super) title: &'static str,
     /// Tells runs of the router apart; the same in all files of one.
     pub(super) run: Arc<str>,
+    /// Seeds the lots of the run, with a request's number.
+    pub(super) number: RunNumber,
 }
 
 /// A run unlike any other.
 pub(super) fn run() -> Arc<str> {
     format!("{:016x}", RandomState::new().build_hasher().finish()).into()
+}
+
+/// Draws a run number.
+pub(super) fn random_run() -> RunNumber {
+    RunNumber(RandomState::new().build_hasher().finish())
 }
 
 /// The thread's own.
@@ -208,6 +215,7 @@ impl Writer {
             schema: SCHEMA,
             conductor: env!("CARGO_PKG_VERSION").to_owned(),
             run: String::from(&*self.about.run),
+            seed: Some(format!("{:016x}", self.about.number.0)),
             unix_us: unix_us(SystemTime::now()),
         });
         self.line(&line);
@@ -369,6 +377,7 @@ mod tests {
         let about = About {
             title: "decision log",
             run: run(),
+            number: RunNumber::default(),
         };
         let mut writer = Writer::new(about, Arc::default(), metrics);
         writer.begin(LogFile::refusing(spec.clone()).unwrap());

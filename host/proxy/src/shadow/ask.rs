@@ -100,6 +100,7 @@ impl Asking<'_> {
         let plan = chosen.version().policy.plan();
         let facts = RequestFacts {
             seq: captured.request.seq,
+            run: captured.request.run,
             session: captured.request.session,
             phase,
             attempt: captured.standing.attempt,

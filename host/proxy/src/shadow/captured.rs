@@ -33,7 +33,7 @@ impl Captured {
         (placement, standing): (Placement, Standing<'_>),
     ) {
         let shadows = request.route().shadows.as_ref();
-        let Some(shadows) = shadows.filter(|shadows| shadows.take(request.seq)) else {
+        let Some(shadows) = shadows.filter(|shadows| shadows.take(request.seed())) else {
             return;
         };
         // Nothing is copied for a queue that is full.

@@ -82,9 +82,9 @@ impl Shadows {
         })
     }
 
-    /// Whether they are asked about the request of that number.
-    pub(crate) fn take(&self, seq: u64) -> bool {
-        mix(!seq) <= self.sample
+    /// Returns whether they are asked about the request with that seed.
+    pub(crate) fn take(&self, seed: u64) -> bool {
+        mix(!seed) <= self.sample
     }
 
     pub(crate) fn policies(&self) -> impl Iterator<Item = &PolicyVersions> {

@@ -34,7 +34,7 @@ pub(crate) struct Question<'a> {
     pub(crate) body: &'a Bytes,
     pub(crate) endpoint: Endpoint,
     pub(crate) headers: &'a HeaderMap,
-    /// Counts requests.
+    /// The request's seed, by which workers take turns.
     pub(crate) seq: u64,
     pub(crate) limits: &'a RequestLimits,
 }

@@ -13,6 +13,7 @@ use proxy::record::{
     DecidedLine, DecisionLine, FileSpec, Line, OutcomeLine, PolicyLine, RecordSpec, Recorder, Sampling,
     VerdictLine,
 };
+use routing::RunNumber;
 use tempfile::TempDir;
 
 use crate::client::{chat, post, send};
@@ -21,6 +22,9 @@ use crate::policy::{Scripted, fault, route};
 use crate::router::{Builder, router};
 use crate::tokens::asking_worker;
 use crate::worker::{Worker, json};
+
+/// The run number of every router here.
+const RUN: RunNumber = RunNumber(0xfeed_0000_0000_0007);
 
 /// A recorder that writes to a file of its own, and everything under its configuration.
 struct Recording {
@@ -36,7 +40,7 @@ impl Recording {
 
     fn with(max_bytes: u64, keep: u32) -> Self {
         let mut registry = Registry::default();
-        let recorder = Recorder::new(&mut registry);
+        let recorder = Recorder::of_run(&mut registry, RUN);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("decisions.jsonl");
         recorder
@@ -123,7 +127,10 @@ async fn a_request_is_a_decision_with_all_it_was_made_from_and_an_outcome() {
     let policy = Scripted::seeing(
         &["request.body-bytes", "request.max-tokens"],
         &["worker.weight"],
-        |_| Ok(route(1)),
+        |input| {
+            assert_eq!(input.request.run, RUN);
+            Ok(route(1))
+        },
     );
     let router = router()
         .worker("a", &a.url())
@@ -142,6 +149,11 @@ async fn a_request_is_a_decision_with_all_it_was_made_from_and_an_outcome() {
     .await;
     let lines = recording.lines();
     assert!(matches!(&lines[0], Line::Log(log) if log.schema == 1 && log.run.len() == 16));
+    let Line::Log(first) = &lines[0] else {
+        unreachable!()
+    };
+    assert_eq!(first.seed.as_deref(), Some("feed000000000007"));
+    assert_eq!(first.run_number(), Some(RUN));
     let workers = lines.iter().filter_map(|line| match line {
         Line::Worker(worker) => Some((worker.id, &*worker.name)),
         _ => None,

@@ -16,7 +16,9 @@ use proxy::{
     ProxyParts, Readiness, RequestLimits, RetrySpec, RouteSpec, ScrapeSpec, ServeLimits, ShadowSpec,
     Snapshot, SnapshotCell, SnapshotSpec, StopRule, TokenSource, TrialSpec,
 };
-use routing::{Dialect, Fleet, Generation, Policy, PolicyVersions, Pool, Role, WorkerId, WorkerSpec};
+use routing::{
+    Dialect, Fleet, Generation, Policy, PolicyVersions, Pool, Role, RunNumber, WorkerId, WorkerSpec,
+};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -109,7 +111,7 @@ pub(crate) fn router() -> Builder {
             request_timeout: None,
             attempts: 3,
         },
-        record: RecordSpec::nothing(Recorder::new(&mut Registry::default())),
+        record: of_run(RunNumber::default()),
         decision_headers: true,
         clients: vec![],
         edge: EdgeSpec::default(),
@@ -118,6 +120,11 @@ pub(crate) fn router() -> Builder {
         drain: Duration::from_secs(10),
         max_connections: 1_000,
     }
+}
+
+/// Records nothing, in the run of that number.
+pub(crate) fn of_run(run: RunNumber) -> RecordSpec {
+    RecordSpec::nothing(Recorder::of_run(&mut Registry::default(), run))
 }
 
 /// A plain worker.

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
-use proxy::{ArmReport, Finding, Measure, StopRule};
+use proxy::{ArmReport, Cause, Finding, Measure, StopRule};
+use routing::RunNumber;
 
 use crate::client::{chat, send};
 use crate::policy::{Scripted, route};
-use crate::router::{Builder, Router, router};
+use crate::router::{Builder, Router, of_run, router};
 use crate::worker::{Leaving, Received, Worker, json, written};
 
 /// A policy of that name that always takes that row.
@@ -99,6 +100,25 @@ async fn requests_without_a_session_are_shared_out_too() {
         send(router.address, chat()).await.text().await;
     }
     assert!((25..=75).contains(&b.received().len()), "{}", b.received().len());
+}
+
+#[tokio::test]
+async fn routers_of_different_runs_draw_different_lots_for_requests_of_the_same_numbers() {
+    let (a, b) = (Worker::named("a").await, Worker::named("b").await);
+    let mut placed = vec![];
+    for run in [1 << 60, 1 << 60, 1 << 61] {
+        let started = arms(&a, &b, 5_000).with(|builder| builder.record = of_run(RunNumber(run)));
+        let router = started.start().await;
+        let mut workers = vec![];
+        for _ in 0..32 {
+            let answer = send(router.address, chat()).await;
+            workers.push(answer.header("x-conductor-worker").unwrap().to_owned());
+            answer.text().await;
+        }
+        placed.push(workers);
+    }
+    assert_eq!(placed[0], placed[1]);
+    assert_ne!(placed[0], placed[2]);
 }
 
 #[tokio::test]
@@ -195,6 +215,7 @@ const RULE: StopRule = StopRule {
     error_margin: 0.05,
     confidence: 0.95,
     least: 30,
+    consecutive_failures: 0,
     stop: true,
 };
 
@@ -206,8 +227,10 @@ async fn a_canary_whose_requests_fail_is_stopped_and_stays_so_until_it_changes_o
     let mut router = built.clone().start().await;
     let canary = until_stopped(&router, 400).await;
     let stop = canary.stopped.unwrap();
-    assert_eq!(stop.measure, Measure::Errors);
-    assert!(stop.look.low > 0.05 && stop.look.samples >= 30, "{stop:?}");
+    let Cause::Compared(Measure::Errors, look) = stop.cause else {
+        panic!("{stop:?}")
+    };
+    assert!(look.low > 0.05 && look.samples >= 30, "{stop:?}");
     assert_eq!(canary.finding, Finding::Worse);
     let gauge = r#"conductor_canary_stopped{pool="main",route="*",policy="canary"}"#;
     assert_eq!(router.metric(gauge), 1.0);
@@ -230,6 +253,36 @@ async fn a_canary_whose_requests_fail_is_stopped_and_stays_so_until_it_changes_o
 }
 
 #[tokio::test]
+async fn a_canary_that_answers_nothing_is_stopped_at_its_fifth_request() {
+    let a = Worker::named("a").await;
+    let b = Worker::start(|_| async { json(500, "no") }).await;
+    let router = arms(&a, &b, 5_000).start().await;
+    let canary = until_stopped(&router, 400).await;
+    assert_eq!(canary.stopped.unwrap().cause, Cause::ConsecutiveFailures(5));
+    assert_eq!((canary.finding, b.received().len()), (Finding::Worse, 5));
+    assert!(!canary_has(&router).await.contains(&true));
+}
+
+#[tokio::test]
+async fn a_canary_is_not_stopped_for_failures_of_all_workers() {
+    let [a, b] = [
+        Worker::start(|_| async { json(500, "no") }).await,
+        Worker::start(|_| async { json(500, "no") }).await,
+    ];
+    let router = arms(&a, &b, 5_000).start().await;
+    // The control goes first.
+    while a.received().is_empty() {
+        send(router.address, chat()).await.rest().await;
+    }
+    for session in 0..60 {
+        send(router.address, of_session(session)).await.rest().await;
+    }
+    let canary = arm(&router, 1);
+    assert!(canary.side.failed_in_a_row > 5, "{canary:?}");
+    assert!(canary.stopped.is_none(), "{canary:?}");
+}
+
+#[tokio::test]
 async fn a_canary_whose_first_tokens_come_late_is_stopped() {
     let (a, b) = (
         streaming_after(Duration::ZERO).await,
@@ -240,8 +293,10 @@ async fn a_canary_whose_first_tokens_come_late_is_stopped() {
         .start()
         .await;
     let stop = until_stopped(&router, 400).await.stopped.unwrap();
-    assert_eq!(stop.measure, Measure::Ttft);
-    assert!(stop.look.low > 0.5, "{stop:?}");
+    let Cause::Compared(Measure::Ttft, look) = stop.cause else {
+        panic!("{stop:?}")
+    };
+    assert!(look.low > 0.5, "{stop:?}");
     assert!(!canary_has(&router).await.contains(&true));
 }
 

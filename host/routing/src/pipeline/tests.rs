@@ -10,6 +10,7 @@ use crate::circuit::Circuit;
 use crate::feature::CandidateFeature;
 use crate::id::WorkerId;
 use crate::policy::{DecisionQueries, NoAnswers, Phase, RequestFacts, Scorer};
+use crate::random::RunNumber;
 
 /// Scores by its first column, and fails while it is told to.
 #[derive(Debug)]
@@ -165,6 +166,7 @@ impl Stage {
     fn decide(&self, seq: u64, now_us: u64) -> (Verdict, Transcript) {
         let request = RequestFacts {
             seq,
+            run: RunNumber::default(),
             session: None,
             phase: Phase::Mixed,
             attempt: 0,
@@ -431,6 +433,7 @@ fn a_version_that_does_not_score_asks_for_nothing_beforehand() {
     assert!(by_column.needs_tokens() && by_column.needs_prefix());
     let input = RequestFacts {
         seq: 1,
+        run: RunNumber::default(),
         session: None,
         phase: Phase::Mixed,
         attempt: 0,

@@ -152,7 +152,7 @@ impl Weigher {
             }
             Pick::Max
         };
-        let mut random = SplitMix64::of_decision(input.request.seq ^ STREAM, input.request.attempt);
+        let mut random = SplitMix64::of_decision(input.request.seed() ^ STREAM, input.request.attempt);
         let row = pick.one(left, figures, &mut random);
         let choice = Choice {
             row,

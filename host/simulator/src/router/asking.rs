@@ -38,6 +38,7 @@ impl Router {
             let prompt = Arc::new(AskedPrompt::of(request));
             let facts = RequestFacts {
                 seq: self.seq(number),
+                run: self.run,
                 session: request.session.map(session_hash),
                 phase: Phase::Mixed,
                 attempt,

@@ -7,7 +7,7 @@ use routing::{LeastLoaded, Release};
 
 use super::counts::RouterCounts;
 use super::placement::Placement;
-use super::single::Router;
+use super::single::{Replica, Router};
 use super::spec::{Policies, RouterSpec};
 use crate::engine::{CacheEvent, EngineLoad};
 use crate::request::Request;
@@ -29,13 +29,18 @@ impl Routers {
         policies: impl IntoIterator<Item = Policies>,
         spec: &RouterSpec,
     ) -> Self {
-        let router = |(replica, policies)| Router::new(cluster, block_tokens, policies, spec, replica);
-        let mut routers: Vec<Router> = (0..).zip(policies).map(router).collect();
-        if routers.is_empty() {
-            let least_loaded = Policies::One(Arc::new(LeastLoaded::default()));
-            routers.push(router((0, least_loaded)));
+        let mut policies: Vec<Policies> = policies.into_iter().collect();
+        if policies.is_empty() {
+            policies.push(Policies::One(Arc::new(LeastLoaded::default())));
         }
-        Self { routers }
+        let of = policies.len() as u32;
+        let router = |(at, policies)| {
+            let replica = Replica { at, of };
+            Router::new(cluster, block_tokens, policies, spec, replica)
+        };
+        Self {
+            routers: (0..).zip(policies).map(router).collect(),
+        }
     }
 
     /// What a release of capacity at that worker is to them.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use routing::{EventKind, LeastLoaded, SplitMix64, Worker};
+use routing::{EventKind, LeastLoaded, RunNumber, SplitMix64, Worker};
 
 use super::asking::Part;
 use super::backlog::Backlog;
@@ -31,19 +31,39 @@ pub(crate) struct Router {
     pub(super) standings: HashMap<usize, Standing>,
     pub(super) ears: Ears,
     pub(super) counts: RouterCounts,
-    seed: u64,
+    replica: Replica,
+    pub(super) run: RunNumber,
+}
+
+/// One of several routers that requests go to in turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Replica {
+    /// From 0.
+    pub(crate) at: u32,
+    /// Routers there are, at least 1.
+    pub(crate) of: u32,
+}
+
+impl Replica {
+    /// Returns the run number of this replica, which each process of the server draws for itself. That of the first is the seed alone.
+    fn run(self, seed: u64) -> RunNumber {
+        let first = seed << 32;
+        match self.at {
+            0 => RunNumber(first),
+            at => RunNumber(SplitMix64::of_decision(first, at).next()),
+        }
+    }
 }
 
 impl Router {
-    /// A router of a cluster whose workers are idle and whose caches are empty. `block_tokens`: those of the trace; `replica`: which of
-    /// several it is, from 0.
+    /// A router of a cluster whose workers are idle and whose caches are empty. `block_tokens`: those of the trace.
     #[must_use]
     pub(crate) fn new(
         cluster: &ClusterSpec,
         block_tokens: u32,
         policies: Policies,
         spec: &RouterSpec,
-        replica: u32,
+        replica: Replica,
     ) -> Self {
         let fleet = SimFleet::new(cluster, spec.rest_us);
         let listeners = policies.iter().flat_map(|policy| policy.listeners()).collect();
@@ -51,7 +71,7 @@ impl Router {
         Self {
             ears: Ears::new(listeners, fleet.workers()),
             sight: Sight {
-                view: IndexView::new(cluster, fleet.ids(), block_tokens, spec, replica),
+                view: IndexView::new(cluster, fleet.ids(), block_tokens, spec, replica.at),
                 fleet,
                 prices: Prices::new(cluster, &spec.costs, spec.seed),
                 backlogs,
@@ -65,7 +85,8 @@ impl Router {
             bookings: Bookings::new(),
             standings: HashMap::new(),
             counts: RouterCounts::default(),
-            seed: spec.seed,
+            run: replica.run(spec.seed),
+            replica,
         }
     }
 
@@ -205,9 +226,9 @@ impl Router {
         &self.sight.fleet.workers()[worker]
     }
 
-    /// From 1, and apart from those of other seeds.
+    /// Returns the request's number at this router, from 1, as each process of the server counts.
     pub(super) fn seq(&self, number: usize) -> u64 {
-        (self.seed << 32).wrapping_add(number as u64 + 1)
+        number as u64 / u64::from(self.replica.of) + 1
     }
 
     pub(super) fn catch_up(&mut self, now_us: u64) {

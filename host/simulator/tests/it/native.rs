@@ -51,7 +51,7 @@ impl<P: conductor_policy_sdk::Policy> routing::Policy for Native<P> {
         };
         let chance = Chance {
             drawn: Cell::default(),
-            seq: request.seq,
+            seq: input.request.seed(),
             now_us: input.request.now_us,
         };
         match self.policy.schedule(request, &ids, input.numbers, &chance) {

@@ -75,7 +75,7 @@ impl Policy for Published {
         };
         let mut shown = Shown {
             rows: input.numbers.chunks_exact(4).map(row).collect(),
-            random: SplitMix64::of_decision(input.request.seq, input.request.attempt),
+            random: SplitMix64::of_decision(input.request.seed(), input.request.attempt),
             turn: &self.turn,
         };
         let row = (self.rule)(&mut shown) as u32;

@@ -1,5 +1,6 @@
 //! Runs what compiles a project: its own `build.sh`, or cargo.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,10 +8,17 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::SystemTime;
 
 use serde::Deserialize;
+use tempfile::TempDir;
 use thiserror::Error;
+
+use super::{BuildPolicyError, write};
 
 /// What a project's script is called.
 const SCRIPT: &str = "build.sh";
+/// Names the folder that a script writes its component into; one that does not know of it writes beside itself.
+const OUT_FOLDER: &str = "CONDUCTOR_OUT";
+/// Lets a script install what it lacks.
+const INSTALL: &str = "CONDUCTOR_INSTALL";
 /// What Rust is compiled for where there is no script.
 const TARGET: &str = "wasm32-unknown-unknown";
 
@@ -19,8 +27,46 @@ const TARGET: &str = "wasm32-unknown-unknown";
 pub(super) struct Compiled {
     /// The file.
     pub(super) file: PathBuf,
+    /// Where it belongs, if it is a component.
+    pub(super) place: PathBuf,
     /// Where its component goes, if it is none itself.
     pub(super) component: PathBuf,
+    /// The components of the project as they were before, where the compiler wrote over them.
+    before: Option<Components>,
+    /// The folder that it was compiled into, which is removed with this.
+    _folder: Option<TempDir>,
+}
+
+/// Components of a folder by path.
+type Components = BTreeMap<PathBuf, Vec<u8>>;
+
+impl Compiled {
+    /// A file that was compiled before.
+    pub(super) fn file(path: &Path) -> Self {
+        Self {
+            file: path.to_owned(),
+            place: path.to_owned(),
+            component: path.with_extension("component.wasm"),
+            before: None,
+            _folder: None,
+        }
+    }
+
+    /// Puts back the component that the compiler wrote over; the new bytes stay beside it as `NAME.wasm.refused`.
+    pub(super) fn restore(&self, bytes: &[u8]) -> Result<(), BuildPolicyError> {
+        let Some(before) = &self.before else {
+            return Ok(());
+        };
+        let refused = self.file.with_extension("wasm.refused");
+        write(&refused, bytes)?;
+        match before.get(&self.file) {
+            Some(good) => write(&self.file, good),
+            None => fs::remove_file(&self.file).map_err(|source| BuildPolicyError::Write {
+                path: self.file.clone(),
+                source,
+            }),
+        }
+    }
 }
 
 /// A project did not build.
@@ -32,6 +78,9 @@ pub(crate) enum CompileError {
         .0.display()
     )]
     NoProject(PathBuf),
+    /// There is no place to compile into.
+    #[error("failed to make a temporary folder to build into")]
+    Folder(#[source] io::Error),
     /// The program cannot be run.
     #[error("failed to run `{program}`; is it installed, and executable?")]
     Run {
@@ -74,10 +123,10 @@ pub(crate) enum CompileError {
     NotACdylib(PathBuf),
 }
 
-/// Builds a project.
-pub(super) fn compile(folder: &Path) -> Result<Compiled, CompileError> {
+/// Builds a project; with `install` its script may install what it lacks.
+pub(super) fn compile(folder: &Path, install: bool) -> Result<Compiled, CompileError> {
     if folder.join(SCRIPT).is_file() {
-        return script(folder);
+        return script(folder, install);
     }
     if folder.join("Cargo.toml").is_file() {
         return cargo(folder);
@@ -85,36 +134,78 @@ pub(super) fn compile(folder: &Path) -> Result<Compiled, CompileError> {
     Err(CompileError::NoProject(folder.to_owned()))
 }
 
-fn script(folder: &Path) -> Result<Compiled, CompileError> {
+fn script(folder: &Path, install: bool) -> Result<Compiled, CompileError> {
     // A relative program would be looked for from either folder.
     let path = folder.join(SCRIPT);
     let path = path.canonicalize().unwrap_or(path);
+    let fresh = tempfile::tempdir().map_err(CompileError::Folder)?;
+    let before = components(folder);
+    eprintln!("{}: running {SCRIPT}", folder.display());
+    let mut command = Command::new(&path);
+    command.current_dir(folder).env(OUT_FOLDER, fresh.path());
+    if install {
+        command.env(INSTALL, "1");
+    }
     // Its words are for whoever watches: standard output is the report's.
-    run(
-        Command::new(&path).current_dir(folder).stdout(io::stderr()),
-        SCRIPT,
-        folder,
-    )?;
+    let ran = run(command.stdout(io::stderr()), SCRIPT, folder);
+    if ran.is_err() {
+        put_back(folder, &before);
+    }
+    ran?;
+    // A script that knows of the folder leaves the component that is there alone.
+    if let Some(file) = newest_component(fresh.path()) {
+        let place = folder.join(file.file_name().unwrap_or_default());
+        return Ok(Compiled {
+            file,
+            component: place.clone(),
+            place,
+            before: None,
+            _folder: Some(fresh),
+        });
+    }
     let file = newest_component(folder).ok_or_else(|| CompileError::NoComponent {
         folder: folder.to_owned(),
         program: SCRIPT.to_owned(),
     })?;
     Ok(Compiled {
         component: file.clone(),
+        place: file.clone(),
         file,
+        before: Some(before),
+        _folder: None,
     })
+}
+
+/// The components of a folder; one that cannot be read is left out.
+fn components(folder: &Path) -> Components {
+    let paths = wasm_files(folder);
+    paths
+        .filter_map(|path| fs::read(&path).ok().map(|bytes| (path, bytes)))
+        .collect()
+}
+
+/// Undoes what a script that failed made of the components that were there.
+fn put_back(folder: &Path, before: &Components) {
+    for (path, bytes) in before {
+        let is_same = fs::read(path).is_ok_and(|now| now == *bytes);
+        if !is_same && let Err(error) = write(path, bytes) {
+            eprintln!("{}: {error}", folder.display());
+        }
+    }
+}
+
+fn wasm_files(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let paths = entries.map(|entry| entry.path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "wasm"))
 }
 
 /// The file `*.wasm` of the folder that was written last.
 fn newest_component(folder: &Path) -> Option<PathBuf> {
-    let entries = fs::read_dir(folder).ok()?.filter_map(Result::ok);
-    entries
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "wasm"))
-        .max_by_key(|path| {
-            let written = fs::metadata(path).and_then(|metadata| metadata.modified());
-            written.unwrap_or(SystemTime::UNIX_EPOCH)
-        })
+    wasm_files(folder).max_by_key(|path| {
+        let written = fs::metadata(path).and_then(|metadata| metadata.modified());
+        written.unwrap_or(SystemTime::UNIX_EPOCH)
+    })
 }
 
 fn cargo(folder: &Path) -> Result<Compiled, CompileError> {
@@ -129,13 +220,18 @@ fn cargo(folder: &Path) -> Result<Compiled, CompileError> {
         TARGET,
         "--message-format=json-render-diagnostics",
     ]);
+    eprintln!("{}: running cargo build", folder.display());
     let told = run(&mut command, "cargo build", folder)?;
     let module = module_told_of(&String::from_utf8_lossy(&told));
     let file = module.ok_or_else(|| CompileError::NotACdylib(folder.to_owned()))?;
     let name = file.file_name().unwrap_or_default();
+    let component = folder.join(name.to_string_lossy().replace('_', "-"));
     Ok(Compiled {
-        component: folder.join(name.to_string_lossy().replace('_', "-")),
+        place: component.clone(),
+        component,
         file,
+        before: None,
+        _folder: None,
     })
 }
 

@@ -14,7 +14,7 @@ use crate::exit::Exit;
 /// The whole of it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(in super::super) struct CheckReport {
+pub(crate) struct CheckReport {
     file: String,
     bytes: usize,
     sha256: String,
@@ -129,9 +129,18 @@ impl CheckReport {
         self.rehearsed = Some(rehearsal.into());
     }
 
+    /// Returns whether the router would load it and no scenario failed.
+    pub(crate) fn is_ok(&self) -> bool {
+        self.ok
+    }
+
     /// How the program ends.
-    pub(in super::super) fn exit(&self) -> Exit {
-        if self.ok { Exit::Success } else { Exit::Failure }
+    pub(crate) fn exit(&self) -> Exit {
+        if self.is_ok() {
+            Exit::Success
+        } else {
+            Exit::Failure
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proxy::record::{DecisionLine, Line, PolicyLine, SCHEMA, WorkerLine};
-use routing::{Worker, WorkerId, WorkerSpec};
+use routing::{RunNumber, Worker, WorkerId, WorkerSpec};
 use thiserror::Error;
 
 use crate::regular_file;
@@ -15,6 +15,8 @@ use crate::regular_file;
 /// A decision of the log.
 pub(super) struct Recorded {
     pub(super) line: DecisionLine,
+    /// The run it was made in.
+    pub(super) run: RunNumber,
     pub(super) policy: Arc<PolicyLine>,
     /// Row by row.
     pub(super) workers: Vec<Arc<Worker>>,
@@ -38,6 +40,7 @@ pub(super) struct Log<'a> {
     text: Vec<u8>,
     policies: HashMap<u32, Arc<PolicyLine>>,
     workers: HashMap<u32, Arc<Worker>>,
+    run: RunNumber,
     /// Lines that are no line of a log, as the last one of a router that was killed.
     pub(super) unreadable: u64,
     /// Decisions read.
@@ -74,6 +77,9 @@ pub(crate) enum LogError {
         /// As it says.
         found: u32,
     },
+    /// Its decisions cannot be repeated.
+    #[error("failed to read the log `{}`: the `seed` of its first line is not a number of 16 hexadecimal digits", .0.display())]
+    Seed(PathBuf),
 }
 
 impl<'a> Log<'a> {
@@ -84,6 +90,7 @@ impl<'a> Log<'a> {
             text: Vec::new(),
             policies: HashMap::new(),
             workers: HashMap::new(),
+            run: RunNumber::default(),
             unreadable: 0,
             decisions: 0,
             outcomes: 0,
@@ -104,7 +111,9 @@ impl<'a> Log<'a> {
                         found: log.schema,
                     });
                 }
-                Line::Log(_) => {
+                Line::Log(log) => {
+                    let run = log.run_number();
+                    self.run = run.ok_or_else(|| LogError::Seed(path.to_owned()))?;
                     self.policies.clear();
                     self.workers.clear();
                 }
@@ -138,6 +147,7 @@ impl<'a> Log<'a> {
         is_whole.then_some(Recorded {
             policy,
             workers: workers?,
+            run: self.run,
             line,
         })
     }
@@ -275,6 +285,22 @@ mod tests {
         let mut log = Log::open(&files);
         while log.next()?.is_some() {}
         Ok(log.unreadable)
+    }
+
+    #[test]
+    fn a_log_without_a_run_number_is_of_run_0_and_one_that_is_no_number_is_refused() {
+        let log = |seed: &str| {
+            let text = format!(r#"{{"log":{{"schema":1,"conductor":"0","run":"0","unix-us":0{seed}}}}}"#);
+            let Line::Log(log) = serde_json::from_str(&text).unwrap() else {
+                unreachable!()
+            };
+            log.run_number()
+        };
+        assert_eq!(log(""), Some(RunNumber(0)));
+        assert_eq!(log(r#","seed":"00000000000000ff""#), Some(RunNumber(255)));
+        assert_eq!(log(r#","seed":"many""#), None);
+        let bad = br#"{"log":{"schema":1,"conductor":"0","run":"0","seed":"many","unix-us":0}}"#;
+        assert!(matches!(read(bad), Err(LogError::Seed(_))));
     }
 
     #[test]

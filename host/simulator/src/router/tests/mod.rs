@@ -16,7 +16,7 @@ use routing::{
     Verdict,
 };
 
-use super::single::Router;
+use super::single::{Replica, Router};
 use super::{Placement, Policies, RouterSpec};
 use crate::engine::CacheEvent;
 use crate::profile::Profile;
@@ -25,6 +25,9 @@ use crate::spec::{ClusterSpec, WorkerSpec};
 
 /// Tokens of a block in these tests.
 const BLOCK: u32 = 512;
+
+/// The router of a cluster that has no other.
+const ONLY: Replica = Replica { at: 0, of: 1 };
 
 type Decide = dyn Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync;
 
@@ -133,7 +136,7 @@ fn hold(order: f64, ask_again_ms: u32) -> Verdict {
 }
 
 fn router(cluster: &ClusterSpec, policy: &Arc<Scripted>, spec: &RouterSpec) -> Router {
-    Router::new(cluster, BLOCK, one(policy), spec, 0)
+    Router::new(cluster, BLOCK, one(policy), spec, ONLY)
 }
 
 /// Prefill-only workers.

@@ -114,7 +114,7 @@ fn a_mixed_worker_that_begins_takes_the_whole_request() {
         decode: Arc::clone(&second) as Arc<dyn Policy>,
     };
     let cluster = roles(&[Role::Decode, Role::Prefill, Role::Mixed]);
-    let mut router = Router::new(&cluster, BLOCK, policies, &RouterSpec::default(), 0);
+    let mut router = Router::new(&cluster, BLOCK, policies, &RouterSpec::default(), ONLY);
     assert_eq!(sent(&router.place(0, 0, &some_request(), 0)), (2, None));
     assert!(second.seen.lock().unwrap().is_empty());
 }

@@ -69,3 +69,34 @@ fn the_same_seed_places_the_same() {
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
 }
+
+#[test]
+fn each_router_counts_its_own_requests_and_draws_its_own_lots() {
+    let facts = |seed| -> [Vec<RequestFacts>; 2] {
+        let policies = [0, 1].map(|_| Scripted::row(&[], &[], 0));
+        let spec = RouterSpec {
+            seed,
+            ..RouterSpec::default()
+        };
+        let mut routers = Routers::new(&workers(4), BLOCK, policies.each_ref().map(one), &spec);
+        for number in 0..6 {
+            routers.place(1_000, number, &request(512, &[1]), 0);
+        }
+        policies.map(|policy| {
+            policy
+                .seen
+                .lock()
+                .unwrap()
+                .iter()
+                .map(|seen| seen.facts)
+                .collect()
+        })
+    };
+    let [one, other] = facts(1);
+    let numbers = |facts: &[RequestFacts]| -> Vec<u64> { facts.iter().map(|facts| facts.seq).collect() };
+    assert_eq!((numbers(&one), numbers(&other)), (vec![1, 2, 3], vec![1, 2, 3]));
+    let seeds = |facts: &[RequestFacts]| -> Vec<u64> { facts.iter().map(RequestFacts::seed).collect() };
+    assert_ne!(seeds(&one), seeds(&other));
+    assert_eq!([one, other], facts(1));
+    assert_ne!(seeds(&facts(1)[1]), seeds(&facts(2)[1]));
+}
