@@ -107,8 +107,9 @@ impl Default for PolicyLimits {
 }
 
 impl PolicyConfig {
-    /// A policy without a table of its own.
-    pub(crate) fn implied(name: &str, source: PolicySource, source_at: Mark) -> Self {
+    /// Returns a policy without a table of its own.
+    #[must_use]
+    pub fn implied(name: &str, source: PolicySource, source_at: Mark) -> Self {
         Self {
             name: name.to_owned(),
             source,

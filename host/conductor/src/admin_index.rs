@@ -56,6 +56,26 @@ const PAGES: &[AdminPage] = &[
         "/admin/policies/{policy}/resume",
         "activates the newest version again",
     ),
+    page(
+        "POST",
+        "/admin/policies/{policy}/shadow",
+        "has a policy asked beside a route's policy",
+    ),
+    page(
+        "POST",
+        "/admin/policies/{policy}/canary",
+        "gives a policy a share of a route's sessions",
+    ),
+    page(
+        "POST",
+        "/admin/policies/{policy}/promote",
+        "makes a shadow or canary the route's policy",
+    ),
+    page(
+        "POST",
+        "/admin/policies/{policy}/retract",
+        "gives a route what the file says of the policy",
+    ),
     page("GET", "/admin/trials", "what canaries and shadows do"),
     page(
         "POST",

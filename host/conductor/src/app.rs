@@ -128,11 +128,11 @@ impl App {
         let cell = Arc::new(SnapshotCell::new(first_snapshot(&in_force, &library, &meters)?));
         let folder = compose::policy_folder(config, &source);
         library.look_for_strays(folder.as_deref(), |name| compose::takes_file(config, name));
-        let reports = PoliciesReport {
-            policies: compose::policy_reports(config, &library, &meters.proxy),
-            ignored: library.ignored_files(),
-        };
+        let reports = compose::policy_reports(config, &library, &meters.proxy);
+        let reports = PoliciesReport::of(reports, library.ignored_files(), folder);
         let status = Status::started(&source, config, reports);
+        let overrides = in_force.overlays.routes().report(&in_force.file, true);
+        status.change_config(|report| report.overrides = overrides);
         meters.watch(&mut registry, (&cell, &status, &loaded.memory));
         meters.control.in_force(in_force.generation);
         let keeping = Keeping::begin(loaded.memory, Arc::clone(&cell));

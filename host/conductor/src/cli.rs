@@ -16,7 +16,9 @@ pub use self::policy::{
     PolicyCheckArgs, PolicyCommand, ReplayArgs, SettingsArgs, SubjectArgs,
 };
 pub use self::quick::{ProxyArgs, QuickArgs};
-pub use self::remote::{ChangePolicyArgs, ExplainArgs, RouterArgs, StatusArgs};
+pub use self::remote::{
+    ChangePolicyArgs, DeployArgs, ExplainArgs, PromoteArgs, RouterArgs, StatusArgs, TrialArgs,
+};
 pub(crate) use self::simulate::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName};
 pub use self::simulate::{SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};
 

@@ -14,6 +14,7 @@ use routing::Role;
 
 pub(crate) use self::change::{Addition, ChangeError, Changed, Done, InstanceChange, Removal};
 pub(crate) use self::report::{EndedReport, OverlayKind, OverlayReport};
+use crate::route_override::{RouteChange, RouteChangeError, RouteOverrides};
 
 /// Most instances that are other than the file has them.
 pub(crate) const MOST_OVERLAYS: usize = 1_024;
@@ -32,6 +33,10 @@ struct Overlay {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Overlays {
     all: Vec<Overlay>,
+    /// Routes whose policies are other than the file has them.
+    routes: RouteOverrides,
+    /// Policies of those that the newest file has ended.
+    ended_routes: Vec<String>,
 }
 
 /// An overlay that a new file has ended.
@@ -92,12 +97,52 @@ impl Overlays {
                 (None, now) => pool.workers.extend(now),
             }
         }
+        self.routes.over(&mut config);
         config
+    }
+
+    /// Returns the routes whose policies are other than the file has them.
+    pub(crate) fn routes(&self) -> &RouteOverrides {
+        &self.routes
+    }
+
+    /// Returns the policies of those that the newest file has ended.
+    pub(crate) fn ended_routes(&self) -> &[String] {
+        &self.ended_routes
+    }
+
+    /// Returns them with these routes.
+    pub(crate) fn with_routes(&self, routes: RouteOverrides) -> Self {
+        Self {
+            all: self.all.clone(),
+            routes,
+            ended_routes: Vec::new(),
+        }
+    }
+
+    /// Returns them as the change of a route has them, and the number of the route.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub(crate) fn change_routes(
+        &self,
+        file: &Config,
+        in_folder: &[String],
+        change: &RouteChange,
+    ) -> Result<(Self, usize), RouteChangeError> {
+        let (routes, route) = self.routes.change(file, in_folder, change)?;
+        Ok((self.with_routes(routes), route))
     }
 
     /// What is left of them over a new file, and what is not.
     pub(crate) fn under(&self, file: &Config) -> (Self, Vec<Ended>) {
-        let (mut left, mut ended) = (Self::default(), Vec::new());
+        let (routes, ended_routes) = self.routes.under(file);
+        let mut ended = Vec::new();
+        let mut left = Self {
+            all: Vec::new(),
+            routes,
+            ended_routes,
+        };
         for overlay in &self.all {
             match overlay.objection(file) {
                 None => left.all.push(overlay.clone()),
@@ -127,7 +172,7 @@ impl Overlays {
         if all.len() > MOST_OVERLAYS {
             return Err(ChangeError::TooMany { limit: MOST_OVERLAYS });
         }
-        Ok(Self { all })
+        Ok(Self { all, ..self.clone() })
     }
 }
 

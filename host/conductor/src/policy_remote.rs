@@ -99,7 +99,12 @@ pub(crate) fn in_a_path(text: &str) -> String {
 
 /// A page of the router's, fit for a terminal: clients choose ids and models, and may put into them what a terminal obeys.
 pub(crate) fn ask(args: &RouterArgs, method: Method, path: &str) -> Result<Value> {
-    request(args, method, path).map(printable)
+    request(args, method, path, Bytes::new()).map(printable)
+}
+
+/// The same, sending a body.
+pub(crate) fn ask_with(args: &RouterArgs, method: Method, path: &str, body: &Value) -> Result<Value> {
+    request(args, method, path, body.to_string().into()).map(printable)
 }
 
 /// The same with every control character spelt out.
@@ -121,7 +126,7 @@ fn printable(page: Value) -> Value {
     }
 }
 
-fn request(args: &RouterArgs, method: Method, path: &str) -> Result<Value> {
+fn request(args: &RouterArgs, method: Method, path: &str, body: Bytes) -> Result<Value> {
     let key = std::env::var(ADMIN_API_KEY)
         .ok()
         .filter(|key| !key.trim().is_empty());
@@ -129,10 +134,14 @@ fn request(args: &RouterArgs, method: Method, path: &str) -> Result<Value> {
         .enable_all()
         .build()?;
     let url = format!("{}{path}", args.admin.trim_end_matches('/'));
-    Ok(runtime.block_on(send(url, method, key))?)
+    Ok(runtime.block_on(send((url, method), key, body))?)
 }
 
-async fn send(url: String, method: Method, key: Option<String>) -> Result<Value, RemoteError> {
+async fn send(
+    (url, method): (String, Method),
+    key: Option<String>,
+    body: Bytes,
+) -> Result<Value, RemoteError> {
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| RemoteError::Request {
         url: url.clone(),
         source,
@@ -147,7 +156,7 @@ async fn send(url: String, method: Method, key: Option<String>) -> Result<Value,
         request = request.header("x-api-key", key);
     }
     let request = request
-        .body(Full::<Bytes>::default())
+        .body(Full::new(body))
         .map_err(|error| failed(error.into()))?;
     let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
     let asked = async {

@@ -1,5 +1,7 @@
 //! What the admin pages tell about configuration and policies. Written by the reload thread, read by requests.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use conductor_config::{Config, RouteConfig, ShareConfig};
@@ -10,6 +12,7 @@ use crate::config_source::ConfigSource;
 use crate::overlay::{EndedReport, OverlayReport};
 use crate::pipeline_report;
 use crate::policy_library::{IgnoredFile, PolicyReport};
+use crate::route_override::OverrideReport;
 
 /// A mistake in the configuration, for tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,6 +54,9 @@ pub(crate) struct ConfigReport {
     pub overlays: Vec<OverlayReport>,
     /// Those that the newest file in force has ended.
     pub overlays_ended: Vec<EndedReport>,
+    /// Routes whose policies are other than the file has them, for `/admin/policies`.
+    #[serde(skip)]
+    pub overrides: Vec<OverrideReport>,
     /// The routes in force, for `/status`.
     #[serde(skip)]
     pub routes: Vec<RouteReport>,
@@ -106,9 +112,64 @@ pub(crate) struct PoliciesReport {
     pub policies: Vec<PolicyReport>,
     /// Files of the policy folder that are not loaded.
     pub ignored: Vec<IgnoredFile>,
+    /// The policy folder.
+    pub policy_dir: Option<PathBuf>,
+    /// The policies of each route, in the order of the file.
+    pub routes: Vec<RoutePoliciesReport>,
+    /// Routes whose policies are other than the file has them, since an operator changed them over HTTP.
+    pub overrides: Vec<OverrideReport>,
+}
+
+/// The policies of a route.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct RoutePoliciesReport {
+    /// Its number, from 1.
+    pub route: usize,
+    /// Its pool.
+    pub pool: String,
+    /// What decides.
+    pub policy: String,
+    /// What decides on the prefill worker instead.
+    pub prefill_policy: Option<String>,
+    /// What decides on the decode worker instead.
+    pub decode_policy: Option<String>,
+    /// Policies that decide a share of its requests, up to 1.
+    pub canaries: BTreeMap<String, f64>,
+    /// Policies that are asked beside.
+    pub shadows: Vec<String>,
+}
+
+impl RoutePoliciesReport {
+    fn of(route: usize, report: &RouteReport) -> Self {
+        Self {
+            route,
+            pool: report.pool.clone(),
+            policy: report.policy.clone(),
+            prefill_policy: report.prefill_policy.clone(),
+            decode_policy: report.decode_policy.clone(),
+            canaries: report.canaries.iter().cloned().collect(),
+            shadows: report.shadows.clone(),
+        }
+    }
 }
 
 impl PoliciesReport {
+    /// Returns the page without what the configuration says of the routes.
+    pub(crate) fn of(
+        policies: Vec<PolicyReport>,
+        ignored: Vec<IgnoredFile>,
+        policy_dir: Option<PathBuf>,
+    ) -> Self {
+        let absolute = |folder: PathBuf| std::path::absolute(&folder).unwrap_or(folder);
+        Self {
+            policies,
+            ignored,
+            policy_dir: policy_dir.map(absolute),
+            ..Self::default()
+        }
+    }
+
     /// With what they were told of events.
     #[must_use]
     pub(crate) fn told(mut self, listeners: Vec<ListenerReport>) -> Self {
@@ -143,7 +204,7 @@ impl Status {
             report.source = source.name();
             report.tell(config);
         });
-        status.set_policies(policies.policies, policies.ignored);
+        status.set_policies(policies);
         status
     }
 
@@ -156,14 +217,27 @@ impl Status {
     /// The newest report on the policies, with their counters as they are now.
     #[must_use]
     pub(crate) fn policies(&self) -> PoliciesReport {
-        let PoliciesReport { policies, ignored } = self.lock().policies.clone();
-        let mut policies: Vec<PolicyReport> = policies.into_iter().map(PolicyReport::counted).collect();
-        pipeline_report::fill_in(&mut policies);
-        PoliciesReport { policies, ignored }
+        let (mut page, config) = {
+            let reports = self.lock();
+            (reports.policies.clone(), reports.config.clone())
+        };
+        page.policies = page.policies.into_iter().map(PolicyReport::counted).collect();
+        pipeline_report::fill_in(&mut page.policies);
+        let routes = (1..).zip(&config.routes);
+        page.routes = routes
+            .map(|(number, route)| RoutePoliciesReport::of(number, route))
+            .collect();
+        page.overrides = config.overrides;
+        page
     }
 
-    pub(crate) fn set_policies(&self, policies: Vec<PolicyReport>, ignored: Vec<IgnoredFile>) {
-        self.lock().policies = PoliciesReport { policies, ignored };
+    pub(crate) fn set_policies(&self, policies: PoliciesReport) {
+        self.lock().policies = policies;
+    }
+
+    /// Returns the routes whose policies are other than the file has them.
+    pub(crate) fn overrides(&self) -> Vec<OverrideReport> {
+        self.lock().config.overrides.clone()
     }
 
     pub(crate) fn change_config(&self, change: impl FnOnce(&mut ConfigReport)) {

@@ -3,14 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tracing::{error, warn};
+
 use super::BuildError;
 use crate::compiled::policy_engine;
 use crate::compose;
 use crate::config_source::ConfigSource;
 use crate::materials::Materials;
-use crate::policy_library::PolicyLibrary;
-use crate::policy_memory::PolicyMemory;
+use crate::policy_library::{PolicyLibrary, chain};
+use crate::policy_memory::{OVERRIDES, PolicyMemory};
 use crate::reload::{self, InForce, RefusedConfig};
+use crate::route_override::RouteOverrides;
 
 /// What was read.
 pub(super) struct Loaded {
@@ -28,11 +31,23 @@ pub(super) async fn load(source: &ConfigSource, compiled: Option<PathBuf>) -> Re
 }
 
 fn load_blocking(source: &ConfigSource, compiled: Option<&Path>) -> Result<Loaded, BuildError> {
-    let in_force = read(source)?;
+    let mut in_force = read(source)?;
     let engine = policy_engine((&in_force.config, source), compiled).map_err(BuildError::Engine)?;
     let memory = Arc::new(PolicyMemory::new(compose::state_folder(&in_force.config, source)));
     let mut library = PolicyLibrary::new(engine, Arc::clone(&memory));
-    load_policies(&mut library, &in_force, source).map_err(BuildError::Config)?;
+    restore_routes(&mut in_force, &memory, source);
+    if let Err(refused) = load_policies(&mut library, &in_force, source) {
+        if in_force.overlays.routes().is_empty() {
+            return Err(BuildError::Config(refused));
+        }
+        error!(
+            error = chain(&refused),
+            "what was changed of routes over HTTP in the last run cannot be applied: the file decides"
+        );
+        in_force.overlays = in_force.overlays.with_routes(RouteOverrides::default());
+        in_force.config = in_force.file.clone();
+        load_policies(&mut library, &in_force, source).map_err(BuildError::Config)?;
+    }
     Ok(Loaded {
         in_force,
         library,
@@ -49,6 +64,44 @@ fn read(source: &ConfigSource) -> Result<InForce, BuildError> {
     let config = parsed.config;
     let materials = Materials::read(None, (&config, source, &text)).map_err(BuildError::Config)?;
     Ok(InForce::first(text, config, materials))
+}
+
+/// Restores what operators changed of routes in the last run, as far as the file still says the same of them.
+fn restore_routes(in_force: &mut InForce, memory: &PolicyMemory, source: &ConfigSource) {
+    let Some(folder) = memory.folder() else {
+        return;
+    };
+    let (name, ending) = OVERRIDES;
+    let saved = match folder.get(name, ending) {
+        Ok(Some(file)) => RouteOverrides::decode(&file).ok_or_else(|| "its file is damaged".to_owned()),
+        Ok(None) => return,
+        Err(error) => Err(chain(&error)),
+    };
+    let saved = match saved {
+        Ok(saved) => saved,
+        Err(why) => {
+            error!(
+                why,
+                "what was changed of routes over HTTP in the last run is not restored: the file decides"
+            );
+            return;
+        }
+    };
+    let (left, ended) = saved.under(&in_force.file);
+    for policy in ended {
+        warn!(
+            policy,
+            "the file changed a route whose policies were changed over HTTP: the file's word counts again"
+        );
+    }
+    if compose::policy_folder(&in_force.file, source).is_none() && left.needs_folder(&in_force.file) {
+        error!(
+            "what was changed of routes over HTTP in the last run needs `policy-dir`, which is gone: the file decides"
+        );
+        return;
+    }
+    in_force.overlays = in_force.overlays.with_routes(left);
+    in_force.config = in_force.overlays.over(&in_force.file);
 }
 
 fn load_policies(

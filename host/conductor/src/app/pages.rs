@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::caches::Caches;
 use crate::admin::Admin;
 use crate::admin_policies::PolicyPages;
+use crate::admin_routes::RoutePages;
 use crate::explain;
 use crate::instances::{Instances, Listener};
 use crate::reload::{Bell, Reloader};
@@ -56,6 +57,10 @@ impl Pages {
             key: self.admin.key.clone(),
             bell: bell.clone(),
         };
+        let routes = RoutePages {
+            key: self.admin.key.clone(),
+            bell: bell.clone(),
+        };
         let trials = TrialPages {
             cell: Arc::clone(&self.admin.cell),
             key: self.admin.key.clone(),
@@ -63,6 +68,7 @@ impl Pages {
         let own = self
             .of_the_fleet(Listener::Operators, &bell)
             .merge(policies.pages())
+            .merge(routes.pages())
             .merge(trials.pages())
             .merge(explain::pages(self.recorder));
         self.admin.serve(door, own, bell, stop).await;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{ChangePolicyArgs, StatusArgs};
+use super::{ChangePolicyArgs, DeployArgs, PromoteArgs, StatusArgs};
 
 /// Arguments of `policy`.
 #[derive(Debug, Args)]
@@ -41,6 +41,13 @@ pub enum PolicyCommand {
     /// Have a running router put a policy's version before in force. The bytes that were are held back until other bytes come, they are
     /// resumed, or the router is started again.
     Rollback(ChangePolicyArgs),
+    /// Check a component, put it into the policy folder of a running router and have it tried out beside a route's policy: asked only, or
+    /// with a share of the sessions.
+    Deploy(Box<DeployArgs>),
+    /// Have a running router make a shadow or a canary the policy of its route.
+    Promote(PromoteArgs),
+    /// Have a running router end what `deploy` and `promote` did with a policy.
+    Retract(PromoteArgs),
     /// Have a running router take what a policy's file holds again, rolled back or not, and ask every version of it again.
     Resume(ChangePolicyArgs),
 }

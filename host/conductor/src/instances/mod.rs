@@ -76,7 +76,7 @@ impl Instances {
     }
 }
 
-async fn collect(body: Body) -> Result<Bytes, Refusal> {
+pub(crate) async fn collect(body: Body) -> Result<Bytes, Refusal> {
     let collected = tokio::time::timeout(PATIENCE, to_bytes(body, LONGEST)).await;
     let collected = collected.map_err(|_| {
         let message = "the request body did not arrive in time";

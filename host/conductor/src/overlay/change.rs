@@ -206,7 +206,7 @@ impl Overlays {
     fn without(&self, url: &str) -> Self {
         let mut all = self.all.clone();
         all.retain(|overlay| !overlay.is_of(url));
-        Self { all }
+        Self { all, ..self.clone() }
     }
 }
 

@@ -397,6 +397,7 @@ fn there_is_room_for_so_many_and_no_more() {
     };
     let full = Overlays {
         all: (0..MOST_OVERLAYS).map(numbered).collect(),
+        ..Overlays::default()
     };
     assert_eq!(
         refused(&full, &remove("d0")),

@@ -41,7 +41,7 @@ use self::strays::Strays;
 use self::version::KeptBytes;
 pub(crate) use self::version::Version;
 pub(crate) use self::wanted::{Permit, PolicyProblem, PolicySource, WantedPolicy, hex};
-use crate::policy_memory::PolicyMemory;
+use crate::policy_memory::{PolicyMemory, StateFolder};
 
 /// Before the next look at a file that seemed half-written.
 const RETRY: Duration = Duration::from_millis(100);
@@ -370,6 +370,11 @@ impl PolicyLibrary {
     /// Returns the files of the policy folder that are not loaded.
     pub(crate) fn ignored_files(&self) -> Vec<IgnoredFile> {
         self.strays.report()
+    }
+
+    /// Returns the folder for what outlives the process, where there is one.
+    pub(crate) fn folder(&self) -> Option<&StateFolder> {
+        self.memory.folder()
     }
 
     /// The state of each.

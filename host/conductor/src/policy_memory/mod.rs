@@ -29,6 +29,9 @@ use crate::policy_library::chain;
 /// Names of the workers there are.
 pub(crate) type WorkerNames = BTreeMap<WorkerId, Box<str>>;
 
+/// The file of what operators changed of routes over HTTP: its name and ending. No policy's file ends so.
+pub(crate) const OVERRIDES: (&str, &str) = ("routes", "overrides");
+
 /// What all policies remember.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyMemory {

@@ -24,13 +24,14 @@ use std::fmt::Display;
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use serde::Serialize;
 
+pub(crate) use self::check::check as check_policy;
 pub(crate) use self::replay::{Lines as LogLines, LogError};
 pub(crate) use self::settings::SettingsError;
-pub(crate) use self::subject::SubjectError;
+pub(crate) use self::subject::{Subject, SubjectError};
 use crate::cli::{PolicyArgs, PolicyCommand};
 use crate::exit::Exit;
 use crate::policy_library::chain;
-use crate::{policy_remote, print};
+use crate::{policy_deploy, policy_remote, print};
 
 /// Does what was asked.
 ///
@@ -49,6 +50,9 @@ pub fn run(args: &PolicyArgs) -> anyhow::Result<Exit> {
         PolicyCommand::Status(args) => policy_remote::status(args),
         PolicyCommand::Rollback(args) => policy_remote::roll_back(args),
         PolicyCommand::Resume(args) => policy_remote::resume(args),
+        PolicyCommand::Deploy(args) => policy_deploy::deploy(args),
+        PolicyCommand::Promote(args) => policy_deploy::promote(args),
+        PolicyCommand::Retract(args) => policy_deploy::retract(args),
     }
 }
 

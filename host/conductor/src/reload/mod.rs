@@ -9,6 +9,7 @@ mod candidate;
 mod instances;
 mod policies;
 mod problem;
+mod routes;
 mod thread;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub(crate) use self::instances::{InstanceAnswer, RefusedChange};
 pub(crate) use self::policies::{PolicyAction, PolicyChange, RefusedPolicyChange};
 pub(crate) use self::problem::RefusedConfig;
 pub(crate) use self::problem::{report, reports, unavailable_policies};
+pub(crate) use self::routes::{RefusedRouteChange, RouteAnswer};
 pub(crate) use self::thread::Bell;
 use crate::app::Doors;
 use crate::compose;
@@ -177,16 +179,18 @@ impl Reloader {
             config: file,
             warnings,
         } = parsed;
-        let wanted = compose::wanted_policies(&file, &self.source);
+        let (overlays, ended) = self.in_force.overlays.under(&file);
+        // What overrides of routes name has to be there as well.
+        let config = overlays.over(&file);
+        let wanted = compose::wanted_policies(&config, &self.source);
         let prepared = self.library.prepare(wanted);
         *unsettled = prepared.is_unsettled();
-        let unavailable = unavailable_policies((&file, &self.source, &text), &prepared);
+        let unavailable = unavailable_policies((&config, &self.source, &text), &prepared);
         if !unavailable.is_empty() {
             return Err(RefusedConfig::Policies(unavailable));
         }
         let before = Some(&self.in_force.materials);
         let materials = Materials::read(before, (&file, &self.source, &text))?;
-        let (overlays, ended) = self.in_force.overlays.under(&file);
         let next = Next {
             text,
             file,
@@ -200,6 +204,8 @@ impl Reloader {
         self.tell_in_force();
         self.tell_overlays();
         self.tell_ended(&ended);
+        self.tell_routes();
+        self.tell_ended_routes();
         self.set_log_level();
         self.metrics.reload_applied();
         info!(

@@ -7,6 +7,7 @@ use tracing::{error, info, warn};
 use super::{InForce, Reloader, SetUpError};
 use crate::compose;
 use crate::policy_library::{PolicyReport, Prepared, RollbackError, chain};
+use crate::status::PoliciesReport;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,6 +154,7 @@ impl Reloader {
         self.library
             .look_for_strays(folder.as_deref(), |name| compose::takes_file(config, name));
         let reports = compose::policy_reports(config, &self.library, &self.proxy_metrics);
-        self.status.set_policies(reports, self.library.ignored_files());
+        self.status
+            .set_policies(PoliciesReport::of(reports, self.library.ignored_files(), folder));
     }
 }

@@ -10,9 +10,13 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{InstanceAnswer, PolicyChange, RefusedChange, RefusedPolicyChange, Reloader};
+use super::{
+    InstanceAnswer, PolicyChange, RefusedChange, RefusedPolicyChange, RefusedRouteChange, Reloader,
+    RouteAnswer,
+};
 use crate::overlay::InstanceChange;
 use crate::policy_library::{PolicyReport, chain};
+use crate::route_override::RouteChange;
 use crate::status::ConfigReport;
 use crate::watch::FolderWatch;
 
@@ -41,6 +45,11 @@ pub(crate) enum Bell {
     Policy(
         PolicyChange,
         oneshot::Sender<Result<PolicyReport, RefusedPolicyChange>>,
+    ),
+    /// A change of a route's policies.
+    Route(
+        RouteChange,
+        oneshot::Sender<Result<RouteAnswer, RefusedRouteChange>>,
     ),
 }
 
@@ -83,6 +92,7 @@ impl Reloader {
             Bell::Asked(waiting) => drop(waiting.send(self.status.config())),
             Bell::Instance(change, waiting) => drop(waiting.send(self.change_instance(&change))),
             Bell::Policy(change, waiting) => drop(waiting.send(self.change_policy(&change))),
+            Bell::Route(change, waiting) => drop(waiting.send(self.change_route(&change))),
         }
     }
 }

@@ -1,0 +1,143 @@
+//! Changes of routes' policies over HTTP: overrides over the file's configuration, applied as a whole or not at all.
+
+use routing::Generation;
+use serde::Serialize;
+use thiserror::Error;
+use tracing::{error, info, warn};
+
+use super::{InForce, Next, RefusedConfig, Reloader, unavailable_policies};
+use crate::compose;
+use crate::policy_library::{chain, policies_in};
+use crate::policy_memory::{OVERRIDES, StateFolder};
+use crate::route_override::{OverrideReport, RouteAction, RouteChange, RouteChangeError, RouteOverrides};
+
+/// An applied change.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct RouteAnswer {
+    /// One sentence.
+    pub(crate) message: String,
+    /// The number of the route, from 1.
+    pub(crate) route: usize,
+    /// The generation that has it.
+    pub(crate) generation: u64,
+    /// Every override there is now.
+    pub(crate) overrides: Vec<OverrideReport>,
+}
+
+/// A refused change.
+#[derive(Debug, Error)]
+pub(crate) enum RefusedRouteChange {
+    /// It makes no sense with the routes as they are.
+    #[error(transparent)]
+    Change(#[from] RouteChangeError),
+    /// The policy cannot be had.
+    #[error("failed to load what the change needs: {0}")]
+    Unavailable(String),
+    /// What it would lead to is refused.
+    #[error("failed to apply the change")]
+    Config(#[source] RefusedConfig),
+}
+
+impl Reloader {
+    /// Makes a change, or changes nothing.
+    pub(super) fn change_route(&mut self, change: &RouteChange) -> Result<RouteAnswer, RefusedRouteChange> {
+        let InForce {
+            text,
+            file,
+            overlays,
+            materials,
+            config,
+            ..
+        } = &self.in_force;
+        let folder = compose::policy_folder(config, &self.source);
+        let in_folder = folder.iter().flat_map(|folder| policies_in(folder));
+        let in_folder: Vec<String> = in_folder.map(|(name, _)| name).collect();
+        let (overlays, route) = overlays.change_routes(file, &in_folder, change)?;
+        let config = overlays.over(file);
+        let prepared = self
+            .library
+            .prepare(compose::wanted_policies(&config, &self.source));
+        let unavailable = unavailable_policies((&config, &self.source, text), &prepared);
+        if let Some(first) = unavailable.items().first() {
+            return Err(RefusedRouteChange::Unavailable(first.message.clone()));
+        }
+        let next = Next {
+            text: text.clone(),
+            file: file.clone(),
+            overlays,
+            materials: materials.clone(),
+        };
+        self.put_in_force(next, Some(&prepared))
+            .map_err(RefusedRouteChange::Config)?;
+        let committed = self.commit(prepared);
+        self.tell(&committed);
+        self.tell_routes();
+        self.tell_generation();
+        self.tell_policies();
+        let message = sentence(change, route);
+        let Generation(generation) = self.in_force.generation;
+        info!(generation, policy = change.policy, route, "{message}");
+        Ok(RouteAnswer {
+            message,
+            route,
+            generation,
+            overrides: self.status.overrides(),
+        })
+    }
+
+    /// Keeps the overrides for the next run, and reports them.
+    pub(super) fn tell_routes(&self) {
+        let InForce {
+            file,
+            config,
+            overlays,
+            ..
+        } = &self.in_force;
+        let routes = overlays.routes();
+        let kept = self.library.folder().is_some_and(|folder| keep(folder, routes));
+        let overrides = routes.report(file, kept);
+        self.status.change_config(|report| {
+            report.tell(config);
+            report.overrides = overrides;
+        });
+    }
+
+    /// Logs the overrides that the file in force has ended.
+    pub(super) fn tell_ended_routes(&self) {
+        for policy in self.in_force.overlays.ended_routes() {
+            warn!(
+                policy,
+                "the file changed a route whose policies were changed over HTTP: the file's word counts again"
+            );
+        }
+    }
+}
+
+fn keep(folder: &StateFolder, routes: &RouteOverrides) -> bool {
+    let (name, ending) = OVERRIDES;
+    let done = match routes.is_empty() {
+        true => folder.remove(name, ending),
+        false => folder.put(name, ending, &routes.encode()),
+    };
+    if let Err(error) = &done {
+        error!(
+            error = chain(error),
+            "failed to write what was changed of routes over HTTP: a restart would not find it as it is"
+        );
+    }
+    done.is_ok()
+}
+
+fn sentence(change: &RouteChange, route: usize) -> String {
+    let policy = &change.policy;
+    match change.action {
+        RouteAction::Promote => format!("`{policy}` is the policy of route {route}"),
+        RouteAction::Shadow(_) => format!("`{policy}` is asked beside the policy of route {route}"),
+        RouteAction::Canary(parts) => {
+            let percent = f64::from(parts) / 100.0;
+            format!("`{policy}` decides {percent} percent of the sessions of route {route}")
+        }
+        RouteAction::Retract => format!("route {route} has of `{policy}` what the configuration file says"),
+    }
+}

@@ -1,0 +1,195 @@
+//! One change of a route's policies, as an operator wants it.
+
+use conductor_config::{Config, RouteConfig, ShareConfig};
+use thiserror::Error;
+
+use super::{RouteOverrides, RoutePolicies};
+use crate::builtin;
+
+/// What shares are counted in.
+const PARTS: u32 = 10_000;
+
+/// What is to be done with a policy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum RouteAction {
+    /// It becomes the policy of the route that tries it out.
+    Promote,
+    /// It is asked beside the route's policy, about that share of the requests; none: the route's.
+    Shadow(Option<f64>),
+    /// It decides so many of 10,000 parts of the sessions.
+    Canary(u32),
+    /// No override names it any more.
+    Retract,
+}
+
+/// A change of one route.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RouteChange {
+    pub(crate) policy: String,
+    pub(crate) action: RouteAction,
+    /// The route's number in the file, from 1; none: the only one that it can be.
+    pub(crate) route: Option<usize>,
+}
+
+/// A change that cannot be made.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+pub(crate) enum RouteChangeError {
+    #[error(
+        "there is no policy `{0}`: neither a builtin, nor of the configuration, nor a file of the policy folder"
+    )]
+    NoSuchPolicy(String),
+    #[error("there is no route {route}: the configuration has {routes}, counted from 1")]
+    NoSuchRoute { route: usize, routes: usize },
+    #[error("the change may be of several routes: say of which, by its number from 1 ({})", list(.0))]
+    WhichRoute(Vec<usize>),
+    #[error("no route tries `{0}` out: deploy it as a shadow or a canary before it is promoted")]
+    NotTried(String),
+    #[error("`{policy}` is the policy of route {route} already")]
+    Decides { policy: String, route: usize },
+    #[error("route {0} has policies for prefill or decode workers, and takes no canary")]
+    ByPhase(usize),
+    #[error(
+        "the canaries of route {route} would have {} percent of its sessions, and its policy must keep some to be compared with",
+        f64::from(*.parts) / 100.0
+    )]
+    Shares { route: usize, parts: u32 },
+    #[error("no change over HTTP names `{0}`: what a route has of it is in the configuration file")]
+    NothingToRetract(String),
+}
+
+fn list(routes: &[usize]) -> String {
+    let routes: Vec<String> = routes.iter().map(ToString::to_string).collect();
+    routes.join(", ")
+}
+
+impl RouteOverrides {
+    /// Returns the overrides as the change has them, over the file's configuration, and the number of the route. `in_folder`: the names of
+    /// the policy folder.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub(crate) fn change(
+        &self,
+        file: &Config,
+        in_folder: &[String],
+        change: &RouteChange,
+    ) -> Result<(Self, usize), RouteChangeError> {
+        let policy = &change.policy;
+        let is_known = builtin::find(policy).is_some()
+            || in_folder.contains(policy)
+            || file.policies.iter().any(|known| known.name == *policy);
+        if !is_known {
+            return Err(RouteChangeError::NoSuchPolicy(policy.clone()));
+        }
+        let at = self.find(file, change)?;
+        let route = &file.routes[at];
+        let mut now = self.now(route);
+        match change.action {
+            RouteAction::Promote => {
+                now.forget(policy);
+                now.policy.clone_from(policy);
+            }
+            RouteAction::Shadow(sample) => {
+                now.forget(policy);
+                now.shadows.push(policy.clone());
+                now.shadow_sample = sample.unwrap_or(now.shadow_sample);
+            }
+            RouteAction::Canary(share) => {
+                now.forget(policy);
+                now.canaries.push(ShareConfig {
+                    policy: policy.clone(),
+                    share,
+                });
+            }
+            RouteAction::Retract => now = without(policy, now, &RoutePolicies::of(route)),
+        }
+        check(route, at + 1, &now)?;
+        Ok((self.with(route, now), at + 1))
+    }
+
+    /// Finds the route of a change, by its place in the file.
+    fn find(&self, file: &Config, change: &RouteChange) -> Result<usize, RouteChangeError> {
+        let policy = &change.policy;
+        let can_be = |route: &RouteConfig| {
+            let now = self.now(route);
+            match change.action {
+                RouteAction::Promote => now.policy != *policy && now.tries(policy),
+                RouteAction::Shadow(_) | RouteAction::Canary(_) => now.policy != *policy,
+                RouteAction::Retract => {
+                    now != RoutePolicies::of(route)
+                        && without(policy, now.clone(), &RoutePolicies::of(route)) != now
+                }
+            }
+        };
+        if let Some(number) = change.route {
+            let no_such = RouteChangeError::NoSuchRoute {
+                route: number,
+                routes: file.routes.len(),
+            };
+            let at = number.checked_sub(1).filter(|at| *at < file.routes.len());
+            let at = at.ok_or(no_such)?;
+            return can_be(&file.routes[at])
+                .then_some(at)
+                .ok_or_else(|| self.refusal(&file.routes[at], number, change));
+        }
+        let fit: Vec<usize> = (0..file.routes.len())
+            .filter(|at| can_be(&file.routes[*at]))
+            .collect();
+        match fit[..] {
+            [at] => Ok(at),
+            [] => Err(match file.routes.first() {
+                Some(first) => self.refusal(first, 1, change),
+                None => RouteChangeError::NoSuchRoute { route: 1, routes: 0 },
+            }),
+            _ => Err(RouteChangeError::WhichRoute(
+                fit.iter().map(|at| at + 1).collect(),
+            )),
+        }
+    }
+
+    /// Why a change of that route cannot be.
+    fn refusal(&self, route: &RouteConfig, number: usize, change: &RouteChange) -> RouteChangeError {
+        let policy = change.policy.clone();
+        match change.action {
+            RouteAction::Retract => RouteChangeError::NothingToRetract(policy),
+            RouteAction::Promote if self.now(route).policy != policy => RouteChangeError::NotTried(policy),
+            _ => RouteChangeError::Decides {
+                policy,
+                route: number,
+            },
+        }
+    }
+}
+
+/// Returns the policies without what was done with one of them: of it, they are those of the file.
+fn without(policy: &str, mut now: RoutePolicies, file: &RoutePolicies) -> RoutePolicies {
+    now.forget(policy);
+    if now.policy == policy {
+        now.forget(&file.policy);
+        now.policy.clone_from(&file.policy);
+    }
+    let canary = file.canaries.iter().find(|canary| canary.policy == policy);
+    let shadow = file.shadows.iter().find(|shadow| *shadow == policy);
+    if now.policy != policy {
+        now.canaries.extend(canary.cloned());
+        now.shadows.extend(shadow.cloned());
+    }
+    if now.shadows == file.shadows {
+        now.shadow_sample = file.shadow_sample;
+    }
+    now
+}
+
+/// What speaks against these policies for a route.
+fn check(route: &RouteConfig, number: usize, now: &RoutePolicies) -> Result<(), RouteChangeError> {
+    let by_phase = route.prefill_policy.is_some() || route.decode_policy.is_some();
+    if by_phase && !now.canaries.is_empty() {
+        return Err(RouteChangeError::ByPhase(number));
+    }
+    let parts = now.canaries.iter().map(|canary| canary.share).sum();
+    // The route's policy is what the canaries are compared with.
+    if parts >= PARTS {
+        return Err(RouteChangeError::Shares { route: number, parts });
+    }
+    Ok(())
+}

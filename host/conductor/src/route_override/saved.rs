@@ -1,0 +1,65 @@
+//! The overrides as a file of the folder for what policies remember.
+
+use conductor_config::ShareConfig;
+use serde::{Deserialize, Serialize};
+
+use super::{RouteOverride, RouteOverrides, RoutePolicies};
+
+/// The version of what is written.
+const VERSION: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Saved {
+    version: u32,
+    overrides: Vec<SavedOverride>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct SavedOverride {
+    /// Fingerprint of the file's route.
+    route: String,
+    policy: String,
+    /// Of 10,000 parts each.
+    canaries: Vec<(String, u32)>,
+    shadows: Vec<String>,
+    shadow_sample: f64,
+}
+
+impl RouteOverrides {
+    /// Returns the file.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let overrides = self.all.iter().map(|known| SavedOverride {
+            route: known.route.clone(),
+            policy: known.now.policy.clone(),
+            canaries: (known.now.canaries.iter())
+                .map(|canary| (canary.policy.clone(), canary.share))
+                .collect(),
+            shadows: known.now.shadows.clone(),
+            shadow_sample: known.now.shadow_sample,
+        });
+        let saved = Saved {
+            version: VERSION,
+            overrides: overrides.collect(),
+        };
+        serde_json::to_vec_pretty(&saved).expect("it has only texts and numbers")
+    }
+
+    /// Returns what a file says; none where it is damaged, or of another version.
+    pub(crate) fn decode(file: &[u8]) -> Option<Self> {
+        let saved: Saved = serde_json::from_slice(file).ok()?;
+        let all = saved.overrides.into_iter().map(|known| RouteOverride {
+            route: known.route,
+            now: RoutePolicies {
+                policy: known.policy,
+                canaries: (known.canaries.into_iter())
+                    .map(|(policy, share)| ShareConfig { policy, share })
+                    .collect(),
+                shadows: known.shadows,
+                shadow_sample: known.shadow_sample,
+            },
+        });
+        (saved.version == VERSION).then(|| Self { all: all.collect() })
+    }
+}

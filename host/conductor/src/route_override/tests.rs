@@ -1,0 +1,194 @@
+//! Overrides over a file of two routes.
+
+use conductor_config::{Known, RouteConfig};
+
+use super::*;
+
+const FILE: &str = r#"
+policy-dir = "policies.d"
+[[pools.main.workers]]
+url = "http://a:1"
+[[routes]]
+match.model = "small"
+pool = "main"
+policy = "round-robin"
+[[routes]]
+pool = "main"
+policy = "load-weighted"
+split = { load-weighted = 90, tried = 10 }
+"#;
+
+fn read(text: &str) -> Config {
+    let known = Known {
+        builtins: &["round-robin", "load-weighted"],
+        default_policy: "round-robin",
+        files: &["mine", "tried"],
+        has_admin_key: false,
+    };
+    Config::parse("conductor.toml", text, &known).unwrap().config
+}
+
+fn in_folder() -> Vec<String> {
+    ["mine", "tried"].map(str::to_owned).to_vec()
+}
+
+fn asked(policy: &str, action: RouteAction, route: Option<usize>) -> RouteChange {
+    RouteChange {
+        policy: policy.to_owned(),
+        action,
+        route,
+    }
+}
+
+#[track_caller]
+fn changed(overrides: &RouteOverrides, change: &RouteChange) -> RouteOverrides {
+    overrides.change(&read(FILE), &in_folder(), change).unwrap().0
+}
+
+fn refused(change: &RouteChange) -> RouteChangeError {
+    let none = RouteOverrides::default();
+    none.change(&read(FILE), &in_folder(), change).unwrap_err()
+}
+
+/// The routes as they are with the overrides.
+fn routes(overrides: &RouteOverrides) -> Vec<RouteConfig> {
+    let mut config = read(FILE);
+    overrides.over(&mut config);
+    config.routes
+}
+
+#[test]
+fn a_canary_is_set_up_promoted_and_retracted() {
+    let none = RouteOverrides::default();
+    let canary = changed(&none, &asked("mine", RouteAction::Canary(500), Some(1)));
+    let shares = |route: &RouteConfig| -> Vec<(String, u32)> {
+        let canaries = route.trials.canaries.iter();
+        canaries
+            .map(|canary| (canary.policy.clone(), canary.share))
+            .collect()
+    };
+    assert_eq!(shares(&routes(&canary)[0]), [("mine".to_owned(), 500)]);
+    assert_eq!(routes(&canary)[1], read(FILE).routes[1]);
+
+    let promoted = changed(&canary, &asked("mine", RouteAction::Promote, None));
+    let route = routes(&promoted).remove(0);
+    assert_eq!((&*route.policy, shares(&route).len()), ("mine", 0));
+    let mut config = read(FILE);
+    promoted.over(&mut config);
+    let mine = config
+        .policies
+        .iter()
+        .find(|policy| policy.name == "mine")
+        .unwrap();
+    assert_eq!(mine.source, PolicySource::Folder);
+
+    let retracted = changed(&promoted, &asked("mine", RouteAction::Retract, None));
+    assert!(retracted.is_empty());
+}
+
+#[test]
+fn a_shadow_becomes_a_canary_and_leaves_what_the_file_tries_out_alone() {
+    let none = RouteOverrides::default();
+    let shadow = changed(&none, &asked("mine", RouteAction::Shadow(Some(0.5)), Some(2)));
+    let route = routes(&shadow).remove(1);
+    assert_eq!(
+        (&*route.trials.shadows, route.trials.shadow_sample),
+        (&["mine".to_owned()][..], 0.5)
+    );
+    let canary = changed(&shadow, &asked("mine", RouteAction::Canary(1_000), Some(2)));
+    let route = routes(&canary).remove(1);
+    assert_eq!((route.trials.shadows.len(), route.trials.canaries.len()), (0, 2));
+    let left = changed(&canary, &asked("mine", RouteAction::Retract, None));
+    assert_eq!(
+        routes(&left)[1].trials.canaries,
+        read(FILE).routes[1].trials.canaries
+    );
+}
+
+#[test]
+fn a_candidate_of_the_file_is_promoted_and_the_override_says_what_to_write() {
+    let none = RouteOverrides::default();
+    let promoted = changed(&none, &asked("tried", RouteAction::Promote, None));
+    let report = promoted.report(&read(FILE), true);
+    assert_eq!(
+        (report.len(), report[0].route, &*report[0].toml),
+        (1, 2, "policy = \"tried\"")
+    );
+    let canary = changed(&promoted, &asked("mine", RouteAction::Canary(525), Some(2)));
+    let report = canary.report(&read(FILE), false);
+    let lines = "policy = \"tried\"\nsplit = { \"tried\" = 94.75, \"mine\" = 5.25 }";
+    assert_eq!((&*report[0].toml, report[0].kept), (lines, false));
+    // The lines, in the file, are the override.
+    let written = FILE.replace(
+        "policy = \"load-weighted\"\nsplit = { load-weighted = 90, tried = 10 }",
+        lines,
+    );
+    assert_eq!(read(&written).routes[1], routes(&canary)[1]);
+    let (left, ended) = canary.under(&read(&written));
+    assert!(left.is_empty());
+    assert_eq!(ended, ["tried"]);
+}
+
+#[test]
+fn an_override_stands_while_the_file_says_the_same_of_its_route() {
+    let none = RouteOverrides::default();
+    let promoted = changed(&none, &asked("tried", RouteAction::Promote, None));
+    let other_route = FILE.replace("policy = \"round-robin\"", "policy = \"mine\"");
+    let (left, ended) = promoted.under(&read(&format!("# a line above\n{other_route}")));
+    assert_eq!((left, ended.len()), (promoted.clone(), 0));
+    let (left, ended) = promoted.under(&read(&FILE.replace("90, tried = 10", "80, tried = 20")));
+    assert!(left.is_empty());
+    assert_eq!(ended, ["tried"]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_why() {
+    use RouteAction::{Canary, Promote, Retract, Shadow};
+    let canary = |policy, route| asked(policy, Canary(100), route);
+    assert_eq!(
+        refused(&canary("nowhere", None)),
+        RouteChangeError::NoSuchPolicy("nowhere".to_owned())
+    );
+    assert_eq!(
+        refused(&canary("mine", None)),
+        RouteChangeError::WhichRoute(vec![1, 2])
+    );
+    for route in [0, 3] {
+        let no_such = RouteChangeError::NoSuchRoute { route, routes: 2 };
+        assert_eq!(refused(&canary("mine", Some(route))), no_such);
+    }
+    let decides = RouteChangeError::Decides {
+        policy: "round-robin".to_owned(),
+        route: 1,
+    };
+    assert_eq!(refused(&canary("round-robin", Some(1))), decides);
+    assert_eq!(refused(&asked("round-robin", Shadow(None), Some(1))), decides);
+    assert_eq!(
+        refused(&asked("mine", Promote, None)),
+        RouteChangeError::NotTried("mine".to_owned())
+    );
+    assert_eq!(
+        refused(&asked("tried", Retract, None)),
+        RouteChangeError::NothingToRetract("tried".to_owned())
+    );
+    let shares = RouteChangeError::Shares {
+        route: 2,
+        parts: 10_500,
+    };
+    assert_eq!(refused(&asked("mine", Canary(9_500), Some(2))), shares);
+    let all = refused(&asked("mine", Canary(10_000), Some(1)));
+    assert!(matches!(all, RouteChangeError::Shares { route: 1, .. }), "{all}");
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let none = RouteOverrides::default();
+    let canary = changed(&none, &asked("mine", RouteAction::Canary(525), Some(2)));
+    let both = changed(&canary, &asked("mine", RouteAction::Shadow(None), Some(1)));
+    assert_eq!(RouteOverrides::decode(&both.encode()), Some(both.clone()));
+    assert_eq!(RouteOverrides::decode(b"{}"), None);
+    let newer = String::from_utf8(both.encode())
+        .unwrap()
+        .replace("\"version\": 1", "\"version\": 2");
+    assert_eq!(RouteOverrides::decode(newer.as_bytes()), None);
+}

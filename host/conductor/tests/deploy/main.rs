@@ -1,0 +1,280 @@
+//! A policy on its way into service at a running router: deployed, promoted, retracted, and what is left after a restart.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use harness::{Fleet, TestRouter, sends_to};
+use serde_json::{Value, json};
+
+/// How a run of the binary ended.
+#[derive(Debug)]
+struct Run {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+/// `conductor policy ARGS` beside the router, which lives in this process.
+async fn policy(router: &TestRouter, args: &[&str]) -> Run {
+    policy_at(router.admin.base(), args).await
+}
+
+async fn policy_at(admin: &str, args: &[&str]) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
+    command.arg("policy").args(args).args(["--admin", admin]);
+    command.env_remove("ADMIN_API_KEY");
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap();
+    Run {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+async fn fleet() -> Fleet {
+    let fleet = Fleet::start(2, |number, config| {
+        config.seed = number as u64;
+        config.time_scale = 100.0;
+    });
+    fleet.await.unwrap()
+}
+
+/// One route, with these lines.
+fn config(fleet: &Fleet, server: &str, policies: &str, route: &str) -> String {
+    format!(
+        "{server}\n{policies}\n{}[[routes]]\npool = \"chat\"\n{route}\n",
+        fleet.workers_toml()
+    )
+}
+
+const ROUND_ROBIN: &str = "policy = \"round-robin\"";
+
+/// The policy in the answer to a request.
+async fn decided_by(router: &TestRouter) -> String {
+    let messages = json!([{ "role": "user", "content": "hello" }]);
+    let body = json!({ "model": "mock", "messages": messages, "max_tokens": 1 });
+    let answer = router.client.post("/v1/chat/completions", &body).await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let policy = answer.header("x-conductor-policy").to_owned();
+    policy.split('@').next().unwrap().to_owned()
+}
+
+async fn page(router: &TestRouter) -> Value {
+    router.admin("/admin/policies").await.unwrap()
+}
+
+async fn change(router: &TestRouter, action: &str, body: &Value) -> (u16, Value) {
+    let path = format!("/admin/policies/mine/{action}");
+    let answer = router.admin.post(&path, body).await.unwrap();
+    (answer.status.as_u16(), answer.json().unwrap())
+}
+
+/// A component in a file of its own.
+fn component(folder: &Path, version: usize) -> String {
+    let file = folder.join("mine.wasm");
+    fs::write(&file, sends_to(0, version).unwrap()).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_policy_is_deployed_as_a_shadow_then_a_canary_then_promoted_and_retracted() {
+    let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
+    let router = TestRouter::start(&config(&fleet, "", "", ROUND_ROBIN))
+        .await
+        .unwrap();
+    let file = component(folder.path(), 1);
+
+    let run = policy(&router, &["deploy", &file, "--shadow", "--sample", "1"]).await;
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("shadow = [\"mine\"]"), "{run:?}");
+    assert!(run.stdout.contains("policy-state"), "{run:?}");
+    assert!(router.path("policies/mine.wasm").is_file());
+    assert_eq!(page(&router).await["routes"][0]["shadows"], json!(["mine"]));
+    assert_eq!(decided_by(&router).await, "round-robin");
+
+    let run = policy(&router, &["deploy", &file, "--canary", "40.5"]).await;
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(
+        page(&router).await["routes"][0]["canaries"],
+        json!({ "mine": 0.405 })
+    );
+
+    let run = policy(&router, &["promote", "mine"]).await;
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("policy = \"mine\""), "{run:?}");
+    let shown = page(&router).await;
+    assert_eq!(
+        (&shown["routes"][0]["policy"], &shown["overrides"][0]["toml"]),
+        (&json!("mine"), &json!("policy = \"mine\""))
+    );
+    assert_eq!(decided_by(&router).await, "mine");
+
+    // New bytes of what decides would decide at once.
+    let run = policy(&router, &["deploy", &file, "--canary", "5"]).await;
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("--name"), "{run:?}");
+
+    let run = policy(&router, &["retract", "mine"]).await;
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(page(&router).await["overrides"], json!([]));
+    assert_eq!(decided_by(&router).await, "round-robin");
+}
+
+#[tokio::test]
+async fn a_policy_that_fails_its_check_is_not_copied() {
+    let fleet = fleet().await;
+    let router = TestRouter::start(&config(&fleet, "", "", ROUND_ROBIN))
+        .await
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.wasm");
+    fs::write(&file, "no component").unwrap();
+    let run = policy(&router, &["deploy", file.to_str().unwrap(), "--shadow"]).await;
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(!router.path("policies/mine.wasm").exists());
+    let good = component(folder.path(), 1);
+    let run = policy(&router, &["deploy", &good, "--shadow", "--name", "random"]).await;
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("builtin"), "{run:?}");
+}
+
+#[tokio::test]
+async fn without_a_router_the_lines_for_the_file_are_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = component(folder.path(), 1);
+    // A port that was given back.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let run = policy_at(&admin, &["deploy", &file, "--canary", "5"]).await;
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains("\"mine\" = 5"), "{run:?}");
+    assert!(run.stderr.contains("--admin"), "{run:?}");
+}
+
+#[tokio::test]
+async fn changes_that_cannot_be_are_refused_and_change_nothing() {
+    let fleet = fleet().await;
+    let router = TestRouter::start(&config(&fleet, "", "", ROUND_ROBIN))
+        .await
+        .unwrap();
+    let before = page(&router).await["routes"].clone();
+    let codes = [
+        ("canary", json!({ "percent": 5 }), 404, "policy_not_found"),
+        ("canary", json!({ "percent": 500 }), 400, "percent_invalid"),
+        ("shadow", json!({ "sample": 2 }), 400, "sample_invalid"),
+        ("promote", json!({ "rute": 1 }), 400, "invalid_json"),
+    ];
+    for (action, body, status, code) in codes {
+        let (found, answer) = change(&router, action, &body).await;
+        assert_eq!(
+            (found, &answer["error"]["code"]),
+            (status, &json!(code)),
+            "{answer}"
+        );
+    }
+    router.save_policy("mine", b"no component").unwrap();
+    let (status, answer) = change(&router, "canary", &json!({ "percent": 5 })).await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (409, &json!("not_applicable")),
+        "{answer}"
+    );
+    let shown = page(&router).await;
+    assert_eq!((&shown["routes"], &shown["overrides"]), (&before, &json!([])));
+    assert_eq!(decided_by(&router).await, "round-robin");
+}
+
+#[tokio::test]
+async fn a_promotion_survives_a_restart_and_ends_where_the_file_changes_the_route() {
+    let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
+    let file = component(folder.path(), 1);
+    let server = format!("policy-state = \"{}\"", folder.path().join("state").display());
+    let table = format!("[policies.mine]\npath = \"{file}\"");
+    let split = format!("{ROUND_ROBIN}\nsplit = {{ round-robin = 90, mine = 10 }}");
+    let toml = config(&fleet, &server, &table, &split);
+    let router = TestRouter::start(&toml).await.unwrap();
+    let (status, answer) = change(&router, "promote", &json!({})).await;
+    assert_eq!(
+        (status, &answer["overrides"][0]["kept"]),
+        (200, &json!(true)),
+        "{answer}"
+    );
+    router.stop().await.unwrap();
+
+    let router = TestRouter::start(&toml).await.unwrap();
+    assert_eq!(page(&router).await["routes"][0]["policy"], "mine");
+    assert_eq!(page(&router).await["overrides"][0]["kept"], true);
+    assert_eq!(decided_by(&router).await, "mine");
+
+    // The same route, elsewhere in the file.
+    router.save_config(&format!("# a line\n{toml}")).unwrap();
+    router.admin.post("/admin/reload", &Value::Null).await.unwrap();
+    assert_eq!(page(&router).await["routes"][0]["policy"], "mine");
+    let other = config(&fleet, &server, &table, ROUND_ROBIN);
+    router.save_config(&other).unwrap();
+    router
+        .admin_shows("/admin/policies", "the file counts again", |page| {
+            page["routes"][0]["policy"] == "round-robin" && page["overrides"] == json!([])
+        })
+        .await;
+    assert_eq!(decided_by(&router).await, "round-robin");
+    router.stop().await.unwrap();
+    let router = TestRouter::start(&toml).await.unwrap();
+    assert_eq!(
+        page(&router).await["routes"][0]["policy"],
+        "round-robin",
+        "it does not come back"
+    );
+}
+
+#[tokio::test]
+async fn a_rollback_survives_a_restart() {
+    let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
+    let file = folder.path().join("mine.wasm");
+    fs::write(&file, sends_to(0, 1).unwrap()).unwrap();
+    let server = format!("policy-state = \"{}\"", folder.path().join("state").display());
+    let table = format!("[policies.mine]\npath = \"{}\"", file.display());
+    let toml = config(&fleet, &server, &table, "policy = \"mine\"");
+    let router = TestRouter::start(&toml).await.unwrap();
+    let mine = |page: &Value| {
+        let policies = page["policies"].as_array().unwrap().iter();
+        policies
+            .clone()
+            .find(|policy| policy["name"] == "mine")
+            .unwrap()
+            .clone()
+    };
+    let first = mine(&page(&router).await)["sha256"].clone();
+    fs::write(&file, sends_to(1, 2).unwrap()).unwrap();
+    let second = router
+        .admin_shows("/admin/policies", "the new bytes decide", |page| {
+            mine(page)["sha256"] != first
+        })
+        .await;
+    let second = mine(&second)["sha256"].clone();
+    let (status, answer) = change(&router, "rollback", &Value::Null).await;
+    assert_eq!(
+        (status, &answer["rollback-kept"]),
+        (200, &json!(true)),
+        "{answer}"
+    );
+    router.stop().await.unwrap();
+
+    let router = TestRouter::start(&toml).await.unwrap();
+    let shown = mine(&page(&router).await);
+    assert_eq!(
+        (&shown["sha256"], &shown["held-back"]),
+        (&first, &json!([second])),
+        "{shown}"
+    );
+    let (status, answer) = change(&router, "resume", &Value::Null).await;
+    assert_eq!((status, &answer["sha256"]), (200, &second), "{answer}");
+    router.stop().await.unwrap();
+    let router = TestRouter::start(&toml).await.unwrap();
+    assert_eq!(mine(&page(&router).await)["sha256"], second);
+}
