@@ -1,11 +1,11 @@
 //! Checking a configuration without running it: its text, and then that all that it names can be had: policies, tokenizers,
 //! certificates and keys.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use conductor_config::{
-    Code, Config, Diagnostic, Diagnostics, Doubt, Examined, Paint, PolicyConfig, Severity,
+    Code, Config, Diagnostic, Diagnostics, Doubt, Examined, Location, Paint, PolicyConfig, Severity,
 };
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use thiserror::Error;
@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::compose;
 use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::materials::Materials;
-use crate::policy_library::PolicyLibrary;
+use crate::policy_library::{PolicyLibrary, Prepared};
 use crate::reload::{self, reports};
 use crate::status::ProblemReport;
 
@@ -55,9 +55,9 @@ pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
     let mut materials = Materials::problems((&examined.config, source, &text));
     if examined.diagnostics.error_count() > 0 {
         // A warning may be the consequence of what could not be read.
-        materials = retain(&materials, (source, &text), |item| {
-            item.severity() == Severity::Error
-        });
+        let errors = materials.items().iter();
+        let errors = errors.filter(|item| item.severity() == Severity::Error);
+        materials = Diagnostics::new(&source.name(), &text, errors.cloned().collect());
     }
     let mut checked = Checked::of(examined.diagnostics);
     checked.add(unavailable);
@@ -73,21 +73,24 @@ fn unavailable(examined: &Examined, source: &ConfigSource, text: &str) -> Result
     config
         .policies
         .retain(|policy| doubt(policy) != Some(&Doubt::Source));
-    let found = load(&config, source, text)?;
+    let prepared = prepare(&config, source)?;
+    let (mut sound, mut doubtful) = (config.clone(), config);
+    sound.policies.retain(|policy| doubt(policy).is_none());
+    doubtful.policies.retain(|policy| doubt(policy).is_some());
     let broken = broken_lines(&examined.diagnostics);
-    let doubted: Vec<&PolicyConfig> = config
+    let missing = doubtful
         .policies
         .iter()
-        .filter(|policy| doubt(policy).is_some())
-        .collect();
-    Ok(retain(&found, (source, text), |item| {
-        let is_of = |policy: &&PolicyConfig| item.message.starts_with(&format!("policy `{}`:", policy.name));
-        let Some(policy) = doubted.iter().copied().find(is_of) else {
-            return true;
-        };
-        let is_written = item.primary.location != policy.settings_at().location;
-        item.code == Code::RefusedParam && is_written && !broken.contains(&item.primary.location.line)
-    }))
+        .map(|policy| policy.settings_at().location);
+    let missing: BTreeSet<Location> = missing.collect();
+    let holds = |item: &&Diagnostic| {
+        let at = item.primary.location;
+        item.code == Code::RefusedParam && !missing.contains(&at) && !broken.contains(&at.line)
+    };
+    let of = |config: &Config| reload::unavailable_policies((config, source, text), &prepared);
+    let (sound, doubtful) = (of(&sound), of(&doubtful));
+    let items = sound.items().iter().chain(doubtful.items().iter().filter(holds));
+    Ok(Diagnostics::new(&source.name(), text, items.cloned().collect()))
 }
 
 /// The lines that are no TOML.
@@ -97,21 +100,11 @@ fn broken_lines(mistakes: &Diagnostics) -> HashSet<usize> {
     syntax.map(|item| item.primary.location.line).collect()
 }
 
-fn retain(
-    diagnostics: &Diagnostics,
-    (source, text): (&ConfigSource, &str),
-    keep: impl Fn(&Diagnostic) -> bool,
-) -> Diagnostics {
-    let items = diagnostics.items().iter().filter(|item| keep(item));
-    Diagnostics::new(&source.name(), text, items.cloned().collect())
-}
-
-/// Policies of the configuration that cannot be loaded.
-fn load(config: &Config, source: &ConfigSource, text: &str) -> Result<Diagnostics, CheckError> {
+/// Loads the policies of a configuration, as far as that can be done.
+fn prepare(config: &Config, source: &ConfigSource) -> Result<Prepared, CheckError> {
     let engine = PolicyEngine::new(EngineLimits::default()).map_err(CheckError::Engine)?;
     let mut library = PolicyLibrary::new(engine, Arc::default());
-    let prepared = library.prepare_settled(|| compose::wanted_policies(config, source));
-    Ok(reload::unavailable_policies((config, source, text), &prepared))
+    Ok(library.prepare_settled(|| compose::wanted_policies(config, source)))
 }
 
 impl Checked {

@@ -48,8 +48,9 @@ pub struct Cli {
 pub enum Command {
     /// Run the router: by a file, by flags, or by the `conductor.toml` of the working directory.
     Serve(Box<ServeArgs>),
-    /// Check a configuration, offline; with --live, also the workers it names. Exits with 0 when it is valid and no check failed (warnings do not count), 1
-    /// otherwise, 2 when it cannot be read.
+    /// Check a configuration, offline; with --live, also the workers it names.
+    ///
+    /// Exits with 0 when it is valid and no check failed (warnings do not count), 1 otherwise, 2 when it cannot be read.
     Check(Box<CheckArgs>),
     /// Translate a configuration of Mooncake's old conductor: prints the TOML, and on stderr what it leaves out.
     ///

@@ -62,25 +62,19 @@ fn serve_without_anything_to_serve_is_a_mistake_of_the_command_line() {
 #[test]
 fn bare_conductor_runs_the_demo_where_there_is_no_file_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    // The demo's address is taken, or it would not end.
-    let taken = std::net::TcpListener::bind("127.0.0.1:8080");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_conductor"))
+    // The demo ends before it listens: it finds no place for its files.
+    let run = Command::new(env!("CARGO_BIN_EXE_conductor"))
         .current_dir(folder.path())
         .env_remove("CONDUCTOR_CONFIG_PATH")
-        .stderr(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
-        .spawn()
+        .env("TMPDIR", "/nowhere")
+        .output()
         .unwrap();
-    let mut said = String::new();
-    let stderr = child.stderr.take().unwrap();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(stderr), &mut said).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    drop(taken);
+    let said = text(&run.stderr);
     assert!(
         said.contains("running the demo") && said.contains("no `conductor.toml`"),
         "{said}"
     );
+    assert!(said.contains("make a folder for the demo"), "{said}");
 }
 
 #[test]
