@@ -19,19 +19,23 @@ pub enum PromptField {
     Prompt,
     /// `input`: text, token ids, or a batch of either; else `messages`, rendered by a template of the model's own.
     Input,
+    /// `messages`, `system` and `tools` of Anthropic's Messages API: a conversation that the engine converts to a chat.
+    AnthropicMessages,
     /// `input` of the Responses API: text is a conversation of one message.
     Response,
     /// None that is tokenised.
     Untokenized,
 }
 
-/// The shape of errors in a stream that has begun.
+/// The shape of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorShape {
     /// `{"error": {...}}`.
     OpenAi,
     /// The same before a stream; in a stream, an `error` event with its fields at the top level.
     Responses,
+    /// Anthropic's: `{"type":"error","error":{...}}`, in a stream as an `error` event.
+    Anthropic,
 }
 
 /// What a request costs the worker that takes it.
@@ -54,17 +58,20 @@ pub enum EndpointClass {
     Embedding,
     /// The Responses API.
     Response,
+    /// Anthropic's Messages API.
+    Message,
     /// Tokens of a text.
     Tokenize,
 }
 
 impl EndpointClass {
     /// Every class in the order of its discriminant, with its label.
-    pub const ALL: [(Self, &'static str); 5] = [
+    pub const ALL: [(Self, &'static str); 6] = [
         (Self::Chat, "chat"),
         (Self::Completion, "completion"),
         (Self::Embedding, "embedding"),
         (Self::Response, "response"),
+        (Self::Message, "message"),
         (Self::Tokenize, "tokenize"),
     ];
 }
@@ -156,6 +163,13 @@ endpoints! {
     }
     Responses = "/v1/responses", "Answers a conversation that the engine may keep" {
         prompt: PromptField::Response, streams: true, errors: ErrorShape::Responses, class: EndpointClass::Response,
+    }
+    Messages = "/v1/messages", "Answers a conversation in Anthropic's Messages API" {
+        prompt: PromptField::AnthropicMessages, streams: true, splits: true, errors: ErrorShape::Anthropic,
+        class: EndpointClass::Message,
+    }
+    CountTokens = "/v1/messages/count_tokens", "Counts the tokens of an Anthropic conversation" {
+        work: EndpointWork::Tokenizer, errors: ErrorShape::Anthropic, class: EndpointClass::Tokenize,
     }
     Tokenize = "/tokenize", "Returns the tokens of a text or a conversation" {
         prompt: PromptField::Prompt, work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,

@@ -84,6 +84,11 @@ fields!(
     truncate_prompt_tokens,
     instructions,
     previous_response_id,
+    // Of Anthropic's Messages API.
+    system,
+    thinking,
+    output_config,
+    metadata,
 );
 
 impl<'a> Fields<'a> {

@@ -3,6 +3,7 @@
 //! Pure: it knows what bodies look like, not where they come from or go to. It reads only what routing needs
 //! and never re-serialises a client's text, so whatever an engine adds to its API passes through untouched.
 
+mod anthropic;
 mod bootstrap;
 mod cache_use;
 mod digits;
@@ -24,13 +25,14 @@ mod tokenize;
 mod told;
 mod usage;
 
+pub use anthropic::{DisabledThinking, MessagesPrompt, TemplateRules};
 pub use bootstrap::engine_ids;
 pub use cache_use::{CacheUse, cache_use};
 pub use endpoint::{
     Endpoint, EndpointClass, EndpointSpec, EndpointWork, ErrorShape, ModelField, PromptField,
 };
 pub use engine_load::{EngineLoad, engine_loads, sglang_loads};
-pub use error_body::ErrorBody;
+pub use error_body::{ErrorBody, anthropic_error_kind};
 pub use event_sources::{EventSource, EventSourcesError, sglang_event_sources, vllm_event_sources};
 pub use fields::Raw;
 pub use handshake::{Handshake, HandshakeError, PrefillAnswer, PrefillAnswerError, Split, splits};

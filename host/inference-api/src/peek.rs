@@ -101,9 +101,13 @@ impl<'a> Peek<'a> {
             .map_or_else(|| is_deeper_than(self.body, limit), |depth| depth > limit)
     }
 
-    /// `user`, where it is text.
+    /// `user`, where it is text; `metadata.user_id` in Anthropic's Messages API.
     #[must_use]
     pub fn user(&self) -> Option<Cow<'a, str>> {
+        if self.endpoint.spec().prompt == PromptField::AnthropicMessages {
+            let metadata: Metadata<'a> = serde_json::from_str(self.fields.metadata?.get()).ok()?;
+            return text(Raw::known(metadata.user_id?.get()));
+        }
         self.fields.user.and_then(text)
     }
 
@@ -144,7 +148,7 @@ impl Prompt<'_> {
 
 fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> Prompt<'a> {
     match endpoint.spec().prompt {
-        PromptField::Messages => fields.messages.map_or(Prompt::Other, Prompt::Messages),
+        PromptField::Messages | PromptField::AnthropicMessages => fields.messages.map_or(Prompt::Other, Prompt::Messages),
         PromptField::Prompt => fields.prompt.map_or(Prompt::Other, classify),
         PromptField::Input => match (fields.input, fields.messages) {
             (Some(input), _) => classify(input),
@@ -214,6 +218,13 @@ fn take_digits(text: &mut &[u8]) -> Option<u64> {
     *text = after;
     let value = |number: u64, digit: &u8| number * 10 + u64::from(digit - b'0');
     Some(number.iter().fold(0, value))
+}
+
+/// `metadata` of a Messages request.
+#[derive(Deserialize)]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    user_id: Option<&'a RawValue>,
 }
 
 /// Borrows where the string has no escapes.

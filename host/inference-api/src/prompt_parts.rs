@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::anthropic::MessagesPrompt;
 use crate::endpoint::PromptField;
 use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
@@ -19,6 +20,8 @@ pub enum PromptParts<'a> {
     },
     /// A conversation.
     Chat(ChatParts<'a>),
+    /// A conversation of Anthropic's Messages API; its chat depends on the template.
+    Messages(MessagesPrompt<'a>),
 }
 
 /// A conversation: each field as JSON, as it stands in the body.
@@ -27,7 +30,7 @@ pub struct ChatParts<'a> {
     /// `messages`.
     pub messages: Cow<'a, str>,
     /// `tools`.
-    pub tools: Option<&'a str>,
+    pub tools: Option<Cow<'a, str>>,
     /// `documents`.
     pub documents: Option<&'a str>,
     /// `reasoning_effort`.
@@ -48,6 +51,10 @@ impl<'a> Peek<'a> {
     #[must_use]
     pub fn prompt_parts(&self) -> Option<PromptParts<'a>> {
         let fields = &self.fields;
+        // The engine reads none of the fields below there.
+        if self.endpoint.spec().prompt == PromptField::AnthropicMessages {
+            return MessagesPrompt::of(fields).map(PromptParts::Messages);
+        }
         let is_given = |raw: Option<Raw<'_>>| raw.is_some_and(|raw| raw.get() != "null");
         let only_the_engines = [
             fields.chat_template,
@@ -64,7 +71,7 @@ impl<'a> Peek<'a> {
             Prompt::Messages(_) if place == PromptField::Input => None,
             Prompt::Messages(messages) => Some(PromptParts::Chat(ChatParts {
                 messages: Cow::Borrowed(messages.get()),
-                tools: fields.tools.map(Raw::get),
+                tools: fields.tools.map(|tools| Cow::Borrowed(tools.get())),
                 documents: fields.documents.map(Raw::get),
                 reasoning_effort: fields.reasoning_effort.map(Raw::get),
                 chat_template_kwargs: fields.chat_template_kwargs.map(Raw::get),
@@ -110,6 +117,10 @@ mod tests {
                 add_special_tokens,
             } => format!("{text} {add_special_tokens}"),
             PromptParts::Chat(chat) => format!("{} {:?}", chat.messages, chat.tools),
+            PromptParts::Messages(prompt) => {
+                let chat = prompt.chat(None);
+                chat.map_or_else(String::new, |chat| format!("{} {:?}", chat.messages, chat.tools))
+            }
         })
     }
 
@@ -141,6 +152,16 @@ mod tests {
             r#"{"input":"hi"}"#,
             Some(r#"[{"role":"user","content":"hi"}] None"#),
         );
+    }
+
+    #[test]
+    fn a_messages_request_is_a_chat_whatever_else_its_body_has() {
+        check(
+            Endpoint::Messages,
+            r#"{"system":"s","messages":[{"role":"user","content":"a"}],"chat_template":"x","continue_final_message":true}"#,
+            Some(r#"[{"role":"system","content":"s"},{"role":"user","content":"a"}] None"#),
+        );
+        check(Endpoint::Messages, r#"{"prompt":"a"}"#, None);
     }
 
     #[test]

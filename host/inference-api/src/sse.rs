@@ -23,24 +23,27 @@ struct ResponsesError<'a> {
 /// A whole error event, in the form clients of that endpoint raise as an exception.
 #[must_use]
 pub fn error_event(endpoint: Endpoint, error: &ErrorBody<'_>) -> Vec<u8> {
-    let (name, data) = if endpoint.spec().errors == ErrorShape::Responses {
-        let data = ResponsesError {
-            event: "error",
-            code: error.code,
-            message: error.message,
-            param: error.param,
-        };
-        let data = serde_json::to_vec(&data).expect("strings always serialise");
-        ("event: error\n", data)
-    } else {
-        ("", error.to_json())
+    let (name, data) = match endpoint.spec().errors {
+        ErrorShape::OpenAi => ("", error.to_json()),
+        ErrorShape::Responses => {
+            let data = ResponsesError {
+                event: "error",
+                code: error.code,
+                message: error.message,
+                param: error.param,
+            };
+            let data = serde_json::to_vec(&data).expect("strings always serialise");
+            ("event: error\n", data)
+        }
+        ErrorShape::Anthropic => ("event: error\n", error.to_anthropic_json(None)),
     };
     // Serialised JSON has no raw line break, so one `data:` line holds it.
     [b"\n\n", name.as_bytes(), b"data: ", &data, b"\n\n"].concat()
 }
 
 /// The error that a stream begins with, where it does: its status and what an answer without a stream would have said. vLLM
-/// 0.32 sends a failure before the first token so, under a head of 200: `data: {"error": {.., "code": 500}}`.
+/// 0.32 sends a failure before the first token so, under a head of 200: `data: {"error": {.., "code": 500}}`; in the Messages API
+/// as an event named `error`, without a code.
 #[must_use]
 pub fn error_in_first_event(chunk: &[u8]) -> Option<(u16, Vec<u8>)> {
     #[derive(Deserialize)]
@@ -52,10 +55,14 @@ pub fn error_in_first_event(chunk: &[u8]) -> Option<(u16, Vec<u8>)> {
     struct Coded {
         code: u16,
     }
-    let line = chunk.trim_ascii_start().split(|byte| *byte == b'\n').next()?;
+    let mut lines = chunk.trim_ascii_start().split(|byte| *byte == b'\n');
+    let mut line = lines.next()?;
+    if line.trim_ascii_end() == b"event: error" {
+        line = lines.next()?;
+    }
     let data = line.strip_prefix(b"data:")?.trim_ascii();
     // What streams begin with is longer and has no such member: not worth parsing.
-    memmem::find(&data[..data.len().min(16)], b"\"error\"")?;
+    memmem::find(&data[..data.len().min(32)], b"\"error\"")?;
     let failed: Failed<'_> = serde_json::from_slice(data).ok()?;
     let code = serde_json::from_str::<Coded>(failed.error.get()).map_or(500, |coded| coded.code);
     Some((code, data.to_vec()))
@@ -89,6 +96,20 @@ mod tests {
             Endpoint::Responses,
             "\n\nevent: error\ndata: {\"type\":\"error\",\"code\":\"upstream_broken\",\"message\":\"worker\\ngone\",\"param\":null}\n\n",
         );
+    }
+
+    #[test]
+    fn an_error_of_the_messages_api_is_a_named_event() {
+        check(
+            Endpoint::Messages,
+            "\n\nevent: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"server_error\",\"message\":\"worker\\ngone\"}}\n\n",
+        );
+        let failed = b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"internal_error\",\"message\":\"m\"}}\n\n";
+        let (status, body) = error_in_first_event(failed).unwrap();
+        assert_eq!(status, 500);
+        assert!(body.starts_with(b"{\"type\":\"error\"") && body.ends_with(b"}}"));
+        let begun = b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{}}\n\n";
+        assert_eq!(error_in_first_event(begun), None);
     }
 
     #[test]

@@ -14,8 +14,9 @@ const ROOM: usize = 2 * KEPT;
 
 /// What every OpenAI-style stream but the Responses API's ends with.
 const DONE: &[u8] = b"data: [DONE]";
-/// The last events of the Responses API.
-const RESPONSE_ENDS: [&[u8]; 3] = [
+/// The last events of the Responses API, and of Anthropic's Messages API.
+const LAST_EVENTS: [&[u8]; 4] = [
+    b"event: message_stop",
     b"event: response.completed",
     b"event: response.incomplete",
     b"event: response.failed",
@@ -120,19 +121,23 @@ impl Tail {
     #[must_use]
     pub fn stream_is_finished(&self) -> bool {
         let end = self.bytes.trim_ascii_end();
-        end.ends_with(DONE) || RESPONSE_ENDS.iter().any(|last| memmem::find(end, last).is_some())
+        let begins_line = |at: usize| at == 0 || end[at - 1] == b'\n';
+        let has_line = |last: &&[u8]| memmem::find_iter(end, last).any(begins_line);
+        end.ends_with(DONE) || LAST_EVENTS.iter().any(has_line)
     }
 
-    /// `usage.prompt_tokens_details.cached_tokens` (`input_tokens_details` in the Responses API), as it was told last.
+    /// `usage.prompt_tokens_details.cached_tokens` (`input_tokens_details` in the Responses API, `cache_read_input_tokens` in
+    /// the Messages API), as it was told last.
     #[must_use]
     pub fn cached_tokens(&self) -> Option<u64> {
-        self.usage.cached
+        self.usage.cached_tokens()
     }
 
-    /// `usage.prompt_tokens` (`input_tokens` in the Responses API), as it was told last.
+    /// `usage.prompt_tokens` (`input_tokens` in the Responses API, with those of the cache in the Messages API), as it was told
+    /// last.
     #[must_use]
     pub fn prompt_tokens(&self) -> Option<u64> {
-        self.usage.prompt
+        self.usage.prompt_tokens()
     }
 
     /// `usage.completion_tokens` (`output_tokens` in the Responses API), as it was told last.
@@ -145,12 +150,14 @@ impl Tail {
     /// tells those of the prompt alone is of an answer that has none, such as an embedding.
     #[must_use]
     pub fn tokens_so_far(&self) -> u64 {
-        let none = self.usage.prompt.map(|_| 0);
-        let told = self.usage.output.or(none);
-        told.unwrap_or_else(|| match self.events.ended {
-            0 => self.length.div_ceil(BYTES_PER_TOKEN),
-            events => events,
-        })
+        let none = self.usage.prompt_tokens().map(|_| 0);
+        match (self.usage.output.or(none), self.events.ended) {
+            // The Messages API opens its streams with a usage that has no output yet.
+            (Some(0), events) => events,
+            (Some(told), _) => told,
+            (None, 0) => self.length.div_ceil(BYTES_PER_TOKEN),
+            (None, events) => events,
+        }
     }
 }
 
@@ -214,6 +221,23 @@ mod tests {
             (tail(&["{}"]).prompt_tokens(), tail(&["{}"]).output_tokens()),
             (None, None)
         );
+    }
+
+    #[test]
+    fn a_prompt_of_the_messages_api_counts_what_came_from_the_cache() {
+        let start = r#"data: {"type":"message_start","message":{"usage":{"input_tokens":100,"output_tokens":0}}}"#;
+        let begun = tail(&["event: message_start\n", start, "\n\n"]);
+        assert_eq!((begun.prompt_tokens(), begun.tokens_so_far()), (Some(100), 1));
+        let delta = r#"data: {"usage":{"input_tokens":1,"output_tokens":7,"cache_creation_input_tokens":3,"cache_read_input_tokens":96}}"#;
+        let done = tail(&[start, "\n\n", delta, "\n\n"]);
+        assert_eq!((done.prompt_tokens(), done.cached_tokens()), (Some(100), Some(96)));
+        assert_eq!((done.output_tokens(), done.tokens_so_far()), (Some(7), 7));
+    }
+
+    #[test]
+    fn the_end_of_a_stream_is_a_line_of_its_own() {
+        assert!(tail(&["data: {}\n\nevent: message_st", "op\ndata: {}\n\n"]).stream_is_finished());
+        assert!(!tail(&["data: {\"text\":\"event: message_stop\"}\n\n"]).stream_is_finished());
     }
 
     #[test]

@@ -3,9 +3,14 @@
 //!
 //! Requests are put together from slices of the client's body; the text is copied, never parsed.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use thiserror::Error;
 
+use crate::anthropic::MessagesPrompt;
 use crate::endpoint::PromptField;
 use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
@@ -61,14 +66,15 @@ struct RenderedPrompt {
 }
 
 impl Peek<'_> {
-    /// Whether the client's own body can be sent to the path that renders, which answers with the prompt's tokens: a chat or a text.
+    /// The path that renders the client's own body and answers with the prompt's tokens; none for what is neither a chat nor a
+    /// text.
     #[must_use]
-    pub fn can_be_rendered(&self) -> bool {
-        let place = self.endpoint.spec().prompt;
-        match self.prompt.single() {
-            Prompt::Messages(_) => place == PromptField::Messages,
-            Prompt::Text(_) => place == PromptField::Prompt,
-            Prompt::TokenIds(_) | Prompt::Batch(_) | Prompt::Other => false,
+    pub fn render_path(&self) -> Option<&'static str> {
+        match (self.prompt.single(), self.endpoint.spec().prompt) {
+            (Prompt::Messages(_), PromptField::Messages) => Some("/v1/chat/completions/render"),
+            (Prompt::Messages(_), PromptField::AnthropicMessages) => Some("/v1/messages/render"),
+            (Prompt::Text(_), PromptField::Prompt) => Some("/v1/completions/render"),
+            _ => None,
         }
     }
 
@@ -82,6 +88,14 @@ impl Peek<'_> {
             body.field("model", &[model.get()]);
         }
         match self.prompt.single() {
+            Prompt::Messages(_) if self.endpoint.spec().prompt == PromptField::AnthropicMessages => {
+                let chat = MessagesPrompt::of(fields)?.chat(None)?;
+                body.field("messages", &[&chat.messages]);
+                if let Some(tools) = &chat.tools {
+                    body.field("tools", &[tools]);
+                }
+                body.template_arguments(chat.chat_template_kwargs, chat.reasoning_effort)?;
+            }
             Prompt::Messages(messages) => {
                 body.field("messages", &[messages.get()]);
                 for (name, raw) in [
@@ -90,13 +104,14 @@ impl Peek<'_> {
                     ("continue_final_message", fields.continue_final_message),
                     ("add_special_tokens", fields.add_special_tokens),
                     ("chat_template", fields.chat_template),
-                    ("chat_template_kwargs", fields.chat_template_kwargs),
                     ("mm_processor_kwargs", fields.mm_processor_kwargs),
                 ] {
                     if let Some(raw) = raw {
                         body.field(name, &[raw.get()]);
                     }
                 }
+                let arguments = fields.chat_template_kwargs.map(Raw::get);
+                body.template_arguments(arguments, fields.reasoning_effort.map(Raw::get))?;
             }
             Prompt::Text(input) if self.endpoint.spec().prompt == PromptField::Response => {
                 body.field("messages", &as_messages(self, input)?);
@@ -151,6 +166,30 @@ impl Object {
         }
     }
 
+    /// Adds what the template is rendered with. `/tokenize` knows no `reasoning_effort`: it goes as the arguments that the engine
+    /// makes of it. None where the arguments are no object.
+    fn template_arguments(&mut self, arguments: Option<&str>, effort: Option<&str>) -> Option<()> {
+        let Some(effort) = effort else {
+            if let Some(arguments) = arguments {
+                self.field("chat_template_kwargs", &[arguments]);
+            }
+            return Some(());
+        };
+        let arguments = arguments.unwrap_or("{}");
+        let names: BTreeMap<Cow<'_, str>, IgnoredAny> = serde_json::from_str(arguments).ok()?;
+        let open = arguments.strip_suffix('}')?.trim_ascii_end();
+        let comma = if names.is_empty() { "" } else { "," };
+        let thinks = match (names.contains_key("enable_thinking"), effort) {
+            (true, _) => "",
+            (false, r#""none""#) => r#""enable_thinking":false,"#,
+            (false, _) => r#""enable_thinking":true,"#,
+        };
+        // Of a name that stands twice the last counts.
+        let parts = [open, comma, thinks, r#""reasoning_effort":"#, effort, "}"];
+        self.field("chat_template_kwargs", &parts);
+        Some(())
+    }
+
     fn finish(mut self) -> Vec<u8> {
         self.0.push(b'}');
         self.0
@@ -185,6 +224,63 @@ mod tests {
                 r#"{"model":"m","messages":[ {"role":"user","content":"h\u00e9 \"x\""} ],"tools":[],"add_generation_prompt":false,"chat_template_kwargs":{"thinking":true}}"#,
             ),
         );
+    }
+
+    #[test]
+    fn an_effort_goes_as_arguments_of_the_template() {
+        check(
+            Endpoint::ChatCompletions,
+            r#"{"messages":[],"reasoning_effort":"low"}"#,
+            Some(r#"{"messages":[],"chat_template_kwargs":{"enable_thinking":true,"reasoning_effort":"low"}}"#),
+        );
+        check(
+            Endpoint::ChatCompletions,
+            r#"{"messages":[],"reasoning_effort":"none","chat_template_kwargs":{"a":1 }}"#,
+            Some(
+                r#"{"messages":[],"chat_template_kwargs":{"a":1,"enable_thinking":false,"reasoning_effort":"none"}}"#,
+            ),
+        );
+        check(
+            Endpoint::ChatCompletions,
+            r#"{"messages":[],"reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":false}}"#,
+            Some(
+                r#"{"messages":[],"chat_template_kwargs":{"enable_thinking":false,"reasoning_effort":"high"}}"#,
+            ),
+        );
+        check(
+            Endpoint::ChatCompletions,
+            r#"{"messages":[],"reasoning_effort":"high","chat_template_kwargs":[]}"#,
+            None,
+        );
+    }
+
+    #[test]
+    fn a_messages_request_is_asked_for_as_its_chat() {
+        check(
+            Endpoint::Messages,
+            r#"{"model":"m","max_tokens":9,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],
+                "tools":[{"name":"f","input_schema":{"type":"object"}}],"output_config":{"effort":"max"},"add_generation_prompt":false}"#,
+            Some(
+                r#"{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],"chat_template_kwargs":{"enable_thinking":true,"reasoning_effort":"max"}}"#,
+            ),
+        );
+        // How it is converted depends on a template that is not known here.
+        check(
+            Endpoint::Messages,
+            r#"{"messages":[{"role":"user","content":"a"}],"thinking":{"type":"disabled"}}"#,
+            None,
+        );
+    }
+
+    #[test]
+    fn a_body_is_rendered_where_its_api_is() {
+        let path = |endpoint, body: &str| peek(endpoint, body.as_bytes()).unwrap().render_path();
+        let chat = r#"{"messages":[]}"#;
+        assert_eq!(path(Endpoint::ChatCompletions, chat), Some("/v1/chat/completions/render"));
+        assert_eq!(path(Endpoint::Messages, chat), Some("/v1/messages/render"));
+        assert_eq!(path(Endpoint::Completions, r#"{"prompt":"a"}"#), Some("/v1/completions/render"));
+        assert_eq!(path(Endpoint::Embeddings, chat), None);
+        assert_eq!(path(Endpoint::Responses, r#"{"input":"a"}"#), None);
     }
 
     #[test]

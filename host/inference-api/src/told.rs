@@ -17,11 +17,13 @@ static KEY_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"_toke
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     /// `usage.prompt_tokens`, `input_tokens` in the Responses API.
-    pub(crate) prompt: Option<u64>,
+    prompt: Option<u64>,
+    /// `cache_read_input_tokens` and `cache_creation_input_tokens` of Anthropic's, which `input_tokens` leaves out.
+    besides: [Option<u64>; 2],
     /// `usage.completion_tokens`, `output_tokens` in the Responses API.
     pub(crate) output: Option<u64>,
     /// `usage.prompt_tokens_details.cached_tokens`, `input_tokens_details` in the Responses API.
-    pub(crate) cached: Option<u64>,
+    cached: Option<u64>,
 }
 
 impl Usage {
@@ -35,12 +37,27 @@ impl Usage {
                 &mut self.output
             } else if before.ends_with(b"\"cached") {
                 &mut self.cached
+            } else if before.ends_with(b"\"cache_read_input") {
+                &mut self.besides[0]
+            } else if before.ends_with(b"\"cache_creation_input") {
+                &mut self.besides[1]
             } else {
                 continue;
             };
             let after = &bytes[at + KEY_END.needle().len()..];
             *told = number(&after[..after.len().min(LONGEST_NUMBER)]);
         }
+    }
+
+    /// All tokens of the prompt.
+    pub(crate) fn prompt_tokens(&self) -> Option<u64> {
+        let besides = self.besides.iter().flatten();
+        Some(besides.fold(self.prompt?, |sum, tokens| sum.saturating_add(*tokens)))
+    }
+
+    /// Those of them that came from the cache.
+    pub(crate) fn cached_tokens(&self) -> Option<u64> {
+        self.cached.or(self.besides[0])
     }
 }
 

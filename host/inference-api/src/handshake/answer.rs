@@ -19,7 +19,7 @@ pub struct PrefillAnswerError {
 pub struct PrefillAnswer<'a> {
     /// `kv_transfer_params`, where they name an engine to fetch from: what the decode leg has to pass on, verbatim and whole.
     pub params: Option<&'a RawValue>,
-    /// `usage.prompt_tokens_details.cached_tokens`.
+    /// `usage.prompt_tokens_details.cached_tokens`, or `usage.cache_read_input_tokens` of a message.
     pub cached_tokens: Option<u64>,
     /// Whether its one token ended the answer. Mooncake then hands nothing over.
     pub stopped: bool,
@@ -43,6 +43,7 @@ struct Choice<'a> {
 #[derive(Deserialize)]
 struct Usage {
     prompt_tokens_details: Option<PromptTokens>,
+    cache_read_input_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -67,7 +68,9 @@ impl<'a> PrefillAnswer<'a> {
             .filter_map(|choice| choice.finish_reason);
         Ok(Self {
             params: answer.kv_transfer_params.filter(|params| names_an_engine(params)),
-            cached_tokens: details.and_then(|details| details.cached_tokens),
+            cached_tokens: details
+                .and_then(|details| details.cached_tokens)
+                .or_else(|| usage.and_then(|usage| usage.cache_read_input_tokens)),
             stopped: reasons.any(|reason| reason.get() == r#""stop""#),
         })
     }

@@ -2,6 +2,7 @@
 
 use routing::Dialect;
 
+use crate::endpoint::PromptField;
 use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
 
@@ -16,6 +17,9 @@ use crate::peek::{Peek, Prompt};
 /// - SGLang's samples of one prompt (`n`) all meet in that prompt's bootstrap room, whatever list of rooms the body has,
 ///   and wait there until a timeout (SGLang 0.5.23, `_handle_batch_request`; sgl-project/sglang#24223, #30723). Those of
 ///   `MooncakeConnector` share a transfer id, and all but one may wait for it until theirs (vLLM 0.32, run).
+/// - Of Anthropic's Messages API vLLM takes `kv_transfer_params`, but neither `ignore_eos` nor a bootstrap room: what
+///   `MooncakeConnector` and SGLang need. A budget of thinking above the one token of a prefill leg is refused where the leg has
+///   no `kv_transfer_params`, as in a pool with a store.
 #[must_use]
 pub fn splits(peek: &Peek<'_>, dialect: Dialect) -> bool {
     let fields = &peek.fields;
@@ -26,7 +30,13 @@ pub fn splits(peek: &Peek<'_>, dialect: Dialect) -> bool {
     let has_legs = peek.endpoint.spec().splits;
     let asks_of_the_prompt = fields.prompt_logprobs.is_some() || is_set(fields.echo);
     let shares_a_room = dialect.is_concurrent() && fields.n.is_some_and(|n| n.get() != "1");
-    has_legs && prompt_fits && !asks_of_the_prompt && !is_set(fields.use_beam_search) && !shares_a_room
+    let takes_handshake = peek.endpoint.spec().prompt != PromptField::AnthropicMessages
+        || match dialect {
+            Dialect::Nixl => true,
+            Dialect::Store => fields.thinking.is_none(),
+            Dialect::Mooncake | Dialect::Sglang => false,
+        };
+    has_legs && takes_handshake && prompt_fits && !asks_of_the_prompt && !is_set(fields.use_beam_search) && !shares_a_room
 }
 
 /// Anything but `false` counts: engines take 1 and "true" for true.

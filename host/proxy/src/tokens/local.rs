@@ -130,7 +130,7 @@ fn rendered(model: &Model, peek: &Peek<'_>) -> Option<Rendered> {
     };
     let chat = Chat {
         messages: &chat.messages,
-        tools: chat.tools,
+        tools: chat.tools.as_deref(),
         documents: chat.documents,
         reasoning_effort: chat.reasoning_effort,
         chat_template_kwargs: chat.chat_template_kwargs,

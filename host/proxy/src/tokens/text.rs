@@ -11,7 +11,7 @@ pub(super) fn tokens(peek: &Peek<'_>) -> Option<Vec<u32>> {
     Some(match peek.prompt_parts()? {
         PromptParts::Text { text, .. } => words(text.as_bytes()),
         PromptParts::Chat(chat) => {
-            let mut text = chat.tools.unwrap_or_default().to_owned();
+            let mut text = chat.tools.unwrap_or_default().into_owned();
             // What follows the last message is not said again in the next turn.
             text.push_str(chat.messages.trim_end().trim_end_matches(']').trim_end());
             words(text.as_bytes())
