@@ -148,7 +148,9 @@ impl Prompt<'_> {
 
 fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> Prompt<'a> {
     match endpoint.spec().prompt {
-        PromptField::Messages | PromptField::AnthropicMessages => fields.messages.map_or(Prompt::Other, Prompt::Messages),
+        PromptField::Messages | PromptField::AnthropicMessages => {
+            fields.messages.map_or(Prompt::Other, Prompt::Messages)
+        }
         PromptField::Prompt => fields.prompt.map_or(Prompt::Other, classify),
         PromptField::Input => match (fields.input, fields.messages) {
             (Some(input), _) => classify(input),

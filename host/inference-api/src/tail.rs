@@ -225,12 +225,16 @@ mod tests {
 
     #[test]
     fn a_prompt_of_the_messages_api_counts_what_came_from_the_cache() {
-        let start = r#"data: {"type":"message_start","message":{"usage":{"input_tokens":100,"output_tokens":0}}}"#;
+        let start =
+            r#"data: {"type":"message_start","message":{"usage":{"input_tokens":100,"output_tokens":0}}}"#;
         let begun = tail(&["event: message_start\n", start, "\n\n"]);
         assert_eq!((begun.prompt_tokens(), begun.tokens_so_far()), (Some(100), 1));
         let delta = r#"data: {"usage":{"input_tokens":1,"output_tokens":7,"cache_creation_input_tokens":3,"cache_read_input_tokens":96}}"#;
         let done = tail(&[start, "\n\n", delta, "\n\n"]);
-        assert_eq!((done.prompt_tokens(), done.cached_tokens()), (Some(100), Some(96)));
+        assert_eq!(
+            (done.prompt_tokens(), done.cached_tokens()),
+            (Some(100), Some(96))
+        );
         assert_eq!((done.output_tokens(), done.tokens_so_far()), (Some(7), 7));
     }
 

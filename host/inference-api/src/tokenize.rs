@@ -231,7 +231,9 @@ mod tests {
         check(
             Endpoint::ChatCompletions,
             r#"{"messages":[],"reasoning_effort":"low"}"#,
-            Some(r#"{"messages":[],"chat_template_kwargs":{"enable_thinking":true,"reasoning_effort":"low"}}"#),
+            Some(
+                r#"{"messages":[],"chat_template_kwargs":{"enable_thinking":true,"reasoning_effort":"low"}}"#,
+            ),
         );
         check(
             Endpoint::ChatCompletions,
@@ -261,7 +263,7 @@ mod tests {
             r#"{"model":"m","max_tokens":9,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],
                 "tools":[{"name":"f","input_schema":{"type":"object"}}],"output_config":{"effort":"max"},"add_generation_prompt":false}"#,
             Some(
-                r#"{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],"chat_template_kwargs":{"enable_thinking":true,"reasoning_effort":"max"}}"#,
+                r#"{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f","description":null,"parameters":{"type":"object"}}}],"chat_template_kwargs":{"enable_thinking":true,"reasoning_effort":"max"}}"#,
             ),
         );
         // How it is converted depends on a template that is not known here.
@@ -276,9 +278,15 @@ mod tests {
     fn a_body_is_rendered_where_its_api_is() {
         let path = |endpoint, body: &str| peek(endpoint, body.as_bytes()).unwrap().render_path();
         let chat = r#"{"messages":[]}"#;
-        assert_eq!(path(Endpoint::ChatCompletions, chat), Some("/v1/chat/completions/render"));
+        assert_eq!(
+            path(Endpoint::ChatCompletions, chat),
+            Some("/v1/chat/completions/render")
+        );
         assert_eq!(path(Endpoint::Messages, chat), Some("/v1/messages/render"));
-        assert_eq!(path(Endpoint::Completions, r#"{"prompt":"a"}"#), Some("/v1/completions/render"));
+        assert_eq!(
+            path(Endpoint::Completions, r#"{"prompt":"a"}"#),
+            Some("/v1/completions/render")
+        );
         assert_eq!(path(Endpoint::Embeddings, chat), None);
         assert_eq!(path(Endpoint::Responses, r#"{"input":"a"}"#), None);
     }

@@ -247,7 +247,7 @@ pub(crate) async fn tokenize(proxy: &Proxy, endpoint: Endpoint, request: Request
         Ok(response) => response.map(Body::from),
         Err(refusal) => {
             proxy.metrics.edge.refused(&refusal);
-            refuse(&refusal)
+            reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from)
         }
     }
 }

@@ -7,6 +7,8 @@ use http::header::{
 
 /// Names a request from end to end; made by the router where the client sent none.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The same, as clients of Anthropic's API look for it in an answer.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 /// Names the worker that answered.
 pub(crate) const X_CONDUCTOR_WORKER: HeaderName = HeaderName::from_static("x-conductor-worker");
 /// Tokens of the prompt that the index says this worker holds, where a policy asked for that.

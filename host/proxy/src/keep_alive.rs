@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use inference_api::{Endpoint, error_event};
+use inference_api::Endpoint;
 use prometheus_client::metrics::counter::Counter;
 use serde::Deserialize;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
@@ -140,7 +140,7 @@ impl Kept {
         loop {
             match &mut self.stage {
                 Stage::Serving(_) if self.readiness.is_cutting() => {
-                    let event = error_event(self.endpoint, &reply::broken_off(&RelayError::ShuttingDown));
+                    let event = reply::broken_off(self.endpoint, &RelayError::ShuttingDown);
                     return Poll::Ready(self.last_words(event));
                 }
                 Stage::Serving(serving) => match ready!(serving.as_mut().poll(cx)) {
@@ -243,7 +243,7 @@ fn told(endpoint: Endpoint, status: StatusCode, text: &[u8], is_cut: bool) -> Ve
     }
     if status.is_success() && is_cut {
         let message = "the worker's answer is no stream and could not be read to its end";
-        return error_event(endpoint, &reply::relayed(StatusCode::BAD_GATEWAY, message));
+        return reply::relayed(endpoint, StatusCode::BAD_GATEWAY, message);
     }
     if status.is_success() && !text.is_empty() {
         // Either ends a line of server-sent events; of both together, the empty line between means nothing in JSON.
@@ -256,7 +256,7 @@ fn told(endpoint: Endpoint, status: StatusCode, text: &[u8], is_cut: bool) -> Ve
         |_| format!("the worker answered {status}"),
         |refused| refused.error.message,
     );
-    error_event(endpoint, &reply::relayed(status, &message))
+    reply::relayed(endpoint, status, &message)
 }
 
 impl HttpBody for Kept {

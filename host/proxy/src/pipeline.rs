@@ -11,7 +11,7 @@ use http::header::{ACCEPT_ENCODING, EXPECT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::Incoming;
-use inference_api::Endpoint;
+use inference_api::{Endpoint, ErrorShape};
 use routing::{RunNumber, WorkerId};
 use tracing::{Instrument, debug_span};
 
@@ -25,7 +25,7 @@ use crate::decide::{self, Step};
 use crate::decided_by::DecidedBy;
 use crate::exchange::Exchange;
 use crate::expectation;
-use crate::headers::{self, X_REQUEST_ID};
+use crate::headers::{self, REQUEST_ID, X_REQUEST_ID};
 use crate::intake;
 use crate::keep_alive;
 use crate::pd::{Course, LegError, PairAnswer, Setback};
@@ -63,6 +63,7 @@ pub(crate) async fn infer(
         target: head.uri.into_parts().path_and_query,
         headers,
     };
+    let shape = endpoint.spec().errors;
     // Costs nothing unless someone debugs; warnings name the request themselves.
     let span = debug_span!("request", id = %RequestId(&id), path = endpoint.path());
     let answered = async {
@@ -70,13 +71,16 @@ pub(crate) async fn infer(
             Ok(visit) => answer(proxy, (snapshot, visit), arrival, body).await,
             Err(refusal) => Err(turn_away(proxy, refusal, &arrival, body).await),
         };
-        answer.unwrap_or_else(|refusal| reply::refuse(&refusal).map(Body::from))
+        answer.unwrap_or_else(|refusal| reply::refuse_in(shape, Some(&id), &refusal).map(Body::from))
     };
     let mut response = answered.instrument(span).await;
     if let Some(caller) = caller {
         caller.tell_limits(response.headers_mut());
     }
     // The one the client knows, whatever the worker calls it.
+    if shape == ErrorShape::Anthropic {
+        response.headers_mut().insert(REQUEST_ID, id.clone());
+    }
     response.headers_mut().insert(X_REQUEST_ID, id);
     response
 }

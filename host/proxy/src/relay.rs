@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Response, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use inference_api::{CachedTokensFilter, Endpoint, Tail, error_event};
+use inference_api::{CachedTokensFilter, Endpoint, Tail};
 use thiserror::Error;
 use tracing::warn;
 
@@ -287,7 +287,7 @@ impl Relay {
         }
         self.finish(outcome);
         if self.kind == AnswerKind::Events {
-            let event = error_event(self.endpoint, &reply::broken_off(&error));
+            let event = reply::broken_off(self.endpoint, &error);
             return Some(Ok(Frame::data(event.into())));
         }
         Some(Err(error))

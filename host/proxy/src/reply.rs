@@ -1,12 +1,14 @@
-//! The only place that makes HTTP errors: status, stable code and public message, in the shape OpenAI clients
-//! read. What went on inside goes to the log.
+//! The only place that makes HTTP errors: status, stable code and public message, in the shape that the clients of an
+//! endpoint read. What went on inside goes to the log.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
-use inference_api::{BodyError, Endpoint, ErrorBody, HandshakeError, error_event};
+use inference_api::{
+    BodyError, Endpoint, ErrorBody, ErrorShape, HandshakeError, anthropic_error_kind, error_event,
+};
 use routing::{Rejection, Role};
 use thiserror::Error;
 use tracing::debug;
@@ -31,7 +33,7 @@ const LONGEST_ECHO: usize = 256;
 /// Why the router answers instead of a worker. Its text is what the client is told.
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
-    #[error("no API key was sent: send it as `Authorization: Bearer KEY`")]
+    #[error("no API key was sent: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`")]
     NoKey,
     #[error("the API key that was sent is not known")]
     WrongKey,
@@ -258,8 +260,13 @@ fn rejected(status: u16) -> Class {
     (status, kind, "rejected_by_policy")
 }
 
-/// The answer to a request that is refused.
+/// The answer to a request that is refused, in OpenAI's shape.
 pub(crate) fn refuse(refusal: &Refusal) -> Response<Bytes> {
+    refuse_in(ErrorShape::OpenAi, None, refusal)
+}
+
+/// The answer to a request that is refused, in the shape of its path. Anthropic's names the request.
+pub(crate) fn refuse_in(shape: ErrorShape, id: Option<&HeaderValue>, refusal: &Refusal) -> Response<Bytes> {
     if let Refusal::Relayed(response) = refusal {
         return (**response).clone();
     }
@@ -271,11 +278,15 @@ pub(crate) fn refuse(refusal: &Refusal) -> Response<Bytes> {
     let param = of_model.then_some("model");
     let body = ErrorBody {
         message: &message,
-        kind,
+        kind: kind_in(shape, status, kind),
         param,
         code,
     };
-    let mut response = json(status, body.to_json());
+    let body = match shape {
+        ErrorShape::Anthropic => body.to_anthropic_json(id.and_then(|id| id.to_str().ok())),
+        ErrorShape::OpenAi | ErrorShape::Responses => body.to_json(),
+    };
+    let mut response = json(status, body);
     let headers = response.headers_mut();
     if let Some(after) = refusal.retry_after() {
         headers.insert(
@@ -299,6 +310,19 @@ pub(crate) fn refuse(refusal: &Refusal) -> Response<Bytes> {
     response
 }
 
+/// The type of an error in a shape.
+fn kind_in(shape: ErrorShape, status: StatusCode, kind: &'static str) -> &'static str {
+    match shape {
+        ErrorShape::Anthropic => anthropic_error_kind(status.as_u16()),
+        ErrorShape::OpenAi | ErrorShape::Responses => kind,
+    }
+}
+
+/// The shape of errors at a path.
+pub(crate) fn shape_of(path: &str) -> ErrorShape {
+    Endpoint::of_path(path).map_or(ErrorShape::OpenAi, |endpoint| endpoint.spec().errors)
+}
+
 /// The same in a stream that has begun already.
 pub(crate) fn event(endpoint: Endpoint, refusal: &Refusal) -> Vec<u8> {
     let (status, kind, code) = refusal.class();
@@ -306,7 +330,7 @@ pub(crate) fn event(endpoint: Endpoint, refusal: &Refusal) -> Vec<u8> {
     let message = refusal.to_string();
     let body = ErrorBody {
         message: &message,
-        kind,
+        kind: kind_in(endpoint.spec().errors, status, kind),
         param: None,
         code,
     };
@@ -314,13 +338,15 @@ pub(crate) fn event(endpoint: Endpoint, refusal: &Refusal) -> Vec<u8> {
 }
 
 /// What a worker said, where a stream has begun already.
-pub(crate) fn relayed(status: StatusCode, message: &str) -> ErrorBody<'_> {
-    ErrorBody {
+pub(crate) fn relayed(endpoint: Endpoint, status: StatusCode, message: &str) -> Vec<u8> {
+    let kind = if status.is_client_error() { INVALID } else { SERVER };
+    let body = ErrorBody {
         message,
-        kind: if status.is_client_error() { INVALID } else { SERVER },
+        kind: kind_in(endpoint.spec().errors, status, kind),
         param: None,
         code: "worker_refused",
-    }
+    };
+    error_event(endpoint, &body)
 }
 
 /// A JSON answer of the router's own.
@@ -333,19 +359,36 @@ pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Bytes
 }
 
 /// What is told in the middle of a stream that will not go on.
-pub(crate) fn broken_off(error: &RelayError) -> ErrorBody<'static> {
-    let (message, code) = match error {
-        RelayError::Broken(_) => ("the worker broke off its answer", "worker_broke_off"),
-        RelayError::Silent(_) => ("the worker stopped answering", "worker_timeout"),
-        RelayError::Over => ("the request took longer than it may", "request_timeout"),
-        RelayError::ShuttingDown => ("the router is shutting down", "shutting_down"),
+pub(crate) fn broken_off(endpoint: Endpoint, error: &RelayError) -> Vec<u8> {
+    let (status, message, code) = match error {
+        RelayError::Broken(_) => (
+            StatusCode::BAD_GATEWAY,
+            "the worker broke off its answer",
+            "worker_broke_off",
+        ),
+        RelayError::Silent(_) => (
+            StatusCode::GATEWAY_TIMEOUT,
+            "the worker stopped answering",
+            "worker_timeout",
+        ),
+        RelayError::Over => (
+            StatusCode::GATEWAY_TIMEOUT,
+            "the request took longer than it may",
+            "request_timeout",
+        ),
+        RelayError::ShuttingDown => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the router is shutting down",
+            "shutting_down",
+        ),
     };
-    ErrorBody {
+    let body = ErrorBody {
         message,
-        kind: SERVER,
+        kind: kind_in(endpoint.spec().errors, status, SERVER),
         param: None,
         code,
-    }
+    };
+    error_event(endpoint, &body)
 }
 
 impl From<IntakeError<hyper::Error>> for Refusal {
@@ -399,90 +442,5 @@ impl From<ForwardError> for Refusal {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[track_caller]
-    fn check(refusal: &Refusal, status: u16, retry_after: Option<&str>, body: &str) {
-        let response = refuse(refusal);
-        assert_eq!(response.status(), status);
-        let header = response
-            .headers()
-            .get(RETRY_AFTER)
-            .map(|value| value.to_str().unwrap());
-        assert_eq!(header, retry_after);
-        assert_eq!(response.body(), body);
-    }
-
-    #[test]
-    fn a_refusal_has_the_shape_clients_know() {
-        check(
-            &Refusal::ModelNotFound { model: "x".into() },
-            404,
-            None,
-            r#"{"error":{"message":"the model `x` does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#,
-        );
-        let rejection = Rejection {
-            status: 429,
-            retry_after_ms: 1_500,
-            reason: "over quota".into(),
-        };
-        check(
-            &Refusal::Rejected {
-                rejection,
-                policy: None,
-            },
-            429,
-            Some("2"),
-            r#"{"error":{"message":"over quota","type":"rate_limit_error","param":null,"code":"rejected_by_policy"}}"#,
-        );
-    }
-
-    #[test]
-    fn what_a_client_wrote_is_said_back_in_short() {
-        #[track_caller]
-        fn check(text: &str, expected: &str) {
-            assert_eq!(*cut(text), *expected);
-        }
-        check("short", "short");
-        let long = "x".repeat(LONGEST_ECHO);
-        check(&long, &long);
-        check(&format!("{long}x"), &format!("{long}…"));
-        let odd = format!("x{}", "é".repeat(LONGEST_ECHO));
-        check(&odd, &format!("x{}…", "é".repeat(LONGEST_ECHO / 2 - 1)));
-    }
-
-    /// Codes with the names of their statuses, as `class` has them; where those are others', "".
-    fn codes() -> BTreeSet<(String, String)> {
-        let source = include_str!("reply.rs");
-        let from = source.find("fn class(").unwrap();
-        let class = &source[from..from + source[from..].find("\n    }\n").unwrap()];
-        let of_class = class.split("StatusCode::").skip(1).map(|pair| {
-            let (status, rest) = pair.split_once(',').unwrap();
-            (rest.split('"').nth(1).unwrap(), status)
-        });
-        let chosen = [("rejected_by_policy", ""), ("worker_refused", "")];
-        let all = of_class.chain(chosen);
-        all.map(|(code, status)| (code.to_owned(), status.to_owned()))
-            .collect()
-    }
-
-    #[test]
-    fn the_page_of_errors_lists_every_code_with_its_status() {
-        let page = include_str!("../../../config/ERRORS.md");
-        let (_, page) = page.split_once("\n## To clients\n").unwrap();
-        let (page, _) = page.split_once("\n## ").unwrap();
-        let rows = page.lines().filter_map(|line| {
-            let mut cells = line.strip_prefix("| `")?.split(" | ");
-            let code = cells.next()?.strip_suffix('`')?.to_owned();
-            let status = cells.next()?.parse().ok().map(|status| {
-                let reason = StatusCode::from_u16(status).unwrap().canonical_reason();
-                reason.unwrap().to_uppercase().replace(' ', "_")
-            });
-            Some((code, status.unwrap_or_default()))
-        });
-        assert_eq!(rows.collect::<BTreeSet<_>>(), codes());
-    }
-}
+#[path = "reply_tests.rs"]
+mod tests;

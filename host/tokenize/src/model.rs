@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::content_format::ContentFormat;
 use crate::files::Files;
 use crate::lane::Lane;
+use crate::probe::TemplateFacts;
 use crate::template::{self, NOW, TemplateError, Templates};
 
 /// Pieces shorter than this are not kept by themselves, in bytes: the node would be larger than what it saves.
@@ -44,6 +45,7 @@ pub struct Model {
     /// By name, as templates know them: `bos_token` and so on.
     special_tokens: Vec<(Value, Value)>,
     templates: Templates,
+    facts: TemplateFacts,
 }
 
 /// A model's files make no tokenizer.
@@ -134,7 +136,7 @@ impl Model {
             config.templates()
         };
         templates.extend(files.templates.clone());
-        Ok(Self {
+        let mut model = Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed) << 33,
             boundaries: Boundaries::of(&tokenizer),
             lane: Lane::of(&tokenizer),
@@ -142,7 +144,16 @@ impl Model {
             affix,
             special_tokens: config.special_tokens(),
             templates: Templates::compile(templates, format)?,
-        })
+            facts: TemplateFacts::default(),
+        };
+        model.facts = TemplateFacts::of(&model, &model.templates);
+        Ok(model)
+    }
+
+    /// What its chat templates mean for requests of Anthropic's Messages API.
+    #[must_use]
+    pub fn template_facts(&self) -> TemplateFacts {
+        self.facts
     }
 
     /// Whether it can render chats.

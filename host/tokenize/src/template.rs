@@ -10,6 +10,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Undefi
 use thiserror::Error as ThisError;
 
 use crate::content_format::{self, ContentFormat};
+use crate::probe;
 use crate::strftime::strftime;
 use crate::sums;
 use crate::value::{self, JsonStyle};
@@ -57,6 +58,8 @@ pub(crate) struct Facts {
     pub(crate) knows_developer: bool,
     /// Whether it reads `content` at all: else there is no final message to continue.
     pub(crate) reads_content: bool,
+    /// Whether system messages may stand in front only.
+    pub(crate) refuses_inline_system: bool,
 }
 
 impl Templates {
@@ -71,6 +74,7 @@ impl Templates {
                 format: ContentFormat::String,
                 knows_developer: source.contains("\"developer\"") || source.contains("'developer'"),
                 reads_content: source.contains("content"),
+                refuses_inline_system: probe::refuses_inline_system(&source),
             };
             let source = without_generation_tags(&source);
             let refused = |source| TemplateError {
@@ -114,7 +118,8 @@ fn syntax() -> SyntaxConfig {
     syntax.build().expect("the delimiters are the usual ones")
 }
 
-fn environment() -> Environment<'static> {
+/// Jinja with what Python brings.
+fn bare_environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax());
     environment.set_fuel(Some(FUEL));
@@ -137,6 +142,12 @@ fn environment() -> Environment<'static> {
     environment.add_test("iterable", |value: &Value| {
         value.kind() == ValueKind::String || value.try_iter().is_ok()
     });
+    environment
+}
+
+/// The same with the functions that `transformers` adds.
+fn environment() -> Environment<'static> {
+    let mut environment = bare_environment();
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });
@@ -145,6 +156,18 @@ fn environment() -> Environment<'static> {
         strftime(&format, now.unwrap_or_default())
     });
     environment
+}
+
+/// Renders a template without the functions that `transformers` adds to Jinja's own.
+pub(crate) fn render_bare(source: &str, context: Value) -> Result<String, Error> {
+    let mut environment = bare_environment();
+    let source = sums::printed_one_by_one(source, syntax())?;
+    environment.add_template_owned(DEFAULT, source)?;
+    let mut text = BoundedText::default();
+    environment
+        .get_template(DEFAULT)?
+        .render_captured_to(context, &mut text)?;
+    text.into_string()
 }
 
 /// Prints as `str` does: `None` and `True`, not `none` and `true`.
@@ -235,6 +258,11 @@ fn without_generation_tags(source: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// Whether `{% generation %}` stands in a template.
+pub(crate) fn has_generation_tags(source: &str) -> bool {
+    without_generation_tags(source) != source
 }
 
 /// Seconds since 1970.

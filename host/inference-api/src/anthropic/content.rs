@@ -123,7 +123,9 @@ impl ChatWriter {
         let result = ToolResult::read(block.content)?;
         let id = blocks::optional(block.tool_use_id)?.unwrap_or_default();
         let text = result.texts.join("\\n");
-        self.push(&format!(r#"{{"role":"tool","tool_call_id":"{id}","content":"{text}"}}"#));
+        self.push(&format!(
+            r#"{{"role":"tool","tool_call_id":"{id}","content":"{text}"}}"#
+        ));
         if !result.images.is_empty() {
             let images: Vec<_> = result.images.iter().map(|url| image_part(url)).collect();
             self.push(&format!(r#"{{"role":"user","content":[{}]}}"#, images.join(",")));
@@ -188,7 +190,9 @@ impl ToolResult {
 
     fn add(&mut self, part: &ResultPart<'_>) -> Option<()> {
         match part.kind.map_or("", RawValue::get) {
-            "\"text\"" => self.texts.push(blocks::optional(part.text)?.unwrap_or_default().to_owned()),
+            "\"text\"" => self
+                .texts
+                .push(blocks::optional(part.text)?.unwrap_or_default().to_owned()),
             "\"image\"" => {
                 let url = match part.source {
                     Some(source) => image::url(source)?,

@@ -95,7 +95,9 @@ impl<'a> MessagesPrompt<'a> {
             None => false,
         };
         let mut chat = content::ChatWriter::default();
-        let inline = given.iter().filter(|message| merges && message.role == Role::System);
+        let inline = given
+            .iter()
+            .filter(|message| merges && message.role == Role::System);
         let leading = system::leading(self.system, inline.map(|message| message.content))?;
         if let Some(text) = leading {
             chat.system(&text);

@@ -57,7 +57,9 @@ fn append_blocks(list: &RawValue, text: &mut String) -> Option<bool> {
         if matches!(block.kind, BlockKind::ToolAddition | BlockKind::ToolRemoval) {
             return None;
         }
-        let given = block.text()?.filter(|text| block.kind == BlockKind::Text && !text.is_empty());
+        let given = block
+            .text()?
+            .filter(|text| block.kind == BlockKind::Text && !text.is_empty());
         if let Some(part) = given.filter(|part| !is_billing_header(part)) {
             text.push_str(part);
             any = true;

@@ -1,3 +1,5 @@
+//! Conversions against those of vLLM, and what is refused.
+
 use serde_json::Value;
 
 use super::*;
@@ -91,7 +93,9 @@ fn recorded(line: &str, name: &str) -> Option<String> {
     }
     let line: Line<'_> = serde_json::from_str(line).unwrap();
     let found = line.chat.0.into_iter().find(|(member, _)| member == name);
-    found.map(|(_, value)| value.get().to_owned()).filter(|text| text != "null")
+    found
+        .map(|(_, value)| value.get().to_owned())
+        .filter(|text| text != "null")
 }
 
 #[test]
@@ -107,7 +111,11 @@ fn a_chat_is_the_one_that_the_engine_makes() {
         assert!(case.chat.is_some(), "the engine refuses {line}");
         let check = |name: &str, ours: Option<&str>| {
             let theirs = recorded(line, name);
-            assert_eq!(ours.map(ordered), theirs.as_deref().map(ordered), "{name} of {line}");
+            assert_eq!(
+                ours.map(ordered),
+                theirs.as_deref().map(ordered),
+                "{name} of {line}"
+            );
         };
         check("messages", Some(&ours.messages));
         check("tools", ours.tools.as_deref());
@@ -123,10 +131,22 @@ fn a_chat_that_depends_on_the_template_needs_its_rules() {
     let check = |body: &str, is_known: bool| {
         assert_eq!(prompt(body).chat(None).is_some(), is_known, "{body}");
     };
-    check(r#"{"messages":[{"role":"user","content":"a"}],"system":"s"}"#, true);
-    check(r#"{"messages":[{"role":"user","content":"a"},{"role":"system","content":"b"}]}"#, false);
-    check(r#"{"messages":[{"role":"user","content":"a"}],"thinking":{"type":"disabled"}}"#, false);
-    check(r#"{"messages":[{"role":"user","content":"a"}],"thinking":{"type":"adaptive"}}"#, true);
+    check(
+        r#"{"messages":[{"role":"user","content":"a"}],"system":"s"}"#,
+        true,
+    );
+    check(
+        r#"{"messages":[{"role":"user","content":"a"},{"role":"system","content":"b"}]}"#,
+        false,
+    );
+    check(
+        r#"{"messages":[{"role":"user","content":"a"}],"thinking":{"type":"disabled"}}"#,
+        false,
+    );
+    check(
+        r#"{"messages":[{"role":"user","content":"a"}],"thinking":{"type":"adaptive"}}"#,
+        true,
+    );
 }
 
 /// The engine would name the call by its clock, print a list as Python does, or resolve the tools of a conversation.

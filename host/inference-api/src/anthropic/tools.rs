@@ -41,10 +41,13 @@ fn append(tool: &Tool<'_>, out: &mut String) -> Option<()> {
     inner(tool.name)?;
     out.push_str(r#"{"type":"function","function":{"name":"#);
     out.push_str(tool.name.get());
-    if let Some(description) = tool.description {
-        inner(description)?;
-        out.push_str(r#","description":"#);
-        out.push_str(description.get());
+    out.push_str(r#","description":"#);
+    match tool.description {
+        Some(description) => {
+            inner(description)?;
+            out.push_str(description.get());
+        }
+        None => out.push_str("null"),
     }
     out.push_str(r#","parameters":"#);
     append_schema(tool.input_schema.get(), out)?;

@@ -36,7 +36,12 @@ pub fn splits(peek: &Peek<'_>, dialect: Dialect) -> bool {
             Dialect::Store => fields.thinking.is_none(),
             Dialect::Mooncake | Dialect::Sglang => false,
         };
-    has_legs && takes_handshake && prompt_fits && !asks_of_the_prompt && !is_set(fields.use_beam_search) && !shares_a_room
+    has_legs
+        && takes_handshake
+        && prompt_fits
+        && !asks_of_the_prompt
+        && !is_set(fields.use_beam_search)
+        && !shares_a_room
 }
 
 /// Anything but `false` counts: engines take 1 and "true" for true.

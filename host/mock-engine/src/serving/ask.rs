@@ -92,6 +92,14 @@ struct ResponsesBody {
     shared: Shared,
 }
 
+/// All of a Messages request but its prompt.
+#[derive(Debug, Deserialize)]
+struct MessageBody {
+    max_tokens: i64,
+    #[serde(flatten)]
+    shared: Shared,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum ResponsesInput {
@@ -237,6 +245,13 @@ impl Ask {
         )
     }
 
+    /// A body of `/v1/messages` with that prompt.
+    pub(crate) fn of_message(config: &MockConfig, body: &[u8], prompt: Vec<u32>) -> Result<Self, Refusal> {
+        let body: MessageBody = read(body)?;
+        let asked = max_tokens(Some(body.max_tokens))?;
+        Self::new(config, Dialect::Message, body.shared, vec![prompt], asked)
+    }
+
     fn new(
         config: &MockConfig,
         dialect: Dialect,
@@ -246,7 +261,7 @@ impl Ask {
     ) -> Result<Self, Refusal> {
         let (model, adapter) = resolve(config, shared.model)?;
         let choices = match dialect {
-            Dialect::Responses => 1,
+            Dialect::Responses | Dialect::Message => 1,
             Dialect::Chat | Dialect::Completion => shared.n.unwrap_or(1),
         };
         if !(1..=MAX_CHOICES).contains(&prompts.len().saturating_mul(choices)) {

@@ -5,6 +5,7 @@ mod body;
 mod embeddings;
 mod generate;
 mod listener;
+mod messages;
 mod metrics;
 mod recorder;
 mod refusal;

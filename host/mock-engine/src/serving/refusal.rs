@@ -173,9 +173,20 @@ impl Refusal {
         }})
     }
 
-    /// As an answer.
+    /// As an answer in OpenAI's shape.
     pub(crate) fn into_reply(self) -> Response<ReplyBody> {
-        let mut reply = json_reply(self.status, &self.error());
+        let error = self.error();
+        self.reply(&error)
+    }
+
+    /// As an answer in Anthropic's shape.
+    pub(crate) fn into_anthropic_reply(self) -> Response<ReplyBody> {
+        let error = json!({"type": "error", "error": {"type": self.kind, "message": self.message}});
+        self.reply(&error)
+    }
+
+    fn reply(self, error: &Value) -> Response<ReplyBody> {
+        let mut reply = json_reply(self.status, error);
         if let Some(seconds) = self.retry_after {
             reply
                 .headers_mut()

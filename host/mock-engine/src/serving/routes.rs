@@ -16,6 +16,7 @@ use crate::serving::ask::{Ask, served};
 use crate::serving::body::{Answer, ReplyBody, empty_reply, json_reply, reply};
 use crate::serving::embeddings::embed;
 use crate::serving::generate::generate;
+use crate::serving::messages::count;
 use crate::serving::refusal::Refusal;
 use crate::serving::tokenize::tokenize;
 use crate::serving::{Context, metrics, unix_now};
@@ -33,6 +34,7 @@ enum Route {
     Models,
     KvEventSources,
     Tokenize,
+    CountTokens,
     ResetPrefixCache,
     Inference(Inference),
 }
@@ -52,6 +54,7 @@ enum Inference {
     Chat,
     Completion,
     Responses,
+    Messages,
     Embeddings,
 }
 
@@ -61,6 +64,7 @@ impl Inference {
             Self::Chat => "/v1/chat/completions",
             Self::Completion => "/v1/completions",
             Self::Responses => "/v1/responses",
+            Self::Messages => "/v1/messages",
             Self::Embeddings => "/v1/embeddings",
         }
     }
@@ -78,6 +82,8 @@ fn route(path: &str) -> Option<(Method, Route)> {
         "/v1/chat/completions" => (Method::POST, Route::Inference(Inference::Chat)),
         "/v1/completions" => (Method::POST, Route::Inference(Inference::Completion)),
         "/v1/responses" => (Method::POST, Route::Inference(Inference::Responses)),
+        "/v1/messages" => (Method::POST, Route::Inference(Inference::Messages)),
+        "/v1/messages/count_tokens" => (Method::POST, Route::CountTokens),
         "/v1/embeddings" => (Method::POST, Route::Inference(Inference::Embeddings)),
         _ => return None,
     })
@@ -98,9 +104,11 @@ pub(crate) async fn answer(context: Arc<Context>, request: Request<Incoming>) ->
             .insert(ALLOW, HeaderValue::from_static(allowed));
         return Ok(refused);
     }
-    Ok(serve(&context, route, request)
-        .await
-        .unwrap_or_else(Refusal::into_reply))
+    let answer = serve(&context, route, request).await;
+    Ok(answer.unwrap_or_else(|refusal| match route {
+        Route::CountTokens | Route::Inference(Inference::Messages) => refusal.into_anthropic_reply(),
+        _ => refusal.into_reply(),
+    }))
 }
 
 async fn serve(
@@ -123,6 +131,10 @@ async fn serve(
             let body = read_body(request).await?;
             tokio::time::sleep(context.faults.tokenize_delay()).await;
             ok(tokenize(&context.config, &body)?)
+        }
+        Route::CountTokens => {
+            let body = read_body(request).await?;
+            ok(count(&context.config, &body)?)
         }
         Route::ResetPrefixCache => ok(json!({"success": context.reset_prefix_cache().await})),
         Route::Inference(kind) => infer(context, kind, request).await,
@@ -154,6 +166,7 @@ async fn infer(
         Inference::Chat => Ask::chat(&context.config, &body)?,
         Inference::Completion => Ask::completion(&context.config, &body)?,
         Inference::Responses => Ask::responses(&context.config, &body)?,
+        Inference::Messages => Ask::messages(&context.config, &body)?,
         Inference::Embeddings => {
             let vectors = Bytes::from(embed(context, &body).await?.to_string());
             let body = match cut_after {

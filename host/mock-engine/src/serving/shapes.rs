@@ -17,13 +17,15 @@ pub(crate) enum Dialect {
     Completion,
     /// `/v1/responses`.
     Responses,
+    /// `/v1/messages`.
+    Message,
 }
 
 impl Dialect {
     /// What ids start with.
     pub(crate) fn id_prefix(self) -> &'static str {
         match self {
-            Self::Chat => "chatcmpl-",
+            Self::Chat | Self::Message => "chatcmpl-",
             Self::Completion => "cmpl-",
             Self::Responses => "resp_",
         }
@@ -90,12 +92,12 @@ impl Said {
         self.choices.iter().all(|choice| choice.finish.is_some())
     }
 
-    fn tokens(&self) -> usize {
+    pub(super) fn tokens(&self) -> usize {
         self.choices.iter().map(|choice| choice.tokens).sum()
     }
 
     /// Counted once a prompt.
-    fn cached(&self) -> usize {
+    pub(super) fn cached(&self) -> usize {
         let firsts = self.choices.iter().step_by(self.a_prompt);
         firsts.map(|choice| choice.cached).sum()
     }
@@ -115,6 +117,7 @@ impl Envelope {
             Dialect::Chat => ("chat.completion", choices.map(chat_choice).collect()),
             Dialect::Completion => ("text_completion", choices.map(completion_choice).collect()),
             Dialect::Responses => return self.response(said, true),
+            Dialect::Message => return self.message(said, kv_transfer_params),
         };
         let mut answer = json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices,

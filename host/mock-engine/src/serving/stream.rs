@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::sequence::{Finish, Output};
+use crate::serving::messages;
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::{Dialect, Envelope, FINGERPRINT, Said};
 
@@ -43,6 +44,11 @@ impl Stream {
     pub(crate) fn token(&mut self, output: &Output, out: &mut VecDeque<Bytes>) {
         if output.finish == Some(Finish::Error) {
             // The status is out already, so that is how vLLM says it.
+            if self.envelope.dialect == Dialect::Message {
+                let error = json!({"type": "internal_error", "message": "the engine failed"});
+                out.push_back(messages::event("error", json!({"error": error})));
+                return;
+            }
             out.push_back(data(&Refusal::transfer_failed().error()));
             out.push_back(Bytes::from_static(DONE));
             return;
@@ -52,6 +58,7 @@ impl Stream {
         match self.envelope.dialect {
             Dialect::Responses => self.response_events(output, first, out),
             Dialect::Chat | Dialect::Completion => self.chunks(output, first, out),
+            Dialect::Message => self.envelope.message_events(&self.said, output, first, out),
         }
     }
 
@@ -107,7 +114,7 @@ impl Stream {
     fn chunk(&self, choice: Value) -> Value {
         let object = match self.envelope.dialect {
             Dialect::Chat => "chat.completion.chunk",
-            Dialect::Completion | Dialect::Responses => "text_completion",
+            Dialect::Completion | Dialect::Responses | Dialect::Message => "text_completion",
         };
         json!({
             "id": self.envelope.id, "object": object, "created": self.envelope.created,

@@ -61,7 +61,8 @@ impl Service {
         };
         if let Err(refusal) = passes {
             self.proxy.metrics.edge.refused(&refusal);
-            return Ok(reply::refuse(&refusal).map(Body::from));
+            let shape = reply::shape_of(request.uri().path());
+            return Ok(reply::refuse_in(shape, None, &refusal).map(Body::from));
         }
         let Some(cors) = cors else {
             return self.dispatch(request).await;
@@ -79,7 +80,10 @@ impl Service {
         let path = request.uri().path();
         Ok(match Endpoint::of_path(path) {
             Some(endpoint) if request.method() == Method::POST => self.serve(endpoint, request).await,
-            Some(_) => reply::refuse(&cold::wrong_method(path, "POST")).map(Body::from),
+            Some(endpoint) => {
+                let refusal = cold::wrong_method(path, "POST");
+                reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from)
+            }
             None => {
                 let response = self.cold.clone().oneshot(cold::request(request)).await?;
                 response.map(Body::Cold)
@@ -95,7 +99,7 @@ impl Service {
             // Hyper keeps the space of what it polls for as long as the connection lasts; this goes with the answer's head.
             EndpointWork::Model => {
                 let answer = Box::pin(pipeline::infer(&self.proxy, endpoint, request));
-                self.unless_cut(answer).await
+                self.unless_cut(endpoint, answer).await
             }
             EndpointWork::Tokenizer => {
                 let answer = Box::pin(cold::tokenize(&self.proxy, endpoint, cold::request(request)));
@@ -106,10 +110,15 @@ impl Service {
 
     /// The answer, or a word on why there is none: nothing has been sent of it when the time for draining is up. Whoever
     /// cuts wakes the connection.
-    async fn unless_cut(&self, mut answer: impl Future<Output = Response<Body>> + Unpin) -> Response<Body> {
+    async fn unless_cut(
+        &self,
+        endpoint: Endpoint,
+        mut answer: impl Future<Output = Response<Body>> + Unpin,
+    ) -> Response<Body> {
         poll_fn(|cx| {
             if self.proxy.readiness.is_cutting() {
-                return Poll::Ready(reply::refuse(&Refusal::ShuttingDown).map(Body::from));
+                let shape = endpoint.spec().errors;
+                return Poll::Ready(reply::refuse_in(shape, None, &Refusal::ShuttingDown).map(Body::from));
             }
             Pin::new(&mut answer).poll(cx)
         })

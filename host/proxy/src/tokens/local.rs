@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
-use inference_api::{Endpoint, Peek, PromptParts};
-use tokenize::{Chat, Model, PrefixCache, Prepared, Rendered, Tokens};
+use inference_api::{DisabledThinking, Endpoint, Peek, PromptParts, TemplateRules};
+use tokenize::{Chat, Model, PrefixCache, Prepared, Rendered, TemplateFacts, Tokens};
 use tokio::time::timeout_at;
 use tracing::debug;
 
@@ -127,6 +127,7 @@ fn rendered(model: &Model, peek: &Peek<'_>) -> Option<Rendered> {
             add_special_tokens,
         } => return Some(Rendered::text(text.into_owned(), add_special_tokens)),
         PromptParts::Chat(chat) => chat,
+        PromptParts::Messages(prompt) => prompt.chat(Some(rules(model.template_facts())))?,
     };
     let chat = Chat {
         messages: &chat.messages,
@@ -145,6 +146,17 @@ fn rendered(model: &Model, peek: &Peek<'_>) -> Option<Rendered> {
             debug!(%error, "a chat is not rendered here");
             None
         }
+    }
+}
+
+/// How the engine of that model converts Messages requests.
+fn rules(facts: TemplateFacts) -> TemplateRules {
+    TemplateRules {
+        merges_system: facts.refuses_inline_system,
+        disabled_thinking: match facts.knows_effort_none {
+            true => DisabledThinking::None,
+            false => DisabledThinking::Low,
+        },
     }
 }
 

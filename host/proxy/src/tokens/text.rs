@@ -1,7 +1,7 @@
 //! Text in place of tokens: each four bytes count as one. Enough to see that two prompts begin the same way, without a
 //! tokenizer; the workers' own blocks are never found by it.
 
-use inference_api::{Peek, PromptParts};
+use inference_api::{Peek, PromptParts, Raw};
 
 const BYTES: usize = 4;
 
@@ -12,11 +12,21 @@ pub(super) fn tokens(peek: &Peek<'_>) -> Option<Vec<u32>> {
         PromptParts::Text { text, .. } => words(text.as_bytes()),
         PromptParts::Chat(chat) => {
             let mut text = chat.tools.unwrap_or_default().into_owned();
-            // What follows the last message is not said again in the next turn.
-            text.push_str(chat.messages.trim_end().trim_end_matches(']').trim_end());
+            text.push_str(without_end(&chat.messages));
+            words(text.as_bytes())
+        }
+        PromptParts::Messages(prompt) => {
+            let fields = [prompt.tools, prompt.system].into_iter().flatten();
+            let mut text: String = fields.map(Raw::get).collect();
+            text.push_str(without_end(prompt.messages.get()));
             words(text.as_bytes())
         }
     })
+}
+
+/// Messages without what follows the last one: it is not said again in the next turn.
+fn without_end(messages: &str) -> &str {
+    messages.trim_end().trim_end_matches(']').trim_end()
 }
 
 fn words(bytes: &[u8]) -> Vec<u32> {
@@ -45,6 +55,18 @@ mod tests {
         assert_eq!(one.len(), 10);
         assert!(two.starts_with(&one));
         assert_eq!(one[0], u32::from_be_bytes(*b"[{\"r"));
+    }
+
+    #[test]
+    fn the_system_prompt_and_the_tools_of_a_messages_request_come_first() {
+        let of =
+            |body: &str| tokens(&inference_api::peek(Endpoint::Messages, body.as_bytes()).unwrap()).unwrap();
+        let one = of(r#"{"messages":[{"role":"user","content":"hello there"}],"system":"abcd"}"#);
+        let two = of(
+            r#"{"system":"abcd","messages":[{"role":"user","content":"hello there"},{"role":"user","content":"x"}]}"#,
+        );
+        assert!(two.starts_with(&one) && one.len() > 10, "{one:?} {two:?}");
+        assert_eq!(one[0], u32::from_be_bytes(*b"\"abc"));
     }
 
     #[test]

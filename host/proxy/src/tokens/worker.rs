@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
-use inference_api::{Prompt, Tokenized};
+use inference_api::Tokenized;
 use thiserror::Error;
 use tokio::time::timeout;
 use tracing::debug;
@@ -30,7 +30,7 @@ const LONGEST_ANSWER: usize = 32 << 20;
 pub(super) enum Path {
     /// `/tokenize`, with a body made of the request's.
     Tokenize,
-    /// `/v1/chat/completions/render` and `/v1/completions/render`, with the request's own body.
+    /// `/v1/chat/completions/render` and the like, with the request's own body.
     Render,
 }
 
@@ -43,14 +43,10 @@ impl Path {
                 let body = peek.tokenize_body()?;
                 Some((PathAndQuery::from_static("/tokenize"), body.into()))
             }
-            Self::Render if peek.can_be_rendered() => {
-                let path = match peek.prompt {
-                    Prompt::Messages(_) => "/v1/chat/completions/render",
-                    _ => "/v1/completions/render",
-                };
+            Self::Render => {
+                let path = peek.render_path()?;
                 Some((PathAndQuery::from_static(path), question.body.clone()))
             }
-            Self::Render => None,
         }
     }
 

@@ -16,6 +16,7 @@ mod edge;
 mod health;
 mod indexer;
 mod instances;
+mod messages;
 mod pd;
 mod policy;
 mod policy_folder;

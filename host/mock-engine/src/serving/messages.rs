@@ -1,0 +1,197 @@
+//! Anthropic's Messages API, after vLLM 0.32: requests as the chats they are converted to, and their events.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::config::MockConfig;
+use crate::sequence::{Finish, Output};
+use crate::serving::ask::{Ask, read, resolve};
+use crate::serving::refusal::Refusal;
+use crate::serving::shapes::{Envelope, Said};
+use crate::tokens::{Ending, Message, chat_segments, segment_tokens};
+
+/// The fields that make the prompt.
+#[derive(Debug, Deserialize)]
+struct Conversation {
+    system: Option<Content>,
+    messages: Vec<Turn>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Turn {
+    role: String,
+    content: Content,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Blocks(Vec<Block>),
+}
+
+/// Only text is kept: the mock sees no images and calls no tools.
+#[derive(Debug, Deserialize)]
+struct Block {
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+    content: Option<Box<Content>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CountBody {
+    model: Option<String>,
+}
+
+impl Content {
+    /// Its texts, with `between` them.
+    fn text(&self, between: &str) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Blocks(blocks) => {
+                let texts = blocks.iter().filter_map(|block| block.text.as_deref());
+                texts.collect::<Vec<_>>().join(between)
+            }
+        }
+    }
+}
+
+impl Turn {
+    /// Results of tools are messages of their own, in front of the rest.
+    fn into_messages(self) -> Vec<Message> {
+        let message = |role: &str, content| Message {
+            role: role.to_owned(),
+            content,
+        };
+        let mut messages = Vec::new();
+        if let Content::Blocks(blocks) = &self.content {
+            let results = blocks.iter().filter(|block| block.kind == "tool_result");
+            messages.extend(results.map(|result| {
+                let content = result.content.as_ref();
+                message(
+                    "tool",
+                    content.map_or_else(String::new, |content| content.text("\n")),
+                )
+            }));
+            let is_over = self.role == "user" && blocks.iter().all(|block| block.text.is_none());
+            if is_over {
+                return messages;
+            }
+        }
+        messages.push(message(&self.role, self.content.text("")));
+        messages
+    }
+}
+
+/// The prompt's tokens.
+fn prompt(body: &[u8]) -> Result<Vec<u32>, Refusal> {
+    let body: Conversation = read(body)?;
+    let system = body
+        .system
+        .map(|system| system.text(""))
+        .filter(|text| !text.is_empty());
+    let system = system.map(|content| Message {
+        role: "system".to_owned(),
+        content,
+    });
+    let turns = body.messages.into_iter().flat_map(Turn::into_messages);
+    let messages: Vec<Message> = system.into_iter().chain(turns).collect();
+    if messages.is_empty() {
+        return Err(Refusal::bad("messages", "messages must not be empty".to_owned()));
+    }
+    let segments = chat_segments(&messages, Ending::AssistantTurn);
+    Ok(segment_tokens(&segments).map(|(id, _)| id).collect())
+}
+
+impl Ask {
+    /// A body of `/v1/messages`.
+    pub(crate) fn messages(config: &MockConfig, body: &[u8]) -> Result<Self, Refusal> {
+        Self::of_message(config, body, prompt(body)?)
+    }
+}
+
+/// The answer to a body of `/v1/messages/count_tokens`.
+pub(crate) fn count(config: &MockConfig, body: &[u8]) -> Result<Value, Refusal> {
+    let head: CountBody = read(body)?;
+    resolve(config, head.model)?;
+    let tokens = prompt(body)?.len();
+    Ok(json!({"input_tokens": tokens, "context_management": {"original_input_tokens": tokens}}))
+}
+
+impl Envelope {
+    /// The answer to a request that does not stream.
+    pub(super) fn message(&self, said: &Said, kv_transfer_params: &Value) -> Value {
+        let choice = said.choice(0);
+        let mut answer = json!({
+            "id": self.id, "type": "message", "role": "assistant", "model": self.model,
+            "content": [{"type": "text", "text": choice.text}], "stop_reason": stop_reason(choice.finish),
+            "usage": self.message_usage(said, true),
+        });
+        if !kv_transfer_params.is_null() {
+            answer["kv_transfer_params"] = kv_transfer_params.clone();
+        }
+        answer
+    }
+
+    /// The prompt's tokens less those of the cache, which are known at the end.
+    fn message_usage(&self, said: &Said, is_last: bool) -> Value {
+        if !is_last {
+            return json!({"input_tokens": self.prompt_tokens, "output_tokens": said.tokens()});
+        }
+        let read = said.cached();
+        let created = self.cacheable_tokens.saturating_sub(read);
+        json!({
+            "input_tokens": self.prompt_tokens.saturating_sub(read + created), "output_tokens": said.tokens(),
+            "cache_creation_input_tokens": created, "cache_read_input_tokens": read,
+        })
+    }
+
+    /// The events of one token, which `said` has already.
+    pub(super) fn message_events(
+        &self,
+        said: &Said,
+        output: &Output,
+        first: bool,
+        out: &mut VecDeque<Bytes>,
+    ) {
+        if first {
+            let begun = Said::new(1, 1);
+            let message = json!({
+                "id": self.id, "type": "message", "role": "assistant", "content": [], "model": self.model,
+                "stop_reason": null, "stop_sequence": null, "usage": self.message_usage(&begun, false),
+            });
+            out.push_back(event("message_start", json!({"message": message})));
+            let block = json!({"type": "text", "text": ""});
+            out.push_back(event(
+                "content_block_start",
+                json!({"index": 0, "content_block": block}),
+            ));
+        }
+        let delta = json!({"type": "text_delta", "text": output.text});
+        out.push_back(event("content_block_delta", json!({"index": 0, "delta": delta})));
+        if output.finish.is_some() {
+            out.push_back(event("content_block_stop", json!({"index": 0})));
+            let delta = json!({"stop_reason": stop_reason(output.finish), "stop_sequence": null});
+            let usage = self.message_usage(said, true);
+            out.push_back(event("message_delta", json!({"delta": delta, "usage": usage})));
+            out.push_back(event("message_stop", json!({})));
+        }
+    }
+}
+
+fn stop_reason(finish: Option<Finish>) -> &'static str {
+    match finish {
+        Some(Finish::Length) => "max_tokens",
+        _ => "end_turn",
+    }
+}
+
+/// An event of that name, and of that type.
+pub(super) fn event(name: &str, mut data: Value) -> Bytes {
+    data["type"] = name.into();
+    Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
+}
