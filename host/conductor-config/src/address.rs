@@ -50,6 +50,14 @@ pub(crate) fn split_host_port(text: &str) -> Result<(&str, u16), HostPortFault> 
     Ok((host, port.ok_or(HostPortFault::BadPort)?))
 }
 
+/// Reads `host:port`, or a host alone, which has the default port of its scheme.
+pub(crate) fn split_host_or_port(text: &str, default: u16) -> Result<(&str, u16), HostPortFault> {
+    match split_host_port(text) {
+        Err(HostPortFault::NoPort) if is_host(text) => Ok((text, default)),
+        split => split,
+    }
+}
+
 /// A host as it is always written: in lower case, and an IPv6 address as RFC 5952 has it.
 pub(crate) fn one_spelling(host: &str) -> String {
     v6(host).map_or_else(|| host.to_ascii_lowercase(), |address| format!("[{address}]"))
@@ -118,6 +126,17 @@ mod tests {
         check("::1:8000", Err(HostPortFault::BadHost));
         check("user@gpu:80", Err(HostPortFault::BadHost));
         check("*:80", Err(HostPortFault::BadHost));
+    }
+
+    #[test]
+    fn a_host_alone_has_the_default_port() {
+        let check = |text, expected| assert_eq!(split_host_or_port(text, 80), expected, "{text}");
+        check("gpu", Ok(("gpu", 80)));
+        check("[::1]", Ok(("[::1]", 80)));
+        check("gpu:8000", Ok(("gpu", 8000)));
+        check("", Err(HostPortFault::NoHost));
+        check("gpu:", Err(HostPortFault::BadPort));
+        check("us er", Err(HostPortFault::NoPort));
     }
 
     #[test]

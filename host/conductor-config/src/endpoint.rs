@@ -1,6 +1,6 @@
 //! Where a worker is: its URL, and the ZMQ endpoints of its KV events.
 
-use crate::address::{one_spelling, split_host_port};
+use crate::address::{one_spelling, split_host_or_port, split_host_port};
 use crate::code::Code;
 use crate::report::{Problem, Report};
 use crate::value::Text;
@@ -46,7 +46,8 @@ pub(crate) fn worker_url(url: &Text<'_>, report: &Report) -> Option<String> {
             "end it at the port: the path of each request is forwarded as it is",
         );
     }
-    match split_host_port(authority) {
+    let default_port = if scheme == "https://" { 443 } else { 80 };
+    match split_host_or_port(authority, default_port) {
         Ok((host, port)) => Some(format!("{scheme}{}:{port}", one_spelling(host))),
         Err(fault) => invalid(fault.why(), URL_EXAMPLE),
     }

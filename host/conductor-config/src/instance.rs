@@ -49,9 +49,11 @@ mod tests {
             worker_address("http://GPU-1:8000/"),
             Ok("http://gpu-1:8000".into())
         );
-        let wrong = worker_address("http://gpu-1").unwrap_err();
+        assert_eq!(worker_address("http://gpu-1"), Ok("http://gpu-1:80".into()));
+        assert_eq!(worker_address("https://gpu-1/"), Ok("https://gpu-1:443".into()));
+        let wrong = worker_address("http://gpu-1:0").unwrap_err();
         assert!(
-            wrong.contains("no port") && wrong.contains("http://HOST:PORT"),
+            wrong.contains("its port") && wrong.contains("http://HOST:PORT"),
             "{wrong}"
         );
         let secret = worker_address("http://user:secret@gpu-1:1").unwrap_err();

@@ -17,6 +17,7 @@ mod encoding;
 mod endpoint;
 mod examine;
 mod exposure;
+mod forward;
 mod health;
 mod index;
 mod indexer;

@@ -10,6 +10,7 @@ use crate::code::Code;
 use crate::config::{Known, PolicyFiles, read_folder};
 use crate::cors::{self, CorsConfig};
 use crate::exposure;
+use crate::forward;
 use crate::key::{self, KeySource};
 use crate::limits::{self, LimitsConfig};
 use crate::report::Problem;
@@ -58,6 +59,8 @@ pub struct ServerConfig {
     pub max_connections: u32,
     /// Whether answers carry headers that tell of the decision.
     pub decision_headers: bool,
+    /// Paths besides the known endpoints that workers serve too, each once.
+    pub forward: Vec<String>,
     /// The folder that what policies remember is kept in, as written; none: it ends with the process.
     pub policy_state: Option<PathBuf>,
 }
@@ -83,6 +86,7 @@ impl Default for ServerConfig {
             attempts: 3,
             max_connections: 10_000,
             decision_headers: true,
+            forward: Vec::new(),
             policy_state: None,
         }
     }
@@ -134,6 +138,9 @@ pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>) -> ServerCon
             .item("decision-headers")
             .and_then(|item| item.flag())
             .unwrap_or(default.decision_headers),
+        forward: server
+            .item("forward")
+            .map_or_else(Vec::new, |item| forward::read(&item)),
         policy_state: server
             .item("policy-state")
             .and_then(|item| state_folder(&item, known.files)),

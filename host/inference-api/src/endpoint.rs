@@ -8,6 +8,10 @@
 pub enum ModelField {
     /// The member `model` of a JSON object.
     Json,
+    /// The field `model` of a `multipart/form-data` body.
+    Form,
+    /// Either, where the body is one of them; other bodies name none.
+    Any,
 }
 
 /// Which members of the body hold the prompt, and so how it is tokenised.
@@ -23,6 +27,10 @@ pub enum PromptField {
     AnthropicMessages,
     /// `input` of the Responses API: text is a conversation of one message.
     Response,
+    /// `token_ids` or `input_ids`, else `text`.
+    Tokens,
+    /// `messages`, else `prompt`, else `input`: the endpoint takes the bodies of several others.
+    Any,
     /// None that is tokenised.
     Untokenized,
 }
@@ -60,26 +68,56 @@ pub enum EndpointClass {
     Response,
     /// Anthropic's Messages API.
     Message,
-    /// Tokens of a text.
+    /// Tokens of a text, and texts of tokens.
     Tokenize,
+    /// Documents in the order of their relevance.
+    Rerank,
+    /// Scores of pairs of texts, and of labels.
+    Score,
+    /// Hidden states, as a model pools them.
+    Pooling,
+    /// Classes of texts.
+    Classify,
+    /// Prompts that are tokens already.
+    Generate,
+    /// Bodies of any of the other kinds.
+    Invocation,
+    /// Structured decisions.
+    Decision,
+    /// Speech from text and text from speech.
+    Audio,
+    /// Images.
+    Image,
+    /// Paths that the configuration adds.
+    Forwarded,
 }
 
 impl EndpointClass {
     /// Every class in the order of its discriminant, with its label.
-    pub const ALL: [(Self, &'static str); 6] = [
+    pub const ALL: [(Self, &'static str); 16] = [
         (Self::Chat, "chat"),
         (Self::Completion, "completion"),
         (Self::Embedding, "embedding"),
         (Self::Response, "response"),
         (Self::Message, "message"),
         (Self::Tokenize, "tokenize"),
+        (Self::Rerank, "rerank"),
+        (Self::Score, "score"),
+        (Self::Pooling, "pooling"),
+        (Self::Classify, "classify"),
+        (Self::Generate, "generate"),
+        (Self::Invocation, "invocation"),
+        (Self::Decision, "decision"),
+        (Self::Audio, "audio"),
+        (Self::Image, "image"),
+        (Self::Forwarded, "forwarded"),
     ];
 }
 
-/// One row of the table. Every endpoint takes `POST`.
+/// One row of the table. Every endpoint takes `POST`; a path that the configuration adds takes any method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndpointSpec {
-    /// The path, without its query.
+    /// The path, without its query; `*` for paths that the configuration adds.
     pub path: &'static str,
     /// One line for people.
     pub summary: &'static str,
@@ -123,10 +161,12 @@ macro_rules! endpoints {
                 #[doc = concat!("`", $path, "`")]
                 $name,
             )+
+            /// A path that the configuration adds.
+            Forwarded,
         }
 
         impl Endpoint {
-            /// Every endpoint.
+            /// Every endpoint with a path of its own.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
             /// The endpoint at a path, without its query.
@@ -147,6 +187,14 @@ macro_rules! endpoints {
                 $($column: $value,)*
                 ..EndpointSpec::COMMON
             },)+
+            EndpointSpec {
+                path: "*",
+                summary: "A path of `[server] forward`",
+                model: ModelField::Any,
+                streams: true,
+                class: EndpointClass::Forwarded,
+                ..EndpointSpec::COMMON
+            },
         ];
     };
 }
@@ -171,7 +219,55 @@ endpoints! {
     CountTokens = "/v1/messages/count_tokens", "Counts the tokens of an Anthropic conversation" {
         work: EndpointWork::Tokenizer, errors: ErrorShape::Anthropic, class: EndpointClass::Tokenize,
     }
+    ChatCompletionsBatch = "/v1/chat/completions/batch", "Answers several conversations" {
+        class: EndpointClass::Chat,
+    }
+    Rerank = "/rerank", "Orders documents by their relevance to a query" { class: EndpointClass::Rerank }
+    RerankV1 = "/v1/rerank", "Orders documents by their relevance to a query" { class: EndpointClass::Rerank }
+    RerankV2 = "/v2/rerank", "Orders documents by their relevance to a query" { class: EndpointClass::Rerank }
+    Score = "/score", "Scores pairs of texts" { class: EndpointClass::Score }
+    ScoreV1 = "/v1/score", "Scores pairs of texts" { class: EndpointClass::Score }
+    GenerativeScoring = "/generative_scoring", "Scores labels as continuations of a text" {
+        class: EndpointClass::Score,
+    }
+    Pooling = "/pooling", "Returns the pooled hidden states of texts" {
+        prompt: PromptField::Input, class: EndpointClass::Pooling,
+    }
+    Classify = "/classify", "Classifies texts" { prompt: PromptField::Input, class: EndpointClass::Classify }
+    SystemOne = "/v1/systemone", "Decides questions about a state" { class: EndpointClass::Decision }
+    Invocations = "/invocations", "Takes the body of any other endpoint (SageMaker)" {
+        prompt: PromptField::Any, streams: true, class: EndpointClass::Invocation,
+    }
+    InferenceGenerate = "/inference/v1/generate", "Continues a prompt of token ids (vLLM)" {
+        prompt: PromptField::Tokens, streams: true, class: EndpointClass::Generate,
+    }
+    Generate = "/generate", "Continues a text or a prompt of token ids (SGLang)" {
+        prompt: PromptField::Tokens, streams: true, class: EndpointClass::Generate,
+    }
+    Transcriptions = "/v1/audio/transcriptions", "Writes speech down" {
+        model: ModelField::Form, streams: true, class: EndpointClass::Audio,
+    }
+    Translations = "/v1/audio/translations", "Translates speech into English text" {
+        model: ModelField::Form, streams: true, class: EndpointClass::Audio,
+    }
+    Speech = "/v1/audio/speech", "Reads a text out" { class: EndpointClass::Audio }
+    ImageGenerations = "/v1/images/generations", "Draws images" { streams: true, class: EndpointClass::Image }
+    ImageEdits = "/v1/images/edits", "Changes images" {
+        model: ModelField::Form, streams: true, class: EndpointClass::Image,
+    }
+    ImageVariations = "/v1/images/variations", "Varies an image" {
+        model: ModelField::Form, class: EndpointClass::Image,
+    }
     Tokenize = "/tokenize", "Returns the tokens of a text or a conversation" {
+        prompt: PromptField::Prompt, work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
+    }
+    Detokenize = "/detokenize", "Returns the text of tokens" {
+        work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
+    }
+    RenderChat = "/v1/chat/completions/render", "Returns the tokens and parameters that a conversation comes to" {
+        prompt: PromptField::Messages, work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
+    }
+    RenderCompletion = "/v1/completions/render", "Returns the tokens and parameters that a text comes to" {
         prompt: PromptField::Prompt, work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
     }
 }

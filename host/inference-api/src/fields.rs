@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::object;
@@ -35,10 +35,10 @@ macro_rules! fields {
 
         impl<'a> Fields<'a> {
             /// Where a field of this name is kept, if it is.
-            fn place(&mut self, name: &[u8]) -> Option<(&'static str, &mut Option<Raw<'a>>)> {
+            fn place(&mut self, name: &[u8]) -> Option<&mut Option<Raw<'a>>> {
                 $(
                     if name == stringify!($name).as_bytes() {
-                        return Some((stringify!($name), &mut self.$name));
+                        return Some(&mut self.$name);
                     }
                 )+
                 None
@@ -89,6 +89,12 @@ fields!(
     thinking,
     output_config,
     metadata,
+    // Of the endpoints that take tokens.
+    token_ids,
+    input_ids,
+    text,
+    sampling_params,
+    lora_path,
 );
 
 impl<'a> Fields<'a> {
@@ -103,10 +109,8 @@ impl<'a> Fields<'a> {
     fn read_quickly(body: &'a [u8]) -> Option<(Self, usize)> {
         let mut fields = Self::default();
         let depth = object::read(body, |name, value| {
-            if let Some((_, place)) = fields.place(name) {
-                if place.is_some() {
-                    return None;
-                }
+            if let Some(place) = fields.place(name) {
+                // The last one of a name counts, as it does for engines.
                 *place = Some(Raw(simdutf8::basic::from_utf8(value).ok()?));
             } else if !name.is_ascii() {
                 std::str::from_utf8(name).ok()?;
@@ -136,8 +140,7 @@ impl<'de> Visitor<'de> for Members {
         let mut fields = Fields::default();
         while let Some(name) = map.next_key::<String>()? {
             match fields.place(name.as_bytes()) {
-                Some((name, Some(_))) => return Err(A::Error::duplicate_field(name)),
-                Some((_, place)) => *place = Some(Raw(map.next_value::<&RawValue>()?.get())),
+                Some(place) => *place = Some(Raw(map.next_value::<&RawValue>()?.get())),
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -169,6 +172,19 @@ mod tests {
                 prop_assert_eq!(serde_json::from_str::<Fields<'_>>(&body).ok(), Some(fields), "{}", body);
             }
         }
+    }
+
+    #[test]
+    fn the_last_of_several_fields_of_a_name_counts_in_both_ways() {
+        let model = |body: &'static str| {
+            let (fields, _) = Fields::read(body.as_bytes()).unwrap();
+            fields.model.map(Raw::get)
+        };
+        assert_eq!(model(r#"{"model":"a","n":1,"model":"b"}"#), Some("\"b\""));
+        // A name with an escape is read the slow way.
+        assert_eq!(model(r#"{"model":"a","\u006dodel":"b"}"#), Some("\"b\""));
+        assert_eq!(model(r#"{"\u006dodel":"a","model":"b"}"#), Some("\"b\""));
+        assert_eq!(model(r#"{"model":"a","model":null}"#), None);
     }
 
     #[test]

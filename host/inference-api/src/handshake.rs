@@ -36,11 +36,11 @@ pub enum HandshakeError {
         /// The member's name.
         member: &'static str,
     },
-    /// It names a member twice that a handshake sets; readers differ in which of the two counts.
-    #[error("accept a request with two members `{member}`")]
-    Twice {
-        /// The member's name.
-        member: &'static str,
+    /// It repeats such members without end.
+    #[error("accept a request with more than {most} members that a handshake touches")]
+    Crowded {
+        /// Most that may be.
+        most: usize,
     },
 }
 
@@ -91,8 +91,7 @@ impl Split {
     /// Finds the members in one pass that skips their values.
     ///
     /// # Errors
-    /// [`HandshakeError`] when the body is no JSON object, has a handshake's members already, or one of those that are
-    /// touched here twice. So it also is the check for requests that are not split: no client may forge a leg.
+    /// [`HandshakeError`] when the body is no JSON object, or has a handshake's members already. So it also is the check for requests that are not split: no client may forge a leg.
     pub fn read(endpoint: Endpoint, body: &Bytes) -> Result<Self, HandshakeError> {
         Ok(Self {
             body: body.clone(),

@@ -2,19 +2,25 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::digits::Eight;
-use crate::endpoint::{Endpoint, PromptField};
+use crate::endpoint::{Endpoint, ModelField, PromptField};
 use crate::fields::{Fields, Raw};
+use crate::form::{Form, FormError, FormSize};
 use crate::nesting::is_deeper_than;
+use crate::sampling::{self, Sampling};
+
+/// Byte order mark in UTF-8.
+const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// The body is nothing an inference endpoint could accept.
 #[derive(Debug, Error)]
 pub enum BodyError {
-    /// Not JSON at all, or a field that is read here stands in it twice.
+    /// Not JSON at all.
     #[error("read the request body as JSON")]
     Invalid {
         /// Says what is wrong and at which line and column; never quotes the prompt.
@@ -24,6 +30,13 @@ pub enum BodyError {
     /// JSON, but no object.
     #[error("find a JSON object in the request body")]
     NotAnObject,
+    /// Not the form that the endpoint takes.
+    #[error("read the request body as a form")]
+    Form {
+        /// Says what is wrong.
+        #[source]
+        source: FormError,
+    },
 }
 
 /// The fields of a body that routing may need. Fields of an unexpected type count as absent: refusing them is
@@ -45,6 +58,8 @@ pub struct Peek<'a> {
     body: &'a [u8],
     /// How deep the body is nested, where that came with reading it.
     depth: Option<usize>,
+    /// Of a form.
+    form: Option<FormSize>,
 }
 
 /// Where the prompt stands in the body, unparsed.
@@ -62,11 +77,64 @@ pub enum Prompt<'a> {
     Other,
 }
 
-/// Reads what routing needs. Fields with other names are skipped, whatever they hold.
+/// Removes the byte order mark that a JSON body may begin with; engines skip it.
+#[must_use]
+pub fn without_bom(body: Bytes) -> Bytes {
+    if body.starts_with(BOM) {
+        return body.slice(BOM.len()..);
+    }
+    body
+}
+
+/// Reads what routing needs from a body of the kind that the endpoint takes. `content_type` is the header, where there is
+/// exactly one.
 ///
 /// # Errors
-/// [`BodyError`] when the body is not a JSON object, or names a field that is read here twice: router and
-/// engine might then disagree on which of the two counts.
+/// [`BodyError`] when the body is not of that kind.
+pub fn read_body<'a>(
+    endpoint: Endpoint,
+    content_type: Option<&[u8]>,
+    body: &'a [u8],
+) -> Result<Peek<'a>, BodyError> {
+    let form = || {
+        let source = content_type.ok_or(FormError::NoBoundary);
+        source.and_then(|content_type| Form::read(content_type, body))
+    };
+    match endpoint.spec().model {
+        ModelField::Json => peek(endpoint, body),
+        ModelField::Form => match form() {
+            Ok(form) => Ok(peek_form(endpoint, &form, body)),
+            Err(source) => Err(BodyError::Form { source }),
+        },
+        ModelField::Any => Ok(match form() {
+            Ok(form) => peek_form(endpoint, &form, body),
+            Err(_) => peek(endpoint, body.strip_prefix(BOM).unwrap_or(body))
+                .unwrap_or_else(|_| peek_form(endpoint, &Form::default(), body)),
+        }),
+    }
+}
+
+/// What a form says, in place of a JSON object.
+fn peek_form<'a>(endpoint: Endpoint, form: &Form<'a>, body: &'a [u8]) -> Peek<'a> {
+    Peek {
+        model: form.model.unwrap_or_default().into(),
+        stream: form.stream && endpoint.spec().streams,
+        max_tokens: None,
+        priority: None,
+        prompt: Prompt::Other,
+        endpoint,
+        fields: Fields::default(),
+        body,
+        depth: Some(0),
+        form: Some(form.size),
+    }
+}
+
+/// Reads what routing needs from a JSON object. Fields with other names are skipped, whatever they hold. Of several fields with
+/// one name the last counts, as it does for engines.
+///
+/// # Errors
+/// [`BodyError`] when the body is not a JSON object.
 pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, BodyError> {
     let (fields, depth) = match Fields::read(body) {
         Ok(read) => read,
@@ -80,16 +148,25 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, BodyError> {
         fields.max_tokens,
         fields.max_output_tokens,
     ];
+    let spec = endpoint.spec();
+    let mut model = fields.model.and_then(text);
+    let mut max_tokens = limit.into_iter().flatten().find_map(|raw| raw.get().parse().ok());
+    if spec.prompt == PromptField::Tokens {
+        // SGLang names an adapter so, and the base model not at all.
+        model = model.or_else(|| fields.lora_path.and_then(text));
+        max_tokens = max_tokens.or_else(|| Sampling::of(&fields).max_tokens());
+    }
     Ok(Peek {
-        model: fields.model.and_then(text).unwrap_or_default(),
-        stream: fields.stream.is_some_and(|raw| raw.get() == "true"),
-        max_tokens: limit.into_iter().flatten().find_map(|raw| raw.get().parse().ok()),
+        model: model.unwrap_or_default(),
+        stream: spec.streams && fields.stream.is_some_and(|raw| raw.get() == "true"),
+        max_tokens,
         priority: fields.priority.and_then(|raw| raw.get().parse().ok()),
         prompt: prompt(endpoint, &fields),
         endpoint,
         fields,
         body,
         depth,
+        form: None,
     })
 }
 
@@ -99,6 +176,18 @@ impl<'a> Peek<'a> {
     pub fn is_deeper_than(&self, limit: usize) -> bool {
         self.depth
             .map_or_else(|| is_deeper_than(self.body, limit), |depth| depth > limit)
+    }
+
+    /// How large the parts of a form are; none for JSON.
+    #[must_use]
+    pub fn form_size(&self) -> Option<FormSize> {
+        self.form
+    }
+
+    /// Whether it has a handshake where only an engine's own parameters stand: a leg that nobody has placed.
+    #[must_use]
+    pub fn forges_a_leg(&self) -> bool {
+        self.endpoint.spec().prompt == PromptField::Tokens && sampling::has_handshake(&self.fields)
     }
 
     /// `user`, where it is text; `metadata.user_id` in Anthropic's Messages API.
@@ -162,6 +251,14 @@ fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> Prompt<'a> {
         PromptField::Response => match fields.input {
             Some(input) if input.get().starts_with('"') => Prompt::Text(input),
             _ => Prompt::Other,
+        },
+        PromptField::Tokens => {
+            let given = fields.token_ids.or(fields.input_ids).or(fields.text);
+            given.map_or(Prompt::Other, classify)
+        }
+        PromptField::Any => match (fields.messages, fields.prompt.or(fields.input)) {
+            (Some(messages), _) => Prompt::Messages(messages),
+            (None, given) => given.map_or(Prompt::Other, classify),
         },
         PromptField::Untokenized => Prompt::Other,
     }

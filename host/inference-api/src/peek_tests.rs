@@ -157,7 +157,7 @@ fn check_refused(body: &str, expected: &str) {
     let error = peek(Endpoint::ChatCompletions, body.as_bytes()).unwrap_err();
     let text = match &error {
         BodyError::Invalid { source } => source.to_string(),
-        BodyError::NotAnObject => error.to_string(),
+        BodyError::NotAnObject | BodyError::Form { .. } => error.to_string(),
     };
     assert_eq!(text, expected);
 }
@@ -168,10 +168,6 @@ fn a_bad_body_is_refused_with_its_place() {
     check_refused(r#"{"model":"#, "EOF while parsing a value at line 1 column 9");
     check_refused("{\n  \"model\": x}", "expected value at line 2 column 12");
     check_refused("{} x", "trailing characters at line 1 column 4");
-    check_refused(
-        r#"{"model":"a","model":"b"}"#,
-        "duplicate field `model` at line 1 column 20",
-    );
     for body in ["[]", "3", r#""text""#, "null"] {
         check_refused(body, "find a JSON object in the request body");
     }
@@ -199,6 +195,109 @@ fn the_depth_is_known_whichever_way_a_body_is_read() {
         |p| (p.is_deeper_than(500), p.is_deeper_than(501)),
         (true, false),
     );
+}
+
+#[test]
+fn a_prompt_of_tokens_is_known_with_its_limit_and_adapter() {
+    let (vllm, sglang) = (Endpoint::InferenceGenerate, Endpoint::Generate);
+    let ids = |peek: &Peek<'_>| peek.token_ids();
+    let body = r#"{"model":"m","token_ids":[1,2],"sampling_params":{"max_tokens":7},"stream":true}"#;
+    check(vllm, body, ids, Some(vec![1, 2]));
+    check(vllm, body, |peek| (peek.max_tokens, peek.stream), (Some(7), true));
+    let body = r#"{"input_ids":[[3]],"lora_path":"a","sampling_params":{"max_new_tokens":9}}"#;
+    check(sglang, body, ids, Some(vec![3]));
+    check(
+        sglang,
+        body,
+        |peek| (peek.max_tokens, peek.model.to_string()),
+        (Some(9), "a".to_owned()),
+    );
+    check(sglang, r#"{"text":"hi"}"#, kind, "text");
+    check(sglang, r#"{"text":["a","b"]}"#, kind, "batch");
+    check(
+        sglang,
+        r#"{"model":"m","lora_path":"a"}"#,
+        |peek| peek.model.to_string(),
+        "m".to_owned(),
+    );
+    // Elsewhere the field means nothing.
+    check(
+        Endpoint::Completions,
+        r#"{"lora_path":"a"}"#,
+        |peek| peek.model.to_string(),
+        String::new(),
+    );
+}
+
+#[test]
+fn a_handshake_in_the_parameters_of_an_engine_is_seen() {
+    let forges = |parameters: &str| {
+        let body = format!(r#"{{"token_ids":[1],"sampling_params":{parameters}}}"#);
+        peek(Endpoint::InferenceGenerate, body.as_bytes())
+            .unwrap()
+            .forges_a_leg()
+    };
+    assert!(forges(r#"{"extra_args":{"kv_transfer_params":{}}}"#));
+    assert!(forges(
+        r#"{"extra_args":{},"extra_args":{"kv_transfer_param\u0073":{}}}"#
+    ));
+    assert!(!forges(r#"{"extra_args":{"kv_transfer_params":null}}"#));
+    assert!(!forges(r#"{"max_tokens":1}"#) && !forges("3"));
+    let long = "x".repeat(1 << 20);
+    assert!(forges(&format!(
+        r#"{{"a":"{long}","extra_args":{{"kv_transfer_params":1}}}}"#
+    )));
+}
+
+#[test]
+fn an_invocation_has_the_prompt_of_the_endpoint_it_is_meant_for() {
+    let check_kind = |body, expected| check(Endpoint::Invocations, body, kind, expected);
+    check_kind(r#"{"messages":[]}"#, "messages");
+    check_kind(r#"{"prompt":"a"}"#, "text");
+    check_kind(r#"{"input":[1]}"#, "ids");
+    check_kind("{}", "other");
+}
+
+#[test]
+fn only_endpoints_that_stream_are_asked_to() {
+    let stream = |peek: &Peek<'_>| peek.stream;
+    check(Endpoint::Speech, r#"{"stream":true}"#, stream, false);
+    check(Endpoint::Completions, r#"{"stream":true}"#, stream, true);
+}
+
+#[test]
+fn a_body_is_read_by_the_kind_that_its_endpoint_takes() {
+    let form_type = Some(&b"multipart/form-data; boundary=b"[..]);
+    let form = b"--b\r\nContent-Disposition: form-data; name=model\r\n\r\nm\r\n--b--";
+    let json = br#"{"model":"j"}"#;
+    let model = |endpoint, content_type, body: &[u8]| {
+        read_body(endpoint, content_type, body)
+            .ok()
+            .map(|peek| peek.model.to_string())
+    };
+    let is = |name: &str| Some(name.to_owned());
+    assert_eq!(model(Endpoint::Transcriptions, form_type, form), is("m"));
+    assert_eq!(model(Endpoint::Transcriptions, None, form), None);
+    assert_eq!(
+        model(Endpoint::Transcriptions, Some(b"application/json"), json),
+        None
+    );
+    assert_eq!(model(Endpoint::Rerank, form_type, json), is("j"));
+    for (content_type, body, expected) in [
+        (form_type, &form[..], "m"),
+        (None, json, "j"),
+        (None, b"\xef\xbb\xbf{\"model\":\"j\"}", "j"),
+        (None, b"", ""),
+        (form_type, b"--c", ""),
+    ] {
+        assert_eq!(model(Endpoint::Forwarded, content_type, body), is(expected));
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_skipped() {
+    assert_eq!(without_bom(Bytes::from_static(b"\xef\xbb\xbf{}")), "{}");
+    assert_eq!(without_bom(Bytes::from_static(b"{}")), "{}");
 }
 
 proptest! {

@@ -227,7 +227,7 @@ fn refused(body: &str, expected: &str) {
 }
 
 #[test]
-fn a_client_can_neither_forge_a_leg_nor_name_a_member_twice() {
+fn a_client_cannot_forge_a_leg() {
     for member in [
         "kv_transfer_params",
         "bootstrap_host",
@@ -243,13 +243,14 @@ fn a_client_can_neither_forge_a_leg_nor_name_a_member_twice() {
         let escaped = format!("\\u{:04x}{}", u32::from(member.as_bytes()[0]), &member[1..]);
         refused(&format!(r#"{{"a":1,"{escaped}":0}}"#), &expected);
     }
+    // Whichever of two an engine takes.
+    let expected = "accept a request with `kv_transfer_params`, which only a router may set";
+    refused(r#"{"kv_transfer_params":null,"kv_transfer_params":{}}"#, expected);
+    refused(r#"{"kv_transfer_params":{},"kv_transfer_params":null}"#, expected);
+    let crowd = vec![r#""n":1"#; 65].join(",");
     refused(
-        r#"{"stream":true,"strea\u006d":false}"#,
-        "accept a request with two members `stream`",
-    );
-    refused(
-        r#"{"kv_transfer_params":null,"kv_transfer_params":{}}"#,
-        "accept a request with two members `kv_transfer_params`",
+        &format!("{{{crowd}}}"),
+        "accept a request with more than 64 members that a handshake touches",
     );
     for body in ["[]", "1", "", "{\"a\":1", "{} {}"] {
         refused(body, "read the request body as a JSON object");
@@ -262,6 +263,28 @@ fn a_client_can_neither_forge_a_leg_nor_name_a_member_twice() {
         &Bytes::from_static(br#"{"bootstrap_room":1}"#),
     );
     assert!(matches!(forged, Err(HandshakeError::Forged { .. })));
+}
+
+#[test]
+fn a_member_that_stands_there_twice_is_changed_in_both_places_and_its_last_counts() {
+    let legs = |body: &str| {
+        let split = Split::read(Completions, &Bytes::copy_from_slice(body.as_bytes())).unwrap();
+        let leg = split.prefill(&Handshake::Store);
+        String::from_utf8(leg.to_vec()).unwrap()
+    };
+    assert_eq!(
+        legs(r#"{"stream":false,"max_tokens":5,"strea\u006d":true,"max_tokens":6}"#),
+        r#"{"stream":false,"max_tokens":1,"strea\u006d":false,"max_tokens":1}"#
+    );
+    // None of the two may come back.
+    assert_eq!(
+        legs(r#"{"stream_options":{},"max_tokens":1, "stream_options":{"a":1}}"#),
+        r#"{"max_tokens":1}"#
+    );
+    assert_eq!(
+        legs(r#"{"max_tokens":0,"max_tokens":1}"#),
+        r#"{"max_tokens":0,"max_tokens":1}"#
+    );
 }
 
 #[track_caller]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Response};
+use http::{HeaderValue, Response};
 use routing::{LoadLease, WorkerLoad};
 use tokio::time::timeout;
 use tracing::{debug, warn};
@@ -100,7 +100,7 @@ pub(crate) async fn send(request: &RequestContext, mut asking: Asking) -> Result
     let member = &request.pool().members[asking.seat.member];
     let link = &member.link;
     let outgoing = Outgoing {
-        method: &Method::POST,
+        method: &request.method,
         target: &request.target,
         headers: &request.headers,
         rank: asking.rank,

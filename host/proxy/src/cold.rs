@@ -12,12 +12,13 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
-use inference_api::{Endpoint, find_model, select_models};
+use inference_api::{Endpoint, Reserved, find_model, reserved, select_models};
 
 use crate::fleet_report::{Health, PoolReport, WorkerReport};
 use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
 use crate::headers::{X_CONDUCTOR_WORKER, for_worker, strip_hop_by_hop};
 use crate::intake::{self, IntakeError};
+use crate::own_pages;
 use crate::proxy::Proxy;
 use crate::reply::{self, Refusal};
 use crate::server::check_depth;
@@ -56,6 +57,8 @@ pub(crate) struct OwnPage {
     pub(crate) path: &'static str,
     /// The methods it takes, as `Allow` names them.
     pub(crate) allow: &'static str,
+    /// One line for people.
+    pub(crate) summary: &'static str,
     handlers: fn() -> MethodRouter<Arc<Proxy>>,
 }
 
@@ -72,27 +75,56 @@ pub(crate) const OWN_PAGES: &[OwnPage] = &[
     OwnPage {
         path: "/health",
         allow: "GET",
+        summary: "Answers 200 while the process runs",
         handlers: || get(health),
+    },
+    OwnPage {
+        path: "/ping",
+        allow: "GET, POST",
+        summary: "Answers 200 while the process runs",
+        handlers: || get(health).post(health),
+    },
+    OwnPage {
+        path: "/version",
+        allow: "GET",
+        summary: "The router's version",
+        handlers: || get(own_pages::version),
+    },
+    OwnPage {
+        path: "/load",
+        allow: "GET",
+        summary: "How much the router has under way",
+        handlers: || get(own_pages::load),
+    },
+    OwnPage {
+        path: "/openapi.json",
+        allow: "GET",
+        summary: "This description",
+        handlers: || get(own_pages::describe),
     },
     OwnPage {
         path: "/readyz",
         allow: "GET",
+        summary: "Answers 200 while some worker is in service",
         handlers: || get(clients_readyz),
     },
     OwnPage {
         path: "/metrics",
         allow: "GET",
+        summary: "Metrics in the OpenMetrics format",
         handlers: || get(clients_metrics),
     },
     OwnPage {
         path: "/v1/models",
         allow: "GET",
+        summary: "Lists the models of all workers",
         handlers: || get(models),
     },
     OwnPage {
         // Ids may contain slashes.
         path: "/v1/models/{*id}",
         allow: "GET",
+        summary: "Describes one model",
         handlers: || get(model),
     },
 ];
@@ -267,8 +299,10 @@ async fn tokenize_at_worker(
     let body = intake::collect(body, limits.body_bytes, edge.pace(limits.idle_timeout))
         .await
         .map_err(refusal)?;
-    let peek = inference_api::peek(endpoint, &body)?;
+    let body = inference_api::without_bom(body);
+    let mut peek = inference_api::peek(endpoint, &body)?;
     check_depth(&peek, edge)?;
+    snapshot.name_model(&mut peek, None, &head.headers);
     if let Some(visit) = &visit {
         visit.check_model(&peek.model)?;
     }
@@ -363,9 +397,11 @@ fn refusal(error: IntakeError<axum::Error>) -> Refusal {
 }
 
 async fn unknown_path(uri: Uri) -> Response<Body> {
-    refuse(&Refusal::UnknownPath {
-        path: reply::cut(uri.path()),
-    })
+    let path = reply::cut(uri.path());
+    if reserved(uri.path()) == Some(Reserved::Administration) {
+        return refuse(&Refusal::EngineAdministration { path });
+    }
+    refuse(&Refusal::UnknownPath { path })
 }
 
 async fn only_get(uri: Uri) -> Response<Body> {

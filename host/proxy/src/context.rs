@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use inference_api::{Endpoint, HandshakeError, Peek, Split};
 use kv_index::Prompt;
 use memchr::memmem;
@@ -45,6 +45,7 @@ pub(crate) struct RequestContext {
     /// When the request's head had arrived.
     pub(crate) arrived: Instant,
     pub(crate) endpoint: Endpoint,
+    pub(crate) method: Method,
     pub(crate) target: PathAndQuery,
     /// Without those of the connection.
     pub(crate) headers: HeaderMap,
@@ -129,8 +130,16 @@ impl RequestContext {
     }
 }
 
-/// About how many tokens a body's prompt has. Files in it (`"data:TYPE;base64,..."`) are no text.
-pub(crate) fn estimated_tokens(body: &[u8]) -> usize {
+/// About how many tokens a request's prompt has. Files count the same, whatever their bytes.
+pub(crate) fn estimated_tokens(peek: &Peek<'_>, body: &[u8]) -> usize {
+    match peek.form_size() {
+        Some(form) => form.text_bytes / BYTES_PER_TOKEN + form.files * TOKENS_PER_FILE,
+        None => tokens_of_json(body),
+    }
+}
+
+/// Files in JSON (`"data:TYPE;base64,..."`) are no text.
+fn tokens_of_json(body: &[u8]) -> usize {
     if body.len() <= LOOKED_INTO {
         return body.len() / BYTES_PER_TOKEN;
     }
@@ -191,7 +200,15 @@ pub(crate) fn split(
     body: &Bytes,
 ) -> Result<Option<Split>, HandshakeError> {
     let Some(pd) = &pool.pd else { return Ok(None) };
-    let split = Split::read(endpoint, body)?;
+    if peek.form_size().is_some() {
+        // No engine takes a handshake from a form.
+        return Ok(None);
+    }
+    if peek.forges_a_leg() {
+        let member = "sampling_params.extra_args.kv_transfer_params";
+        return Err(HandshakeError::Forged { member });
+    }
+    let split = Split::read(endpoint, &inference_api::without_bom(body.clone()))?;
     Ok(inference_api::splits(peek, pd.spec.dialect).then_some(split))
 }
 
@@ -241,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_file_in_a_long_body_counts_the_same_whatever_its_bytes() {
-        let check = |body: &str, expected| assert_eq!(estimated_tokens(body.as_bytes()), expected);
+        let check = |body: &str, expected| assert_eq!(tokens_of_json(body.as_bytes()), expected);
         let long = "x".repeat(LOOKED_INTO);
         let file = |bytes| format!(r#""data:image/png;base64,{}""#, "A".repeat(bytes));
         check("12345678", 2);
@@ -252,6 +269,23 @@ mod tests {
         }
         // It only looks like one.
         check(&format!(r#""data:{long}""#), (LOOKED_INTO + 7) / 4);
+    }
+
+    #[test]
+    fn a_file_of_a_form_counts_the_same_whatever_its_bytes() {
+        let check = |bytes: usize| {
+            let file = "x".repeat(bytes);
+            let body = format!(
+                "--b\r\nContent-Disposition: form-data; name=file; filename=a\r\n\r\n{file}\r\n\
+                 --b\r\nContent-Disposition: form-data; name=prompt\r\n\r\n12345678\r\n--b--"
+            );
+            let form_type = Some(&b"multipart/form-data; boundary=b"[..]);
+            let peek =
+                inference_api::read_body(Endpoint::Transcriptions, form_type, body.as_bytes()).unwrap();
+            assert_eq!(estimated_tokens(&peek, body.as_bytes()), TOKENS_PER_FILE + 2);
+        };
+        check(1);
+        check(1 << 20);
     }
 
     /// Both legs and every retry ask the same prompt.

@@ -36,6 +36,8 @@ mod matches;
 mod metrics;
 mod mix;
 mod models;
+mod openapi;
+mod own_pages;
 mod pd;
 mod pipeline;
 mod pipeline_parts;

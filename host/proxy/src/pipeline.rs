@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, EXPECT};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, EXPECT};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
-use inference_api::{Endpoint, ErrorShape};
+use inference_api::{BodyError, Endpoint, ErrorShape, ModelField, Peek};
 use routing::{RunNumber, WorkerId};
 use tracing::{Instrument, debug_span};
 
@@ -54,18 +54,20 @@ pub(crate) async fn infer(
     let id = id.or_insert_with(|| proxy.request_id(seq)).clone();
     let snapshot = proxy.snapshots.load();
     let Entry { caller, visit } = snapshot.clients.enter(&mut headers);
+    let target = head.uri.into_parts().path_and_query;
     let arrival = Arrival {
         endpoint,
         seq,
         run: proxy.run,
         id: id.clone(),
         arrived: Instant::now(),
-        target: head.uri.into_parts().path_and_query,
+        method: head.method,
+        target: target.unwrap_or(PathAndQuery::from_static(endpoint.path())),
         headers,
     };
     let shape = endpoint.spec().errors;
     // Costs nothing unless someone debugs; warnings name the request themselves.
-    let span = debug_span!("request", id = %RequestId(&id), path = endpoint.path());
+    let span = debug_span!("request", id = %RequestId(&id), path = arrival.path());
     let answered = async {
         let answer = match visit {
             Ok(visit) => answer(proxy, (snapshot, visit), arrival, body).await,
@@ -92,8 +94,30 @@ struct Arrival {
     run: RunNumber,
     id: HeaderValue,
     arrived: Instant,
-    target: Option<PathAndQuery>,
+    method: Method,
+    target: PathAndQuery,
     headers: HeaderMap,
+}
+
+impl Arrival {
+    /// Its path, without a query.
+    fn path(&self) -> &str {
+        self.target.path()
+    }
+
+    /// The body as engines read it: JSON without a byte order mark.
+    fn trimmed(&self, body: Bytes) -> Bytes {
+        match self.endpoint.spec().model {
+            ModelField::Json => inference_api::without_bom(body),
+            ModelField::Form | ModelField::Any => body,
+        }
+    }
+
+    fn read<'b>(&self, body: &'b [u8]) -> Result<Peek<'b>, BodyError> {
+        let mut types = self.headers.get_all(CONTENT_TYPE).iter();
+        let only = types.next().filter(|_| types.next().is_none());
+        inference_api::read_body(self.endpoint, only.map(HeaderValue::as_bytes), body)
+    }
 }
 
 /// The client may not come in. It gets to read so if it is not sending for too long, and nothing is kept of what it sends.
@@ -123,18 +147,20 @@ async fn answer(
     let body = intake::collect(body, limits.body_bytes, edge.pace(limits.idle_timeout))
         .await
         .map_err(|error| unrouted(error.into()))?;
-    let peek = inference_api::peek(endpoint, &body).map_err(|error| unrouted(error.into()))?;
+    let body = arrival.trimmed(body);
+    let mut peek = arrival.read(&body).map_err(|error| unrouted(error.into()))?;
     check_depth(&peek, edge).map_err(unrouted)?;
+    snapshot.name_model(&mut peek, Some(arrival.path()), &arrival.headers);
     if let Some(visit) = &visit {
         visit.check_model(&peek.model).map_err(unrouted)?;
     }
     let route = snapshot
-        .route(&peek.model, Some(endpoint.path()), &arrival.headers)
+        .route(&peek.model, Some(arrival.path()), &arrival.headers)
         .ok_or_else(|| unrouted(Refusal::not_served(&peek.model)))?;
     let pool = Arc::clone(snapshot.pool_of(route));
     let mut exchange = Exchange::begin(pool, arrival.id.clone(), arrived);
     exchange.of_client(visit);
-    let context = match claim(&mut exchange, &body) {
+    let context = match claim(&mut exchange, context::estimated_tokens(&peek, &body)) {
         Ok(claim) => context(snapshot, route, (arrival, claim), &peek, body.clone()).await,
         Err(limited) => Err(Refusal::Limited(limited)),
     };
@@ -211,8 +237,7 @@ struct Claim {
 }
 
 /// Takes the prompt, as long as it is estimated to be, from what its client may use.
-fn claim(exchange: &mut Exchange, body: &Bytes) -> Result<Claim, Limited> {
-    let tokens = context::estimated_tokens(body);
+fn claim(exchange: &mut Exchange, tokens: usize) -> Result<Claim, Limited> {
     let mut caller = None;
     if let Some(visit) = exchange.visit() {
         visit.claim(tokens as u64)?;
@@ -225,7 +250,7 @@ async fn context(
     snapshot: Arc<Snapshot>,
     route: usize,
     (mut arrival, claim): (Arrival, Claim),
-    peek: &inference_api::Peek<'_>,
+    peek: &Peek<'_>,
     body: Bytes,
 ) -> Result<RequestContext, Refusal> {
     let split = context::split(snapshot.pool_of(route), arrival.endpoint, peek, &body)?;
@@ -275,7 +300,6 @@ async fn context(
             peek.cache_salt().as_deref(),
         )
     });
-    let path = || PathAndQuery::from_static(arrival.endpoint.path());
     Ok(RequestContext {
         snapshot,
         route,
@@ -285,7 +309,8 @@ async fn context(
         id: arrival.id,
         arrived: arrival.arrived,
         endpoint: arrival.endpoint,
-        target: arrival.target.unwrap_or_else(path),
+        method: arrival.method,
+        target: arrival.target,
         headers: arrival.headers,
         body,
         estimated_tokens: claim.tokens,

@@ -126,6 +126,6 @@ impl DecisionQueries for CallQueries {
     }
 
     fn path(&self) -> &str {
-        self.request.endpoint.path()
+        self.request.target.path()
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use inference_api::{
-    BodyError, Endpoint, ErrorBody, ErrorShape, HandshakeError, anthropic_error_kind, error_event,
+    BodyError, Endpoint, ErrorBody, ErrorShape, FormError, HandshakeError, anthropic_error_kind, error_event,
 };
 use routing::{Rejection, Role};
 use thiserror::Error;
@@ -65,9 +65,11 @@ pub(crate) enum Refusal {
     BodyInvalid(serde_json::Error),
     #[error("the request body is not a JSON object")]
     BodyNotObject,
+    #[error("the request body cannot be read as a form: {0}")]
+    BodyNoForm(FormError),
     #[error("the model `{model}` does not exist")]
     ModelNotFound { model: Box<str> },
-    #[error("the request names no model")]
+    #[error("the request names no model, and the router cannot tell which one it means: name it as `model`")]
     ModelMissing,
     #[error("the pool `{pool}` has no workers")]
     PoolEmpty { pool: Box<str> },
@@ -119,6 +121,10 @@ pub(crate) enum Refusal {
     },
     #[error("there is nothing at `{path}`")]
     UnknownPath { path: Box<str> },
+    #[error(
+        "`{path}` is administration of an engine, which the router does not forward: send it to the worker itself"
+    )]
+    EngineAdministration { path: Box<str> },
     #[error("`{path}` takes {allow} only")]
     WrongMethod { path: Box<str>, allow: &'static str },
 }
@@ -162,6 +168,7 @@ impl Refusal {
             Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, INVALID, "body_timeout"),
             Self::BodyBroken(_) => (StatusCode::BAD_REQUEST, INVALID, "body_incomplete"),
             Self::BodyInvalid(_) | Self::BodyNotObject => (StatusCode::BAD_REQUEST, INVALID, "invalid_json"),
+            Self::BodyNoForm(_) => (StatusCode::BAD_REQUEST, INVALID, "invalid_form"),
             Self::ModelNotFound { .. } => (StatusCode::NOT_FOUND, INVALID, "model_not_found"),
             Self::ModelMissing => (StatusCode::BAD_REQUEST, INVALID, "model_missing"),
             Self::PoolEmpty { .. } => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "pool_empty"),
@@ -189,6 +196,7 @@ impl Refusal {
             Self::QueueTimeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "queue_timeout"),
             Self::Rejected { rejection, .. } => rejected(rejection.status),
             Self::UnknownPath { .. } => (StatusCode::NOT_FOUND, INVALID, "unknown_path"),
+            Self::EngineAdministration { .. } => (StatusCode::FORBIDDEN, INVALID, "engine_administration"),
             Self::WrongMethod { .. } => (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed"),
         }
     }
@@ -425,6 +433,7 @@ impl From<BodyError> for Refusal {
         match error {
             BodyError::Invalid { source } => Self::BodyInvalid(source),
             BodyError::NotAnObject => Self::BodyNotObject,
+            BodyError::Form { source } => Self::BodyNoForm(source),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use inference_api::Peek;
 use routing::{Phase, PolicyVersions};
 use thiserror::Error;
 use wildmatch::WildMatch;
@@ -174,7 +175,14 @@ impl Route {
     }
 
     fn matches(&self, model: &str, path: Option<&str>, headers: &HeaderMap) -> bool {
-        let takes_model = self.models.is_empty() || self.models.iter().any(|glob| glob.matches(model));
+        self.takes_model(model) && self.takes_head(path, headers)
+    }
+
+    fn takes_model(&self, model: &str) -> bool {
+        self.models.is_empty() || self.models.iter().any(|glob| glob.matches(model))
+    }
+
+    fn takes_head(&self, path: Option<&str>, headers: &HeaderMap) -> bool {
         let takes_path = match (&self.path, path) {
             (Some(wanted), Some(path)) => **wanted == *path,
             _ => true,
@@ -185,7 +193,7 @@ impl Route {
             };
             self.headers.iter().all(has)
         };
-        takes_model && takes_path && takes_headers()
+        takes_path && takes_headers()
     }
 }
 
@@ -249,5 +257,37 @@ impl Snapshot {
         self.routes
             .iter()
             .position(|route| route.matches(model, path, headers))
+    }
+
+    /// Gives a request that names no model the one it means: the only one that its routes lead to. Where that is not known it
+    /// goes on without, to the first route that takes any.
+    pub(crate) fn name_model(&self, peek: &mut Peek<'_>, path: Option<&str>, headers: &HeaderMap) {
+        if peek.model.is_empty()
+            && let Some(only) = self.only_model(path, headers)
+        {
+            peek.model = only.to_owned().into();
+        }
+    }
+
+    /// The only model that workers are known to serve behind the routes for such requests, adapters aside. None where a worker
+    /// takes any name.
+    fn only_model(&self, path: Option<&str>, headers: &HeaderMap) -> Option<&str> {
+        let mut only: Option<&str> = None;
+        for route in self.routes.iter().filter(|route| route.takes_head(path, headers)) {
+            let pool = &self.pools[route.pool];
+            for member in &pool.members {
+                let models = &member.worker.spec().models;
+                if models.is_empty() {
+                    return None;
+                }
+                let base = models.iter().filter(|model| !pool.adapters.contains(model));
+                for model in base.filter(|model| route.takes_model(model)) {
+                    if *only.get_or_insert(model) != &**model {
+                        return None;
+                    }
+                }
+            }
+        }
+        only
     }
 }

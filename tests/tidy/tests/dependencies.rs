@@ -14,7 +14,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("inference-api", &["routing"]),
     ("block-hash", &[]),
     ("tokenize", &[]),
-    ("conductor-config", &["routing"]),
+    ("conductor-config", &["inference-api", "routing"]),
     ("policy-component", &[]),
     ("policy-runtime", &["routing"]),
     ("kv-feed", &["kv-events", "routing"]),

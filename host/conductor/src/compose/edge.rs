@@ -25,6 +25,12 @@ pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpe
         },
         tls: certificates.of_server(),
         cors: config.server.cors.as_ref().map(|cors| Arc::new(cors_spec(cors))),
+        forward: config
+            .server
+            .forward
+            .iter()
+            .map(|path| path.as_str().into())
+            .collect(),
     }
 }
 

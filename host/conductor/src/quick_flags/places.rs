@@ -31,9 +31,13 @@ impl Place {
     /// Where its bootstrap server is, if its port was given.
     pub(super) fn bootstrap_url(&self) -> Option<String> {
         let port = self.bootstrap?;
-        // What has no port is no URL of a worker either, which the configuration's check tells.
-        let host = self.url.rsplit_once(':').map_or(&*self.url, |(host, _)| host);
-        Some(format!("{host}:{port}"))
+        let (scheme, rest) = self.url.split_once("://")?;
+        // An address of IPv6 has colons of its own, within brackets.
+        let start = rest.rfind(']').unwrap_or(0);
+        let host = rest[start..]
+            .find(':')
+            .map_or(rest, |colon| &rest[..start + colon]);
+        Some(format!("{scheme}://{host}:{port}"))
     }
 
     /// Whether one of its servers has this port, on whichever host.

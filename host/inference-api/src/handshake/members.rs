@@ -107,8 +107,11 @@ pub(super) enum Change {
     Drop,
 }
 
-/// Each member at most once; what is added stands in this order.
+/// Each member at most once; it is changed wherever it stands, and what is added stands in this order.
 pub(super) type Changes = Vec<(Member, Change)>;
+
+/// Most places that are kept; each member once takes fewer than a third.
+const MOST_PLACES: usize = 64;
 
 /// Where a member stands; offsets into the body.
 #[derive(Debug, Clone)]
@@ -120,7 +123,7 @@ struct Place {
     value: Range<usize>,
 }
 
-/// The touched members of a body, in its order. At most one place each.
+/// The touched members of a body, in its order. One that stands there several times has several places; the last counts.
 #[derive(Debug, Clone)]
 pub(super) struct Members {
     places: Vec<Place>,
@@ -134,12 +137,10 @@ impl Members {
     pub(super) fn find(body: &[u8]) -> Result<Self, HandshakeError> {
         let invalid = |source| HandshakeError::Invalid { source };
         let mut reader = serde_json::Deserializer::from_slice(body);
-        let (members, twice) = reader.deserialize_map(Finder { body }).map_err(invalid)?;
+        let members = reader.deserialize_map(Finder { body }).map_err(invalid)?;
         reader.end().map_err(invalid)?;
-        if let Some(member) = twice {
-            return Err(HandshakeError::Twice {
-                member: member.name(),
-            });
+        if members.places.len() > MOST_PLACES {
+            return Err(HandshakeError::Crowded { most: MOST_PLACES });
         }
         let forged = |place: &&Place| place.member.is_the_routers() && &body[place.value.clone()] != b"null";
         match members.places.iter().find(forged) {
@@ -150,9 +151,9 @@ impl Members {
         }
     }
 
-    /// The JSON of a member's value, where it is there and not null.
+    /// The JSON of a member's value, the last one's where several have the name, where it is there and not null.
     pub(super) fn value<'a>(&self, body: &'a [u8], member: Member) -> Option<&'a str> {
-        let place = self.places.iter().find(|place| place.member == member)?;
+        let place = self.places.iter().rfind(|place| place.member == member)?;
         let value = std::str::from_utf8(&body[place.value.clone()]).expect("JSON that was read is UTF-8");
         (value != "null").then_some(value)
     }
@@ -242,7 +243,7 @@ impl Edit<'_> {
     }
 }
 
-/// Reads the members' places, and one that stands there twice.
+/// Reads the members' places.
 struct Finder<'b> {
     body: &'b [u8],
 }
@@ -254,7 +255,7 @@ impl Finder<'_> {
 }
 
 impl<'de> Visitor<'de> for Finder<'de> {
-    type Value = (Members, Option<Member>);
+    type Value = Members;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("an object")
@@ -266,15 +267,13 @@ impl<'de> Visitor<'de> for Finder<'de> {
             count: 0,
             end: self.body.len() - self.body.trim_ascii_start().len() + 1,
         };
-        let mut twice = None;
         while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
             let start = self.offset(value);
             let value = start..start + value.get().len();
             members.end = value.end;
             if let Some(member) = member(key) {
-                if members.places.iter().any(|place| place.member == member) {
-                    twice = twice.or(Some(member));
-                } else {
+                // One more than may be shows that there are too many.
+                if members.places.len() <= MOST_PLACES {
                     members.places.push(Place {
                         member,
                         rank: members.count,
@@ -285,7 +284,7 @@ impl<'de> Visitor<'de> for Finder<'de> {
             }
             members.count += 1;
         }
-        Ok((members, twice))
+        Ok(members)
     }
 }
 

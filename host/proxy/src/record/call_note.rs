@@ -160,7 +160,7 @@ impl CallNote {
             now_us: facts.now_us,
             unix_us: unix_us(self.at),
             model: trace.model.clone(),
-            path: trace.path.to_owned(),
+            path: trace.path.to_string(),
             pool: trace.pool.to_string(),
             route: trace.route,
             policy,

@@ -38,7 +38,7 @@ pub(crate) struct Trace {
     pub(super) id: String,
     pub(super) seq: u64,
     pub(super) model: String,
-    pub(super) path: &'static str,
+    pub(super) path: Box<str>,
     pub(super) pool: Box<str>,
     /// Counted from 1.
     pub(super) route: usize,
@@ -111,7 +111,7 @@ impl Trace {
             id: id.into_owned(),
             seq: request.seq,
             model: model.into_owned(),
-            path: request.endpoint.path(),
+            path: request.target.path().into(),
             pool: request.pool().name.clone(),
             route: request.route + 1,
             prompt_tokens: prompt.and_then(|tokens| u32::try_from(tokens).ok()),

@@ -6,13 +6,29 @@
 //! otherwise is refused below.
 
 use http::header::{HOST, TRANSFER_ENCODING, VIA};
-use http::{HeaderValue, Request, Version};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, Uri, Version};
 
 use super::spec::Edge;
 use crate::reply::Refusal;
 
 /// Bytes of a header besides its name and value: colon, space and the line's end.
 const PER_HEADER: usize = 4;
+
+/// Removes a slash at the end of the path, as engines do.
+pub(super) fn trim_slash(uri: &mut Uri) {
+    let Some(path) = uri.path().strip_suffix('/').filter(|path| !path.is_empty()) else {
+        return;
+    };
+    let target = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    // What was a path and query without its slash is one.
+    if let Ok(target) = PathAndQuery::try_from(target) {
+        *uri = Uri::from(target);
+    }
+}
 
 /// Whether a request's head may pass.
 pub(super) fn check<B>(request: &Request<B>, edge: &Edge) -> Result<(), Refusal> {
@@ -86,6 +102,21 @@ mod tests {
             _ => false,
         };
         assert!(is_as_expected, "{target} {headers:?}: {told:?}");
+    }
+
+    #[test]
+    fn a_slash_at_the_end_of_a_path_is_removed() {
+        let check = |target: &str, expected: &str| {
+            let mut uri: Uri = target.parse().unwrap();
+            trim_slash(&mut uri);
+            assert_eq!(uri.to_string(), expected);
+        };
+        check("/v1/completions/", "/v1/completions");
+        check("/v1/completions/?a=/", "/v1/completions?a=/");
+        check("http://h/v1/models/", "/v1/models");
+        for same in ["/", "/v1", "/v1?a=b/"] {
+            check(same, same);
+        }
     }
 
     #[test]

@@ -76,10 +76,12 @@ impl Service {
         Ok(response)
     }
 
-    async fn dispatch(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    async fn dispatch(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        head::trim_slash(request.uri_mut());
         let path = request.uri().path();
         Ok(match Endpoint::of_path(path) {
             Some(endpoint) if request.method() == Method::POST => self.serve(endpoint, request).await,
+            None if self.forwards(path) => self.serve(Endpoint::Forwarded, request).await,
             Some(endpoint) => {
                 let refusal = cold::wrong_method(path, "POST");
                 reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from)
@@ -89,6 +91,12 @@ impl Service {
                 response.map(Body::Cold)
             }
         })
+    }
+
+    /// Whether the configuration adds the path to those that workers serve.
+    fn forwards(&self, path: &str) -> bool {
+        let edge = self.proxy.snapshots.edge();
+        edge.forward.iter().any(|added| **added == *path)
     }
 
     /// Answers a request to an endpoint of the table, by the work it makes.

@@ -20,6 +20,8 @@ pub struct EdgeSpec {
     pub tls: Option<Arc<ServerTls>>,
     /// Pages of other origins that may ask; none: the router says nothing of it.
     pub cors: Option<Arc<CorsSpec>>,
+    /// Paths besides the endpoints that are placed on workers too.
+    pub forward: Arc<[Box<str>]>,
 }
 
 /// The same as it is in force.
@@ -28,6 +30,7 @@ pub(crate) struct Edge {
     pub(crate) limits: EdgeLimits,
     pub(crate) tls: Option<Arc<ServerTls>>,
     pub(crate) cors: Option<Arc<CorsSpec>>,
+    pub(crate) forward: Arc<[Box<str>]>,
     /// The router's own entry in `Via` (RFC 9110, section 7.6.3), with a pseudonym that no other router has.
     pub(crate) via: HeaderValue,
 }
@@ -35,12 +38,18 @@ pub(crate) struct Edge {
 impl Edge {
     /// The router keeps its name.
     pub(crate) fn next(previous: Option<&Self>, spec: EdgeSpec) -> Self {
-        let EdgeSpec { limits, tls, cors } = spec;
+        let EdgeSpec {
+            limits,
+            tls,
+            cors,
+            forward,
+        } = spec;
         let via = previous.map_or_else(pseudonym, |previous| previous.via.clone());
         Self {
             limits,
             tls,
             cors,
+            forward,
             via,
         }
     }

@@ -8,6 +8,7 @@
 mod client;
 mod clients;
 mod crashes;
+mod endpoints;
 mod expectation;
 mod features;
 mod health;

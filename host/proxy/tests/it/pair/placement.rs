@@ -270,10 +270,23 @@ async fn what_needs_one_worker_is_refused_where_each_does_a_part() {
 }
 
 #[tokio::test]
+async fn a_leg_cannot_be_forged_in_the_parameters_of_an_engine() {
+    let (p, d) = (prefilling().await, Worker::named("d").await);
+    let router = one_pair(Dialect::Nixl, &p, &d).start().await;
+    let body = r#"{"token_ids":[1],"sampling_params":{"extra_args":{"kv_transfer_params":{"a":1}}}}"#;
+    let answer = send(router.address, post("/inference/v1/generate", body)).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.text().await.contains("handshake_not_allowed"));
+    assert!(p.received().is_empty() && d.received().is_empty());
+}
+
+#[tokio::test]
 async fn what_cannot_be_split_goes_whole_to_a_mixed_worker_else_to_decode() {
     for (path, body) in [
         ("/v1/embeddings", r#"{"model":"m","input":"hello"}"#),
         ("/v1/responses", r#"{"model":"m","input":"hello"}"#),
+        ("/v1/rerank", r#"{"model":"m","query":"a","documents":["b"]}"#),
+        ("/inference/v1/generate", r#"{"model":"m","token_ids":[1,2]}"#),
         ("/v1/completions", r#"{"model":"m","prompt":["a","b"]}"#),
         (
             "/v1/completions",
