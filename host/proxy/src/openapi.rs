@@ -137,7 +137,7 @@ fn error_schema() -> Value {
 mod tests {
     use std::collections::BTreeSet;
 
-    use inference_api::{Reserved, reserved};
+    use inference_api::{EndpointClass, EndpointWork, PromptField, Reserved, reserved};
 
     use super::*;
 
@@ -157,6 +157,58 @@ mod tests {
             .chain(["/v1/custom"])
             .collect();
         assert_eq!(described, all);
+    }
+
+    #[test]
+    fn the_page_of_endpoints_has_every_row_of_the_tables_and_no_other() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/ENDPOINTS.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let rows: BTreeSet<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        let served = Endpoint::ALL.iter().map(|endpoint| row(endpoint.spec()));
+        let own = OWN_PAGES.iter().map(|page| {
+            format!(
+                "| `{}` | {} | {} |",
+                template(page.path),
+                page.allow,
+                page.summary
+            )
+        });
+        let expected: Vec<String> = served.chain(own).collect();
+        for row in &expected {
+            assert!(
+                rows.contains(row.as_str()),
+                "config/ENDPOINTS.md misses this row:\n{row}"
+            );
+        }
+        assert_eq!(
+            rows.len(),
+            expected.len(),
+            "config/ENDPOINTS.md has rows of no table"
+        );
+    }
+
+    /// A row of the page.
+    fn row(spec: &EndpointSpec) -> String {
+        let prompt = match spec.prompt {
+            _ if spec.work == EndpointWork::Tokenizer => "-",
+            PromptField::Messages => "`messages`",
+            PromptField::Prompt => "`prompt`",
+            PromptField::Input => "`input`, `messages`",
+            PromptField::Response => "`input`",
+            PromptField::Tokens => "`token_ids`, `input_ids`, `text`",
+            PromptField::Any => "`messages`, `prompt`, `input`",
+            PromptField::Untokenized => "estimated",
+        };
+        let model = match spec.model {
+            ModelField::Json => "JSON",
+            ModelField::Form => "form field",
+            ModelField::Any => "either",
+        };
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        let (_, class) = EndpointClass::ALL[spec.class as usize];
+        let (streams, splits) = (yes(spec.streams), yes(spec.splits));
+        let EndpointSpec { path, summary, .. } = spec;
+        format!("| `{path}` | {summary} | {model} | {prompt} | {streams} | {splits} | {class} |")
     }
 
     #[test]
