@@ -191,7 +191,7 @@ mod tests {
     fn row(spec: &EndpointSpec) -> String {
         let prompt = match spec.prompt {
             _ if spec.work == EndpointWork::Tokenizer => "-",
-            PromptField::Messages => "`messages`",
+            PromptField::Messages | PromptField::AnthropicMessages => "`messages`",
             PromptField::Prompt => "`prompt`",
             PromptField::Input => "`input`, `messages`",
             PromptField::Response => "`input`",
