@@ -17,12 +17,38 @@ pub fn print(args: &BlockHashesArgs) -> Result<Exit> {
     std::io::stdin()
         .read_to_string(&mut text)
         .context("read the prompt")?;
-    let tokens: Vec<u32> =
-        serde_json::from_str(&text).context("read the prompt as a JSON array of token ids")?;
-    for hash in hashes(args, &tokens)? {
+    let tokens = read_tokens(&text)?;
+    let hashes = hashes(args, &tokens)?;
+    if let Some(why) = why_none(args, &tokens) {
+        eprintln!("conductor: {why}");
+    }
+    for hash in hashes {
         println!("{hash}");
     }
     Ok(Exit::Success)
+}
+
+/// Reads token ids as upstream does: integers of 32 bits with a sign.
+fn read_tokens(text: &str) -> Result<Vec<u32>> {
+    let ids: Vec<i64> = serde_json::from_str(text).context("read the prompt as a JSON array of token ids")?;
+    let token = |(index, &id): (usize, &i64)| match i32::try_from(id) {
+        Ok(id) => Ok(id as u32),
+        Err(_) => bail!("failed to read the prompt: element {index} is {id}, outside the int32 range"),
+    };
+    ids.iter().enumerate().map(token).collect()
+}
+
+/// Returns why there is no hash to print, where there is none.
+fn why_none(args: &BlockHashesArgs, tokens: &[u32]) -> Option<String> {
+    let (tokens, size) = (tokens.len(), args.block_size.get() as usize);
+    (tokens < size).then(|| {
+        format!("no hashes: only whole blocks have one, and the prompt has {tokens} tokens, a block {size} (--block-size)")
+    })
+}
+
+/// An empty text is none, as engines and upstream take it.
+fn given(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
 }
 
 fn hashes(args: &BlockHashesArgs, tokens: &[u32]) -> Result<Vec<u64>> {
@@ -52,11 +78,11 @@ fn vllm(args: &BlockHashesArgs, algorithm: Algorithm, tokens: &[u32]) -> Result<
             algorithm.as_str()
         );
     };
-    let lora = args.lora.as_deref().map(|name| match args.lora_path.as_deref() {
+    let lora = given(&args.lora).map(|name| match given(&args.lora_path) {
         Some(path) => ExtraKey::Lora { name, path },
         None => ExtraKey::Text(name),
     });
-    let salt = args.cache_salt.as_deref().map(|salt| match args.untagged {
+    let salt = given(&args.cache_salt).map(|salt| match args.untagged {
         true => ExtraKey::Text(salt),
         false => ExtraKey::CacheSalt(salt),
     });
@@ -110,5 +136,46 @@ mod tests {
         };
         check(&salted, 9_426_078_380_181_780_810);
         assert!(hashes(&args(HashScheme::Xxhash), &[]).is_err());
+    }
+
+    #[test]
+    fn an_empty_salt_or_adapter_is_none() {
+        for scheme in [HashScheme::Sha256, HashScheme::Sha256Cbor, HashScheme::Xxh64] {
+            let plain = args(scheme);
+            let empty = BlockHashesArgs {
+                lora: Some(String::new()),
+                lora_path: Some(String::new()),
+                cache_salt: Some(String::new()),
+                ..args(scheme)
+            };
+            let tokens: Vec<u32> = (1..=8).collect();
+            assert_eq!(
+                hashes(&empty, &tokens).unwrap(),
+                hashes(&plain, &tokens).unwrap(),
+                "{scheme:?}"
+            );
+        }
+    }
+
+    /// The numbers are of Python's own `pickle` and of the bytes of RFC 8949.
+    #[test]
+    fn negative_ids_are_integers_of_32_bits() {
+        let tokens = read_tokens("[-1, 2, 3, 4]").unwrap();
+        let hash = |scheme| hashes(&args(scheme), &tokens).unwrap();
+        assert_eq!(hash(HashScheme::Sha256Cbor), [8_961_349_410_252_606_695]);
+        assert_eq!(hash(HashScheme::Sha256), [497_063_722_318_341_819]);
+        for outside in ["[2147483648]", "[1, -2147483649]"] {
+            let error = read_tokens(outside).unwrap_err().to_string();
+            assert!(error.contains("outside the int32 range"), "{error}");
+        }
+        assert!(read_tokens("[1.5]").is_err());
+    }
+
+    #[test]
+    fn less_than_a_block_is_told() {
+        let args = args(HashScheme::Sha256);
+        let why = why_none(&args, &[1, 2, 3]).unwrap();
+        assert!(why.contains("3 tokens") && why.contains("a block 4"), "{why}");
+        assert_eq!(why_none(&args, &[1, 2, 3, 4]), None);
     }
 }

@@ -8,7 +8,8 @@ use conductor::cli::{Cli, Command, DemoArgs, ServeArgs};
 use conductor::start::{CONFIG_FILE, Start};
 use conductor::{Exit, block_hashes, client_key, demo, explain, policy_tools, serve, simulate};
 
-/// Gives memory back that it does not use any more; the C library's keeps what compiling a policy took, for each thread.
+/// Gives memory back that it does not use any more; the C library's keeps what compiling a policy took, for each thread. A thread of
+/// its own does that (the feature `background_threads`): without it, an idle router keeps what it freed last.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

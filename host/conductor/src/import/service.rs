@@ -192,15 +192,38 @@ fn later_shape(name: &str, entry: &Map<String, Value>, told: &mut Vec<String>) -
 
 /// Algorithm and seed of a `hash_profile`. Without one, hits are the same; only queries by engine hashes need it.
 fn hash(profile: Option<&Value>, told: &mut Vec<String>) -> Option<(String, String)> {
-    let profile = profile?;
-    let part = |key: &str| profile.get(key).and_then(Value::as_str).unwrap_or_default();
-    let (algorithm, seed) = (part("algorithm"), part("python_hash_seed"));
-    let known = ["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"].contains(&algorithm);
-    if part("strategy") != "vllm_v1" || !known || seed.is_empty() {
-        told.push("`hash_profile` is left out: it is none that is known".to_owned());
-        return None;
+    read_profile(profile?)
+        .map_err(|why| told.push(format!("`hash_profile` is left out: {why}")))
+        .ok()
+}
+
+const PROFILE_KEYS: [&str; 4] = ["strategy", "algorithm", "python_hash_seed", "index_projection"];
+const ALGORITHMS: [&str; 4] = ["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"];
+
+/// Reads a profile by the old conductor's rules, which skipped the whole service where it broke one.
+fn read_profile(profile: &Value) -> Result<(String, String), LeftOut> {
+    let profile = profile.as_object().ok_or("it is not an object")?;
+    if let Some(key) = profile.keys().find(|key| !PROFILE_KEYS.contains(&key.as_str())) {
+        return Err(format!("`{key}` is not known"));
     }
-    Some((algorithm.to_owned(), seed.to_owned()))
+    let one_of = |key: &str, known: &[&str]| {
+        let text = text(profile, key)?;
+        if known.contains(&text.as_str()) {
+            return Ok(text);
+        }
+        Err(format!("its `{key}` is `{text}`, none of {}", known.join(", ")))
+    };
+    one_of("strategy", &["vllm_v1"])?;
+    let algorithm = one_of("algorithm", &ALGORITHMS)?;
+    one_of("index_projection", &["low64_be"])?;
+    let seed = text(profile, "python_hash_seed")?;
+    let digits = !seed.is_empty() && seed.bytes().all(|byte| byte.is_ascii_digit());
+    if seed != "random" && !(digits && seed.parse::<u32>().is_ok()) {
+        return Err(format!(
+            "its `python_hash_seed` is `{seed}`, neither a number up to 4294967295 nor `random`"
+        ));
+    }
+    Ok((algorithm, seed))
 }
 
 fn kind(entry: &Map<String, Value>) -> Result<&'static str, LeftOut> {
@@ -213,9 +236,11 @@ fn kind(entry: &Map<String, Value>) -> Result<&'static str, LeftOut> {
 }
 
 fn text(entry: &Map<String, Value>, key: &str) -> Result<String, LeftOut> {
-    let text = entry.get(key).and_then(Value::as_str);
-    text.map(str::to_owned)
-        .ok_or_else(|| format!("it has no `{key}`"))
+    match entry.get(key) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(_) => Err(format!("its `{key}` is not a string")),
+        None => Err(format!("it has no `{key}`")),
+    }
 }
 
 fn name_fault(name: &str) -> bool {

@@ -134,6 +134,50 @@ fn what_cannot_be_carried_over_is_told_and_left_out() {
 }
 
 #[test]
+fn a_bad_hash_profile_is_left_out_with_what_is_wrong_with_it() {
+    let check = |changes: Value, told: &str| {
+        let mut profile = serde_json::json!({
+            "strategy": "vllm_v1", "algorithm": "sha256", "python_hash_seed": "0", "index_projection": "low64_be",
+        });
+        match changes {
+            Value::Object(changes) => profile.as_object_mut().unwrap().extend(changes),
+            other => profile = other,
+        }
+        let text = serde_json::json!({"http_server_port": 1, "kvevent_instance": {"x": {
+            "endpoint": "tcp://a:1", "type": "vLLM", "modelname": "m", "block_size": 16, "hash_profile": profile,
+        }}});
+        let imported = imported(&text.to_string(), &OldEnvironment::default());
+        assert_eq!(services(&imported.toml).len(), 1, "the service stays");
+        assert!(!imported.toml.contains("hash-algorithm"), "{}", imported.toml);
+        assert_eq!(
+            imported.warnings,
+            [format!("`x`: `hash_profile` is left out: {told}")]
+        );
+    };
+    let json = |text: &str| serde_json::from_str(text).unwrap();
+    check(json("null"), "it is not an object");
+    check(json(r#"{"root_digest": "ab"}"#), "`root_digest` is not known");
+    check(
+        json(r#"{"strategy": "v2"}"#),
+        "its `strategy` is `v2`, none of vllm_v1",
+    );
+    check(
+        json(r#"{"algorithm": "md5"}"#),
+        "its `algorithm` is `md5`, none of sha256, sha256_cbor, xxhash, xxhash_cbor",
+    );
+    check(json(r#"{"algorithm": 1}"#), "its `algorithm` is not a string");
+    check(
+        json(r#"{"index_projection": "high64"}"#),
+        "its `index_projection` is `high64`, none of low64_be",
+    );
+    for seed in ["abc", "", "4294967296", "+1"] {
+        let told =
+            format!("its `python_hash_seed` is `{seed}`, neither a number up to 4294967295 nor `random`");
+        check(serde_json::json!({"python_hash_seed": seed}), &told);
+    }
+}
+
+#[test]
 fn old_variables_are_mapped_or_explained() {
     let environment = OldEnvironment::read(|name| match name {
         "CONDUCTOR_LOG_LEVEL" => Some("loud".into()),
