@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -21,7 +21,7 @@ use crate::admin_index;
 use crate::discovery::{Discovery, StoreReport};
 use crate::instances::AdminKey;
 use crate::refusal::{Refusal, only_get, only_post};
-use crate::reload::Bell;
+use crate::reload::{Bell, ReloadAnswer, ReloadOutcome};
 use crate::status::Status;
 
 /// What the pages tell of.
@@ -124,7 +124,33 @@ async fn reload(key: AdminKey, headers: HeaderMap, bell: SyncSender<Bell>) -> Re
         return Refusal::busy().into_response();
     }
     match answer.await {
-        Ok(report) => Json(report).into_response(),
+        Ok(answer) => reload_page(&answer),
         Err(_) => Refusal::busy().into_response(),
     }
+}
+
+/// What came of a reload, with the page `/admin/config` as it is then. A refused configuration is an error as well.
+fn reload_page(ReloadAnswer { outcome, report }: &ReloadAnswer) -> Response {
+    let mut page = json!(report);
+    page["outcome"] = json!(outcome.as_str());
+    page["changed"] = json!(outcome.has_changes());
+    match outcome {
+        ReloadOutcome::Applied(changes) => page["changes"] = json!(changes),
+        ReloadOutcome::Unchanged => {}
+        ReloadOutcome::Refused { step, problems } => {
+            let errors = problems
+                .iter()
+                .filter(|problem| problem.severity == "error")
+                .count();
+            let message = format!(
+                "the configuration is refused while {step}, with {errors} errors: see `problems`; the old one stays"
+            );
+            page["step"] = json!(step.as_str());
+            page["problems"] = json!(problems);
+            let refusal = Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "config_refused", message);
+            page["error"] = refusal.to_value();
+            return (refusal.status, Json(page)).into_response();
+        }
+    }
+    Json(page).into_response()
 }

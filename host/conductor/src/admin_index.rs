@@ -38,7 +38,7 @@ const PAGES: &[AdminPage] = &[
     page(
         "POST",
         "/admin/reload",
-        "reads the configuration and the policies again",
+        "reads the configuration and the policies again, and answers with what changed, or 422 with the problems",
     ),
     page("GET", "/admin/feeds", "the KV-event feeds of workers and stores"),
     page(

@@ -71,7 +71,7 @@ fn refusal(refused: &RefusedPolicyChange) -> Refusal {
             (StatusCode::CONFLICT, "no_version_before")
         }
         RefusedPolicyChange::Unavailable { .. } => (StatusCode::CONFLICT, "policy_unavailable"),
-        RefusedPolicyChange::Snapshot(_) => (StatusCode::CONFLICT, "not_applicable"),
+        RefusedPolicyChange::Plan(_) => (StatusCode::CONFLICT, "not_applicable"),
     };
     Refusal::new(status, code, chain(refused))
 }

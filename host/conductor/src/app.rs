@@ -13,7 +13,8 @@ mod threads;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::Duration;
 
 use kv_feed::FeedError;
 use kv_index::SharedPrefixIndex;
@@ -26,26 +27,29 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use self::caches::Caches;
+pub(crate) use self::caches::Caches;
 use self::load::load;
 use self::meters::Meters;
 use self::pages::Pages;
 pub use self::sockets::ListenError;
 use self::sockets::Sockets;
-pub(crate) use self::sockets::{Doors, listen};
+pub(crate) use self::sockets::{Bound, Doors, listen};
 use self::threads::Threads;
 use crate::compose;
 use crate::config_source::{ConfigSource, ReadConfigError};
+use crate::discovery::CheckedFeeds;
 use crate::exit::Exit;
 use crate::indexer::{ApiKeyError, Indexing};
 use crate::instances::AdminKey;
 use crate::policy_library::{PolicyLibrary, chain};
 use crate::policy_memory::Keeping;
-use crate::record;
-use crate::reload::{self, Bell, InForce, RefusedConfig, Reloader, SetUpError};
+use crate::reload::{ActiveConfig, Bell, Live, Parts, Planner, RefusedConfig, RefusedPlan, Reloader, Steps};
 use crate::status::{PoliciesReport, Status};
 use crate::tasks;
 use crate::telemetry::LogFilter;
+
+/// Before the reload thread, whose queue is full, is sent a reload again.
+const BUSY: Duration = Duration::from_millis(50);
 
 /// A router that is ready to run.
 pub struct App {
@@ -58,6 +62,8 @@ pub struct App {
     pages: Pages,
     limits: ServeLimits,
     indexer: Option<Indexing>,
+    /// Followed as soon as it serves.
+    feeds: CheckedFeeds,
     reload: Arc<Notify>,
 }
 
@@ -91,9 +97,6 @@ pub enum BuildError {
     /// The indexer's API key cannot be read.
     #[error("failed to set up the indexer")]
     Indexer(#[from] ApiKeyError),
-    /// The request path refuses the fleet.
-    #[error("failed to set up the request path")]
-    Snapshot(#[source] SetUpError),
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -118,45 +121,53 @@ impl App {
     ) -> Result<Self, BuildError> {
         let Surroundings { log, compiled } = surroundings;
         let loaded = load(&source, compiled).await?;
-        let (in_force, mut library) = (loaded.in_force, loaded.library);
-        let config = &in_force.config;
+        let (active, mut library) = (loaded.active, loaded.library);
+        let config = &active.config;
         let mut registry = Registry::default();
         let meters = Meters::register(&mut registry);
-        record::apply(&meters.recorder, config, &source);
         let caches = Caches::start(config, &mut registry)?;
+        let parts = first_parts((&active, &library), &meters, (&source, &caches))?;
+        let (sockets, doors) = Sockets::bind(&config.server).await?;
+        let indexer = caches.indexing(&active, &source).await?;
 
-        let cell = Arc::new(SnapshotCell::new(first_snapshot(&in_force, &library, &meters)?));
+        // Nothing fails from here on: what is started now changes files.
+        meters.recorder.apply(parts.record);
+        for watch in parts.watches {
+            watch.register();
+        }
+        let cell = Arc::new(SnapshotCell::new(parts.snapshot, &meters.proxy));
+        suggest_tokenizers(&cell.load());
         let folder = compose::policy_folder(config, &source);
         library.look_for_strays(folder.as_deref(), |name| compose::takes_file(config, name));
         let reports = compose::policy_reports(config, &library, &meters.proxy);
         let reports = PoliciesReport::of(reports, library.ignored_files(), folder);
         let status = Status::started(&source, config, reports);
-        let overrides = in_force.overlays.routes().report(&in_force.file, true);
+        let overrides = active.overlays.routes().report(&active.file, true);
         status.change_config(|report| report.overrides = overrides);
         meters.watch(&mut registry, (&cell, &status, &loaded.memory));
-        meters.control.in_force(in_force.generation);
+        meters.control.in_force(active.generation);
         let keeping = Keeping::begin(loaded.memory, Arc::clone(&cell));
-
-        let (sockets, doors) = Sockets::bind(&config.server).await?;
-        let indexer = caches.indexing(&in_force, &source).await?;
         let (proxy, readiness) = request_path(&cell, &caches, &meters, registry);
         let admin_key = AdminKey::default();
         let for_reads = config.server.admin_key_for_reads;
-        admin_key.set(in_force.materials.keys.admin.clone(), for_reads);
+        admin_key.set(active.materials.keys.admin.clone(), for_reads);
         let reloader = Reloader {
             source,
-            doors,
             library,
-            discovery: Arc::clone(&caches.discovery),
-            cell,
+            steps: Steps::default(),
+            live: Live {
+                cell,
+                metrics: meters.proxy,
+                recorder: meters.recorder,
+                discovery: Arc::clone(&caches.discovery),
+                admin_key,
+                doors,
+                log,
+            },
             status,
             metrics: meters.control,
-            proxy_metrics: meters.proxy,
-            recorder: meters.recorder,
-            log,
-            admin_key,
             at_start: config.clone(),
-            in_force,
+            active,
         };
         Ok(Self {
             sockets,
@@ -168,6 +179,7 @@ impl App {
             limits: compose::serve_limits(&reloader.at_start),
             reloader,
             indexer,
+            feeds: parts.feeds,
             reload: Arc::default(),
         })
     }
@@ -201,13 +213,21 @@ impl App {
         tasks::spawn("router", self.run(shutdown))
     }
 
+    /// What a reload works on, for tests that run reloads themselves, and where the admin pages are; they are served until
+    /// `stop` is cancelled.
+    #[cfg(test)]
+    pub(crate) fn into_reloader(self, stop: CancellationToken) -> (Reloader, SocketAddr) {
+        self.reloader.live.discovery.apply(self.feeds);
+        let (bell, _) = std::sync::mpsc::sync_channel(1);
+        let address = self.sockets.addresses.1.expect("an admin listener");
+        let admin = self.sockets.admin.expect("an admin listener");
+        tasks::spawn("admin", self.pages.serve(admin, bell, stop));
+        (self.reloader, address)
+    }
+
     async fn run(self, shutdown: CancellationToken) -> Exit {
-        let InForce { config, fleet, .. } = &self.reloader.in_force;
-        let discovery = Arc::clone(&self.reloader.discovery);
-        if let Err(error) = discovery.set(compose::feed_plan(config, fleet)) {
-            error!(error = chain(&error), "failed to follow the event feeds");
-            return Exit::Failure;
-        }
+        let discovery = Arc::clone(&self.reloader.live.discovery);
+        discovery.apply(self.feeds);
         let background = CancellationToken::new();
         let heavy = (
             Arc::clone(&discovery),
@@ -260,24 +280,33 @@ fn give_back(heavy: impl Send + 'static) {
         .spawn(move || drop(heavy));
 }
 
-/// A snapshot of what is in force when the router starts. Tells the operator what could be had besides.
-fn first_snapshot(
-    in_force: &InForce,
-    library: &PolicyLibrary,
+/// The parts of what is active when the router starts.
+fn first_parts(
+    (active, library): (&ActiveConfig, &PolicyLibrary),
     meters: &Meters,
-) -> Result<Snapshot, BuildError> {
-    let component = |name: &str| library.versions(name, None);
-    let parts = (&in_force.config, &in_force.materials, &in_force.fleet);
-    let own = (&meters.proxy, &meters.recorder);
-    let snapshot = reload::snapshot(None, parts, component, in_force.generation, own);
-    let snapshot = snapshot.map_err(BuildError::Snapshot)?;
+    (source, caches): (&ConfigSource, &Caches),
+) -> Result<Parts, BuildError> {
+    let planner = Planner {
+        steps: &Steps::default(),
+        source,
+        metrics: &meters.proxy,
+        recorder: &meters.recorder,
+        discovery: &caches.discovery,
+    };
+    let parts = planner.plan(active, None, |name| library.versions(name, None));
+    parts
+        .map_err(RefusedPlan::into_reason)
+        .map_err(BuildError::Config)
+}
+
+/// Tells the operator which pools would gain from a tokenizer.
+fn suggest_tokenizers(snapshot: &Snapshot) {
     for pool in snapshot.pools_without_tokenizer() {
         info!(
             pool,
             "name a tokenizer in [models.NAME] to save a request to a worker for each prompt"
         );
     }
-    Ok(snapshot)
 }
 
 /// What requests go through, and whether it is ready for them.
@@ -299,14 +328,19 @@ fn request_path(
     (proxy, readiness)
 }
 
-/// Rings the bell for every request to reload.
+/// Passes every SIGHUP on to the reload thread, which logs the outcome.
 async fn pass_on(requests: Arc<Notify>, bell: SyncSender<Bell>, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            // A full channel is rung already.
-            () = requests.notified() => drop(bell.try_send(Bell::Changed)),
-            () = stop.cancelled() => return,
+    let passing = async {
+        loop {
+            requests.notified().await;
+            while let Err(TrySendError::Full(_)) = bell.try_send(Bell::Hangup) {
+                tokio::time::sleep(BUSY).await;
+            }
         }
+    };
+    tokio::select! {
+        () = passing => {}
+        () = stop.cancelled() => {}
     }
 }
 

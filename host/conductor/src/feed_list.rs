@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indexer_api::FollowedWorker;
-use kv_feed::{FeedError, FeedSpec, FeedStatus, KvFeeds, StoreSpec, StoreStatus};
+use kv_feed::{FeedError, FeedSpec, FeedStatus, KvFeeds, MAX_FEEDS, StoreSpec, StoreStatus};
 use routing::{StoreId, Worker, WorkerId};
 use tracing::error;
 
@@ -30,6 +30,15 @@ struct Lists {
     last_store: u32,
 }
 
+/// Feeds of the configuration's workers and stores.
+#[derive(Debug, Default)]
+pub(crate) struct OwnFeeds {
+    pub(crate) engines: Vec<FeedSpec>,
+    pub(crate) stores: Vec<StoreSpec>,
+    /// The fleet's.
+    pub(crate) workers: Vec<Arc<Worker>>,
+}
+
 impl FeedList {
     pub(crate) fn new(feeds: Arc<KvFeeds>) -> Self {
         Self {
@@ -50,10 +59,29 @@ impl FeedList {
         Ok(())
     }
 
-    /// Says which workers there are.
-    pub(crate) fn set_workers(&self, workers: Vec<Arc<Worker>>) {
+    /// Checks that so many feeds fit beside those that are registered.
+    ///
+    /// # Errors
+    /// [`FeedError::TooMany`].
+    pub(crate) fn check(&self, own: usize) -> Result<(), FeedError> {
+        let lists = self.lists();
+        KvFeeds::check(own + lists.registered.len() + lists.registered_stores.len())
+    }
+
+    /// Follows exactly these for the workers and their stores. It cannot fail: feeds that came after [`FeedList::check`] and no
+    /// longer fit are left out, and logged.
+    pub(crate) fn replace(&self, own: OwnFeeds) {
         let mut lists = self.lists();
-        lists.workers = workers;
+        lists.own = own.engines;
+        lists.own_stores = own.stores;
+        lists.workers = own.workers;
+        let left_out = self.feeds.replace(lists.all(), lists.all_stores());
+        if left_out > 0 {
+            error!(
+                left_out,
+                "failed to follow every event feed: at most {MAX_FEEDS} are supported, the last ones are left out"
+            );
+        }
         lists.note_followed();
     }
 
@@ -85,18 +113,6 @@ impl FeedList {
         let mut lists = self.lists();
         lists.last_store += 1;
         StoreId(lists.last_store)
-    }
-
-    /// Follows exactly these for the stores that workers share.
-    ///
-    /// # Errors
-    /// Where there are too many feeds; nothing changes then.
-    pub(crate) fn set_stores(&self, own: Vec<StoreSpec>) -> Result<(), FeedError> {
-        let mut lists = self.lists();
-        self.feeds
-            .set_stores([&own[..], &lists.registered_stores].concat())?;
-        lists.own_stores = own;
-        Ok(())
     }
 
     /// Follows one more store.

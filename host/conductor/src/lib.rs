@@ -41,7 +41,6 @@ mod policy_remote;
 pub mod policy_tools;
 mod print;
 mod quick_flags;
-mod record;
 mod refusal;
 mod regular_file;
 mod reload;

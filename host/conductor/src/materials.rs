@@ -8,7 +8,7 @@ use conductor_config::{Config, Diagnostics};
 use crate::certificates::Certificates;
 use crate::config_source::ConfigSource;
 use crate::keys::Keys;
-use crate::reload::RefusedConfig;
+use crate::reload::{PlanStep, RefusedConfig, RefusedPlan, Steps};
 use crate::tokenizers::Tokenizers;
 
 /// All that one configuration names.
@@ -27,19 +27,25 @@ impl Materials {
     /// those of `before`.
     ///
     /// # Errors
-    /// [`RefusedConfig`] for what cannot be had: the first key, else the first PEM file, else every tokenizer.
+    /// [`RefusedPlan`] for what cannot be had: the first key, else the first PEM file, else every tokenizer.
     pub(crate) fn read(
+        steps: &Steps,
         before: Option<&Self>,
         (config, source, text): (&Config, &ConfigSource, &str),
-    ) -> Result<Self, RefusedConfig> {
-        let keys = Keys::read(config, source).map_err(RefusedConfig::Key)?;
-        let certificates = before.map(|before| &before.certificates);
-        let certificates =
-            Certificates::read(certificates, config, source).map_err(RefusedConfig::Certificate)?;
+    ) -> Result<Self, RefusedPlan> {
+        let keys = steps.run(PlanStep::ReadKeys, || {
+            Keys::read(config, source).map_err(RefusedConfig::Key)
+        })?;
+        let certificates = steps.run(PlanStep::ReadCertificates, || {
+            let before = before.map(|before| &before.certificates);
+            Certificates::read(before, config, source).map_err(RefusedConfig::Certificate)
+        })?;
         // Last: it takes the longest.
-        let tokenizers = before.map(|before| &before.tokenizers);
-        let tokenizers = Tokenizers::read(tokenizers, config, source).map_err(|problems| {
-            RefusedConfig::Tokenizers(Diagnostics::new(&source.name(), text, problems))
+        let tokenizers = steps.run(PlanStep::ReadTokenizers, || {
+            let before = before.map(|before| &before.tokenizers);
+            Tokenizers::read(before, config, source).map_err(|problems| {
+                RefusedConfig::Tokenizers(Diagnostics::new(&source.name(), text, problems))
+            })
         })?;
         Ok(Self {
             keys,
@@ -124,8 +130,8 @@ workers = [{ url = "http://a:1" }]
         let source = ConfigSource::File(folder.path().join("conductor.toml"));
         let check = |text: &str, is_expected: fn(&RefusedConfig) -> bool| {
             let config = crate::reload::read(&source, text).expect("valid").config;
-            let refused = Materials::read(None, (&config, &source, text)).unwrap_err();
-            assert!(is_expected(&refused), "{refused:?}");
+            let refused = Materials::read(&Steps::default(), None, (&config, &source, text)).unwrap_err();
+            assert!(is_expected(refused.reason()), "{refused:?}");
         };
         let without = |line: &str| NAMED.replace(line, "");
         check(NAMED, |refused| matches!(refused, RefusedConfig::Key(_)));

@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use axum::http::{Response, StatusCode, Uri};
 use inference_api::ErrorBody;
+use serde_json::{Value, json};
 
 /// Why a page is not given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,16 +42,24 @@ impl Refusal {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
     }
 
-    /// The answer.
-    pub(crate) fn into_response(self) -> Response<Body> {
-        let kind = match self.status {
+    /// The error as a member of a larger answer.
+    pub(crate) fn to_value(&self) -> Value {
+        json!({ "message": self.message, "type": self.kind(), "param": self.param, "code": self.code })
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.status {
             StatusCode::FORBIDDEN => "permission_error",
             status if status.is_client_error() => "invalid_request_error",
             _ => "server_error",
-        };
+        }
+    }
+
+    /// The answer.
+    pub(crate) fn into_response(self) -> Response<Body> {
         let body = ErrorBody {
             message: &self.message,
-            kind,
+            kind: self.kind(),
             param: self.param,
             code: self.code,
         };

@@ -95,15 +95,42 @@ impl KvFeeds {
         self.change(specs.into_iter().map(Feed::Store).collect(), is_engine)
     }
 
+    /// Checks that so many feeds, of engines and stores together, are not more than [`MAX_FEEDS`].
+    ///
+    /// # Errors
+    /// [`FeedError::TooMany`].
+    pub fn check(wanted: usize) -> Result<(), FeedError> {
+        if wanted > MAX_FEEDS {
+            return Err(FeedError::TooMany { wanted });
+        }
+        Ok(())
+    }
+
+    /// Follows exactly these stores and engines from now on, as [`KvFeeds::set`]. It cannot fail: of more than [`MAX_FEEDS`] the
+    /// last ones are left out. Returns how many; none where [`KvFeeds::check`] has found room for all.
+    pub fn replace(&self, engines: Vec<FeedSpec>, stores: Vec<StoreSpec>) -> usize {
+        let stores = stores.into_iter().map(Feed::Store);
+        let mut wanted: Vec<Feed> = stores.chain(engines.into_iter().map(Feed::Engine)).collect();
+        let left_out = wanted.len().saturating_sub(MAX_FEEDS);
+        wanted.truncate(MAX_FEEDS);
+        self.follow(&mut self.caller(), wanted);
+        left_out
+    }
+
     /// Follows these beside those that stay whatever the list says.
     fn change(&self, wanted: Vec<Feed>, stays: impl Fn(&Feed) -> bool) -> Result<(), FeedError> {
         let mut caller = self.caller();
-        let others = caller.feeds.iter().filter(|(known, _)| stays(known));
-        let mut feeds: Vec<Wanted> = others.cloned().collect();
-        if feeds.len() + wanted.len() > MAX_FEEDS {
-            let wanted = feeds.len() + wanted.len();
-            return Err(FeedError::TooMany { wanted });
-        }
+        let known = caller.feeds.iter().map(|(known, _)| known);
+        let mut feeds: Vec<Feed> = known.filter(|known| stays(known)).cloned().collect();
+        feeds.extend(wanted);
+        Self::check(feeds.len())?;
+        self.follow(&mut caller, feeds);
+        Ok(())
+    }
+
+    /// Follows each of these once; one that is known keeps its counters.
+    fn follow(&self, caller: &mut Caller, wanted: Vec<Feed>) {
+        let mut feeds: Vec<Wanted> = Vec::with_capacity(wanted.len());
         for feed in wanted {
             if feeds.iter().all(|(known, _)| *known != feed) {
                 let before = caller.feeds.iter().find(|(known, _)| *known == feed);
@@ -116,7 +143,6 @@ impl KvFeeds {
         caller.feeds.clone_from(&feeds);
         self.orders().feeds = Some(feeds);
         wake(&caller.waker);
-        Ok(())
     }
 
     /// Tells that a worker's engine works though its feeds are silent: they are subscribed to anew, and not live until

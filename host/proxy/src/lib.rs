@@ -77,6 +77,7 @@ pub use fleet_report::{Health, HealthReason, PoolReport, WorkerReport};
 pub use health::{HealthSpec, ProbeSpec, ScrapeSpec};
 pub use metrics::{Decisions, ProxyMetrics};
 pub use pd::PdSpec;
+pub use pipeline_parts::PipelineWatch;
 pub use proxy::{Proxy, ProxyParts};
 pub use readiness::Readiness;
 pub use retries::RetrySpec;
@@ -85,7 +86,9 @@ pub use server::{
     CorsSpec, Door, DoorKey, DrainOutcome, EdgeLimits, EdgeSpec, ServeLimits, serve, serve_pages,
 };
 pub use shadow::{Disagreement, Pick, ShadowReport};
-pub use snapshot::{PoolSpec, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotSpec};
+pub use snapshot::{
+    PoolSpec, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotPlan, SnapshotSpec,
+};
 pub use timeouts::PoolTimeouts;
 pub use tls::{ServerTls, ServerTlsParts, TlsError, WorkerTls, WorkerTlsParts};
 pub use tokens::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};

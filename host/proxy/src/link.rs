@@ -9,7 +9,7 @@ use crate::health::{Dispatch, Stance, WorkerHealth};
 use crate::metrics::{ProxyMetrics, WorkerMetrics};
 use crate::throttle::Throttle;
 use crate::tokens::Cooldown;
-use crate::upstream::{Upstream, UrlError};
+use crate::upstream::Upstream;
 
 /// The way to one worker.
 #[derive(Debug)]
@@ -27,10 +27,10 @@ pub(crate) struct WorkerLink {
 }
 
 impl WorkerLink {
-    pub(crate) fn new(worker: &Worker, metrics: &ProxyMetrics) -> Result<Self, UrlError> {
+    pub(crate) fn new(worker: &Worker, upstream: Upstream, metrics: &ProxyMetrics) -> Self {
         let name = &worker.spec().name;
-        Ok(Self {
-            upstream: Upstream::new(&worker.spec().url)?,
+        Self {
+            upstream,
             health: WorkerHealth::default(),
             tokenizer: Cooldown::default(),
             metrics: metrics.worker(name),
@@ -38,7 +38,7 @@ impl WorkerLink {
             // A name that is no header value is not shown.
             label: HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("")),
             since: Instant::now(),
-        })
+        }
     }
 
     /// How long the worker has been known.

@@ -1,6 +1,6 @@
 //! What the parts of pipelines do, which their decisions do not show: counted, and logged where it is a fault.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -47,62 +47,87 @@ impl PipelineFamilies {
     }
 }
 
-/// Watches the parts of one pipeline.
+/// Counts and logs what the parts of one pipeline do.
+///
+/// It is made while a configuration is only planned, so it takes its labels in `/metrics` later: by [`PipelineWatch::register`], or
+/// with its first count.
 #[derive(Debug)]
-struct Watch {
+pub struct PipelineWatch {
     pipeline: Box<str>,
-    scorers: Box<[WatchedScorer]>,
-    ignored: Box<[Counter]>,
-    faults: Arc<Throttle>,
+    /// As the pipeline names it, and under what name it is kept.
+    scorers: Box<[(String, String)]>,
+    filters: Box<[String]>,
+    counters: OnceLock<Counters>,
+    metrics: ProxyMetrics,
 }
 
 #[derive(Debug)]
-struct WatchedScorer {
-    name: Box<str>,
+struct Counters {
+    scorers: Box<[ScorerCounters]>,
+    ignored: Box<[Counter]>,
+}
+
+#[derive(Debug)]
+struct ScorerCounters {
     metrics: PolicyMetrics,
     left_out: Counter,
 }
 
 impl ProxyMetrics {
-    /// Counts and logs what the parts of a pipeline do; `scorer` is under what name a policy among them is kept.
+    /// Watches the parts of a pipeline; `scorer` is under what name a policy among them is kept.
     #[must_use]
     pub fn watch_pipeline(
         &self,
         name: &str,
         spec: &PipelineSpec,
         scorer: impl Fn(&str) -> String,
-    ) -> Arc<dyn PipelineObserver> {
-        let families = &self.pipelines;
-        let policy = || name.to_owned();
-        let scorers = spec.scorers().map(|part| {
-            let kept = scorer(part);
-            let label = ScorerLabel {
-                policy: policy(),
-                scorer: part.to_owned(),
-            };
-            WatchedScorer {
-                metrics: self.policy(&kept),
-                name: kept.into(),
-                left_out: families.left_out.get_or_create_owned(&label),
-            }
-        });
-        let ignored = spec.filters.iter().map(|filter| {
-            let label = FilterLabel {
-                policy: policy(),
-                filter: filter.to_string(),
-            };
-            families.ignored.get_or_create_owned(&label)
-        });
-        Arc::new(Watch {
+    ) -> Arc<PipelineWatch> {
+        let scorers = spec.scorers().map(|part| (part.to_owned(), scorer(part)));
+        Arc::new(PipelineWatch {
             pipeline: name.into(),
             scorers: scorers.collect(),
-            ignored: ignored.collect(),
-            faults: Arc::clone(&families.faults),
+            filters: spec.filters.iter().map(ToString::to_string).collect(),
+            counters: OnceLock::new(),
+            metrics: self.clone(),
         })
     }
 }
 
-impl PipelineObserver for Watch {
+impl PipelineWatch {
+    /// Shows the parts in `/metrics` from now on: their pipeline is active.
+    pub fn register(&self) {
+        self.counters();
+    }
+
+    fn counters(&self) -> &Counters {
+        self.counters.get_or_init(|| {
+            let families = &self.metrics.pipelines;
+            let scorers = self.scorers.iter().map(|(part, kept)| {
+                let label = ScorerLabel {
+                    policy: self.pipeline.to_string(),
+                    scorer: part.clone(),
+                };
+                ScorerCounters {
+                    metrics: self.metrics.policy(kept),
+                    left_out: families.left_out.get_or_create_owned(&label),
+                }
+            });
+            let ignored = self.filters.iter().map(|filter| {
+                let label = FilterLabel {
+                    policy: self.pipeline.to_string(),
+                    filter: filter.clone(),
+                };
+                families.ignored.get_or_create_owned(&label)
+            });
+            Counters {
+                scorers: scorers.collect(),
+                ignored: ignored.collect(),
+            }
+        })
+    }
+}
+
+impl PipelineObserver for PipelineWatch {
     fn failed(
         &self,
         scorer: usize,
@@ -111,9 +136,9 @@ impl PipelineObserver for Watch {
         change: CircuitChange,
         request: &RequestFacts,
     ) {
-        let scorer = &self.scorers[scorer];
-        scorer.metrics.failed(fault.kind);
-        let (pipeline, policy, version) = (&*self.pipeline, &*scorer.name, &*version.id);
+        self.counters().scorers[scorer].metrics.failed(fault.kind);
+        let (_, policy) = &self.scorers[scorer];
+        let (pipeline, version) = (&*self.pipeline, &*version.id);
         let error: &(dyn std::error::Error + 'static) = fault;
         let fault = fault.kind.as_str();
         if let CircuitChange::Opened(rest) = change {
@@ -127,7 +152,7 @@ impl PipelineObserver for Watch {
                 "too many faults: this version of the scorer rests"
             );
         }
-        if let Some(held_back) = self.faults.pass() {
+        if let Some(held_back) = self.metrics.pipelines.faults.pass() {
             warn!(
                 policy,
                 version,
@@ -142,8 +167,8 @@ impl PipelineObserver for Watch {
     }
 
     fn recovered(&self, scorer: usize, version: &PolicyVersion) {
-        let (policy, version) = (&*self.scorers[scorer].name, &*version.id);
-        let pipeline = &*self.pipeline;
+        let (_, policy) = &self.scorers[scorer];
+        let (pipeline, version) = (&*self.pipeline, &*version.id);
         info!(
             policy,
             version, pipeline, "a version of the scorer is asked again"
@@ -151,10 +176,10 @@ impl PipelineObserver for Watch {
     }
 
     fn left_out(&self, scorer: usize) {
-        self.scorers[scorer].left_out.inc();
+        self.counters().scorers[scorer].left_out.inc();
     }
 
     fn ignored(&self, filter: usize) {
-        self.ignored[filter].inc();
+        self.counters().ignored[filter].inc();
     }
 }

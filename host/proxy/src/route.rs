@@ -15,7 +15,7 @@ use crate::decided_by::VersionNames;
 use crate::metrics::{PolicyMetrics, ProxyMetrics};
 use crate::mix::mix;
 use crate::shadow::Shadows;
-use crate::snapshot::{PoolState, RouteSpec, Snapshot};
+use crate::snapshot::{RouteSpec, Snapshot};
 
 /// A route makes no sense.
 #[derive(Debug, Error)]
@@ -85,40 +85,75 @@ impl Decider {
     }
 }
 
-impl Route {
-    /// `before` are the routes in force: what was learnt of the same route's arms and shadows is kept.
-    pub(crate) fn new(
-        spec: RouteSpec,
-        before: &[Self],
-        pools: &[Arc<PoolState>],
-        metrics: &ProxyMetrics,
-    ) -> Result<Self, RouteError> {
-        let pool = pools.iter().position(|pool| *pool.name == *spec.pool);
-        let identity = identity(&spec);
-        let before = before.iter().find(|route| route.identity == identity);
-        let trial = trial(&spec, identity, before, metrics)?;
-        let known = before.and_then(|route| route.shadows.as_ref());
-        let shadows = Shadows::next(&spec, &title(&spec), known, &metrics.shadows);
-        let headers = spec.headers.into_iter().map(|(name, value)| {
-            parse_header(&name, &value).map_err(|source| RouteError::BadHeader { name, source })
+/// A checked [`RouteSpec`].
+#[derive(Debug)]
+pub(crate) struct RoutePlan {
+    spec: RouteSpec,
+    /// Index of the pool in the snapshot.
+    pool: usize,
+    headers: Box<[(HeaderName, HeaderValue)]>,
+    /// Buckets that the canaries leave to the route's own policy.
+    control_share: u32,
+}
+
+impl RoutePlan {
+    /// Checks a route to one of the pools of these names.
+    pub(crate) fn new(spec: RouteSpec, pools: &[&str]) -> Result<Self, RouteError> {
+        let share: u64 = spec
+            .trials
+            .canaries
+            .iter()
+            .map(|canary| u64::from(canary.share))
+            .sum();
+        let left = u64::from(BUCKETS).checked_sub(share);
+        let left = left.ok_or(RouteError::TooManyShares { share })?;
+        let headers = spec.headers.iter().map(|(name, value)| {
+            parse_header(name, value).map_err(|source| RouteError::BadHeader {
+                name: name.clone(),
+                source,
+            })
         });
-        let canaries = spec.trials.canaries.into_iter();
+        let headers = headers.collect::<Result<_, _>>()?;
+        let pool = pools.iter().position(|pool| *pool == spec.pool);
+        let pool = pool.ok_or_else(|| RouteError::NoSuchPool {
+            pool: spec.pool.clone(),
+        })?;
         Ok(Self {
-            canaries: canaries
-                .map(|canary| Decider::new(canary.policy, metrics))
-                .collect(),
+            spec,
+            pool,
+            headers,
+            control_share: u32::try_from(left).unwrap_or(BUCKETS),
+        })
+    }
+}
+
+impl Route {
+    /// `before` are the active routes: what was learnt of the same route's arms and shadows is kept.
+    pub(crate) fn new(plan: RoutePlan, before: &[Self], metrics: &ProxyMetrics) -> Self {
+        let identity = identity(&plan.spec);
+        let before = before.iter().find(|route| route.identity == identity);
+        let trial = trial(&plan, identity, before, metrics);
+        let known = before.and_then(|route| route.shadows.as_ref());
+        let RoutePlan {
+            spec, pool, headers, ..
+        } = plan;
+        let shadows = Shadows::next(&spec, &title(&spec), known, &metrics.shadows);
+        let decider = |policy| Decider::new(policy, metrics);
+        let canaries = spec.trials.canaries.into_iter();
+        Self {
+            canaries: canaries.map(|canary| decider(canary.policy)).collect(),
             trial,
             objectives: spec.objectives,
             shadows,
             identity,
-            headers: headers.collect::<Result<_, _>>()?,
+            headers,
             models: spec.models.iter().map(|glob| WildMatch::new(glob)).collect(),
             path: spec.path.map(String::into_boxed_str),
-            pool: pool.ok_or(RouteError::NoSuchPool { pool: spec.pool })?,
-            decider: Decider::new(spec.policy, metrics),
-            prefill: spec.prefill_policy.map(|policy| Decider::new(policy, metrics)),
-            decode: spec.decode_policy.map(|policy| Decider::new(policy, metrics)),
-        })
+            pool,
+            decider: decider(spec.policy),
+            prefill: spec.prefill_policy.map(decider),
+            decode: spec.decode_policy.map(decider),
+        }
     }
 
     /// What places that part of a request of that arm.
@@ -199,19 +234,17 @@ impl Route {
 
 /// The arms of a route that has canaries.
 fn trial(
-    spec: &RouteSpec,
+    plan: &RoutePlan,
     identity: u64,
     before: Option<&Route>,
     metrics: &ProxyMetrics,
-) -> Result<Option<Arc<Trial>>, RouteError> {
+) -> Option<Arc<Trial>> {
+    let spec = &plan.spec;
     let canaries = &spec.trials.canaries;
     if canaries.is_empty() {
-        return Ok(None);
+        return None;
     }
-    let share: u64 = canaries.iter().map(|canary| u64::from(canary.share)).sum();
-    let left = u64::from(BUCKETS).checked_sub(share);
-    let left = left.ok_or(RouteError::TooManyShares { share })?;
-    let control = (&*spec.policy, u32::try_from(left).unwrap_or(BUCKETS));
+    let control = (&*spec.policy, plan.control_share);
     let canaries = canaries.iter().map(|canary| (&*canary.policy, canary.share));
     let parts = TrialParts {
         pool: &spec.pool,
@@ -225,7 +258,7 @@ fn trial(
         deciders.map(|decider| &*decider.policy).collect()
     });
     let before = before.and_then(|route| Some((route.trial.as_ref()?, &*known)));
-    Ok(Some(Trial::next(parts, before, &metrics.arms)))
+    Some(Trial::next(parts, before, &metrics.arms))
 }
 
 /// Tells a route by its pool and by what it takes, wherever it stands.

@@ -1,20 +1,22 @@
-//! What a request sees of the configuration: one immutable value, loaded once at its entry and kept until its
+//! Configuration as requests see it: one immutable value, loaded once at a request's entry and kept until its
 //! answer begins. What is needed to the end of the answer, the pool and the limits, can be had apart from it.
 //!
-//! The only file with an `ArcSwap`. What must outlive a reload (connections, health, queues) is taken over from
-//! the snapshot before, worker by worker and pool by pool.
+//! `snapshot/plan.rs` checks a [`SnapshotSpec`] and builds the snapshot, `snapshot/cell.rs` makes it the active one. What must
+//! outlive a reload (connections, health, queues) is taken over from the snapshot before, worker by worker and pool by pool.
 
-use std::collections::{BTreeMap, HashMap};
+mod cell;
+mod plan;
+
+use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use routing::{Dialect, Generation, PolicyVersions, Pool, Role, Worker, WorkerId};
-use thiserror::Error;
+use routing::{Generation, PolicyVersions, Pool, Worker, WorkerId};
 
-use crate::admission::{self, Admission, AdmissionSpec, Gate, Objectives};
+pub use self::cell::SnapshotCell;
+pub use self::plan::{SnapshotError, SnapshotPlan};
+use crate::admission::{Admission, AdmissionSpec, Gate, Objectives};
 use crate::arm::TrialSpec;
 use crate::authorization::Authorization;
 use crate::clients::{ClientSpec, Clients};
@@ -27,11 +29,11 @@ use crate::metrics::{PoolMetrics, ProxyMetrics};
 use crate::pd::{Bootstrap, PdPool, PdSpec};
 use crate::record::RecordSpec;
 use crate::retries::{RetryBudget, RetrySpec};
-use crate::route::{Route, RouteError};
+use crate::route::Route;
 use crate::server::{Edge, EdgeSpec};
 use crate::timeouts::PoolTimeouts;
 use crate::tokens::{ModelsSpec, TokenSource, Tokenizing};
-use crate::upstream::{self, ConnectionsSpec, UrlError};
+use crate::upstream::ConnectionsSpec;
 
 /// Everything a snapshot is made of.
 #[derive(Debug)]
@@ -135,32 +137,6 @@ pub struct RequestLimits {
     pub attempts: u32,
 }
 
-/// A snapshot cannot be built.
-#[derive(Debug, Error)]
-pub enum SnapshotError {
-    /// A worker's URL cannot be connected to.
-    #[error("use worker `{worker}`")]
-    Worker {
-        /// Its name.
-        worker: Box<str>,
-        /// What is wrong.
-        #[source]
-        source: UrlError,
-    },
-    /// A route makes no sense.
-    #[error("use route {number}")]
-    Route {
-        /// Counted from 1.
-        number: usize,
-        /// What is wrong.
-        #[source]
-        source: RouteError,
-    },
-    /// The system gives no threads.
-    #[error("start the threads that tokenise")]
-    Threads(#[source] io::Error),
-}
-
 /// One configuration in force.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -222,94 +198,6 @@ pub(crate) struct Member {
 }
 
 impl Snapshot {
-    /// The snapshot that follows `previous`. Workers that are still there by id keep connections, health and
-    /// metrics; pools that are still there by name keep their queue.
-    ///
-    /// # Errors
-    /// [`SnapshotError`] when the spec makes no sense; nothing has changed then.
-    pub fn next(
-        previous: Option<&Self>,
-        spec: SnapshotSpec,
-        metrics: &ProxyMetrics,
-    ) -> Result<Self, SnapshotError> {
-        let mut kept = Kept::of(previous);
-        let mut pools = Vec::with_capacity(spec.pools.len());
-        for pool in spec.pools {
-            let dialect = pool.pd.map(|pd| pd.dialect);
-            let members = members(&pool.pool, dialect, &mut kept, metrics)?;
-            let before = previous
-                .and_then(|snapshot| snapshot.pools.iter().find(|before| before.name == pool.pool.name));
-            for member in &members {
-                member
-                    .link
-                    .health
-                    .set_rules(&pool.health, &member.worker.spec().name);
-            }
-            let pool_metrics = metrics.pool(&pool.pool.name);
-            let keep_alive = pool.keep_alive;
-            let keep_alive = keep_alive.map(|every| KeepAlive::new(every, metrics, &pool.pool.name));
-            let queue = before.map(|before| Arc::clone(&before.queue));
-            let pd = pool.pd.map(|spec| PdPool {
-                spec,
-                metrics: metrics.pd(&pool.pool.name),
-            });
-            pools.push(Arc::new(PoolState {
-                queue: queue.unwrap_or_else(|| Gate::new(metrics.gate(&pool.pool.name))),
-                metrics: pool_metrics,
-                name: pool.pool.name,
-                members,
-                tokens: pool.tokens,
-                expectation: pool.expectation,
-                queue_limit: pool.queue_limit,
-                queue_timeout: pool.queue_timeout,
-                admission: pool.admission.map(Admission::new),
-                keep_alive,
-                adapters: pool.adapters.into(),
-                authorization: pool.authorization,
-                connections: pool.connections,
-                pd,
-                health: pool.health,
-                scrape: pool.scrape,
-                retries: pool.retries,
-                budget: before.map_or_else(Arc::default, |before| Arc::clone(&before.budget)),
-                limits: pool.timeouts.over(spec.limits),
-            }));
-        }
-        let before = previous.map_or(&[][..], |snapshot| &snapshot.routes);
-        let routes = spec.routes.into_iter().enumerate().map(|(at, route)| {
-            Route::new(route, before, &pools, metrics).map_err(|source| SnapshotError::Route {
-                number: at + 1,
-                source,
-            })
-        });
-        Ok(Self {
-            generation: spec.generation,
-            routes: routes.collect::<Result<_, _>>()?,
-            pools: pools.into(),
-            clients: Clients::next(
-                previous.map(|snapshot| &snapshot.clients),
-                spec.clients,
-                &metrics.clients,
-            ),
-            tokenizing: Tokenizing::next(
-                previous.map(|snapshot| &snapshot.tokenizing),
-                spec.models,
-                &metrics.tokens,
-            )
-            .map_err(SnapshotError::Threads)?,
-            limits: spec.limits,
-            edge: Arc::new(Edge::next(previous.map(|snapshot| &*snapshot.edge), spec.edge)),
-            record: spec.record,
-            decision_headers: spec.decision_headers,
-            metrics_on_listen: spec.metrics_on_listen,
-            events: previous.map_or_else(
-                || EventHub::new(metrics.events.clone()),
-                |previous| Arc::clone(&previous.events),
-            ),
-            metrics: metrics.clone(),
-        })
-    }
-
     /// Counts snapshots.
     #[must_use]
     pub fn generation(&self) -> Generation {
@@ -352,76 +240,6 @@ impl Snapshot {
     }
 }
 
-/// What workers keep from one snapshot to the next.
-struct Kept<'a> {
-    links: HashMap<WorkerId, Arc<WorkerLink>>,
-    bootstraps: HashMap<WorkerId, &'a Arc<Bootstrap>>,
-}
-
-impl<'a> Kept<'a> {
-    fn of(previous: Option<&'a Snapshot>) -> Self {
-        let members = || previous.into_iter().flat_map(Snapshot::members);
-        Self {
-            links: members()
-                .map(|member| (member.worker.id(), Arc::clone(&member.link)))
-                .collect(),
-            bootstraps: members()
-                .filter_map(|member| Some((member.worker.id(), member.bootstrap.as_ref()?)))
-                .collect(),
-        }
-    }
-}
-
-fn members(
-    pool: &Pool,
-    dialect: Option<Dialect>,
-    kept: &mut Kept<'_>,
-    metrics: &ProxyMetrics,
-) -> Result<Box<[Member]>, SnapshotError> {
-    let member = |worker: &Arc<Worker>| {
-        let link = match kept.links.get(&worker.id()) {
-            Some(link) => Arc::clone(link),
-            None => {
-                let link = WorkerLink::new(worker, metrics).map_err(|source| SnapshotError::Worker {
-                    worker: worker.spec().name.clone(),
-                    source,
-                })?;
-                let link = Arc::new(link);
-                kept.links.insert(worker.id(), Arc::clone(&link));
-                link
-            }
-        };
-        let before = kept.bootstraps.get(&worker.id()).copied();
-        let bootstrap = bootstrap(worker, dialect, before).map_err(|source| SnapshotError::Worker {
-            worker: worker.spec().name.clone(),
-            source,
-        })?;
-        Ok(Member {
-            worker: Arc::clone(worker),
-            link,
-            bootstrap,
-        })
-    };
-    pool.workers.iter().map(member).collect()
-}
-
-/// A prefill worker's bootstrap server; the one it had, while its address stays.
-fn bootstrap(
-    worker: &Worker,
-    dialect: Option<Dialect>,
-    before: Option<&Arc<Bootstrap>>,
-) -> Result<Option<Arc<Bootstrap>>, UrlError> {
-    let spec = worker.spec();
-    let (Some(dialect), Some(url), Role::Prefill) = (dialect, &spec.bootstrap, spec.role) else {
-        return Ok(None);
-    };
-    let has_ids = dialect == Dialect::Mooncake;
-    if let Some(before) = before.filter(|before| before.is(url, has_ids)) {
-        return Ok(Some(Arc::clone(before)));
-    }
-    Bootstrap::new(url, has_ids).map(|fresh| Some(Arc::new(fresh)))
-}
-
 impl fmt::Debug for RouteSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RouteSpec")
@@ -430,54 +248,5 @@ impl fmt::Debug for RouteSpec {
             .field("pool", &self.pool)
             .field("policy", &self.policy.name())
             .finish_non_exhaustive()
-    }
-}
-
-/// Holds the snapshot in force. Readers load it without waiting; there is one writer, the composition root.
-#[derive(Debug)]
-pub struct SnapshotCell {
-    current: ArcSwap<Snapshot>,
-}
-
-impl SnapshotCell {
-    /// A cell with its first snapshot.
-    #[must_use]
-    pub fn new(first: Snapshot) -> Self {
-        first.events.prepare(None, &first);
-        admission::open_gates(&first.pools);
-        upstream::configure(&first);
-        Self {
-            current: ArcSwap::from_pointee(first),
-        }
-    }
-
-    /// The snapshot in force.
-    #[must_use]
-    pub fn load(&self) -> Arc<Snapshot> {
-        self.current.load_full()
-    }
-
-    /// What is decided before a request is looked into.
-    pub(crate) fn edge(&self) -> Arc<Edge> {
-        Arc::clone(&self.current.load().edge)
-    }
-
-    /// Puts another in force for requests that come from now on. Those under way keep theirs.
-    pub fn store(&self, next: Snapshot) {
-        let next = Arc::new(next);
-        next.events.prepare(Some(&self.current.load()), &next);
-        upstream::configure(&next);
-        let before = self.current.swap(Arc::clone(&next));
-        next.events.part(&before, &next);
-        admission::open_gates(&next.pools);
-        let stays = |name: &str| next.members().any(|member| &*member.worker.spec().name == name);
-        for gone in before.members().map(|member| &*member.worker.spec().name) {
-            if !stays(gone) {
-                next.metrics.forget_worker(gone);
-            }
-        }
-        for gone in before.clients.gone(&next.clients) {
-            next.metrics.clients.forget(gone);
-        }
     }
 }

@@ -15,20 +15,20 @@ use crate::feed_list::FeedList;
 use crate::index_feed::IndexFeed;
 use crate::indexer::{Indexing, RegisteredFeeds};
 use crate::metrics::CacheCollector;
-use crate::reload::InForce;
+use crate::reload::ActiveConfig;
 use crate::store_metrics::StoreCollector;
 
 /// The index and its feeds; none is followed yet.
-pub(super) struct Caches {
+pub(crate) struct Caches {
     pub(super) index: Arc<SharedPrefixIndex>,
     pub(super) live: Arc<LiveFeeds>,
     pub(super) feeds: Arc<KvFeeds>,
-    pub(super) discovery: Arc<Discovery>,
+    pub(crate) discovery: Arc<Discovery>,
     list: Arc<FeedList>,
 }
 
 impl Caches {
-    pub(super) fn start(config: &Config, registry: &mut Registry) -> Result<Self, BuildError> {
+    pub(crate) fn start(config: &Config, registry: &mut Registry) -> Result<Self, BuildError> {
         let index = Arc::new(SharedPrefixIndex::new(IndexLimits {
             max_blocks: usize::try_from(config.index.max_blocks).unwrap_or(usize::MAX),
         }));
@@ -57,7 +57,7 @@ impl Caches {
     /// The index as a service, where the configuration asks for it. What is registered there is followed as workers are.
     pub(super) async fn indexing(
         &self,
-        InForce { config, fleet, .. }: &InForce,
+        ActiveConfig { config, fleet, .. }: &ActiveConfig,
         source: &ConfigSource,
     ) -> Result<Option<Indexing>, BuildError> {
         let follow = RegisteredFeeds {

@@ -12,13 +12,13 @@ use crate::config_source::ConfigSource;
 use crate::materials::Materials;
 use crate::policy_library::{PolicyLibrary, chain};
 use crate::policy_memory::{OVERRIDES, PolicyMemory};
-use crate::reload::{self, InForce, RefusedConfig};
+use crate::reload::{self, ActiveConfig, RefusedConfig, RefusedPlan, Steps};
 use crate::route_override::RouteOverrides;
 
 /// What was read.
 pub(super) struct Loaded {
-    /// As it will be in force.
-    pub(super) in_force: InForce,
+    /// As it will be active.
+    pub(super) active: ActiveConfig,
     pub(super) library: PolicyLibrary,
     pub(super) memory: Arc<PolicyMemory>,
 }
@@ -31,43 +31,45 @@ pub(super) async fn load(source: &ConfigSource, compiled: Option<PathBuf>) -> Re
 }
 
 fn load_blocking(source: &ConfigSource, compiled: Option<&Path>) -> Result<Loaded, BuildError> {
-    let mut in_force = read(source)?;
-    let engine = policy_engine((&in_force.config, source), compiled).map_err(BuildError::Engine)?;
-    let memory = Arc::new(PolicyMemory::new(compose::state_folder(&in_force.config, source)));
+    let mut active = read(source)?;
+    let engine = policy_engine((&active.config, source), compiled).map_err(BuildError::Engine)?;
+    let memory = Arc::new(PolicyMemory::new(compose::state_folder(&active.config, source)));
     let mut library = PolicyLibrary::new(engine, Arc::clone(&memory));
-    restore_routes(&mut in_force, &memory, source);
-    if let Err(refused) = load_policies(&mut library, &in_force, source) {
-        if in_force.overlays.routes().is_empty() {
+    restore_routes(&mut active, &memory, source);
+    if let Err(refused) = load_policies(&mut library, &active, source) {
+        if active.overlays.routes().is_empty() {
             return Err(BuildError::Config(refused));
         }
         error!(
             error = chain(&refused),
             "what was changed of routes over HTTP in the last run cannot be applied: the file decides"
         );
-        in_force.overlays = in_force.overlays.with_routes(RouteOverrides::default());
-        in_force.config = in_force.file.clone();
-        load_policies(&mut library, &in_force, source).map_err(BuildError::Config)?;
+        active.overlays = active.overlays.with_routes(RouteOverrides::default());
+        active.config = active.file.clone();
+        load_policies(&mut library, &active, source).map_err(BuildError::Config)?;
     }
     Ok(Loaded {
-        in_force,
+        active,
         library,
         memory,
     })
 }
 
 /// The configuration, and all that it names but its policies.
-fn read(source: &ConfigSource) -> Result<InForce, BuildError> {
+fn read(source: &ConfigSource) -> Result<ActiveConfig, BuildError> {
     let text = source.read()?;
     let parsed = reload::read(source, &text).map_err(RefusedConfig::Invalid);
     let parsed = parsed.map_err(BuildError::Config)?;
     reload::log_warnings(&parsed.warnings);
     let config = parsed.config;
-    let materials = Materials::read(None, (&config, source, &text)).map_err(BuildError::Config)?;
-    Ok(InForce::first(text, config, materials))
+    let materials = Materials::read(&Steps::default(), None, (&config, source, &text))
+        .map_err(RefusedPlan::into_reason)
+        .map_err(BuildError::Config)?;
+    Ok(ActiveConfig::first(text, config, materials))
 }
 
 /// Restores what operators changed of routes in the last run, as far as the file still says the same of them.
-fn restore_routes(in_force: &mut InForce, memory: &PolicyMemory, source: &ConfigSource) {
+fn restore_routes(active: &mut ActiveConfig, memory: &PolicyMemory, source: &ConfigSource) {
     let Some(folder) = memory.folder() else {
         return;
     };
@@ -87,26 +89,26 @@ fn restore_routes(in_force: &mut InForce, memory: &PolicyMemory, source: &Config
             return;
         }
     };
-    let (left, ended) = saved.under(&in_force.file);
+    let (left, ended) = saved.under(&active.file);
     for policy in ended {
         warn!(
             policy,
             "the file changed a route whose policies were changed over HTTP: the file's word counts again"
         );
     }
-    if compose::policy_folder(&in_force.file, source).is_none() && left.needs_folder(&in_force.file) {
+    if compose::policy_folder(&active.file, source).is_none() && left.needs_folder(&active.file) {
         error!(
             "what was changed of routes over HTTP in the last run needs `policy-dir`, which is gone: the file decides"
         );
         return;
     }
-    in_force.overlays = in_force.overlays.with_routes(left);
-    in_force.config = in_force.overlays.over(&in_force.file);
+    active.overlays = active.overlays.with_routes(left);
+    active.config = active.overlays.over(&active.file);
 }
 
 fn load_policies(
     library: &mut PolicyLibrary,
-    InForce { config, text, .. }: &InForce,
+    ActiveConfig { config, text, .. }: &ActiveConfig,
     source: &ConfigSource,
 ) -> Result<(), RefusedConfig> {
     library.restore_rollbacks(&compose::wanted_policies(config, source));

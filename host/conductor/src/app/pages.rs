@@ -31,18 +31,18 @@ impl Pages {
         Self {
             admin: Admin {
                 status: reloader.status.clone(),
-                cell: Arc::clone(&reloader.cell),
+                cell: Arc::clone(&reloader.live.cell),
                 feeds: Arc::clone(&caches.feeds),
                 discovery: Arc::clone(&caches.discovery),
                 proxy: Arc::clone(proxy),
-                key: reloader.admin_key.clone(),
+                key: reloader.live.admin_key.clone(),
             },
             status: StatusPage {
-                cell: Arc::clone(&reloader.cell),
+                cell: Arc::clone(&reloader.live.cell),
                 live: Arc::clone(&caches.live),
                 status: reloader.status.clone(),
             },
-            recorder: Arc::clone(&reloader.recorder),
+            recorder: Arc::clone(&reloader.live.recorder),
         }
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Doors {
     admin: Option<DoorKey>,
 }
 
-/// Sockets that are bound and take nobody yet.
+/// Sockets that are bound and accept no connection yet. Dropping them closes them.
 #[derive(Debug, Default)]
 pub(crate) struct Bound {
     clients: Option<TcpListener>,

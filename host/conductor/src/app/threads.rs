@@ -45,7 +45,7 @@ impl Threads {
         (index, proxy): (Arc<SharedPrefixIndex>, Arc<Proxy>),
         stop: &CancellationToken,
     ) -> Result<Self, StartError> {
-        let recorder = Arc::clone(&reloader.recorder);
+        let recorder = Arc::clone(&reloader.live.recorder);
         let (bell, reload) = reloader.spawn(stop.clone()).map_err(StartError::Reload)?;
         let upkeep = Upkeep::spawn(index, proxy, stop.clone()).map_err(StartError::Upkeep)?;
         let keeper = keeping.spawn().map_err(StartError::Keeping)?;

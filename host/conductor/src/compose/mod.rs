@@ -26,7 +26,9 @@ use routing::{CircuitSpec, Fleet, PolicyVersions, Pool, Worker};
 pub(crate) use self::clients::client_specs;
 pub(crate) use self::edge::{edge_spec, serve_limits};
 pub(crate) use self::feeds::feed_plan;
-pub(crate) use self::pipelines::{BrokenPipeline, components, policy_reports, policy_versions, scorers_of};
+pub(crate) use self::pipelines::{
+    BrokenPipeline, PipelineWatches, components, policy_reports, policy_versions, scorers_of,
+};
 pub(crate) use self::record::{record_files, record_spec};
 pub(crate) use self::tokens::models_spec;
 pub(crate) use self::trials::shadow_name;

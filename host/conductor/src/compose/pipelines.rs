@@ -1,9 +1,10 @@
 //! Pipelines of a configuration, put together from the policies in force.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use conductor_config::{Config, PipelineConfig};
-use proxy::ProxyMetrics;
+use proxy::{PipelineWatch, ProxyMetrics};
 use routing::{Circuit, Pipeline, PipelineError, PipelineSpec, PolicyVersion, PolicyVersions, scores_singly};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
@@ -24,20 +25,26 @@ pub struct BrokenPipeline {
     source: PipelineError,
 }
 
+/// Makes the watches of pipelines, and collects them for the commit, which registers them.
+pub(crate) struct PipelineWatches<'a> {
+    pub(crate) metrics: &'a ProxyMetrics,
+    pub(crate) made: RefCell<Vec<Arc<PipelineWatch>>>,
+}
+
 /// The policy of a name: what `find` has, or a pipeline of what it has.
 pub(crate) fn policy_versions(
     config: &Config,
-    metrics: &ProxyMetrics,
+    watches: &PipelineWatches<'_>,
     name: &str,
     find: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
 ) -> Result<Option<Arc<PolicyVersions>>, BrokenPipeline> {
     if let Some(pipeline) = pipeline(config, name) {
-        return put_together(name, pipeline, metrics, find, str::to_owned).map(Some);
+        return put_together(name, pipeline, watches, find, str::to_owned).map(Some);
     }
     if let Some((of, pipeline)) = shadowed(name).and_then(|of| Some((of, pipeline(config, of)?))) {
         // What a shadow asks has a state of its own, its scorers too.
         let name = shadow_name(of);
-        return put_together(&name, pipeline, metrics, find, shadow_name).map(Some);
+        return put_together(&name, pipeline, watches, find, shadow_name).map(Some);
     }
     Ok(find(name))
 }
@@ -45,11 +52,12 @@ pub(crate) fn policy_versions(
 fn put_together(
     name: &str,
     PipelineConfig { spec, .. }: &PipelineConfig,
-    metrics: &ProxyMetrics,
+    watches: &PipelineWatches<'_>,
     find: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
     kept_as: fn(&str) -> String,
 ) -> Result<Arc<PolicyVersions>, BrokenPipeline> {
-    let observer = metrics.watch_pipeline(name, spec, kept_as);
+    let observer = watches.metrics.watch_pipeline(name, spec, kept_as);
+    watches.made.borrow_mut().push(Arc::clone(&observer));
     let pipeline = Pipeline::new(name, spec.clone(), |scorer| find(&kept_as(scorer)), observer);
     let pipeline = pipeline.map_err(|source| BrokenPipeline {
         policy: name.to_owned(),

@@ -1,9 +1,10 @@
 //! What is recorded, and where.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use conductor_config::Config;
-use proxy::record::{FileSpec, RecordSpec, Recorder, Sampling};
+use proxy::record::{FileSpec, RecordFiles, RecordSpec, Recorder, Sampling};
 
 use crate::config_source::ConfigSource;
 
@@ -24,14 +25,19 @@ pub(crate) fn record_spec(config: &Config, recorder: &Arc<Recorder>) -> RecordSp
     }
 }
 
-/// The file they are written to, and that of what shadows decided.
-pub(crate) fn record_files(config: &Config, source: &ConfigSource) -> [Option<FileSpec>; 2] {
+/// Where records are written.
+pub(crate) fn record_files(config: &Config, source: &ConfigSource) -> RecordFiles {
     let record = &config.record;
-    [&record.file, &record.shadow_file].map(|file| {
+    let file = |file: &Option<PathBuf>| {
         Some(FileSpec {
             path: source.resolve(file.as_ref()?),
             max_bytes: record.max_bytes,
             keep: record.keep,
         })
-    })
+    };
+    RecordFiles {
+        decisions: file(&record.file),
+        shadows: file(&record.shadow_file),
+        explained: record.explain as usize,
+    }
 }

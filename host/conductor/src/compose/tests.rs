@@ -29,8 +29,11 @@ fn a_pipeline_that_cannot_be_put_together_is_an_error_and_no_panic() {
         "[policies.mixed]\npipeline = { filters = [{ label = \"zone\", is = \"eu\" }] }\n\
          [[pools.main.workers]]\nurl = \"http://a:1\"\n[[routes]]\npool = \"main\"\npolicy = \"mixed\"\n",
     );
-    let metrics = ProxyMetrics::new(&mut Registry::default());
-    let put_together = |config: &Config| policy_versions(config, &metrics, "mixed", |_| None);
+    let watches = PipelineWatches {
+        metrics: &ProxyMetrics::new(&mut Registry::default()),
+        made: std::cell::RefCell::default(),
+    };
+    let put_together = |config: &Config| policy_versions(config, &watches, "mixed", |_| None);
     assert!(put_together(&config).unwrap().is_some());
     let mut policies = config.policies.iter_mut();
     let source = policies.find_map(|policy| match &mut policy.source {

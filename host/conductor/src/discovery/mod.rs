@@ -28,7 +28,7 @@ use self::stores::Stores;
 pub(crate) use self::stores::{StorePlan, StoreReport};
 use self::targets::Targets;
 pub(crate) use self::targets::{Publisher, Target, TargetReport};
-use crate::feed_list::FeedList;
+use crate::feed_list::{FeedList, OwnFeeds};
 use crate::policy_library::chain;
 
 /// How often it is looked whether a worker is to be asked.
@@ -52,6 +52,10 @@ pub(crate) struct FeedPlan {
     /// All of the fleet's workers.
     pub(crate) workers: Vec<Arc<Worker>>,
 }
+
+/// A plan whose feeds can all be followed.
+#[derive(Debug)]
+pub(crate) struct CheckedFeeds(FeedPlan);
 
 /// Keeps the list of feeds.
 #[derive(Debug)]
@@ -89,25 +93,33 @@ impl Discovery {
         }
     }
 
-    /// Follows what the plan says from now on. What a worker told before stays known while it is asked for.
+    /// Checks that the feeds of a plan can be followed, with those that its workers have reported before. Nothing changes.
     ///
     /// # Errors
-    /// Where there are too many feeds: those of the former plan go on.
-    pub(crate) fn set(&self, plan: FeedPlan) -> Result<(), FeedError> {
+    /// Where there are too many feeds.
+    pub(crate) fn check(&self, plan: FeedPlan) -> Result<CheckedFeeds, FeedError> {
+        let targets = self.state().targets.next(plan.asked.clone(), Instant::now());
+        let feeds = plan.given.len() + targets.specs().count() + plan.stores.len();
+        self.feeds.check(feeds)?;
+        Ok(CheckedFeeds(plan))
+    }
+
+    /// Follows a plan's feeds from now on; it cannot fail. What a worker has reported, also since the check, stays known while
+    /// it is asked for.
+    pub(crate) fn apply(&self, CheckedFeeds(plan): CheckedFeeds) {
+        let now = Instant::now();
         let mut state = self.state();
-        let targets = state.targets.next(plan.asked, Instant::now());
-        self.feeds.set(all(&plan.given, &targets))?;
-        state
-            .stores
-            .set(plan.stores, Instant::now(), || self.feeds.new_store());
-        self.feeds.set_stores(state.stores.specs())?;
-        self.bind_stores(&state);
+        state.targets = state.targets.next(plan.asked, now);
+        state.stores.set(plan.stores, now, || self.feeds.new_store());
         state.given = plan.given;
-        state.targets = targets;
         state.workers.clone_from(&plan.workers);
-        self.feeds.set_workers(plan.workers);
+        self.feeds.replace(OwnFeeds {
+            engines: all(&state.given, &state.targets),
+            stores: state.stores.specs(),
+            workers: plan.workers,
+        });
+        self.bind_stores(&state);
         self.changed.notify_one();
-        Ok(())
     }
 
     /// Says whose the stores are. The index forgets it with a worker's last feed.

@@ -28,8 +28,9 @@ use crate::check::Checked;
 use crate::config_source::ConfigSource;
 use crate::exit::Exit;
 use crate::materials::Materials;
+use crate::reload::{self, Steps};
 use crate::status::ProblemReport;
-use crate::{paint, print, reload};
+use crate::{paint, print};
 
 /// Workers reached at the same time.
 const AT_ONCE: usize = 16;
@@ -75,7 +76,7 @@ pub(crate) fn run(source: &ConfigSource, (checked, told): (&Checked, &str), json
 fn targets(source: &ConfigSource) -> Result<Vec<PoolTarget>> {
     let text = source.read()?;
     let config = reload::read(source, &text)?.config;
-    let materials = Materials::read(None, (&config, source, &text));
+    let materials = Materials::read(&Steps::default(), None, (&config, source, &text));
     let materials = materials.context("read what the configuration names")?;
     Ok(target::pools(&config, &materials))
 }

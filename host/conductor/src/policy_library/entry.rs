@@ -158,16 +158,13 @@ impl Entry {
         Ok(())
     }
 
-    /// Holds nothing any more, asks every version again, and forgets what the file held.
+    /// Holds nothing any more, and forgets what the file held.
     pub(super) fn resume(&mut self) {
         let place = self.chain.len().min(1);
         let permit = &self.wanted.permit;
         let may_decide = self.held.drain(..).filter(|held| !permit.revokes(&held.digest));
         self.chain.splice(place..place, may_decide);
         self.barred.clear();
-        for version in &self.chain {
-            version.circuit.close();
-        }
         self.found = None;
     }
 

@@ -86,7 +86,7 @@ pub(crate) struct PolicyLibrary {
     strays: Strays,
 }
 
-/// A policy as it was before it was rolled back.
+/// A policy as it was before it was rolled back or resumed.
 #[derive(Debug)]
 pub(crate) struct Undo(Entry);
 
@@ -328,19 +328,28 @@ impl PolicyLibrary {
         Ok(before)
     }
 
-    /// Makes a rollback undone.
+    /// Undoes a rollback or a resumption.
     pub(crate) fn undo(&mut self, Undo(entry): Undo) {
         self.entries.insert(entry.wanted.name.clone(), entry);
     }
 
-    /// Holds nothing of a policy any more, closes its circuits, and has its file read again by the next [`PolicyLibrary::prepare`].
+    /// Holds nothing of a policy any more, and has its file read again by the next [`PolicyLibrary::prepare`]. Its circuits stay
+    /// as they are until [`PolicyLibrary::close_circuits`].
     ///
     /// # Errors
     /// [`RollbackError`] where there is no such policy.
-    pub(crate) fn resume(&mut self, name: &str) -> Result<(), RollbackError> {
-        self.entry(name)?.resume();
+    pub(crate) fn resume(&mut self, name: &str) -> Result<Undo, RollbackError> {
+        let entry = self.entry(name)?;
+        let before = Undo(entry.clone());
+        entry.resume();
         self.attempts.remove(name);
-        Ok(())
+        Ok(before)
+    }
+
+    /// Has every version of a policy called again, also those whose circuit has opened.
+    pub(crate) fn close_circuits(&self, name: &str) {
+        let versions = self.entries.get(name).into_iter().flat_map(|entry| &entry.chain);
+        versions.for_each(|version| version.circuit.close());
     }
 
     fn entry(&mut self, name: &str) -> Result<&mut Entry, RollbackError> {

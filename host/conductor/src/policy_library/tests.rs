@@ -236,6 +236,7 @@ fn resuming_puts_what_the_file_holds_back_in_force_with_its_circuit_closed() {
     open(&entry(&library).chain[0].circuit);
     library.roll_back("p").unwrap();
     library.resume("p").unwrap();
+    library.close_circuits("p");
     assert!(apply(&mut library, wanted(B)));
     assert!(Arc::ptr_eq(&rolled_back, &policy(&library)), "not compiled again");
     assert!(entry(&library).chain[0].decides());
@@ -338,6 +339,7 @@ fn a_rollback_holds_whatever_the_list_says_by_now() {
         assert_eq!(in_chain(&library), [A], "{list:?}");
     }
     library.resume("p").unwrap();
+    library.close_circuits("p");
     assert!(apply(&mut library, listed(&[A, B])));
 }
 
@@ -355,6 +357,7 @@ fn a_list_of_nothing_but_what_was_rolled_back_is_refused_until_it_is_resumed() {
     assert!(matches!(**problem, PolicyProblem::HeldBack), "{problem}");
     assert_eq!(in_chain(&library), [A], "the configuration is refused");
     library.resume("p").unwrap();
+    library.close_circuits("p");
     assert!(apply(&mut library, listed(&[B])));
     assert_eq!(in_chain(&library), [B]);
 }
@@ -367,6 +370,7 @@ fn what_was_rolled_back_and_is_listed_no_more_does_not_come_back_by_a_resume() {
     library.roll_back("p").unwrap();
     apply(&mut library, listed(&[A]));
     library.resume("p").unwrap();
+    library.close_circuits("p");
     assert!(!apply(&mut library, listed(&[A])));
     assert_eq!(in_chain(&library), [A]);
 }

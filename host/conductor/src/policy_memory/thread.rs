@@ -81,7 +81,7 @@ mod tests {
     use policy_runtime::PolicyState;
     use prometheus_client::registry::Registry;
     use proxy::record::{RecordSpec, Recorder};
-    use proxy::{ProxyMetrics, RequestLimits, Snapshot, SnapshotSpec};
+    use proxy::{ProxyMetrics, RequestLimits, SnapshotPlan, SnapshotSpec};
     use routing::Generation;
 
     use super::*;
@@ -110,9 +110,9 @@ mod tests {
             clients: vec![],
             metrics_on_listen: true,
         };
-        let first = Snapshot::next(None, spec, &ProxyMetrics::new(&mut registry)).unwrap();
+        let first = SnapshotPlan::new(None, spec).unwrap();
         let state = memory.of("mine");
-        let cell = Arc::new(SnapshotCell::new(first));
+        let cell = Arc::new(SnapshotCell::new(first, &ProxyMetrics::new(&mut registry)));
         (state, Keeping::begin(Arc::new(memory), cell))
     }
 

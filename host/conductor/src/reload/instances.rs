@@ -1,30 +1,31 @@
-//! Changes of the fleet that somebody asks for: overlays over the file's configuration, in force as a whole or not at all.
+//! Changes of the fleet over HTTP: overlays over the file's configuration, applied as a whole or not at all.
 
 use routing::Generation;
 use thiserror::Error;
 use tracing::{info, warn};
 
-use super::{InForce, Next, RefusedConfig, Reloader};
+use super::plan::Candidate;
+use super::{RefusedPlan, Reloader};
 use crate::overlay::{ChangeError, Changed, Done, Ended, EndedReport, InstanceChange};
 
-/// A change is in force.
+/// An applied change.
 #[derive(Debug)]
 pub(crate) struct InstanceAnswer {
     /// What it did.
     pub(crate) done: Done,
-    /// Since which generation; the one in force where it did nothing.
+    /// The generation that has it; the active one where it did nothing.
     pub(crate) generation: Generation,
 }
 
-/// A change is not in force.
+/// A refused change.
 #[derive(Debug, Error)]
 pub(crate) enum RefusedChange {
     /// It makes no sense with the fleet as it is.
     #[error(transparent)]
     Change(#[from] ChangeError),
     /// What it would lead to is refused.
-    #[error("failed to put the change in force")]
-    Config(#[source] RefusedConfig),
+    #[error("failed to apply the change")]
+    Config(#[source] RefusedPlan),
 }
 
 impl Reloader {
@@ -33,42 +34,31 @@ impl Reloader {
         &mut self,
         change: &InstanceChange,
     ) -> Result<InstanceAnswer, RefusedChange> {
-        let InForce {
-            text,
-            file,
-            overlays,
-            materials,
-            ..
-        } = &self.in_force;
-        let (overlays, done) = overlays.change(file, change)?;
+        let (overlays, done) = self.active.overlays.change(&self.active.file, change)?;
         if done.changed != Changed::Nothing {
-            let next = Next {
-                text: text.clone(),
-                file: file.clone(),
+            let candidate = Candidate {
                 overlays,
-                materials: materials.clone(),
+                ..self.active.candidate()
             };
-            self.put_in_force(next, None).map_err(RefusedChange::Config)?;
-            let generation = self.in_force.generation;
-            self.metrics.in_force(generation);
-            self.status
-                .change_config(|report| report.generation = generation.0);
-            self.tell_overlays();
-            info!(generation = generation.0, url = done.url, "{}", done.message());
+            let plan = self.plan(candidate).map_err(RefusedChange::Config)?;
+            self.commit(plan);
+            self.report_overlays();
+            let generation = self.active.generation.0;
+            info!(generation, url = done.url, "{}", done.message());
         }
-        let generation = self.in_force.generation;
+        let generation = self.active.generation;
         Ok(InstanceAnswer { done, generation })
     }
 
-    /// Tells which overlays there are.
-    pub(super) fn tell_overlays(&self) {
-        let overlays = self.in_force.overlays.report();
+    /// Reports the overlays.
+    pub(super) fn report_overlays(&self) {
+        let overlays = self.active.overlays.report();
         self.metrics.overlays(&overlays);
         self.status.change_config(|report| report.overlays = overlays);
     }
 
-    /// Tells which overlays the file in force has ended.
-    pub(super) fn tell_ended(&self, ended: &[Ended]) {
+    /// Reports the overlays that the active file has ended.
+    pub(super) fn report_ended(&self, ended: &[Ended]) {
         let ended: Vec<EndedReport> = ended.iter().map(Ended::report).collect();
         for EndedReport { overlay, why } in &ended {
             warn!(

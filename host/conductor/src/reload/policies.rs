@@ -1,12 +1,11 @@
 //! Changes of policies that somebody asks for: rolled back to the version before, and resumed.
 
-use routing::Generation;
 use thiserror::Error;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
-use super::{InForce, Reloader, SetUpError};
+use super::{RefusedPlan, Reloader};
 use crate::compose;
-use crate::policy_library::{PolicyReport, Prepared, RollbackError, chain};
+use crate::policy_library::{PolicyReport, RollbackError, WantedPolicy};
 use crate::status::PoliciesReport;
 
 /// What is asked for.
@@ -44,8 +43,8 @@ pub(crate) enum RefusedPolicyChange {
         problem: String,
     },
     /// The request path refuses it.
-    #[error("failed to put the version before in force")]
-    Snapshot(#[source] SetUpError),
+    #[error("failed to apply the policy's versions")]
+    Plan(#[source] RefusedPlan),
 }
 
 impl Reloader {
@@ -55,7 +54,7 @@ impl Reloader {
         change: &PolicyChange,
     ) -> Result<PolicyReport, RefusedPolicyChange> {
         let name = &change.policy;
-        if let Some(scorers) = compose::scorers_of(&self.in_force.config, name) {
+        if let Some(scorers) = compose::scorers_of(&self.active.config, name) {
             return Err(RollbackError::Pipeline(name.clone(), scorers).into());
         }
         match change.action {
@@ -63,30 +62,27 @@ impl Reloader {
                 let undo = self.library.roll_back(name)?;
                 if let Err(refused) = self.renew_routes() {
                     self.library.undo(undo);
-                    return Err(RefusedPolicyChange::Snapshot(refused));
+                    return Err(RefusedPolicyChange::Plan(refused));
                 }
                 self.library.keep_rollbacks();
                 self.metrics.policy_rolled_back(name, "operator", 1);
             }
             PolicyAction::Resume => {
-                self.library.resume(name)?;
+                let undo = self.library.resume(name)?;
+                if let Err(refused) = self.renew_routes() {
+                    self.library.undo(undo);
+                    return Err(RefusedPolicyChange::Plan(refused));
+                }
+                self.library.close_circuits(name);
                 info!(
                     policy = name,
                     "an operator resumes the policy: its file is read again"
                 );
-                if let Err(refused) = self.renew_routes() {
-                    // It was accepted with the same versions in another order.
-                    error!(
-                        error = chain(&refused),
-                        "the request path refused a policy's versions"
-                    );
-                }
-                let wanted = compose::wanted_policies(&self.in_force.config, &self.source);
-                let prepared = self.library.prepare(wanted);
+                let prepared = self.library.prepare(self.wanted_policies());
                 self.swap_policies(prepared);
             }
         }
-        self.tell_policies();
+        self.report_policies();
         let report = self
             .library
             .report()
@@ -110,50 +106,29 @@ impl Reloader {
         Ok(report)
     }
 
-    /// The configuration in force again, for the policies' versions as they are now.
-    fn renew_routes(&mut self) -> Result<(), SetUpError> {
-        let generation = Generation(self.in_force.generation.0 + 1);
-        self.put_policies_in_force(None, generation)?;
-        self.tell_generation();
+    /// Applies the active configuration again, for the policies' versions as they are now.
+    fn renew_routes(&mut self) -> Result<(), RefusedPlan> {
+        let plan = self.plan(self.active.candidate())?;
+        self.commit(plan);
         Ok(())
     }
 
-    /// A snapshot of the configuration in force with what is prepared.
-    pub(super) fn put_policies_in_force(
-        &mut self,
-        prepared: Option<&Prepared>,
-        generation: Generation,
-    ) -> Result<(), SetUpError> {
-        let InForce {
-            config,
-            materials,
-            fleet,
-            ..
-        } = &self.in_force;
-        let next = self.snapshot((config, materials, fleet), prepared, generation)?;
-        self.cell.store(next);
-        self.in_force.generation = generation;
-        Ok(())
+    /// The policies of the active configuration.
+    pub(super) fn wanted_policies(&self) -> Vec<WantedPolicy> {
+        compose::wanted_policies(&self.active.config, &self.source)
     }
 
-    pub(super) fn tell_generation(&self) {
-        let generation = self.in_force.generation;
-        self.metrics.in_force(generation);
-        self.status
-            .change_config(|report| report.generation = generation.0);
-    }
-
-    /// Shows the policies as they are, and counts those that fell back by themselves.
-    pub(super) fn tell_policies(&mut self) {
+    /// Reports the policies as they are, and counts those that fell back by themselves.
+    pub(super) fn report_policies(&mut self) {
         for (policy, rollbacks) in self.library.new_rollbacks() {
             self.metrics.policy_rolled_back(&policy, "circuit", rollbacks);
         }
         self.library.release_spare_instances();
-        let folder = compose::policy_folder(&self.in_force.config, &self.source);
-        let config = &self.in_force.config;
+        let folder = compose::policy_folder(&self.active.config, &self.source);
+        let config = &self.active.config;
         self.library
             .look_for_strays(folder.as_deref(), |name| compose::takes_file(config, name));
-        let reports = compose::policy_reports(config, &self.library, &self.proxy_metrics);
+        let reports = compose::policy_reports(config, &self.library, &self.live.metrics);
         self.status
             .set_policies(PoliciesReport::of(reports, self.library.ignored_files(), folder));
     }

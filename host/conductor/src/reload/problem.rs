@@ -1,17 +1,22 @@
 //! Why a configuration is not put in force, for logs, `/admin/config` and `conductor check`.
 
+use std::io;
+
 use conductor_config::{Code, Config, Diagnostic, Diagnostics, Paint, PolicyConfig, Severity};
 use kv_feed::FeedError;
+use proxy::SnapshotError;
 use thiserror::Error;
+use tracing::warn;
 
-use super::SetUpError;
 use crate::app::ListenError;
 use crate::certificates::CertificateError;
+use crate::compose::BrokenPipeline;
 use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::keys::KeyError;
 use crate::param_problems;
 use crate::policy_library::{Outcome, PolicyProblem, Prepared, PreparedPolicy, chain};
 use crate::status::ProblemReport;
+use crate::telemetry::LogFilterError;
 
 /// The configuration cannot be put in force.
 #[derive(Debug, Error)]
@@ -34,15 +39,27 @@ pub enum RefusedConfig {
     /// Tokenizers that it names cannot be had.
     #[error("the configuration needs tokenizers that cannot be had:\n{}", .0.render(Paint::Plain))]
     Tokenizers(Diagnostics),
-    /// The request path refuses it, which the checks of the configuration should have foreseen.
+    /// Its log level is none.
+    #[error(transparent)]
+    LogLevel(LogFilterError),
+    /// A pipeline cannot be built, which the checks of the configuration should have foreseen.
     #[error("failed to set up the request path")]
-    Snapshot(#[source] SetUpError),
+    Pipeline(#[source] BrokenPipeline),
+    /// The request path cannot be built, which they should have foreseen too.
+    #[error("failed to set up the request path")]
+    Snapshot(#[source] SnapshotError),
+    /// The threads that write the decision log and the shadow log cannot be started.
+    #[error("failed to start the thread that writes a decision log")]
+    Record(#[source] io::Error),
     /// It moves a socket to where nobody can listen.
     #[error(transparent)]
     Listen(ListenError),
     /// The event feeds refuse it.
     #[error("failed to follow the event feeds")]
     Feeds(#[source] FeedError),
+    /// A test makes the step fail.
+    #[error("failed on purpose")]
+    Fault,
 }
 
 impl RefusedConfig {
@@ -55,7 +72,13 @@ impl RefusedConfig {
             Self::Read(ReadConfigError::NotUtf8(diagnostics)) => reports(diagnostics),
             Self::Read(_) => vec![whole_file("unreadable", self)],
             Self::Key(_) | Self::Certificate(_) => vec![whole_file("key-unreadable", self)],
-            Self::Snapshot(_) | Self::Feeds(_) | Self::Listen(_) => vec![whole_file("not-applicable", self)],
+            Self::LogLevel(_)
+            | Self::Pipeline(_)
+            | Self::Snapshot(_)
+            | Self::Record(_)
+            | Self::Feeds(_)
+            | Self::Listen(_)
+            | Self::Fault => vec![whole_file("not-applicable", self)],
         }
     }
 }
@@ -132,6 +155,25 @@ fn no_scorer(config: &Config, policy: &PolicyConfig, problem: &PolicyProblem) ->
         )
     };
     places.map(|(_, at)| unfit(at)).collect()
+}
+
+/// Logs what is odd about a configuration that becomes active.
+pub(crate) fn log_warnings(warnings: &Diagnostics) {
+    // Those of the policy folder are logged where they are looked for, also while the text stays the same.
+    let is_of_folder = |warning: &ProblemReport| warning.code == Code::IgnoredPolicyFile.as_str();
+    for warning in reports(warnings)
+        .into_iter()
+        .filter(|warning| !is_of_folder(warning))
+    {
+        let ProblemReport {
+            line,
+            column,
+            message,
+            help,
+            ..
+        } = warning;
+        warn!(line, column, help, "configuration: {message}");
+    }
 }
 
 /// Diagnostics for tools.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use thiserror::Error;
 use tracing::{error, info, warn};
 
-use super::{InForce, Next, RefusedConfig, Reloader, unavailable_policies};
+use super::{ActiveConfig, Candidate, RefusedPlan, Reloader, unavailable_policies};
 use crate::compose;
 use crate::policy_library::{chain, policies_in};
 use crate::policy_memory::{OVERRIDES, StateFolder};
@@ -36,20 +36,19 @@ pub(crate) enum RefusedRouteChange {
     Unavailable(String),
     /// What it would lead to is refused.
     #[error("failed to apply the change")]
-    Config(#[source] RefusedConfig),
+    Config(#[source] RefusedPlan),
 }
 
 impl Reloader {
     /// Makes a change, or changes nothing.
     pub(super) fn change_route(&mut self, change: &RouteChange) -> Result<RouteAnswer, RefusedRouteChange> {
-        let InForce {
+        let ActiveConfig {
             text,
             file,
             overlays,
-            materials,
             config,
             ..
-        } = &self.in_force;
+        } = &self.active;
         let folder = compose::policy_folder(config, &self.source);
         let in_folder = folder.iter().flat_map(|folder| policies_in(folder));
         let in_folder: Vec<String> = in_folder.map(|(name, _)| name).collect();
@@ -62,21 +61,17 @@ impl Reloader {
         if let Some(first) = unavailable.items().first() {
             return Err(RefusedRouteChange::Unavailable(first.message.clone()));
         }
-        let next = Next {
-            text: text.clone(),
-            file: file.clone(),
+        let candidate = Candidate {
             overlays,
-            materials: materials.clone(),
+            prepared: Some(prepared),
+            ..self.active.candidate()
         };
-        self.put_in_force(next, Some(&prepared))
-            .map_err(RefusedRouteChange::Config)?;
-        let committed = self.commit(prepared);
-        self.tell(&committed);
-        self.tell_routes();
-        self.tell_generation();
-        self.tell_policies();
+        let plan = self.plan(candidate).map_err(RefusedRouteChange::Config)?;
+        self.commit(plan);
+        self.report_routes();
+        self.report_policies();
         let message = sentence(change, route);
-        let Generation(generation) = self.in_force.generation;
+        let Generation(generation) = self.active.generation;
         info!(generation, policy = change.policy, route, "{message}");
         Ok(RouteAnswer {
             message,
@@ -87,13 +82,13 @@ impl Reloader {
     }
 
     /// Keeps the overrides for the next run, and reports them.
-    pub(super) fn tell_routes(&self) {
-        let InForce {
+    pub(super) fn report_routes(&self) {
+        let ActiveConfig {
             file,
             config,
             overlays,
             ..
-        } = &self.in_force;
+        } = &self.active;
         let routes = overlays.routes();
         let kept = self.library.folder().is_some_and(|folder| keep(folder, routes));
         let overrides = routes.report(file, kept);
@@ -104,8 +99,8 @@ impl Reloader {
     }
 
     /// Logs the overrides that the file in force has ended.
-    pub(super) fn tell_ended_routes(&self) {
-        for policy in self.in_force.overlays.ended_routes() {
+    pub(super) fn report_ended_routes(&self) {
+        for policy in self.active.overlays.ended_routes() {
             warn!(
                 policy,
                 "the file changed a route whose policies were changed over HTTP: the file's word counts again"

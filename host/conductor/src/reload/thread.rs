@@ -11,13 +11,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{
-    InstanceAnswer, PolicyChange, RefusedChange, RefusedPolicyChange, RefusedRouteChange, Reloader,
-    RouteAnswer,
+    InstanceAnswer, PolicyChange, RefusedChange, RefusedPolicyChange, RefusedRouteChange, ReloadAnswer,
+    ReloadOutcome, Reloader, RouteAnswer,
 };
 use crate::overlay::InstanceChange;
 use crate::policy_library::{PolicyReport, chain};
 use crate::route_override::RouteChange;
-use crate::status::ConfigReport;
 use crate::watch::FolderWatch;
 
 /// Changes come in bursts (write, rename, chmod): wait until it has been quiet for this long...
@@ -35,7 +34,9 @@ pub(crate) enum Bell {
     /// Some watched folder changed, or the router stops.
     Changed,
     /// Somebody wants a reload now, and to know how it went.
-    Asked(oneshot::Sender<ConfigReport>),
+    Asked(oneshot::Sender<ReloadAnswer>),
+    /// SIGHUP came: the outcome is logged.
+    Hangup,
     /// Somebody wants an instance added or removed now, and to know how it went.
     Instance(
         InstanceChange,
@@ -78,18 +79,26 @@ impl Reloader {
             if stop.is_cancelled() {
                 return;
             }
-            pause = if self.reload() { UNSETTLED } else { UNASKED };
+            let (outcome, is_unsettled) = self.reload();
+            pause = if is_unsettled { UNSETTLED } else { UNASKED };
             for bell in asked {
-                self.answer(bell);
+                self.answer(bell, &outcome);
             }
         }
     }
 
     /// Does what was asked for after the look at the files. Whoever asked may have left.
-    fn answer(&mut self, bell: Bell) {
+    fn answer(&mut self, bell: Bell, outcome: &ReloadOutcome) {
         match bell {
             Bell::Changed => {}
-            Bell::Asked(waiting) => drop(waiting.send(self.status.config())),
+            Bell::Hangup => outcome.log(self.active.generation.0),
+            Bell::Asked(waiting) => {
+                let answer = ReloadAnswer {
+                    outcome: outcome.clone(),
+                    report: self.status.config(),
+                };
+                drop(waiting.send(answer));
+            }
             Bell::Instance(change, waiting) => drop(waiting.send(self.change_instance(&change))),
             Bell::Policy(change, waiting) => drop(waiting.send(self.change_policy(&change))),
             Bell::Route(change, waiting) => drop(waiting.send(self.change_route(&change))),

@@ -3,6 +3,7 @@
 mod json;
 
 use thiserror::Error;
+use tracing::warn;
 use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -52,9 +53,9 @@ impl<'a> LogLevel<'a> {
     }
 }
 
-/// A filter that could not be put in force.
+/// A filter that cannot be used.
 #[derive(Debug, Error)]
-pub(crate) enum LogFilterError {
+pub enum LogFilterError {
     /// Not a filter directive.
     #[error("understand the log level `{directive}`")]
     Parse {
@@ -64,23 +65,33 @@ pub(crate) enum LogFilterError {
         #[source]
         source: tracing_subscriber::filter::ParseError,
     },
-    /// The subscriber is gone.
-    #[error("change the log level of the running program")]
-    Reload(#[source] reload::Error),
+}
+
+/// A filter that was parsed and can be applied.
+#[derive(Debug)]
+pub(crate) struct ParsedFilter(EnvFilter);
+
+/// Parses a filter, such as `info` or `warn,conductor=debug`.
+///
+/// # Errors
+/// [`LogFilterError`].
+pub(crate) fn parse(directive: &str) -> Result<ParsedFilter, LogFilterError> {
+    filter(directive).map(ParsedFilter)
 }
 
 impl LogFilter {
-    /// Applies the configuration's filter, such as `info` or `warn,conductor=debug`. Does nothing where the command line sets the level.
-    ///
-    /// # Errors
-    /// [`LogFilterError`]; the old filter stays.
-    pub(crate) fn set(&self, directive: &str) -> Result<(), LogFilterError> {
+    /// Applies the configuration's filter. Does nothing where the command line sets the level, or where the subscriber is gone, so
+    /// that nobody reads lines any more.
+    pub(crate) fn apply(&self, ParsedFilter(filter): ParsedFilter) {
         if self.is_pinned {
-            return Ok(());
+            return;
         }
-        self.handle
-            .reload(filter(directive)?)
-            .map_err(LogFilterError::Reload)
+        if let Err(error) = self.handle.reload(filter) {
+            warn!(
+                error = chain(&error),
+                "failed to change the log level: the old one stays"
+            );
+        }
     }
 }
 
@@ -151,10 +162,10 @@ mod tests {
     fn the_level_of_the_command_line_outlives_reloads() {
         let now = |log: &LogFilter| log.handle.with_current(ToString::to_string).unwrap();
         let (log, _layer) = filter_of(LogLevel::choose(Some("debug"), "info"));
-        log.set("error").unwrap();
+        log.apply(parse("error").unwrap());
         assert_eq!(now(&log), "debug");
         let (log, _layer) = filter_of(LogLevel::choose(None, "info"));
-        log.set("error").unwrap();
+        log.apply(parse("error").unwrap());
         assert_eq!(now(&log), "error");
     }
 }

@@ -15,7 +15,7 @@ use crate::arm::TrialSpec;
 use crate::record::{RecordSpec, Recorder};
 use crate::{
     Authorization, Expectation, HealthSpec, PoolSpec, PoolTimeouts, ProxyMetrics, RequestLimits, RetrySpec,
-    RouteSpec, SnapshotSpec, TokenSource,
+    RouteSpec, SnapshotPlan, SnapshotSpec, TokenSource,
 };
 
 /// Keeps the requests' numbers of what it is told.
@@ -260,7 +260,7 @@ fn snapshot(
         clients: vec![],
         metrics_on_listen: true,
     };
-    Snapshot::next(before, spec, metrics).unwrap()
+    SnapshotPlan::new(before, spec).unwrap().build(before, metrics)
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub use self::number::{Number, Numbers};
 pub use self::pipeline_line::{
     FilterLine, PickLine, PipelineLine, ScoredLine, TermLine, TestLine, WeighingLine,
 };
-pub use self::recorder::Recorder;
+pub use self::recorder::{RecordFiles, RecordPlan, Recorder};
 pub(crate) use self::shadow_line::{ChoiceLine, ShadowLine};
 pub use self::spec::{RecordSpec, Sampling};
 pub(crate) use self::trace::Trace;

@@ -26,6 +26,14 @@ pub(super) struct Outlet {
     pub(super) metrics: RecordMetrics,
 }
 
+/// What an outlet is to write. Dropping it ends the thread that it started.
+#[derive(Debug)]
+pub(super) struct OutletPlan {
+    file: Option<FileSpec>,
+    /// To the thread that was started for the file.
+    queue: Option<SyncSender<Message>>,
+}
+
 impl Outlet {
     /// Without a file.
     pub(super) fn new(about: About, metrics: RecordMetrics) -> Self {
@@ -42,24 +50,32 @@ impl Outlet {
         self.wish.is_any()
     }
 
-    /// Has a file written, or none, from now on.
-    pub(super) fn write_to(&self, file: Option<FileSpec>) -> io::Result<()> {
-        if !self.wish.change(file) {
-            return Ok(());
+    /// Starts the thread that a file needs, where none runs yet.
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub(super) fn plan(&self, file: Option<FileSpec>) -> io::Result<OutletPlan> {
+        if file.is_none() || self.queue.get().is_some() {
+            return Ok(OutletPlan { file, queue: None });
         }
-        if self.queue.get().is_none() {
-            let (queue, records) = sync_channel(QUEUE);
-            Writer::spawn(
-                self.about.clone(),
-                records,
-                Arc::clone(&self.wish),
-                self.metrics.clone(),
-            )?;
+        let (queue, records) = sync_channel(QUEUE);
+        let (about, wish) = (self.about.clone(), Arc::clone(&self.wish));
+        Writer::spawn(about, records, wish, self.metrics.clone())?;
+        Ok(OutletPlan {
+            file,
+            queue: Some(queue),
+        })
+    }
+
+    /// Writes the planned file, or none, from now on.
+    pub(super) fn apply(&self, OutletPlan { file, queue }: OutletPlan) {
+        if let Some(queue) = queue {
             // Only one thread changes configurations; were there two, the second thread would end with its queue.
             let _ = self.queue.set(queue);
         }
-        self.send(Message::Look);
-        Ok(())
+        if self.wish.change(file) {
+            self.send(Message::Look);
+        }
     }
 
     /// Writes what is on its way. Blocks until then, but not for long.

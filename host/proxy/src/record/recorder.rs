@@ -11,7 +11,7 @@ use super::call_note::cut;
 use super::explained::Explained;
 use super::file::FileSpec;
 use super::metrics::RecordMetrics;
-use super::outlet::Outlet;
+use super::outlet::{Outlet, OutletPlan};
 use super::room::{Room, Taken};
 use super::shadow_line::ShadowLine;
 use super::trace::{LONGEST_ID, Record, Trace};
@@ -27,6 +27,25 @@ pub struct Recorder {
     decisions: Outlet,
     shadows: Outlet,
     run: RunNumber,
+}
+
+/// Where records go.
+#[derive(Debug, Default)]
+pub struct RecordFiles {
+    /// The decision log; none: there is none.
+    pub decisions: Option<FileSpec>,
+    /// The log of what shadows decided.
+    pub shadows: Option<FileSpec>,
+    /// Most requests that are kept in memory.
+    pub explained: usize,
+}
+
+/// Files that can be written from now on. A plan that is dropped writes nothing.
+#[derive(Debug)]
+pub struct RecordPlan {
+    decisions: OutletPlan,
+    shadows: OutletPlan,
+    explained: usize,
 }
 
 impl Recorder {
@@ -60,20 +79,24 @@ impl Recorder {
         self.run
     }
 
-    /// Has records written to a file, or to none, from now on. A file that cannot be written is logged, and tried again.
+    /// Starts the threads that these files need.
     ///
     /// # Errors
-    /// Where the system gives no thread; then nothing is written.
-    pub fn write_to(&self, file: Option<FileSpec>) -> io::Result<()> {
-        self.decisions.write_to(file)
+    /// Where the system gives no thread.
+    pub fn plan(&self, files: RecordFiles) -> io::Result<RecordPlan> {
+        Ok(RecordPlan {
+            decisions: self.decisions.plan(files.decisions)?,
+            shadows: self.shadows.plan(files.shadows)?,
+            explained: files.explained,
+        })
     }
 
-    /// The same for what shadows decided.
-    ///
-    /// # Errors
-    /// As [`Recorder::write_to`].
-    pub fn write_shadows_to(&self, file: Option<FileSpec>) -> io::Result<()> {
-        self.shadows.write_to(file)
+    /// Writes the planned files from now on, and forgets all but the latest requests that the plan keeps. A file that cannot be
+    /// written is logged, and tried again.
+    pub fn apply(&self, plan: RecordPlan) {
+        self.keep_latest(plan.explained);
+        self.decisions.apply(plan.decisions);
+        self.shadows.apply(plan.shadows);
     }
 
     /// Writes what is on its way. Blocks until then, but not for long.
@@ -95,7 +118,7 @@ impl Recorder {
     }
 
     /// Forgets all but the latest so many.
-    pub fn keep_latest(&self, most: usize) {
+    fn keep_latest(&self, most: usize) {
         let mut latest = self.latest();
         let surplus = latest.len().saturating_sub(most);
         let gone: Vec<_> = latest.drain(..surplus).collect();

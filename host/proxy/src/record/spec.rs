@@ -14,7 +14,7 @@ use crate::mix::mix;
 pub struct RecordSpec {
     /// Where to.
     pub recorder: Arc<Recorder>,
-    /// Which requests go to the file; [`Recorder::write_to`] says which file.
+    /// Which requests go to the file; [`Recorder::apply`] says which file.
     pub file: Sampling,
     /// Which are kept in memory to be explained, besides those of the file.
     pub explain: Sampling,

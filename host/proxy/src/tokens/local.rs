@@ -169,7 +169,9 @@ mod tests {
 
     use super::*;
     use crate::snapshot::RequestLimits;
-    use crate::tokens::spec::{ModelSpec, ModelTokens, ModelsSpec, Source, TokenSource, TokenizingLimits};
+    use crate::tokens::spec::{
+        ModelSpec, ModelTokens, ModelsSpec, Source, TokenSource, TokenizingLimits, TokenizingPlan,
+    };
 
     const SECOND: Duration = Duration::from_secs(1);
     const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
@@ -206,7 +208,11 @@ mod tests {
             models: vec![model],
             limits,
         };
-        let tokenizing = Tokenizing::next(None, spec, &TokensMetrics::default()).unwrap();
+        let tokenizing = Tokenizing::new(
+            TokenizingPlan::new(None, spec).unwrap(),
+            None,
+            &TokensMetrics::default(),
+        );
         let Source::Local(local) = tokenizing.source("m", TokenSource::Off) else {
             panic!("the model has a tokenizer");
         };

@@ -22,8 +22,8 @@ use crate::snapshot::{PoolState, RequestLimits, Snapshot};
 pub(crate) use self::cooldown::Cooldown;
 pub(crate) use self::metrics::TokensMetrics;
 use self::spec::Source;
-pub(crate) use self::spec::Tokenizing;
 pub use self::spec::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
+pub(crate) use self::spec::{Tokenizing, TokenizingPlan};
 use self::worker::Path;
 pub(crate) use self::worker::able;
 

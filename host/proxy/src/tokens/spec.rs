@@ -121,32 +121,47 @@ pub(super) enum Source<'a> {
     As(TokenSource),
 }
 
-impl Tokenizing {
-    /// What follows `before`.
+/// A checked [`ModelsSpec`], with the threads that it needs.
+#[derive(Debug)]
+pub(crate) struct TokenizingPlan {
+    spec: ModelsSpec,
+    threads: Option<Arc<Threads>>,
+}
+
+impl TokenizingPlan {
+    /// Plans what is to follow `before`, whose threads are kept unless their number or their queue changes.
     ///
     /// # Errors
     /// Where the system gives no threads.
-    pub(crate) fn next(before: Option<&Self>, spec: ModelsSpec, metrics: &TokensMetrics) -> io::Result<Self> {
+    pub(crate) fn new(before: Option<&Tokenizing>, spec: ModelsSpec) -> io::Result<Self> {
+        let limits = spec.limits;
+        let is_local = |model: &ModelSpec| matches!(model.tokens, ModelTokens::Local { .. });
+        if !spec.models.iter().any(is_local) {
+            return Ok(Self { spec, threads: None });
+        }
+        let fits = |before: &&Tokenizing| {
+            before.limits.threads == limits.threads && before.limits.queue == limits.queue
+        };
+        let kept = before.filter(fits).and_then(|before| before.threads.clone());
+        let threads = match kept {
+            Some(threads) => threads,
+            None => Threads::start(limits.threads, limits.queue)?,
+        };
+        Ok(Self {
+            spec,
+            threads: Some(threads),
+        })
+    }
+}
+
+impl Tokenizing {
+    /// What follows `before`, whose cache it shares.
+    pub(crate) fn new(plan: TokenizingPlan, before: Option<&Self>, metrics: &TokensMetrics) -> Self {
+        let TokenizingPlan { spec, threads } = plan;
         let limits = spec.limits;
         let cache = match before {
             Some(before) => Arc::clone(&before.cache),
             None => Arc::new(PrefixCache::new(limits.cache)),
-        };
-        cache.set_limit(limits.cache);
-        metrics.cache_bytes(&cache);
-        let is_local = |model: &ModelSpec| matches!(model.tokens, ModelTokens::Local { .. });
-        let threads = if spec.models.iter().any(is_local) {
-            let kept = before
-                .filter(|before| {
-                    before.limits.threads == limits.threads && before.limits.queue == limits.queue
-                })
-                .and_then(|before| before.threads.clone());
-            Some(match kept {
-                Some(threads) => threads,
-                None => Threads::start(limits.threads, limits.queue)?,
-            })
-        } else {
-            None
         };
         let known = |tokens, threads: &Option<Arc<Threads>>| match (tokens, threads) {
             (ModelTokens::Local { model, timeout }, Some(threads)) => Known::Local(Local {
@@ -161,13 +176,19 @@ impl Tokenizing {
             let names = model.names.iter().map(|name| WildMatch::new(name)).collect();
             (names, known(model.tokens, &threads))
         });
-        Ok(Self {
+        Self {
             models: models.collect(),
             limits,
             cache,
             threads,
             metrics: metrics.clone(),
-        })
+        }
+    }
+
+    /// Resizes the cache, which all snapshots share, to this one's limit.
+    pub(crate) fn set_limits(&self) {
+        self.cache.set_limit(self.limits.cache);
+        self.metrics.cache_bytes(&self.cache);
     }
 
     /// Whether anything is said of models.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use http::{Request, StatusCode};
 use prometheus_client::registry::Registry;
 use proxy::record::{
-    DecidedLine, DecisionLine, FileSpec, Line, OutcomeLine, PolicyLine, RecordSpec, Recorder, Sampling,
-    VerdictLine,
+    DecidedLine, DecisionLine, FileSpec, Line, OutcomeLine, PolicyLine, RecordFiles, RecordSpec, Recorder,
+    Sampling, VerdictLine,
 };
 use routing::RunNumber;
 use tempfile::TempDir;
@@ -33,6 +33,15 @@ struct Recording {
     recorder: Arc<Recorder>,
 }
 
+/// Has decisions written to a file.
+fn write_to(recorder: &Recorder, file: FileSpec) {
+    let files = RecordFiles {
+        decisions: Some(file),
+        ..RecordFiles::default()
+    };
+    recorder.apply(recorder.plan(files).unwrap());
+}
+
 impl Recording {
     fn start() -> Self {
         Self::with(1 << 20, 2)
@@ -43,13 +52,14 @@ impl Recording {
         let recorder = Recorder::of_run(&mut registry, RUN);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("decisions.jsonl");
-        recorder
-            .write_to(Some(FileSpec {
+        write_to(
+            &recorder,
+            FileSpec {
                 path,
                 max_bytes,
                 keep,
-            }))
-            .unwrap();
+            },
+        );
         Self {
             folder,
             registry,
@@ -379,7 +389,7 @@ async fn is_lost(path: &str) {
         max_bytes: 4,
         keep: 2,
     };
-    recording.recorder.write_to(Some(file)).unwrap();
+    write_to(&recording.recorder, file);
     let worker = Worker::named("a").await;
     let router = router()
         .worker("a", &worker.url())

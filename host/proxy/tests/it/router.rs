@@ -14,7 +14,7 @@ use proxy::{
     AdmissionSpec, Authorization, CanarySpec, ClientSpec, ConnectionsSpec, Door, DrainOutcome, EdgeSpec,
     Expectation, HealthSpec, LiveFeeds, Objectives, PdSpec, PoolSpec, PoolTimeouts, Proxy, ProxyMetrics,
     ProxyParts, Readiness, RequestLimits, RetrySpec, RouteSpec, ScrapeSpec, ServeLimits, ShadowSpec,
-    Snapshot, SnapshotCell, SnapshotSpec, StopRule, TokenSource, TrialSpec,
+    Snapshot, SnapshotCell, SnapshotPlan, SnapshotSpec, StopRule, TokenSource, TrialSpec,
 };
 use routing::{
     Dialect, Fleet, Generation, Policy, PolicyVersions, Pool, Role, RunNumber, WorkerId, WorkerSpec,
@@ -70,7 +70,6 @@ pub(crate) struct Router {
     pub(crate) feeds: Arc<LiveFeeds>,
     pub(crate) readiness: Readiness,
     cell: Arc<SnapshotCell>,
-    metrics: ProxyMetrics,
     fleet: Fleet,
     registry: Arc<Registry>,
     shutdown: CancellationToken,
@@ -269,8 +268,8 @@ impl Builder {
         let mut registry = Registry::default();
         let metrics = ProxyMetrics::new(&mut registry);
         let (fleet, _) = Fleet::default().next(self.workers.clone());
-        let first = Snapshot::next(None, self.spec(&fleet, 1), &metrics).unwrap();
-        let cell = Arc::new(SnapshotCell::new(first));
+        let first = SnapshotPlan::new(None, self.spec(&fleet, 1)).unwrap();
+        let cell = Arc::new(SnapshotCell::new(first, &metrics));
         metrics.watch(&mut registry, &cell);
         let registry = Arc::new(registry);
         let index = Arc::new(SharedPrefixIndex::new(IndexLimits { max_blocks: 1_000 }));
@@ -279,7 +278,7 @@ impl Builder {
             snapshots: Arc::clone(&cell),
             index: Arc::clone(&index),
             live: Arc::clone(&feeds),
-            metrics: metrics.clone(),
+            metrics,
             registry: Arc::clone(&registry),
             readiness: readiness.clone(),
         });
@@ -305,7 +304,6 @@ impl Builder {
             feeds,
             readiness,
             cell,
-            metrics,
             fleet,
             registry,
             shutdown,
@@ -327,8 +325,7 @@ impl Router {
         let (fleet, _) = self.fleet.next(to.workers.clone());
         let before = self.cell.load();
         let spec = to.spec(&fleet, before.generation().0 + 1);
-        let next = Snapshot::next(Some(&before), spec, &self.metrics).unwrap();
-        self.cell.store(next);
+        self.cell.store(SnapshotPlan::new(Some(&before), spec).unwrap());
         self.fleet = fleet;
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use proxy::record::{FileSpec, RecordSpec, Recorder};
+use proxy::record::{FileSpec, RecordFiles, RecordSpec, Recorder};
 use proxy::{AssumedCache, ShadowReport};
 use routing::{DecisionInput, Dialect, LeastLoaded, PolicyFault, Tier, Verdict};
 use serde_json::json;
@@ -268,7 +268,11 @@ async fn every_decision_is_a_line_of_the_file_that_is_wished_for() {
         max_bytes: 1 << 20,
         keep: 1,
     };
-    recorder.write_shadows_to(Some(spec)).unwrap();
+    let files = RecordFiles {
+        shadows: Some(spec),
+        ..RecordFiles::default()
+    };
+    recorder.apply(recorder.plan(files).unwrap());
     let shadow = shadow(|input| match input.request.seq {
         1 => Ok(route(0)),
         2 => Ok(route(1)),

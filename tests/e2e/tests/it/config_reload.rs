@@ -1,9 +1,13 @@
 //! `conductor.toml` edited while serving.
 
-use harness::{TestRouter, route_all};
-use http::StatusCode;
+use std::net::TcpListener;
 
-use crate::{chat, fast_fleet, router_over};
+use harness::{Answer, TestRouter, eventually, route_all, worker_toml};
+use http::StatusCode;
+use mock_engine::{RequestFault, Times};
+use serde_json::Value;
+
+use crate::{chat, fast_fleet, long_prompt, router_over};
 
 async fn worker_of(router: &TestRouter) -> String {
     let answer = router
@@ -98,6 +102,169 @@ async fn a_reload_can_be_asked_for() {
     );
 }
 
+async fn reload(router: &TestRouter) -> (StatusCode, Value) {
+    let answer = router.admin.post("/admin/reload", &Value::Null).await.unwrap();
+    (answer.status, answer.json().unwrap())
+}
+
+async fn send(router: &TestRouter, text: &str) -> Answer {
+    let chats = "/v1/chat/completions";
+    router.client.post(chats, &chat(text, false)).await.unwrap()
+}
+
+/// Saves a configuration that moves the clients' listener to a port that is in use, and has it refused.
+async fn refused_for_its_port(router: &TestRouter, toml: &str) {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = router.path("conductor.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (server, _) = text.split_once("drain-timeout").unwrap();
+    let listen = format!("listen = \"{}\"\nadmin-listen", taken.local_addr().unwrap());
+    let moved = server.replacen("listen = \"127.0.0.1:0\"\nadmin-listen", &listen, 1);
+    assert_ne!(server, moved);
+    std::fs::write(router.path("moved.toml"), format!("{moved}{toml}")).unwrap();
+    std::fs::rename(router.path("moved.toml"), file).unwrap();
+    let page = router
+        .admin_shows("/admin/config", "the port is in use", |page| {
+            page["problems"].to_string().contains("server.listen")
+        })
+        .await;
+    assert_eq!(page["problems"].as_array().map(Vec::len), Some(1), "{page}");
+    let (status, page) = reload(router).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{page}");
+    assert_eq!(
+        (&page["outcome"], &page["step"]),
+        (&"refused".into(), &"sockets".into())
+    );
+}
+
+#[tokio::test]
+async fn an_edit_that_is_refused_for_its_port_leaves_feeds_and_index_as_they_were() {
+    let fleet = fast_fleet(2).await;
+    let one = |number: usize| {
+        format!(
+            "{}{}",
+            worker_toml(number, &fleet.engines[number]),
+            route_all("cache-aware")
+        )
+    };
+    let router = TestRouter::start(&one(0)).await.unwrap();
+    let blocks = "conductor_index_worker_blocks{worker=\"w0\"";
+    let held = async || router.metric(blocks).await.unwrap().unwrap_or_default();
+    let prompt = long_prompt(1);
+    assert_eq!(send(&router, &prompt).await.status, StatusCode::OK);
+    eventually("the prompt is indexed", || async { held().await > 0.0 }).await;
+    let (before, feeds) = (held().await, router.admin("/admin/feeds").await.unwrap());
+    assert_eq!(feeds["feeds"][0]["state"], "live");
+
+    refused_for_its_port(&router, &one(1)).await;
+
+    let now = router.admin("/admin/feeds").await.unwrap();
+    for field in ["worker", "endpoint", "state", "batches", "resets"] {
+        assert_eq!(now["feeds"][0][field], feeds["feeds"][0][field], "{field}: {now}");
+    }
+    assert_eq!(now["feeds"].as_array().map(Vec::len), Some(1), "{now}");
+    assert_eq!(held().await, before, "the index keeps what the worker holds");
+    let metrics = router.admin.get("/metrics").await.unwrap().text();
+    assert!(
+        !metrics.contains("worker=\"w1\""),
+        "a worker that was refused has no labels"
+    );
+    let answer = send(&router, &prompt).await;
+    assert_eq!(answer.header("x-conductor-worker"), "w0");
+    assert_ne!(answer.header("x-conductor-matched-tokens"), "0");
+}
+
+#[tokio::test]
+async fn an_edit_that_is_refused_leaves_the_health_rules_as_they_were() {
+    let fleet = fast_fleet(2).await;
+    let with = |failures: u32| {
+        format!(
+            "[pools.chat.timeouts]\nfirst-byte = \"300ms\"\n[pools.chat.health]\nfailures = {failures}\nrest = \"1h\"\n\
+             longest-rest = \"1h\"\n{}{}",
+            fleet.workers_toml(),
+            route_all("round-robin")
+        )
+    };
+    let router = TestRouter::start(&with(1_000)).await.unwrap();
+    refused_for_its_port(&router, &with(1)).await;
+    let hang = |times| fleet.engines[1].faults().on_requests(RequestFault::Hang, times);
+    let ejections = "conductor_worker_ejections_total{worker=\"w1\"";
+    let failures = "conductor_worker_failures_total{worker=\"w1\"";
+    let count = async |series| router.metric(series).await.unwrap().unwrap_or_default();
+    hang(Times::UntilCleared);
+    eventually("a request fails on the worker", || async {
+        send(&router, "hi").await;
+        count(failures).await > 0.0
+    })
+    .await;
+    assert_eq!(
+        count(ejections).await,
+        0.0,
+        "its rule is still a thousand failures"
+    );
+    fleet.engines[1].faults().clear();
+
+    // The same rule, applied, takes it out: the test would see it.
+    router.save_config(&with(1)).unwrap();
+    router
+        .admin_shows("/admin/config", "the rule is active", |page| {
+            page["generation"] == 2
+        })
+        .await;
+    hang(Times::UntilCleared);
+    eventually("it is ejected", || async {
+        send(&router, "hi").await;
+        count(ejections).await > 0.0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reload_answers_with_what_changed_or_what_is_wrong() {
+    let fleet = fast_fleet(2).await;
+    let one = |number: usize| worker_toml(number, &fleet.engines[number]);
+    let good = format!("{}{}", one(0), route_all("round-robin"));
+    let router = TestRouter::start(&good).await.unwrap();
+    let (status, page) = reload(&router).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(
+        (&page["outcome"], &page["changed"]),
+        (&"unchanged".into(), &false.into())
+    );
+
+    router
+        .save_config(&good.replace("policy = \"round-robin\"", "policy = \"rund-robin\""))
+        .unwrap();
+    let (status, page) = reload(&router).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{page}");
+    assert_eq!(
+        (&page["outcome"], &page["step"]),
+        (&"refused".into(), &"parse".into())
+    );
+    assert_eq!(page["error"]["code"], "config_refused");
+    let problem = &page["problems"][0];
+    assert!(
+        problem["line"].as_u64() > Some(1) && problem["column"].as_u64() > Some(1),
+        "{page}"
+    );
+    assert_eq!(page["generation"], 1);
+
+    // Whoever is first to look, the watch of the folder or the request, the file is applied once.
+    router.save_config(&format!("{good}{}", one(1))).unwrap();
+    let (status, page) = reload(&router).await;
+    assert_eq!(
+        (status, &page["generation"]),
+        (StatusCode::OK, &2.into()),
+        "{page}"
+    );
+    if page["outcome"] == "applied" {
+        assert_eq!(
+            page["changes"],
+            serde_json::json!({ "workers": { "added": ["w1"] } })
+        );
+    }
+}
+
 /// One policy with a table, and what routes to it.
 fn tuned(workers: &str, params: &str) -> String {
     format!(
@@ -106,10 +273,10 @@ fn tuned(workers: &str, params: &str) -> String {
     )
 }
 
-fn tuned_state(page: &serde_json::Value) -> &serde_json::Value {
+fn tuned_state(page: &Value) -> &Value {
     let policies = page["policies"].as_array().into_iter().flatten();
     let mut tuned = policies.filter(|policy| policy["name"] == "tuned");
-    tuned.next().unwrap_or(&serde_json::Value::Null)
+    tuned.next().unwrap_or(&Value::Null)
 }
 
 #[tokio::test]

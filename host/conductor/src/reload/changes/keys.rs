@@ -1,0 +1,126 @@
+//! Keys that differ, by their names in the file. Each struct is taken apart in full: a field that is added to the configuration does
+//! not compile until it has its key here.
+
+use conductor_config::{
+    Config, IndexConfig, IndexerConfig, LimitsConfig, LogConfig, PoolConfig, RecordConfig, ServerConfig,
+    TokensConfig,
+};
+
+/// The keys of the fields that differ; those after `else` are looked at elsewhere.
+macro_rules! differing {
+    ($was:expr, $is:expr, $config:ident { $($field:ident: $key:literal),+ $(,)? } else { $($elsewhere:ident),* }) => {{
+        let (was, is): (&$config, &$config) = ($was, $is);
+        let $config { $($field: _,)+ $($elsewhere: _),* } = is;
+        let keys = [$(($key, was.$field != is.$field)),+];
+        keys.into_iter().filter_map(|(key, differs)| differs.then_some(key))
+    }};
+}
+
+/// Of the tables of which there is one, and of the keys beside them.
+pub(super) fn of_config(was: &Config, is: &Config) -> Vec<&'static str> {
+    let own = differing!(was, is, Config {
+        policy_dir: "policy-dir",
+        policy_dir_allow: "policy-dir-allow",
+        policy_cache: "policy-cache",
+    } else { server, clients, log, index, indexer, record, policies, pools, tokens, models, stores, routes });
+    of_server(&was.server, &is.server)
+        .into_iter()
+        .chain(of_small_tables(was, is))
+        .chain(own)
+        .collect()
+}
+
+fn of_server(was: &ServerConfig, is: &ServerConfig) -> Vec<&'static str> {
+    let limits = differing!(&was.limits, &is.limits, LimitsConfig {
+        headers: "server.header-limit",
+        header_count: "server.header-count",
+        url: "server.url-limit",
+        json_depth: "server.json-depth",
+        head_timeout: "server.head-timeout",
+        keep_alive_timeout: "server.keep-alive-timeout",
+        body_timeout: "server.body-timeout",
+        body_rate: "server.body-rate",
+    } else {});
+    let server = differing!(was, is, ServerConfig {
+        listen: "server.listen",
+        admin_listen: "server.admin-listen",
+        admin_api_key: "server.admin-api-key",
+        admin_key_for_reads: "server.admin-key-for-reads",
+        metrics_on_listen: "server.metrics-on-listen",
+        request_body_limit: "server.request-body-limit",
+        tls: "server.tls",
+        cors: "server.cors",
+        drain_delay: "server.drain-delay",
+        drain_timeout: "server.drain-timeout",
+        connect_timeout: "server.connect-timeout",
+        first_byte_timeout: "server.first-byte-timeout",
+        idle_timeout: "server.idle-timeout",
+        request_timeout: "server.request-timeout",
+        attempts: "server.attempts",
+        max_connections: "server.max-connections",
+        decision_headers: "server.decision-headers",
+        policy_state: "server.policy-state",
+        forward: "server.forward",
+    } else { limits });
+    server.chain(limits).collect()
+}
+
+fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
+    let log = differing!(&was.log, &is.log, LogConfig {
+        level: "log.level",
+        format: "log.format",
+    } else {});
+    let index = differing!(&was.index, &is.index, IndexConfig {
+        max_blocks: "index.max-blocks",
+        expect_for: "index.expect-for",
+    } else {});
+    let indexer = differing!(&was.indexer, &is.indexer, IndexerConfig {
+        listen: "indexer.listen",
+        api_key: "indexer.api-key",
+        body_limit: "indexer.body-limit",
+        services: "indexer.services",
+    } else {});
+    let record = differing!(&was.record, &is.record, RecordConfig {
+        file: "record.file",
+        sample: "record.sample",
+        shadow_file: "record.shadow-file",
+        max_bytes: "record.max-bytes",
+        keep: "record.keep",
+        all_columns: "record.columns",
+        prompt_blocks: "record.prompt-blocks",
+        explain: "record.explain",
+        explain_sample: "record.explain-sample",
+        explain_header: "record.explain-header",
+    } else {});
+    let tokens = differing!(&was.tokens, &is.tokens, TokensConfig {
+        cache: "tokens.cache",
+        longest: "tokens.longest",
+        in_place: "tokens.in-place",
+        threads: "tokens.threads",
+        queue: "tokens.queue",
+    } else {});
+    let tables = log.chain(index).chain(indexer).chain(record).chain(tokens);
+    tables.collect()
+}
+
+/// Of a pool, without its workers.
+pub(super) fn of_pool(was: &PoolConfig, is: &PoolConfig) -> Vec<&'static str> {
+    let keys = differing!(was, is, PoolConfig {
+        tokenize: "tokenize",
+        tokenize_timeout: "tokenize-timeout",
+        queue_limit: "queue-limit",
+        queue_timeout: "queue-timeout",
+        admission: "admission",
+        sse_keep_alive: "sse-keep-alive",
+        assume_cache: "assume-cache",
+        authorization: "authorization",
+        connections: "connections",
+        tls: "tls",
+        pd: "pd",
+        health: "health",
+        scrape: "scrape",
+        retries: "retries",
+        timeouts: "timeouts",
+    } else { name, workers });
+    keys.collect()
+}

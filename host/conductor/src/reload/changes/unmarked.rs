@@ -1,0 +1,61 @@
+//! A configuration without the places of its text: two files that say the same are equal, wherever they say it.
+
+use conductor_config::{
+    AuthorizationConfig, Config, KeySource, Mark, ModelTokenize, PemFile, PolicyConfig, PolicySource,
+    PoolConfig,
+};
+
+/// The same configuration, with every mark at the file's beginning.
+pub(super) fn unmarked(config: &Config) -> Config {
+    let mut config = config.clone();
+    forget_key(&mut config.server.admin_api_key);
+    if let Some(tls) = &mut config.server.tls {
+        let files = [&mut tls.cert, &mut tls.key]
+            .into_iter()
+            .chain(&mut tls.client_ca);
+        files.for_each(forget_file);
+    }
+    for client in &mut config.clients {
+        forget_key(&mut client.key);
+    }
+    config.policies.iter_mut().for_each(forget_policy);
+    config.pools.iter_mut().for_each(forget_pool);
+    for model in &mut config.models {
+        if let ModelTokenize::Local(local) = &mut model.tokenize {
+            local.at = Mark::beginning();
+        }
+    }
+    config
+}
+
+fn forget_key(key: &mut Option<KeySource>) {
+    if let Some(key) = key {
+        key.at = Mark::beginning();
+    }
+}
+
+fn forget_file(file: &mut PemFile) {
+    file.at = Mark::beginning();
+}
+
+fn forget_policy(policy: &mut PolicyConfig) {
+    policy.source_at = Mark::beginning();
+    policy.params_at = None;
+    policy.sha256_at = None;
+    // What is given stands in `params_json`.
+    policy.param_places.clear();
+    if let PolicySource::Pipeline(pipeline) = &mut policy.source {
+        pipeline.scorers_at.clear();
+    }
+}
+
+fn forget_pool(pool: &mut PoolConfig) {
+    if let AuthorizationConfig::Key(key) = &mut pool.authorization {
+        key.at = Mark::beginning();
+    }
+    if let Some(tls) = &mut pool.tls {
+        tls.at = Mark::beginning();
+        let identity = tls.identity.iter_mut().flat_map(|(cert, key)| [cert, key]);
+        identity.chain(&mut tls.ca).for_each(forget_file);
+    }
+}

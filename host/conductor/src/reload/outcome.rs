@@ -1,0 +1,128 @@
+//! What came of one reload, for the log and for `POST /admin/reload`.
+
+use serde::Serialize;
+use tracing::{error, info};
+
+use super::changes::ConfigChanges;
+use super::commit::Commit;
+use super::step::PlanStep;
+use crate::status::{ConfigReport, ProblemReport};
+
+/// What came of one reload.
+#[derive(Debug, Clone)]
+pub(crate) enum ReloadOutcome {
+    /// Something became active.
+    Applied(Box<Changes>),
+    /// The files hold what is active.
+    Unchanged,
+    /// The configuration cannot be used; the old one stays.
+    Refused {
+        step: PlanStep,
+        problems: Vec<ProblemReport>,
+    },
+}
+
+/// What became active.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Changes {
+    /// Whether the configuration's text is another.
+    #[serde(skip)]
+    pub(super) is_of_text: bool,
+    #[serde(flatten)]
+    config: ConfigChanges,
+    /// Whether keys, certificates or tokenizers are others.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    materials: bool,
+    /// Policies with a new version.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    policy_versions: Vec<String>,
+}
+
+/// The answer to a request for a reload.
+#[derive(Debug, Clone)]
+pub(crate) struct ReloadAnswer {
+    pub(crate) outcome: ReloadOutcome,
+    /// The configuration after it.
+    pub(crate) report: ConfigReport,
+}
+
+impl Changes {
+    fn is_empty(&self) -> bool {
+        self.config.is_empty() && !self.materials && self.policy_versions.is_empty()
+    }
+}
+
+impl ReloadOutcome {
+    pub(super) fn of_text(Commit { config, policies }: Commit) -> Self {
+        let swapped = policies.swapped.into_iter();
+        Self::Applied(Box::new(Changes {
+            is_of_text: true,
+            config,
+            policy_versions: swapped.map(|swapped| swapped.policy).collect(),
+            ..Changes::default()
+        }))
+    }
+
+    pub(super) fn of_materials() -> Self {
+        Self::Applied(Box::new(Changes {
+            materials: true,
+            ..Changes::default()
+        }))
+    }
+
+    /// The same, with policies that have new versions besides. A refused configuration stays refused.
+    pub(super) fn with_policies(self, swapped: Vec<String>) -> Self {
+        match self {
+            Self::Unchanged if !swapped.is_empty() => Self::Applied(Box::new(Changes {
+                policy_versions: swapped,
+                ..Changes::default()
+            })),
+            Self::Applied(changes) => Self::Applied(Box::new(Changes {
+                policy_versions: swapped,
+                ..*changes
+            })),
+            other => other,
+        }
+    }
+
+    /// Its name for programs.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Applied(_) => "applied",
+            Self::Unchanged => "unchanged",
+            Self::Refused { .. } => "refused",
+        }
+    }
+
+    /// Whether anything that is active is another than before: an edit of a comment changes nothing.
+    pub(crate) fn has_changes(&self) -> bool {
+        matches!(self, Self::Applied(changes) if !changes.is_empty())
+    }
+
+    /// Logs the outcome of a reload that a signal asked for. What changed or is wrong has lines of its own where it is new.
+    pub(super) fn log(&self, generation: u64) {
+        let outcome = self.as_str();
+        match self {
+            Self::Applied(_) => info!(generation, outcome, "reload after SIGHUP: the files are applied"),
+            Self::Unchanged => info!(
+                generation,
+                outcome, "reload after SIGHUP: the files hold what is active, nothing changed"
+            ),
+            Self::Refused { step, problems } => {
+                let first = problems.iter().find(|problem| problem.severity == "error");
+                let (line, column) = first.map_or((1, 1), |problem| (problem.line, problem.column));
+                let message = first.map_or("", |problem| &problem.message);
+                error!(
+                    generation,
+                    outcome,
+                    step = step.as_str(),
+                    problems = problems.len(),
+                    line,
+                    column,
+                    "reload after SIGHUP: the configuration is refused and the old one stays: {message}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The parts of a plan that a start and a reload have in common.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use proxy::record::{RecordPlan, Recorder};
+use proxy::{PipelineWatch, ProxyMetrics, Snapshot, SnapshotPlan, SnapshotSpec};
+use routing::PolicyVersions;
+
+use super::{ActiveConfig, PlanStep, RefusedConfig, RefusedPlan, Steps};
+use crate::compose::{self, BrokenPipeline, PipelineWatches};
+use crate::config_source::ConfigSource;
+use crate::discovery::{CheckedFeeds, Discovery};
+use crate::telemetry::{self, ParsedFilter};
+
+/// Everything that a configuration changes but sockets and policies. Nothing of it is active, and nothing of it can fail any
+/// more.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) snapshot: SnapshotPlan,
+    /// Of the snapshot's pipelines.
+    pub(crate) watches: Vec<Arc<PipelineWatch>>,
+    pub(crate) log: ParsedFilter,
+    pub(crate) record: RecordPlan,
+    pub(crate) feeds: CheckedFeeds,
+}
+
+/// What the parts are planned with; none of it is changed.
+#[derive(Clone, Copy)]
+pub(crate) struct Planner<'a> {
+    pub(crate) steps: &'a Steps,
+    pub(crate) source: &'a ConfigSource,
+    pub(crate) metrics: &'a ProxyMetrics,
+    pub(crate) recorder: &'a Arc<Recorder>,
+    pub(crate) discovery: &'a Discovery,
+}
+
+impl Planner<'_> {
+    /// Plans what is to follow `previous`. `component` finds the versions of a policy; every component that decides on a route
+    /// has some.
+    ///
+    /// # Errors
+    /// [`RefusedPlan`] of the first step that fails; nothing has changed then.
+    pub(crate) fn plan(
+        self,
+        next: &ActiveConfig,
+        previous: Option<&Snapshot>,
+        component: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
+    ) -> Result<Parts, RefusedPlan> {
+        let Self {
+            steps,
+            source,
+            discovery,
+            ..
+        } = self;
+        let config = &next.config;
+        let log = steps.run(PlanStep::LogLevel, || {
+            telemetry::parse(&config.log.level).map_err(RefusedConfig::LogLevel)
+        })?;
+        let (spec, watches) = steps.run(PlanStep::Pipelines, || {
+            self.snapshot_spec(next, component)
+                .map_err(RefusedConfig::Pipeline)
+        })?;
+        let snapshot = steps.run(PlanStep::RequestPath, || {
+            SnapshotPlan::new(previous, spec).map_err(RefusedConfig::Snapshot)
+        })?;
+        let record = steps.run(PlanStep::RecordFiles, || {
+            let files = compose::record_files(config, source);
+            self.recorder.plan(files).map_err(RefusedConfig::Record)
+        })?;
+        let feeds = steps.run(PlanStep::Feeds, || {
+            let feeds = compose::feed_plan(config, &next.fleet);
+            discovery.check(feeds).map_err(RefusedConfig::Feeds)
+        })?;
+        Ok(Parts {
+            snapshot,
+            watches,
+            log,
+            record,
+            feeds,
+        })
+    }
+
+    /// The request path as the configuration describes it, and the watches of its pipelines.
+    fn snapshot_spec(
+        self,
+        next: &ActiveConfig,
+        component: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
+    ) -> Result<(SnapshotSpec, Vec<Arc<PipelineWatch>>), BrokenPipeline> {
+        let ActiveConfig {
+            config,
+            materials,
+            fleet,
+            generation,
+            ..
+        } = next;
+        let watches = PipelineWatches {
+            metrics: self.metrics,
+            made: RefCell::default(),
+        };
+        let policy = |name: &str| compose::policy_versions(config, &watches, name, &component);
+        let decides = |name: &str| -> Result<Arc<PolicyVersions>, BrokenPipeline> {
+            let policy = policy(name)?;
+            Ok(policy.expect("a configuration is refused while one of its policies has no version"))
+        };
+        let routes = config
+            .routes
+            .iter()
+            .map(|route| compose::route_spec(route, decides, policy));
+        let spec = SnapshotSpec {
+            generation: *generation,
+            pools: compose::pool_specs(config, materials, fleet),
+            routes: routes.collect::<Result<_, _>>()?,
+            models: compose::models_spec(config, &materials.tokenizers),
+            limits: compose::request_limits(config),
+            edge: compose::edge_spec(config, &materials.certificates),
+            record: compose::record_spec(config, self.recorder),
+            clients: compose::client_specs(config, &materials.keys),
+            decision_headers: config.server.decision_headers,
+            // Its labels name clients.
+            metrics_on_listen: config
+                .server
+                .metrics_on_listen
+                .unwrap_or(config.clients.is_empty()),
+        };
+        Ok((spec, watches.made.into_inner()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proxy::SnapshotCell;
+
+    use super::*;
+    use crate::app::Caches;
+    use crate::materials::Materials;
+    use crate::reload::read;
+
+    /// Pool `a`, whose policy wants one column, and pool `b`, whose policy wants no tokens.
+    fn pools(column: &str) -> String {
+        format!(
+            r#"
+[policies.of-a]
+pipeline = {{ scorers = [{{ feature = "{column}", weight = 1 }}] }}
+[policies.of-b]
+pipeline = {{ scorers = [{{ feature = "load.requests", weight = -1 }}] }}
+[[pools.a.workers]]
+url = "http://a:1"
+[[pools.b.workers]]
+url = "http://b:1"
+[[routes]]
+match = {{ model = "b" }}
+pool = "b"
+policy = "of-b"
+[[routes]]
+pool = "a"
+policy = "of-a"
+"#
+        )
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &[&str]) {
+        let source = ConfigSource::Text(text.to_owned());
+        let config = read(&source, text).expect("valid").config;
+        let first = ActiveConfig::first(text.to_owned(), config, Materials::default());
+        let mut registry = prometheus_client::registry::Registry::default();
+        let metrics = ProxyMetrics::new(&mut registry);
+        let caches = Caches::start(&first.config, &mut registry).unwrap();
+        let planner = Planner {
+            steps: &Steps::default(),
+            source: &source,
+            metrics: &metrics,
+            recorder: &Recorder::new(&mut registry),
+            discovery: &caches.discovery,
+        };
+        let parts = planner.plan(&first, None, |_| None).unwrap();
+        let snapshot = SnapshotCell::new(parts.snapshot, &metrics).load();
+        assert_eq!(snapshot.pools_without_tokenizer().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_tokenizer_is_missed_where_each_prompt_costs_a_worker_a_request() {
+        let wants = pools("prefix.any-tokens");
+        check(&wants, &["a"]);
+        check(&pools("load.requests"), &[]);
+        check(&format!("[pools.a]\ntokenize = \"off\"\n{wants}"), &[]);
+        check(&format!("[models.m]\ntokenize = \"worker\"\n{wants}"), &[]);
+    }
+}

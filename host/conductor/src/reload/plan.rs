@@ -1,0 +1,157 @@
+//! A reload before its commit: everything that can fail is done, nothing that is active has changed.
+
+use conductor_config::{Config, Diagnostics, Parsed};
+use routing::Generation;
+
+use super::{
+    ActiveConfig, Parts, PlanStep, Planner, RefusedConfig, RefusedPlan, Reloader, read, unavailable_policies,
+};
+use crate::app::Bound;
+use crate::compose;
+use crate::materials::Materials;
+use crate::overlay::{Ended, Overlays};
+use crate::policy_library::Prepared;
+
+/// What is to become active: a configuration's text and meaning, with what it names.
+pub(super) struct Candidate {
+    pub(super) text: String,
+    pub(super) file: Config,
+    pub(super) overlays: Overlays,
+    pub(super) materials: Materials,
+    /// New versions of policies; none: those that are active stay.
+    pub(super) prepared: Option<Prepared>,
+}
+
+/// A change that cannot fail any more. A plan that is dropped has no effect: its sockets close and its threads end.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) active: ActiveConfig,
+    pub(super) prepared: Option<Prepared>,
+    pub(super) parts: Parts,
+    pub(super) sockets: Bound,
+}
+
+/// The plan of a new configuration text.
+#[derive(Debug)]
+pub(super) struct FilePlan {
+    pub(super) plan: Plan,
+    pub(super) warnings: Diagnostics,
+    /// Overlays that the text ends.
+    pub(super) ended: Vec<Ended>,
+}
+
+/// What a look at the files found out about their text.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Some file seems half-written and should be read again soon.
+    pub(super) is_unsettled: bool,
+}
+
+impl ActiveConfig {
+    /// The active configuration again, for a plan that changes something else.
+    pub(super) fn candidate(&self) -> Candidate {
+        Candidate {
+            text: self.text.clone(),
+            file: self.file.clone(),
+            overlays: self.overlays.clone(),
+            materials: self.materials.clone(),
+            prepared: None,
+        }
+    }
+}
+
+impl Reloader {
+    /// The configuration's text; none where it is the active one.
+    pub(super) fn changed_text(&self) -> Result<Option<String>, RefusedPlan> {
+        let text = self.steps.run(PlanStep::ReadFile, || {
+            self.source.read().map_err(RefusedConfig::Read)
+        })?;
+        Ok((text != self.active.text).then_some(text))
+    }
+
+    /// Plans a new text, with the policies and materials that it names.
+    pub(super) fn plan_text(&mut self, text: String, seen: &mut Seen) -> Result<FilePlan, RefusedPlan> {
+        let source = &self.source;
+        let Parsed {
+            config: file,
+            warnings,
+        } = self.steps.run(PlanStep::Parse, || {
+            read(source, &text).map_err(RefusedConfig::Invalid)
+        })?;
+        let (overlays, ended) = self.active.overlays.under(&file);
+        // What overrides of routes name has to be there as well.
+        let config = overlays.over(&file);
+        let library = &mut self.library;
+        let prepared = self.steps.run(PlanStep::LoadPolicies, || {
+            let prepared = library.prepare(compose::wanted_policies(&config, source));
+            seen.is_unsettled = prepared.is_unsettled();
+            let unavailable = unavailable_policies((&config, source, &text), &prepared);
+            if !unavailable.is_empty() {
+                return Err(RefusedConfig::Policies(unavailable));
+            }
+            Ok(prepared)
+        })?;
+        let materials = self.read_materials(&file, &text)?;
+        let plan = self.plan(Candidate {
+            text,
+            file,
+            overlays,
+            materials,
+            prepared: Some(prepared),
+        })?;
+        Ok(FilePlan {
+            plan,
+            warnings,
+            ended,
+        })
+    }
+
+    /// What a configuration names that lies elsewhere, as it is now.
+    pub(super) fn read_materials(&self, file: &Config, text: &str) -> Result<Materials, RefusedPlan> {
+        let before = Some(&self.active.materials);
+        Materials::read(&self.steps, before, (file, &self.source, text))
+    }
+
+    /// Plans a candidate.
+    pub(super) fn plan(&self, candidate: Candidate) -> Result<Plan, RefusedPlan> {
+        let Candidate {
+            text,
+            file,
+            overlays,
+            materials,
+            prepared,
+        } = candidate;
+        let config = overlays.over(&file);
+        let (fleet, _) = self.active.fleet.next(compose::worker_specs(&config));
+        let active = ActiveConfig {
+            text,
+            file,
+            overlays,
+            config,
+            materials,
+            fleet,
+            generation: Generation(self.active.generation.0 + 1),
+        };
+        let live = &self.live;
+        let planner = Planner {
+            steps: &self.steps,
+            source: &self.source,
+            metrics: &live.metrics,
+            recorder: &live.recorder,
+            discovery: &live.discovery,
+        };
+        let previous = live.cell.load();
+        let component = |name: &str| self.library.versions(name, prepared.as_ref());
+        let parts = planner.plan(&active, Some(&previous), component)?;
+        let sockets = self.steps.run(PlanStep::Sockets, || {
+            let (was, is) = (&self.active.config.server, &active.config.server);
+            live.doors.bind(was, is).map_err(RefusedConfig::Listen)
+        })?;
+        Ok(Plan {
+            active,
+            prepared,
+            parts,
+            sockets,
+        })
+    }
+}

@@ -1,0 +1,28 @@
+//! Keys that are read only at the start.
+
+use conductor_config::Config;
+
+/// Keys that differ from those the router was started with, and need a restart to apply.
+pub(super) fn needed(at_start: &Config, now: &Config) -> Vec<String> {
+    let (was, is) = (&at_start.server, &now.server);
+    let changed = [
+        // Of an address there was, another can be made.
+        (
+            "server.admin-listen",
+            was.admin_listen.is_some() != is.admin_listen.is_some(),
+        ),
+        (
+            "server.max-connections",
+            was.max_connections != is.max_connections,
+        ),
+        ("server.drain-delay", was.drain_delay != is.drain_delay),
+        ("server.drain-timeout", was.drain_timeout != is.drain_timeout),
+        ("server.policy-state", was.policy_state != is.policy_state),
+        ("log.format", at_start.log.format != now.log.format),
+        ("indexer", at_start.indexer != now.indexer),
+        ("index.max-blocks", at_start.index != now.index),
+        ("policy-cache", at_start.policy_cache != now.policy_cache),
+    ];
+    let keys = changed.iter().filter(|(_, changed)| *changed);
+    keys.map(|(key, _)| (*key).to_owned()).collect()
+}
