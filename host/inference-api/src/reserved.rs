@@ -25,6 +25,7 @@ pub const OWN_PATHS: &[&str] = &[
 pub const ENGINE_ADMINISTRATION: &[&str] = &[
     "/abort_request",
     "/abort_requests",
+    "/adapters",
     "/add_external_corpus",
     "/attach_hicache_storage_backend",
     "/check_weights",
@@ -143,6 +144,7 @@ mod tests {
         check("/v1/rerank", Some(Reserved::Served(Endpoint::RerankV1)));
         check("/sleep", Some(Reserved::Administration));
         check("/sleep/now", Some(Reserved::Administration));
+        check("/adapters/fluent", Some(Reserved::Administration));
         check("/v1/models/m", Some(Reserved::Own));
         check("/admin/reload", Some(Reserved::Own));
         check("/", Some(Reserved::Own));
