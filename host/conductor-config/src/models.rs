@@ -147,7 +147,10 @@ fn read_one(entry: &Item<'_>, report: &Report) -> Option<ModelConfig> {
     let choices = TOKENIZE.map(|(name, tokenize)| (name, Some(tokenize)));
     let choices: Vec<_> = std::iter::once(("local", None)).chain(choices).collect();
     let chosen = how.as_ref().map(|item| item.choice(&choices));
-    let timeout = model.duration("tokenize-timeout", Duration::from_millis(50), TIMEOUTS);
+    // A worker is asked over the network, and another one after it.
+    let asks_workers = matches!(chosen, Some(Some(Some(_))));
+    let default = Duration::from_millis(if asks_workers { 500 } else { 50 });
+    let timeout = model.duration("tokenize-timeout", default, TIMEOUTS);
     model.finish();
     let tokenize = match chosen {
         // Said already.

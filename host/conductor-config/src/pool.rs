@@ -97,7 +97,7 @@ fn read_one(entry: &Item<'_>, taken: &mut Taken) -> DeclaredPool {
     let mut config = PoolConfig {
         name: entry.key.clone(),
         tokenize: Tokenize::Worker,
-        tokenize_timeout: Duration::from_millis(50),
+        tokenize_timeout: Duration::from_millis(500),
         queue_limit: 1_000,
         queue_timeout: Duration::from_secs(30),
         admission: None,

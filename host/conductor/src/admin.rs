@@ -88,6 +88,8 @@ impl Admin {
                 "rejected_messages": feed.rejected_messages, "silences": feed.silences,
                 "silent": feed.silent, "answers": feed.answers,
                 "silent_for_s": feed.silent_for.map(seconds), "lag_s": feed.lag.map(seconds),
+                "reason": feed.reason.text(), "state_for_s": seconds(feed.reason.lasted),
+                "next_try_s": feed.reason.next_try.map(seconds), "replay_unanswered": feed.reason.is_unanswered,
             })
         };
         let feeds: Vec<_> = self.feeds.status().into_iter().map(feed).collect();
@@ -100,6 +102,8 @@ impl Admin {
                 "resets": feed.resets, "rejected": by_reason(&feed.rejected),
                 "rejected_messages": feed.rejected_messages,
                 "silent_for_s": feed.silent_for.map(seconds), "lag_s": feed.lag.map(seconds),
+                "reason": feed.reason.text(), "state_for_s": seconds(feed.reason.lasted),
+                "next_try_s": feed.reason.next_try.map(seconds),
             })
         };
         let generation = self.cell.load().generation().0;

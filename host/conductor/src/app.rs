@@ -249,6 +249,8 @@ impl App {
             "reload-requests",
             pass_on(self.reload, bell.clone(), background.clone()),
         );
+        let knowledge = self.pages.knowledge();
+        tasks::spawn("knowledge-log", knowledge.keep_log(background.clone()));
         let pages = self.pages.for_clients(&bell);
         let Sockets {
             clients,

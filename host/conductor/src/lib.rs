@@ -25,6 +25,7 @@ mod index_feed;
 mod indexer;
 mod instances;
 mod keys;
+mod knowledge;
 mod live_check;
 mod materials;
 mod metrics;

@@ -14,6 +14,7 @@ use routing::Role;
 use serde_json::{Value, json};
 
 use crate::instances::{AdminKey, Listener};
+use crate::knowledge::{KnowledgeSources, Warning};
 use crate::overlay::OverlayKind;
 use crate::policy_library::PolicyReport;
 use crate::refusal::{Refusal, only_get};
@@ -25,6 +26,7 @@ pub(crate) struct StatusPage {
     pub(crate) cell: Arc<SnapshotCell>,
     pub(crate) live: Arc<LiveFeeds>,
     pub(crate) status: Status,
+    pub(crate) knowledge: KnowledgeSources,
 }
 
 impl StatusPage {
@@ -54,18 +56,19 @@ impl StatusPage {
         let overlays: HashMap<&str, OverlayKind> = overlays
             .map(|overlay| (overlay.url.as_str(), overlay.kind))
             .collect();
-        let pool = |pool: &PoolReport| self.pool(pool, &overlays);
+        let warnings = self.knowledge.warnings(&pools);
+        let pool = |(pool, warnings): (&PoolReport, &Vec<Warning>)| self.pool(pool, warnings, &overlays);
         Json(json!({
             "generation": snapshot.generation().0,
             "config": { "source": config.source, "valid": config.problems.is_empty() },
             "routes": config.routes.iter().map(|of| route(of, &policies)).collect::<Vec<_>>(),
-            "pools": pools.iter().map(pool).collect::<Vec<_>>(),
+            "pools": pools.iter().zip(&warnings).map(pool).collect::<Vec<_>>(),
             "overlays": config.overlays,
         }))
         .into_response()
     }
 
-    fn pool(&self, pool: &PoolReport, overlays: &HashMap<&str, OverlayKind>) -> Value {
+    fn pool(&self, pool: &PoolReport, warnings: &[Warning], overlays: &HashMap<&str, OverlayKind>) -> Value {
         let worker = |worker: &WorkerReport| self.worker(worker, overlays);
         json!({
             "name": &*pool.name,
@@ -73,6 +76,7 @@ impl StatusPage {
             "queued": pool.queued,
             "budget": pool.budget.as_ref().map(budget),
             "roles": roles(&pool.workers),
+            "warnings": warnings,
             "workers": pool.workers.iter().map(worker).collect::<Vec<_>>(),
         })
     }

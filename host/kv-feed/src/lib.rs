@@ -10,6 +10,7 @@
 mod delivery;
 mod feeds;
 mod probe;
+mod reason;
 mod recovery;
 mod rejected;
 mod sockets;
@@ -20,6 +21,7 @@ mod thread;
 
 pub use feeds::{FeedError, KvFeeds, MAX_FEEDS};
 pub use probe::{FeedProbe, FeedProbeError, probe};
+pub use reason::{FeedCause, FeedReason};
 pub use rejected::Rejected;
 pub use spec::{Endpoint, FeedSink, FeedSpec, ResetReason, StoreSpec};
 pub use status::{FeedState, FeedStatus, StoreStatus};

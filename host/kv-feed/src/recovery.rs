@@ -143,6 +143,19 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
         self.doubtful
     }
 
+    /// Whether the publisher was ever connected, and whether it is now.
+    pub(crate) fn connection(&self) -> (bool, bool) {
+        (
+            self.connection != Connection::NotYet,
+            self.connection == Connection::Up,
+        )
+    }
+
+    /// Whether requests for a replay are not answered.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.unanswered
+    }
+
     /// Whether replays are answered.
     pub(crate) fn answers(&self) -> bool {
         self.answers && !self.unanswered

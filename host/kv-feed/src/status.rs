@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use routing::{DpRank, StoreId, WorkerId};
 
+use crate::reason::{FeedReason, ReasonCell};
 use crate::rejected::{RejectCounters, Rejected};
 use crate::spec::{FeedSpec, StoreSpec};
 
@@ -87,6 +88,8 @@ pub struct FeedStatus {
     /// From the engine's making of the latest live batch to its being passed on, by the two clocks; 0 where the engine's
     /// is ahead, none where it does not say.
     pub lag: Option<Duration>,
+    /// Why it is in its state, since when, and what comes next.
+    pub reason: FeedReason,
 }
 
 /// One store's feed at one moment. Counts are since the feed was set.
@@ -118,6 +121,8 @@ pub struct StoreStatus {
     pub silent_for: Option<Duration>,
     /// As for [`FeedStatus::lag`].
     pub lag: Option<Duration>,
+    /// As for [`FeedStatus::reason`].
+    pub reason: FeedReason,
 }
 
 /// The live counters of one feed; written by one thread.
@@ -141,6 +146,7 @@ pub(crate) struct FeedCounters {
     complete: AtomicBool,
     answers: AtomicBool,
     silent: AtomicBool,
+    pub(crate) reason: ReasonCell,
     since: Instant,
     /// Microseconds plus one from `since` to the latest live message: 0 before the first.
     heard: AtomicU64,
@@ -168,6 +174,7 @@ impl Default for FeedCounters {
             complete: AtomicBool::default(),
             answers: AtomicBool::default(),
             silent: AtomicBool::default(),
+            reason: ReasonCell::default(),
             since: Instant::now(),
             heard: AtomicU64::default(),
             lag: AtomicU64::default(),
@@ -192,10 +199,10 @@ impl Count {
 impl FeedCounters {
     pub(crate) fn set_state(&self, state: FeedState) {
         let place = FeedState::ALL.iter().position(|&known| known == state);
-        self.state.store(
-            place.and_then(|place| u8::try_from(place).ok()).unwrap_or(0),
-            Relaxed,
-        );
+        let place = place.and_then(|place| u8::try_from(place).ok()).unwrap_or(0);
+        if self.state.swap(place, Relaxed) != place {
+            self.reason.changed();
+        }
     }
 
     pub(crate) fn set_progress(&self, last_seq: Option<u64>, complete: bool) {
@@ -236,6 +243,7 @@ impl FeedCounters {
             last_seq: self.last_seq(),
             silent_for: self.silent_for(),
             lag: time(&self.lag),
+            reason: self.reason.read(),
         }
     }
 
@@ -280,6 +288,7 @@ impl FeedCounters {
             silent: self.silent.load(Relaxed),
             silent_for: self.silent_for(),
             lag: time(&self.lag),
+            reason: self.reason.read(),
         }
     }
 }

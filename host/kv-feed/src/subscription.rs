@@ -8,6 +8,7 @@ use tracing::{debug, warn};
 use zmq::{Context, Message, Socket};
 
 use crate::delivery::Delivery;
+use crate::reason::FeedCause;
 use crate::recovery::{Action, Recovery};
 use crate::sockets::{self, LIVE_QUEUE, Live, Turn};
 use crate::spec::{Feed, FeedSink, ResetReason};
@@ -267,6 +268,19 @@ impl Subscription {
         );
     }
 
+    fn cause(&self, state: FeedState) -> FeedCause {
+        match (state, self.recovery.connection()) {
+            (FeedState::Live, _) => FeedCause::None,
+            (FeedState::Broken, _) => FeedCause::NotOpened,
+            (FeedState::Connecting, (_, true)) => FeedCause::NothingReceived,
+            (FeedState::Connecting, (true, false)) => FeedCause::ConnectionLost,
+            (FeedState::Connecting, (false, false)) => FeedCause::NotConnected,
+            (FeedState::Rebuilding, _) if self.mute => FeedCause::Mute,
+            (FeedState::Rebuilding, _) if self.recovery.is_doubtful() => FeedCause::Doubtful,
+            (FeedState::Rebuilding, _) => FeedCause::Replaying,
+        }
+    }
+
     fn publish_status(&mut self, sink: &mut dyn FeedSink) {
         let state = match () {
             () if self.live.is_none() => FeedState::Broken,
@@ -274,6 +288,10 @@ impl Subscription {
             () if self.mute || self.recovery.is_behind() => FeedState::Rebuilding,
             () => FeedState::Live,
         };
+        let is_unanswered = self.recovery.is_unanswered();
+        self.counters
+            .reason
+            .set(self.cause(state), self.deadline(), is_unanswered);
         // The sink first: whoever reads that the feed is live can rely on it.
         self.delivery.announce(sink, state == FeedState::Live);
         self.counters.set_state(state);

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use routing::{Dialect, EngineSaid, Worker};
+use routing::{Dialect, EngineSaid, PolicyVersions, Worker};
 
 use crate::admission::BudgetReport;
 use crate::health::{Stance, StateReport};
+use crate::knowledge::SpellReport;
 use crate::snapshot::{Member, PoolState, Snapshot};
 
 /// A pool in force.
@@ -20,6 +21,14 @@ pub struct PoolReport {
     pub queued: usize,
     /// How much it has under way, where that is limited.
     pub budget: Option<BudgetReport>,
+    /// Whether a route to it has a policy that looks for cached prefixes.
+    pub is_cache_aware: bool,
+    /// Prompts whose tokens were not known in time.
+    pub token_timeouts: Option<SpellReport>,
+    /// Prompts whose tokens could not be learnt.
+    pub token_failures: Option<SpellReport>,
+    /// Prefill answers that handed nothing over.
+    pub handover_failures: Option<SpellReport>,
     /// Its workers, in the order of the configuration.
     pub workers: Vec<WorkerReport>,
 }
@@ -140,11 +149,16 @@ impl Snapshot {
     /// Its pools and their workers as they are now.
     #[must_use]
     pub fn report(&self) -> Vec<PoolReport> {
-        self.pools.iter().map(|pool| report(pool)).collect()
+        let is_cache_aware = |at: usize| {
+            let mut routes = self.routes.iter().filter(|route| route.pool == at);
+            routes.any(|route| route.policies().any(PolicyVersions::needs_prefix))
+        };
+        let pools = self.pools.iter().enumerate();
+        pools.map(|(at, pool)| report(pool, is_cache_aware(at))).collect()
     }
 }
 
-fn report(pool: &PoolState) -> PoolReport {
+fn report(pool: &PoolState, is_cache_aware: bool) -> PoolReport {
     let worker = |member: &Member| {
         let now_ms = member.link.now_ms();
         let state = member.link.health.report(now_ms);
@@ -162,6 +176,10 @@ fn report(pool: &PoolState) -> PoolReport {
         dialect: pool.pd.as_ref().map(|pd| pd.spec.dialect),
         queued: pool.queue.len(),
         budget: BudgetReport::of(pool),
+        is_cache_aware,
+        token_timeouts: pool.knowledge.timeouts.report(),
+        token_failures: pool.knowledge.failures.report(),
+        handover_failures: pool.knowledge.handovers.report(),
         workers: pool.members.iter().map(worker).collect(),
     }
 }

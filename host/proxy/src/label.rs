@@ -131,6 +131,33 @@ pub(crate) const TOKENS: [(TokensKind, &str); 11] = [
     (TokensKind::Off, "off"),
 ];
 
+/// How one try to learn a prompt's tokens from a worker ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenTry {
+    /// With tokens.
+    Answered,
+    /// The worker refused this prompt.
+    Refused,
+    /// The worker has no such path.
+    Absent,
+    /// The worker failed to answer, or not with tokens.
+    Failed,
+    /// It was given up after its time without an answer.
+    Unanswered,
+    /// It was given up within its time, since another try answered or the client left.
+    Superseded,
+}
+
+/// Every end in the order of its discriminant, with its label.
+pub(crate) const TOKEN_TRIES: [(TokenTry, &str); 6] = [
+    (TokenTry::Answered, "answered"),
+    (TokenTry::Refused, "refused"),
+    (TokenTry::Absent, "absent"),
+    (TokenTry::Failed, "failed"),
+    (TokenTry::Unanswered, "unanswered"),
+    (TokenTry::Superseded, "superseded"),
+];
+
 /// What a policy answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VerdictKind {
@@ -245,6 +272,12 @@ mod tests {
                 .iter()
                 .enumerate()
                 .all(|(at, (kind, _))| *kind as usize == at)
+        );
+        assert!(
+            TOKEN_TRIES
+                .iter()
+                .enumerate()
+                .all(|(at, (end, _))| *end as usize == at)
         );
         assert!(
             VERDICTS

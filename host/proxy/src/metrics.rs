@@ -24,7 +24,7 @@ use crate::pipeline_parts::PipelineFamilies;
 use crate::server::{EdgeCollector, EdgeMetrics};
 use crate::shadow::ShadowFamilies;
 use crate::snapshot::SnapshotCell;
-use crate::tokens::TokensMetrics;
+use crate::tokens::{TokenTries, TokensMetrics};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PoolLabel {
@@ -309,6 +309,7 @@ impl ProxyMetrics {
             index_queries: self.index_queries.get_or_create_owned(&pool()),
             cached_tokens: self.cached_tokens.get_or_create_owned(&pool()),
             retries: self.health.pool(name),
+            token_tries: self.tokens.tries(name),
         }
     }
 
@@ -430,6 +431,7 @@ pub(crate) struct PoolMetrics {
     pub(crate) index_queries: Counter,
     pub(crate) cached_tokens: Counter,
     pub(crate) retries: RetryMetrics,
+    pub(crate) token_tries: TokenTries,
 }
 
 impl PoolMetrics {

@@ -24,6 +24,7 @@ use crate::events::{EventHub, ListenerReport};
 use crate::expectation::Expectation;
 use crate::health::{HealthSpec, ScrapeSpec};
 use crate::keep_alive::KeepAlive;
+use crate::knowledge::PoolKnowledge;
 use crate::link::WorkerLink;
 use crate::metrics::{PoolMetrics, ProxyMetrics};
 use crate::pd::{Bootstrap, PdPool, PdSpec};
@@ -176,6 +177,8 @@ pub(crate) struct PoolState {
     pub(crate) scrape: Option<ScrapeSpec>,
     pub(crate) retries: RetrySpec,
     pub(crate) budget: Arc<RetryBudget>,
+    /// What it lacks of cache knowledge; it stays over all snapshots.
+    pub(crate) knowledge: Arc<PoolKnowledge>,
     /// What bounds its requests, once their bodies are read.
     pub(crate) limits: RequestLimits,
     pub(crate) metrics: PoolMetrics,

@@ -6,7 +6,7 @@ use conductor_config::Config;
 use kv_feed::KvFeeds;
 use kv_index::{IndexLimits, SharedPrefixIndex};
 use prometheus_client::registry::Registry;
-use proxy::LiveFeeds;
+use proxy::{LiveFeeds, SnapshotCell};
 
 use super::BuildError;
 use crate::config_source::ConfigSource;
@@ -14,6 +14,7 @@ use crate::discovery::Discovery;
 use crate::feed_list::FeedList;
 use crate::index_feed::IndexFeed;
 use crate::indexer::{Indexing, RegisteredFeeds};
+use crate::knowledge::KnowledgeSources;
 use crate::metrics::CacheCollector;
 use crate::reload::ActiveConfig;
 use crate::store_metrics::StoreCollector;
@@ -52,6 +53,15 @@ impl Caches {
             discovery,
             list,
         })
+    }
+
+    /// What the warnings of missing cache knowledge are computed from.
+    pub(super) fn knowledge(&self, cell: &Arc<SnapshotCell>) -> KnowledgeSources {
+        KnowledgeSources {
+            cell: Arc::clone(cell),
+            discovery: Arc::clone(&self.discovery),
+            feeds: Arc::clone(&self.feeds),
+        }
     }
 
     /// The index as a service, where the configuration asks for it. What is registered there is followed as workers are.

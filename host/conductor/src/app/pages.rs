@@ -15,6 +15,7 @@ use crate::admin_policies::PolicyPages;
 use crate::admin_routes::RoutePages;
 use crate::explain;
 use crate::instances::{Instances, Listener};
+use crate::knowledge::KnowledgeSources;
 use crate::reload::{Bell, Reloader};
 use crate::status_page::StatusPage;
 use crate::trial_page::TrialPages;
@@ -41,9 +42,15 @@ impl Pages {
                 cell: Arc::clone(&reloader.live.cell),
                 live: Arc::clone(&caches.live),
                 status: reloader.status.clone(),
+                knowledge: caches.knowledge(&reloader.cell),
             },
             recorder: Arc::clone(&reloader.live.recorder),
         }
+    }
+
+    /// What the warnings of missing cache knowledge are computed from.
+    pub(super) fn knowledge(&self) -> KnowledgeSources {
+        self.status.knowledge.clone()
     }
 
     /// Those on the clients' listener. Whatever they change goes by the bell.

@@ -214,7 +214,7 @@ impl Discovery {
 
     /// How the workers that are asked for their feeds answer.
     pub(crate) fn report(&self) -> Vec<TargetReport> {
-        self.state().targets.report()
+        self.state().targets.report(Instant::now())
     }
 
     fn due(&self) -> Vec<Target> {

@@ -121,6 +121,12 @@ mod tests {
             silent: false,
             silent_for: Some(Duration::from_secs(silent_for)),
             lag: None,
+            reason: kv_feed::FeedReason {
+                cause: kv_feed::FeedCause::None,
+                lasted: Duration::ZERO,
+                next_try: None,
+                is_unanswered: false,
+            },
         }
     }
 

@@ -56,6 +56,16 @@ pub(crate) struct TargetReport {
     /// `asking`: it has not answered yet; `none`: it publishes nothing, or has no page that tells; `found`.
     pub(crate) state: &'static str,
     pub(crate) feeds: usize,
+    /// Why no feed is known; none where some are.
+    pub(crate) reason: Option<String>,
+    /// Until it is asked again; none while its feeds are well.
+    pub(crate) next_try_s: Option<u64>,
+    /// Whether it was asked at all.
+    #[serde(skip)]
+    pub(crate) is_asked: bool,
+    /// The workers whose caches it tells of.
+    #[serde(skip)]
+    pub(crate) workers: Vec<WorkerId>,
 }
 
 #[derive(Debug)]
@@ -66,6 +76,8 @@ struct Known {
     /// When to ask next; none while its feeds are well.
     due: Option<Instant>,
     pause: Duration,
+    /// Why the last question brought no feed.
+    trouble: Option<String>,
 }
 
 /// The workers that are asked.
@@ -81,6 +93,7 @@ impl Targets {
                 sources: before.and_then(|known| known.sources.clone()),
                 due: before.map_or(Some(now), |known| known.due),
                 pause: before.map_or(FIRST_PAUSE, |known| known.pause),
+                trouble: before.and_then(|known| known.trouble.clone()),
                 target,
             }
         };
@@ -129,11 +142,23 @@ impl Targets {
             return false;
         };
         let name = &known.target.name;
+        known.trouble = None;
         let told = match answer {
-            Answer::Sources(sources) => sources,
-            Answer::Absent => Vec::new(),
+            Answer::Sources(sources) => {
+                if sources.is_empty() {
+                    known.trouble = Some("the engine says that it publishes no KV events".to_owned());
+                }
+                sources
+            }
+            Answer::Absent => {
+                known.trouble =
+                    Some("the engine has no page that says where it publishes KV events".to_owned());
+                Vec::new()
+            }
             Answer::Failed(error) => {
-                debug!(worker = %name, error = chain(&error), "failed to ask for KV event feeds");
+                let error = chain(&error);
+                debug!(worker = %name, error, "failed to ask for KV event feeds");
+                known.trouble = Some(error);
                 // Feeds that were found stay while nobody tells of others: they may come back.
                 known.ask_later(LAST_PAUSE, now);
                 return false;
@@ -176,7 +201,7 @@ impl Targets {
         })
     }
 
-    pub(super) fn report(&self) -> Vec<TargetReport> {
+    pub(super) fn report(&self, now: Instant) -> Vec<TargetReport> {
         let report = |known: &Known| TargetReport {
             worker: known.target.name.clone(),
             state: match known.sources.as_deref() {
@@ -185,6 +210,15 @@ impl Targets {
                 Some(_) => "found",
             },
             feeds: known.sources.as_ref().map_or(0, Vec::len),
+            reason: known.reason(),
+            is_asked: known.sources.is_some() || known.trouble.is_some(),
+            next_try_s: known.due.map(|due| due.saturating_duration_since(now).as_secs()),
+            workers: known
+                .target
+                .publishers
+                .iter()
+                .map(|publisher| publisher.worker)
+                .collect(),
         };
         self.0.iter().map(report).collect()
     }
@@ -193,6 +227,14 @@ impl Targets {
 impl Known {
     fn has_feeds(&self) -> bool {
         self.sources.as_ref().is_some_and(|sources| !sources.is_empty())
+    }
+
+    fn reason(&self) -> Option<String> {
+        if self.has_feeds() {
+            return None;
+        }
+        let trouble = self.trouble.clone();
+        Some(trouble.unwrap_or_else(|| "the engine was not asked yet".to_owned()))
     }
 
     /// After a pause, and the next time after a longer one.

@@ -79,13 +79,20 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
         if !attempt.pd.spec.alone {
             return Err(attempt.prefill_failed(LegError::NotHandedOver));
         }
+    } else {
+        let pool = request.pool();
+        let worker = &pool.members[attempt.prefill.member].worker;
+        pool.knowledge.handovers.succeeded(&worker.spec().name);
     }
     Ok(done)
 }
 
 fn unhanded(attempt: &Try<'_>) {
     attempt.pd.metrics.unhanded.inc();
-    let member = &attempt.request.pool().members[attempt.prefill.member];
+    let pool = attempt.request.pool();
+    let member = &pool.members[attempt.prefill.member];
+    let error = "its prefill answer has no kv_transfer_params";
+    pool.knowledge.handovers.failed(&member.worker.spec().name, error);
     if let Some(held_back) = member.link.failure_log.pass() {
         warn!(
             worker = &*member.worker.spec().name,

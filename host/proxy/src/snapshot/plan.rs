@@ -197,6 +197,7 @@ impl PoolPlan {
             scrape: spec.scrape,
             retries: spec.retries,
             budget: before.map_or_else(Arc::default, |before| Arc::clone(&before.budget)),
+            knowledge: before.map_or_else(Arc::default, |before| Arc::clone(&before.knowledge)),
             limits: spec.timeouts.over(limits),
             name,
         }

@@ -10,6 +10,8 @@ use crate::health::Dispatch;
 
 const FIRST_REST_MS: u64 = 1_000;
 const LONGEST_REST_MS: u64 = 30_000;
+/// Tries in a row that brought no answer in their time after which it rests: one slow answer says nothing.
+const MOST_UNANSWERED: u32 = 3;
 
 /// Relaxed atomics: two requests that race may both try a resting tokeniser, which does no harm.
 #[derive(Debug, Default)]
@@ -18,6 +20,8 @@ pub(crate) struct Cooldown {
     until_ms: AtomicU64,
     /// Failed tries in a row.
     failures: AtomicU32,
+    /// Tries in a row that were given up without an answer.
+    unanswered: AtomicU32,
 }
 
 impl Cooldown {
@@ -49,6 +53,9 @@ impl Cooldown {
 
     /// It answered, whatever it said.
     pub(crate) fn succeeded(&self) {
+        if self.unanswered.load(Ordering::Relaxed) != 0 {
+            self.unanswered.store(0, Ordering::Relaxed);
+        }
         if self.has_failed() {
             self.failures.store(0, Ordering::Relaxed);
             self.until_ms.store(0, Ordering::Relaxed);
@@ -65,6 +72,15 @@ impl Cooldown {
         self.failures.store(failures, Ordering::Relaxed);
         self.until_ms.store(now_ms + rest(failures), Ordering::Relaxed);
         true
+    }
+
+    /// It was given up before it answered. It rests after some of these in a row, and at once after a trial.
+    pub(crate) fn unanswered(&self, dispatch: Dispatch, now_ms: u64) {
+        let in_a_row = self.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
+        if in_a_row >= MOST_UNANSWERED || dispatch == Dispatch::Trial {
+            self.unanswered.store(0, Ordering::Relaxed);
+            self.failed(dispatch, now_ms);
+        }
     }
 
     /// What is asked for is not there at all: it rests for `rest_ms`, as after one failure.
@@ -106,6 +122,25 @@ mod tests {
         assert!(cooldown.is_resting(300_004));
         assert_eq!(cooldown.begin(300_005), Dispatch::Trial);
         assert!(cooldown.is_resting(300_006), "the others keep away");
+    }
+
+    #[test]
+    fn slow_answers_put_it_to_rest_only_when_there_are_some_in_a_row() {
+        let cooldown = Cooldown::default();
+        for _ in 0..10 {
+            for _ in 1..MOST_UNANSWERED {
+                cooldown.unanswered(Dispatch::Plain, 0);
+            }
+            assert!(!cooldown.has_failed());
+            cooldown.succeeded();
+        }
+        for _ in 0..MOST_UNANSWERED {
+            cooldown.unanswered(Dispatch::Plain, 0);
+        }
+        assert!(cooldown.is_resting(1));
+        assert_eq!(cooldown.begin(1_000), Dispatch::Trial);
+        cooldown.unanswered(Dispatch::Trial, 1_001);
+        assert!(cooldown.is_resting(3_000), "a trial counts alone");
     }
 
     #[test]

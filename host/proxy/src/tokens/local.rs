@@ -245,11 +245,14 @@ mod tests {
     async fn a_long_body_is_left_to_a_thread_with_its_rendering() {
         let learnt = asked(8, 4 << 20).await;
         assert_eq!(learnt, Ok((TokensKind::Local, vec![0; 16])));
-        assert_eq!(asked(SHORT_BODY, 4 << 20).await, Err(TokensKind::QueueFull));
+        assert_eq!(
+            asked(SHORT_BODY, 4 << 20).await,
+            Err(TokensKind::QueueFull.into())
+        );
     }
 
     #[tokio::test]
     async fn what_a_template_makes_too_long_is_not_tokenised() {
-        assert_eq!(asked(100, 300).await, Err(TokensKind::TooLong));
+        assert_eq!(asked(100, 300).await, Err(TokensKind::TooLong.into()));
     }
 }

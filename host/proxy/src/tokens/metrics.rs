@@ -11,6 +11,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokenize::PrefixCache;
 
+use crate::label::{TOKEN_TRIES, TokenTry};
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FromLabel {
     from: &'static str,
@@ -19,6 +21,22 @@ struct FromLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OnLabel {
     on: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolOutcomeLabel {
+    pool: String,
+    outcome: &'static str,
+}
+
+/// Counts of one pool's tries to learn tokens from workers.
+#[derive(Debug)]
+pub(crate) struct TokenTries([Counter; TOKEN_TRIES.len()]);
+
+impl TokenTries {
+    pub(super) fn count(&self, end: TokenTry) {
+        self.0[end as usize].inc();
+    }
 }
 
 /// Handles; a clone is another to the same numbers.
@@ -31,6 +49,7 @@ pub(crate) struct TokensMetrics {
     cache_bytes: Gauge<u64, AtomicU64>,
     tokens: Family<FromLabel, Counter>,
     times: Family<OnLabel, Histogram, fn() -> Histogram>,
+    tries: Family<PoolOutcomeLabel, Counter>,
 }
 
 impl Default for TokensMetrics {
@@ -45,6 +64,7 @@ impl Default for TokensMetrics {
             cache_bytes: Gauge::default(),
             tokens,
             times,
+            tries: Family::default(),
         }
     }
 }
@@ -55,7 +75,21 @@ fn times() -> Histogram {
 }
 
 impl TokensMetrics {
+    /// The counts of a pool's tries.
+    pub(crate) fn tries(&self, pool: &str) -> TokenTries {
+        let label = |outcome| PoolOutcomeLabel {
+            pool: pool.to_owned(),
+            outcome,
+        };
+        TokenTries(TOKEN_TRIES.map(|(_, outcome)| self.tries.get_or_create_owned(&label(outcome))))
+    }
+
     pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "tokenize_tries",
+            "Tries to learn a prompt's tokens from a worker, by how they ended",
+            self.tries.clone(),
+        );
         registry.register(
             "tokenizer_tokens",
             "Prompt tokens of the router's own tokenizers, known from earlier prompts or made of the text",

@@ -1,15 +1,18 @@
 //! Learning a prompt's tokens: given by the client, made here by the model's own tokenizer, told by a worker, or not at all.
 //! A prompt whose tokens stay unknown is served all the same; its policy sees no matches.
 //!
-//! `local.rs` makes them in the router, with `threads.rs` for long prompts; `worker.rs` asks workers; `text.rs` takes the text
+//! `local.rs` makes them in the router, with `threads.rs` for long prompts; `worker.rs` asks workers, in the tries of `tries.rs`, whose pace
+//! follows `latency.rs`; `text.rs` takes the text
 //! itself for them. `spec.rs` says which of these is meant for a model. `cooldown.rs` keeps away from a worker's tokeniser that failed.
 
 mod cooldown;
+mod latency;
 mod local;
 mod metrics;
 mod spec;
 mod text;
 mod threads;
+mod tries;
 mod worker;
 
 use bytes::Bytes;
@@ -20,7 +23,8 @@ use crate::label::TokensKind;
 use crate::snapshot::{PoolState, RequestLimits, Snapshot};
 
 pub(crate) use self::cooldown::Cooldown;
-pub(crate) use self::metrics::TokensMetrics;
+pub(crate) use self::latency::TokenizerLatency;
+pub(crate) use self::metrics::{TokenTries, TokensMetrics};
 use self::spec::Source;
 pub use self::spec::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
 pub(crate) use self::spec::{Tokenizing, TokenizingPlan};
@@ -52,7 +56,7 @@ pub(crate) async fn learn(
             Source::Local(_) | Source::As(TokenSource::Text)
                 if question.body.len() > tokenizing.limits.longest =>
             {
-                Err(TokensKind::TooLong)
+                Err(TokensKind::TooLong.into())
             }
             Source::Local(local) => local::tokens(local, tokenizing, question).await,
             Source::As(TokenSource::Worker { timeout }) => {
@@ -63,20 +67,56 @@ pub(crate) async fn learn(
             }
             Source::As(TokenSource::Text) => text::tokens(peek)
                 .map(|tokens| (TokensKind::Text, tokens))
-                .ok_or(TokensKind::Unsupported),
-            Source::As(TokenSource::Off) => Err(TokensKind::Off),
+                .ok_or(TokensKind::Unsupported.into()),
+            Source::As(TokenSource::Off) => Err(TokensKind::Off.into()),
         },
     };
     let (kind, tokens) = match learnt {
-        Ok((kind, tokens)) => (kind, Some(tokens)),
-        Err(kind) => (kind, None),
+        Ok((kind, tokens)) => {
+            pool.knowledge.timeouts.succeeded(&peek.model);
+            pool.knowledge.failures.succeeded(&peek.model);
+            (kind, Some(tokens))
+        }
+        Err(Unlearnt { kind, error }) => {
+            if let Some(error) = error {
+                let spell = match kind {
+                    TokensKind::Timeout => &pool.knowledge.timeouts,
+                    _ => &pool.knowledge.failures,
+                };
+                spell.failed(&peek.model, &error);
+            }
+            (kind, None)
+        }
     };
     pool.metrics.tokens(kind);
     tokens
 }
 
 /// The tokens and how they were had, or why there are none.
-type Learnt = Result<(TokensKind, Vec<u32>), TokensKind>;
+type Learnt = Result<(TokensKind, Vec<u32>), Unlearnt>;
+
+/// A prompt whose tokens stay unknown.
+#[derive(Debug, PartialEq, Eq)]
+struct Unlearnt {
+    kind: TokensKind,
+    /// The fault, where it is one of the router or of a worker; none where it lies in the prompt or in the configuration.
+    error: Option<String>,
+}
+
+impl From<TokensKind> for Unlearnt {
+    fn from(kind: TokensKind) -> Self {
+        let error = match kind {
+            TokensKind::Timeout => Some("no thread of the router made the tokens in time"),
+            TokensKind::QueueFull => Some("too many prompts wait for the router's tokenizing threads"),
+            TokensKind::Failed => Some("the router's tokenizer failed"),
+            _ => None,
+        };
+        Self {
+            kind,
+            error: error.map(str::to_owned),
+        }
+    }
+}
 
 impl Snapshot {
     /// Pools that ask a worker for the tokens of each prompt because no model has a table, where a policy wants them.

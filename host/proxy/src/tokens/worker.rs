@@ -8,20 +8,18 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use inference_api::Tokenized;
 use thiserror::Error;
-use tokio::time::timeout;
 use tracing::debug;
 
-use super::{Learnt, Question};
+use super::tries::{self, Untold};
+use super::{Learnt, Question, Unlearnt};
+use crate::cause::chain;
 use crate::forward::{self, ForwardError, ForwardLimits, Outgoing};
 use crate::headers::X_REQUEST_ID;
-use crate::health::Dispatch;
+use crate::health::Stance;
 use crate::intake::{self, IntakeError};
 use crate::label::TokensKind;
-use crate::link::WorkerLink;
 use crate::snapshot::{Member, PoolState};
 
-/// A worker without the path is not asked again for so long, in milliseconds: it may be replaced by one with.
-const ABSENT_MS: u64 = 5 * 60 * 1_000;
 /// Longest answer that is read, in bytes: some four million tokens.
 const LONGEST_ANSWER: usize = 32 << 20;
 
@@ -65,45 +63,56 @@ impl Path {
     }
 }
 
-/// Asks one worker of the pool.
-pub(super) async fn ask(pool: &PoolState, question: &Question<'_>, path: Path, patience: Duration) -> Learnt {
-    let sent = path.question(question).ok_or(TokensKind::Unsupported)?;
-    let model = &question.peek.model;
-    let member = able(pool, model, question.seq).next().ok_or(TokensKind::Failed)?;
-    let dispatch = member.link.begin_tokenizing();
-    let asked = ask_worker(member, sent, path, question, patience);
-    let tokens = match timeout(patience, asked).await {
-        Ok(answer) => answer,
-        Err(_) => Err(LearnError::Timeout(patience)),
+/// Asks workers of the pool, one after another or side by side, until one answers or the deadline passes.
+pub(super) async fn ask(pool: &PoolState, question: &Question<'_>, path: Path, deadline: Duration) -> Learnt {
+    let (target, body) = path.question(question).ok_or(TokensKind::Unsupported)?;
+    let asked = Asked {
+        question,
+        path,
+        target,
+        body,
     };
-    learn_health(&member.link, dispatch, tokens.as_ref().err());
-    tokens.map(|tokens| (path.kind(), tokens)).map_err(|error| {
-        let kind = match error {
-            LearnError::Timeout(_) => TokensKind::Timeout,
-            _ => TokensKind::Failed,
+    let members = able(pool, &question.peek.model, question.seq);
+    let tokens = tries::first_tokens(pool, members, &asked, deadline).await;
+    tokens.map(|tokens| (path.kind(), tokens)).map_err(|untold| {
+        let (kind, error) = match untold {
+            Untold::NoWorker => (
+                TokensKind::Failed,
+                Some("no worker in service has a tokenizer that answers: all rest after failures".to_owned()),
+            ),
+            Untold::Timeout { tries } => (
+                TokensKind::Timeout,
+                Some(format!("{tries} worker(s) gave no tokens within {deadline:?}")),
+            ),
+            Untold::Failed { worker, error } => {
+                let text = format!("worker {worker}: {}", chain(&error));
+                debug!(error = text, "failed to learn a prompt's tokens");
+                (TokensKind::Failed, (!error.is_of_the_prompt()).then_some(text))
+            }
         };
-        let error = &error as &dyn std::error::Error;
-        debug!(worker = %member.worker.spec().name, error, "failed to learn a prompt's tokens");
-        kind
+        Unlearnt { kind, error }
     })
 }
 
-/// The workers that serve the model and whose tokeniser is not known to be out; another is first for each request.
+/// The workers that serve the model and whose tokenizer is not known to be out, those in service before those that were never
+/// reached; another is first for each request.
 pub(crate) fn able<'a>(pool: &'a PoolState, model: &'a str, seq: u64) -> impl Iterator<Item = &'a Member> {
-    let is_well = |member: &&Member| !member.link.is_out() && !member.link.tokenizer_is_resting();
-    let able = pool.serving(model).filter(is_well);
-    let count = able.clone().count();
-    let first = seq.checked_rem(count as u64).unwrap_or(0);
-    able.cycle().skip(first as usize).take(count)
+    let able = move |is_wanted: fn(Stance) -> bool| {
+        let is_able =
+            move |member: &&Member| is_wanted(member.link.stance()) && !member.link.tokenizer_is_resting();
+        let able = pool.serving(model).filter(is_able);
+        let count = able.clone().count();
+        let first = seq.checked_rem(count as u64).unwrap_or(0);
+        able.cycle().skip(first as usize).take(count)
+    };
+    able(|stance| !stance.is_out()).chain(able(|stance| stance == Stance::Pending))
 }
 
 /// A worker did not tell a prompt's tokens.
 #[derive(Debug, Error)]
-enum LearnError {
+pub(super) enum LearnError {
     #[error("ask for tokens")]
     Forward(#[source] ForwardError),
-    #[error("get tokens within {0:?}")]
-    Timeout(Duration),
     #[error("read tokens to their end")]
     Broken(#[source] IntakeError<hyper::Error>),
     #[error("get tokens: the worker has no such path, it answered {0}")]
@@ -114,66 +123,73 @@ enum LearnError {
     Senseless(#[source] inference_api::TokenizeError),
 }
 
-/// A tokeniser that is out shall not cost every request the time to find that out.
-fn learn_health(link: &WorkerLink, dispatch: Dispatch, error: Option<&LearnError>) {
-    match error {
-        None => link.tokenizer.succeeded(),
-        // Other refusals are the affair of this one prompt.
-        Some(LearnError::Refused(status)) if !matches!(status.as_u16(), 502..=504) => {
-            link.tokenizer.succeeded();
-        }
-        Some(LearnError::Absent(_)) => link.tokenizer.absent(link.now_ms(), ABSENT_MS),
-        Some(_) => {
-            link.tokenizer.failed(dispatch, link.now_ms());
+impl LearnError {
+    /// Whether the prompt itself was refused: another worker would say the same.
+    pub(super) fn is_of_the_prompt(&self) -> bool {
+        match self {
+            Self::Refused(status) => {
+                let is_the_workers = matches!(
+                    *status,
+                    StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+                );
+                status.is_client_error() && !is_the_workers
+            }
+            _ => false,
         }
     }
 }
 
-async fn ask_worker(
-    member: &Member,
-    (target, body): (PathAndQuery, Bytes),
+/// The request that workers get for a prompt's tokens.
+pub(super) struct Asked<'a> {
+    question: &'a Question<'a>,
     path: Path,
-    question: &Question<'_>,
-    patience: Duration,
-) -> Result<Vec<u32>, LearnError> {
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    for name in [X_REQUEST_ID, AUTHORIZATION] {
-        if let Some(value) = question.headers.get(&name) {
-            headers.insert(name, value.clone());
+    target: PathAndQuery,
+    body: Bytes,
+}
+
+impl Asked<'_> {
+    /// Sends it to one worker and reads the tokens.
+    pub(super) async fn ask(&self, member: &Member, deadline: Duration) -> Result<Vec<u32>, LearnError> {
+        let question = self.question;
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for name in [X_REQUEST_ID, AUTHORIZATION] {
+            if let Some(value) = question.headers.get(&name) {
+                headers.insert(name, value.clone());
+            }
         }
+        let outgoing = Outgoing {
+            method: &Method::POST,
+            target: &self.target,
+            headers: &headers,
+            rank: None,
+            once: false,
+            body: &self.body,
+        };
+        let limits = ForwardLimits {
+            connect: question.limits.connect_timeout,
+            first_byte: question.limits.first_byte_timeout,
+        };
+        let upstream = &member.link.upstream;
+        let answer = forward::ask(upstream, outgoing, limits)
+            .await
+            .map_err(LearnError::Forward)?;
+        let status = answer.status();
+        let mut body = answer.into_body();
+        let answer = intake::collect(&mut body, LONGEST_ANSWER, deadline)
+            .await
+            .map_err(LearnError::Broken)?;
+        upstream.checkin(body);
+        if status.is_success() {
+            let tokenized = self.path.read(&answer).map_err(LearnError::Senseless)?;
+            return Ok(tokenized.tokens);
+        }
+        Err(if is_absence(status, &answer, &question.peek.model) {
+            LearnError::Absent(status)
+        } else {
+            LearnError::Refused(status)
+        })
     }
-    let outgoing = Outgoing {
-        method: &Method::POST,
-        target: &target,
-        headers: &headers,
-        rank: None,
-        once: false,
-        body: &body,
-    };
-    let limits = ForwardLimits {
-        connect: question.limits.connect_timeout,
-        first_byte: question.limits.first_byte_timeout,
-    };
-    let upstream = &member.link.upstream;
-    let answer = forward::ask(upstream, outgoing, limits)
-        .await
-        .map_err(LearnError::Forward)?;
-    let status = answer.status();
-    let mut body = answer.into_body();
-    let answer = intake::collect(&mut body, LONGEST_ANSWER, patience)
-        .await
-        .map_err(LearnError::Broken)?;
-    upstream.checkin(body);
-    if status.is_success() {
-        let tokenized = path.read(&answer).map_err(LearnError::Senseless)?;
-        return Ok(tokenized.tokens);
-    }
-    Err(if is_absence(status, &answer, &question.peek.model) {
-        LearnError::Absent(status)
-    } else {
-        LearnError::Refused(status)
-    })
 }
 
 /// Whether an answer says that there is no such path, rather than no such model: then it would name the model,

@@ -73,7 +73,7 @@ async fn a_tokenizer_that_cannot_be_reached_is_passed_over() {
         send(router.address, chat()).await.text().await;
     }
     let known = policy.shown().iter().filter(|numbers| numbers[0] == 9.0).count();
-    assert_eq!(known, 3, "only the first to come upon it has paid");
+    assert_eq!(known, 4, "another is asked within the same request");
 }
 
 #[tokio::test]
@@ -110,4 +110,95 @@ async fn a_tokenize_answer_that_breaks_off_is_told_as_such() {
     let (answer, ()) = join(asked, write).await;
     assert_eq!(answer.status, 502);
     assert!(answer.text().await.contains("\"code\":\"worker_broke_off\""));
+}
+
+/// A router over a worker whose `/tokenize` hangs and one that answers.
+async fn with_one_hung_tokenizer(
+    policy: std::sync::Arc<Scripted>,
+) -> (Worker, Worker, crate::router::Router) {
+    let hung = Worker::start(|request| async move {
+        if request.uri.path() == "/tokenize" {
+            std::future::pending::<()>().await;
+        }
+        json(200, "a")
+    })
+    .await;
+    let well = tokenizing().await;
+    let router = router()
+        .worker("a", &hung.url())
+        .worker("b", &well.url())
+        .policy(policy)
+        .with(asking_worker)
+        .start()
+        .await;
+    (hung, well, router)
+}
+
+#[tokio::test]
+async fn a_hung_tokenizer_costs_no_prompt_its_tokens_and_puts_no_other_to_rest() {
+    let policy = Scripted::seeing(&["request.prompt-tokens"], &[], |_| Ok(route(1)));
+    let (hung, _well, router) = with_one_hung_tokenizer(policy.clone()).await;
+    for _ in 0..12 {
+        send(router.address, chat()).await.text().await;
+    }
+    assert!(
+        policy.shown().iter().all(|numbers| numbers[0] == 9.0),
+        "{:?}",
+        policy.shown()
+    );
+    let tries = |outcome| {
+        router.metric(&format!(
+            r#"conductor_tokenize_tries_total{{pool="main",outcome="{outcome}"}}"#
+        ))
+    };
+    assert_eq!((tries("answered"), tries("unanswered")), (12.0, 3.0));
+    assert_eq!(hung.received().len(), 3, "then it rests");
+    let failed = router.metric(r#"conductor_tokenized_total{pool="main",outcome="timeout"}"#);
+    assert_eq!(failed, 0.0);
+    assert!(router.snapshot().report()[0].token_timeouts.is_none());
+}
+
+#[tokio::test]
+async fn prompts_whose_tokens_stay_unknown_are_reported_until_the_tokenizer_answers_again() {
+    let is_slow = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let flag = std::sync::Arc::clone(&is_slow);
+    let worker = Worker::start(move |request| {
+        let hangs = request.uri.path() == "/tokenize" && flag.load(std::sync::atomic::Ordering::SeqCst);
+        async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            json(200, r#"{"tokens":[1,2,3]}"#)
+        }
+    })
+    .await;
+    let policy = Scripted::first(&["request.prompt-tokens"], &[]);
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy)
+        .with(|builder| {
+            builder.tokens = proxy::TokenSource::Worker {
+                timeout: std::time::Duration::from_millis(100),
+            };
+        })
+        .start()
+        .await;
+    for _ in 0..2 {
+        send(router.address, chat()).await.text().await;
+    }
+    let report = || router.snapshot().report().remove(0).token_timeouts;
+    let spell = report().unwrap();
+    assert_eq!((spell.failures, spell.total, &*spell.subject), (2, 2, "m"));
+    assert!(
+        spell.error.contains("gave no tokens within 100ms"),
+        "{}",
+        spell.error
+    );
+    is_slow.store(false, std::sync::atomic::Ordering::SeqCst);
+    let mut sent = 0;
+    while report().is_some() {
+        assert!(sent < 1_000, "never cured");
+        sent += 1;
+        send(router.address, chat()).await.text().await;
+    }
 }

@@ -16,6 +16,7 @@ mod edge;
 mod health;
 mod indexer;
 mod instances;
+mod knowledge;
 mod messages;
 mod pd;
 mod policy;

@@ -82,7 +82,7 @@ fn a_worker_that_does_not_answer_is_asked_ever_more_rarely() {
         story.asked_after(pause);
         assert!(!story.learn(failed()));
     }
-    assert_eq!(story.targets.report()[0].state, "asking");
+    assert_eq!(story.targets.report(story.now)[0].state, "asking");
 }
 
 #[test]
@@ -92,7 +92,16 @@ fn a_worker_without_events_is_asked_every_few_minutes() {
         story.asked_after(pause);
         assert!(!story.learn(Answer::Absent));
     }
-    assert_eq!(story.targets.report()[0].state, "none");
+    assert_eq!(story.targets.report(story.now)[0].state, "none");
+    let report = &story.targets.report(story.now)[0];
+    assert!(
+        report
+            .reason
+            .as_deref()
+            .is_some_and(|reason| reason.contains("no page")),
+        "{report:?}"
+    );
+    assert_eq!(report.next_try_s, Some(300));
 }
 
 #[test]

@@ -1,0 +1,156 @@
+//! Reasons of a feed's state: why it is not live, since when, and when something is tried next.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Why a feed is in its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FeedCause {
+    /// It is live, or its thread has ended.
+    None,
+    /// The publisher was never connected.
+    NotConnected,
+    /// The connection to the publisher is lost.
+    ConnectionLost,
+    /// The publisher is connected, and nothing was received yet.
+    NothingReceived,
+    /// The subscription cannot be opened.
+    NotOpened,
+    /// A replay brings what was missed.
+    Replaying,
+    /// The engine works, and its feed brings nothing.
+    Mute,
+    /// It is not known whether something was missed: a replay was not answered.
+    Doubtful,
+}
+
+impl FeedCause {
+    const ALL: [Self; 8] = [
+        Self::None,
+        Self::NotConnected,
+        Self::ConnectionLost,
+        Self::NothingReceived,
+        Self::NotOpened,
+        Self::Replaying,
+        Self::Mute,
+        Self::Doubtful,
+    ];
+
+    fn text(self) -> Option<&'static str> {
+        Some(match self {
+            Self::None => return None,
+            Self::NotConnected => "the publisher was never connected: it is not up, or not at this address",
+            Self::ConnectionLost => "the connection to the publisher is lost",
+            Self::NothingReceived => "the publisher is connected and has sent nothing yet",
+            Self::NotOpened => "the subscription cannot be opened; the log has the error",
+            Self::Replaying => "messages that were missed are being replayed",
+            Self::Mute => "the engine works, and its feed brings nothing",
+            Self::Doubtful => "messages may have been missed: a request for a replay was not answered",
+        })
+    }
+}
+
+/// The reason of a feed's state at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeedReason {
+    /// Why it is in its state.
+    pub cause: FeedCause,
+    /// How long it has been there.
+    pub lasted: Duration,
+    /// Until the feed asks or subscribes again by itself; none where it only waits. Connections are tried again all the time.
+    pub next_try: Option<Duration>,
+    /// Whether requests for a replay are not answered.
+    pub is_unanswered: bool,
+}
+
+impl FeedReason {
+    /// The cause in words; none while the feed is live.
+    #[must_use]
+    pub fn text(&self) -> Option<&'static str> {
+        self.cause.text()
+    }
+}
+
+/// The live reason; written by one thread.
+#[derive(Debug)]
+pub(crate) struct ReasonCell {
+    began: Instant,
+    cause: AtomicU8,
+    /// Microseconds from `began` to the latest change of the state.
+    since_us: AtomicU64,
+    /// Microseconds plus one from `began` to the next try: 0 for none.
+    next_us: AtomicU64,
+    is_unanswered: AtomicBool,
+}
+
+impl Default for ReasonCell {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            cause: AtomicU8::new(FeedCause::NotConnected as u8),
+            since_us: AtomicU64::default(),
+            next_us: AtomicU64::default(),
+            is_unanswered: AtomicBool::default(),
+        }
+    }
+}
+
+impl ReasonCell {
+    /// Records the cause and the next try.
+    pub(crate) fn set(&self, cause: FeedCause, next_try: Option<Instant>, is_unanswered: bool) {
+        self.cause.store(cause as u8, Relaxed);
+        let next_us = next_try.map_or(0, |at| self.micros(at).saturating_add(1));
+        self.next_us.store(next_us, Relaxed);
+        self.is_unanswered.store(is_unanswered, Relaxed);
+    }
+
+    /// Records that the state changed now.
+    pub(crate) fn changed(&self) {
+        self.since_us.store(self.micros(Instant::now()), Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> FeedReason {
+        let now_us = self.micros(Instant::now());
+        let until = |at_us: u64| Duration::from_micros(at_us.saturating_sub(now_us));
+        let cause = usize::from(self.cause.load(Relaxed));
+        FeedReason {
+            cause: FeedCause::ALL[cause % FeedCause::ALL.len()],
+            lasted: Duration::from_micros(now_us.saturating_sub(self.since_us.load(Relaxed))),
+            next_try: self.next_us.load(Relaxed).checked_sub(1).map(until),
+            is_unanswered: self.is_unanswered.load(Relaxed),
+        }
+    }
+
+    fn micros(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.began).as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_stands_at_its_number_and_has_words_but_for_none() {
+        for (at, cause) in FeedCause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, at);
+            assert_eq!(cause.text().is_none(), cause == FeedCause::None);
+        }
+    }
+
+    #[test]
+    fn what_is_set_is_read() {
+        let cell = ReasonCell::default();
+        assert_eq!(cell.read().cause, FeedCause::NotConnected);
+        cell.set(
+            FeedCause::Doubtful,
+            Some(Instant::now() + Duration::from_secs(3_600)),
+            true,
+        );
+        let reason = cell.read();
+        assert_eq!((reason.cause, reason.is_unanswered), (FeedCause::Doubtful, true));
+        assert!(reason.next_try.unwrap() > Duration::from_secs(3_000));
+        cell.set(FeedCause::None, None, false);
+        assert_eq!((cell.read().text(), cell.read().next_try), (None, None));
+    }
+}
