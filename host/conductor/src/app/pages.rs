@@ -42,7 +42,7 @@ impl Pages {
                 cell: Arc::clone(&reloader.live.cell),
                 live: Arc::clone(&caches.live),
                 status: reloader.status.clone(),
-                knowledge: caches.knowledge(&reloader.cell),
+                knowledge: caches.knowledge(&reloader.live.cell),
             },
             recorder: Arc::clone(&reloader.live.recorder),
         }
