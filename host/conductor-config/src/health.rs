@@ -1,4 +1,4 @@
-//! `health` and `scrape` of a pool: when its workers are kept away from, and what they are asked beside requests.
+//! `health`, `scrape` and `model-list` of a pool: when its workers are kept away from, and what they are asked beside requests.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -53,6 +53,17 @@ pub struct ScrapeConfig {
     pub timeout: Duration,
 }
 
+/// `[pools.NAME.model-list]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelListConfig {
+    /// The page that lists a worker's models and adapters.
+    pub path: String,
+    /// How often it is asked for.
+    pub interval: Duration,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
 impl Default for HealthConfig {
     fn default() -> Self {
         Self {
@@ -80,6 +91,16 @@ impl Default for ScrapeConfig {
             path: "/metrics".to_owned(),
             interval: Duration::from_secs(2),
             timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Default for ModelListConfig {
+    fn default() -> Self {
+        Self {
+            path: "/v1/models".to_owned(),
+            interval: Duration::from_secs(10),
+            timeout: Duration::from_secs(2),
         }
     }
 }
@@ -137,6 +158,26 @@ pub(crate) fn read_scrape(section: Option<Section<'_>>) -> Option<ScrapeConfig> 
     let timeout = scrape.duration("timeout", default.timeout, TIMEOUTS);
     scrape.finish();
     Some(ScrapeConfig {
+        path: path?,
+        interval,
+        timeout,
+    })
+}
+
+/// None where workers are not asked.
+pub(crate) fn read_model_list(section: Option<Section<'_>>) -> Option<ModelListConfig> {
+    let default = ModelListConfig::default();
+    let Some(mut list) = section else {
+        return Some(default);
+    };
+    let path = match list.item("path") {
+        Some(item) => read_path(&item),
+        None => Some(default.path),
+    };
+    let interval = list.duration("interval", default.interval, INTERVALS);
+    let timeout = list.duration("timeout", default.timeout, TIMEOUTS);
+    list.finish();
+    Some(ModelListConfig {
         path: path?,
         interval,
         timeout,

@@ -62,7 +62,7 @@ pub use data_parallel::{DataParallel, rank_name};
 pub use diagnostic::{Diagnostic, Diagnostics, Mark};
 pub use encoding::decode;
 pub use examine::{Doubt, Examined};
-pub use health::{HealthConfig, ScrapeConfig};
+pub use health::{HealthConfig, ModelListConfig, ScrapeConfig};
 pub use index::{AssumeCacheConfig, IndexConfig};
 pub use indexer::{
     ApiKey, DEFAULT_TENANT, IndexerConfig, ServiceConfig, ServiceHash, ServiceKind, check_endpoint,

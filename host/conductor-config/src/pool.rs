@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::admission::{self, AdmissionConfig};
 use crate::code::Code;
 use crate::connections::{self, ConnectionsConfig};
-use crate::health::{self, HealthConfig, ScrapeConfig};
+use crate::health::{self, HealthConfig, ModelListConfig, ScrapeConfig};
 use crate::index::{self, AssumeCacheConfig};
 use crate::key::{self, AuthorizationConfig};
 use crate::models::{TOKENIZE, Tokenize};
@@ -51,6 +51,8 @@ pub struct PoolConfig {
     pub health: HealthConfig,
     /// How they are asked for their load; none: they are not.
     pub scrape: Option<ScrapeConfig>,
+    /// How they are asked for their models; none: they are not.
+    pub model_list: Option<ModelListConfig>,
     /// How requests are tried again.
     pub retries: RetriesConfig,
     /// How long everything may take, where it is other than `[server]` says.
@@ -109,6 +111,7 @@ fn read_one(entry: &Item<'_>, taken: &mut Taken) -> DeclaredPool {
         pd: None,
         health: HealthConfig::default(),
         scrape: Some(ScrapeConfig::default()),
+        model_list: Some(ModelListConfig::default()),
         retries: RetriesConfig::default(),
         timeouts: TimeoutsConfig::default(),
         workers: Vec::new(),
@@ -151,6 +154,7 @@ fn read_settings(mut pool: Section<'_>, entry: &Item<'_>, config: &mut PoolConfi
     let title = |table: &str| format!("`[pools.{}.{table}]`", entry.key);
     config.health = health::read_health(pool.section("health", &title("health")));
     config.scrape = health::read_scrape(pool.section("scrape", &title("scrape")));
+    config.model_list = health::read_model_list(pool.section("model-list", &title("model-list")));
     config.retries = retries::read_retries(pool.section("retries", &title("retries")));
     config.timeouts = retries::read_timeouts(pool.section("timeouts", &title("timeouts")));
     let title = format!("`[pools.{}.connections]`", entry.key);

@@ -133,6 +133,7 @@ fn the_annotated_file_shows_every_key_there_is() {
         ("[pools.p]\nadmission.zzzzzzzz = 1\n", "admission"),
         ("[pools.p]\nhealth.zzzzzzzz = 1\n", "health"),
         ("[pools.p]\nscrape.zzzzzzzz = 1\n", "scrape"),
+        ("[pools.p]\nmodel-list.zzzzzzzz = 1\n", "model-list"),
         ("[pools.p]\nretries.zzzzzzzz = 1\n", "retries"),
         ("[pools.p]\ntimeouts.zzzzzzzz = 1\n", "timeouts"),
         ("[[pools.p.workers]]\nzzzzzzzz = 1\n", "worker"),

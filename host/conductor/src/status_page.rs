@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Response};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
-use proxy::{BudgetReport, LiveFeeds, PoolReport, SnapshotCell, WorkerReport};
+use proxy::{BudgetReport, LiveFeeds, ModelsReport, PoolReport, SnapshotCell, WorkerReport};
 use routing::Role;
 use serde_json::{Value, json};
 
@@ -103,9 +103,31 @@ impl StatusPage {
                 "running": said.running, "waiting": said.waiting, "kv_usage": said.kv_usage,
                 "kv_tokens": said.kv_tokens, "age_ms": age_ms,
             })),
+            "models": models(&spec.models, &report.models),
             "feed_live": self.live.is_live(worker.id()),
         })
     }
+}
+
+/// What a worker serves: as the configuration names it (null: whatever it lists), and as it listed it last, adapters by name
+/// with their base model.
+fn models(configured: &[Box<str>], report: &ModelsReport) -> Value {
+    let listed = report.names.as_ref().map(|names| {
+        let of_base = |wants_base: bool| {
+            let names = names.iter();
+            names.filter(move |(_, parent)| parent.is_none() == wants_base)
+        };
+        let base: Vec<&str> = of_base(true).map(|(name, _)| &**name).collect();
+        let adapters: BTreeMap<&str, Option<&str>> = of_base(false)
+            .map(|(name, parent)| (&**name, parent.as_deref()))
+            .collect();
+        json!({ "models": base, "adapters": adapters, "age_ms": report.age_ms })
+    });
+    json!({
+        "configured": (!configured.is_empty()).then_some(configured),
+        "listed": listed,
+        "error": report.failure.as_deref(),
+    })
 }
 
 /// What a pool has under way of what it may have (null: without limit), and who waits.

@@ -14,6 +14,7 @@ mod event_sources;
 mod fields;
 mod form;
 mod handshake;
+mod model_names;
 mod models;
 mod nesting;
 mod object;
@@ -40,6 +41,9 @@ pub use event_sources::{EventSource, EventSourcesError, sglang_event_sources, vl
 pub use fields::Raw;
 pub use form::{FormError, FormSize};
 pub use handshake::{Handshake, HandshakeError, PrefillAnswer, PrefillAnswerError, Split, splits};
+pub use model_names::{
+    LONGEST_MODEL_NAME, MOST_MODEL_NAMES, ModelNames, ModelNamesError, is_model_not_found, model_names,
+};
 pub use models::{ModelsError, find_model, list_models, merge_models, select_models};
 pub use nesting::is_deeper_than;
 pub use peek::{BodyError, Peek, Prompt, peek, read_body, without_bom};

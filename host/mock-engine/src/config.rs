@@ -38,7 +38,7 @@ pub enum ReplayForm {
 pub struct MockConfig {
     /// The model it serves.
     pub model: String,
-    /// Its LoRA adapters, asked for as models; the first has `lora_id` 1.
+    /// The LoRA adapters it starts with, requested as models; the first has `lora_id` 1. Others can be loaded while it runs.
     pub loras: Vec<String>,
     /// HTTP port on 127.0.0.1; 0 lets the system choose, as for the next two.
     pub port: u16,

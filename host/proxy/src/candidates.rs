@@ -12,6 +12,7 @@ use routing::{
 };
 
 use crate::admission::{Turn, longest_hold};
+use crate::catalog::ServedModel;
 use crate::context::RequestContext;
 use crate::matches::Matches;
 use crate::proxy::Proxy;
@@ -101,16 +102,16 @@ impl Field {
     /// tried rather than none; a decode worker does the whole of a request where neither a pair nor a mixed one is there.
     pub(crate) fn find(
         pool: &PoolState,
-        (seed, model): (u64, &str),
+        (seed, served): (u64, &ServedModel),
         tried: &[WorkerId],
         allowed: Allowed,
     ) -> Result<Self, NoCandidate> {
         if pool.members.is_empty() {
             return Err(NoCandidate::EmptyPool);
         }
-        let (mut near, mut served) = ([Roles(0); 3], false);
-        for member in pool.members.iter().filter(|member| member.worker.serves(model)) {
-            served = true;
+        let mut near = [Roles(0); 3];
+        let members = pool.members.iter().enumerate();
+        for (_, member) in members.filter(|(at, _)| served.has(*at)) {
             if tried.contains(&member.worker.id()) || member.link.health.is_draining() {
                 continue;
             }
@@ -121,7 +122,7 @@ impl Field {
             }
         }
         let all = near[Reach::Resting as usize];
-        let none = if !served {
+        let none = if served.is_empty() {
             NoCandidate::NotServed
         } else if tried.is_empty() && all == Roles(0) {
             // They are draining.
@@ -244,22 +245,22 @@ pub(crate) enum NoCandidate {
 
 impl Candidates {
     /// Lists who is in the field, row by row: never nobody, since [`Field::find`] saw somebody.
-    pub(crate) fn list(&mut self, pool: &PoolState, model: &str, tried: &[WorkerId], field: Field) {
-        self.list_once(pool, model, tried, field);
+    pub(crate) fn list(&mut self, pool: &PoolState, served: &ServedModel, tried: &[WorkerId], field: Field) {
+        self.list_once(pool, served, tried, field);
         if self.ids.is_empty() {
             // They have begun to rest since.
             let resting_too = true;
-            self.list_once(pool, model, tried, Field { resting_too, ..field });
+            self.list_once(pool, served, tried, Field { resting_too, ..field });
         }
     }
 
-    fn list_once(&mut self, pool: &PoolState, model: &str, tried: &[WorkerId], field: Field) {
+    fn list_once(&mut self, pool: &PoolState, served: &ServedModel, tried: &[WorkerId], field: Field) {
         self.members.clear();
         self.ids.clear();
         self.roles.clear();
         for (at, member) in pool.members.iter().enumerate() {
             let id = member.worker.id();
-            if field.takes(member) && member.worker.serves(model) && !tried.contains(&id) {
+            if served.has(at) && field.takes(member) && !tried.contains(&id) {
                 self.members.push(at);
                 self.ids.push(id);
                 self.roles.push(member.worker.spec().role);

@@ -14,6 +14,7 @@ use routing::{Phase, RunNumber};
 
 use crate::arm::{Participant, Place};
 use crate::candidates::Allowed;
+use crate::catalog::RequestModel;
 use crate::clients::Caller;
 use crate::crashes::Crashes;
 use crate::decided_by::DecidedBy;
@@ -53,6 +54,8 @@ pub(crate) struct RequestContext {
     /// What its prompt is estimated to have.
     pub(crate) estimated_tokens: usize,
     pub(crate) model: Box<str>,
+    /// Who serves it.
+    pub(crate) served: RequestModel,
     pub(crate) stream: bool,
     pub(crate) max_tokens: Option<u64>,
     pub(crate) priority: Option<i64>,

@@ -96,7 +96,7 @@ pub(crate) fn decide(
     };
     let field = Field::find(
         request.pool(),
-        (request.seed(), &request.model),
+        (request.seed(), request.served.now()),
         standing.tried,
         allowed,
     )?;
@@ -259,7 +259,7 @@ impl<'a> Deciding<'a> {
         let started = Instant::now();
         let request = self.request;
         self.candidates
-            .list(request.pool(), &request.model, self.standing.tried, field);
+            .list(request.pool(), request.served.now(), self.standing.tried, field);
         let facts = RequestFacts {
             seq: request.seq,
             run: request.run,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use routing::{Dialect, EngineSaid, PolicyVersions, Worker};
 
 use crate::admission::BudgetReport;
+use crate::catalog::ModelsReport;
 use crate::health::{Stance, StateReport};
 use crate::knowledge::SpellReport;
 use crate::snapshot::{Member, PoolState, Snapshot};
@@ -44,6 +45,8 @@ pub struct WorkerReport {
     pub reason: HealthReason,
     /// What its engine said last of its own load, and how many milliseconds ago.
     pub engine: Option<(EngineSaid, u64)>,
+    /// What it lists as its models.
+    pub models: ModelsReport,
 }
 
 /// Reason of a worker's state.
@@ -169,6 +172,7 @@ fn report(pool: &PoolState, is_cache_aware: bool) -> PoolReport {
             health,
             reason: HealthReason::of(member, health, state, now_ms),
             engine: engine.map(|(said, at)| (said, now_ms.saturating_sub(at))),
+            models: member.link.models.report(now_ms),
         }
     };
     PoolReport {

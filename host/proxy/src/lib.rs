@@ -11,6 +11,7 @@ mod authorization;
 mod body;
 mod call;
 mod candidates;
+mod catalog;
 mod cause;
 mod clients;
 mod cold;
@@ -69,6 +70,7 @@ pub use arm::{
     StopRule, TimesReport, TrialReport, TrialSpec, Wanted,
 };
 pub use authorization::Authorization;
+pub use catalog::{AdapterSpec, ModelListSpec, ModelsReport};
 pub use clients::{ClientLimits, ClientSpec, KeyHash};
 pub use cold::status_pages;
 pub use events::ListenerReport;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use routing::Worker;
 
+use crate::catalog::LearnedModels;
 use crate::health::{Dispatch, Stance, WorkerHealth};
 use crate::metrics::{ProxyMetrics, WorkerMetrics};
 use crate::throttle::Throttle;
@@ -19,6 +20,8 @@ pub(crate) struct WorkerLink {
     pub(crate) health: WorkerHealth,
     /// Of its `/tokenize`, which it may lack, or which may be slow while the rest is well.
     pub(crate) tokenizer: Cooldown,
+    /// What it says it serves.
+    pub(crate) models: LearnedModels,
     pub(crate) metrics: WorkerMetrics,
     pub(crate) failure_log: Throttle,
     /// Value of `x-conductor-worker`.
@@ -33,6 +36,7 @@ impl WorkerLink {
             upstream,
             health: WorkerHealth::default(),
             tokenizer: Cooldown::default(),
+            models: LearnedModels::default(),
             metrics: metrics.worker(name),
             failure_log: Throttle::default(),
             // A name that is no header value is not shown.

@@ -15,6 +15,7 @@ use routing::FaultKind;
 
 use crate::admission::{AdmissionCollector, AdmissionFamilies, AdmissionMetrics};
 use crate::arm::{ArmFamilies, TrialCollector};
+use crate::catalog::{CatalogFamilies, CatalogMetrics};
 use crate::clients::ClientFamilies;
 use crate::events::EventFamilies;
 use crate::fleet_collector::FleetCollector;
@@ -104,6 +105,7 @@ pub struct ProxyMetrics {
     pub(crate) events: EventFamilies,
     pub(crate) edge: EdgeMetrics,
     health: HealthFamilies,
+    catalog: CatalogFamilies,
     pub(crate) clients: ClientFamilies,
     pub(crate) admission: AdmissionFamilies,
     pub(crate) tokens: TokensMetrics,
@@ -153,6 +155,7 @@ impl ProxyMetrics {
             events: EventFamilies::default(),
             edge: EdgeMetrics::default(),
             health: HealthFamilies::default(),
+            catalog: CatalogFamilies::default(),
             clients: ClientFamilies::default(),
             admission: AdmissionFamilies::default(),
             tokens: TokensMetrics::default(),
@@ -169,6 +172,7 @@ impl ProxyMetrics {
         self.events.register(registry);
         self.edge.register(registry);
         self.health.register(registry);
+        self.catalog.register(registry);
         self.clients.register(registry);
         self.admission.register(registry);
         self.tokens.register(registry);
@@ -349,6 +353,7 @@ impl ProxyMetrics {
             attempts: self.attempts.get_or_create_owned(&worker),
             failures: FAILURES.map(|(_, label)| self.failures.get_or_create_owned(&with(label))),
             health: self.health.worker(name),
+            catalog: self.catalog.worker(name),
         }
     }
 
@@ -391,6 +396,7 @@ impl ProxyMetrics {
     /// A worker is gone for good: its name is not reported any more.
     pub(crate) fn forget_worker(&self, name: &str) {
         self.health.forget_worker(name);
+        self.catalog.forget_worker(name);
         self.attempts.remove(&WorkerLabel {
             worker: name.to_owned(),
         });
@@ -460,6 +466,7 @@ pub(crate) struct WorkerMetrics {
     pub(crate) attempts: Counter,
     failures: [Counter; FAILURES.len()],
     pub(crate) health: HealthMetrics,
+    pub(crate) catalog: CatalogMetrics,
 }
 
 impl WorkerMetrics {

@@ -10,8 +10,8 @@ use futures_util::{StreamExt, stream};
 use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
-use inference_api::{list_models, merge_models};
-use routing::{Generation, WorkerId};
+use inference_api::{list_models, merge_models, select_models};
+use routing::{Generation, Worker};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
@@ -117,7 +117,7 @@ impl ModelList {
 }
 
 async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
-    let mut links: Vec<(WorkerId, Arc<WorkerLink>, HeaderMap)> = Vec::new();
+    let mut links: Vec<(Arc<Worker>, Arc<WorkerLink>, HeaderMap)> = Vec::new();
     let credentials = client.get(AUTHORIZATION);
     let credentials: HeaderMap = credentials
         .map(|value| (AUTHORIZATION, value.clone()))
@@ -128,19 +128,26 @@ async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
         pool.authorization.apply(&mut headers);
         for member in &pool.members {
             let id = member.worker.id();
-            if links.iter().all(|(known, ..)| *known != id) {
-                links.push((id, Arc::clone(&member.link), headers.clone()));
+            if links.iter().all(|(known, ..)| known.id() != id) {
+                links.push((
+                    Arc::clone(&member.worker),
+                    Arc::clone(&member.link),
+                    headers.clone(),
+                ));
             }
         }
     }
-    let ask = |(id, link, headers): (WorkerId, Arc<WorkerLink>, HeaderMap)| {
+    let ask = |(worker, link, headers): (Arc<Worker>, Arc<WorkerLink>, HeaderMap)| {
         let limits = snapshot.limits;
         async move {
             let list = timeout(PATIENCE, ask_one(&link, &headers, &limits)).await;
-            if !matches!(list, Ok(Some(_))) {
-                debug!(worker = %id, "a worker did not tell its models");
-            }
-            list.ok().flatten()
+            let Some(list) = list.ok().flatten() else {
+                debug!(worker = &*worker.spec().name, "a worker did not tell its models");
+                return None;
+            };
+            // What the configuration leaves out is not served, whatever the worker lists.
+            let served = select_models(&list, |model| worker.serves(model));
+            served.ok().map(Bytes::from)
         }
     };
     // In the order of the configuration, so that the list is the same from call to call.
@@ -162,7 +169,8 @@ async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
 /// What the workers are declared to serve: there also where none of them lists it.
 fn declared(snapshot: &Snapshot) -> BTreeSet<&str> {
     let of_workers = snapshot.members().flat_map(|member| &member.worker.spec().models);
-    let of_pools = snapshot.pools.iter().flat_map(|pool| &pool.adapters);
+    let of_pools = snapshot.pools.iter().flat_map(|pool| pool.catalog.adapters());
+    let of_pools = of_pools.map(|adapter| &adapter.name);
     of_workers.chain(of_pools).map(|model| &**model).collect()
 }
 

@@ -18,6 +18,7 @@ use tracing::{Instrument, debug_span};
 use crate::admission::{self, Asker, Passage, Permit};
 use crate::body::Body;
 use crate::candidates::{NoCandidate, Standing};
+use crate::catalog::{self, RequestModel};
 use crate::clients::{Caller, Entry, Limited, Visit};
 use crate::context::{self, HashedPrompt, RequestContext};
 use crate::crashes::{self, Crashes};
@@ -266,6 +267,7 @@ async fn context(
         // What is compressed can neither be read nor added to.
         arrival.headers.remove(ACCEPT_ENCODING);
     }
+    let served = catalog::look_up(pool, &peek.model).await;
     let asker = Asker {
         route: &snapshot.routes[route],
         pool,
@@ -292,14 +294,8 @@ async fn context(
         None
     };
     let model: Box<str> = (&*peek.model).into();
-    let prompt = tokens.map(|tokens| {
-        let is_adapter = snapshot.pool_of(route).adapters.contains(&model);
-        HashedPrompt::new(
-            tokens,
-            is_adapter.then_some(&*model),
-            peek.cache_salt().as_deref(),
-        )
-    });
+    let prompt =
+        tokens.map(|tokens| HashedPrompt::new(tokens, served.adapter(), peek.cache_salt().as_deref()));
     Ok(RequestContext {
         snapshot,
         route,
@@ -315,6 +311,7 @@ async fn context(
         body,
         estimated_tokens: claim.tokens,
         model,
+        served: RequestModel::new(served),
         stream: peek.stream,
         max_tokens: peek.max_tokens,
         priority: peek.priority,
@@ -385,7 +382,12 @@ async fn place(
                 }
                 match course.send(proxy, &request, placement).await {
                     Ok(answer) => return Ok((answer, passage.into_permit())),
-                    Err(setback) => tokio::time::sleep(failures.add(setback, &request)?).await,
+                    Err(setback) => {
+                        if let (LegError::NotServed(_), Some(worker)) = (&setback.error, setback.blamed) {
+                            catalog::after_not_found(proxy, &request, worker, &failures.tried).await;
+                        }
+                        tokio::time::sleep(failures.add(setback, &request)?).await;
+                    }
                 }
             }
             Step::Hold(pause) => passage.hold(&request, pause, released).await?,
@@ -406,6 +408,8 @@ struct Failures {
     /// Of those, who may have failed only because of another.
     suspected: Vec<WorkerId>,
     tries: u32,
+    /// Whether a worker answered that it does not serve the model: another is tried once.
+    is_not_served: bool,
     last: Option<LegError>,
 }
 
@@ -420,15 +424,18 @@ impl Failures {
         self.tries += 1;
         let pool = request.pool();
         let error = setback.error;
+        let is_not_served = matches!(error, LegError::NotServed(_));
+        let is_settled = is_not_served && std::mem::replace(&mut self.is_not_served, true);
         let is_poison = request.crashes.count() >= pool.retries.crashes as usize;
-        let pause = if error.may_go_elsewhere() && self.tries < pool.limits.attempts && !is_poison {
+        let may_go_on = !is_poison && !is_settled && error.may_go_elsewhere();
+        let pause = if may_go_on && self.tries < pool.limits.attempts {
             pool.retry(&error, self.tries, request.seed())
         } else {
             None
         };
         // What a worker said tells a client more than that the next one was not there.
         let error = match self.last.take() {
-            Some(said @ LegError::Refused(_)) if error.cost_nothing() => said,
+            Some(said @ (LegError::Refused(_) | LegError::NotServed(_))) if error.cost_nothing() => said,
             _ => error,
         };
         let Some(pause) = pause else {
@@ -452,6 +459,7 @@ impl Failures {
             (NoCandidate::EmptyPool, _) => Refusal::PoolEmpty {
                 pool: request.pool().name.clone(),
             },
+            (_, Some(said @ LegError::NotServed(_))) => said.into(),
             (NoCandidate::NotServed, _) => Refusal::not_served(&request.model),
             (NoCandidate::NobodyAlone, _) => Refusal::CannotSplit {
                 pool: request.pool().name.clone(),

@@ -415,7 +415,7 @@ impl From<LegError> for Refusal {
             LegError::Forward(error) => error.into(),
             LegError::BrokeOff(error) => Self::WorkerBrokeOff(error),
             LegError::PrefillTimeout(_) => Self::PrefillSlow(error),
-            LegError::Refused(response) => Self::Relayed(response),
+            LegError::Refused(response) | LegError::NotServed(response) => Self::Relayed(response),
             LegError::NotHandedOver | LegError::EngineRestarted => Self::NotHandedOver(error),
             LegError::EngineUnknown => Self::EngineUnknown(error),
         }

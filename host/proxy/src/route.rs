@@ -313,7 +313,7 @@ impl Snapshot {
                 if models.is_empty() {
                     return None;
                 }
-                let base = models.iter().filter(|model| !pool.adapters.contains(model));
+                let base = models.iter().filter(|model| !pool.catalog.is_configured(model));
                 for model in base.filter(|model| route.takes_model(model)) {
                     if *only.get_or_insert(model) != &**model {
                         return None;

@@ -19,6 +19,7 @@ pub use self::plan::{SnapshotError, SnapshotPlan};
 use crate::admission::{Admission, AdmissionSpec, Gate, Objectives};
 use crate::arm::TrialSpec;
 use crate::authorization::Authorization;
+use crate::catalog::{AdapterSpec, ModelCatalog, ModelListSpec};
 use crate::clients::{ClientSpec, Clients};
 use crate::events::{EventHub, ListenerReport};
 use crate::expectation::Expectation;
@@ -78,8 +79,10 @@ pub struct PoolSpec {
     pub admission: Option<AdmissionSpec>,
     /// Comments are sent on streams that say nothing for so long; none: never.
     pub keep_alive: Option<Duration>,
-    /// Model names that are LoRA adapters: their blocks match only themselves.
-    pub adapters: Vec<Box<str>>,
+    /// LoRA adapters that are served whether a worker lists them or not.
+    pub adapters: Vec<AdapterSpec>,
+    /// How its workers are asked for their models; none where they are not.
+    pub model_list: Option<ModelListSpec>,
     /// What becomes of a client's `Authorization`.
     pub authorization: Authorization,
     /// How many connections each worker gets, and how they begin.
@@ -169,7 +172,9 @@ pub(crate) struct PoolState {
     pub(crate) queue_timeout: Duration,
     pub(crate) admission: Option<Admission>,
     pub(crate) keep_alive: Option<KeepAlive>,
-    pub(crate) adapters: Box<[Box<str>]>,
+    /// Who serves which model.
+    pub(crate) catalog: ModelCatalog,
+    pub(crate) model_list: Option<ModelListSpec>,
     pub(crate) authorization: Authorization,
     pub(crate) connections: ConnectionsSpec,
     pub(crate) pd: Option<PdPool>,
@@ -186,8 +191,10 @@ pub(crate) struct PoolState {
 
 impl PoolState {
     /// The members that serve a model.
-    pub(crate) fn serving<'a>(&'a self, model: &'a str) -> impl Iterator<Item = &'a Member> + Clone {
-        self.members.iter().filter(|member| member.worker.serves(model))
+    pub(crate) fn serving<'a>(&'a self, model: &str) -> impl Iterator<Item = &'a Member> + Clone + use<'a> {
+        let served = self.catalog.find(model);
+        let serving = self.members.iter().enumerate();
+        serving.filter_map(move |(at, member)| served.has(at).then_some(member))
     }
 }
 

@@ -57,14 +57,6 @@ fn pool_spec(
 ) -> PoolSpec {
     let names = pool.workers.iter().flat_map(member_names);
     let workers = names.filter_map(|name| by_name.get(name.as_str()).copied());
-    let mut adapters: Vec<Box<str>> = pool
-        .workers
-        .iter()
-        .flat_map(|worker| &worker.adapters)
-        .map(|adapter| adapter.as_str().into())
-        .collect();
-    adapters.sort_unstable();
-    adapters.dedup();
     PoolSpec {
         pool: Pool {
             name: pool.name.as_str().into(),
@@ -83,7 +75,8 @@ fn pool_spec(
         queue_timeout: pool.queue_timeout,
         admission: pool.admission.as_ref().map(admission::admission_spec),
         keep_alive: pool.sse_keep_alive,
-        adapters,
+        adapters: workers::adapter_specs(pool),
+        model_list: resilience::model_list_spec(pool),
         authorization: materials.keys.authorization(pool),
         connections: edge::connections_spec(pool, &materials.certificates),
         pd: pool

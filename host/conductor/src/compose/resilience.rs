@@ -3,7 +3,7 @@
 use conductor_config::{PoolConfig, RetriesConfig, TimeoutsConfig};
 use http::StatusCode;
 use http::uri::PathAndQuery;
-use proxy::{HealthSpec, PoolTimeouts, ProbeSpec, RetrySpec, ScrapeSpec};
+use proxy::{HealthSpec, ModelListSpec, PoolTimeouts, ProbeSpec, RetrySpec, ScrapeSpec};
 
 use super::workers::member_names;
 
@@ -41,6 +41,15 @@ pub(super) fn scrape_spec(pool: &PoolConfig) -> Option<ScrapeSpec> {
         path: path(&scrape.path)?,
         interval: scrape.interval,
         timeout: scrape.timeout,
+    })
+}
+
+pub(super) fn model_list_spec(pool: &PoolConfig) -> Option<ModelListSpec> {
+    let list = pool.model_list.as_ref()?;
+    Some(ModelListSpec {
+        path: path(&list.path)?,
+        interval: list.interval,
+        timeout: list.timeout,
     })
 }
 

@@ -1,6 +1,9 @@
 //! The workers of a fleet: one for each that is configured, or for each of its data-parallel ranks.
 
-use conductor_config::{Config, DataParallel, PdConfig, WorkerConfig, rank_name};
+use std::collections::BTreeMap;
+
+use conductor_config::{Config, DataParallel, PdConfig, PoolConfig, WorkerConfig, rank_name};
+use proxy::AdapterSpec;
 use routing::{DpRank, Role, WorkerSpec};
 
 /// Where a prefill worker's bootstrap server is unless told: mooncake's and SGLang's own default.
@@ -18,6 +21,24 @@ pub(crate) fn worker_specs(config: &Config) -> Vec<WorkerSpec> {
     specs
 }
 
+/// The LoRA adapters that a pool's workers are configured to serve, each once.
+pub(super) fn adapter_specs(pool: &PoolConfig) -> Vec<AdapterSpec> {
+    let mut workers_of: BTreeMap<&str, Vec<Box<str>>> = BTreeMap::new();
+    for worker in &pool.workers {
+        for adapter in &worker.adapters {
+            let workers = workers_of.entry(adapter).or_default();
+            workers.extend(member_names(worker).map(String::into_boxed_str));
+        }
+    }
+    let specs = workers_of.into_iter();
+    specs
+        .map(|(name, workers)| AdapterSpec {
+            name: name.into(),
+            workers,
+        })
+        .collect()
+}
+
 /// The names of the workers that a configured one stands for.
 pub(super) fn member_names(worker: &WorkerConfig) -> impl Iterator<Item = String> {
     ranks(worker).map(|rank| rank.map_or_else(|| worker.name.clone(), |rank| rank_name(&worker.name, rank)))
@@ -31,7 +52,7 @@ fn ranks(worker: &WorkerConfig) -> impl Iterator<Item = Option<DpRank>> {
 }
 
 fn worker_spec(worker: &WorkerConfig, name: &str, rank: Option<DpRank>, pd: Option<&PdConfig>) -> WorkerSpec {
-    // A worker that names no model serves any; its adapters are then among them.
+    // A worker that names no model serves what it lists, and its adapters besides.
     let adapters = if worker.models.is_empty() {
         &[][..]
     } else {

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::config::MockConfig;
 use crate::event::{Adapter, Namespace};
+use crate::serving::Context;
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::Dialect;
 use crate::tokens::{Ending, Message, chat_segments, segment_tokens, tokenize};
@@ -170,32 +171,23 @@ pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
 
 /// The model of a request and the adapter it means; no model means the one that is served.
 pub(crate) fn resolve(
-    config: &MockConfig,
+    context: &Context,
     model: Option<String>,
 ) -> Result<(String, Option<Adapter>), Refusal> {
-    let model = model.unwrap_or_else(|| config.model.clone());
-    if model == config.model {
+    let base = &context.config.model;
+    let model = model.unwrap_or_else(|| base.clone());
+    if model == *base {
         return Ok((model, None));
     }
-    let mut adapters = (1..).zip(&config.loras);
-    let Some((id, name)) = adapters.find(|(_, name)| **name == model) else {
-        return Err(Refusal::unknown_model(&model, &served(config)));
+    let Some(adapter) = context.adapters.find(&model) else {
+        return Err(Refusal::unknown_model(&model, &[base]));
     };
-    let name = Arc::from(name.as_str());
-    Ok((model, Some(Adapter { id, name })))
-}
-
-/// Every name that can be asked for.
-pub(crate) fn served(config: &MockConfig) -> Vec<&str> {
-    std::iter::once(&config.model)
-        .chain(&config.loras)
-        .map(String::as_str)
-        .collect()
+    Ok((model, Some(adapter)))
 }
 
 impl Ask {
     /// A body of `/v1/chat/completions`.
-    pub(crate) fn chat(config: &MockConfig, body: &[u8]) -> Result<Self, Refusal> {
+    pub(crate) fn chat(context: &Context, body: &[u8]) -> Result<Self, Refusal> {
         let body: ChatBody = read(body)?;
         if body.messages.is_empty() {
             return Err(Refusal::bad("messages", "messages must not be empty".to_owned()));
@@ -203,7 +195,7 @@ impl Ask {
         let asked = body.max_completion_tokens.or(body.max_tokens);
         let prompt = conversation(body.messages);
         Self::new(
-            config,
+            context,
             Dialect::Chat,
             body.shared,
             vec![prompt],
@@ -212,15 +204,15 @@ impl Ask {
     }
 
     /// A body of `/v1/completions`.
-    pub(crate) fn completion(config: &MockConfig, body: &[u8]) -> Result<Self, Refusal> {
+    pub(crate) fn completion(context: &Context, body: &[u8]) -> Result<Self, Refusal> {
         let body: CompletionBody = read(body)?;
         let prompts = body.prompt.into_token_lists();
         let asked = max_tokens(body.max_tokens)?.unwrap_or(COMPLETION_TOKENS);
-        Self::new(config, Dialect::Completion, body.shared, prompts, Some(asked))
+        Self::new(context, Dialect::Completion, body.shared, prompts, Some(asked))
     }
 
     /// A body of `/v1/responses`.
-    pub(crate) fn responses(config: &MockConfig, body: &[u8]) -> Result<Self, Refusal> {
+    pub(crate) fn responses(context: &Context, body: &[u8]) -> Result<Self, Refusal> {
         let body: ResponsesBody = read(body)?;
         let text = |role: &str, text| ChatMessage {
             role: role.to_owned(),
@@ -237,7 +229,7 @@ impl Ask {
         }
         let asked = max_tokens(body.max_output_tokens)?;
         Self::new(
-            config,
+            context,
             Dialect::Responses,
             body.shared,
             vec![conversation(messages)],
@@ -246,20 +238,20 @@ impl Ask {
     }
 
     /// A body of `/v1/messages` with that prompt.
-    pub(crate) fn of_message(config: &MockConfig, body: &[u8], prompt: Vec<u32>) -> Result<Self, Refusal> {
+    pub(crate) fn of_message(context: &Context, body: &[u8], prompt: Vec<u32>) -> Result<Self, Refusal> {
         let body: MessageBody = read(body)?;
         let asked = max_tokens(Some(body.max_tokens))?;
-        Self::new(config, Dialect::Message, body.shared, vec![prompt], asked)
+        Self::new(context, Dialect::Message, body.shared, vec![prompt], asked)
     }
 
     fn new(
-        config: &MockConfig,
+        context: &Context,
         dialect: Dialect,
         shared: Shared,
         prompts: Vec<Vec<u32>>,
         max_tokens: Option<u32>,
     ) -> Result<Self, Refusal> {
-        let (model, adapter) = resolve(config, shared.model)?;
+        let (model, adapter) = resolve(context, shared.model)?;
         let choices = match dialect {
             Dialect::Responses | Dialect::Message => 1,
             Dialect::Chat | Dialect::Completion => shared.n.unwrap_or(1),
@@ -274,7 +266,7 @@ impl Ask {
             return Err(Refusal::too_many_at_least(min, max));
         }
         let stream = shared.stream.unwrap_or(false);
-        if shared.stream_options.is_some() && !stream && refuses_idle_stream_options(config) {
+        if shared.stream_options.is_some() && !stream && refuses_idle_stream_options(&context.config) {
             return Err(Refusal::idle_stream_options());
         }
         let options = shared.stream_options.unwrap_or_default();

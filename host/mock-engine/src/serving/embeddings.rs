@@ -24,7 +24,7 @@ struct Body {
 /// The answer to a body.
 pub(crate) async fn embed(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
     let body: Body = read(body)?;
-    let (model, adapter) = resolve(&context.config, body.model)?;
+    let (model, adapter) = resolve(context, body.model)?;
     let inputs = body.input.into_token_lists();
     if inputs.is_empty() || inputs.len() > MAX_INPUTS || inputs.iter().any(Vec::is_empty) {
         let message = format!("give 1 to {MAX_INPUTS} inputs, none of them empty");

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::config::MockConfig;
 use crate::sequence::{Finish, Output};
+use crate::serving::Context;
 use crate::serving::ask::{Ask, read, resolve};
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::{Envelope, Said};
@@ -109,15 +109,15 @@ fn prompt(body: &[u8]) -> Result<Vec<u32>, Refusal> {
 
 impl Ask {
     /// A body of `/v1/messages`.
-    pub(crate) fn messages(config: &MockConfig, body: &[u8]) -> Result<Self, Refusal> {
-        Self::of_message(config, body, prompt(body)?)
+    pub(crate) fn messages(context: &Context, body: &[u8]) -> Result<Self, Refusal> {
+        Self::of_message(context, body, prompt(body)?)
     }
 }
 
 /// The answer to a body of `/v1/messages/count_tokens`.
-pub(crate) fn count(config: &MockConfig, body: &[u8]) -> Result<Value, Refusal> {
+pub(crate) fn count(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
     let head: CountBody = read(body)?;
-    resolve(config, head.model)?;
+    resolve(context, head.model)?;
     let tokens = prompt(body)?.len();
     Ok(json!({"input_tokens": tokens, "context_management": {"original_input_tokens": tokens}}))
 }

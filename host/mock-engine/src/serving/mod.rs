@@ -1,5 +1,6 @@
 //! The engine's HTTP side: what a client sees. Knows the scheduler only through the core's commands.
 
+mod adapters;
 mod ask;
 mod body;
 mod embeddings;
@@ -30,6 +31,7 @@ use crate::publisher::Publisher;
 use crate::sequence::{Output, Submission};
 use crate::stats::MockStats;
 
+pub(crate) use adapters::LoadedAdapters;
 pub(crate) use body::{Answer, empty_reply, json_reply};
 pub(crate) use listener::{Gate, Listening, Site};
 pub use recorder::Recorded;
@@ -39,6 +41,7 @@ pub(crate) use recorder::Recorder;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) config: MockConfig,
+    pub(crate) adapters: LoadedAdapters,
     pub(crate) faults: Arc<FaultScript>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) publisher: Arc<Publisher>,

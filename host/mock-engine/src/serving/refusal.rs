@@ -66,6 +66,17 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", Some("model"), message)
     }
 
+    /// A call that cannot load an adapter.
+    pub(crate) fn adapter_input(message: String) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "InvalidUserInput", None, message)
+    }
+
+    /// An adapter that is not loaded, where it is to be unloaded.
+    pub(crate) fn unknown_adapter(name: &str) -> Self {
+        let message = format!("The lora adapter '{name}' cannot be found.");
+        Self::new(StatusCode::NOT_FOUND, "NotFoundError", None, message)
+    }
+
     /// A prompt that leaves no room for an answer.
     pub(crate) fn prompt_too_long(limit: u32, tokens: usize) -> Self {
         let message = format!(

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::config::MockConfig;
 use crate::faults::RequestFault;
-use crate::serving::ask::{Ask, served};
+use crate::serving::ask::Ask;
 use crate::serving::body::{Answer, ReplyBody, empty_reply, json_reply, reply};
 use crate::serving::embeddings::embed;
 use crate::serving::generate::generate;
@@ -35,6 +35,8 @@ enum Route {
     KvEventSources,
     Tokenize,
     CountTokens,
+    LoadAdapter,
+    UnloadAdapter,
     ResetPrefixCache,
     Inference(Inference),
 }
@@ -78,6 +80,8 @@ fn route(path: &str) -> Option<(Method, Route)> {
         "/v1/models" => (Method::GET, Route::Models),
         "/kv_event_sources" => (Method::GET, Route::KvEventSources),
         "/tokenize" => (Method::POST, Route::Tokenize),
+        "/v1/load_lora_adapter" => (Method::POST, Route::LoadAdapter),
+        "/v1/unload_lora_adapter" => (Method::POST, Route::UnloadAdapter),
         "/reset_prefix_cache" => (Method::POST, Route::ResetPrefixCache),
         "/v1/chat/completions" => (Method::POST, Route::Inference(Inference::Chat)),
         "/v1/completions" => (Method::POST, Route::Inference(Inference::Completion)),
@@ -125,17 +129,19 @@ async fn serve(
             let content_type = "text/plain; version=1.0.0; charset=utf-8";
             Ok(reply(StatusCode::OK, content_type, ReplyBody::Whole(page)))
         }
-        Route::Models => ok(models(&context.config)),
+        Route::Models => ok(models(context)),
         Route::KvEventSources => ok(kv_event_sources(context)),
         Route::Tokenize => {
             let body = read_body(request).await?;
             tokio::time::sleep(context.faults.tokenize_delay()).await;
-            ok(tokenize(&context.config, &body)?)
+            ok(tokenize(context, &body)?)
         }
         Route::CountTokens => {
             let body = read_body(request).await?;
-            ok(count(&context.config, &body)?)
+            ok(count(context, &body)?)
         }
+        Route::LoadAdapter => context.adapters.load(&context.config, &read_body(request).await?),
+        Route::UnloadAdapter => context.adapters.unload(&read_body(request).await?),
         Route::ResetPrefixCache => ok(json!({"success": context.reset_prefix_cache().await})),
         Route::Inference(kind) => infer(context, kind, request).await,
     }
@@ -163,10 +169,10 @@ async fn infer(
     }
     let head = head(&context.config, &headers)?;
     let ask = match kind {
-        Inference::Chat => Ask::chat(&context.config, &body)?,
-        Inference::Completion => Ask::completion(&context.config, &body)?,
-        Inference::Responses => Ask::responses(&context.config, &body)?,
-        Inference::Messages => Ask::messages(&context.config, &body)?,
+        Inference::Chat => Ask::chat(context, &body)?,
+        Inference::Completion => Ask::completion(context, &body)?,
+        Inference::Responses => Ask::responses(context, &body)?,
+        Inference::Messages => Ask::messages(context, &body)?,
         Inference::Embeddings => {
             let vectors = Bytes::from(embed(context, &body).await?.to_string());
             let body = match cut_after {
@@ -198,9 +204,10 @@ async fn read_body(request: Request<Incoming>) -> Result<Bytes, Refusal> {
         .map_err(|_| Refusal::unreadable())
 }
 
-fn models(config: &MockConfig) -> Value {
-    let model = |name: &&str| {
-        let base = **name == config.model;
+fn models(context: &Context) -> Value {
+    let config = &context.config;
+    let model = |name: &str| {
+        let base = name == config.model;
         json!({
             "id": name, "object": "model", "created": unix_now(), "owned_by": "vllm", "root": name,
             "parent": (!base).then_some(&config.model),
@@ -208,7 +215,9 @@ fn models(config: &MockConfig) -> Value {
             "permission": [],
         })
     };
-    let data: Vec<Value> = served(config).iter().map(model).collect();
+    let adapters = context.adapters.names();
+    let names = std::iter::once(&*config.model).chain(adapters.iter().map(|name| &**name));
+    let data: Vec<Value> = names.map(model).collect();
     json!({"object": "list", "data": data})
 }
 

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::config::MockConfig;
+use crate::serving::Context;
 use crate::serving::ask::{ChatMessage, read, resolve};
 use crate::serving::refusal::Refusal;
 use crate::tokens::{Ending, Message, Segment, chat_segments, segment_tokens};
@@ -19,9 +19,9 @@ struct Body {
 }
 
 /// The answer to a body.
-pub(crate) fn tokenize(config: &MockConfig, body: &[u8]) -> Result<Value, Refusal> {
+pub(crate) fn tokenize(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
     let body: Body = read(body)?;
-    resolve(config, body.model)?;
+    resolve(context, body.model)?;
     let segments = match (body.messages, body.prompt) {
         (Some(messages), _) => {
             let ending = match (body.continue_final_message, body.add_generation_prompt) {
@@ -38,6 +38,6 @@ pub(crate) fn tokenize(config: &MockConfig, body: &[u8]) -> Result<Value, Refusa
     let (ids, texts): (Vec<u32>, Vec<&str>) = segment_tokens(&segments).unzip();
     let texts = body.return_token_strs.unwrap_or(false).then_some(texts);
     Ok(json!({
-        "count": ids.len(), "max_model_len": config.context_limit(), "tokens": ids, "token_strs": texts,
+        "count": ids.len(), "max_model_len": context.config.context_limit(), "tokens": ids, "token_strs": texts,
     }))
 }

@@ -300,6 +300,55 @@ async fn responses_and_embeddings_are_well_formed() {
     assert_ne!(vectors["data"][0]["embedding"], vectors["data"][1]["embedding"]);
 }
 
+#[tokio::test]
+async fn adapters_are_loaded_and_unloaded_while_it_runs() {
+    let engine = start(instant()).await;
+    let ask = async |status: u16| {
+        let body = json!({"model": "ad", "prompt": vec![7; 9], "max_tokens": 1});
+        let answer = post(&engine, "/v1/completions", &body).await;
+        assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
+        answer.json()
+    };
+    let error = &ask(404).await["error"];
+    assert_eq!(
+        *error,
+        json!({
+            "message": "The model `ad` does not exist. Valid aliases: mock.",
+            "type": "NotFoundError", "param": "model", "code": 404,
+        })
+    );
+    let load = json!({"lora_name": "ad", "lora_path": "/adapters/ad"});
+    let loaded = post(&engine, "/v1/load_lora_adapter", &load).await;
+    assert_eq!(loaded.text(), "Success: LoRA adapter 'ad' added successfully.");
+    assert_eq!(
+        post(&engine, "/v1/load_lora_adapter", &load)
+            .await
+            .status
+            .as_u16(),
+        400
+    );
+    assert_eq!(ask(200).await["model"], "ad");
+    let models = get(&engine, "/v1/models").await.json();
+    assert_eq!(models["data"][1]["id"], "ad");
+    assert_eq!(models["data"][1]["parent"], "mock");
+    let unload = json!({"lora_name": "ad"});
+    assert_eq!(
+        post(&engine, "/v1/unload_lora_adapter", &unload)
+            .await
+            .status
+            .as_u16(),
+        200
+    );
+    assert_eq!(
+        post(&engine, "/v1/unload_lora_adapter", &unload)
+            .await
+            .status
+            .as_u16(),
+        404
+    );
+    ask(404).await;
+}
+
 fn metric(page: &str, name: &str) -> f64 {
     let line = page
         .lines()

@@ -225,6 +225,7 @@ fn snapshot(
             admission: None,
             keep_alive: None,
             adapters: vec![],
+            model_list: None,
             authorization: Authorization::Pass,
             connections: crate::upstream::ConnectionsSpec::default(),
             pd: None,

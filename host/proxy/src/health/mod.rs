@@ -2,7 +2,8 @@
 //!
 //! `state.rs` is the machine, one for each worker; here it is shared between requests. While nothing speaks against a worker a
 //! request pays one relaxed load and one count. `rounds.rs` asks workers beside the requests: for their health page
-//! (`probe.rs`) and for their own word on their load (`scrape.rs`). `newcomers.rs` watches those that were never reached.
+//! (`probe.rs`), for their own word on their load (`scrape.rs`) and for their models (`catalog/`). `newcomers.rs` watches those that
+//! were never reached.
 
 mod ejection;
 mod metrics;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::newcomers::Newcomers;
 use super::{ProbeSpec, probe, scrape};
+use crate::catalog;
 use crate::proxy::Proxy;
 use crate::snapshot::{Member, PoolState, Snapshot};
 use crate::tasks;
@@ -34,6 +35,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(250);
 enum Question {
     Health,
     Load,
+    Models,
 }
 
 /// How often a question is asked.
@@ -126,16 +128,20 @@ impl Rounds {
                     ask(proxy, stop, pool, &Arc::from([at]), asked);
                 }
             }
-            let Some(spec) = &pool.scrape else { continue };
-            for members in by_url {
-                let first = &pool.members[members[0]];
-                if let Some(asked) = self
-                    .turns
-                    .is_due(first, Question::Load, Pace::every(spec.interval), now)
-                {
-                    ask(proxy, stop, pool, members, asked);
+            let load = pool.scrape.as_ref().map(|spec| (Question::Load, spec.interval));
+            let models = pool.model_list.as_ref();
+            let models = models.map(|spec| (Question::Models, spec.interval));
+            for (question, interval) in load.into_iter().chain(models) {
+                for members in by_url {
+                    let first = &pool.members[members[0]];
+                    let pace = Pace::every(interval);
+                    if let Some(asked) = self.turns.is_due(first, question, pace, now) {
+                        ask(proxy, stop, pool, members, asked);
+                    }
                 }
             }
+            // A list that was learned while this snapshot was made is in the one before it only.
+            pool.renew_catalog();
         }
         self.newcomers.look(&snapshot);
         self.trim(&snapshot, now);
@@ -175,7 +181,8 @@ impl Turns {
         let (id, interval) = (member.worker.id(), pace.interval);
         let turn = self.turns.entry((id, question)).or_insert_with(|| Turn {
             due: match question {
-                Question::Health => now,
+                // Until lists are known, requests go to workers that may not serve their model.
+                Question::Health | Question::Models => now,
                 // The workers of a fleet that has just started are not asked all at once.
                 Question::Load => now + interval.mul_f64(spread(id, 0)),
             },
@@ -237,6 +244,7 @@ fn ask(proxy: &Proxy, stop: &CancellationToken, pool: &Arc<PoolState>, members: 
     let name = match asked.question {
         Question::Health => "probe",
         Question::Load => "scrape",
+        Question::Models => "models",
     };
     tasks::spawn(&proxy.background, name, async move {
         let answered = async {
@@ -252,6 +260,12 @@ fn ask(proxy: &Proxy, stop: &CancellationToken, pool: &Arc<PoolState>, members: 
                     if let Some(spec) = &pool.scrape {
                         let members: Vec<&Member> = members.iter().map(|at| &pool.members[*at]).collect();
                         let of_use = scrape::scrape(&members, spec).await;
+                        asked.of_use.store(of_use, Ordering::Relaxed);
+                    }
+                }
+                Question::Models => {
+                    if let Some(spec) = &pool.model_list {
+                        let of_use = catalog::refresh(&pool, &members, spec).await;
                         asked.of_use.store(of_use, Ordering::Relaxed);
                     }
                 }

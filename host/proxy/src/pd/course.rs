@@ -134,12 +134,19 @@ async fn send_whole(request: &RequestContext, seat: Seat, tries: u32) -> Result<
     if let Some(pd) = &request.pool().pd {
         pd.metrics.whole.inc();
     }
-    let sent = attempt::send(request, Asking::whole(request, seat)).await;
+    let mut sent = attempt::send(request, Asking::whole(request, seat)).await;
+    let is_not_served = match &mut sent {
+        Ok(answer) if leg::may_be_not_served(request, answer) => {
+            // On the heap: it is rare, and every request would carry its room.
+            Box::pin(leg::is_not_served(request, answer)).await
+        }
+        _ => false,
+    };
     let sent = match sent {
+        Ok(answer) if is_not_served => Err(Box::pin(leg::refused(request, answer)).await),
         // What takes the place of a pair is tried elsewhere as a leg is.
         Ok(answer) if request.pool().pd.is_some() => leg::accept(request, answer).await,
         Ok(answer) if retries::is_worth_another(request, answer.response.status(), tries) => {
-            // On the heap: it is rare, and every request would carry its room.
             Err(Box::pin(leg::refused(request, answer)).await)
         }
         sent => sent.map_err(LegError::from),

@@ -19,6 +19,8 @@ use crate::relay;
 use crate::reply;
 use crate::snapshot::{Member, PoolState};
 
+/// How long the body of an answer that may be of a model not served is waited for.
+const ERROR_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest body of an error answer that is kept for the client, in bytes.
 const LONGEST_ERROR: usize = 1 << 20;
 
@@ -34,6 +36,9 @@ pub(crate) enum LegError {
     /// What the worker said instead.
     #[error("get a good answer: the worker said {}", .0.status())]
     Refused(Box<Response<Bytes>>),
+    /// What the worker said of a model that it does not serve.
+    #[error("get a good answer: the worker does not serve the model, and said {}", .0.status())]
+    NotServed(Box<Response<Bytes>>),
     #[error("have the prompt handed over by the prefill worker")]
     NotHandedOver,
     #[error("have the prompt handed over: the prefill worker's engine has restarted")]
@@ -50,7 +55,7 @@ impl LegError {
             Self::BrokeOff(error) => !matches!(error, IntakeError::Stalled { .. } | IntakeError::Slow { .. }),
             Self::PrefillTimeout(_) => false,
             Self::Refused(response) => is_the_workers_trouble(response.status()),
-            Self::EngineUnknown | Self::EngineRestarted | Self::NotHandedOver => true,
+            Self::NotServed(_) | Self::EngineUnknown | Self::EngineRestarted | Self::NotHandedOver => true,
         }
     }
 
@@ -58,6 +63,7 @@ impl LegError {
     pub(crate) fn is_the_workers(&self) -> bool {
         match self {
             Self::Refused(response) => is_the_workers_trouble(response.status()),
+            Self::NotServed(_) => false,
             _ => true,
         }
     }
@@ -76,6 +82,7 @@ impl LegError {
         matches!(
             self,
             Self::Forward(ForwardError::Connect(_) | ForwardError::KeptClosed(_))
+                | Self::NotServed(_)
                 | Self::EngineUnknown
                 | Self::EngineRestarted
         )
@@ -84,7 +91,7 @@ impl LegError {
     /// Whether the worker cannot have begun: what was prepared for it is as good for another.
     pub(crate) fn nothing_was_used(&self) -> bool {
         match self {
-            Self::Forward(ForwardError::Connect(_)) => true,
+            Self::Forward(ForwardError::Connect(_)) | Self::NotServed(_) => true,
             Self::Refused(response) => matches!(
                 response.status(),
                 StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
@@ -95,7 +102,10 @@ impl LegError {
 
     /// Whether the worker has nothing to do with the leg any more: it was not reached, or has answered.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Forward(ForwardError::Connect(_)) | Self::Refused(_))
+        matches!(
+            self,
+            Self::Forward(ForwardError::Connect(_)) | Self::Refused(_) | Self::NotServed(_)
+        )
     }
 
     /// Whether the worker's engine may have been restarted: what it says of a request itself tells nothing of that.
@@ -134,6 +144,9 @@ pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Resu
     if is_the_workers_trouble(answer.response.status()) {
         return Err(refused(request, answer).await);
     }
+    if may_be_not_served(request, &answer) && is_not_served(request, &mut answer).await {
+        return Err(refused(request, answer).await);
+    }
     if !relay::is_event_stream(answer.response.headers()) {
         return Ok(answer);
     }
@@ -164,6 +177,27 @@ pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Resu
         }
         None => Ok(answer),
     }
+}
+
+/// Whether the status is one that engines refuse models with.
+pub(crate) fn may_be_not_served(request: &RequestContext, answer: &Answer) -> bool {
+    match answer.response.status() {
+        StatusCode::NOT_FOUND => true,
+        // SGLang refuses an adapter that is not loaded as a bad request.
+        StatusCode::BAD_REQUEST => request.served.now().adapter().is_some(),
+        _ => false,
+    }
+}
+
+/// Whether an answer of such a status says that the worker does not serve the request's model. Engines say so in a body of one
+/// piece; one that comes in several is the client's to read.
+pub(crate) async fn is_not_served(request: &RequestContext, answer: &mut Answer) -> bool {
+    let status = answer.response.status();
+    let first = tokio::time::timeout(ERROR_PATIENCE, answer.response.body_mut().first());
+    let Ok(Ok(Some(body))) = first.await else {
+        return false;
+    };
+    inference_api::is_model_not_found(status.as_u16(), body, &request.model)
 }
 
 /// The error that a stream begins with, as the answer it would have been without a stream.
@@ -210,7 +244,14 @@ pub(crate) async fn refused(request: &RequestContext, answer: Answer) -> LegErro
             }
             member.link.upstream.checkin(body);
             label(&mut head, member);
-            LegError::Refused(Box::new(Response::from_parts(head, text)))
+            let is_not_served =
+                inference_api::is_model_not_found(head.status.as_u16(), &text, &request.model);
+            let told = Box::new(Response::from_parts(head, text));
+            if is_not_served {
+                LegError::NotServed(told)
+            } else {
+                LegError::Refused(told)
+            }
         }
         Err(error) => {
             member.link.metrics.failed(FailureKind::BrokenOff);

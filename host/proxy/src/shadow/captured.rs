@@ -61,7 +61,7 @@ impl Captured {
 fn capture(proxy: &Proxy, request: &RequestContext, (field, asked): (Field, &Candidates)) -> Candidates {
     let pool = request.pool();
     let mut captured = Candidates::default();
-    captured.list(pool, &request.model, &[], field);
+    captured.list(pool, request.served.now(), &[], field);
     let members = captured.members.iter();
     captured.loads = members.map(|at| pool.members[*at].worker.load().read()).collect();
     if asked.members == captured.members {

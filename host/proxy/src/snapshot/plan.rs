@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::{Member, PoolSpec, PoolState, RequestLimits, RouteSpec, Snapshot, SnapshotSpec};
 use crate::admission::{Admission, Gate};
+use crate::catalog::ModelCatalog;
 use crate::clients::Clients;
 use crate::events::EventHub;
 use crate::keep_alive::KeepAlive;
@@ -175,18 +176,20 @@ impl PoolPlan {
             link: Arc::clone(&links[member.link]),
             bootstrap: member.bootstrap,
         });
+        let members: Box<[Member]> = members.collect();
         let queue = before.map(|before| Arc::clone(&before.queue));
         PoolState {
+            catalog: ModelCatalog::new(&members, spec.adapters, spec.model_list.is_some()),
+            model_list: spec.model_list,
             queue: queue.unwrap_or_else(|| Gate::new(metrics.gate(&name))),
             metrics: metrics.pool(&name),
-            members: members.collect(),
+            members,
             tokens: spec.tokens,
             expectation: spec.expectation,
             queue_limit: spec.queue_limit,
             queue_timeout: spec.queue_timeout,
             admission: spec.admission.map(Admission::new),
             keep_alive: spec.keep_alive.map(|every| KeepAlive::new(every, metrics, &name)),
-            adapters: spec.adapters.into(),
             authorization: spec.authorization,
             connections: spec.connections,
             pd: spec.pd.map(|spec| PdPool {

@@ -11,10 +11,10 @@ use prometheus_client::registry::Registry;
 use proxy::ModelsSpec;
 use proxy::record::{RecordSpec, Recorder};
 use proxy::{
-    AdmissionSpec, Authorization, CanarySpec, ClientSpec, ConnectionsSpec, Door, DrainOutcome, EdgeSpec,
-    Expectation, HealthSpec, LiveFeeds, Objectives, PdSpec, PoolSpec, PoolTimeouts, Proxy, ProxyMetrics,
-    ProxyParts, Readiness, RequestLimits, RetrySpec, RouteSpec, ScrapeSpec, ServeLimits, ShadowSpec,
-    Snapshot, SnapshotCell, SnapshotPlan, SnapshotSpec, StopRule, TokenSource, TrialSpec,
+    AdapterSpec, AdmissionSpec, Authorization, CanarySpec, ClientSpec, ConnectionsSpec, Door, DrainOutcome,
+    EdgeSpec, Expectation, HealthSpec, LiveFeeds, ModelListSpec, Objectives, PdSpec, PoolSpec, PoolTimeouts,
+    Proxy, ProxyMetrics, ProxyParts, Readiness, RequestLimits, RetrySpec, RouteSpec, ScrapeSpec, ServeLimits,
+    ShadowSpec, Snapshot, SnapshotCell, SnapshotPlan, SnapshotSpec, StopRule, TokenSource, TrialSpec,
 };
 use routing::{
     Dialect, Fleet, Generation, Policy, PolicyVersions, Pool, Role, RunNumber, WorkerId, WorkerSpec,
@@ -40,6 +40,8 @@ pub(crate) struct Builder {
     pub(crate) pd: Option<PdSpec>,
     pub(crate) health: HealthSpec,
     pub(crate) scrape: Option<ScrapeSpec>,
+    pub(crate) model_list: Option<ModelListSpec>,
+    pub(crate) adapters: Vec<AdapterSpec>,
     pub(crate) retries: RetrySpec,
     pub(crate) timeouts: PoolTimeouts,
     pub(crate) authorization: Authorization,
@@ -88,6 +90,8 @@ pub(crate) fn router() -> Builder {
         pd: None,
         health: HealthSpec::default(),
         scrape: None,
+        model_list: None,
+        adapters: vec![],
         retries: RetrySpec::default(),
         timeouts: PoolTimeouts::default(),
         authorization: Authorization::Pass,
@@ -226,7 +230,8 @@ impl Builder {
                 queue_timeout: self.queue_timeout,
                 admission: self.admission.clone(),
                 keep_alive: self.keep_alive,
-                adapters: vec![],
+                adapters: self.adapters.clone(),
+                model_list: self.model_list.clone(),
                 authorization: self.authorization.clone(),
                 connections: self.connections.clone(),
                 pd: self.pd,

@@ -33,7 +33,7 @@ fn with_header(mut request: Request<Bytes>, name: &'static str, value: &str) -> 
 }
 
 /// The answer of a prefill leg: 64 of 170 tokens were cached.
-fn prefilled() -> Response<WorkerBody> {
+pub(crate) fn prefilled() -> Response<WorkerBody> {
     prefill_answer("length", PARAMS)
 }
 

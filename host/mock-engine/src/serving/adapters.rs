@@ -1,0 +1,131 @@
+//! LoRA adapters: those the engine starts with, and those that are loaded and unloaded while it runs, as vLLM does with
+//! `VLLM_ALLOW_RUNTIME_LORA_UPDATING`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http::StatusCode;
+use hyper::Response;
+use serde::Deserialize;
+
+use crate::config::MockConfig;
+use crate::event::Adapter;
+use crate::serving::ask::read;
+use crate::serving::body::{ReplyBody, reply};
+use crate::serving::refusal::Refusal;
+
+/// The adapters that are loaded now.
+#[derive(Debug)]
+pub(crate) struct LoadedAdapters {
+    loaded: Mutex<Loaded>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    adapters: Vec<Adapter>,
+    next_id: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct LoadBody {
+    lora_name: String,
+    lora_path: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct UnloadBody {
+    lora_name: String,
+}
+
+impl LoadedAdapters {
+    /// Those that the configuration names, numbered from 1.
+    pub(crate) fn of(config: &MockConfig) -> Self {
+        let name = |(id, name): (u32, &String)| Adapter {
+            id,
+            name: name.as_str().into(),
+        };
+        let adapters: Vec<Adapter> = (1..).zip(&config.loras).map(name).collect();
+        let next_id = u32::try_from(adapters.len()).unwrap_or(u32::MAX - 1) + 1;
+        Self {
+            loaded: Mutex::new(Loaded { adapters, next_id }),
+        }
+    }
+
+    /// The adapter of that name.
+    pub(super) fn find(&self, name: &str) -> Option<Adapter> {
+        let loaded = self.loaded();
+        loaded
+            .adapters
+            .iter()
+            .find(|adapter| *adapter.name == *name)
+            .cloned()
+    }
+
+    /// Their names, in the order in which they were loaded.
+    pub(super) fn names(&self) -> Vec<Arc<str>> {
+        let loaded = self.loaded();
+        loaded
+            .adapters
+            .iter()
+            .map(|adapter| Arc::clone(&adapter.name))
+            .collect()
+    }
+
+    /// `POST /v1/load_lora_adapter`.
+    pub(super) fn load(&self, config: &MockConfig, body: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
+        let body: LoadBody = read(body)?;
+        let name = &*body.lora_name;
+        if name.is_empty() || body.lora_path.is_empty() {
+            let message = "Both 'lora_name' and 'lora_path' must be provided.";
+            return Err(Refusal::adapter_input(message.to_owned()));
+        }
+        if name == config.model {
+            let message = format!("The lora adapter '{name}' conflicts with a served base model.");
+            return Err(Refusal::adapter_input(message));
+        }
+        let mut loaded = self.loaded();
+        if loaded.adapters.iter().any(|adapter| *adapter.name == *name) {
+            let message = format!(
+                "The lora adapter '{name}' has already been loaded. If you want to load the adapter in place, set \
+                 'load_inplace' to True."
+            );
+            return Err(Refusal::adapter_input(message));
+        }
+        let adapter = Adapter {
+            id: loaded.next_id,
+            name: name.into(),
+        };
+        loaded.next_id += 1;
+        loaded.adapters.push(adapter);
+        Ok(told(format!(
+            "Success: LoRA adapter '{name}' added successfully."
+        )))
+    }
+
+    /// `POST /v1/unload_lora_adapter`.
+    pub(super) fn unload(&self, body: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
+        let body: UnloadBody = read(body)?;
+        let name = &*body.lora_name;
+        let mut loaded = self.loaded();
+        let before = loaded.adapters.len();
+        loaded.adapters.retain(|adapter| *adapter.name != *name);
+        if loaded.adapters.len() == before {
+            return Err(Refusal::unknown_adapter(name));
+        }
+        Ok(told(format!(
+            "Success: LoRA adapter '{name}' removed successfully."
+        )))
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, Loaded> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn told(text: String) -> Response<ReplyBody> {
+    reply(
+        StatusCode::OK,
+        "text/plain; charset=utf-8",
+        ReplyBody::Whole(Bytes::from(text)),
+    )
+}
