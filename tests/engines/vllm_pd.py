@@ -206,12 +206,26 @@ class Check:
             raise Failed(f"{texts} is not {alone}")
         return f"the request under way got {outcome[0]!r}; the next was served in {time.monotonic() - started:.2f} s"
 
+    def detected(self):
+        """What /status says of the pool, within the time of a few rounds."""
+        started = time.monotonic()
+        while True:
+            pool = json.loads(get(f"http://{self.args.admin}/status"))["pools"][0]
+            if pool["dialect"] == self.args.detects:
+                return f"{pool['dialect']}: {pool['dialect_detection']['reason']}"
+            if time.monotonic() - started > DEADLINE_S:
+                raise Failed(f"{pool['dialect']}, {pool['dialect_detection']}")
+            time.sleep(0.1)
+
     def pairs(self):
         page = get(f"http://{self.args.admin}/metrics")
         counts = {line.split()[0]: line.split()[1] for line in page.splitlines() if line.startswith("conductor_pd_placements_total")}
         pairs = [float(n) for name, n in counts.items() if 'shape="pair"' in name]
         if not pairs or not pairs[0]:
             raise Failed(f"nothing was split: {counts}")
+        whole = [float(n) for name, n in counts.items() if 'shape="whole"' in name]
+        if (self.args.dialect, self.args.detects) == ("auto", "nixl") and any(whole):
+            raise Failed(f"not everything was split: {counts}")
         return str(counts)
 
 
@@ -242,7 +256,12 @@ def check(args):
         file.write(config(args))
     with open(args.truth) as file:
         truths = json.load(file)
-    router = subprocess.Popen([args.conductor, "--config", path])
+    command = [args.conductor, "--config", path]
+    if args.dialect == "auto":
+        # As a user starts it who says nothing of how the engines hand over.
+        port = [str(urllib.parse.urlsplit(args.bootstrap).port)] if args.detects == "mooncake" else []
+        command = [args.conductor, "--prefill", args.prefill, *port, "--decode", args.decode, "--policy", args.policy, "--listen", args.listen]
+    router = subprocess.Popen(command)
     try:
         deadline = time.monotonic() + DEADLINE_S
         while True:
@@ -254,6 +273,8 @@ def check(args):
                     raise
                 time.sleep(0.1)
         checks = Check(args)
+        if args.dialect == "auto":
+            checks.run("the dialect is detected", checks.detected)
         for case in CASES:
             name = f"{case['name']}, {'streamed' if case['stream'] else 'whole'}"
             checks.run(name, checks.compare(case, truths[name]))
@@ -281,7 +302,8 @@ def main():
     recording.add_argument("--out", required=True)
     checking = commands.add_parser("check")
     checking.add_argument("--conductor", required=True)
-    checking.add_argument("--dialect", choices=("nixl", "mooncake"), required=True)
+    checking.add_argument("--dialect", choices=("nixl", "mooncake", "auto"), required=True, help="auto: plain flags, and it must be detected")
+    checking.add_argument("--detects", choices=("nixl", "mooncake"), default="nixl", help="with `--dialect auto`: what the engines speak")
     checking.add_argument("--prefill", required=True)
     checking.add_argument("--decode", required=True)
     checking.add_argument("--bootstrap", default="http://127.0.0.1:8998")

@@ -16,8 +16,8 @@ use crate::value::Item;
 /// `pd` of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PdConfig {
-    /// What the workers speak.
-    pub dialect: Dialect,
+    /// What the workers speak; none: it is detected.
+    pub dialect: Option<Dialect>,
     /// Whether decode workers may do the whole of a request.
     pub alone: bool,
     /// For a connection to a worker; none: the server's.
@@ -34,26 +34,26 @@ pub struct PdConfig {
 #[derive(Debug)]
 pub(crate) struct DeclaredPd {
     pub(crate) config: PdConfig,
-    /// None where it could not be read.
-    dialect: Option<Dialect>,
+    /// Whether the dialect could be read.
+    is_readable: bool,
     key_span: Span,
 }
 
 pub(crate) fn read(item: &Item<'_>, pool: &str) -> DeclaredPd {
     let mut declared = DeclaredPd {
         config: PdConfig {
-            dialect: Dialect::Nixl,
+            dialect: None,
             alone: true,
             connect_timeout: None,
             prefill_timeout: None,
             first_token_timeout: None,
             idle_timeout: None,
         },
-        dialect: None,
+        is_readable: false,
         key_span: item.key_span.clone(),
     };
     if item.value.as_str().is_some() {
-        let help = "write pd = { dialect = \"nixl\" }, or \"mooncake\", \"store\", \"sglang\"";
+        let help = "write pd = { dialect = \"nixl\" }, or \"mooncake\", \"store\", \"sglang\", \"auto\"";
         item.wrong_type_but::<()>("a table", Some(help.to_owned()));
     } else if let Some(pd) = Section::of(item, format!("`[pools.{pool}.pd]`")) {
         declared.read_settings(pd);
@@ -63,14 +63,18 @@ pub(crate) fn read(item: &Item<'_>, pool: &str) -> DeclaredPd {
 
 impl DeclaredPd {
     fn read_settings(&mut self, mut pd: Section<'_>) {
-        let dialects = Dialect::ALL.map(|dialect| (dialect.as_str(), dialect));
-        self.dialect = pd
-            .required("dialect", "\"nixl\", \"mooncake\", \"store\" or \"sglang\"")
-            .and_then(|item| item.choice(&dialects));
+        let mut dialects = vec![("auto", None)];
+        dialects.extend(Dialect::ALL.map(|dialect| (dialect.as_str(), Some(dialect))));
+        let dialect = match pd.item("dialect") {
+            Some(item) => item.choice(&dialects),
+            None => Some(None),
+        };
+        self.is_readable = dialect.is_some();
+        let dialect = dialect.flatten();
         let alone = pd
             .item("alone")
             .and_then(|item| Some((item.flag()?, item.span.clone())));
-        let decodes_alone = self.dialect.is_none_or(Dialect::decodes_alone);
+        let decodes_alone = dialect.is_none_or(Dialect::decodes_alone);
         if let Some((true, span)) = &alone
             && !decodes_alone
         {
@@ -85,7 +89,7 @@ impl DeclaredPd {
         }
         let mut timeout = |key| pd.item(key).and_then(|item| item.duration(&TIMEOUTS));
         self.config = PdConfig {
-            dialect: self.dialect.unwrap_or(self.config.dialect),
+            dialect,
             alone: alone.map_or(decodes_alone, |(alone, _)| alone),
             connect_timeout: timeout("connect-timeout"),
             prefill_timeout: timeout("prefill-timeout"),
@@ -103,7 +107,7 @@ impl DeclaredPd {
             .filter(|&role| !has(role))
             .map(Role::as_str)
             .collect();
-        if missing.is_empty() || self.dialect.is_none() {
+        if missing.is_empty() || !self.is_readable {
             return;
         }
         let meanwhile = match (has(Role::Mixed), has(Role::Decode) && self.config.alone) {
@@ -142,8 +146,8 @@ pub(crate) fn read_role(worker: &mut Section<'_>, pd: Option<&DeclaredPd>) -> Op
                 format!("a {} worker needs a pool with `pd`", role.as_str()),
             )
             .help(
-                "add pd = { dialect = \"nixl\" } to its pool (or \"mooncake\", \"store\", \"sglang\": what its engines \
-                 were started with)",
+                "add pd = { dialect = \"auto\" } to its pool (or \"nixl\", \"mooncake\", \"store\", \"sglang\": what its \
+                 engines were started with)",
             ),
         );
         return None;
@@ -168,7 +172,7 @@ pub(crate) fn read_bootstrap(
             .help(help),
         );
     };
-    let dialect = pd.map(|pd| pd.dialect);
+    let dialect = pd.map(|pd| pd.config.dialect);
     match (dialect, role) {
         (None, _) => useless(
             "in a pool without `pd`",

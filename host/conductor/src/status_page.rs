@@ -73,6 +73,9 @@ impl StatusPage {
         json!({
             "name": &*pool.name,
             "dialect": pool.dialect.map(|dialect| dialect.as_str()),
+            "dialect_detection": pool.dialect_report.as_ref().map(|report| json!({
+                "state": report.state, "reason": report.reason,
+            })),
             "queued": pool.queued,
             "budget": pool.budget.as_ref().map(budget),
             "roles": roles(&pool.workers),

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use inference_api::{Endpoint, HandshakeError, Peek, Split};
 use kv_index::Prompt;
 use memchr::memmem;
-use routing::{Phase, RunNumber};
+use routing::{Dialect, Phase, RunNumber};
 
 use crate::arm::{Participant, Place};
 use crate::candidates::Allowed;
@@ -19,6 +19,7 @@ use crate::clients::Caller;
 use crate::crashes::Crashes;
 use crate::decided_by::DecidedBy;
 use crate::headers::X_SESSION_ID;
+use crate::pd::{Handover, PdPool};
 use crate::record::Trace;
 use crate::route::{Decider, Route};
 use crate::snapshot::{PoolState, Snapshot};
@@ -64,7 +65,7 @@ pub(crate) struct RequestContext {
     /// The prompt as the index is asked for it, where its tokens are known.
     pub(crate) prompt: Option<HashedPrompt>,
     /// What the bodies of two legs are made of, where the request can be split between two workers.
-    pub(crate) split: Option<Split>,
+    pub(crate) split: Option<(Split, Handover)>,
     /// Where it is recorded.
     pub(crate) trace: Option<Arc<Trace>>,
     /// Who placed it, where that is told.
@@ -115,12 +116,17 @@ impl RequestContext {
 
     /// Who may be given the request.
     pub(crate) fn allowed(&self) -> Allowed {
-        let pd = self.pool().pd.as_ref();
+        let alone = |pd: &PdPool| pd.spec.alone && pd.dialect().is_none_or(Dialect::decodes_alone);
         Allowed {
             mixed: true,
             pair: self.split.is_some(),
-            alone: pd.is_some_and(|pd| pd.spec.alone),
+            alone: self.pool().pd.as_ref().is_some_and(alone),
         }
+    }
+
+    /// Whether it is not split because nobody knows how its pool's engines hand prompts over.
+    pub(crate) fn dialect_is_unknown(&self) -> bool {
+        self.pool().pd.as_ref().is_some_and(|pd| pd.dialect().is_none())
     }
 
     /// The prompt's length in tokens, estimated where it is not known.
@@ -196,12 +202,12 @@ impl HashedPrompt {
 }
 
 /// What the bodies of two legs are made of, where the pool splits requests and this is one that can be split.
-pub(crate) fn split(
+pub(crate) async fn split(
     pool: &PoolState,
     endpoint: Endpoint,
     peek: &Peek<'_>,
     body: &Bytes,
-) -> Result<Option<Split>, HandshakeError> {
+) -> Result<Option<(Split, Handover)>, HandshakeError> {
     let Some(pd) = &pool.pd else { return Ok(None) };
     if peek.form_size().is_some() {
         // No engine takes a handshake from a form.
@@ -212,7 +218,9 @@ pub(crate) fn split(
         return Err(HandshakeError::Forged { member });
     }
     let split = Split::read(endpoint, &inference_api::without_bom(body.clone()))?;
-    Ok(inference_api::splits(peek, pd.spec.dialect).then_some(split))
+    let handover = pd.handover().await;
+    let handover = handover.filter(|handover| inference_api::splits(peek, handover.dialect));
+    Ok(handover.map(|handover| (split, handover)))
 }
 
 /// A hash of what the client calls its session: the header, else `prompt_cache_key`, else `user`.

@@ -107,6 +107,21 @@ impl Collector for FleetCollector {
             let label = [("pool", &*pool.name)];
             ConstGauge::new(pool.queue.len() as f64).encode(queued.encode_family(&label)?)?;
         }
+        let mut known = encoder.encode_descriptor(
+            "pd_dialect_known",
+            "Whether it is known how a pool's engines hand prompts over: 0 where it was not detected",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (pool, pd) in snapshot
+            .pools
+            .iter()
+            .filter_map(|pool| Some((pool, pool.pd.as_ref()?)))
+        {
+            let label = [("pool", &*pool.name)];
+            let is_known = u8::from(pd.dialect().is_some());
+            ConstGauge::new(f64::from(is_known)).encode(known.encode_family(&label)?)?;
+        }
         for (name, help, read) in WORKER_GAUGES {
             let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for member in distinct(&snapshot.pools) {

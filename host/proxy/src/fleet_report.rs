@@ -9,6 +9,7 @@ use crate::admission::BudgetReport;
 use crate::catalog::ModelsReport;
 use crate::health::{Stance, StateReport};
 use crate::knowledge::SpellReport;
+use crate::pd::{DialectReport, PdPool};
 use crate::snapshot::{Member, PoolState, Snapshot};
 
 /// A pool in force.
@@ -16,8 +17,10 @@ use crate::snapshot::{Member, PoolState, Snapshot};
 pub struct PoolReport {
     /// Its name.
     pub name: Box<str>,
-    /// What its workers speak; none where requests are not split.
+    /// What its workers speak; none where requests are not split, or while it is unknown.
     pub dialect: Option<Dialect>,
+    /// How that became known; none where requests are not split.
+    pub dialect_report: Option<DialectReport>,
     /// Requests held in its queue.
     pub queued: usize,
     /// How much it has under way, where that is limited.
@@ -177,7 +180,8 @@ fn report(pool: &PoolState, is_cache_aware: bool) -> PoolReport {
     };
     PoolReport {
         name: pool.name.clone(),
-        dialect: pool.pd.as_ref().map(|pd| pd.spec.dialect),
+        dialect: pool.pd.as_ref().and_then(PdPool::dialect),
+        dialect_report: pool.pd.as_ref().map(PdPool::dialect_report),
         queued: pool.queue.len(),
         budget: BudgetReport::of(pool),
         is_cache_aware,

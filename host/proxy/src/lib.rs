@@ -80,7 +80,7 @@ pub use fleet_report::{Health, HealthReason, PoolReport, WorkerReport};
 pub use health::{HealthSpec, ProbeSpec, ScrapeSpec};
 pub use knowledge::SpellReport;
 pub use metrics::{Decisions, ProxyMetrics};
-pub use pd::PdSpec;
+pub use pd::{DialectReport, PdSpec};
 pub use pipeline_parts::PipelineWatch;
 pub use proxy::{Proxy, ProxyParts};
 pub use readiness::Readiness;

@@ -254,7 +254,7 @@ async fn context(
     peek: &Peek<'_>,
     body: Bytes,
 ) -> Result<RequestContext, Refusal> {
-    let split = context::split(snapshot.pool_of(route), arrival.endpoint, peek, &body)?;
+    let split = context::split(snapshot.pool_of(route), arrival.endpoint, peek, &body).await?;
     let session = context::session(&arrival.headers, peek);
     let pool = snapshot.pool_of(route);
     headers::for_worker(&mut arrival.headers);
@@ -461,6 +461,9 @@ impl Failures {
             },
             (_, Some(said @ LegError::NotServed(_))) => said.into(),
             (NoCandidate::NotServed, _) => Refusal::not_served(&request.model),
+            (NoCandidate::NobodyAlone, _) if request.dialect_is_unknown() => Refusal::DialectUnknown {
+                pool: request.pool().name.clone(),
+            },
             (NoCandidate::NobodyAlone, _) => Refusal::CannotSplit {
                 pool: request.pool().name.clone(),
             },

@@ -99,6 +99,8 @@ pub(crate) enum Refusal {
          log-probabilities of the prompt or beam search) can only be answered by one"
     )]
     CannotSplit { pool: Box<str> },
+    #[error("the router does not know yet how the engines of the pool `{pool}` hand prompts over")]
+    DialectUnknown { pool: Box<str> },
     #[error("the router does not {0}")]
     Handshake(HandshakeError),
     #[error("no worker told its models")]
@@ -186,6 +188,7 @@ impl Refusal {
             Self::NotHandedOver(_) => (StatusCode::BAD_GATEWAY, SERVER, "prompt_not_handed_over"),
             Self::EngineUnknown(_) => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "prefill_engine_unknown"),
             Self::Relayed(response) => (response.status(), SERVER, "worker_refused"),
+            Self::DialectUnknown { .. } => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "dialect_unknown"),
             Self::CannotSplit { .. } => (StatusCode::BAD_REQUEST, INVALID, "cannot_be_split"),
             Self::Handshake(_) => (StatusCode::BAD_REQUEST, INVALID, "handshake_not_allowed"),
             Self::NoModels => (StatusCode::BAD_GATEWAY, SERVER, "no_models"),
@@ -208,6 +211,7 @@ impl Refusal {
             | Self::PoolEmpty { .. }
             | Self::OneSided { .. }
             | Self::NoModels
+            | Self::DialectUnknown { .. }
             | Self::EngineUnknown(_) => Outcome::Unreachable,
             Self::Relayed(_) => Outcome::Complete,
             Self::WorkerClosed(_)
@@ -233,6 +237,7 @@ impl Refusal {
             Self::NoWorker(_)
             | Self::PoolEmpty { .. }
             | Self::OneSided { .. }
+            | Self::DialectUnknown { .. }
             | Self::EngineUnknown(_)
             | Self::ShuttingDown => Some(COME_BACK),
             Self::QueueFull { after }

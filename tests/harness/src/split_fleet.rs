@@ -61,12 +61,7 @@ impl SplitFleet {
     /// `, alone = false`. Their cache events are left alone.
     #[must_use]
     pub fn pool_toml(&self, pool: &str, pd: &str) -> String {
-        let dialect = match self.dialect {
-            PdDialect::Nixl => "nixl",
-            PdDialect::Mooncake => "mooncake",
-            PdDialect::Store => "store",
-            PdDialect::Sglang => "sglang",
-        };
+        let dialect = self.dialect_name();
         let mut text = format!("[pools.{pool}]\npd = {{ dialect = \"{dialect}\"{pd} }}\n");
         for (role, name, engine) in self.engines() {
             let _ = write!(
@@ -79,6 +74,30 @@ impl SplitFleet {
             }
         }
         text
+    }
+
+    /// The same pool where nothing names the dialect. Bootstrap servers are named only where engines do not report their port.
+    #[must_use]
+    pub fn detected_toml(&self, pool: &str, pd: &str) -> String {
+        let text = self.pool_toml(pool, pd);
+        let text = text.replace(
+            &format!("dialect = \"{}\"", self.dialect_name()),
+            "dialect = \"auto\"",
+        );
+        if self.dialect != PdDialect::Sglang {
+            return text;
+        }
+        let lines = text.lines().filter(|line| !line.starts_with("bootstrap"));
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    fn dialect_name(&self) -> &'static str {
+        match self.dialect {
+            PdDialect::Nixl => "nixl",
+            PdDialect::Mooncake => "mooncake",
+            PdDialect::Store => "store",
+            PdDialect::Sglang => "sglang",
+        }
     }
 
     /// What is left of any request: engines that compute, wait or keep blocks. Empty when all is over.

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{ArgGroup, Args};
-use routing::Dialect;
 
 /// The flags that name workers: the others mean nothing without one of them.
 pub(super) const FLEET: &str = "fleet";
+
+/// What prefill and decode workers may hand over with.
+const DIALECTS: [&str; 5] = ["auto", "nixl", "mooncake", "store", "sglang"];
 
 /// A fleet without a file.
 #[derive(Debug, Default, Args)]
@@ -29,8 +31,8 @@ pub struct QuickArgs {
     #[arg(long, value_name = "URL", num_args = 1.., group = FLEET)]
     pub decode: Vec<String>,
 
-    /// How prefill and decode workers hand over: `mooncake` unless told, `nixl` for those of `--prefiller_hosts`.
-    #[arg(long, value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::as_str)), requires = FLEET)]
+    /// How prefill and decode workers hand over. Detected unless given; a store shows nothing, and must be.
+    #[arg(long, value_parser = PossibleValuesParser::new(DIALECTS), requires = FLEET)]
     pub dialect: Option<String>,
 
     /// The policy of the one route these flags make: a built-in's name.

@@ -125,7 +125,7 @@ fn a_pool_has_its_ranks_and_splits_within_its_own_times_or_the_servers() {
     assert_eq!(
         pools[0].pd,
         Some(PdSpec {
-            dialect: routing::Dialect::Mooncake,
+            dialect: Some(routing::Dialect::Mooncake),
             alone: false,
             connect_timeout: config.server.connect_timeout,
             prefill_timeout: std::time::Duration::from_secs(7),

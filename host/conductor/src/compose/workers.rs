@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use conductor_config::{Config, DataParallel, PdConfig, PoolConfig, WorkerConfig, rank_name};
 use proxy::AdapterSpec;
-use routing::{DpRank, Role, WorkerSpec};
+use routing::{Dialect, DpRank, Role, WorkerSpec};
 
 /// Where a prefill worker's bootstrap server is unless told: mooncake's and SGLang's own default.
 const BOOTSTRAP_PORT: u16 = 8998;
@@ -76,7 +76,8 @@ fn worker_spec(worker: &WorkerConfig, name: &str, rank: Option<DpRank>, pd: Opti
 }
 
 fn bootstrap(worker: &WorkerConfig, pd: Option<&PdConfig>) -> Option<Box<str>> {
-    let has_one = worker.role == Role::Prefill && pd.is_some_and(|pd| pd.dialect.has_bootstrap());
+    let has_one =
+        worker.role == Role::Prefill && pd.is_some_and(|pd| pd.dialect.is_none_or(Dialect::has_bootstrap));
     if !has_one {
         return None;
     }

@@ -76,7 +76,7 @@ pub(super) fn pools(config: &Config, materials: &Materials) -> Vec<PoolTarget> {
     let pools = config.pools.iter().zip(specs);
     pools
         .map(|(pool, spec)| {
-            let dialect = pool.pd.as_ref().map(|pd| pd.dialect);
+            let dialect = pool.pd.as_ref().and_then(|pd| pd.dialect);
             let worker = |worker: &WorkerConfig| {
                 let of_url = fleet
                     .workers()

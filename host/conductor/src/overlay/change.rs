@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use conductor_config::{Config, KvEvents, PoolConfig, WorkerConfig};
-use routing::Role;
+use routing::{Dialect, Role};
 use thiserror::Error;
 
 use super::{Overlay, Overlays, entries, entry, takes_a_name};
@@ -289,8 +289,10 @@ fn check_role(file: &Config, pool: &PoolConfig, addition: &Addition) -> Result<(
             pools: list(file),
         });
     }
-    let has_bootstrap =
-        addition.role == Role::Prefill && pool.pd.is_some_and(|pd| pd.dialect.has_bootstrap());
+    let has_bootstrap = addition.role == Role::Prefill
+        && pool
+            .pd
+            .is_some_and(|pd| pd.dialect.is_none_or(Dialect::has_bootstrap));
     if addition.bootstrap.is_some() && !has_bootstrap {
         return Err(ChangeError::NoBootstrap { pools: list(file) });
     }
@@ -303,7 +305,11 @@ fn list(file: &Config) -> String {
         return "the configuration has no pools".to_owned();
     }
     let pool = |pool: &PoolConfig| match pool.pd {
-        Some(pd) => format!("`{}` (pd: {})", pool.name, pd.dialect.as_str()),
+        Some(pd) => format!(
+            "`{}` (pd: {})",
+            pool.name,
+            pd.dialect.map_or("auto", Dialect::as_str)
+        ),
         None => format!("`{}` (no pd)", pool.name),
     };
     let pools: Vec<String> = file.pools.iter().map(pool).collect();

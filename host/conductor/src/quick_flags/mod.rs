@@ -118,13 +118,7 @@ pub(crate) fn from_flags(args: &QuickArgs, has_key: bool) -> Result<String, Quic
 }
 
 fn dialect(args: &QuickArgs) -> &str {
-    let lists = args.proxy.prefiller_hosts.is_some() || args.proxy.decoder_hosts.is_some();
-    let usual = if lists || args.prefill.is_empty() && args.decode.is_empty() {
-        "nixl"
-    } else {
-        "mooncake"
-    };
-    args.dialect.as_deref().unwrap_or(usual)
+    args.dialect.as_deref().unwrap_or("auto")
 }
 
 fn policy(args: &QuickArgs) -> &str {

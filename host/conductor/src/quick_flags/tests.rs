@@ -57,7 +57,7 @@ policy = "round-robin"
 }
 
 #[test]
-fn prefill_and_decode_urls_are_a_mooncake_pool() {
+fn prefill_and_decode_urls_are_a_pool_whose_dialect_is_detected() {
     check(
         "--prefill http://p1:8010 9001 --prefill http://p2:8010 none p3:8010 --decode http://d1:8020/ d2:8020 \
          --mixed m1:8030 --decode-policy load-weighted",
@@ -66,7 +66,7 @@ listen = "127.0.0.1:8000"
 admin-listen = "127.0.0.1:8001"
 
 [pools.default]
-pd = { dialect = "mooncake" }
+pd = { dialect = "auto" }
 
 [[pools.default.workers]]
 url = "http://m1:8030"
@@ -101,7 +101,7 @@ decode-policy = "load-weighted"
 }
 
 #[test]
-fn the_flags_of_the_cpp_proxy_are_a_nixl_pool() {
+fn the_flags_of_the_cpp_proxy_are_such_a_pool_too() {
     check(
         r#"--port=8180 --host="0.0.0.0" --prefiller_hosts="127.0.0.1,10.0.0.1" --prefiller_ports="8181,8002"
            --decoder_hosts="127.0.0.1" --decoder_ports="8182" --mixed_hosts="127.0.0.1" --mixed_ports="8100"
@@ -117,7 +117,7 @@ admin-listen = "127.0.0.1:8183"
 attempts = 4
 
 [pools.default]
-pd = { dialect = "nixl" }
+pd = { dialect = "auto" }
 
 [[pools.default.workers]]
 url = "http://127.0.0.1:8100"

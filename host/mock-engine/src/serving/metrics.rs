@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::config::MockConfig;
 use crate::stats::MockStats;
+use crate::transfer::PdDialect;
 
 /// The page.
 pub(crate) fn page(config: &MockConfig, stats: &MockStats) -> String {
@@ -38,6 +39,14 @@ pub(crate) fn page(config: &MockConfig, stats: &MockStats) -> String {
     );
     page.counter("num_preemptions_total", "Sequences preempted.", stats.preemptions);
     page.cache_config(config);
+    if config.pd.as_ref().is_some_and(|pd| pd.dialect == PdDialect::Nixl) {
+        // One of the families that vLLM has from its start where the connector is configured.
+        page.counter(
+            "nixl_xfer_time_seconds_count",
+            "Histogram of transfer duration for NIXL KV Cache transfers.",
+            0,
+        );
+    }
     page.text
 }
 

@@ -20,6 +20,7 @@ use crate::serving::messages::count;
 use crate::serving::refusal::Refusal;
 use crate::serving::tokenize::tokenize;
 use crate::serving::{Context, metrics, unix_now};
+use crate::transfer::{PdDialect, PdRole};
 
 /// Largest body read.
 const MAX_BODY: usize = 16 << 20;
@@ -33,6 +34,7 @@ enum Route {
     Metrics,
     Models,
     KvEventSources,
+    ServerInfo,
     Tokenize,
     CountTokens,
     LoadAdapter,
@@ -79,6 +81,7 @@ fn route(path: &str) -> Option<(Method, Route)> {
         "/metrics" => (Method::GET, Route::Metrics),
         "/v1/models" => (Method::GET, Route::Models),
         "/kv_event_sources" => (Method::GET, Route::KvEventSources),
+        "/server_info" => (Method::GET, Route::ServerInfo),
         "/tokenize" => (Method::POST, Route::Tokenize),
         "/v1/load_lora_adapter" => (Method::POST, Route::LoadAdapter),
         "/v1/unload_lora_adapter" => (Method::POST, Route::UnloadAdapter),
@@ -131,6 +134,7 @@ async fn serve(
         }
         Route::Models => ok(models(context)),
         Route::KvEventSources => ok(kv_event_sources(context)),
+        Route::ServerInfo => Ok(server_info(context)),
         Route::Tokenize => {
             let body = read_body(request).await?;
             tokio::time::sleep(context.faults.tokenize_delay()).await;
@@ -219,6 +223,24 @@ fn models(context: &Context) -> Value {
     let names = std::iter::once(&*config.model).chain(adapters.iter().map(|name| &**name));
     let data: Vec<Value> = names.map(model).collect();
     json!({"object": "list", "data": data})
+}
+
+/// SGLang's, as far as it names a role. vLLM has the page in dev mode only.
+fn server_info(context: &Context) -> Response<ReplyBody> {
+    let pd = context.config.pd.as_ref();
+    let Some(pd) = pd.filter(|pd| pd.dialect == PdDialect::Sglang) else {
+        return json_reply(StatusCode::NOT_FOUND, &json!({"detail": "Not Found"}));
+    };
+    let mode = match pd.role {
+        PdRole::Prefill => "prefill",
+        PdRole::Decode => "decode",
+    };
+    let bootstrap = context.power.side.as_ref().and_then(|side| side.bootstrap());
+    let page = json!({
+        "disaggregation_mode": mode,
+        "disaggregation_bootstrap_port": bootstrap.map(|address| address.port()),
+    });
+    json_reply(StatusCode::OK, &page)
 }
 
 /// As vLLM answers where events are on; empty where they are off.

@@ -2,6 +2,7 @@
 //! engine restarts (vLLM's `MooncakeConnector`: `GET /query`, an object by data-parallel rank).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, Method};
+use routing::Dialect;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -16,6 +18,7 @@ use tracing::{debug, info};
 use crate::cause::chain;
 use crate::forward::{self, ForwardLimits, Outgoing};
 use crate::intake;
+use crate::pd::detect;
 use crate::proxy::Proxy;
 use crate::upstream::{Upstream, UrlError};
 
@@ -30,6 +33,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Longest answer, in bytes: some ten thousand ranks.
 const LONGEST_ANSWER: usize = 1 << 20;
 
+/// Where a bootstrap server is unless configured: mooncake's and SGLang's own default.
+const USUAL_PORT: u16 = 8998;
+
 const QUERY_PATH: &str = "/query";
 const QUERY: PathAndQuery = PathAndQuery::from_static(QUERY_PATH);
 
@@ -41,9 +47,10 @@ pub(crate) struct Bootstrap {
     address: Box<str>,
     /// An IPv6 address in its brackets: engines put `:port` behind it.
     host: Box<str>,
-    port: Option<u16>,
+    /// As configured; 0: none.
+    port: AtomicU16,
     /// Whether it is asked for engine ids at all.
-    has_ids: bool,
+    has_ids: AtomicBool,
     known: Mutex<Known>,
     /// They were asked for.
     told: Notify,
@@ -74,8 +81,8 @@ impl Bootstrap {
             upstream,
             address: url.trim_end_matches('/').into(),
             host: uri.host().unwrap_or_default().into(),
-            port: uri.port_u16(),
-            has_ids,
+            port: AtomicU16::new(uri.port_u16().unwrap_or(0)),
+            has_ids: AtomicBool::new(has_ids),
             known: Mutex::default(),
             told: Notify::new(),
         })
@@ -83,7 +90,37 @@ impl Bootstrap {
 
     /// Whether it is the server at that address, asked for the same.
     pub(crate) fn is(&self, url: &str, has_ids: bool) -> bool {
-        *self.address == *url.trim_end_matches('/') && self.has_ids == has_ids
+        self.is_at(url) && self.has_ids() == has_ids
+    }
+
+    /// Whether it is the server at that address.
+    pub(crate) fn is_at(&self, url: &str) -> bool {
+        *self.address == *url.trim_end_matches('/')
+    }
+
+    fn has_ids(&self) -> bool {
+        self.has_ids.load(Ordering::Relaxed)
+    }
+
+    /// Its pool's dialect is known by now, or is another: only mooncake's servers have engine ids.
+    pub(super) fn speaks(&self, dialect: Option<Dialect>) {
+        self.has_ids
+            .store(dialect == Some(Dialect::Mooncake), Ordering::Relaxed);
+    }
+
+    /// The engine names another port than the usual one.
+    pub(super) fn told_port(&self, port: u16) {
+        // A port that was configured may be a mapped one: it stays.
+        let _ = self
+            .port
+            .compare_exchange(USUAL_PORT, port, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Whether it answers as a mooncake bootstrap server does.
+    pub(super) async fn answers(&self) -> bool {
+        tokio::time::timeout(PATIENCE, self.ask())
+            .await
+            .is_ok_and(|engines| engines.is_ok())
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -95,13 +132,13 @@ impl Bootstrap {
     }
 
     pub(crate) fn port(&self) -> Option<u16> {
-        self.port
+        Some(self.port.load(Ordering::Relaxed)).filter(|port| *port > 0)
     }
 
     /// How many engines it told of, 0 while unknown; none where it is not asked, or was not yet.
     pub(crate) fn engines(&self) -> Option<usize> {
         let known = self.known();
-        known.asked.is_some().then_some(known.engines.len())
+        (self.has_ids() && known.asked.is_some()).then_some(known.engines.len())
     }
 
     /// Why no engine id is known.
@@ -155,7 +192,7 @@ impl Bootstrap {
             BOOTSTRAP_AGE
         };
         let is_old = |asked: Instant| now.saturating_duration_since(asked) >= age;
-        self.has_ids && (known.is_in_doubt() || known.asked.is_none_or(is_old))
+        self.has_ids() && (known.is_in_doubt() || known.asked.is_none_or(is_old))
     }
 
     /// Ends when that rank goes by another id.
@@ -268,6 +305,7 @@ pub(crate) async fn keep_bootstraps(proxy: Arc<Proxy>, stop: CancellationToken) 
     loop {
         let snapshot = proxy.snapshots.load();
         let servers = snapshot.members().filter_map(|member| member.bootstrap.as_ref());
+        detect::look(&proxy, &snapshot.pools, &stop);
         let now = Instant::now();
         let due = servers.filter(|server| server.is_due(now));
         join_all(due.map(|server| server.renew())).await;

@@ -117,7 +117,7 @@ async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg>
         }
         // SGLang's prefill worker answers beside the decode worker, and what it says is not needed.
         let may_begin =
-            matches!(transfer.prefill, Prefill::Done(_)) || attempt.pd.spec.dialect == Dialect::Sglang;
+            matches!(transfer.prefill, Prefill::Done(_)) || attempt.handover.dialect == Dialect::Sglang;
         if may_begin && let Some(answer) = answer.take() {
             return Ok(answer);
         }
@@ -146,7 +146,7 @@ fn too_late(attempt: &Try<'_>, patience: Duration) -> LegError {
 
 /// An engine whose one token ended the answer keeps the prompt to itself, and the decode worker would wait in vain.
 fn handed_over(attempt: &Try<'_>, done: Prefilled) -> Result<Prefilled, LegError> {
-    let is_kept = attempt.pd.spec.dialect == Dialect::Mooncake
+    let is_kept = attempt.handover.dialect == Dialect::Mooncake
         && PrefillAnswer::read(&done.answer).is_ok_and(|told| told.stopped);
     if is_kept {
         return Err(LegError::NotHandedOver);
@@ -186,7 +186,7 @@ async fn begin(attempt: &Try<'_>) -> Result<Transfer, Failed> {
     };
     let request = Arc::clone(request);
     let leg = prefill::run(request, asking, attempt.pd.spec.prefill_timeout);
-    let prefill = match attempt.pd.spec.dialect {
+    let prefill = match attempt.handover.dialect {
         Dialect::Sglang => Running::cancellable(leg),
         // Were it aborted, its decode worker would keep blocks for it until a timeout of its own.
         _ => Running::to_its_end(leg, attempt.proxy.background.clone()),
@@ -202,7 +202,7 @@ async fn meet(attempt: &Try<'_>) -> Result<Meeting, LegError> {
     let unknown = || LegError::EngineUnknown;
     let bootstrap = member.bootstrap.as_ref().ok_or_else(unknown)?;
     let seed = attempt.request.seed();
-    if attempt.pd.spec.dialect == Dialect::Sglang {
+    if attempt.handover.dialect == Dialect::Sglang {
         return Ok(Meeting::Sglang {
             host: bootstrap.host().into(),
             port: bootstrap.port(),
@@ -277,10 +277,10 @@ async fn decode_failed(attempt: &Try<'_>, mut transfer: Transfer, error: LegErro
     if error.is_final() {
         transfer.prefill.awaited(false);
     }
-    if attempt.pd.spec.dialect == Dialect::Mooncake && error.may_lack_the_prompt() {
+    if attempt.handover.dialect == Dialect::Mooncake && error.may_lack_the_prompt() {
         return maybe_restarted(attempt, &transfer.meeting, error).await;
     }
-    let again = attempt.pd.spec.dialect == Dialect::Mooncake && error.nothing_was_used();
+    let again = attempt.handover.dialect == Dialect::Mooncake && error.nothing_was_used();
     attempt.decode_failed(error, again.then_some(Handed::Transfer(transfer)))
 }
 

@@ -13,7 +13,7 @@ use crate::pd::concurrent::{self, Transfer};
 use crate::pd::leg::{self, LegError, Setback};
 use crate::pd::prefill::Prefilled;
 use crate::pd::sequential;
-use crate::pd::spec::PdPool;
+use crate::pd::spec::{Handover, PdPool};
 use crate::proxy::Proxy;
 use crate::retries;
 use crate::silence::SilenceLimits;
@@ -69,6 +69,7 @@ pub(super) struct Try<'a> {
     pub(super) request: &'a Arc<RequestContext>,
     pub(super) pd: &'a PdPool,
     pub(super) split: &'a Split,
+    pub(super) handover: Handover,
     pub(super) prefill: Seat,
     pub(super) decode: Seat,
 }
@@ -97,7 +98,8 @@ impl Course {
         self.tries += 1;
         let kept = self.kept.take();
         let pair = kept.as_ref().map(|kept| kept.prefill).or(placement.prefills);
-        let (Some(pd), Some(split), Some(prefill)) = (&request.pool().pd, &request.split, pair) else {
+        let (Some(pd), Some((split, handover)), Some(prefill)) = (&request.pool().pd, &request.split, pair)
+        else {
             return send_whole(request, placement.answers, self.tries).await;
         };
         match kept {
@@ -109,11 +111,12 @@ impl Course {
             request,
             pd,
             split,
+            handover: *handover,
             prefill,
             decode: placement.answers,
         };
         let handed = kept.map(|kept| kept.handed);
-        let sent = if pd.spec.dialect.is_concurrent() {
+        let sent = if handover.dialect.is_concurrent() {
             concurrent::send(&attempt, handed).await
         } else {
             sequential::send(&attempt, handed).await
@@ -187,7 +190,7 @@ impl Try<'_> {
 
     /// A decode leg that goes out with its prefill leg waits for that first.
     fn decode_patience(&self) -> std::time::Duration {
-        if self.pd.spec.dialect.is_concurrent() {
+        if self.handover.dialect.is_concurrent() {
             self.pd.spec.prefill_timeout + self.pd.spec.first_token_timeout
         } else {
             self.pd.spec.first_token_timeout
@@ -234,7 +237,7 @@ impl Try<'_> {
     /// A decode worker that was handed a prompt counts all of it as cached; the prefill worker's number is the true one, and
     /// where it tells none, none is. Nixl's and SGLang's decode workers pass that number on themselves.
     pub(super) fn truth(&self, cached: Option<u64>) -> Option<CachedTokensFilter> {
-        match self.pd.spec.dialect {
+        match self.handover.dialect {
             Dialect::Mooncake | Dialect::Store => Some(CachedTokensFilter::new(cached)),
             Dialect::Nixl | Dialect::Sglang => None,
         }

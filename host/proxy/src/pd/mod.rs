@@ -6,6 +6,7 @@
 mod bootstrap;
 mod concurrent;
 mod course;
+mod detect;
 mod leg;
 mod prefill;
 mod sequential;
@@ -13,6 +14,8 @@ mod spec;
 
 pub(crate) use self::bootstrap::{Bootstrap, keep_bootstraps};
 pub(crate) use self::course::{Course, PairAnswer};
+pub(crate) use self::detect::Detection;
+pub use self::detect::DialectReport;
 pub(crate) use self::leg::{LegError, Setback, is_the_workers_trouble};
-pub(crate) use self::spec::PdPool;
 pub use self::spec::PdSpec;
+pub(crate) use self::spec::{Handover, PdPool};

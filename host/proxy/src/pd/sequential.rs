@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use inference_api::{Handshake, PrefillAnswer};
 use routing::Dialect;
 use serde_json::value::RawValue;
@@ -19,10 +20,16 @@ pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<Pair
     let decode_booking = attempt::book_computed(request, attempt.decode);
     let prefilled = match kept {
         Some(Handed::Answer(prefilled)) => prefilled,
-        _ => run_prefill(attempt).await?,
+        _ => match run_prefill(attempt).await {
+            // Engines of another kind refuse the trial's leg; what the client asked for is the decode worker's to say.
+            Err(failed) if attempt.handover.is_trial && !failed.error.is_the_workers() => {
+                Prefilled { answer: Bytes::new() }
+            }
+            prefilled => prefilled?,
+        },
     };
     let told = PrefillAnswer::read(&prefilled.answer).ok();
-    let dialect = attempt.pd.spec.dialect;
+    let dialect = attempt.handover.dialect;
     let asking = Asking {
         seat: attempt.decode,
         booking: decode_booking,
@@ -61,7 +68,7 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
     let asking = Asking {
         seat: attempt.prefill,
         booking: attempt::book_prompt(request, attempt.prefill),
-        body: attempt.split.prefill(&handshake(attempt.pd.spec.dialect, None)),
+        body: attempt.split.prefill(&handshake(attempt.handover.dialect, None)),
         rank: attempt::pinned_rank(request, attempt.prefill),
         once: true,
         limits: attempt.prefill_limits(),
@@ -74,7 +81,18 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
         link.metrics.failed(FailureKind::BadAnswer);
         return Err(attempt.prefill_failed(LegError::NotHandedOver));
     };
-    if attempt.pd.spec.dialect == Dialect::Nixl && told.params.is_none() {
+    if attempt.handover.is_trial {
+        if told.params.is_some()
+            && let Some(detection) = &attempt.pd.detection
+        {
+            let worker = &*attempt.request.pool().members[attempt.prefill.member]
+                .worker
+                .spec()
+                .name;
+            let evidence = format!("kv_transfer_params in an answer of {worker}");
+            detection.found(&attempt.request.pool().name, Dialect::Nixl, &evidence);
+        }
+    } else if attempt.handover.dialect == Dialect::Nixl && told.params.is_none() {
         unhanded(attempt);
         if !attempt.pd.spec.alone {
             return Err(attempt.prefill_failed(LegError::NotHandedOver));

@@ -1,4 +1,4 @@
-//! The active snapshot: the only `ArcSwap`, and the only place where a snapshot changes what outlives it.
+//! The active snapshot: the only `ArcSwap` besides that of each pool's model catalog, and the only place where a snapshot changes what outlives it.
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ use crate::events::EventHub;
 use crate::keep_alive::KeepAlive;
 use crate::link::WorkerLink;
 use crate::metrics::ProxyMetrics;
-use crate::pd::{Bootstrap, PdPool};
+use crate::pd::{Bootstrap, Detection, PdPool, PdSpec};
 use crate::route::{Route, RouteError, RoutePlan};
 use crate::server::Edge;
 use crate::tokens::{Tokenizing, TokenizingPlan};
@@ -66,6 +66,8 @@ pub struct SnapshotPlan {
 struct PoolPlan {
     spec: PoolSpec,
     members: Vec<MemberPlan>,
+    /// Where it names no dialect.
+    detection: Option<Arc<Detection>>,
 }
 
 #[derive(Debug)]
@@ -95,9 +97,19 @@ impl SnapshotPlan {
         let mut workers = Workers::kept_from(previous);
         let mut pools = Vec::with_capacity(spec.pools.len());
         for pool in std::mem::take(&mut spec.pools) {
-            let dialect = pool.pd.map(|pd| pd.dialect);
+            let mut before = previous.iter().flat_map(|snapshot| &snapshot.pools);
+            let before = before.find(|before| before.name == pool.pool.name);
+            let detection = detection(pool.pd, before);
+            let dialect = pool.pd.map(|pd| {
+                let detected = || detection.as_ref()?.dialect();
+                pd.dialect.or_else(detected)
+            });
             let members = workers.members(&pool.pool, dialect)?;
-            pools.push(PoolPlan { spec: pool, members });
+            pools.push(PoolPlan {
+                spec: pool,
+                members,
+                detection,
+            });
         }
         let before = previous.map(|snapshot| &snapshot.tokenizing);
         let models = std::mem::take(&mut spec.models);
@@ -151,6 +163,13 @@ impl SnapshotPlan {
     }
 }
 
+/// What is known of the dialect of a pool that names none; what was known before, while it names none.
+fn detection(pd: Option<PdSpec>, before: Option<&Arc<PoolState>>) -> Option<Arc<Detection>> {
+    let is_detected = pd.is_some_and(|pd| pd.dialect.is_none());
+    let kept = before.and_then(|before| before.pd.as_ref()?.detection.clone());
+    is_detected.then(|| kept.unwrap_or_default())
+}
+
 fn plan_routes(routes: Vec<RouteSpec>, pools: &[PoolSpec]) -> Result<Vec<RoutePlan>, SnapshotError> {
     let names: Vec<&str> = pools.iter().map(|pool| &*pool.pool.name).collect();
     let plans = routes.into_iter().enumerate().map(|(at, route)| {
@@ -169,7 +188,11 @@ impl PoolPlan {
         links: &[Arc<WorkerLink>],
         (limits, metrics): (RequestLimits, &ProxyMetrics),
     ) -> PoolState {
-        let Self { spec, members } = self;
+        let Self {
+            spec,
+            members,
+            detection,
+        } = self;
         let name = spec.pool.name;
         let members = members.into_iter().map(|member| Member {
             worker: member.worker,
@@ -195,6 +218,7 @@ impl PoolPlan {
             pd: spec.pd.map(|spec| PdPool {
                 spec,
                 metrics: metrics.pd(&name),
+                detection,
             }),
             health: spec.health,
             scrape: spec.scrape,
@@ -240,7 +264,12 @@ impl<'a> Workers<'a> {
         }
     }
 
-    fn members(&mut self, pool: &Pool, dialect: Option<Dialect>) -> Result<Vec<MemberPlan>, SnapshotError> {
+    /// `dialect`: none where nothing is split, none in it while it is unknown.
+    fn members(
+        &mut self,
+        pool: &Pool,
+        dialect: Option<Option<Dialect>>,
+    ) -> Result<Vec<MemberPlan>, SnapshotError> {
         let member = |worker: &Arc<Worker>| {
             let unusable = |source| SnapshotError::Worker {
                 worker: worker.spec().name.clone(),
@@ -278,14 +307,14 @@ impl<'a> Workers<'a> {
 /// A prefill worker's bootstrap server; the one it had, while its address stays.
 fn bootstrap(
     worker: &Worker,
-    dialect: Option<Dialect>,
+    dialect: Option<Option<Dialect>>,
     before: Option<&Arc<Bootstrap>>,
 ) -> Result<Option<Arc<Bootstrap>>, UrlError> {
     let spec = worker.spec();
     let (Some(dialect), Some(url), Role::Prefill) = (dialect, &spec.bootstrap, spec.role) else {
         return Ok(None);
     };
-    let has_ids = dialect == Dialect::Mooncake;
+    let has_ids = dialect == Some(Dialect::Mooncake);
     if let Some(before) = before.filter(|before| before.is(url, has_ids)) {
         return Ok(Some(Arc::clone(before)));
     }

@@ -173,7 +173,7 @@ impl Builder {
     pub(crate) fn pd(mut self, dialect: Dialect) -> Self {
         let ample = Duration::from_secs(10);
         self.pd = Some(PdSpec {
-            dialect,
+            dialect: Some(dialect),
             alone: dialect.decodes_alone(),
             connect_timeout: ample,
             prefill_timeout: ample,

@@ -120,6 +120,7 @@ pub(super) fn of_pool(was: &PoolConfig, is: &PoolConfig) -> Vec<&'static str> {
         health: "health",
         scrape: "scrape",
         retries: "retries",
+        model_list: "model-list",
         timeouts: "timeouts",
     } else { name, workers });
     keys.collect()

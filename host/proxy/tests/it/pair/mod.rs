@@ -1,6 +1,7 @@
 //! Requests that two workers answer: the claims of `host/adr/0009-two-legs.md`, between scripted workers.
 
 mod concurrent;
+mod detect;
 mod engines;
 mod faults;
 mod placement;

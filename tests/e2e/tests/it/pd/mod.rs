@@ -1,5 +1,6 @@
 //! Requests that two engines answer, in every dialect: what clients see, and what is left behind, whatever fails.
 
+mod detect;
 mod equality;
 mod fault;
 mod matrix;
