@@ -34,6 +34,8 @@ async fn a_worker_that_is_added_gets_traffic_and_one_that_is_removed_gets_none()
     router
         .admin_shows("/admin/config", "generation 2", |page| page["generation"] == 2)
         .await;
+    // It gets requests once it was reached.
+    harness::workers_checked(&router.admin).await;
     let seen = [worker_of(&router).await, worker_of(&router).await];
     assert!(
         seen.contains(&"w0".into()) && seen.contains(&"w1".into()),
