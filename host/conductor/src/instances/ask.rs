@@ -115,6 +115,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_instance_without_a_port_is_at_the_schemes_own() {
+        let Ok(InstanceChange::Add(addition)) = addition(br#"{"type": "decode", "instance": "gpu-1"}"#) else {
+            panic!("refused")
+        };
+        assert_eq!(addition.url, "http://gpu-1");
+    }
+
     #[track_caller]
     fn check(change: Result<InstanceChange, Refusal>, code: &str, says: &str) {
         let refusal = change.unwrap_err();
@@ -143,7 +151,7 @@ mod tests {
             "type_unknown",
             "`prefill`",
         );
-        for instance in ["a", "a:0", "a:b", "ftp://a:1", "a:1/v1", "http://u:p@a:1", ""] {
+        for instance in ["a:0", "a:b", "ftp://a:1", "a:1/v1", "http://u:p@a:1", ""] {
             let body = format!(r#"{{"type": "mixed", "instance": "{instance}"}}"#);
             check(addition(body.as_bytes()), "address_invalid", "");
         }

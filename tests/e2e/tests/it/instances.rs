@@ -321,10 +321,10 @@ async fn what_cannot_be_done_is_explained() {
         ),
         (
             "add",
-            json!({ "type": "mixed", "instance": "nowhere" }).to_string(),
+            json!({ "type": "mixed", "instance": "nowhere:http" }).to_string(),
             400,
             "address_invalid",
-            "no port",
+            "port",
         ),
         (
             "add",
