@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn an_instance_without_a_port_is_at_the_schemes_own() {
-        let Ok(InstanceChange::Add(addition)) = addition(br#"{"type": "decode", "instance": "gpu-1"}"#) else {
+        let Ok(InstanceChange::Add(addition)) = addition(br#"{"type": "decode", "instance": "gpu-1"}"#)
+        else {
             panic!("refused")
         };
         assert_eq!(addition.url, "http://gpu-1");

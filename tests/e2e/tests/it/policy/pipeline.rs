@@ -321,7 +321,12 @@ async fn the_worked_example_of_the_page_does_what_it_says() {
     let example: String = lines
         .map(|line| format!("{}\n", line.trim_start_matches("    ")))
         .collect();
-    let fleet = fast_fleet(3).await;
+    // Every engine serves the adapter, so that the policy alone decides.
+    let fleet = Fleet::start(3, |number, config| {
+        fast(number, config);
+        config.loras = vec!["sql-lora".to_owned()];
+    });
+    let fleet = fleet.await.unwrap();
     let example = fleet
         .engines
         .iter()
