@@ -121,7 +121,7 @@ mod tests {
         else {
             panic!("refused")
         };
-        assert_eq!(addition.url, "http://gpu-1");
+        assert_eq!(addition.url, "http://gpu-1:80");
     }
 
     #[track_caller]
