@@ -166,6 +166,7 @@ impl ProxyMetrics {
 
     fn register(&self, registry: &mut Registry) {
         self.register_pd(registry);
+        self.register_decisions(registry);
         self.arms.register(registry);
         self.shadows.register(registry);
         self.pipelines.register(registry);
@@ -192,11 +193,7 @@ impl ProxyMetrics {
             "Inference requests by how they ended; pool is empty where no route matched",
             self.requests.clone(),
         );
-        r.register(
-            "worker_attempts",
-            "Requests sent to a worker",
-            self.attempts.clone(),
-        );
+        r.register("worker_attempts", "Attempts by worker", self.attempts.clone());
         r.register(
             "worker_failures",
             "Attempts that failed, and answers with a status of 500 or more",
@@ -247,6 +244,9 @@ impl ProxyMetrics {
             "Prompts by how their tokens came to be known",
             self.tokenized.clone(),
         );
+    }
+
+    fn register_decisions(&self, r: &mut Registry) {
         r.register("policy_decisions", "Answers of a policy", self.decisions.clone());
         r.register("policy_faults", "Failures of a policy", self.faults.clone());
         r.register(
