@@ -25,6 +25,10 @@ pub struct LimitsConfig {
     pub body_timeout: Duration,
     /// ...and a second more for each so many bytes; 0: for ever.
     pub body_rate: u64,
+    /// Most ids of responses whose worker is known; 0: none.
+    pub response_ids: u32,
+    /// How long such an id is known.
+    pub response_ttl: Duration,
 }
 
 impl Default for LimitsConfig {
@@ -38,6 +42,8 @@ impl Default for LimitsConfig {
             keep_alive_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
             body_rate: 1 << 10,
+            response_ids: 100_000,
+            response_ttl: Duration::from_secs(3_600),
         }
     }
 }
@@ -55,6 +61,7 @@ pub(crate) fn read(server: &mut Section<'_>) -> LimitsConfig {
     };
     let header_count = count("header-count", default.header_count, HEADERS);
     let json_depth = count("json-depth", default.json_depth, 8..=100_000);
+    let response_ids = count("response-ids", default.response_ids, 0..=10_000_000);
     LimitsConfig {
         headers: server.size("header-limit", default.headers, 1 << 10..=1 << 20),
         header_count,
@@ -64,5 +71,7 @@ pub(crate) fn read(server: &mut Section<'_>) -> LimitsConfig {
         keep_alive_timeout: server.duration("keep-alive-timeout", default.keep_alive_timeout, TIMEOUTS),
         body_timeout: server.duration("body-timeout", default.body_timeout, TIMEOUTS),
         body_rate: server.size("body-rate", default.body_rate, 0..=1 << 30),
+        response_ids,
+        response_ttl: server.duration("response-ttl", default.response_ttl, TIMEOUTS),
     }
 }

@@ -200,6 +200,12 @@ impl<'a> Peek<'a> {
         self.fields.user.and_then(text)
     }
 
+    /// `previous_response_id`, where it is text.
+    #[must_use]
+    pub fn previous_response_id(&self) -> Option<Cow<'a, str>> {
+        self.fields.previous_response_id.and_then(text)
+    }
+
     /// `prompt_cache_key`, where it is text.
     #[must_use]
     pub fn prompt_cache_key(&self) -> Option<Cow<'a, str>> {

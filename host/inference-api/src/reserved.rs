@@ -17,6 +17,7 @@ pub const OWN_PATHS: &[&str] = &[
     "/status",
     "/v1/models",
     "/v1/models/",
+    "/v1/responses/",
     "/version",
 ];
 

@@ -175,7 +175,8 @@ async fn outwait<T>(answer: impl Future<Output = T>, expected: Duration, booking
     answer.await
 }
 
-fn report(member: &Member, id: &HeaderValue, error: &ForwardError, rests: bool) {
+/// Logs that a worker failed to answer.
+pub(crate) fn report(member: &Member, id: &HeaderValue, error: &ForwardError, rests: bool) {
     let worker = &*member.worker.spec().name;
     let held_back = || member.link.failure_log.pass();
     let (id, chain) = (RequestId(id), error as &dyn std::error::Error);

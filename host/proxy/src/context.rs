@@ -74,6 +74,8 @@ pub(crate) struct RequestContext {
     pub(crate) is_sent: AtomicBool,
     /// Who closed the connection on it.
     pub(crate) crashes: Crashes,
+    /// The member that alone can answer it, by its index: it keeps the response that this request goes on from.
+    pub(crate) pinned: Option<usize>,
     /// Whose key it came with; none where clients need none.
     pub(crate) caller: Option<Arc<Caller>>,
 }

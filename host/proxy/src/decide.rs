@@ -49,6 +49,18 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
+    /// On one worker, whatever the index says of it.
+    pub(crate) fn alone(member: usize) -> Self {
+        let answers = Seat {
+            member,
+            matched: None,
+        };
+        Self {
+            answers,
+            prefills: None,
+        }
+    }
+
     /// Every worker it names.
     pub(crate) fn seats(&self) -> impl Iterator<Item = Seat> {
         self.prefills.into_iter().chain([self.answers])

@@ -31,6 +31,8 @@ pub(crate) struct Exchange {
     trace: Option<Arc<Trace>>,
     /// Of a client that is known.
     visit: Option<Visit>,
+    /// The stay of a client that is charged for nothing.
+    stay: Option<Visit>,
     /// What it takes of its pool.
     permit: Option<Permit>,
     /// The end of its whole time.
@@ -47,6 +49,7 @@ impl Exchange {
             participant: None,
             trace: None,
             visit: None,
+            stay: None,
             permit: None,
             deadline: None,
             over: false,
@@ -56,6 +59,11 @@ impl Exchange {
     /// It is a client's, whose limits it uses until it is over.
     pub(crate) fn of_client(&mut self, visit: Option<Visit>) {
         self.visit = visit;
+    }
+
+    /// It is a client's, and lasts as long as this does: what it is answered was charged when it was made.
+    pub(crate) fn hold(&mut self, stay: Option<Visit>) {
+        self.stay = stay;
     }
 
     /// The stay of the client it is of.
@@ -167,6 +175,7 @@ impl Exchange {
             metrics.ended(outcome);
             metrics.duration.observe(after.as_secs_f64());
             self.permit = None;
+            self.stay = None;
             if let Some(visit) = self.visit.take() {
                 visit.end(outcome);
             }
@@ -217,6 +226,17 @@ impl Booking {
             queue,
             release: Release::at(worker),
             trail,
+        }
+    }
+
+    /// For a request that the worker computes nothing for.
+    pub(crate) fn unbooked(worker: WorkerId, queue: Arc<Gate>) -> Self {
+        Self {
+            lease: None,
+            first_token: None,
+            queue,
+            release: Release::at(worker),
+            trail: None,
         }
     }
 

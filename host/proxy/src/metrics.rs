@@ -9,12 +9,13 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use routing::FaultKind;
 
 use crate::admission::{AdmissionCollector, AdmissionFamilies, AdmissionMetrics};
 use crate::arm::{ArmFamilies, TrialCollector};
+use crate::buckets::{decision_times, prompt_lengths, request_times};
 use crate::catalog::{CatalogFamilies, CatalogMetrics};
 use crate::clients::ClientFamilies;
 use crate::events::EventFamilies;
@@ -22,6 +23,7 @@ use crate::fleet_collector::FleetCollector;
 use crate::health::{HealthFamilies, HealthMetrics, RetryMetrics};
 use crate::label::{FAILURES, FailureKind, OUTCOMES, Outcome, TOKENS, TokensKind, VERDICTS, VerdictKind};
 use crate::pipeline_parts::PipelineFamilies;
+use crate::responses::ResponseMetrics;
 use crate::server::{EdgeCollector, EdgeMetrics};
 use crate::shadow::ShadowFamilies;
 use crate::snapshot::SnapshotCell;
@@ -109,6 +111,7 @@ pub struct ProxyMetrics {
     pub(crate) clients: ClientFamilies,
     pub(crate) admission: AdmissionFamilies,
     pub(crate) tokens: TokensMetrics,
+    pub(crate) responses: ResponseMetrics,
 }
 
 /// Counts the answers of one policy, of every kind.
@@ -159,6 +162,7 @@ impl ProxyMetrics {
             clients: ClientFamilies::default(),
             admission: AdmissionFamilies::default(),
             tokens: TokensMetrics::default(),
+            responses: ResponseMetrics::default(),
         };
         metrics.register(registry.sub_registry_with_prefix("conductor"));
         metrics
@@ -177,6 +181,7 @@ impl ProxyMetrics {
         self.clients.register(registry);
         self.admission.register(registry);
         self.tokens.register(registry);
+        self.responses.register(registry);
         let r = registry;
         r.register(
             "client_connections",
@@ -407,21 +412,6 @@ impl ProxyMetrics {
             });
         }
     }
-}
-
-/// 16 to a million tokens.
-fn prompt_lengths() -> Histogram {
-    Histogram::new(exponential_buckets(16.0, 2.0, 17))
-}
-
-/// 1 ms to 9 minutes.
-pub(crate) fn request_times() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 20))
-}
-
-/// 0.25 us to 8 ms.
-pub(crate) fn decision_times() -> Histogram {
-    Histogram::new(exponential_buckets(0.25e-6, 2.0, 16))
 }
 
 /// Handles of one pool.

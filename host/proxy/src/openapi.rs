@@ -3,7 +3,8 @@
 use inference_api::{Endpoint, EndpointSpec, ModelField};
 use serde_json::{Map, Value, json};
 
-use crate::cold::{OWN_PAGES, OwnPage};
+use crate::cold::OWN_PAGES;
+use crate::responses::RESPONSE_PAGES;
 
 /// Methods that a path of the configuration's own is described with; it takes any.
 const FORWARDED_METHODS: [&str; 2] = ["get", "post"];
@@ -17,9 +18,18 @@ pub(crate) fn document(forward: &[Box<str>]) -> Value {
             json!({ "post": operation(spec, spec.path, "post") }),
         )
     });
-    let own = OWN_PAGES
-        .iter()
-        .map(|page| (template(page.path), own_operations(page)));
+    let own = OWN_PAGES.iter().map(|page| {
+        (
+            template(page.path),
+            operations(page.path, page.allow, page.summary),
+        )
+    });
+    let kept = RESPONSE_PAGES.iter().map(|page| {
+        (
+            page.path.to_owned(),
+            operations(page.path, page.allow, page.summary),
+        )
+    });
     let forwarded = forward.iter().map(|path| {
         let operation = |method| (method, operation(Endpoint::Forwarded.spec(), path, method));
         let operations: Map<String, Value> = FORWARDED_METHODS
@@ -29,7 +39,7 @@ pub(crate) fn document(forward: &[Box<str>]) -> Value {
             .collect();
         (path.to_string(), Value::Object(operations))
     });
-    let paths: Map<String, Value> = served.chain(own).chain(forwarded).collect();
+    let paths: Map<String, Value> = served.chain(own).chain(kept).chain(forwarded).collect();
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -77,21 +87,21 @@ fn operation(spec: &EndpointSpec, path: &str, method: &str) -> Value {
     operation
 }
 
-fn own_operations(page: &OwnPage) -> Value {
-    let parameters: Vec<Value> = parameter(page.path)
+/// A page without a body of the client's, by its methods as `Allow` names them.
+fn operations(path: &str, allow: &str, summary: &str) -> Value {
+    let parameters: Vec<Value> = parameter(path)
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
         .into_iter()
         .collect();
-    let operations: Map<String, Value> = page
-        .allow
+    let operations: Map<String, Value> = allow
         .split(", ")
         .map(|method| {
             let method = method.to_ascii_lowercase();
             let operation = json!({
-                "operationId": operation_id(page.path, &method),
-                "summary": page.summary,
+                "operationId": operation_id(path, &method),
+                "summary": summary,
                 "parameters": parameters,
-                "responses": { "200": { "description": "The router's answer" }, "default": error_answer() },
+                "responses": { "200": { "description": "The answer" }, "default": error_answer() },
             });
             (method, operation)
         })
@@ -152,7 +162,9 @@ mod tests {
             .collect();
         let own: Vec<String> = OWN_PAGES.iter().map(|page| template(page.path)).collect();
         let served = Endpoint::ALL.iter().map(|endpoint| endpoint.path());
+        let kept = RESPONSE_PAGES.iter().map(|page| page.path);
         let all: BTreeSet<&str> = served
+            .chain(kept)
             .chain(own.iter().map(String::as_str))
             .chain(["/v1/custom"])
             .collect();
@@ -173,7 +185,10 @@ mod tests {
                 page.summary
             )
         });
-        let expected: Vec<String> = served.chain(own).collect();
+        let kept = RESPONSE_PAGES
+            .iter()
+            .map(|page| format!("| `{}` | {} | {} |", page.path, page.allow, page.summary));
+        let expected: Vec<String> = served.chain(own).chain(kept).collect();
         for row in &expected {
             assert!(
                 rows.contains(row.as_str()),

@@ -22,7 +22,7 @@ use crate::catalog::{self, RequestModel};
 use crate::clients::{Caller, Entry, Limited, Visit};
 use crate::context::{self, HashedPrompt, RequestContext};
 use crate::crashes::{self, Crashes};
-use crate::decide::{self, Step};
+use crate::decide::{self, Placement, Step};
 use crate::decided_by::DecidedBy;
 use crate::exchange::Exchange;
 use crate::expectation;
@@ -35,6 +35,7 @@ use crate::record::Trace;
 use crate::relay;
 use crate::reply::{self, Refusal};
 use crate::request_id::RequestId;
+use crate::responses;
 use crate::server::{Deadline, check_depth};
 use crate::snapshot::Snapshot;
 use crate::tokens;
@@ -169,6 +170,14 @@ async fn answer(
         Ok(request) => request,
         Err(refusal) => return Err(refused(exchange, refusal)),
     };
+    if endpoint == Endpoint::Responses
+        && let Some(id) = peek.previous_response_id()
+    {
+        request.pinned = match responses::pinned(proxy, &request, &id) {
+            Ok(pinned) => pinned,
+            Err(refusal) => return Err(refused(exchange, refusal)),
+        };
+    }
     exchange.join(request.participant());
     if let (Some(visit), Some(prompt)) = (exchange.visit(), &request.prompt) {
         visit.put_right(prompt.tokens() as u64);
@@ -205,12 +214,9 @@ async fn serve(
     match in_time(proxy, Arc::clone(&request)).await {
         Ok((answer, permit)) => {
             exchange.admit(permit);
-            Ok(relay::response(
-                answer,
-                exchange,
-                endpoint,
-                proxy.readiness.clone(),
-            ))
+            let learner = responses::learner(proxy, &request, answer.answer.member);
+            let readiness = proxy.readiness.clone();
+            Ok(relay::response(answer, exchange, endpoint, readiness, learner))
         }
         Err(refusal) => {
             if request.is_sent.load(Ordering::Relaxed) {
@@ -263,7 +269,8 @@ async fn context(
         headers::for_two_legs(&mut arrival.headers);
     }
     let is_counted = claim.caller.as_ref().is_some_and(|caller| caller.counts_tokens());
-    if is_counted || pool.keep_alive.is_some() && peek.stream {
+    let is_kept = arrival.endpoint == Endpoint::Responses;
+    if is_counted || is_kept || pool.keep_alive.is_some() && peek.stream {
         // What is compressed can neither be read nor added to.
         arrival.headers.remove(ACCEPT_ENCODING);
     }
@@ -322,6 +329,7 @@ async fn context(
         decided_by: DecidedBy::default(),
         is_sent: AtomicBool::new(false),
         crashes: Crashes::default(),
+        pinned: None,
         caller: claim.caller,
     })
 }
@@ -367,7 +375,11 @@ async fn place(
             deadline,
             is_held: passage.is_held(),
         };
-        let step = match decide::decide(proxy, &request, course.part(), standing) {
+        let step = match request.pinned {
+            Some(member) => Ok(Step::Send(Placement::alone(member))),
+            None => decide::decide(proxy, &request, course.part(), standing),
+        };
+        let step = match step {
             Ok(step) => step,
             // Nobody takes the prompt over that is computed: the request begins anew.
             Err(_) if course.forget() || failures.forgive() => continue,
@@ -382,6 +394,8 @@ async fn place(
                 }
                 match course.send(proxy, &request, placement).await {
                     Ok(answer) => return Ok((answer, passage.into_permit())),
+                    // No other worker has the response.
+                    Err(setback) if request.pinned.is_some() => return Err(setback.error.into()),
                     Err(setback) => {
                         if let (LegError::NotServed(_), Some(worker)) = (&setback.error, setback.blamed) {
                             catalog::after_not_found(proxy, &request, worker, &failures.tried).await;

@@ -16,6 +16,7 @@ use crate::feeds::LiveFeeds;
 use crate::metrics::ProxyMetrics;
 use crate::models::ModelList;
 use crate::readiness::Readiness;
+use crate::responses::ResponseTable;
 use crate::shadow::ShadowQueue;
 use crate::snapshot::SnapshotCell;
 use crate::throttle::Throttle;
@@ -50,6 +51,8 @@ pub struct Proxy {
     pub(crate) fault_log: Throttle,
     pub(crate) models: ModelList,
     pub(crate) shadows: ShadowQueue,
+    /// Which worker made which response.
+    pub(crate) responses: Arc<ResponseTable>,
     pub(crate) events: Arc<EventHub>,
     /// What goes on although no client waits for it.
     pub(crate) background: TaskTracker,
@@ -72,6 +75,7 @@ impl Proxy {
             snapshots: parts.snapshots,
             index: parts.index,
             live: parts.live,
+            responses: Arc::new(ResponseTable::new(parts.metrics.responses.clone())),
             metrics: parts.metrics,
             registry: parts.registry,
             readiness: parts.readiness,

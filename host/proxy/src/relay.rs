@@ -29,6 +29,7 @@ use crate::pd::{PairAnswer, is_the_workers_trouble};
 use crate::readiness::Readiness;
 use crate::reply;
 use crate::request_id::RequestId;
+use crate::responses::ResponseLearner;
 use crate::silence::{Silence, TooLong};
 use crate::tasks::Guard;
 use crate::upstream::WorkerBody;
@@ -65,6 +66,8 @@ pub(crate) struct Relay {
     readiness: Readiness,
     /// Puts the number of cached tokens right, where the worker cannot know it.
     truth: Option<CachedTokensFilter>,
+    /// Learns the id of a response.
+    learner: Option<ResponseLearner>,
     /// What is left of the prefill leg.
     rest: Option<Guard>,
 }
@@ -86,6 +89,7 @@ pub(crate) fn response(
     mut exchange: Exchange,
     endpoint: Endpoint,
     readiness: Readiness,
+    learner: Option<ResponseLearner>,
 ) -> Response<Body> {
     let PairAnswer {
         answer,
@@ -136,6 +140,7 @@ pub(crate) fn response(
         silence: Silence::since(answer.dispatched, answer.silence),
         readiness,
         exchange,
+        learner: learner.filter(|_| kind != AnswerKind::Encoded && head.status.is_success()),
         truth,
         rest,
     };
@@ -178,6 +183,9 @@ impl Relay {
             self.begun();
         }
         self.silence.broken();
+        if self.learner.as_mut().is_some_and(|learner| learner.push(data)) {
+            self.learner = None;
+        }
         if self.kind == AnswerKind::Encoded {
             self.tail.push_unread(data);
         } else {

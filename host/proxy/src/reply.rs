@@ -121,6 +121,14 @@ pub(crate) enum Refusal {
         /// The policy that rejects it, for the header of the answer.
         policy: Option<HeaderValue>,
     },
+    #[error(
+        "the response `{id}` is not known to this router: it may have expired, or another router or client made it"
+    )]
+    ResponseUnknown { id: Box<str> },
+    #[error("the response `{id}` is lost: the worker that made it has left")]
+    ResponseLost { id: Box<str> },
+    #[error("the worker that made the response `{id}` is not in service")]
+    ResponseWorkerOut { id: Box<str> },
     #[error("there is nothing at `{path}`")]
     UnknownPath { path: Box<str> },
     #[error(
@@ -198,6 +206,11 @@ impl Refusal {
             Self::RequestTimeout => (StatusCode::GATEWAY_TIMEOUT, SERVER, "request_timeout"),
             Self::QueueTimeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "queue_timeout"),
             Self::Rejected { rejection, .. } => rejected(rejection.status),
+            Self::ResponseUnknown { .. } => (StatusCode::NOT_FOUND, INVALID, "response_not_found"),
+            Self::ResponseLost { .. } => (StatusCode::NOT_FOUND, INVALID, "response_lost"),
+            Self::ResponseWorkerOut { .. } => {
+                (StatusCode::SERVICE_UNAVAILABLE, SERVER, "response_worker_out")
+            }
             Self::UnknownPath { .. } => (StatusCode::NOT_FOUND, INVALID, "unknown_path"),
             Self::EngineAdministration { .. } => (StatusCode::FORBIDDEN, INVALID, "engine_administration"),
             Self::WrongMethod { .. } => (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed"),
@@ -212,6 +225,7 @@ impl Refusal {
             | Self::OneSided { .. }
             | Self::NoModels
             | Self::DialectUnknown { .. }
+            | Self::ResponseWorkerOut { .. }
             | Self::EngineUnknown(_) => Outcome::Unreachable,
             Self::Relayed(_) => Outcome::Complete,
             Self::WorkerClosed(_)
@@ -239,6 +253,7 @@ impl Refusal {
             | Self::OneSided { .. }
             | Self::DialectUnknown { .. }
             | Self::EngineUnknown(_)
+            | Self::ResponseWorkerOut { .. }
             | Self::ShuttingDown => Some(COME_BACK),
             Self::QueueFull { after }
             | Self::QueueTimeout { after }

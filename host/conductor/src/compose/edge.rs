@@ -22,6 +22,8 @@ pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpe
             keep_alive_timeout: limits.keep_alive_timeout,
             body_grace: limits.body_timeout,
             body_rate: limits.body_rate,
+            response_ids: limits.response_ids as usize,
+            response_ttl: limits.response_ttl,
         },
         tls: certificates.of_server(),
         cors: config.server.cors.as_ref().map(|cors| Arc::new(cors_spec(cors))),

@@ -1,8 +1,16 @@
 //! What holds whatever bytes a client or an engine sends. The fuzz targets (`fuzz/`) claim the same.
 
 use bytes::Bytes;
-use inference_api::{CachedTokensFilter, Endpoint, Split, Tail, error_in_first_event, is_deeper_than, peek};
+use inference_api::{
+    CachedTokensFilter, DisabledThinking, Endpoint, PromptParts, ResponseIdFinder, Split, Tail,
+    TemplateRules, error_in_first_event, is_deeper_than, is_response_id, peek,
+};
 use serde_json::Value;
+
+const RULES: TemplateRules = TemplateRules {
+    merges_system: true,
+    disabled_thinking: DisabledThinking::Low,
+};
 
 /// A client's body: what is read of it is no more than it says, and nothing deep is parsed.
 pub(crate) fn body(bytes: &[u8]) {
@@ -12,6 +20,14 @@ pub(crate) fn body(bytes: &[u8]) {
             let ids = peeked.token_ids().unwrap_or_default();
             assert!(ids.len() <= bytes.len());
             let _ = (peeked.user(), peeked.prompt_cache_key(), peeked.cache_salt());
+            let _ = (
+                peeked.tokenize_body(),
+                peeked.render_path(),
+                peeked.previous_response_id(),
+            );
+            if let Some(PromptParts::Messages(prompt)) = peeked.prompt_parts() {
+                let _ = prompt.chat(Some(RULES));
+            }
         }
         let _ = Split::read(endpoint, &Bytes::copy_from_slice(bytes));
     }
@@ -44,8 +60,10 @@ pub(crate) fn stream(mut bytes: &[u8]) {
     let _ = pieces.first().map(|first| error_in_first_event(first));
     let (mut cut, mut whole) = (Tail::default(), Tail::default());
     let mut filter = CachedTokensFilter::new(Some(7));
+    let mut ids = ResponseIdFinder::default();
     for piece in &pieces {
         cut.push(piece);
+        assert!(ids.push(piece).is_none_or(|id| is_response_id(&id)));
         let _ = filter.push(Bytes::copy_from_slice(piece));
     }
     let _ = filter.finish();

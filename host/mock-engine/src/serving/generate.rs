@@ -10,7 +10,7 @@ use crate::serving::ask::Ask;
 use crate::serving::body::{ReplyBody, reply};
 use crate::serving::refusal::Refusal;
 use crate::serving::routes::Head;
-use crate::serving::shapes::{Envelope, Said};
+use crate::serving::shapes::{Dialect, Envelope, Said};
 use crate::serving::stream::Stream;
 use crate::serving::{Context, Tokens, unix_now};
 use crate::transfer::{Denied, Legs, Opening, Transfer};
@@ -36,6 +36,9 @@ pub(crate) async fn generate(
         lengths.fill((1, Finish::Length));
     }
     let said = Said::new(ask.prompts.len(), ask.choices);
+    if envelope.dialect == Dialect::Responses {
+        context.kept.keep(&envelope.id, envelope.response(&said, false));
+    }
     let shape = (ask.stream, ask.include_usage, ask.continuous_usage);
     let (mut tokens, settling) = (
         submit(context, ask, &lengths, legs.transfers).await?,
@@ -55,7 +58,11 @@ pub(crate) async fn generate(
     if context.faults.loses_transfer_params() {
         params = Value::Null;
     }
-    let answer = Bytes::from(envelope.whole(&said, &params).to_string());
+    let answer = envelope.whole(&said, &params);
+    if envelope.dialect == Dialect::Responses {
+        context.kept.keep(&envelope.id, answer.clone());
+    }
+    let answer = Bytes::from(answer.to_string());
     let body = match cut_after {
         Some(_) => ReplyBody::torn(&answer),
         None => ReplyBody::Whole(answer),

@@ -5,6 +5,7 @@ mod ask;
 mod body;
 mod embeddings;
 mod generate;
+mod kept;
 mod listener;
 mod messages;
 mod metrics;
@@ -33,6 +34,7 @@ use crate::stats::MockStats;
 
 pub(crate) use adapters::LoadedAdapters;
 pub(crate) use body::{Answer, empty_reply, json_reply};
+pub(crate) use kept::KeptResponses;
 pub(crate) use listener::{Gate, Listening, Site};
 pub use recorder::Recorded;
 pub(crate) use recorder::Recorder;
@@ -49,6 +51,7 @@ pub(crate) struct Context {
     /// Makes request ids.
     pub(crate) requests: AtomicU64,
     pub(crate) recorder: Recorder,
+    pub(crate) kept: KeptResponses,
     pub(crate) power: Arc<Power>,
     /// For what outlives a request.
     pub(crate) tasks: TaskTracker,

@@ -77,6 +77,17 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", None, message)
     }
 
+    /// A response that is not kept.
+    pub(crate) fn unknown_response(id: &str) -> Self {
+        let message = format!("Response with id '{id}' not found.");
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "invalid_request_error",
+            Some("response_id"),
+            message,
+        )
+    }
+
     /// A prompt that leaves no room for an answer.
     pub(crate) fn prompt_too_long(limit: u32, tokens: usize) -> Self {
         let message = format!(

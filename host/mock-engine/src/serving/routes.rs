@@ -24,6 +24,8 @@ use crate::transfer::{PdDialect, PdRole};
 
 /// Largest body read.
 const MAX_BODY: usize = 16 << 20;
+const RESPONSES: &str = "/v1/responses/";
+const CANCEL: &str = "/cancel";
 /// The version imitated.
 const VERSION: &str = "0.32.0";
 
@@ -39,6 +41,8 @@ enum Route {
     CountTokens,
     LoadAdapter,
     UnloadAdapter,
+    KeptResponse,
+    CancelResponse,
     ResetPrefixCache,
     Inference(Inference),
 }
@@ -92,6 +96,8 @@ fn route(path: &str) -> Option<(Method, Route)> {
         "/v1/messages" => (Method::POST, Route::Inference(Inference::Messages)),
         "/v1/messages/count_tokens" => (Method::POST, Route::CountTokens),
         "/v1/embeddings" => (Method::POST, Route::Inference(Inference::Embeddings)),
+        _ if path.starts_with(RESPONSES) && path.ends_with(CANCEL) => (Method::POST, Route::CancelResponse),
+        _ if path.starts_with(RESPONSES) => (Method::GET, Route::KeptResponse),
         _ => return None,
     })
 }
@@ -146,6 +152,25 @@ async fn serve(
         }
         Route::LoadAdapter => context.adapters.load(&context.config, &read_body(request).await?),
         Route::UnloadAdapter => context.adapters.unload(&read_body(request).await?),
+        Route::KeptResponse | Route::CancelResponse => {
+            let path = request.uri().path();
+            let id = path.strip_prefix(RESPONSES).unwrap_or_default();
+            let mut kept = context.kept.find(id.strip_suffix(CANCEL).unwrap_or(id))?;
+            if route == Route::CancelResponse {
+                kept["status"] = "cancelled".into();
+            }
+            if request
+                .uri()
+                .query()
+                .is_some_and(|query| query.contains("stream=true"))
+            {
+                let event = json!({"type": "response.completed", "response": kept});
+                let event = format!("event: response.completed\ndata: {event}\n\n");
+                let body = ReplyBody::Whole(Bytes::from(event));
+                return Ok(reply(StatusCode::OK, "text/event-stream; charset=utf-8", body));
+            }
+            ok(kept)
+        }
         Route::ResetPrefixCache => ok(json!({"success": context.reset_prefix_cache().await})),
         Route::Inference(kind) => infer(context, kind, request).await,
     }
@@ -175,7 +200,10 @@ async fn infer(
     let ask = match kind {
         Inference::Chat => Ask::chat(context, &body)?,
         Inference::Completion => Ask::completion(context, &body)?,
-        Inference::Responses => Ask::responses(context, &body)?,
+        Inference::Responses => {
+            context.kept.check_previous(&body)?;
+            Ask::responses(context, &body)?
+        }
         Inference::Messages => Ask::messages(context, &body)?,
         Inference::Embeddings => {
             let vectors = Bytes::from(embed(context, &body).await?.to_string());

@@ -7,8 +7,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::arm::evidence::Ended;
+use crate::buckets::request_times;
 use crate::label::{OUTCOMES, Outcome};
-use crate::metrics::request_times;
 
 /// An arm by the route's pool, what the route takes, and the policy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -14,7 +14,7 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
      x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, \
      x-conductor-worker, x-conductor-prefill-worker, x-conductor-policy, x-conductor-matched-tokens",
 );
-const METHODS: HeaderValue = HeaderValue::from_static("GET, POST");
+const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 
 /// Which pages may ask, and how. Credentials that browsers keep by themselves (cookies) are never allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]

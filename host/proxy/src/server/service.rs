@@ -21,6 +21,7 @@ use crate::body::{Body, WriteError};
 use crate::connections::Turn;
 use crate::proxy::Proxy;
 use crate::reply::{self, Refusal};
+use crate::responses::{self, ResponseCall};
 use crate::{cold, pipeline};
 
 /// What answers the requests of a connection.
@@ -87,6 +88,9 @@ impl Service {
                 reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from)
             }
             None => {
+                if let Some(call) = ResponseCall::of_path(path) {
+                    return Ok(self.of_response(call.allow, request).await);
+                }
                 let response = self.cold.clone().oneshot(cold::request(request)).await?;
                 response.map(Body::Cold)
             }
@@ -97,6 +101,19 @@ impl Service {
     fn forwards(&self, path: &str) -> bool {
         let edge = self.proxy.snapshots.edge();
         edge.forward.iter().any(|added| **added == *path)
+    }
+
+    /// Answers a request for a response that a worker keeps.
+    async fn of_response(&self, allow: &'static str, request: Request<Incoming>) -> Response<Body> {
+        if !allow
+            .split(", ")
+            .any(|method| method == request.method().as_str())
+        {
+            let refusal = cold::wrong_method(request.uri().path(), allow);
+            return reply::refuse(&refusal).map(Body::from);
+        }
+        let answer = Box::pin(responses::answer(&self.proxy, request));
+        self.unless_cut(Endpoint::Responses, answer).await
     }
 
     /// Answers a request to an endpoint of the table, by the work it makes.

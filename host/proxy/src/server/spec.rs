@@ -9,6 +9,7 @@ use http::HeaderValue;
 
 use super::cors::CorsSpec;
 use crate::intake::Pace;
+use crate::responses::ResponseLimits;
 use crate::tls::ServerTls;
 
 /// Everything that is decided before a request is looked into.
@@ -79,6 +80,10 @@ pub struct EdgeLimits {
     pub body_grace: Duration,
     /// ...and one second more for each so many bytes; 0: for ever.
     pub body_rate: u64,
+    /// Most ids of responses whose worker is known; 0: none.
+    pub response_ids: usize,
+    /// How long such an id is known.
+    pub response_ttl: Duration,
 }
 
 impl Default for EdgeLimits {
@@ -92,11 +97,21 @@ impl Default for EdgeLimits {
             keep_alive_timeout: Duration::from_secs(75),
             body_grace: Duration::from_secs(30),
             body_rate: 1 << 10,
+            response_ids: 100_000,
+            response_ttl: Duration::from_hours(1),
         }
     }
 }
 
 impl EdgeLimits {
+    /// How much of the responses' ids is kept.
+    pub(crate) fn responses(&self) -> ResponseLimits {
+        ResponseLimits {
+            most: self.response_ids,
+            ttl: self.response_ttl,
+        }
+    }
+
     /// The pace of a client's body, whose pieces may be `idle` apart.
     pub(crate) fn pace(&self, idle: Duration) -> Pace {
         Pace {

@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::metrics::decision_times;
+use crate::buckets::decision_times;
 
 /// A shadow by the route's pool, what the route takes, and its name in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

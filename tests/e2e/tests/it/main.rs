@@ -22,6 +22,7 @@ mod messages;
 mod pd;
 mod policy;
 mod policy_folder;
+mod responses;
 mod secrets;
 mod serving;
 mod shown;

@@ -40,6 +40,8 @@ fn of_server(was: &ServerConfig, is: &ServerConfig) -> Vec<&'static str> {
         keep_alive_timeout: "server.keep-alive-timeout",
         body_timeout: "server.body-timeout",
         body_rate: "server.body-rate",
+        response_ids: "server.response-ids",
+        response_ttl: "server.response-ttl",
     } else {});
     let server = differing!(was, is, ServerConfig {
         listen: "server.listen",

@@ -1,0 +1,176 @@
+//! Responses that engines keep: whatever is asked of one goes to the worker that made it.
+
+use bytes::Bytes;
+use harness::{TestRouter, eventually, route_all, worker_toml};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::{fast_fleet, router_over, router_with};
+
+/// SHA-256 of `test` and of `other`.
+const HASHES: [&str; 2] = [
+    "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa",
+];
+
+fn ask(stream: bool) -> Value {
+    json!({"model": "mock", "input": "hi", "max_output_tokens": 3, "stream": stream})
+}
+
+/// Makes a response: its id and its worker.
+async fn make(router: &TestRouter, stream: bool) -> (String, String) {
+    let answer = router.client.post("/v1/responses", &ask(stream)).await.unwrap();
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    let worker = answer.header("x-conductor-worker").to_owned();
+    let text = answer.text();
+    let body = match stream {
+        false => text.as_str(),
+        true => text.split("data: ").nth(1).unwrap().lines().next().unwrap(),
+    };
+    let body: Value = serde_json::from_str(body).unwrap();
+    let response = if stream { &body["response"] } else { &body };
+    (response["id"].as_str().unwrap().to_owned(), worker)
+}
+
+fn code(body: &Value) -> &str {
+    body["error"]["code"].as_str().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_response_is_found_where_it_was_made() {
+    let fleet = fast_fleet(3).await;
+    let router = router_over(&fleet, "round-robin").await;
+    for stream in [false, true] {
+        let (id, worker) = make(&router, stream).await;
+        for more in ["", "", "", "?stream=true"] {
+            let path = format!("/v1/responses/{id}{more}");
+            let answer = router.client.get(&path).await.unwrap();
+            assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+            assert_eq!(answer.header("x-conductor-worker"), worker);
+            assert!(answer.text().contains(&id));
+        }
+        let cancel = format!("/v1/responses/{id}/cancel");
+        let cancelled = router.client.post(&cancel, &json!({})).await.unwrap();
+        assert_eq!(cancelled.json().unwrap()["status"], "cancelled");
+        // vLLM has no such method, and says so itself.
+        let path = format!("/v1/responses/{id}");
+        let deleted = router.client.stream(Method::DELETE, &path, &[], Bytes::new());
+        let deleted = deleted.await.unwrap().whole().await.unwrap();
+        assert_eq!(deleted.status, StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(deleted.header("x-conductor-worker"), worker);
+    }
+    let found = router
+        .metric(r#"conductor_response_id_lookups_total{result="found"}"#)
+        .await;
+    assert_eq!(found.unwrap(), Some(12.0));
+    assert_eq!(router.metric("conductor_response_ids").await.unwrap(), Some(2.0));
+}
+
+#[tokio::test]
+async fn a_request_that_goes_on_from_a_response_goes_to_its_worker() {
+    let fleet = fast_fleet(3).await;
+    let router = router_over(&fleet, "round-robin").await;
+    let (id, worker) = make(&router, false).await;
+    let mut body = ask(false);
+    body["previous_response_id"] = id.into();
+    for _ in 0..4 {
+        let answer = router.client.post("/v1/responses", &body).await.unwrap();
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+        assert_eq!(answer.header("x-conductor-worker"), worker);
+    }
+    // The policy places what goes on from a response that is not known; the engine knows it no better.
+    body["previous_response_id"] = "resp_unknown".into();
+    let answer = router.client.post("/v1/responses", &body).await.unwrap();
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+    assert!(!answer.header("x-conductor-worker").is_empty());
+}
+
+#[tokio::test]
+async fn an_unknown_response_and_one_whose_worker_left_are_told_apart() {
+    let fleet = fast_fleet(2).await;
+    let router = router_over(&fleet, "round-robin").await;
+    let unknown = router.client.get("/v1/responses/resp_none").await.unwrap();
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+    assert_eq!(code(&unknown.json().unwrap()), "response_not_found");
+    let wrong = router
+        .client
+        .post("/v1/responses/resp_none", &json!({}))
+        .await
+        .unwrap();
+    assert_eq!(wrong.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(wrong.header("allow"), "GET, DELETE");
+    let (id, worker) = make(&router, false).await;
+    let stays = usize::from(worker == "w0");
+    let toml = format!(
+        "{}{}",
+        worker_toml(stays, &fleet.engines[stays]),
+        route_all("round-robin")
+    );
+    router.save_config(&toml).unwrap();
+    let path = format!("/v1/responses/{id}");
+    eventually("the worker has left", async || {
+        let answer = router.client.get(&path).await.unwrap();
+        code(&answer.json().unwrap()) == "response_lost"
+    })
+    .await;
+    let mut body = ask(false);
+    body["previous_response_id"] = id.into();
+    let answer = router.client.post("/v1/responses", &body).await.unwrap();
+    assert_eq!(code(&answer.json().unwrap()), "response_lost");
+}
+
+#[tokio::test]
+async fn a_worker_that_cannot_be_reached_keeps_its_responses_to_itself() {
+    let fleet = fast_fleet(2).await;
+    let router = router_over(&fleet, "round-robin").await;
+    let (id, worker) = make(&router, false).await;
+    let at = usize::from(worker == "w1");
+    fleet.engines[at].faults().refuse_connections().await.unwrap();
+    let mut body = ask(false);
+    body["previous_response_id"] = id.clone().into();
+    let path = format!("/v1/responses/{id}");
+    // First it cannot be reached, then it is known to be out; another worker is never asked.
+    eventually("the worker is out", async || {
+        let asked = router.client.get(&path).await.unwrap();
+        let went_on = router.client.post("/v1/responses", &body).await.unwrap();
+        for answer in [&asked, &went_on] {
+            assert_eq!(
+                answer.status,
+                StatusCode::SERVICE_UNAVAILABLE,
+                "{}",
+                answer.text()
+            );
+        }
+        code(&asked.json().unwrap()) == "response_worker_out"
+            && code(&went_on.json().unwrap()) == "response_worker_out"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_clients_responses_are_its_own() {
+    let fleet = fast_fleet(2).await;
+    let clients = format!(
+        "[clients.one]\nkey-sha256 = [\"{}\"]\nconcurrent = 1\n[clients.two]\nkey-sha256 = [\"{}\"]\n",
+        HASHES[0], HASHES[1]
+    );
+    let router = router_with(&clients, &fleet, "round-robin").await;
+    let send = async |method: Method, path: &str, key: &str, body: String| {
+        let headers = [("x-api-key", key)];
+        let sent = router.client.stream(method, path, &headers, Bytes::from(body));
+        sent.await.unwrap().whole().await.unwrap()
+    };
+    let made = send(Method::POST, "/v1/responses", "test", ask(false).to_string()).await;
+    let made = made.json().unwrap();
+    let path = format!("/v1/responses/{}", made["id"].as_str().unwrap());
+    // Each is over with its answer: the client may have one at a time.
+    for _ in 0..3 {
+        let own = send(Method::GET, &path, "test", String::new()).await;
+        assert_eq!(own.status, StatusCode::OK, "{}", own.text());
+    }
+    let others = send(Method::GET, &path, "other", String::new()).await;
+    assert_eq!(others.status, StatusCode::NOT_FOUND);
+    assert_eq!(code(&others.json().unwrap()), "response_not_found");
+    let nobodys = router.client.get(&path).await.unwrap();
+    assert_eq!(nobodys.status, StatusCode::UNAUTHORIZED);
+}
