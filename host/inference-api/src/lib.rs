@@ -52,7 +52,7 @@ pub use peek::{BodyError, Peek, Prompt, peek, read_body, without_bom};
 pub use prompt_parts::{ChatParts, PromptParts};
 pub use reserved::{ENGINE_ADMINISTRATION, OWN_PATHS, Reserved, reserved};
 pub use response_id::{ResponseIdFinder, is_response_id};
-pub use server_dialect::server_dialect;
+pub use server_dialect::{metrics_dialect, server_dialect};
 pub use sse::{error_event, error_in_first_event};
 pub use store_status::{StoreStatus, StoreStatusError};
 pub use tail::Tail;
