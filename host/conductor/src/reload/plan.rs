@@ -81,16 +81,7 @@ impl Reloader {
         let (overlays, ended) = self.active.overlays.under(&file);
         // What overrides of routes name has to be there as well.
         let config = overlays.over(&file);
-        let library = &mut self.library;
-        let prepared = self.steps.run(PlanStep::LoadPolicies, || {
-            let prepared = library.prepare(compose::wanted_policies(&config, source));
-            seen.is_unsettled = prepared.is_unsettled();
-            let unavailable = unavailable_policies((&config, source, &text), &prepared);
-            if !unavailable.is_empty() {
-                return Err(RefusedConfig::Policies(unavailable));
-            }
-            Ok(prepared)
-        })?;
+        let prepared = self.load_policies(&config, &text, seen)?;
         let materials = self.read_materials(&file, &text)?;
         let plan = self.plan(Candidate {
             text,
@@ -103,6 +94,25 @@ impl Reloader {
             plan,
             warnings,
             ended,
+        })
+    }
+
+    /// Loads the policies of a configuration, whose file has that text.
+    pub(super) fn load_policies(
+        &mut self,
+        config: &Config,
+        text: &str,
+        seen: &mut Seen,
+    ) -> Result<Prepared, RefusedPlan> {
+        let (library, source) = (&mut self.library, &self.source);
+        self.steps.run(PlanStep::LoadPolicies, || {
+            let prepared = library.prepare(compose::wanted_policies(config, source));
+            seen.is_unsettled = prepared.is_unsettled();
+            let unavailable = unavailable_policies((config, source, text), &prepared);
+            if !unavailable.is_empty() {
+                return Err(RefusedConfig::Policies(unavailable));
+            }
+            Ok(prepared)
         })
     }
 
