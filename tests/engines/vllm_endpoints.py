@@ -115,8 +115,8 @@ def paths_of(base):
 
 
 def is_refused(router, method, path):
-    """Whether Conductor says that the path is administration."""
-    status, answer = call(router, method, path, b"{}" if method == "POST" else None)
+    """Whether Conductor says that the path is administration, whatever resource it names."""
+    status, answer = call(router, method, path.replace("{}", "none"), b"{}" if method == "POST" else None)
     return status == 403 and code(answer) == "engine_administration"
 
 
@@ -196,7 +196,7 @@ def main():
     listed = {**engine, **{path: methods for path, methods in router.items() if path not in engine}}
     for path, methods in listed.items():
         for method in methods:
-            if path in engine and path not in router and "{}" not in path and is_refused(arguments.router, method, path):
+            if path in engine and path not in router and is_refused(arguments.router, method, path):
                 administration.append(f"{method} {path}")
             elif method in ("GET", "POST", "DELETE"):
                 compare(table, arguments, method, path)
