@@ -4,6 +4,7 @@ mod detect;
 mod equality;
 mod fault;
 mod matrix;
+mod messages;
 mod placement;
 mod table;
 mod takeover;
