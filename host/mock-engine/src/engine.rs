@@ -16,7 +16,7 @@ use crate::faults::{FaultScript, Faults};
 use crate::power::Power;
 use crate::publisher::{Publisher, PublisherError};
 use crate::scheduler::Scheduler;
-use crate::serving::{Context, Gate, KeptResponses, Listening, LoadedAdapters, Recorded, Recorder, Site};
+use crate::serving::{Context, Gate, Listening, LoadedAdapters, Recorded, Recorder, Site};
 use crate::stats::MockStats;
 use crate::transfer::{PdRole, Side};
 
@@ -114,7 +114,7 @@ impl MockEngine {
         let context = Arc::new(Context {
             recorder: Recorder::new(config.recorded_requests),
             adapters: LoadedAdapters::of(&config),
-            kept: KeptResponses::default(),
+            kept: Arc::default(),
             config,
             faults: Arc::clone(&script),
             commands,

@@ -29,6 +29,7 @@ mod serving;
 mod stats;
 mod tokens;
 mod transfer;
+mod vocabulary;
 pub mod workload;
 
 pub use config::{EventForm, HashForm, InvalidConfig, MockConfig, ReplayForm};

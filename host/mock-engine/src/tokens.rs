@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// How many token ids there are.
 pub(crate) const VOCABULARY: u32 = 32_000;
 /// Ids below this one are special tokens.
-const FIRST_WORD: u32 = 16;
+pub(crate) const FIRST_WORD: u32 = 16;
 /// Longest word piece in bytes, without its leading space. Longer words become several tokens.
 pub(crate) const MAX_PIECE: usize = 8;
 
@@ -92,6 +92,11 @@ pub(crate) fn segment_tokens(segments: &[Segment]) -> impl Iterator<Item = (u32,
 
 fn special_id(name: &str) -> u32 {
     u32::from(name == TURN_END)
+}
+
+/// The name of a special token of the template.
+pub(crate) fn special_name(id: u32) -> Option<&'static str> {
+    [TURN_START, TURN_END].get(id as usize).copied()
 }
 
 /// Splits a text from the left.

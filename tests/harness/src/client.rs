@@ -82,7 +82,7 @@ impl Client {
             .await
     }
 
-    /// Any request.
+    /// Any request, of JSON unless its headers name another type.
     ///
     /// # Errors
     /// Where no answer began.
@@ -96,7 +96,9 @@ impl Client {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base));
-        request = request.header("content-type", "application/json");
+        if !headers.iter().any(|(name, _)| *name == "content-type") {
+            request = request.header("content-type", "application/json");
+        }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

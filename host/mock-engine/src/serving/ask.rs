@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::config::MockConfig;
 use crate::event::{Adapter, Namespace};
 use crate::serving::Context;
+use crate::serving::audio::Recording;
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::Dialect;
 use crate::tokens::{Ending, Message, chat_segments, segment_tokens, tokenize};
@@ -41,6 +42,10 @@ pub(crate) struct Ask {
     pub(crate) namespace: Namespace,
     /// What it says of its other leg.
     pub(crate) members: Members,
+    /// Of a form with a recording.
+    pub(crate) recording: Option<Recording>,
+    /// Whether a response is made while the client does not wait.
+    pub(crate) is_background: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -89,6 +94,15 @@ struct ResponsesBody {
     input: ResponsesInput,
     instructions: Option<String>,
     max_output_tokens: Option<i64>,
+    background: Option<bool>,
+    #[serde(flatten)]
+    shared: Shared,
+}
+
+/// All of a request but its prompt.
+#[derive(Debug, Deserialize)]
+struct PromptlessBody {
+    max_tokens: Option<i64>,
     #[serde(flatten)]
     shared: Shared,
 }
@@ -228,13 +242,25 @@ impl Ask {
             ResponsesInput::Messages(said) => messages.extend(said),
         }
         let asked = max_tokens(body.max_output_tokens)?;
-        Self::new(
-            context,
-            Dialect::Responses,
-            body.shared,
-            vec![conversation(messages)],
-            asked,
-        )
+        let prompts = vec![conversation(messages)];
+        let ask = Self::new(context, Dialect::Responses, body.shared, prompts, asked)?;
+        Ok(Self {
+            is_background: body.background.unwrap_or(false),
+            ..ask
+        })
+    }
+
+    /// A request with that prompt; `rest` has its other fields.
+    pub(crate) fn of_prompt(
+        context: &Context,
+        dialect: Dialect,
+        rest: Value,
+        prompt: Vec<u32>,
+    ) -> Result<Self, Refusal> {
+        let body = serde_json::from_value(rest);
+        let body: PromptlessBody = body.map_err(|error| Refusal::invalid(&error))?;
+        let asked = max_tokens(body.max_tokens)?;
+        Self::new(context, dialect, body.shared, vec![prompt], asked)
     }
 
     /// A body of `/v1/messages` with that prompt.
@@ -253,8 +279,8 @@ impl Ask {
     ) -> Result<Self, Refusal> {
         let (model, adapter) = resolve(context, shared.model)?;
         let choices = match dialect {
-            Dialect::Responses | Dialect::Message => 1,
-            Dialect::Chat | Dialect::Completion => shared.n.unwrap_or(1),
+            Dialect::Chat | Dialect::Completion | Dialect::Generate => shared.n.unwrap_or(1),
+            Dialect::Responses | Dialect::Message | Dialect::Transcription | Dialect::Translation => 1,
         };
         if !(1..=MAX_CHOICES).contains(&prompts.len().saturating_mul(choices)) {
             let message = format!("give 1 to {MAX_CHOICES} prompts times `n`");
@@ -289,6 +315,8 @@ impl Ask {
                 salt: shared.cache_salt.map(Arc::from),
             },
             members: shared.members,
+            recording: None,
+            is_background: false,
         })
     }
 }
@@ -307,7 +335,8 @@ fn names_any(stops: &Value) -> bool {
     }
 }
 
-fn conversation(messages: Vec<ChatMessage>) -> Vec<u32> {
+/// The prompt that a conversation comes to.
+pub(crate) fn conversation(messages: Vec<ChatMessage>) -> Vec<u32> {
     let messages: Vec<Message> = messages.into_iter().map(Message::from).collect();
     let segments = chat_segments(&messages, Ending::AssistantTurn);
     segment_tokens(&segments).map(|(id, _)| id).collect()

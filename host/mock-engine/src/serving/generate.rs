@@ -1,5 +1,7 @@
 //! From what was asked to an answer: checks that it fits, queues it, and shapes what comes back.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::StatusCode;
 use hyper::Response;
@@ -7,7 +9,7 @@ use serde_json::Value;
 
 use crate::sequence::{Finish, Submission};
 use crate::serving::ask::Ask;
-use crate::serving::body::{ReplyBody, reply};
+use crate::serving::body::{ReplyBody, json_reply, reply};
 use crate::serving::refusal::Refusal;
 use crate::serving::routes::Head;
 use crate::serving::shapes::{Dialect, Envelope, Said};
@@ -36,8 +38,8 @@ pub(crate) async fn generate(
         lengths.fill((1, Finish::Length));
     }
     let said = Said::new(ask.prompts.len(), ask.choices);
-    if envelope.dialect == Dialect::Responses {
-        context.kept.keep(&envelope.id, envelope.response(&said, false));
+    if envelope.is_background {
+        context.kept.keep(&envelope.id, envelope.queued(&said));
     }
     let shape = (ask.stream, ask.include_usage, ask.continuous_usage);
     let (mut tokens, settling) = (
@@ -49,9 +51,13 @@ pub(crate) async fn generate(
         if settling.before_head {
             settling.params().await.map_err(|_| Refusal::transfer_failed())?;
         }
-        let shape = Stream::new(envelope, said, include_usage, continuous_usage);
+        let kept = (envelope.dialect == Dialect::Responses).then(|| Arc::clone(&context.kept));
+        let shape = Stream::new(envelope, said, include_usage, continuous_usage).kept_by(kept);
         let body = ReplyBody::tokens(tokens, shape, cut_after);
         return Ok(reply(StatusCode::OK, "text/event-stream; charset=utf-8", body));
+    }
+    if envelope.is_background {
+        return Ok(in_background(context, envelope, tokens, said));
     }
     let said = collect(&mut tokens, said).await?;
     let mut params = settling.params().await.map_err(|_| Refusal::transfer_failed())?;
@@ -68,6 +74,24 @@ pub(crate) async fn generate(
         None => ReplyBody::Whole(answer),
     };
     Ok(reply(StatusCode::OK, "application/json", body))
+}
+
+/// Answers that the response is queued, and makes it without the client.
+fn in_background(
+    context: &Context,
+    envelope: Envelope,
+    mut tokens: Tokens,
+    said: Said,
+) -> Response<ReplyBody> {
+    let queued = envelope.queued(&said);
+    let (id, kept) = (envelope.id.clone(), Arc::clone(&context.kept));
+    let task = context.tasks.spawn(async move {
+        if let Ok(said) = collect(&mut tokens, said).await {
+            kept.keep(&envelope.id, envelope.response(&said, true));
+        }
+    });
+    context.kept.made_by(&id, task.abort_handle());
+    json_reply(StatusCode::OK, &queued)
 }
 
 fn envelope(context: &Context, ask: &Ask, id: Option<&str>) -> Envelope {
@@ -87,6 +111,8 @@ fn envelope(context: &Context, ask: &Ask, id: Option<&str>) -> Envelope {
             .iter()
             .map(|prompt| prompt.len() / block * block)
             .sum(),
+        recording: ask.recording.clone(),
+        is_background: ask.is_background,
     }
 }
 

@@ -1,10 +1,12 @@
 //! Responses that the engine keeps, as vLLM does with `VLLM_ENABLE_RESPONSES_API_STORE`.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::task::AbortHandle;
 
 use crate::serving::ask::read;
 use crate::serving::refusal::Refusal;
@@ -14,7 +16,17 @@ const MOST: usize = 256;
 
 /// The last responses, by id.
 #[derive(Debug, Default)]
-pub(crate) struct KeptResponses(Mutex<VecDeque<(String, Value)>>);
+pub(crate) struct KeptResponses(Mutex<VecDeque<Kept>>);
+
+#[derive(Debug)]
+struct Kept {
+    id: String,
+    response: Value,
+    /// Of a stream in the background.
+    events: Vec<Bytes>,
+    /// What makes it in the background.
+    task: Option<AbortHandle>,
+}
 
 #[derive(Debug, Deserialize)]
 struct Continued {
@@ -22,21 +34,71 @@ struct Continued {
 }
 
 impl KeptResponses {
+    /// Keeps a response, or what it has become. One that was cancelled stays so.
     pub(crate) fn keep(&self, id: &str, response: Value) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|(other, _)| other != id);
+        let mut kept = self.lock();
+        if let Some(known) = kept.iter_mut().find(|kept| kept.id == id) {
+            if known.response["status"] != "cancelled" {
+                known.response = response;
+            }
+            return;
+        }
         if kept.len() == MOST {
             kept.pop_front();
         }
-        kept.push_back((id.to_owned(), response));
+        kept.push_back(Kept {
+            id: id.to_owned(),
+            response,
+            events: Vec::new(),
+            task: None,
+        });
+    }
+
+    /// Keeps an event of a stream in the background.
+    pub(crate) fn add_event(&self, id: &str, event: Bytes) {
+        if let Some(kept) = self.lock().iter_mut().find(|kept| kept.id == id) {
+            kept.events.push(event);
+        }
+    }
+
+    /// Names what makes a response in the background.
+    pub(crate) fn made_by(&self, id: &str, task: AbortHandle) {
+        if let Some(kept) = self.lock().iter_mut().find(|kept| kept.id == id) {
+            kept.task = Some(task);
+        }
     }
 
     pub(crate) fn find(&self, id: &str) -> Result<Value, Refusal> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = kept.iter().find(|(other, _)| other == id);
+        let kept = self.lock();
+        let found = kept.iter().find(|kept| kept.id == id);
         found
-            .map(|(_, response)| response.clone())
+            .map(|kept| kept.response.clone())
             .ok_or_else(|| Refusal::unknown_response(id))
+    }
+
+    /// The events so far of a response that was made as a stream in the background.
+    pub(crate) fn events(&self, id: &str) -> Result<Bytes, Refusal> {
+        self.find(id)?;
+        let kept = self.lock();
+        let found = kept.iter().find(|kept| kept.id == id && !kept.events.is_empty());
+        found
+            .map(|kept| Bytes::from(kept.events.concat()))
+            .ok_or_else(|| Refusal::no_events(id))
+    }
+
+    /// Ends a response that is made in the background, and returns it.
+    pub(crate) fn cancel(&self, id: &str) -> Result<Value, Refusal> {
+        let mut kept = self.lock();
+        let found = kept.iter_mut().find(|kept| kept.id == id);
+        let found = found.ok_or_else(|| Refusal::unknown_response(id))?;
+        if !["queued", "in_progress"].contains(&found.response["status"].as_str().unwrap_or_default()) {
+            return Err(Refusal::not_to_cancel());
+        }
+        found.response["status"] = "cancelled".into();
+        if let Some(task) = found.task.take() {
+            task.abort();
+        }
+        Ok(found.response.clone())
     }
 
     /// Whether the response that a request goes on from is here.
@@ -44,5 +106,9 @@ impl KeptResponses {
         let body: Continued = read(body)?;
         body.previous_response_id
             .map_or(Ok(()), |id| self.find(&id).map(drop))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,18 +2,22 @@
 
 mod adapters;
 mod ask;
+mod audio;
 mod body;
-mod embeddings;
+mod form;
 mod generate;
 mod kept;
 mod listener;
 mod messages;
 mod metrics;
+mod paths;
+mod pooling;
 mod recorder;
 mod refusal;
 mod routes;
 mod shapes;
 mod stream;
+mod token_prompt;
 mod tokenize;
 
 use std::sync::Arc;
@@ -34,7 +38,7 @@ use crate::stats::MockStats;
 
 pub(crate) use adapters::LoadedAdapters;
 pub(crate) use body::{Answer, empty_reply, json_reply};
-pub(crate) use kept::KeptResponses;
+use kept::KeptResponses;
 pub(crate) use listener::{Gate, Listening, Site};
 pub use recorder::Recorded;
 pub(crate) use recorder::Recorder;
@@ -51,7 +55,7 @@ pub(crate) struct Context {
     /// Makes request ids.
     pub(crate) requests: AtomicU64,
     pub(crate) recorder: Recorder,
-    pub(crate) kept: KeptResponses,
+    pub(crate) kept: Arc<KeptResponses>,
     pub(crate) power: Arc<Power>,
     /// For what outlives a request.
     pub(crate) tasks: TaskTracker,

@@ -33,6 +33,11 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", Some(param), message)
     }
 
+    /// A request that cannot be served, for a reason that no single parameter has.
+    pub(crate) fn plain(message: String) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequestError", None, message)
+    }
+
     /// A body that is no JSON or has the wrong fields.
     pub(crate) fn invalid(error: &serde_json::Error) -> Self {
         let text = error.to_string();
@@ -86,6 +91,21 @@ impl Refusal {
             Some("response_id"),
             message,
         )
+    }
+
+    /// A response that is over, or was never in the background.
+    pub(crate) fn not_to_cancel() -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "invalid_request_error",
+            Some("response_id"),
+            "Cannot cancel a synchronous response.".to_owned(),
+        )
+    }
+
+    /// A response whose events are not kept.
+    pub(crate) fn no_events(id: &str) -> Self {
+        Self::bad("response_id", format!("Unknown response_id: {id}"))
     }
 
     /// A prompt that leaves no room for an answer.

@@ -12,40 +12,23 @@ use serde_json::{Value, json};
 
 use crate::config::MockConfig;
 use crate::faults::RequestFault;
-use crate::serving::ask::Ask;
+use crate::serving::ask::{Ask, read};
 use crate::serving::body::{Answer, ReplyBody, empty_reply, json_reply, reply};
-use crate::serving::embeddings::embed;
 use crate::serving::generate::generate;
 use crate::serving::messages::count;
+use crate::serving::paths::{Inference, Route, route};
+use crate::serving::pooling::pool;
 use crate::serving::refusal::Refusal;
-use crate::serving::tokenize::tokenize;
+use crate::serving::tokenize::{detokenize, tokenize};
 use crate::serving::{Context, metrics, unix_now};
 use crate::transfer::{PdDialect, PdRole};
 
 /// Largest body read.
 const MAX_BODY: usize = 16 << 20;
-const RESPONSES: &str = "/v1/responses/";
-const CANCEL: &str = "/cancel";
+/// The type of streams of events.
+const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
 /// The version imitated.
 const VERSION: &str = "0.32.0";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Route {
-    Health,
-    Version,
-    Metrics,
-    Models,
-    KvEventSources,
-    ServerInfo,
-    Tokenize,
-    CountTokens,
-    LoadAdapter,
-    UnloadAdapter,
-    KeptResponse,
-    CancelResponse,
-    ResetPrefixCache,
-    Inference(Inference),
-}
 
 /// What a request's headers say.
 #[derive(Debug, Clone, Copy)]
@@ -56,55 +39,10 @@ pub(crate) struct Head<'a> {
     pub(crate) rank: u16,
 }
 
-/// What a [`RequestFault`] can meet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Inference {
-    Chat,
-    Completion,
-    Responses,
-    Messages,
-    Embeddings,
-}
-
-impl Inference {
-    fn path(self) -> &'static str {
-        match self {
-            Self::Chat => "/v1/chat/completions",
-            Self::Completion => "/v1/completions",
-            Self::Responses => "/v1/responses",
-            Self::Messages => "/v1/messages",
-            Self::Embeddings => "/v1/embeddings",
-        }
-    }
-}
-
-fn route(path: &str) -> Option<(Method, Route)> {
-    Some(match path {
-        "/health" | "/ping" => (Method::GET, Route::Health),
-        "/version" => (Method::GET, Route::Version),
-        "/metrics" => (Method::GET, Route::Metrics),
-        "/v1/models" => (Method::GET, Route::Models),
-        "/kv_event_sources" => (Method::GET, Route::KvEventSources),
-        "/server_info" => (Method::GET, Route::ServerInfo),
-        "/tokenize" => (Method::POST, Route::Tokenize),
-        "/v1/load_lora_adapter" => (Method::POST, Route::LoadAdapter),
-        "/v1/unload_lora_adapter" => (Method::POST, Route::UnloadAdapter),
-        "/reset_prefix_cache" => (Method::POST, Route::ResetPrefixCache),
-        "/v1/chat/completions" => (Method::POST, Route::Inference(Inference::Chat)),
-        "/v1/completions" => (Method::POST, Route::Inference(Inference::Completion)),
-        "/v1/responses" => (Method::POST, Route::Inference(Inference::Responses)),
-        "/v1/messages" => (Method::POST, Route::Inference(Inference::Messages)),
-        "/v1/messages/count_tokens" => (Method::POST, Route::CountTokens),
-        "/v1/embeddings" => (Method::POST, Route::Inference(Inference::Embeddings)),
-        _ if path.starts_with(RESPONSES) && path.ends_with(CANCEL) => (Method::POST, Route::CancelResponse),
-        _ if path.starts_with(RESPONSES) => (Method::GET, Route::KeptResponse),
-        _ => return None,
-    })
-}
-
 /// Answers one request.
 pub(crate) async fn answer(context: Arc<Context>, request: Request<Incoming>) -> Answer {
-    let Some((method, route)) = route(request.uri().path()) else {
+    let path = request.uri().path().to_owned();
+    let Some((method, route)) = route(&path) else {
         let detail = json!({"detail": "Not Found"});
         return Ok(json_reply(StatusCode::NOT_FOUND, &detail));
     };
@@ -119,14 +57,14 @@ pub(crate) async fn answer(context: Arc<Context>, request: Request<Incoming>) ->
     }
     let answer = serve(&context, route, request).await;
     Ok(answer.unwrap_or_else(|refusal| match route {
-        Route::CountTokens | Route::Inference(Inference::Messages) => refusal.into_anthropic_reply(),
+        Route::CountTokens | Route::Inference(_, Inference::Messages) => refusal.into_anthropic_reply(),
         _ => refusal.into_reply(),
     }))
 }
 
 async fn serve(
     context: &Context,
-    route: Route,
+    route: Route<'_>,
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Refusal> {
     let ok = |value: Value| Ok(json_reply(StatusCode::OK, &value));
@@ -146,46 +84,32 @@ async fn serve(
             tokio::time::sleep(context.faults.tokenize_delay()).await;
             ok(tokenize(context, &body)?)
         }
+        Route::Detokenize => ok(detokenize(context, &read_body(request).await?)?),
         Route::CountTokens => {
             let body = read_body(request).await?;
             ok(count(context, &body)?)
         }
         Route::LoadAdapter => context.adapters.load(&context.config, &read_body(request).await?),
         Route::UnloadAdapter => context.adapters.unload(&read_body(request).await?),
-        Route::KeptResponse | Route::CancelResponse => {
-            let path = request.uri().path();
-            let id = path.strip_prefix(RESPONSES).unwrap_or_default();
-            let mut kept = context.kept.find(id.strip_suffix(CANCEL).unwrap_or(id))?;
-            if route == Route::CancelResponse {
-                kept["status"] = "cancelled".into();
-            }
-            if request
-                .uri()
-                .query()
-                .is_some_and(|query| query.contains("stream=true"))
-            {
-                let event = json!({"type": "response.completed", "response": kept});
-                let event = format!("event: response.completed\ndata: {event}\n\n");
-                let body = ReplyBody::Whole(Bytes::from(event));
-                return Ok(reply(StatusCode::OK, "text/event-stream; charset=utf-8", body));
-            }
-            ok(kept)
+        Route::KeptResponse(id) if is_streamed(&request) => {
+            let events = ReplyBody::Whole(context.kept.events(id)?);
+            Ok(reply(StatusCode::OK, EVENT_STREAM, events))
         }
+        Route::KeptResponse(id) => ok(context.kept.find(id)?),
+        Route::CancelResponse(id) => ok(context.kept.cancel(id)?),
         Route::ResetPrefixCache => ok(json!({"success": context.reset_prefix_cache().await})),
-        Route::Inference(kind) => infer(context, kind, request).await,
+        Route::Inference(path, kind) => infer(context, (path, kind), request).await,
     }
 }
 
 async fn infer(
     context: &Context,
-    kind: Inference,
+    (path, kind): (&'static str, Inference),
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Refusal> {
     let headers = request.headers().clone();
     let body = read_body(request).await?;
-    context
-        .recorder
-        .record(kind.path(), headers.clone(), body.clone());
+    context.recorder.record(path, headers.clone(), body.clone());
     let mut cut_after = None;
     if let Some(mut met) = context.faults.meet() {
         match met.fault {
@@ -197,6 +121,10 @@ async fn infer(
         }
     }
     let head = head(&context.config, &headers)?;
+    let kind = match kind {
+        Inference::Any => Inference::of_body(&read(&body)?),
+        kind => kind,
+    };
     let ask = match kind {
         Inference::Chat => Ask::chat(context, &body)?,
         Inference::Completion => Ask::completion(context, &body)?,
@@ -205,16 +133,29 @@ async fn infer(
             Ask::responses(context, &body)?
         }
         Inference::Messages => Ask::messages(context, &body)?,
-        Inference::Embeddings => {
-            let vectors = Bytes::from(embed(context, &body).await?.to_string());
+        Inference::Any => {
+            return Err(Refusal::plain(
+                "Cannot find suitable handler for request.".to_owned(),
+            ));
+        }
+        Inference::Generate => Ask::tokens(context, &body)?,
+        Inference::Audio(dialect) => Ask::audio(context, dialect, &headers, &body)?,
+        Inference::Pooling(kind) => {
+            let answer = Bytes::from(pool(context, kind, &body, head.id).await?.to_string());
             let body = match cut_after {
-                Some(_) => ReplyBody::torn(&vectors),
-                None => ReplyBody::Whole(vectors),
+                Some(_) => ReplyBody::torn(&answer),
+                None => ReplyBody::Whole(answer),
             };
             return Ok(reply(StatusCode::OK, "application/json", body));
         }
     };
     generate(context, ask, head, cut_after).await
+}
+
+/// Whether the events of a kept response are asked for.
+fn is_streamed(request: &Request<Incoming>) -> bool {
+    let mut pairs = request.uri().query().unwrap_or_default().split('&');
+    pairs.any(|pair| pair.eq_ignore_ascii_case("stream=true"))
 }
 
 fn head<'a>(config: &MockConfig, headers: &'a HeaderMap) -> Result<Head<'a>, Refusal> {

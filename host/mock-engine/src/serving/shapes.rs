@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::sequence::{Finish, Output};
+use crate::serving::audio::Recording;
 
 /// What a real engine would put its version and configuration in.
 pub(super) const FINGERPRINT: &str = "vllm-0.32.0-mock";
@@ -19,6 +20,12 @@ pub(crate) enum Dialect {
     Responses,
     /// `/v1/messages`.
     Message,
+    /// `/inference/v1/generate`.
+    Generate,
+    /// `/v1/audio/transcriptions`.
+    Transcription,
+    /// `/v1/audio/translations`.
+    Translation,
 }
 
 impl Dialect {
@@ -28,6 +35,9 @@ impl Dialect {
             Self::Chat | Self::Message => "chatcmpl-",
             Self::Completion => "cmpl-",
             Self::Responses => "resp_",
+            Self::Generate => "generate-tokens-",
+            Self::Transcription => "transcribe-",
+            Self::Translation => "translate-",
         }
     }
 }
@@ -43,6 +53,9 @@ pub(crate) struct Envelope {
     pub(crate) prompt_tokens: usize,
     /// Full blocks of the prompts, in tokens.
     pub(crate) cacheable_tokens: usize,
+    /// Of a form with a recording.
+    pub(crate) recording: Option<Recording>,
+    pub(crate) is_background: bool,
 }
 
 /// An answer so far.
@@ -118,6 +131,8 @@ impl Envelope {
             Dialect::Completion => ("text_completion", choices.map(completion_choice).collect()),
             Dialect::Responses => return self.response(said, true),
             Dialect::Message => return self.message(said, kv_transfer_params),
+            Dialect::Generate => return self.generated(said, kv_transfer_params),
+            Dialect::Transcription | Dialect::Translation => return self.heard(said),
         };
         let mut answer = json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices,
@@ -156,9 +171,16 @@ impl Envelope {
             "incomplete_details": (done && cut).then(|| json!({"reason": "max_output_tokens"})),
             "instructions": null, "metadata": null, "output": output.into_iter().collect::<Vec<_>>(),
             "parallel_tool_calls": true, "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_p": 1.0,
-            "background": false, "previous_response_id": null, "service_tier": "auto",
+            "background": self.is_background, "previous_response_id": null, "service_tier": "auto",
             "truncation": "disabled", "usage": usage, "user": null,
         })
+    }
+
+    /// A response object that is to be made in the background.
+    pub(super) fn queued(&self, said: &Said) -> Value {
+        let mut response = self.response(said, false);
+        response["status"] = "queued".into();
+        response
     }
 
     fn response_message(&self, said: &Said) -> Value {

@@ -1,11 +1,13 @@
 //! Answers as server-sent events, token by token, after recorded streams of vLLM 0.32.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::sequence::{Finish, Output};
+use crate::serving::kept::KeptResponses;
 use crate::serving::messages;
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::{Dialect, Envelope, FINGERPRINT, Said};
@@ -21,6 +23,8 @@ pub(crate) struct Stream {
     said: Said,
     /// Events of `/v1/responses` are numbered.
     events: u64,
+    /// Where a response is kept.
+    kept: Option<Arc<KeptResponses>>,
 }
 
 impl Stream {
@@ -32,7 +36,13 @@ impl Stream {
             continuous_usage,
             said,
             events: 0,
+            kept: None,
         }
+    }
+
+    /// The same, of a response that is kept.
+    pub(crate) fn kept_by(self, kept: Option<Arc<KeptResponses>>) -> Self {
+        Self { kept, ..self }
     }
 
     /// How many answers there are side by side.
@@ -57,8 +67,8 @@ impl Stream {
         self.said.add(output);
         match self.envelope.dialect {
             Dialect::Responses => self.response_events(output, first, out),
-            Dialect::Chat | Dialect::Completion => self.chunks(output, first, out),
             Dialect::Message => self.envelope.message_events(&self.said, output, first, out),
+            _ => self.chunks(output, first, out),
         }
     }
 
@@ -77,7 +87,7 @@ impl Stream {
             chunk["usage"] = self.envelope.usage(&self.said);
         }
         let last = self.said.is_over();
-        if last && !self.include_usage {
+        if last && !self.include_usage && self.is_fingerprinted() {
             chunk["system_fingerprint"] = FINGERPRINT.into();
         }
         out.push_back(data(&chunk));
@@ -85,7 +95,9 @@ impl Stream {
             let mut usage = self.chunk(Value::Null);
             usage["choices"] = json!([]);
             usage["usage"] = self.envelope.last_usage(&self.said);
-            usage["system_fingerprint"] = FINGERPRINT.into();
+            if self.is_fingerprinted() {
+                usage["system_fingerprint"] = FINGERPRINT.into();
+            }
             out.push_back(data(&usage));
         }
         if last {
@@ -93,8 +105,17 @@ impl Stream {
         }
     }
 
+    fn is_fingerprinted(&self) -> bool {
+        matches!(self.envelope.dialect, Dialect::Chat | Dialect::Completion)
+    }
+
     fn choice(&self, output: &Output) -> Value {
         let finish = output.finish.map(Finish::as_str);
+        match self.envelope.dialect {
+            Dialect::Generate => return self.envelope.generated_choice(output),
+            Dialect::Transcription | Dialect::Translation => return self.envelope.heard_chunk(output),
+            _ => {}
+        }
         if self.envelope.dialect == Dialect::Completion {
             return json!({
                 "index": output.choice, "text": output.text, "logprobs": null, "finish_reason": finish,
@@ -113,7 +134,14 @@ impl Stream {
 
     fn chunk(&self, choice: Value) -> Value {
         let object = match self.envelope.dialect {
+            Dialect::Generate => {
+                return json!({
+                    "request_id": self.envelope.id, "output_mode": "tokens", "usage": null, "choices": [choice],
+                });
+            }
             Dialect::Chat => "chat.completion.chunk",
+            Dialect::Transcription => "transcription.chunk",
+            Dialect::Translation => "translation.chunk",
             Dialect::Completion | Dialect::Responses | Dialect::Message => "text_completion",
         };
         json!({
@@ -141,6 +169,9 @@ impl Stream {
                 Some(Finish::Length) => "response.incomplete",
                 _ => "response.completed",
             };
+            if let Some(kept) = &self.kept {
+                kept.keep(&self.envelope.id, response.clone());
+            }
             self.event(name, json!({"response": response}), out);
         }
     }
@@ -149,7 +180,11 @@ impl Stream {
         event["type"] = name.into();
         event["sequence_number"] = self.events.into();
         self.events += 1;
-        out.push_back(Bytes::from(format!("event: {name}\ndata: {event}\n\n")));
+        let event = Bytes::from(format!("event: {name}\ndata: {event}\n\n"));
+        if let Some(kept) = self.kept.as_ref().filter(|_| self.envelope.is_background) {
+            kept.add_event(&self.envelope.id, event.clone());
+        }
+        out.push_back(event);
     }
 }
 

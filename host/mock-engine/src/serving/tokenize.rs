@@ -1,4 +1,4 @@
-//! `/tokenize`: the very ids the engine would compute.
+//! `/tokenize`: the very ids the engine would compute. `/detokenize`: a text that has these ids.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -7,6 +7,7 @@ use crate::serving::Context;
 use crate::serving::ask::{ChatMessage, read, resolve};
 use crate::serving::refusal::Refusal;
 use crate::tokens::{Ending, Message, Segment, chat_segments, segment_tokens};
+use crate::vocabulary::text_of;
 
 #[derive(Debug, Deserialize)]
 struct Body {
@@ -16,6 +17,21 @@ struct Body {
     add_generation_prompt: Option<bool>,
     continue_final_message: Option<bool>,
     return_token_strs: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct TokensBody {
+    model: Option<String>,
+    tokens: Vec<u32>,
+}
+
+/// The text of the tokens of a body.
+pub(crate) fn detokenize(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
+    let body: TokensBody = read(body)?;
+    resolve(context, body.model)?;
+    let text = text_of(&body.tokens);
+    let text = text.ok_or_else(|| Refusal::bad("tokens", "a token is out of the vocabulary".to_owned()))?;
+    Ok(json!({"prompt": text}))
 }
 
 /// The answer to a body.

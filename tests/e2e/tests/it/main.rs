@@ -14,6 +14,7 @@ mod config_reload;
 mod cost;
 mod discovery;
 mod edge;
+mod endpoints;
 mod health;
 mod indexer;
 mod instances;

@@ -1,7 +1,7 @@
 //! Responses that engines keep: whatever is asked of one goes to the worker that made it.
 
 use bytes::Bytes;
-use harness::{TestRouter, eventually, route_all, worker_toml};
+use harness::{Fleet, TestRouter, eventually, route_all, worker_toml};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -42,16 +42,18 @@ async fn a_response_is_found_where_it_was_made() {
     let router = router_over(&fleet, "round-robin").await;
     for stream in [false, true] {
         let (id, worker) = make(&router, stream).await;
-        for more in ["", "", "", "?stream=true"] {
-            let path = format!("/v1/responses/{id}{more}");
+        for _ in 0..4 {
+            let path = format!("/v1/responses/{id}");
             let answer = router.client.get(&path).await.unwrap();
             assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
             assert_eq!(answer.header("x-conductor-worker"), worker);
             assert!(answer.text().contains(&id));
         }
+        // It was never in the background, and the engine says so itself.
         let cancel = format!("/v1/responses/{id}/cancel");
         let cancelled = router.client.post(&cancel, &json!({})).await.unwrap();
-        assert_eq!(cancelled.json().unwrap()["status"], "cancelled");
+        assert_eq!(cancelled.status, StatusCode::BAD_REQUEST);
+        assert_eq!(cancelled.header("x-conductor-worker"), worker);
         // vLLM has no such method, and says so itself.
         let path = format!("/v1/responses/{id}");
         let deleted = router.client.stream(Method::DELETE, &path, &[], Bytes::new());
@@ -64,6 +66,61 @@ async fn a_response_is_found_where_it_was_made() {
         .await;
     assert_eq!(found.unwrap(), Some(12.0));
     assert_eq!(router.metric("conductor_response_ids").await.unwrap(), Some(2.0));
+}
+
+#[tokio::test]
+async fn the_stream_of_a_response_in_the_background_is_found_again() {
+    let fleet = fast_fleet(3).await;
+    let router = router_over(&fleet, "round-robin").await;
+    let mut body = ask(true);
+    body["background"] = true.into();
+    let made = router.client.post("/v1/responses", &body).await.unwrap();
+    let first = made.text();
+    let id = first
+        .split("\"id\":\"")
+        .nth(1)
+        .unwrap()
+        .split('"')
+        .next()
+        .unwrap();
+    let path = format!("/v1/responses/{id}?stream=true");
+    for _ in 0..3 {
+        let again = router.client.get(&path).await.unwrap();
+        assert_eq!(again.text(), first);
+        assert_eq!(
+            again.header("x-conductor-worker"),
+            made.header("x-conductor-worker")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_response_in_the_background_is_cancelled_where_it_is_made() {
+    // Engines at the pace of real ones: the answers below take minutes.
+    let fleet = Fleet::start(3, |number, config| config.seed = number as u64);
+    let fleet = fleet.await.unwrap();
+    let router = router_over(&fleet, "round-robin").await;
+    for _ in 0..3 {
+        let mut body = ask(false);
+        body["background"] = true.into();
+        body["ignore_eos"] = true.into();
+        body["max_output_tokens"] = 10_000.into();
+        let made = router.client.post("/v1/responses", &body).await.unwrap();
+        let queued = made.json().unwrap();
+        assert_eq!(queued["status"], "queued", "{queued}");
+        let path = format!("/v1/responses/{}", queued["id"].as_str().unwrap());
+        let cancel = format!("{path}/cancel");
+        let cancelled = router.client.post(&cancel, &json!({})).await.unwrap();
+        assert_eq!(cancelled.json().unwrap()["status"], "cancelled");
+        let worker = made.header("x-conductor-worker");
+        assert_eq!(cancelled.header("x-conductor-worker"), worker);
+        let found = router.client.get(&path).await.unwrap();
+        assert_eq!(found.json().unwrap()["status"], "cancelled");
+    }
+    eventually("each engine has ended one", async || {
+        fleet.engines.iter().all(|engine| engine.stats().cancelled == 1)
+    })
+    .await;
 }
 
 #[tokio::test]
