@@ -23,6 +23,7 @@ OWN = {"/health", "/ping", "/version", "/load", "/metrics", "/readyz", "/openapi
 EXPLAINED = {
     "/readyz": "a page of Conductor's own, which engines do not have",
     "/v1/models/{}": "a page of Conductor's own, which vLLM does not have",
+    "/v1/realtime": "a WebSocket, which vLLM has only for models that hear; vllm_realtime.py opens it",
     "/load": "vLLM has it only with --enable-server-load-tracking",
 }
 # What makes the resource of the paths below it.

@@ -12,6 +12,8 @@ pub enum ModelField {
     Form,
     /// Either, where the body is one of them; other bodies name none.
     Any,
+    /// The parameter `model` of the URL's query; there is no body.
+    Query,
 }
 
 /// Which members of the body hold the prompt, and so how it is tokenised.
@@ -88,13 +90,15 @@ pub enum EndpointClass {
     Audio,
     /// Images.
     Image,
+    /// WebSockets.
+    Realtime,
     /// Paths that the configuration adds.
     Forwarded,
 }
 
 impl EndpointClass {
     /// Every class in the order of its discriminant, with its label.
-    pub const ALL: [(Self, &'static str); 16] = [
+    pub const ALL: [(Self, &'static str); 17] = [
         (Self::Chat, "chat"),
         (Self::Completion, "completion"),
         (Self::Embedding, "embedding"),
@@ -110,11 +114,13 @@ impl EndpointClass {
         (Self::Decision, "decision"),
         (Self::Audio, "audio"),
         (Self::Image, "image"),
+        (Self::Realtime, "realtime"),
         (Self::Forwarded, "forwarded"),
     ];
 }
 
-/// One row of the table. Every endpoint takes `POST`; a path that the configuration adds takes any method.
+/// One row of the table. An endpoint takes `POST`, or `GET` where it is a WebSocket; a path that the configuration adds takes
+/// any method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndpointSpec {
     /// The path, without its query; `*` for paths that the configuration adds.
@@ -129,6 +135,8 @@ pub struct EndpointSpec {
     pub streams: bool,
     /// Whether a prefill and a decode worker can share it, where the rest of the request allows that.
     pub splits: bool,
+    /// Whether it is a WebSocket: a `GET` that asks for an upgrade of its connection.
+    pub upgrades: bool,
     /// What its errors look like.
     pub errors: ErrorShape,
     /// What it costs a worker.
@@ -146,6 +154,7 @@ impl EndpointSpec {
         prompt: PromptField::Untokenized,
         streams: false,
         splits: false,
+        upgrades: false,
         errors: ErrorShape::OpenAi,
         work: EndpointWork::Model,
         class: EndpointClass::Completion,
@@ -258,6 +267,9 @@ endpoints! {
     ImageVariations = "/v1/images/variations", "Varies an image" {
         model: ModelField::Form, class: EndpointClass::Image,
     }
+    Realtime = "/v1/realtime", "Transcribes speech as it comes, over a WebSocket" {
+        model: ModelField::Query, upgrades: true, class: EndpointClass::Realtime,
+    }
     Tokenize = "/tokenize", "Returns the tokens of a text or a conversation" {
         prompt: PromptField::Prompt, work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
     }
@@ -283,6 +295,12 @@ impl Endpoint {
     #[must_use]
     pub fn path(self) -> &'static str {
         self.spec().path
+    }
+
+    /// The method that it takes; a path that the configuration adds takes others too.
+    #[must_use]
+    pub fn method(self) -> &'static str {
+        if self.spec().upgrades { "GET" } else { "POST" }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::endpoint::{Endpoint, ModelField, PromptField};
 use crate::fields::{Fields, Raw};
 use crate::form::{Form, FormError, FormSize};
 use crate::nesting::is_deeper_than;
+use crate::query::{self, QueryError};
 use crate::sampling::{self, Sampling};
 
 /// Byte order mark in UTF-8.
@@ -36,6 +37,13 @@ pub enum BodyError {
         /// Says what is wrong.
         #[source]
         source: FormError,
+    },
+    /// Not a query that names one model.
+    #[error("read the query of the URL")]
+    Query {
+        /// Says what is wrong.
+        #[source]
+        source: QueryError,
     },
 }
 
@@ -102,6 +110,7 @@ pub fn read_body<'a>(
     };
     match endpoint.spec().model {
         ModelField::Json => peek(endpoint, body),
+        ModelField::Query => Ok(peek_form(endpoint, &Form::default(), body)),
         ModelField::Form => match form() {
             Ok(form) => Ok(peek_form(endpoint, &form, body)),
             Err(source) => Err(BodyError::Form { source }),
@@ -112,6 +121,18 @@ pub fn read_body<'a>(
                 .unwrap_or_else(|_| peek_form(endpoint, &Form::default(), body)),
         }),
     }
+}
+
+/// Reads what routing needs from the query of a URL, for an endpoint that takes no body.
+///
+/// # Errors
+/// [`BodyError::Query`] when the query names no model that can be read in one way only.
+pub fn read_query(endpoint: Endpoint, query: &str) -> Result<Peek<'static>, BodyError> {
+    let model = query::model(query).map_err(|source| BodyError::Query { source })?;
+    Ok(Peek {
+        model: model.unwrap_or_default().into_owned().into(),
+        ..peek_form(endpoint, &Form::default(), b"")
+    })
 }
 
 /// What a form says, in place of a JSON object.

@@ -157,7 +157,7 @@ fn check_refused(body: &str, expected: &str) {
     let error = peek(Endpoint::ChatCompletions, body.as_bytes()).unwrap_err();
     let text = match &error {
         BodyError::Invalid { source } => source.to_string(),
-        BodyError::NotAnObject | BodyError::Form { .. } => error.to_string(),
+        BodyError::NotAnObject | BodyError::Form { .. } | BodyError::Query { .. } => error.to_string(),
     };
     assert_eq!(text, expected);
 }
@@ -292,6 +292,18 @@ fn a_body_is_read_by_the_kind_that_its_endpoint_takes() {
     ] {
         assert_eq!(model(Endpoint::Forwarded, content_type, body), is(expected));
     }
+}
+
+#[test]
+fn an_endpoint_without_a_body_names_its_model_in_the_query() {
+    let peek = read_query(Endpoint::Realtime, "model=org%2Fm").unwrap();
+    assert_eq!(peek.model, "org/m");
+    assert!(!peek.stream && !peek.is_deeper_than(0));
+    assert_eq!(peek.form_size(), Some(FormSize::default()));
+    assert_eq!(read_query(Endpoint::Realtime, "").unwrap().model, "");
+    assert!(read_query(Endpoint::Realtime, "model=a&model=b").is_err());
+    let named = read_body(Endpoint::Realtime, None, br#"{"model":"m"}"#).unwrap();
+    assert_eq!(named.model, "");
 }
 
 #[test]

@@ -30,23 +30,9 @@ pub fn server_dialect(page: &[u8]) -> Option<(Dialect, Option<u16>)> {
     found.next().map(|(_, dialect)| (dialect, None))
 }
 
-/// Returns the dialect that the metrics of a server show: vLLM's NIXL connector has families of its own. None where they show none.
-#[must_use]
-pub fn metrics_dialect(page: &[u8]) -> Option<Dialect> {
-    let shows_nixl = memchr::memmem::find(page, b"vllm:nixl_").is_some();
-    shows_nixl.then_some(Dialect::Nixl)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn families_of_the_nixl_connector_show_nixl() {
-        let nixl = b"# TYPE vllm:nixl_xfer_time_seconds histogram\n";
-        assert_eq!(metrics_dialect(nixl), Some(Dialect::Nixl));
-        assert_eq!(metrics_dialect(b"vllm:num_requests_running 0\n"), None);
-    }
 
     #[track_caller]
     fn check(page: &str, expected: Option<(Dialect, Option<u16>)>) {

@@ -42,8 +42,8 @@ impl PolicyEngine {
     /// core: call it on a thread of its own, never on one that carries requests.
     ///
     /// # Errors
-    /// [`LoadError`] with the cause and the cure; nothing of the component stays behind. A load never changes `state`: it configures
-    /// instances over copies.
+    /// [`LoadError`] with the cause and the cure; nothing of the component stays behind but what its `configure`
+    /// may have written to `state`.
     pub fn load(
         &self,
         name: &str,
@@ -74,8 +74,8 @@ impl PolicyEngine {
             plan: introduction.plan,
         });
         let start = Instant::now();
-        // Dropped at once: each thread makes its own instance when it first decides.
-        maker.make_apart().map_err(LoadError::SecondInstance)?;
+        // Thrown away again: each thread makes its own when it first decides.
+        maker.make().map_err(LoadError::SecondInstance)?;
         let report = LoadReport {
             compiled_in,
             instantiated_in: start.elapsed(),

@@ -246,15 +246,7 @@ impl Scorer for WasmPolicy {
 impl InstanceMaker {
     /// A configured instance.
     pub(crate) fn make(&self) -> Result<Instance, Failure> {
-        self.make_over(Arc::clone(&self.state))
-    }
-
-    /// A configured instance over a copy of the state, which changes nothing that the policy remembers.
-    pub(crate) fn make_apart(&self) -> Result<Instance, Failure> {
-        self.make_over(Arc::new(self.state.copy_of_values()))
-    }
-
-    fn make_over(&self, state: Arc<PolicyState>) -> Result<Instance, Failure> {
+        let state = Arc::clone(&self.state);
         let mut instance = self
             .blueprint
             .instantiate(state)

@@ -133,23 +133,6 @@ impl PolicyState {
         }
     }
 
-    /// Returns a state with the same values and without sessions. Takes no lock for longer than a shard's values need.
-    pub(crate) fn copy_of_values(&self) -> Self {
-        let copy = Self {
-            hasher: self.hasher.clone(),
-            ..Self::default()
-        };
-        let mut keys = 0;
-        // Equal hashers put equal keys into equal shards.
-        for (from, to) in self.shards.iter().zip(&copy.shards) {
-            let values = from.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            keys += values.len();
-            *to.lock().unwrap_or_else(PoisonError::into_inner) = values;
-        }
-        copy.keys.store(keys, Ordering::Relaxed);
-        copy
-    }
-
     /// Something was changed: told afterwards, so that a copy made in between is made again.
     fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
@@ -210,21 +193,6 @@ mod tests {
         state.delete("7");
         assert_eq!(state.add("one more", 1), Ok(1));
         assert_eq!(state.add("yet one", 1), Err(Refusal::Full));
-    }
-
-    #[test]
-    fn a_copy_has_every_value_and_changes_neither_side() {
-        let state = PolicyState::default();
-        for key in 0..100 {
-            state.add(&key.to_string(), key).unwrap();
-        }
-        let copy = state.copy_of_values();
-        assert_eq!(copy.remembered(0), state.remembered(0));
-        assert_eq!(copy.keys(), 100);
-        copy.add("7", 1).unwrap();
-        copy.delete("8");
-        assert_eq!((state.add("7", 0), state.keys()), (Ok(7), 100));
-        assert_eq!((copy.add("7", 0), copy.keys()), (Ok(8), 99));
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{HOST, VIA};
+use http::header::{HOST, UPGRADE, VIA};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use thiserror::Error;
 use tokio::time::timeout;
@@ -51,6 +51,8 @@ pub(crate) enum ForwardError {
     FirstByteTimeout(Duration),
     #[error("read the answer's head")]
     BadAnswer(#[source] hyper::Error),
+    #[error("get an answer: the worker switched to a protocol that the request does not ask for")]
+    Switched,
 }
 
 impl ForwardError {
@@ -74,7 +76,7 @@ impl ForwardError {
             Self::Connect(_) => FailureKind::Connect,
             Self::Closed(_) | Self::KeptClosed(_) => FailureKind::Closed,
             Self::FirstByteTimeout(_) => FailureKind::FirstByteTimeout,
-            Self::BadAnswer(_) => FailureKind::BadAnswer,
+            Self::BadAnswer(_) | Self::Switched => FailureKind::BadAnswer,
         }
     }
 }
@@ -153,16 +155,37 @@ async fn send(
     limit: Duration,
 ) -> Result<Response<WorkerBody>, ForwardError> {
     let request = request(upstream, outgoing);
-    let answer = timeout(limit, connection.send(request))
+    // The router sets it; a client's own is removed.
+    let asked = request.headers().get(UPGRADE).cloned();
+    let answer = async {
+        match asked {
+            // On the heap: it is rare, and every request would carry its room.
+            Some(_) => Box::pin(connection.switch(request)).await,
+            None => connection.send(request).await,
+        }
+    };
+    let answer = timeout(limit, answer)
         .await
         .map_err(|_| ForwardError::FirstByteTimeout(limit))?;
-    answer.map_err(|error| {
+    let answer = answer.map_err(|error| {
         if error.is_parse() {
             ForwardError::BadAnswer(error)
         } else {
             ForwardError::Closed(error)
         }
-    })
+    })?;
+    let is_switched = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if is_switched && !is_asked_for(asked.as_ref(), answer.headers().get(UPGRADE)) {
+        return Err(ForwardError::Switched);
+    }
+    Ok(answer)
+}
+
+/// Whether a worker switches to the protocol that the request asks for.
+fn is_asked_for(asked: Option<&HeaderValue>, given: Option<&HeaderValue>) -> bool {
+    let asked = asked.map(HeaderValue::as_bytes);
+    let given = given.map(HeaderValue::as_bytes);
+    asked.is_some_and(|asked| given.is_some_and(|given| given.eq_ignore_ascii_case(asked)))
 }
 
 fn request(upstream: &Upstream, outgoing: Outgoing<'_>) -> Request<Full<Bytes>> {

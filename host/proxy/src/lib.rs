@@ -6,6 +6,7 @@
 
 mod admission;
 mod arm;
+mod arrival;
 mod attempt;
 mod authorization;
 mod body;
@@ -47,6 +48,7 @@ mod pipeline_parts;
 mod proxy;
 mod queries;
 mod readiness;
+mod realtime;
 pub mod record;
 mod relay;
 mod reply;

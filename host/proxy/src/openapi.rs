@@ -12,11 +12,9 @@ const FORWARDED_METHODS: [&str; 2] = ["get", "post"];
 /// Every path with its methods, as they are served now.
 pub(crate) fn document(forward: &[Box<str>]) -> Value {
     let served = Endpoint::ALL.iter().map(|endpoint| {
-        let spec = endpoint.spec();
-        (
-            spec.path.to_owned(),
-            json!({ "post": operation(spec, spec.path, "post") }),
-        )
+        let (spec, method) = (endpoint.spec(), endpoint.method().to_ascii_lowercase());
+        let operation = operation(spec, spec.path, &method);
+        (spec.path.to_owned(), json!({ method: operation }))
     });
     let own = OWN_PAGES.iter().map(|page| {
         (
@@ -69,7 +67,7 @@ fn operation(spec: &EndpointSpec, path: &str, method: &str) -> Value {
     let body_type = match spec.model {
         ModelField::Json => "application/json",
         ModelField::Form => "multipart/form-data",
-        ModelField::Any => "*/*",
+        ModelField::Any | ModelField::Query => "*/*",
     };
     let mut answer = json!({ "description": "The worker's answer", "content": { "*/*": {} } });
     if spec.streams {
@@ -80,6 +78,15 @@ fn operation(spec: &EndpointSpec, path: &str, method: &str) -> Value {
         "summary": spec.summary,
         "responses": { "200": answer, "default": error_answer() },
     });
+    if spec.upgrades {
+        let answer = json!({ "description": "The connection is a WebSocket to a worker from then on" });
+        operation["responses"] = json!({ "101": answer, "default": error_answer() });
+    }
+    if spec.model == ModelField::Query {
+        operation["parameters"] = json!([
+            { "name": "model", "in": "query", "required": false, "schema": { "type": "string" } },
+        ]);
+    }
     if method == "post" {
         operation["requestBody"] =
             json!({ "required": true, "content": { body_type: { "schema": schema } } });
@@ -218,6 +225,7 @@ mod tests {
             ModelField::Json => "JSON",
             ModelField::Form => "form field",
             ModelField::Any => "either",
+            ModelField::Query => "query",
         };
         let yes = |is: bool| if is { "yes" } else { "no" };
         let (_, class) = EndpointClass::ALL[spec.class as usize];

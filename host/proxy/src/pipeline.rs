@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, EXPECT};
+use http::header::{ACCEPT_ENCODING, EXPECT};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use inference_api::{BodyError, Endpoint, ErrorShape, ModelField, Peek};
-use routing::{RunNumber, WorkerId};
+use inference_api::{Endpoint, ErrorShape, Peek};
+use routing::WorkerId;
 use tracing::{Instrument, debug_span};
 
 use crate::admission::{self, Asker, Passage, Permit};
+use crate::arrival::Arrival;
 use crate::body::Body;
 use crate::candidates::{NoCandidate, Standing};
 use crate::catalog::{self, RequestModel};
@@ -31,6 +32,7 @@ use crate::intake;
 use crate::keep_alive;
 use crate::pd::{Course, LegError, PairAnswer, Setback};
 use crate::proxy::Proxy;
+use crate::realtime;
 use crate::record::Trace;
 use crate::relay;
 use crate::reply::{self, Refusal};
@@ -87,39 +89,6 @@ pub(crate) async fn infer(
     }
     response.headers_mut().insert(X_REQUEST_ID, id);
     response
-}
-
-/// A request's head.
-struct Arrival {
-    endpoint: Endpoint,
-    seq: u64,
-    run: RunNumber,
-    id: HeaderValue,
-    arrived: Instant,
-    method: Method,
-    target: PathAndQuery,
-    headers: HeaderMap,
-}
-
-impl Arrival {
-    /// Its path, without a query.
-    fn path(&self) -> &str {
-        self.target.path()
-    }
-
-    /// The body as engines read it: JSON without a byte order mark.
-    fn trimmed(&self, body: Bytes) -> Bytes {
-        match self.endpoint.spec().model {
-            ModelField::Json => inference_api::without_bom(body),
-            ModelField::Form | ModelField::Any => body,
-        }
-    }
-
-    fn read<'b>(&self, body: &'b [u8]) -> Result<Peek<'b>, BodyError> {
-        let mut types = self.headers.get_all(CONTENT_TYPE).iter();
-        let only = types.next().filter(|_| types.next().is_none());
-        inference_api::read_body(self.endpoint, only.map(HeaderValue::as_bytes), body)
-    }
 }
 
 /// The client may not come in. It gets to read so if it is not sending for too long, and nothing is kept of what it sends.
@@ -214,6 +183,9 @@ async fn serve(
     match in_time(proxy, Arc::clone(&request)).await {
         Ok((answer, permit)) => {
             exchange.admit(permit);
+            if answer.answer.response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                return realtime::response(answer, exchange);
+            }
             let learner = responses::learner(proxy, &request, answer.answer.member);
             let readiness = proxy.readiness.clone();
             Ok(relay::response(answer, exchange, endpoint, readiness, learner))
@@ -300,6 +272,9 @@ async fn context(
     } else {
         None
     };
+    if arrival.endpoint.spec().upgrades {
+        realtime::ask_for(&mut arrival.headers);
+    }
     let model: Box<str> = (&*peek.model).into();
     let prompt =
         tokens.map(|tokens| HashedPrompt::new(tokens, served.adapter(), peek.cache_salt().as_deref()));

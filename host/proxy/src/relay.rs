@@ -17,6 +17,7 @@ use inference_api::{CachedTokensFilter, Endpoint, Tail};
 use thiserror::Error;
 use tracing::warn;
 
+use crate::attempt::Answer;
 use crate::body::Body;
 use crate::exchange::{Booking, Exchange};
 use crate::headers::{
@@ -92,11 +93,12 @@ pub(crate) fn response(
     learner: Option<ResponseLearner>,
 ) -> Response<Body> {
     let PairAnswer {
-        answer,
+        mut answer,
         prefill,
         truth,
         rest,
     } = placed;
+    tell(&mut answer, prefill, &exchange);
     let (mut head, upstream) = answer.response.into_parts();
     if head.status.is_server_error() {
         let link = &exchange.member(answer.member).link;
@@ -106,20 +108,6 @@ pub(crate) fn response(
         answer.booking.failed();
     }
     exchange.answered(head.status);
-    strip_hop_by_hop(&mut head.headers);
-    let name = |member| &exchange.member(member).link.label;
-    if answer.is_told {
-        label(&mut head.headers, X_CONDUCTOR_WORKER, Some(name(answer.member)));
-        label(&mut head.headers, X_CONDUCTOR_PREFILL_WORKER, prefill.map(name));
-        label(&mut head.headers, X_CONDUCTOR_POLICY, answer.decided_by.as_ref());
-    }
-    if let Some(trace) = exchange.trace() {
-        let name = |member| &*exchange.member(member).worker.spec().name;
-        trace.answers(name(answer.member), prefill.map(name), answer.matched);
-    }
-    if let Some(matched) = answer.matched.filter(|_| answer.is_told) {
-        head.headers.insert(X_CONDUCTOR_MATCHED_TOKENS, matched.into());
-    }
     // The worker's version is its own; the server speaks the client's.
     head.version = Version::HTTP_11;
     let kind = kind(&head, &upstream);
@@ -146,6 +134,25 @@ pub(crate) fn response(
     };
     relay.finish_if_read();
     Response::from_parts(head, Body::Relay(Box::new(relay)))
+}
+
+/// Puts the decision in place of the headers of the worker's connection, and records who answers.
+pub(crate) fn tell(answer: &mut Answer, prefill: Option<usize>, exchange: &Exchange) {
+    let headers = answer.response.headers_mut();
+    strip_hop_by_hop(headers);
+    let name = |member| &exchange.member(member).link.label;
+    if answer.is_told {
+        label(headers, X_CONDUCTOR_WORKER, Some(name(answer.member)));
+        label(headers, X_CONDUCTOR_PREFILL_WORKER, prefill.map(name));
+        label(headers, X_CONDUCTOR_POLICY, answer.decided_by.as_ref());
+    }
+    if let Some(matched) = answer.matched.filter(|_| answer.is_told) {
+        headers.insert(X_CONDUCTOR_MATCHED_TOKENS, matched.into());
+    }
+    if let Some(trace) = exchange.trace() {
+        let name = |member| &*exchange.member(member).worker.spec().name;
+        trace.answers(name(answer.member), prefill.map(name), answer.matched);
+    }
 }
 
 fn label(headers: &mut HeaderMap, name: HeaderName, value: Option<&HeaderValue>) {

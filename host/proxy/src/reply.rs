@@ -4,10 +4,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{
+    ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE,
+};
 use http::{Response, StatusCode};
 use inference_api::{
-    BodyError, Endpoint, ErrorBody, ErrorShape, FormError, HandshakeError, anthropic_error_kind, error_event,
+    BodyError, Endpoint, ErrorBody, ErrorShape, FormError, HandshakeError, QueryError, anthropic_error_kind,
+    error_event,
 };
 use routing::{Rejection, Role};
 use thiserror::Error;
@@ -67,6 +70,14 @@ pub(crate) enum Refusal {
     BodyNotObject,
     #[error("the request body cannot be read as a form: {0}")]
     BodyNoForm(FormError),
+    #[error("the query of the URL cannot be read: {0}")]
+    QueryInvalid(QueryError),
+    #[error(
+        "`{path}` is a WebSocket: send an HTTP/1.1 GET with `Connection: Upgrade` and `Upgrade: websocket`"
+    )]
+    UpgradeRequired { path: &'static str },
+    #[error("a request that asks for a WebSocket has no body")]
+    UpgradeWithBody,
     #[error("the model `{model}` does not exist")]
     ModelNotFound { model: Box<str> },
     #[error("the request names no model, and the router cannot tell which one it means: name it as `model`")]
@@ -211,6 +222,9 @@ impl Refusal {
             Self::ResponseWorkerOut { .. } => {
                 (StatusCode::SERVICE_UNAVAILABLE, SERVER, "response_worker_out")
             }
+            Self::QueryInvalid(_) => (StatusCode::BAD_REQUEST, INVALID, "invalid_query"),
+            Self::UpgradeRequired { .. } => (StatusCode::UPGRADE_REQUIRED, INVALID, "upgrade_required"),
+            Self::UpgradeWithBody => (StatusCode::BAD_REQUEST, INVALID, "upgrade_with_body"),
             Self::UnknownPath { .. } => (StatusCode::NOT_FOUND, INVALID, "unknown_path"),
             Self::EngineAdministration { .. } => (StatusCode::FORBIDDEN, INVALID, "engine_administration"),
             Self::WrongMethod { .. } => (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed"),
@@ -325,6 +339,10 @@ pub(crate) fn refuse_in(shape: ErrorShape, id: Option<&HeaderValue>, refusal: &R
     }
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if let Refusal::UpgradeRequired { .. } = refusal {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     }
     if let Refusal::WrongMethod { allow, .. } = refusal {
         headers.insert(ALLOW, HeaderValue::from_static(allow));
@@ -454,6 +472,7 @@ impl From<BodyError> for Refusal {
             BodyError::Invalid { source } => Self::BodyInvalid(source),
             BodyError::NotAnObject => Self::BodyNotObject,
             BodyError::Form { source } => Self::BodyNoForm(source),
+            BodyError::Query { source } => Self::QueryInvalid(source),
         }
     }
 }
@@ -464,7 +483,7 @@ impl From<ForwardError> for Refusal {
         match error {
             ForwardError::Connect(_) => Self::NoWorker(Some(error)),
             ForwardError::Closed(_) | ForwardError::KeptClosed(_) => Self::WorkerClosed(error),
-            ForwardError::BadAnswer(_) => Self::WorkerConfused(error),
+            ForwardError::BadAnswer(_) | ForwardError::Switched => Self::WorkerConfused(error),
             ForwardError::FirstByteTimeout(_) => Self::WorkerSlow(error),
         }
     }

@@ -292,25 +292,32 @@ impl Snapshot {
             .position(|route| route.matches(model, path, headers))
     }
 
-    /// Sets the model of a request that names none to the only base model that its routes lead to. Where there is no such model the
-    /// request keeps none and goes to the first route that takes any.
+    /// Gives a request that names no model the one it means: the only one that its routes lead to. Where that is not known it
+    /// goes on without, to the first route that takes any.
     pub(crate) fn name_model(&self, peek: &mut Peek<'_>, path: Option<&str>, headers: &HeaderMap) {
         if peek.model.is_empty()
             && let Some(only) = self.only_model(path, headers)
         {
-            peek.model = only.into_string().into();
+            peek.model = only.to_owned().into();
         }
     }
 
-    /// Returns the only base model that workers serve behind the routes for such requests, as configured or learned. None where there are
-    /// several, or a worker may serve any name.
-    fn only_model(&self, path: Option<&str>, headers: &HeaderMap) -> Option<Box<str>> {
-        let mut only: Option<Box<str>> = None;
+    /// The only model that workers are known to serve behind the routes for such requests, adapters aside. None where a worker
+    /// takes any name.
+    fn only_model(&self, path: Option<&str>, headers: &HeaderMap) -> Option<&str> {
+        let mut only: Option<&str> = None;
         for route in self.routes.iter().filter(|route| route.takes_head(path, headers)) {
-            let models = self.pools[route.pool].catalog.base_models()?;
-            for model in models.iter().filter(|model| route.takes_model(model)) {
-                if only.get_or_insert_with(|| model.clone()) != model {
+            let pool = &self.pools[route.pool];
+            for member in &pool.members {
+                let models = &member.worker.spec().models;
+                if models.is_empty() {
                     return None;
+                }
+                let base = models.iter().filter(|model| !pool.catalog.is_configured(model));
+                for model in base.filter(|model| route.takes_model(model)) {
+                    if *only.get_or_insert(model) != &**model {
+                        return None;
+                    }
                 }
             }
         }

@@ -33,7 +33,7 @@ pub(crate) use self::record::{record_files, record_spec};
 pub(crate) use self::tokens::models_spec;
 pub(crate) use self::trials::shadow_name;
 use self::workers::member_names;
-pub(crate) use self::workers::{BOOTSTRAP_PORT, worker_specs};
+pub(crate) use self::workers::worker_specs;
 use crate::builtin;
 use crate::config_source::ConfigSource;
 use crate::materials::Materials;

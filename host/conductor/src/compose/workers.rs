@@ -7,7 +7,7 @@ use proxy::AdapterSpec;
 use routing::{Dialect, DpRank, Role, WorkerSpec};
 
 /// Where a prefill worker's bootstrap server is unless told: mooncake's and SGLang's own default.
-pub(crate) const BOOTSTRAP_PORT: u16 = 8998;
+const BOOTSTRAP_PORT: u16 = 8998;
 
 /// Every worker of every pool, in the order of the file.
 pub(crate) fn worker_specs(config: &Config) -> Vec<WorkerSpec> {

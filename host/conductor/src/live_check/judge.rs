@@ -1,10 +1,13 @@
 //! What a worker says, against what the configuration says of it. Pure.
 
-use super::hand_over;
-use super::observed::{EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens};
+use conductor_config::Tokenize;
+use routing::{Dialect, Role};
+
+use super::observed::{
+    Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens,
+};
 use super::report::LiveCheck;
 use super::target::WorkerTarget;
-use conductor_config::Tokenize;
 
 /// A clock that is further from ours is warned of, in seconds.
 const MOST_SKEW: f64 = 2.0;
@@ -31,7 +34,7 @@ pub(super) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveChec
         Some(events) => checks.extend(no_publisher(events)),
         None => {}
     }
-    checks.extend(hand_over::check(target, observed));
+    checks.extend(connector(target, observed));
     checks.push(clock(reached));
     checks.extend(observed.version.as_ref().map(version));
     checks
@@ -247,6 +250,83 @@ fn publisher(found: &EventEndpoint) -> LiveCheck {
             format!("{endpoint} connects, and nothing replays what was missed"),
             "give the engine a `replay_endpoint` in --kv-events-config: without it a lost message costs all that is known of its cache",
         ),
+    }
+}
+
+/// What prefill and decode hand over with.
+fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
+    const CHECK: &str = "connector";
+    let dialect = target.dialect?;
+    let role = target.role.as_str();
+    let plays = observed.disaggregation.as_deref().unwrap_or(role);
+    let is_other = match plays {
+        "null" => target.role != Role::Mixed,
+        plays => plays != role,
+    };
+    if is_other {
+        let message =
+            format!("is configured as {role}, and the engine runs with --disaggregation-mode {plays}");
+        return Some(LiveCheck::fail(
+            CHECK,
+            message,
+            "correct `role` of the worker, or start the engine in that mode",
+        ));
+    }
+    let Some(address) = target
+        .bootstrap
+        .as_deref()
+        .filter(|_| target.role == Role::Prefill)
+    else {
+        let message = format!(
+            "{role} ({}); the engine has no page that says more",
+            dialect.as_str()
+        );
+        return Some(LiveCheck::pass(CHECK, message));
+    };
+    let hint = bootstrap_hint(dialect);
+    Some(match observed.bootstrap.as_ref()? {
+        Page::Read(Bootstrap::Up) => {
+            LiveCheck::pass(CHECK, format!("{role}; the bootstrap server {address} answers"))
+        }
+        Page::Read(Bootstrap::Engines(engines)) if engines.is_empty() => {
+            let message = format!("the bootstrap server {address} knows no engine yet");
+            LiveCheck::fail(
+                CHECK,
+                message,
+                "wait until the engine has started, or look into its log",
+            )
+        }
+        Page::Read(Bootstrap::Engines(engines)) => {
+            let ids: Vec<String> = engines
+                .iter()
+                .map(|(rank, id)| format!("rank {rank} is {id}"))
+                .collect();
+            LiveCheck::pass(
+                CHECK,
+                format!("{role}; the bootstrap server {address} says {}", ids.join(", ")),
+            )
+        }
+        Page::Absent | Page::Unauthorized(_) => LiveCheck::fail(
+            CHECK,
+            format!("{address} is no bootstrap server of {}", dialect.as_str()),
+            hint,
+        ),
+        Page::Failed(why) => LiveCheck::fail(
+            CHECK,
+            format!("failed to reach the bootstrap server {address}: {why}"),
+            hint,
+        ),
+    })
+}
+
+fn bootstrap_hint(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sglang => {
+            "correct `bootstrap` of the worker (--disaggregation-bootstrap-port of the engine)"
+        }
+        _ => {
+            "correct `bootstrap` of the worker (VLLM_MOONCAKE_BOOTSTRAP_PORT of the engine), or `dialect` of the pool"
+        }
     }
 }
 

@@ -1,12 +1,10 @@
 //! `conductor check --live`: reaches every worker of a configuration and compares what it says with what the configuration says.
 //!
-//! `target` is what the configuration says of a worker, `probe` and `connector` ask the worker (the only parts with I/O), `judge` and
-//! `hand_over` make a list of checks of both, `pool` compares the workers of a pool, and `text` prints. The check changes nothing: a
-//! running router sends the same requests.
+//! `target` is what the configuration says of a worker, `probe` asks the worker (the only part with I/O), `judge` makes a list of
+//! checks of both, `pool` compares the workers of a pool, and `text` prints. Nothing is changed anywhere: every question is one that the
+//! router asks too.
 
 mod clock;
-mod connector;
-mod hand_over;
 mod judge;
 mod observed;
 mod pool;
@@ -20,7 +18,6 @@ use std::collections::HashMap;
 use anyhow::{Context, Result};
 use futures_util::{StreamExt, stream};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use routing::Dialect;
 use serde::Serialize;
 
 use self::observed::Observed;
@@ -99,7 +96,7 @@ async fn check_all(pools: &[PoolTarget]) -> LiveReport {
     let of = |worker: &WorkerTarget| observed.get(&*worker.name).unwrap_or(&nothing);
     let report = |target: &PoolTarget| PoolReport {
         pool: target.name.clone(),
-        dialect: pool::dialect(target, of).map(Dialect::as_str),
+        dialect: target.dialect.map(|dialect| dialect.as_str()),
         workers: target
             .workers
             .iter()

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kv_feed::FeedProbe;
-use routing::Dialect;
 
 /// Everything that was asked of one worker. Nothing is filled in but `reached` where it could not be reached.
 #[derive(Debug, Default)]
@@ -18,8 +17,6 @@ pub(super) struct Observed {
     /// The tokens of the probe text; by the worker and by the router.
     pub(super) tokens: Option<Tokens>,
     pub(super) events: Option<Events>,
-    /// How it hands prompts over; none where its pool does not split requests, or nothing shows it.
-    pub(super) connector: Option<Connector>,
     pub(super) bootstrap: Option<Page<Bootstrap>>,
     /// What SGLang's `/server_info` says that it does: `prefill`, `decode` or `null`.
     pub(super) disaggregation: Option<String>,
@@ -97,16 +94,6 @@ pub(super) enum EndpointProbe {
     Failed(String),
     /// The router binds it and the engine connects: only the router can tell.
     Bound,
-}
-
-/// Connector of a worker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Connector {
-    pub(super) dialect: Dialect,
-    /// The page that shows the dialect; none where the configuration names it.
-    pub(super) evidence: Option<String>,
-    /// Where the bootstrap server of a prefill worker is, `http://host:port`, where the dialect has one.
-    pub(super) bootstrap: Option<String>,
 }
 
 /// What a bootstrap server says.

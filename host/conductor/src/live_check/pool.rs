@@ -2,40 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use routing::{Dialect, Role};
-
 use super::observed::{Observed, Page};
 use super::report::LiveCheck;
-use super::target::{HandOver, PoolTarget, WorkerTarget};
+use super::target::{PoolTarget, WorkerTarget};
 
-/// Returns the dialect of a pool: as the configuration names it, or as the first prefill worker shows it.
-pub(super) fn dialect<'o>(
-    target: &PoolTarget,
-    observed: impl Fn(&WorkerTarget) -> &'o Observed,
-) -> Option<Dialect> {
-    match target.hand_over {
-        HandOver::Off => None,
-        HandOver::Named(dialect) => Some(dialect),
-        HandOver::Detected => shown(target, observed).map(|(_, dialect)| dialect).next(),
-    }
-}
-
-/// Returns the dialects of the prefill workers that show one, with the workers' names.
-fn shown<'o, 't>(
-    target: &'t PoolTarget,
-    observed: impl Fn(&WorkerTarget) -> &'o Observed,
-) -> impl Iterator<Item = (&'t str, Dialect)> {
-    let workers = target
-        .workers
-        .iter()
-        .filter(|worker| worker.role == Role::Prefill);
-    workers.filter_map(move |worker| {
-        let connector = observed(worker).connector.as_ref()?;
-        Some((&*worker.name, connector.dialect))
-    })
-}
-
-/// The checks of a pool of several workers: that they serve the same models in the same version and hand over in the same dialect, unless the configuration tells them
+/// The checks of a pool of several workers: that they serve the same models in the same version, unless the configuration tells them
 /// apart.
 pub(super) fn checks<'o>(
     target: &PoolTarget,
@@ -66,21 +37,6 @@ pub(super) fn checks<'o>(
         let hint = "run one version in a pool: KV events and hand-overs differ between versions";
         let message = format!("the workers run other versions: {}", told(&versions));
         checks.push(LiveCheck::warn("same-version", message, hint));
-    }
-    let mut dialects: Answers = BTreeMap::new();
-    for (worker, dialect) in shown(target, observed) {
-        dialects
-            .entry(dialect.as_str().to_owned())
-            .or_default()
-            .push(worker);
-    }
-    if dialects.len() > 1 {
-        let hint = "give each dialect a pool of its own";
-        let message = format!(
-            "the prefill workers hand over in other dialects: {}",
-            told(&dialects)
-        );
-        checks.push(LiveCheck::warn("same-dialect", message, hint));
     }
     checks
 }

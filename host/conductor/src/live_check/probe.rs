@@ -1,26 +1,28 @@
-//! Asks one worker: with `connector.rs` the only part of the live check that talks to anything. Every question has a time limit.
+//! Asks one worker: the only part of the live check that talks to anything. Every question has a time limit.
 
 use std::time::Duration;
 
 use conductor_config::{KvEvents, Tokenize};
 use http::StatusCode;
 use http::header::DATE;
-use inference_api::{EventSource, Tokenized};
+use inference_api::{EventSource, Tokenized, engine_ids};
 use kv_feed::probe;
-use proxy::{WorkerClient, WorkerClientError, WorkerReply};
+use proxy::{Authorization, ConnectionsSpec, WorkerClient, WorkerClientError, WorkerReply};
+use routing::{Dialect, Role};
 use serde::Deserialize;
 use serde_json::json;
 use tokenize::{Model, PrefixCache, Rendered};
 
 use super::clock;
-use super::connector::{self, HandingOver};
-use super::observed::{EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens};
+use super::observed::{
+    Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens,
+};
 use super::target::WorkerTarget;
 use crate::discovery::{Answer, Asker};
 use crate::policy_library::chain;
 
 /// For one question over HTTP.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// For a publisher to take a subscriber and to answer a request for a replay.
 const PUBLISHER_PATIENCE: Duration = Duration::from_secs(3);
 /// What both tokenizers are given: words, spaces, digits, accents, another script and an emoji.
@@ -45,17 +47,13 @@ pub(super) async fn observe(target: &WorkerTarget) -> Observed {
         Ok(reply) => reached(&reply),
         Err(error) => return unreached(&error),
     };
-    let (models, version, handing_over, events) = tokio::join!(
+    let (models, version, disaggregation, events, bootstrap) = tokio::join!(
         models(&client),
         version(&client),
-        connector::observe(&client, target),
+        disaggregation(&client, target),
         events(target),
+        bootstrap(target),
     );
-    let HandingOver {
-        connector,
-        disaggregation,
-        bootstrap,
-    } = handing_over;
     let model = probed_model(target, &models);
     let tokens = tokens(&client, target, model).await;
     Observed {
@@ -64,7 +62,6 @@ pub(super) async fn observe(target: &WorkerTarget) -> Observed {
         version: Some(version),
         tokens,
         events: Some(events),
-        connector,
         bootstrap,
         disaggregation,
     }
@@ -87,7 +84,7 @@ fn reached(reply: &WorkerReply) -> Reached {
 }
 
 /// Reads a page that was asked for.
-pub(super) fn page<T>(
+fn page<T>(
     reply: Result<WorkerReply, WorkerClientError>,
     read: impl FnOnce(&[u8]) -> Result<T, String>,
 ) -> Page<T> {
@@ -106,7 +103,7 @@ pub(super) fn page<T>(
     }
 }
 
-pub(super) fn read_json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> {
+fn read_json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(body).map_err(|error| format!("the answer cannot be read: {error}"))
 }
 
@@ -144,6 +141,18 @@ async fn version(client: &WorkerClient) -> Page<String> {
         },
         found => found,
     }
+}
+
+async fn disaggregation(client: &WorkerClient, target: &WorkerTarget) -> Option<String> {
+    #[derive(Deserialize)]
+    struct ServerInfo {
+        disaggregation_mode: Option<String>,
+    }
+    if target.dialect != Some(Dialect::Sglang) {
+        return None;
+    }
+    let reply = client.get("/server_info").await.ok()?;
+    read_json::<ServerInfo>(&reply.body).ok()?.disaggregation_mode
 }
 
 /// The model that the tokenizers are tried with: one that the router has a tokenizer for, else the first.
@@ -233,4 +242,29 @@ async fn probe_endpoint(endpoint: String, replay: Option<String>) -> EventEndpoi
         replay,
         probe,
     }
+}
+
+/// The bootstrap server of a prefill worker, where its connector has one.
+async fn bootstrap(target: &WorkerTarget) -> Option<Page<Bootstrap>> {
+    let address = target.bootstrap.as_deref()?;
+    if target.role != Role::Prefill {
+        return None;
+    }
+    let client = WorkerClient::new(
+        address,
+        &ConnectionsSpec::default(),
+        Authorization::Drop,
+        PATIENCE,
+    );
+    let client = match client {
+        Ok(client) => client,
+        Err(error) => return Some(Page::Failed(chain(&error))),
+    };
+    Some(match target.dialect {
+        Some(Dialect::Sglang) => page(client.get("/health").await, |_| Ok(Bootstrap::Up)),
+        _ => page(client.get("/query").await, |body| {
+            let engines = engine_ids(body).ok_or("the answer has no engine ids")?;
+            Ok(Bootstrap::Engines(engines))
+        }),
+    })
 }

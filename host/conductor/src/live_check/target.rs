@@ -14,19 +14,8 @@ use crate::materials::Materials;
 /// One pool.
 pub(super) struct PoolTarget {
     pub(super) name: String,
-    pub(super) hand_over: HandOver,
+    pub(super) dialect: Option<Dialect>,
     pub(super) workers: Vec<WorkerTarget>,
-}
-
-/// Dialect in which the workers of a pool hand prompts over, as the configuration has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HandOver {
-    /// The pool does not split requests.
-    Off,
-    /// `dialect = "auto"`: the workers' pages show it.
-    Detected,
-    /// The configuration names it.
-    Named(Dialect),
 }
 
 /// One configured worker: one URL.
@@ -34,8 +23,8 @@ pub(super) struct WorkerTarget {
     pub(super) name: String,
     pub(super) url: String,
     pub(super) role: Role,
-    pub(super) hand_over: HandOver,
-    /// Where its bootstrap server is, `http://host:port`; a usual place where the dialect is to be detected.
+    pub(super) dialect: Option<Dialect>,
+    /// Where its bootstrap server is, `http://host:port`.
     pub(super) bootstrap: Option<String>,
     pub(super) health_path: String,
     /// Models and adapters it is configured to serve; no models: any.
@@ -87,9 +76,7 @@ pub(super) fn pools(config: &Config, materials: &Materials) -> Vec<PoolTarget> {
     let pools = config.pools.iter().zip(specs);
     pools
         .map(|(pool, spec)| {
-            let hand_over = pool.pd.as_ref().map_or(HandOver::Off, |pd| {
-                pd.dialect.map_or(HandOver::Detected, HandOver::Named)
-            });
+            let dialect = pool.pd.as_ref().and_then(|pd| pd.dialect);
             let worker = |worker: &WorkerConfig| {
                 let of_url = fleet
                     .workers()
@@ -99,7 +86,7 @@ pub(super) fn pools(config: &Config, materials: &Materials) -> Vec<PoolTarget> {
                     name: worker.name.clone(),
                     url: worker.url.clone(),
                     role: worker.role,
-                    hand_over,
+                    dialect,
                     bootstrap: of_url
                         .and_then(|member| member.spec().bootstrap.as_deref().map(str::to_owned)),
                     health_path: health_path(pool),
@@ -118,7 +105,7 @@ pub(super) fn pools(config: &Config, materials: &Materials) -> Vec<PoolTarget> {
             };
             PoolTarget {
                 name: pool.name.clone(),
-                hand_over,
+                dialect,
                 workers: pool.workers.iter().map(worker).collect(),
             }
         })

@@ -145,59 +145,6 @@ async fn a_prefill_worker_whose_bootstrap_server_knows_its_engine_passes_and_wit
     assert_eq!(report.failed, 1);
 }
 
-/// The report about a split pool whose dialect is to be detected.
-async fn detected(dialect: PdDialect) -> (SplitFleet, LiveReport) {
-    let fleet = SplitFleet::start(dialect, (1, 1), |_| {}).await.unwrap();
-    let report = live(&fleet.detected_toml("main", "")).await;
-    (fleet, report)
-}
-
-#[tokio::test]
-async fn a_dialect_that_is_to_be_detected_is_reported_as_the_engines_show_it() {
-    for (dialect, name) in [
-        (PdDialect::Nixl, "nixl"),
-        (PdDialect::Mooncake, "mooncake"),
-        (PdDialect::Sglang, "sglang"),
-    ] {
-        let (_fleet, report) = detected(dialect).await;
-        assert_eq!(report.failed, 0, "{report:#?}");
-        assert_eq!(report.pools[0].dialect, Some(name));
-        let connector = find(only_worker(&report), "connector");
-        let expected = format!("prefill ({name}, detected by ");
-        assert!(connector.message.starts_with(&expected), "{connector:?}");
-        assert_eq!(connector.result, CheckResult::Pass);
-        let decode = &report.pools[0].workers[1].checks;
-        assert_eq!(find(decode, "connector").result, CheckResult::Pass);
-    }
-}
-
-#[tokio::test]
-async fn a_prefill_worker_that_shows_no_dialect_is_warned_of() {
-    let fleet = Fleet::start(2, |_, _| {}).await.unwrap();
-    let [prefill, decode] = &fleet.engines[..] else {
-        panic!("two were started");
-    };
-    let report = live(&format!(
-        "[pools.main]\npd = {{ dialect = \"auto\" }}\n\
-         [[pools.main.workers]]\nrole = \"prefill\"\nurl = \"{}\"\nbootstrap = \"http://127.0.0.1:9\"\n\
-         [[pools.main.workers]]\nrole = \"decode\"\nurl = \"{}\"\n",
-        prefill.url(),
-        decode.url()
-    ))
-    .await;
-    assert_eq!(report.pools[0].dialect, None);
-    let connector = find(only_worker(&report), "connector");
-    assert_eq!(connector.result, CheckResult::Warn, "{connector:?}");
-    assert!(
-        connector
-            .hint
-            .as_deref()
-            .is_some_and(|hint| hint.contains("`dialect`"))
-    );
-    let decode = find(&report.pools[0].workers[1].checks, "connector");
-    assert_eq!(decode.result, CheckResult::Pass, "{decode:?}");
-}
-
 #[tokio::test]
 async fn workers_of_a_pool_that_serve_other_models_are_warned_of_unless_that_is_written_down() {
     let adjust = |number: usize, config: &mut MockConfig| config.model = format!("m{number}");

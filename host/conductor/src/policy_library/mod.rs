@@ -103,8 +103,7 @@ impl PolicyLibrary {
         }
     }
 
-    /// Loads what is new or changed among `wanted`. Blocks while it compiles. The active versions, what policies remember and their state
-    /// files stay as they are.
+    /// Loads what is new or changed among `wanted`. Blocks while it compiles. What is in force stays in force.
     pub(crate) fn prepare(&mut self, wanted: Vec<WantedPolicy>) -> Prepared {
         let prepared = wanted.into_iter().map(|wanted| {
             let entry = self.entries.get(&wanted.name);
@@ -202,7 +201,7 @@ impl PolicyLibrary {
     }
 
     fn attempt(&mut self, wanted: &WantedPolicy, component: &Component, digest: Digest) -> Outcome {
-        let state = self.memory.plan(&wanted.name);
+        let state = self.memory.of(&wanted.name);
         let load = || {
             self.engine
                 .load(&wanted.name, &component.bytes, &wanted.settings, state)

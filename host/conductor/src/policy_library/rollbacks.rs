@@ -56,7 +56,7 @@ impl PolicyLibrary {
             return None;
         }
         let settings = kept.in_force.settings();
-        let state = self.memory.plan(policy);
+        let state = self.memory.of(policy);
         let loaded = match self.engine.load(policy, component, &settings, state) {
             Ok(loaded) => loaded,
             Err(error) => {

@@ -1,14 +1,12 @@
 //! What policies remember, by their names: it outlives their versions, and where a folder is named for it, the process.
 //!
-//! A policy's file is read when its name first comes up, before any of its code runs. A plan only reads it (`plan.rs`): what it
-//! holds is shown and kept from the commit that takes the policy on. A thread of its own (`thread.rs`) writes what has changed. What
-//! cannot be read is never written over: a damaged file is put aside, and one that the system refuses is left as it is, while the
-//! policy begins with nothing. Sessions wait until the workers they name are known.
+//! A policy's file is read when its name first comes up, before any of its code runs. A thread of its own (`thread.rs`) writes
+//! what has changed. What cannot be read is never written over: a damaged file is put aside, and one that the system refuses is
+//! left as it is, while the policy begins with nothing. Sessions wait until the workers they name are known.
 
 mod file;
 mod folder;
 mod metrics;
-mod plan;
 mod thread;
 
 use std::collections::BTreeMap;
@@ -22,9 +20,9 @@ use routing::WorkerId;
 use tracing::{error, info, warn};
 
 use self::file::{Saved, SavedSession};
+use self::folder::ReadError;
 pub(crate) use self::folder::StateFolder;
 pub(crate) use self::metrics::MemoryCollector;
-use self::plan::PlannedState;
 pub(crate) use self::thread::{Keeper, Keeping};
 use crate::policy_library::chain;
 
@@ -39,8 +37,6 @@ pub(crate) const OVERRIDES: (&str, &str) = ("routes", "overrides");
 pub(crate) struct PolicyMemory {
     folder: Option<StateFolder>,
     kept: Mutex<BTreeMap<String, Kept>>,
-    /// Of policies that were loaded for a plan and not committed.
-    planned: Mutex<BTreeMap<String, PlannedState>>,
     /// Whether the last file could not be written, which was told.
     is_failing: AtomicBool,
     written: AtomicU64,
@@ -55,10 +51,8 @@ struct Kept {
     saved: u64,
     /// Its file could not be read, and is left alone.
     is_unread: bool,
-    /// No committed policy has it any more: forgotten once it is written.
+    /// Nobody names it any more: forgotten once it is written.
     is_left: bool,
-    /// A policy that is loaded for a plan has it: not forgotten before the next commit.
-    is_planned: bool,
     /// Of its file, until the workers are known.
     sessions: Vec<SavedSession>,
 }
@@ -84,28 +78,25 @@ impl PolicyMemory {
         self.folder.as_ref()
     }
 
-    /// Returns what a committed policy remembers: as its plan read it, where it is new. Called by the one thread that loads policies.
+    /// What that policy remembers. Called by the one thread that loads policies.
     pub(crate) fn of(&self, policy: &str) -> Arc<PolicyState> {
         if let Some(kept) = self.kept().get_mut(policy) {
             kept.is_left = false;
             return Arc::clone(&kept.state);
         }
-        let planned = self.planned().remove(policy);
-        let kept = self.adopt(policy, planned.unwrap_or_else(|| self.read(policy)));
+        let kept = self.read(policy);
         let state = Arc::clone(&kept.state);
         self.kept().insert(policy.to_owned(), kept);
         state
     }
 
-    /// Forgets every other policy, planned ones too; what its file holds stays there.
+    /// Forgets every other policy; what its file holds stays there.
     pub(crate) fn retain(&self, names: impl Fn(&str) -> bool) {
         let is_written = self.is_written();
         self.kept().retain(|name, kept| {
             kept.is_left = !names(name);
-            kept.is_planned = false;
             is_written || !kept.is_left
         });
-        self.planned().retain(|name, _| names(name));
     }
 
     /// Sessions of another run, now that the workers and how many sessions there may be are known. Those of workers that are not
@@ -134,6 +125,44 @@ impl PolicyMemory {
         }
     }
 
+    fn read(&self, policy: &str) -> Kept {
+        let Some(folder) = &self.folder else {
+            return Kept::default();
+        };
+        match folder.read(policy) {
+            Ok(None) => Kept::default(),
+            Ok(Some(saved)) => restored(policy, saved),
+            Err(error @ ReadError::Read { .. }) => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                error!(
+                    policy,
+                    error = chain(&error),
+                    "what the policy remembered cannot be read: it begins with nothing, and nothing of it is kept"
+                );
+                Kept {
+                    is_unread: true,
+                    ..Kept::default()
+                }
+            }
+            Err(error @ ReadError::Damaged { .. }) => {
+                self.damaged.fetch_add(1, Ordering::Relaxed);
+                let aside = folder.put_aside(policy);
+                let is_unread = aside.is_err();
+                let put_aside = aside.map_or_else(|error| chain(&error), |path| path.display().to_string());
+                error!(
+                    policy,
+                    error = chain(&error),
+                    put_aside,
+                    "what the policy remembered is damaged: it begins with nothing"
+                );
+                Kept {
+                    is_unread,
+                    ..Kept::default()
+                }
+            }
+        }
+    }
+
     /// Writes what has changed since it was written last.
     fn write_changed(&self, workers: impl FnOnce() -> WorkerNames, now_us: u64) {
         let Some(folder) = &self.folder else { return };
@@ -159,8 +188,7 @@ impl PolicyMemory {
             }
         }
         // One that is named again by now is not left any more.
-        self.kept()
-            .retain(|_, kept| !(kept.is_left && !kept.is_planned && kept.is_saved()));
+        self.kept().retain(|_, kept| !(kept.is_left && kept.is_saved()));
     }
 
     fn wrote(&self, policy: &str, changes: u64) {
@@ -197,6 +225,32 @@ impl PolicyMemory {
 impl Kept {
     fn is_saved(&self) -> bool {
         self.is_unread || self.saved == self.state.changes()
+    }
+}
+
+fn restored(policy: &str, saved: Saved) -> Kept {
+    let state = PolicyState::default();
+    let (values, sessions) = (saved.values.len(), saved.sessions.len());
+    for (key, value) in saved.values {
+        // Over a limit of this router's: less is remembered than was.
+        if let Err(refusal) = state.set(&key, value) {
+            warn!(
+                policy,
+                key = &*key,
+                error = chain(&refusal),
+                "failed to remember a value"
+            );
+        }
+    }
+    info!(
+        policy,
+        values, sessions, "what the policy remembered is there again"
+    );
+    Kept {
+        saved: state.changes(),
+        state: Arc::new(state),
+        sessions: saved.sessions,
+        ..Kept::default()
     }
 }
 

@@ -117,55 +117,6 @@ fn a_damaged_file_is_put_aside_counted_and_not_lost() {
 }
 
 #[test]
-fn a_plan_leaves_a_damaged_file_alone_and_the_commit_puts_it_aside() {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, aside) = (
-        folder.path().join("mine.state"),
-        folder.path().join("mine.state.damaged"),
-    );
-    fs::write(&path, "nonsense").unwrap();
-    let memory = begin(folder.path());
-    let planned = memory.plan("mine");
-    assert!(Arc::ptr_eq(&planned, &memory.plan("mine")));
-    memory.write_changed(|| unreachable!("nothing is kept"), 0);
-    assert!(path.exists() && !aside.exists());
-    assert_eq!((count(&memory.damaged), memory.kept().len()), (0, 0));
-    assert!(
-        Arc::ptr_eq(&planned, &memory.of("mine")),
-        "the loaded policy has it"
-    );
-    assert!(!path.exists() && aside.exists());
-    assert_eq!((count(&memory.damaged), memory.kept().len()), (1, 1));
-}
-
-#[test]
-fn a_plan_that_is_not_committed_is_forgotten_by_the_next_commit() {
-    let folder = tempfile::tempdir().unwrap();
-    let memory = begin(folder.path());
-    let planned = memory.plan("mine");
-    memory.retain(|_| false);
-    assert!(!Arc::ptr_eq(&planned, &memory.plan("mine")));
-    assert_eq!(memory.kept().len(), 0);
-}
-
-#[test]
-fn a_policy_that_was_left_and_is_planned_again_keeps_its_state_and_stays_left() {
-    let folder = tempfile::tempdir().unwrap();
-    let memory = begin(folder.path());
-    let state = memory.of("mine");
-    memory.retain(|_| false);
-    assert!(Arc::ptr_eq(&state, &memory.plan("mine")));
-    // The plan may still be committed: its policy has this state.
-    memory.write_changed(|| workers(&[]), 0);
-    assert!(Arc::ptr_eq(&state, &memory.of("mine")));
-    memory.retain(|_| false);
-    memory.plan("mine");
-    memory.retain(|_| false);
-    memory.write_changed(|| workers(&[]), 0);
-    assert_eq!(memory.kept().len(), 0, "no commit took it on");
-}
-
-#[test]
 fn what_the_system_refuses_to_read_is_not_written_over() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("mine.state")).unwrap();

@@ -81,7 +81,16 @@ impl Reloader {
         let (overlays, ended) = self.active.overlays.under(&file);
         // What overrides of routes name has to be there as well.
         let config = overlays.over(&file);
-        let prepared = self.load_policies(&config, &text, seen)?;
+        let library = &mut self.library;
+        let prepared = self.steps.run(PlanStep::LoadPolicies, || {
+            let prepared = library.prepare(compose::wanted_policies(&config, source));
+            seen.is_unsettled = prepared.is_unsettled();
+            let unavailable = unavailable_policies((&config, source, &text), &prepared);
+            if !unavailable.is_empty() {
+                return Err(RefusedConfig::Policies(unavailable));
+            }
+            Ok(prepared)
+        })?;
         let materials = self.read_materials(&file, &text)?;
         let plan = self.plan(Candidate {
             text,
@@ -94,25 +103,6 @@ impl Reloader {
             plan,
             warnings,
             ended,
-        })
-    }
-
-    /// Loads the policies of a configuration, whose file has that text.
-    pub(super) fn load_policies(
-        &mut self,
-        config: &Config,
-        text: &str,
-        seen: &mut Seen,
-    ) -> Result<Prepared, RefusedPlan> {
-        let (library, source) = (&mut self.library, &self.source);
-        self.steps.run(PlanStep::LoadPolicies, || {
-            let prepared = library.prepare(compose::wanted_policies(config, source));
-            seen.is_unsettled = prepared.is_unsettled();
-            let unavailable = unavailable_policies((config, source, text), &prepared);
-            if !unavailable.is_empty() {
-                return Err(RefusedConfig::Policies(unavailable));
-            }
-            Ok(prepared)
         })
     }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use thiserror::Error;
 use tracing::{error, info, warn};
 
-use super::{ActiveConfig, Candidate, RefusedConfig, RefusedPlan, Reloader, Seen};
+use super::{ActiveConfig, Candidate, RefusedPlan, Reloader, unavailable_policies};
 use crate::compose;
 use crate::policy_library::{chain, policies_in};
 use crate::policy_memory::{OVERRIDES, StateFolder};
@@ -39,22 +39,11 @@ pub(crate) enum RefusedRouteChange {
     Config(#[source] RefusedPlan),
 }
 
-impl RefusedRouteChange {
-    /// Names the first policy that is no good, where that is why the plan failed.
-    fn of_policies(refused: RefusedPlan) -> Self {
-        if let RefusedConfig::Policies(unavailable) = refused.reason()
-            && let Some(first) = unavailable.items().first()
-        {
-            return Self::Unavailable(first.message.clone());
-        }
-        Self::Config(refused)
-    }
-}
-
 impl Reloader {
     /// Makes a change, or changes nothing.
     pub(super) fn change_route(&mut self, change: &RouteChange) -> Result<RouteAnswer, RefusedRouteChange> {
         let ActiveConfig {
+            text,
             file,
             overlays,
             config,
@@ -65,10 +54,13 @@ impl Reloader {
         let in_folder: Vec<String> = in_folder.map(|(name, _)| name).collect();
         let (overlays, route) = overlays.change_routes(file, &in_folder, change)?;
         let config = overlays.over(file);
-        let text = self.active.text.clone();
         let prepared = self
-            .load_policies(&config, &text, &mut Seen::default())
-            .map_err(RefusedRouteChange::of_policies)?;
+            .library
+            .prepare(compose::wanted_policies(&config, &self.source));
+        let unavailable = unavailable_policies((&config, &self.source, text), &prepared);
+        if let Some(first) = unavailable.items().first() {
+            return Err(RefusedRouteChange::Unavailable(first.message.clone()));
+        }
         let candidate = Candidate {
             overlays,
             prepared: Some(prepared),

@@ -12,13 +12,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::*;
 use crate::app::App;
 use crate::overlay::{Addition, InstanceChange};
-use crate::route_override::{RouteAction, RouteChange};
 
 const FIRST: &str = r#"
 [server]
 listen = "127.0.0.1:0"
 admin-listen = "127.0.0.1:0"
-policy-state = "state"
 
 [policies.tuned]
 builtin = "cache-aware"
@@ -56,7 +54,6 @@ fn after() -> String {
 [server]
 listen = "127.0.0.2:0"
 admin-listen = "127.0.0.1:0"
-policy-state = "state"
 admin-api-key = {{ file = "new.key" }}
 [log]
 level = "debug"
@@ -106,11 +103,6 @@ impl Story {
         let folder = tempfile::tempdir().unwrap();
         for key in ["old", "new"] {
             fs::write(folder.path().join(format!("{key}.key")), key).unwrap();
-        }
-        // The state of policies that the edits below name first: a commit puts the damaged files aside.
-        fs::create_dir(folder.path().join("state")).unwrap();
-        for policy in ["tier-weight", "least-request"] {
-            fs::write(folder.path().join(format!("state/{policy}.state")), "damaged").unwrap();
         }
         let file = folder.path().join("conductor.toml");
         fs::write(&file, before()).unwrap();
@@ -169,15 +161,7 @@ impl Story {
             ("recorder", format!("{:?}", live.recorder)),
             ("admin key", format!("{:?}", live.admin_key)),
             ("record file", self.path("decisions.jsonl").exists().to_string()),
-            ("state files", format!("{:?}", self.state_files())),
         ])
-    }
-
-    fn state_files(&self) -> Vec<std::ffi::OsString> {
-        let files = fs::read_dir(self.path("state")).unwrap();
-        let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
-        names.sort();
-        names
     }
 
     async fn page(&self, path: &str) -> Value {
@@ -223,37 +207,6 @@ fn forget_times(page: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(forget_times),
         _ => {}
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_canary_that_fails_at_any_step_is_not_on_its_route() {
-    let mut story = Story::begin().await;
-    let active = story.state().await;
-    let try_out = |fault: Option<PlanStep>| {
-        move |reloader: &mut Reloader| {
-            reloader.steps.fault = fault;
-            reloader.change_route(&RouteChange {
-                policy: "least-request".to_owned(),
-                route: None,
-                action: RouteAction::Canary(100),
-            })
-        }
-    };
-    for step in std::iter::once(PlanStep::LoadPolicies).chain(later_steps()) {
-        let refused;
-        (story, refused) = story.run(try_out(Some(step))).await;
-        assert!(
-            matches!(&refused, Err(RefusedRouteChange::Config(plan)) if plan.step() == step),
-            "{step:?}: {refused:?}"
-        );
-        Story::is_unchanged(&active, &story.state().await, step);
-    }
-    let (story, done) = story.run(try_out(None)).await;
-    done.unwrap();
-    let now = story.state().await;
-    for part in ["policies", "state files"] {
-        assert_ne!(active[part], now[part], "{part}");
     }
 }
 

@@ -1,9 +1,6 @@
-//! The router as a process: killed at any moment and started again it serves at once, and the engines' replays rebuild its index;
-//! `hangup.rs` reloads it by SIGHUP.
+//! The router is a process that may die at any moment: started again, it serves at once and learns anew, from the engines'
+//! replays, what they hold.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
-#[cfg(test)]
-mod hangup;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,14 +10,11 @@ use std::time::Duration;
 
 use harness::{Client, Fleet, eventually, route_all};
 use serde_json::{Value, json};
-use tokio::sync::mpsc::{Receiver, channel};
 
 /// The binary, running. Killed without a word when dropped.
 struct Process {
     child: Child,
     client: Client,
-    /// Lines of its log, in JSON.
-    log: Receiver<Value>,
 }
 
 impl Process {
@@ -34,23 +28,24 @@ impl Process {
             .spawn()
             .unwrap();
         let log = child.stderr.take().unwrap();
-        let (lines, mut heard) = channel(1_024);
-        // Reads on to the end, so that the process never waits for its log to be read. Lines that no test takes are lost once there are
-        // too many.
+        let (said, heard) = tokio::sync::oneshot::channel();
+        // Reads on to the end, so that the process never waits for its log to be read.
         let reader = std::thread::spawn(move || {
+            let mut said = Some(said);
             for line in BufReader::new(log).lines().map_while(Result::ok) {
-                if let Ok(line) = serde_json::from_str(&line) {
-                    drop(lines.try_send(line));
+                let told: Option<Value> = serde_json::from_str(&line).ok();
+                let listen = told.and_then(|told| Some(told.get("listen")?.as_str()?.to_owned()));
+                if let Some((listen, said)) = listen.zip(said.take_if(|_| line.contains("ready"))) {
+                    drop(said.send(listen));
                 }
             }
         });
         drop(reader);
-        let ready = next(&mut heard, "ready").await;
-        let listen = ready["listen"].as_str().unwrap();
+        let listen = tokio::time::timeout(Duration::from_secs(60), heard).await;
+        let listen = listen.unwrap().unwrap();
         Self {
             child,
             client: Client::new(format!("http://{listen}")),
-            log: heard,
         }
     }
 
@@ -59,21 +54,6 @@ impl Process {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
-}
-
-/// The next line of a log whose message has this in it.
-async fn next(log: &mut Receiver<Value>, message: &str) -> Value {
-    let find = async {
-        loop {
-            let line: Value = log.recv().await.unwrap();
-            let text = line["message"].as_str().or(line["fields"]["message"].as_str());
-            if text.is_some_and(|text| text.contains(message)) {
-                return line;
-            }
-        }
-    };
-    let found = tokio::time::timeout(Duration::from_secs(60), find).await;
-    found.unwrap()
 }
 
 impl Drop for Process {

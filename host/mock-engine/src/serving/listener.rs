@@ -1,5 +1,6 @@
 //! Accepts connections, and refuses and closes them when told to. Knows nothing of what they carry.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::faults::EngineGone;
+use crate::serving::realtime::ConversationSlot;
 use crate::serving::{Answer, Context, routes};
 use crate::transfer::{Side, answer_bootstrap};
 
@@ -191,11 +193,23 @@ impl Listening {
 async fn serve_connection(stream: TcpStream, site: Site) {
     // Only delays tokens where it fails.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request| site.clone().answer(request));
+    let opened = ConversationSlot::default();
+    let service = service_fn(|request| async {
+        let mut answer = site.clone().answer(request).await?;
+        if let Some(conversation) = answer.extensions_mut().remove::<ConversationSlot>() {
+            opened.fill(&conversation);
+        }
+        Ok::<_, Infallible>(answer)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection to the mock engine broke off");
+    }
+    // In the connection's own task, so that it ends with it.
+    if let Some(conversation) = opened.take() {
+        conversation.run().await;
     }
 }

@@ -12,6 +12,7 @@ mod messages;
 mod metrics;
 mod paths;
 mod pooling;
+mod realtime;
 mod recorder;
 mod refusal;
 mod routes;

@@ -21,6 +21,8 @@ pub(super) enum Route<'a> {
     Tokenize,
     Detokenize,
     CountTokens,
+    /// A WebSocket.
+    Realtime,
     LoadAdapter,
     UnloadAdapter,
     /// A response that is kept, by its id.
@@ -109,6 +111,7 @@ pub(super) fn route(path: &str) -> Option<(Method, Route<'_>)> {
         "/tokenize" => (Method::POST, Route::Tokenize),
         "/detokenize" => (Method::POST, Route::Detokenize),
         "/v1/messages/count_tokens" => (Method::POST, Route::CountTokens),
+        "/v1/realtime" => (Method::GET, Route::Realtime),
         "/v1/load_lora_adapter" => (Method::POST, Route::LoadAdapter),
         "/v1/unload_lora_adapter" => (Method::POST, Route::UnloadAdapter),
         "/reset_prefix_cache" => (Method::POST, Route::ResetPrefixCache),

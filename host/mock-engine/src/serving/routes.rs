@@ -18,6 +18,7 @@ use crate::serving::generate::generate;
 use crate::serving::messages::count;
 use crate::serving::paths::{Inference, Route, route};
 use crate::serving::pooling::pool;
+use crate::serving::realtime::open;
 use crate::serving::refusal::Refusal;
 use crate::serving::tokenize::{detokenize, tokenize};
 use crate::serving::{Context, metrics, unix_now};
@@ -63,7 +64,7 @@ pub(crate) async fn answer(context: Arc<Context>, request: Request<Incoming>) ->
 }
 
 async fn serve(
-    context: &Context,
+    context: &Arc<Context>,
     route: Route<'_>,
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Refusal> {
@@ -89,6 +90,7 @@ async fn serve(
             let body = read_body(request).await?;
             ok(count(context, &body)?)
         }
+        Route::Realtime => realtime(context, request).await,
         Route::LoadAdapter => context.adapters.load(&context.config, &read_body(request).await?),
         Route::UnloadAdapter => context.adapters.unload(&read_body(request).await?),
         Route::KeptResponse(id) if is_streamed(&request) => {
@@ -100,6 +102,25 @@ async fn serve(
         Route::ResetPrefixCache => ok(json!({"success": context.reset_prefix_cache().await})),
         Route::Inference(path, kind) => infer(context, (path, kind), request).await,
     }
+}
+
+async fn realtime(
+    context: &Arc<Context>,
+    request: Request<Incoming>,
+) -> Result<Response<ReplyBody>, Refusal> {
+    let headers = request.headers().clone();
+    context.recorder.record("/v1/realtime", headers, Bytes::new());
+    let mut cut_after = None;
+    if let Some(mut met) = context.faults.meet() {
+        match met.fault {
+            RequestFault::Hang => met.cleared().await,
+            RequestFault::Status { status, retry_after } => {
+                return Err(Refusal::scripted(status, retry_after));
+            }
+            RequestFault::Cut { after_tokens } => cut_after = Some(after_tokens),
+        }
+    }
+    Ok(open(context, request, cut_after))
 }
 
 async fn infer(

@@ -49,8 +49,6 @@ struct Entries {
     others: Arc<ServedModel>,
     /// For requests that name no model: members without `models`, which answer with what they have.
     unnamed: Arc<ServedModel>,
-    /// Names of base models that members serve; none where a member may serve any name.
-    bases: Option<Arc<[Box<str>]>>,
 }
 
 impl ModelCatalog {
@@ -72,14 +70,14 @@ impl ModelCatalog {
         Arc::clone(self.current.load().find(model))
     }
 
-    /// Returns the names of all base models that members serve, as configured or learned; none where a member may serve any name.
-    pub(crate) fn base_models(&self) -> Option<Arc<[Box<str>]>> {
-        self.current.load().bases.clone()
-    }
-
     /// Adapters that the configuration names.
     pub(crate) fn adapters(&self) -> &[AdapterSpec] {
         &self.adapters
+    }
+
+    /// Whether the configuration names an adapter so.
+    pub(crate) fn is_configured(&self, adapter: &str) -> bool {
+        self.adapters.iter().any(|known| *known.name == *adapter)
     }
 
     /// Makes the table anew where a list has changed since.
@@ -220,14 +218,9 @@ impl Table {
             others.for_each(|at| served.add(at));
             Arc::new(served)
         };
-        let named = self.by_name.iter();
-        let bases = named.filter(|(_, served)| served.adapter.is_none());
-        let bases = bases.map(|(name, _)| name.clone()).collect();
-        let bases = self.others.is_empty().then_some(bases);
         let by_name = self.by_name.into_iter();
         Entries {
             versions,
-            bases,
             by_name: by_name.map(|(name, served)| (name, all(served))).collect(),
             others: Arc::new(self.others.clone()),
             unnamed: Arc::new(self.unnamed),

@@ -118,7 +118,7 @@ impl Visit {
 
     /// A worker answers with that status.
     pub(crate) fn answered(&mut self, status: StatusCode) {
-        self.served = Some(status.is_success());
+        self.served = Some(status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS);
     }
 
     /// A worker was asked.

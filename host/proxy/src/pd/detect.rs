@@ -314,14 +314,12 @@ async fn look_at_worker(member: &Member) -> Shown {
         };
     }
     match page(&member.link, &METRICS).await {
-        Ok(metrics) => match metrics.and_then(|page| inference_api::metrics_dialect(&page)) {
-            Some(dialect) => Shown::Speaks {
-                dialect,
-                evidence: "/metrics".into(),
-                port: None,
-            },
-            None => Shown::Nothing,
+        Ok(Some(metrics)) if memchr::memmem::find(&metrics, b"vllm:nixl_").is_some() => Shown::Speaks {
+            dialect: Dialect::Nixl,
+            evidence: "/metrics".into(),
+            port: None,
         },
+        Ok(_) => Shown::Nothing,
         Err(Unreachable) if info.is_err() => Shown::Unreachable,
         Err(Unreachable) => Shown::Nothing,
     }

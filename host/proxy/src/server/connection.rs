@@ -19,6 +19,7 @@ use super::metrics::{EdgeMetrics, Turned};
 use super::service::Service;
 use super::spec::EdgeLimits;
 use crate::connections::TakenSeat;
+use crate::realtime::OpenedTunnel;
 use crate::tls::{ServerTls, Stream};
 
 /// How long streams that are cut may take to say so.
@@ -99,15 +100,17 @@ async fn converse(
     limits: &EdgeLimits,
 ) -> Option<Turned> {
     let heard = AtomicBool::new(false);
+    let opened = OpenedTunnel::default();
     let answer = service_fn(|request| {
         heard.store(true, Ordering::Relaxed);
-        service.call(request, seat.turn())
+        service.call(request, seat.turn(), &opened)
     });
     let connection = Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.keep_alive_timeout)
         .max_buf_size(limits.header_bytes + BUFFER)
-        .serve_connection(TokioIo::new(stream), answer);
+        .serve_connection(TokioIo::new(stream), answer)
+        .with_upgrades();
     let mut connection = pin!(connection);
     let mut unheard = pin!(unheard(&heard, limits.head_timeout));
     let mut overdue = pin!(overdue(|| seat.deadline()));
@@ -130,7 +133,14 @@ async fn converse(
             }
         }
     };
-    let error = served.err()?;
+    let Err(error) = served else {
+        if opened.is_there() {
+            let _turn = seat.turn();
+            // On the heap: every connection would carry its room.
+            Box::pin(opened.run(cut, &service.proxy.metrics.edge.tunnels)).await;
+        }
+        return None;
+    };
     debug!(
         error = &error as &dyn std::error::Error,
         "a connection ended early"

@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
+use crate::realtime::TunnelMetrics;
 use crate::reply::Refusal;
 
 /// Why a connection or a request got no further than the edge.
@@ -68,6 +69,7 @@ pub(crate) struct EdgeMetrics {
     turned: Arc<[Counter; TURNED.len()]>,
     /// Connections that began with TLS.
     handshakes: Counter,
+    pub(super) tunnels: TunnelMetrics,
     endpoints: Family<EndpointLabel, Counter>,
     /// By the discriminant of the class.
     came_for: Arc<[Counter; EndpointClass::ALL.len()]>,
@@ -84,6 +86,7 @@ impl Default for EdgeMetrics {
             family,
             turned: Arc::new(turned),
             handshakes: Counter::default(),
+            tunnels: TunnelMetrics::default(),
             came_for: Arc::new(came_for),
             endpoints,
         }
@@ -92,6 +95,7 @@ impl Default for EdgeMetrics {
 
 impl EdgeMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
+        self.tunnels.register(registry);
         registry.register(
             "edge_turned_away",
             "Connections and requests of clients that ended at the edge, by why",

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use axum::Router;
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use inference_api::{Endpoint, EndpointWork};
@@ -20,6 +20,7 @@ use super::head;
 use crate::body::{Body, WriteError};
 use crate::connections::Turn;
 use crate::proxy::Proxy;
+use crate::realtime::{self, OpenedTunnel, TunnelSlot};
 use crate::reply::{self, Refusal};
 use crate::responses::{self, ResponseCall};
 use crate::{cold, pipeline};
@@ -45,10 +46,16 @@ pub(super) struct Held {
 impl Service {
     pub(super) async fn call(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         turn: Turn,
+        opened: &OpenedTunnel,
     ) -> Result<Response<Held>, Infallible> {
+        // Nothing comes of it unless the answer switches protocols.
+        let client = hyper::upgrade::on(&mut request);
         let mut response = self.answer(request).await?;
+        if let Some(worker) = response.extensions_mut().remove::<TunnelSlot>() {
+            opened.fill(&worker, client);
+        }
         if let Some(Deadline(deadline)) = response.extensions_mut().remove() {
             turn.must_end(deadline);
         }
@@ -81,10 +88,13 @@ impl Service {
         head::trim_slash(request.uri_mut());
         let path = request.uri().path();
         Ok(match Endpoint::of_path(path) {
-            Some(endpoint) if request.method() == Method::POST => self.serve(endpoint, request).await,
+            Some(endpoint) if request.method() == endpoint.method() => match endpoint.spec().upgrades {
+                true => self.open(endpoint, request).await,
+                false => self.serve(endpoint, request).await,
+            },
             None if self.forwards(path) => self.serve(Endpoint::Forwarded, request).await,
             Some(endpoint) => {
-                let refusal = cold::wrong_method(path, "POST");
+                let refusal = cold::wrong_method(path, endpoint.method());
                 reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from)
             }
             None => {
@@ -114,6 +124,16 @@ impl Service {
         }
         let answer = Box::pin(responses::answer(&self.proxy, request));
         self.unless_cut(Endpoint::Responses, answer).await
+    }
+
+    /// Answers a request to an endpoint that is a WebSocket. Where its worker switches, the tunnel is in the answer's
+    /// extensions.
+    async fn open(&self, endpoint: Endpoint, request: Request<Incoming>) -> Response<Body> {
+        if let Err(refusal) = realtime::check(endpoint, &request) {
+            self.proxy.metrics.unrouted(refusal.outcome());
+            return reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from);
+        }
+        self.serve(endpoint, request).await
     }
 
     /// Answers a request to an endpoint of the table, by the work it makes.

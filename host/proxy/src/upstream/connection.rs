@@ -22,9 +22,9 @@ use crate::tls::Stream;
 /// whatever is under way on it: that is how a worker learns that a client left.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    sender: SendRequest<Full<Bytes>>,
+    pub(super) sender: SendRequest<Full<Bytes>>,
     /// None once it has ended.
-    driver: Option<Pin<Box<Driver>>>,
+    pub(super) driver: Option<Pin<Box<Driver>>>,
     pub(super) born: Instant,
     /// While it is in use, where that is limited.
     pub(super) seat: Seat,
@@ -32,7 +32,7 @@ pub(crate) struct Connection {
     open: Arc<AtomicUsize>,
 }
 
-type Driver = http1::Connection<TokioIo<Stream>, Full<Bytes>>;
+pub(super) type Driver = http1::Connection<TokioIo<Stream>, Full<Bytes>>;
 
 /// The body of a worker's answer, with the connection it comes on.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub(crate) struct WorkerBody {
     connection: Connection,
     /// Read already, to see what it is.
     ahead: Option<Frame<Bytes>>,
+    /// Driver of a connection that switched to another protocol; it has ended.
+    switched: Option<Pin<Box<Driver>>>,
 }
 
 impl Connection {
@@ -78,12 +80,7 @@ impl Connection {
             answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         });
         let (head, incoming) = answer.await?.into_parts();
-        let body = WorkerBody {
-            incoming,
-            connection: self,
-            ahead: None,
-        };
-        Ok(Response::from_parts(head, body))
+        Ok(Response::from_parts(head, WorkerBody::new(incoming, self, None)))
     }
 
     fn drive(&mut self, cx: &mut Context<'_>) {
@@ -104,6 +101,19 @@ fn drive(driver: &mut Option<Pin<Box<Driver>>>, cx: &mut Context<'_>) {
 }
 
 impl WorkerBody {
+    pub(super) fn new(
+        incoming: Incoming,
+        connection: Connection,
+        switched: Option<Pin<Box<Driver>>>,
+    ) -> Self {
+        Self {
+            incoming,
+            connection,
+            ahead: None,
+            switched,
+        }
+    }
+
     /// Waits for the first data of the body, which stays in it; none where it has none.
     pub(crate) async fn first(&mut self) -> Result<Option<&Bytes>, hyper::Error> {
         if self.ahead.is_none() {
@@ -114,6 +124,10 @@ impl WorkerBody {
 
     pub(super) fn into_connection(self) -> Connection {
         self.connection
+    }
+
+    pub(super) fn into_parts(self) -> (Option<Pin<Box<Driver>>>, Connection) {
+        (self.switched, self.connection)
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod connection;
 mod dial;
+mod switched;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,6 +22,7 @@ pub(crate) use self::connection::{Connection, WorkerBody};
 pub(crate) use self::dial::ConnectError;
 use self::dial::Target;
 pub use self::dial::UrlError;
+pub(crate) use self::switched::Switched;
 use crate::snapshot::Snapshot;
 use crate::tls::WorkerTls;
 

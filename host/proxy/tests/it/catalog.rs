@@ -347,34 +347,6 @@ async fn a_request_without_a_model_goes_to_workers_of_any_list() {
     assert_eq!(answer.status, StatusCode::OK);
 }
 
-/// The answer to a chat without a model behind a route for `m*`, once the workers' lists are learned.
-async fn unnamed(workers: &[(&str, &Worker)]) -> StatusCode {
-    let of_route = |builder: &mut Builder| builder.models = vec!["m*".to_owned()];
-    let add = |builder: Builder, (name, worker): &(&str, &Worker)| builder.worker(name, &worker.url());
-    let builder = workers.iter().fold(router().with(of_route), add);
-    let router = once(builder).start().await;
-    let names: Vec<&str> = workers.iter().map(|(name, _)| *name).collect();
-    learned(&router, &names).await;
-    let answer = send(router.address, post("/v1/chat/completions", r#"{"messages":[]}"#)).await;
-    answer.status
-}
-
-#[tokio::test]
-async fn a_request_without_a_model_means_the_only_base_model_that_workers_list() {
-    let (a, _) = serving("a", &["m"]).await;
-    let (b, _) = serving("b", &["m", "m-sql"]).await;
-    assert_eq!(unnamed(&[("a", &a), ("b", &b)]).await, StatusCode::OK);
-    let other = Worker::start(|request: Received| async move {
-        match request.uri.path() {
-            "/v1/models" => json(200, r#"{"data":[{"id":"m-2"}]}"#),
-            _ => json(200, "other"),
-        }
-    })
-    .await;
-    let several = [("a", &a), ("other", &other)];
-    assert_eq!(unnamed(&several).await, StatusCode::BAD_REQUEST);
-}
-
 #[tokio::test]
 async fn an_adapter_is_found_by_its_base_models_name_and_its_own() {
     let (a, _) = serving("a", &["m"]).await;

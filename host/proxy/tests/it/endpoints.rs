@@ -33,10 +33,24 @@ fn form(path: &str, model: &str) -> Request<Bytes> {
     request
 }
 
+/// The handshake of a WebSocket.
+fn websocket(target: &str) -> Request<Bytes> {
+    let mut request = get(target);
+    for (name, value) in [
+        ("connection", "upgrade"),
+        ("upgrade", "websocket"),
+        ("content-type", "a/b"),
+    ] {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    request
+}
+
 fn ask(endpoint: Endpoint, model: &str) -> Request<Bytes> {
     match endpoint.spec().model {
         ModelField::Form => form(endpoint.path(), model),
         ModelField::Json | ModelField::Any => post(endpoint.path(), format!(r#"{{"model":"{model}"}}"#)),
+        ModelField::Query => websocket(&format!("{}?model={model}", endpoint.path())),
     }
 }
 
@@ -85,13 +99,18 @@ async fn every_endpoint_of_the_table_is_served_by_the_worker_of_its_model() {
 }
 
 #[tokio::test]
-async fn every_endpoint_takes_post_only() {
+async fn every_endpoint_takes_its_own_method_only() {
     let worker = Worker::named("a").await;
     let router = router().worker("a", &worker.url()).start().await;
     for endpoint in Endpoint::ALL {
-        let answer = send(router.address, get(endpoint.path())).await;
+        let path = endpoint.path();
+        let (other, allowed) = match endpoint.spec().upgrades {
+            true => (post(path, "{}"), "GET"),
+            false => (get(path), "POST"),
+        };
+        let answer = send(router.address, other).await;
         assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED, "{endpoint:?}");
-        assert_eq!(answer.header("allow"), Some("POST"), "{endpoint:?}");
+        assert_eq!(answer.header("allow"), Some(allowed), "{endpoint:?}");
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use harness::{Fleet, SplitFleet, TestRouter, eventually_ok, route_all};
-use mock_engine::PdDialect;
+use harness::{Fleet, TestRouter, eventually_ok, route_all};
 use serde_json::Value;
 
 use crate::{chat, fast, fast_fleet, router_with};
@@ -127,77 +126,4 @@ async fn a_feed_says_why_it_is_not_live() {
         "{feed}"
     );
     assert!(feed["state_for_s"].is_number(), "{feed}");
-}
-
-#[tokio::test]
-async fn a_feed_whose_replays_get_no_answer_says_so() {
-    let fleet = fast_fleet(1).await;
-    // Bound for the time of the test, and no publisher.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let silent = silent.local_addr().unwrap();
-    let workers = fleet
-        .workers_toml()
-        .replace(fleet.engines[0].kv_replay(), &format!("tcp://{silent}"));
-    let router = TestRouter::start(&format!("{workers}{}", route_all("cache-aware")))
-        .await
-        .unwrap();
-    let found = warnings(&router, &["replay-unanswered"]).await;
-    let (message, fix) = (&found[0]["message"], &found[0]["fix"]);
-    assert!(message.as_str().unwrap().contains("(w0)"), "{message}");
-    assert!(fix.as_str().unwrap().contains("kv-replay"), "{fix}");
-}
-
-/// A prefill and a decode engine, and a router that splits requests between them.
-async fn split(dialect: PdDialect) -> (SplitFleet, String) {
-    let fleet = SplitFleet::start(dialect, (1, 1), |config| fast(0, config))
-        .await
-        .unwrap();
-    let toml = format!("{}{}", fleet.pool_toml("chat", ""), route_all("round-robin"));
-    (fleet, toml)
-}
-
-#[tokio::test]
-async fn prompts_that_are_not_handed_over_are_reported_until_they_are_handed_over_again() {
-    let (fleet, toml) = split(PdDialect::Nixl).await;
-    let router = TestRouter::start(&toml).await.unwrap();
-    let ask = async |text: &str| {
-        let answer = router
-            .client
-            .post("/v1/chat/completions", &chat(text, false))
-            .await
-            .unwrap();
-        assert_eq!(answer.status, 200, "{}", answer.text());
-    };
-    let faults = fleet.prefill[0].faults();
-    faults.lose_transfer_params(true);
-    ask("first").await;
-    let found = warnings(&router, &["no-handover"]).await;
-    assert_eq!(found[0]["count"], 1, "{found:?}");
-    let message = found[0]["message"].as_str().unwrap();
-    assert!(
-        message.contains("1 of 1") && message.contains("`chat-p0`"),
-        "{message}"
-    );
-    faults.lose_transfer_params(false);
-    for number in 0..32 {
-        ask(&format!("prompt {number}")).await;
-    }
-    warnings(&router, &[]).await;
-}
-
-#[tokio::test]
-async fn a_prefill_worker_without_an_engine_id_is_reported_until_its_bootstrap_server_returns_one() {
-    let (fleet, toml) = split(PdDialect::Mooncake).await;
-    let faults = fleet.prefill[0].faults();
-    faults.bootstrap_down(true).await.unwrap();
-    let router = TestRouter::start(&toml).await.unwrap();
-    let found = warnings(&router, &["engine-unknown"]).await;
-    let message = found[0]["message"].as_str().unwrap();
-    assert!(message.contains("(chat-p0)"), "{message}");
-    assert!(
-        found[0]["fix"].as_str().unwrap().contains("`bootstrap`"),
-        "{found:?}"
-    );
-    faults.bootstrap_down(false).await.unwrap();
-    warnings(&router, &[]).await;
 }

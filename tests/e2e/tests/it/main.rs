@@ -23,6 +23,7 @@ mod messages;
 mod pd;
 mod policy;
 mod policy_folder;
+mod realtime;
 mod responses;
 mod secrets;
 mod serving;

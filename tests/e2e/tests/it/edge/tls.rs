@@ -14,6 +14,7 @@ use tokio_rustls::client::TlsStream;
 use super::raw::{Raw, chat};
 use super::{metric, turned};
 use crate::fast_fleet;
+use crate::realtime::Socket;
 
 /// An authority and what it vouches for.
 pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -51,6 +52,15 @@ async fn connect(
     trusted: &Authority,
     shown: Option<&Identity>,
 ) -> anyhow::Result<Raw<TlsStream<TcpStream>>> {
+    Ok(Raw::over(dial(router, trusted, shown).await?))
+}
+
+/// Its connection alone.
+async fn dial(
+    router: &TestRouter,
+    trusted: &Authority,
+    shown: Option<&Identity>,
+) -> anyhow::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(trusted.pem().as_bytes())?)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -68,7 +78,7 @@ async fn connect(
     let stream = TcpStream::connect(address).await?;
     let name = ServerName::try_from("router.test")?;
     let connector = TlsConnector::from(Arc::new(config));
-    Ok(Raw::over(connector.connect(name, stream).await?))
+    Ok(connector.connect(name, stream).await?)
 }
 
 fn save(router: &TestRouter, identity: &Identity) {
@@ -138,6 +148,19 @@ async fn a_certificate_is_exchanged_while_requests_run_and_a_broken_one_is_not_t
     let mut late = connect(&router, &second, None).await.unwrap();
     late.say(chat()).await.unwrap();
     assert_eq!(late.answer().await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_websocket_is_opened_over_tls() {
+    let authority = Authority::new();
+    let (_fleet, router, rest) = router(&authority).await;
+    turn_on(&router, &format!("{TLS}{rest}"), &authority).await;
+    let stream = dial(&router, &authority, None).await.unwrap();
+    let mut socket = Socket::over(stream, "router.test", "?model=mock", &[])
+        .await
+        .unwrap();
+    assert_eq!(socket.hear().await.unwrap()["type"], "session.created");
+    assert_eq!(socket.transcribe(2).await.unwrap()["text"], "6 6 ");
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::tls::{Authority, Identity};
+use crate::realtime::Socket;
 use crate::{chat, fast_fleet};
 
 /// TLS in front of an engine, which asks for certificates of the authority's clients; its port.
@@ -56,6 +57,31 @@ fn toml(port: u16, tls: &str) -> String {
          url = \"https://127.0.0.1:{port}\"\nkv-events = \"off\"\n{}",
         route_all("round-robin")
     )
+}
+
+#[tokio::test]
+async fn a_websocket_reaches_a_worker_behind_tls() {
+    let fleet: Fleet = fast_fleet(1).await;
+    let workers = Authority::new();
+    let shown = workers.vouch("worker.test");
+    let (port, _serving) = terminate(&fleet.engines[0].url(), &workers, &shown).await;
+    let own = workers.vouch("router.test");
+    let files = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = files.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        format!("{path:?}")
+    };
+    let tls = format!(
+        "tls = {{ ca = {}, server-name = \"worker.test\", cert = {}, key = {} }}",
+        file("ca.crt", &workers.pem()),
+        file("router.crt", &own.certificate),
+        file("router.key", &own.key),
+    );
+    let router = TestRouter::start(&toml(port, &tls)).await.unwrap();
+    let mut socket = Socket::open(&router, "?model=mock", &[]).await.unwrap();
+    assert_eq!(socket.hear().await.unwrap()["type"], "session.created");
+    assert_eq!(socket.transcribe(2).await.unwrap()["text"], "6 6 ");
 }
 
 #[tokio::test]

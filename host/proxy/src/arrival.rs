@@ -1,0 +1,47 @@
+//! Head of a request that is to be placed on a worker, and what its body or its query says to routing.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method};
+use inference_api::{BodyError, Endpoint, ModelField, Peek};
+use routing::RunNumber;
+
+/// A request's head.
+pub(crate) struct Arrival {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) seq: u64,
+    pub(crate) run: RunNumber,
+    pub(crate) id: HeaderValue,
+    pub(crate) arrived: Instant,
+    pub(crate) method: Method,
+    pub(crate) target: PathAndQuery,
+    pub(crate) headers: HeaderMap,
+}
+
+impl Arrival {
+    /// Its path, without a query.
+    pub(crate) fn path(&self) -> &str {
+        self.target.path()
+    }
+
+    /// The body as engines read it: JSON without a byte order mark.
+    pub(crate) fn trimmed(&self, body: Bytes) -> Bytes {
+        match self.endpoint.spec().model {
+            ModelField::Json => inference_api::without_bom(body),
+            ModelField::Form | ModelField::Any | ModelField::Query => body,
+        }
+    }
+
+    /// Reads what routing needs: from the query where the endpoint takes no body, else from the body.
+    pub(crate) fn read<'b>(&self, body: &'b [u8]) -> Result<Peek<'b>, BodyError> {
+        if self.endpoint.spec().model == ModelField::Query {
+            return inference_api::read_query(self.endpoint, self.target.query().unwrap_or_default());
+        }
+        let mut types = self.headers.get_all(CONTENT_TYPE).iter();
+        let only = types.next().filter(|_| types.next().is_none());
+        inference_api::read_body(self.endpoint, only.map(HeaderValue::as_bytes), body)
+    }
+}
