@@ -154,3 +154,50 @@ fn clear_a_worker(bencher: Bencher<'_, '_>) {
         .with_inputs(|| index.apply(holder(0), &event))
         .bench_local_values(|_| index.remove_worker(WorkerId(0)));
 }
+
+/// Block names as a publisher may choose them.
+#[derive(Debug, Clone, Copy)]
+enum Names {
+    Random,
+    /// Sums of two Fibonacci numbers' multiples: one multiplication by 2^64 over the golden ratio leaves them side by side.
+    Chosen,
+}
+
+/// Blocks of one token, none of which follows another.
+fn apart(names: Names) -> Vec<BlockEvent> {
+    const SIDE: u64 = 256;
+    let name = |at: u64| match names {
+        Names::Random => at
+            .wrapping_mul(0xd6e8_feb8_6659_fd93)
+            .rotate_left(32)
+            .wrapping_mul(0xd6e8_feb8_6659_fd93),
+        Names::Chosen => 0x517c_c1b7_2722_0a95 ^ (at / SIDE * 102_334_155 + at % SIDE * 165_580_141),
+    };
+    let event = |at: u64| {
+        BlockEvent::Stored(StoredBlocks {
+            hashes: vec![EngineBlockHash(name(at))],
+            parent: None,
+            tokens: vec![at as u32],
+            block_size: 1,
+            tier: Tier::Device,
+            lora: None,
+            extra_keys: Vec::new(),
+            group: 0,
+            attention: Attention::Full,
+        })
+    };
+    (0..SIDE * SIDE).map(event).collect()
+}
+
+#[divan::bench(args = [Names::Random, Names::Chosen], sample_count = 10)]
+fn store_blocks_named_by_the_publisher(bencher: Bencher<'_, '_>, names: Names) {
+    let events = apart(names);
+    bencher
+        .counter(ItemsCount::new(events.len()))
+        .with_inputs(empty)
+        .bench_local_refs(|index| {
+            for event in &events {
+                index.apply(holder(0), black_box(event));
+            }
+        });
+}

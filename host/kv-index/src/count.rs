@@ -30,7 +30,8 @@ pub struct Applied {
     pub skipped_group: u64,
     /// Not indexed: of another block size or kind than the other blocks of the holder's group.
     pub other_block_size: u64,
-    /// Not indexed: the holder used one engine hash for two contents. Neither is trusted until it is cleared.
+    /// Not indexed: the holder used one engine hash for two contents, of which neither is trusted until it is cleared; or 256
+    /// holders already use the hash for contents of their own.
     pub ambiguous: u64,
     /// Not indexed: [`IndexLimits::max_blocks`] is reached and everything is in use.
     pub over_limit: u64,

@@ -215,6 +215,25 @@ impl Forest {
         })
     }
 
+    /// Whether another block has this name.
+    pub(crate) fn has_namesake(&self, name: u64, block: BlockId) -> bool {
+        let other = |other| (other != block).then_some(());
+        self.find_named(name, other).is_some()
+    }
+
+    /// Other blocks with this name, at most so many.
+    pub(crate) fn namesakes(&self, name: u64, block: BlockId, most: usize) -> Vec<BlockId> {
+        let mut found = Vec::new();
+        self.find_named(name, |other| {
+            // While the table grows, some are found twice.
+            if other != block && !found.contains(&other) {
+                found.push(other);
+            }
+            (found.len() >= most).then_some(())
+        });
+        found
+    }
+
     /// Brings near what [`Forest::head`] will read.
     pub(crate) fn touch_head(&self, content: u64) -> u32 {
         self.heads.touch(content)

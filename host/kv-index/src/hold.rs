@@ -13,6 +13,10 @@ use crate::lanes::LaneId;
 use crate::run::RunId;
 use crate::shared::Holder;
 
+/// Blocks that may share one name. Engines that hash content never share any; those that count upwards share each name with as
+/// many others as there are of them.
+pub(crate) const MOST_NAMESAKES: usize = 256;
+
 /// A store that was found to fit, and how far it got.
 pub(crate) struct Storing<'a> {
     pub(crate) holder: Holder,
@@ -157,8 +161,14 @@ impl Core {
         let block = self.forest.block(place);
         let mut shared_name = self.forest.name(self.forest.run(place.run), place.at);
         let is_usual = shared_name == Some(name) && storing.is_plain;
-        let other = |other| (other != block).then_some(());
-        let is_shared = !is_usual && self.forest.find_named(name, other).is_some();
+        let is_shared = !is_usual && self.forest.has_namesake(name, block);
+        if is_shared {
+            self.write_down(storing, applied);
+            if !self.admits_namesake(name, block) {
+                self.note_loose(place.run);
+                return Outcome::Ambiguous;
+            }
+        }
         if (is_shared || !storing.is_plain) && self.stands_for_another(storing, name, block, applied) {
             self.note_loose(place.run);
             return Outcome::Ambiguous;
@@ -187,6 +197,21 @@ impl Core {
             self.join_objects(name);
         }
         Outcome::Held
+    }
+
+    /// Drops the name of other blocks that no cache calls by it any more. False where the blocks left are so many that the name
+    /// is given to no further one: lookups read each of them.
+    fn admits_namesake(&mut self, name: u64, block: BlockId) -> bool {
+        let namesakes = self.forest.namesakes(name, block, MOST_NAMESAKES);
+        let mut left = namesakes.len();
+        for namesake in namesakes {
+            let place = self.forest.place(namesake);
+            if !self.is_called(place) {
+                self.forest.drop_name(place);
+                left -= 1;
+            }
+        }
+        left < MOST_NAMESAKES
     }
 
     /// Whether any cache may still call the block by its shared name.
@@ -305,3 +330,6 @@ impl Core {
         }) += 1;
     }
 }
+
+#[cfg(test)]
+mod tests;

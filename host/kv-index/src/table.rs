@@ -7,6 +7,12 @@
 //! A full table grows without a pause: a larger one takes its place, and every later insertion moves a few ids over, in the
 //! order of their numbers, which is how their keys lie in memory. A table that is nearly empty is replaced by a smaller one
 //! in the same way, where nothing is inserted by [`IdTable::tend`].
+//!
+//! Publishers choose the names of blocks and clients choose tokens, so every table hashes its keys again under a secret of its
+//! own: chosen keys spread over the lines as random ones do. Equal keys share a line whatever the secret; the caller bounds
+//! how many there are.
+
+use std::hash::{BuildHasher, RandomState};
 
 /// Ids are below this; 0 is no id.
 pub(crate) const MAX_ID: u32 = 1 << 24;
@@ -44,6 +50,7 @@ pub(crate) trait HashesOf {
 /// A multimap from hashes to ids.
 #[derive(Debug)]
 pub(crate) struct IdTable {
+    secret: Secret,
     lines: Lines,
     /// While growing: the table before.
     old: Option<Growing>,
@@ -68,6 +75,7 @@ impl IdTable {
     /// A table that never has more than `most` entries.
     pub(crate) fn new(most: usize) -> Self {
         Self {
+            secret: Secret::random(),
             lines: Lines::new(1),
             old: None,
             spent: Vec::new(),
@@ -78,7 +86,7 @@ impl IdTable {
     /// The first answer that `accept` gives for an id under this hash. It is also asked about a few ids that are not, and
     /// while growing about some twice.
     pub(crate) fn find<R>(&self, hash: u64, mut accept: impl FnMut(u32) -> Option<R>) -> Option<R> {
-        let stirred = stir(hash);
+        let stirred = self.secret.stir(hash);
         let found = self.lines.find(stirred, &mut accept);
         match &self.old {
             Some(old) if found.is_none() => old.lines.find(stirred, &mut accept),
@@ -88,7 +96,7 @@ impl IdTable {
 
     /// Brings the hash's line near. The answer means nothing: it only keeps the read from being left out.
     pub(crate) fn touch(&self, hash: u64) -> u32 {
-        self.lines.touch(stir(hash))
+        self.lines.touch(self.secret.stir(hash))
     }
 
     /// Adds an id, of which `hashes` does not yet tell this hash.
@@ -105,12 +113,12 @@ impl IdTable {
         } else {
             self.spent.pop();
         }
-        self.lines.insert(stir(hash), id);
+        self.lines.insert(self.secret.stir(hash), id);
     }
 
     /// Takes out an id that was added under this hash; false if it was not.
     pub(crate) fn remove(&mut self, hash: u64, id: u32) -> bool {
-        let stirred = stir(hash);
+        let stirred = self.secret.stir(hash);
         match &mut self.old {
             Some(old) if !old.is_moved(id) => old.lines.remove(stirred, id),
             _ => self.lines.remove(stirred, id),
@@ -204,9 +212,10 @@ impl IdTable {
         old.moved[id as usize / 64] |= 1 << (id % 64);
         let mut stirred = [0; MOST_HASHES];
         let mut count = 0;
+        let secret = self.secret;
         hashes.tell(id, &mut |hash| {
             if let Some(place) = stirred.get_mut(count) {
-                *place = stir(hash);
+                *place = secret.stir(hash);
                 count += 1;
             }
         });
@@ -363,10 +372,34 @@ fn places(line: &[Entry; LINE], is: impl Fn(Entry) -> bool) -> u32 {
     (0..ENTRIES).fold(0, bit)
 }
 
-/// Engines may count their hashes upwards, so the bits are stirred once: multiplied by 2^64 over the golden ratio and
-/// folded.
-fn stir(hash: u64) -> u64 {
-    let product = u128::from(hash ^ 0x517c_c1b7_2722_0a95) * 0x9e37_79b9_7f4a_7c15;
+/// A hash function that others cannot predict: two multiplications to 128 bits, folded, with factors of the table's own.
+#[derive(Debug, Clone, Copy)]
+struct Secret {
+    mask: u64,
+    first: u64,
+    second: u64,
+}
+
+impl Secret {
+    /// Draws a secret from the operating system's random numbers, by way of the standard library's hash tables.
+    fn random() -> Self {
+        let random = RandomState::new();
+        Self {
+            mask: random.hash_one(0_u8),
+            first: random.hash_one(1_u8) | 1,
+            second: random.hash_one(2_u8) | 1,
+        }
+    }
+
+    /// Hashes a key. The second round breaks what regular steps between keys leave of the first.
+    fn stir(self, key: u64) -> u64 {
+        folded(folded(key ^ self.mask, self.first) ^ self.mask, self.second)
+    }
+}
+
+/// Returns both halves of the product, one upon the other.
+fn folded(left: u64, right: u64) -> u64 {
+    let product = u128::from(left) * u128::from(right);
     ((product >> 64) as u64) ^ (product as u64)
 }
 

@@ -109,3 +109,50 @@ fn keeps_ids_of_equal_hashes_apart() {
     check(&(0..600).map(|n| n % 3).collect::<Vec<_>>());
     check(&[7; 300]);
 }
+
+/// Lines that a lookup of each key reads, in sum.
+fn lines_read(keys: &[u64]) -> usize {
+    let mut table = IdTable::new(keys.len());
+    let mut known = Keys(vec![None; keys.len() + 1]);
+    for (id, &key) in (1..).zip(keys) {
+        table.insert(key, id, &known);
+        known.0[id as usize] = Some(key);
+    }
+    let stirred = keys.iter().map(|&key| table.secret.stir(key));
+    let passed = |at: &usize| {
+        let segment = table.lines.segments[at / SEGMENT].as_ref();
+        segment.is_some_and(|lines| lines[at % SEGMENT].0[PASSED] > 0)
+    };
+    stirred
+        .map(|stirred| table.lines.probe(stirred).take_while(passed).count() + 1)
+        .sum()
+}
+
+/// Keys that one multiplication by 2^64 over the golden ratio leaves next to each other: sums of two Fibonacci numbers' multiples.
+fn chosen(count: u64) -> Vec<u64> {
+    const STEPS: (u64, u64) = (102_334_155, 165_580_141);
+    let side = count.isqrt();
+    let key = |at: u64| {
+        let sum = (at / side)
+            .wrapping_mul(STEPS.0)
+            .wrapping_add((at % side).wrapping_mul(STEPS.1));
+        sum ^ 0x517c_c1b7_2722_0a95
+    };
+    (0..side * side).map(key).collect()
+}
+
+#[test]
+fn chosen_keys_are_read_in_as_few_lines_as_random_ones() {
+    let chosen = chosen(1 << 16);
+    let random = Secret::random();
+    let others: Vec<u64> = (0..chosen.len() as u64).map(|at| random.stir(at)).collect();
+    let (chosen, random) = (lines_read(&chosen), lines_read(&others));
+    assert!(chosen < random * 2, "{chosen} lines, of random keys {random}");
+}
+
+#[test]
+fn no_two_tables_hash_alike() {
+    let keys = [1, 2, 3, 1 << 40];
+    let hashed = |table: &IdTable| keys.map(|key| table.secret.stir(key));
+    assert_ne!(hashed(&IdTable::new(10)), hashed(&IdTable::new(10)));
+}
