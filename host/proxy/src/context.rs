@@ -11,6 +11,7 @@ use inference_api::{Endpoint, HandshakeError, Peek, Split};
 use kv_index::Prompt;
 use memchr::memmem;
 use routing::{Dialect, Phase, RunNumber};
+use sha2::{Digest as _, Sha256};
 
 use crate::arm::{Participant, Place};
 use crate::candidates::Allowed;
@@ -225,13 +226,25 @@ pub(crate) async fn split(
     Ok(handover.map(|handover| (split, handover)))
 }
 
-/// A hash of what the client calls its session: the header, else `prompt_cache_key`, else `user`.
-pub(crate) fn session(headers: &HeaderMap, peek: &Peek<'_>) -> Option<u64> {
+/// Returns a hash of the session that the request names: by the header, else `prompt_cache_key`, else `user`.
+///
+/// The first 64 bits of SHA-256 over the configured client's name, a zero byte and the session's name: the same in every process and
+/// version, and no client can name a session of another client, nor find a name that collides with one.
+pub(crate) fn session(client: Option<&str>, headers: &HeaderMap, peek: &Peek<'_>) -> Option<u64> {
     if let Some(key) = headers.get(X_SESSION_ID) {
-        return Some(stable_hash(key.as_bytes()));
+        return Some(session_hash(client, key.as_bytes()));
     }
     let key = peek.prompt_cache_key().or_else(|| peek.user())?;
-    Some(stable_hash(key.as_bytes()))
+    Some(session_hash(client, key.as_bytes()))
+}
+
+fn session_hash(client: Option<&str>, key: &[u8]) -> u64 {
+    let digest = Sha256::new()
+        .chain_update(client.unwrap_or_default())
+        .chain_update([0])
+        .chain_update(key)
+        .finalize();
+    digest[..8].iter().fold(0, |hash, byte| hash << 8 | u64::from(*byte))
 }
 
 /// FNV-1a, 64 bits: the same in every process and version, which policies may rely on.
@@ -255,8 +268,8 @@ mod tests {
         }
         let peek = inference_api::peek(Endpoint::ChatCompletions, body.as_bytes()).unwrap();
         assert_eq!(
-            session(&headers, &peek),
-            expected.map(|key| stable_hash(key.as_bytes()))
+            session(None, &headers, &peek),
+            expected.map(|key| session_hash(None, key.as_bytes()))
         );
     }
 
@@ -267,6 +280,26 @@ mod tests {
         check(None, body, Some("k"));
         check(None, r#"{"user":"u"}"#, Some("u"));
         check(None, "{}", None);
+    }
+
+    #[test]
+    fn no_client_can_name_a_session_of_another() {
+        let hashes = [
+            session_hash(None, b"s"),
+            session_hash(Some("a"), b"s"),
+            session_hash(Some("b"), b"s"),
+            session_hash(Some("a"), b"t"),
+        ];
+        for (at, hash) in hashes.iter().enumerate() {
+            assert!(!hashes[..at].contains(hash), "session {at}");
+        }
+        assert_eq!(session_hash(Some("a"), b"s"), hashes[1]);
+    }
+
+    /// By `printf 'a\0s' | sha256sum`.
+    #[test]
+    fn a_session_hashes_alike_in_every_version() {
+        assert_eq!(session_hash(Some("a"), b"s"), 0x6541_00f2_8cc2_af39);
     }
 
     #[test]

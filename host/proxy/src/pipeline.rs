@@ -233,7 +233,8 @@ async fn context(
     body: Bytes,
 ) -> Result<RequestContext, Refusal> {
     let split = context::split(snapshot.pool_of(route), arrival.endpoint, peek, &body).await?;
-    let session = context::session(&arrival.headers, peek);
+    let client = claim.caller.as_deref().map(|caller| &*caller.name);
+    let session = context::session(client, &arrival.headers, peek);
     let pool = snapshot.pool_of(route);
     headers::for_worker(&mut arrival.headers);
     pool.authorization.apply(&mut arrival.headers);
