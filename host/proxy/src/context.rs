@@ -244,7 +244,9 @@ fn session_hash(client: Option<&str>, key: &[u8]) -> u64 {
         .chain_update([0])
         .chain_update(key)
         .finalize();
-    digest[..8].iter().fold(0, |hash, byte| hash << 8 | u64::from(*byte))
+    digest[..8]
+        .iter()
+        .fold(0, |hash, byte| hash << 8 | u64::from(*byte))
 }
 
 /// FNV-1a, 64 bits: the same in every process and version, which policies may rely on.

@@ -71,14 +71,14 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     headers
         .get_all(CONNECTION)
         .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
+        // Of a value with bytes beyond ASCII, the other options hold.
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
         // The usual options, which name no header.
         .filter(|option| {
-            !option.eq_ignore_ascii_case("keep-alive") && !option.eq_ignore_ascii_case("close")
+            !option.eq_ignore_ascii_case(b"keep-alive") && !option.eq_ignore_ascii_case(b"close")
         })
-        .filter_map(|option| HeaderName::try_from(option).ok())
+        .filter_map(|option| HeaderName::from_bytes(option).ok())
         .collect()
 }
 
@@ -91,6 +91,15 @@ mod tests {
             .iter()
             .map(|&(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
             .collect()
+    }
+
+    #[test]
+    fn an_option_beyond_ascii_keeps_no_other_from_being_honoured() {
+        let mut map = headers(&[("x-private", "1"), ("x-tenant", "t")]);
+        let value = http::HeaderValue::from_bytes(b"\xff, x-private").unwrap();
+        map.insert(CONNECTION, value);
+        strip_hop_by_hop(&mut map);
+        assert_eq!(map, headers(&[("x-tenant", "t")]));
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub(crate) enum Refusal {
     TooManyHeaders { limit: usize },
     #[error("the router reads no transfer coding but `chunked`")]
     TransferCoding,
-    #[error("the request must have one `Host` header")]
+    #[error("the request must have one `Host` header, which names one host")]
     Host,
     #[error("the request has been through this router before: one of its workers leads back to it")]
     Loop,

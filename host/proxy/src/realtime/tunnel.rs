@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::future::pending;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::upgrade::OnUpgrade;
@@ -40,7 +41,11 @@ pub(crate) struct TunnelSlot(Arc<Mutex<Option<Tunnel>>>);
 
 /// Tunnel of a client's connection, once an answer on it switches protocols.
 #[derive(Debug, Default)]
-pub(crate) struct OpenedTunnel(Mutex<Option<(OnUpgrade, Tunnel)>>);
+pub(crate) struct OpenedTunnel {
+    tunnel: Mutex<Option<(OnUpgrade, Tunnel)>>,
+    /// True as soon as there is one: the connection's bytes are no requests any more.
+    is_switched: Arc<AtomicBool>,
+}
 
 /// One side of a tunnel broke off.
 #[derive(Debug)]
@@ -63,12 +68,22 @@ impl OpenedTunnel {
     /// Joins the worker's side and the client's.
     pub(crate) fn fill(&self, worker: &TunnelSlot, client: OnUpgrade) {
         let tunnel = worker.take().map(|tunnel| (client, tunnel));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tunnel;
+        self.is_switched.store(tunnel.is_some(), Ordering::Release);
+        *self.lock() = tunnel;
+    }
+
+    /// Returns whether the connection is switched, for a reader of its bytes.
+    pub(crate) fn switched(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_switched)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(OnUpgrade, Tunnel)>> {
+        self.tunnel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs the tunnel to its end, where there is one. `cut` ends it at once.
     pub(crate) async fn run(&self, cut: CancellationToken, metrics: &TunnelMetrics) {
-        let opened = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let opened = self.lock().take();
         if let Some((client, tunnel)) = opened {
             tunnel.run(client, cut, metrics).await;
         }
@@ -76,7 +91,7 @@ impl OpenedTunnel {
 
     /// Whether there is a tunnel to run.
     pub(crate) fn is_there(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.lock().is_some()
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::time::{Sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::framing::Guard;
 use super::metrics::{EdgeMetrics, Turned};
 use super::service::Service;
 use super::spec::EdgeLimits;
@@ -109,7 +110,7 @@ async fn converse(
         .timer(TokioTimer::new())
         .header_read_timeout(limits.keep_alive_timeout)
         .max_buf_size(limits.header_bytes + BUFFER)
-        .serve_connection(TokioIo::new(stream), answer)
+        .serve_connection(TokioIo::new(Guard::new(stream, opened.switched())), answer)
         .with_upgrades();
     let mut connection = pin!(connection);
     let mut unheard = pin!(unheard(&heard, limits.head_timeout));

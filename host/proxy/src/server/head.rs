@@ -1,9 +1,7 @@
 //! What is refused by its head alone: too much of it, what framing leaves ambiguous, and what has been here before.
 //!
-//! Hyper refuses by itself, before anything is asked here: differing `Content-Length`s, a last transfer coding other
-//! than `chunked`, folded lines, bare CR and NUL. Of `Content-Length` beside `Transfer-Encoding` it obeys the latter and
-//! closes the connection after the answer (RFC 9112, section 6.3). What it lets through and workers might read
-//! otherwise is refused below.
+//! Hyper refuses folded lines, NUL and white space before a colon by itself, and `framing` whatever leaves open where a
+//! request ends. What is left of what workers might read otherwise is refused here.
 
 use http::header::{HOST, TRANSFER_ENCODING, VIA};
 use http::uri::PathAndQuery;
@@ -50,6 +48,9 @@ pub(super) fn check<B>(request: &Request<B>, edge: &Edge) -> Result<(), Refusal>
         bytes += name.as_str().len() + value.len() + PER_HEADER;
         if *name == HOST {
             hosts += 1;
+            if !is_host(value) {
+                return Err(Refusal::Host);
+            }
         } else if *name == TRANSFER_ENCODING {
             codings += 1;
             // Hyper undoes `chunked` only; what is left would be taken for the body.
@@ -70,6 +71,12 @@ pub(super) fn check<B>(request: &Request<B>, edge: &Edge) -> Result<(), Refusal>
         return Err(Refusal::Host);
     }
     Ok(())
+}
+
+/// Whether the value is one host with at most a port: `a, b` is read as either by some.
+fn is_host(value: &HeaderValue) -> bool {
+    let is_of_host = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%[]:".contains(byte);
+    !value.is_empty() && value.as_bytes().iter().all(is_of_host)
 }
 
 /// Whether this `Via` has our own entry. All of it is compared: the pseudonym is like no other text.
@@ -135,6 +142,10 @@ mod tests {
         h11("/v1", &[("host", "a"), ("x", &long)], Some("HeadersTooLarge"));
         h11("/v1", &[], Some("Host"));
         h11("/v1", &[("host", "a"), ("host", "b")], Some("Host"));
+        h11("/v1", &[("host", "[::1]:80")], None);
+        for host in ["", "a, b", "a,b", "a b", "user@a", "a/b"] {
+            h11("/v1", &[("host", host)], Some("Host"));
+        }
         check_head(Version::HTTP_10, "/v1", &[], None);
         check_head(
             Version::HTTP_10,

@@ -4,6 +4,7 @@ mod accept;
 mod collector;
 mod connection;
 mod cors;
+mod framing;
 mod head;
 mod metrics;
 mod pages;

@@ -1,0 +1,55 @@
+//! A line of a head that may arrive in pieces.
+
+use memchr::memchr;
+
+use super::Ambiguity;
+
+/// Bytes of a line that are kept. Lines that say where a body ends are shorter; one that is longer and says so is refused as
+/// what its beginning reads like.
+const KEPT: usize = 256;
+
+/// The beginning of a line that has not ended yet.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    kept: Vec<u8>,
+    /// Whether the last byte was CR.
+    ends_with_cr: bool,
+}
+
+impl Line {
+    /// Adds bytes without LF.
+    pub(super) fn add(&mut self, bytes: &[u8]) -> Result<(), Ambiguity> {
+        let Some((&last, before)) = bytes.split_last() else {
+            return Ok(());
+        };
+        if self.ends_with_cr || memchr(b'\r', before).is_some() {
+            return Err(Ambiguity::BareCr);
+        }
+        self.ends_with_cr = last == b'\r';
+        let room = KEPT - self.kept.len();
+        self.kept.extend_from_slice(&bytes[..room.min(bytes.len())]);
+        Ok(())
+    }
+
+    /// Adds the bytes up to and with LF; returns the line without its end.
+    pub(super) fn end<'a>(&'a mut self, bytes: &'a [u8]) -> Result<&'a [u8], Ambiguity> {
+        let bytes = &bytes[..bytes.len() - 1];
+        if self.kept.is_empty() && !self.ends_with_cr {
+            let text = bytes.strip_suffix(b"\r").ok_or(Ambiguity::BareLf)?;
+            let is_whole = memchr(b'\r', text).is_none();
+            return is_whole.then_some(text).ok_or(Ambiguity::BareCr);
+        }
+        self.add(bytes)?;
+        if !self.ends_with_cr {
+            return Err(Ambiguity::BareLf);
+        }
+        Ok(self.kept.strip_suffix(b"\r").unwrap_or(&self.kept))
+    }
+
+    /// The same memory for the next line.
+    pub(super) fn cleared(mut self) -> Self {
+        self.kept.clear();
+        self.ends_with_cr = false;
+        self
+    }
+}
