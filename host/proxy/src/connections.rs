@@ -126,17 +126,18 @@ impl Room {
 }
 
 impl Register {
-    /// Whoever was idle for longest, and long enough, and was not asked yet.
+    /// Returns the connection that was idle for longest, and long enough, and was not closed for another yet; among equals, the
+    /// one that came first.
     fn longest_idle(&self, now: Instant) -> Option<Arc<Standing>> {
         let now = since(self.epoch, now);
         let least = u64::try_from(IDLE_FOR.as_millis()).unwrap_or(u64::MAX);
         let standings = self.lock();
-        let idle = standings.values().filter_map(|standing| {
+        let idle = standings.iter().filter_map(|(number, standing)| {
             let since = standing.idle_since.load(Ordering::Relaxed);
             let may_go = since > 0 && now.saturating_sub(since) >= least && !standing.stop.is_cancelled();
-            may_go.then_some((since, standing))
+            may_go.then_some(((since, *number), standing))
         });
-        idle.min_by_key(|(since, _)| *since)
+        idle.min_by_key(|(order, _)| *order)
             .map(|(_, standing)| Arc::clone(standing))
     }
 
@@ -243,6 +244,7 @@ mod tests {
             assert!(Arc::ptr_eq(&longest, &expected.standing));
             longest.stop.cancel();
         };
+        at(&late, 5);
         gone(&early);
         gone(&late);
         assert!(room.register.longest_idle(later).is_none());
