@@ -231,3 +231,31 @@ async fn a_clients_responses_are_its_own() {
     let nobodys = router.client.get(&path).await.unwrap();
     assert_eq!(nobodys.status, StatusCode::UNAUTHORIZED);
 }
+
+#[tokio::test]
+async fn a_request_that_goes_on_in_another_pool_is_placed_by_its_policy() {
+    let fleet = fast_fleet(2).await;
+    let of = |number: usize, pool: &str| {
+        worker_toml(number, &fleet.engines[number]).replace("pools.chat", &format!("pools.{pool}"))
+    };
+    let workers = format!("{}{}", of(0, "chat"), of(1, "other"));
+    let other = "[[routes]]\nmatch = { header = { x-pool = \"other\" } }\npool = \"other\"\npolicy = \"round-robin\"\n";
+    let toml = format!("{workers}{other}{}", route_all("round-robin"));
+    let router = TestRouter::start(&toml).await.unwrap();
+    let (id, worker) = make(&router, false).await;
+    assert_eq!(worker, "w0");
+    let mut body = ask(false);
+    body["previous_response_id"] = id.clone().into();
+    let sent = router.client.stream(
+        Method::POST,
+        "/v1/responses",
+        &[("x-pool", "other"), ("content-type", "application/json")],
+        body.to_string().into(),
+    );
+    let answer = sent.await.unwrap().whole().await.unwrap();
+    // The other engine does not have it, and says so itself.
+    assert_eq!(answer.header("x-conductor-worker"), "w1");
+    assert_eq!(answer.status, StatusCode::NOT_FOUND, "{}", answer.text());
+    let found = router.client.get(&format!("/v1/responses/{id}")).await.unwrap();
+    assert_eq!(found.header("x-conductor-worker"), "w0");
+}
