@@ -17,6 +17,7 @@ use crate::report::Problem;
 use crate::retries;
 use crate::section::Section;
 use crate::tls::{self, ServerTlsConfig};
+use crate::totals::{self, TotalsConfig};
 use crate::value::Item;
 
 /// `[server]`.
@@ -37,6 +38,8 @@ pub struct ServerConfig {
     pub request_body_limit: u64,
     /// What bounds a client before its request is looked into.
     pub limits: LimitsConfig,
+    /// What all clients may hold together.
+    pub totals: TotalsConfig,
     /// What clients are shown; none: connections are plain.
     pub tls: Option<ServerTlsConfig>,
     /// Pages of other origins that may ask; none: none is told so.
@@ -75,6 +78,7 @@ impl Default for ServerConfig {
             metrics_on_listen: None,
             request_body_limit: 32 << 20,
             limits: LimitsConfig::default(),
+            totals: TotalsConfig::default(),
             tls: None,
             cors: None,
             drain_delay: Duration::ZERO,
@@ -105,18 +109,20 @@ pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>) -> ServerCon
         admin_listen,
         admin_item,
     } = addresses(&mut server, &default);
+    let request_body_limit = server.size(
+        "request-body-limit",
+        default.request_body_limit,
+        1 << 10..=1 << 30,
+    );
     let config = ServerConfig {
         listen,
         admin_listen,
         admin_api_key: server.item("admin-api-key").and_then(|item| key::read(&item)),
         admin_key_for_reads: flag(&mut server, "admin-key-for-reads", default.admin_key_for_reads),
         metrics_on_listen: server.item("metrics-on-listen").and_then(|item| item.flag()),
-        request_body_limit: server.size(
-            "request-body-limit",
-            default.request_body_limit,
-            1 << 10..=1 << 30,
-        ),
+        request_body_limit,
         limits: limits::read(&mut server),
+        totals: totals::read(&mut server, request_body_limit),
         tls: server.section("tls", "`[server.tls]`").and_then(tls::read_server),
         cors: server.section("cors", "`[server.cors]`").and_then(cors::read),
         drain_delay: server.duration(

@@ -296,7 +296,8 @@ async fn tokenize_at_worker(
     // Held until the answer is read: it counts as a request of its client's.
     let visit = snapshot.clients.enter(&mut head.headers).visit?;
     let edge = &snapshot.edge.limits;
-    let body = intake::collect(body, limits.body_bytes, edge.pace(limits.idle_timeout))
+    let (pace, slot) = (edge.pace(limits.idle_timeout), snapshot.edge.slot());
+    let body = intake::collect_client(body, limits.body_bytes, pace, slot)
         .await
         .map_err(refusal)?;
     let body = inference_api::without_bom(body);
@@ -392,6 +393,8 @@ fn refusal(error: IntakeError<axum::Error>) -> Refusal {
     match error {
         IntakeError::TooLarge { limit } => Refusal::BodyTooLarge { limit },
         IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Refusal::BodyTimeout,
+        IntakeError::Full(_) => Refusal::BodiesFull,
+        IntakeError::GaveWay => Refusal::BodyGaveWay,
         IntakeError::Broken(source) => Refusal::BodyBroken(source.into_inner()),
     }
 }

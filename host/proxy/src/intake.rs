@@ -10,6 +10,11 @@ use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use thiserror::Error;
 
+use crate::bodies::{Arrival, BodiesFull, BodySlot};
+
+/// Most bytes of memory that are reserved before they came.
+const AHEAD: usize = 64 << 10;
+
 /// A body could not be read.
 #[derive(Debug, Error)]
 pub(crate) enum IntakeError<E: std::error::Error + 'static> {
@@ -19,6 +24,10 @@ pub(crate) enum IntakeError<E: std::error::Error + 'static> {
     Stalled { waited: Duration },
     #[error("read a body: {came} bytes came in {took:?}")]
     Slow { came: usize, took: Duration },
+    #[error("read a body")]
+    Full(#[source] BodiesFull),
+    #[error("read a body: it gave way to another one")]
+    GaveWay,
     #[error("read a body")]
     Broken(#[source] E),
 }
@@ -58,7 +67,7 @@ impl Pace {
 
 /// The whole body, of at most `limit` bytes, as long as it keeps the pace.
 pub(crate) async fn collect<B>(
-    mut body: B,
+    body: B,
     limit: usize,
     pace: impl Into<Pace>,
 ) -> Result<Bytes, IntakeError<B::Error>>
@@ -66,7 +75,34 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
 {
-    let mut clock = Clock::new(pace.into());
+    let mut clock = Clock::new(pace.into(), None);
+    read(body, limit, &mut clock).await
+}
+
+/// Returns a client's body, whole, which takes its bytes from those that all bodies may have together.
+pub(crate) async fn collect_client<B>(
+    body: B,
+    limit: usize,
+    pace: Pace,
+    slot: BodySlot,
+) -> Result<Bytes, IntakeError<B::Error>>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + 'static,
+{
+    let mut clock = Clock::new(pace, Some(slot));
+    let whole = read(body, limit, &mut clock).await?;
+    Ok(match clock.slot {
+        Some(slot) => slot.keep(whole),
+        None => whole,
+    })
+}
+
+async fn read<B>(mut body: B, limit: usize, clock: &mut Clock) -> Result<Bytes, IntakeError<B::Error>>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + 'static,
+{
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limit {
         return Err(IntakeError::TooLarge { limit });
@@ -75,7 +111,7 @@ where
     if body.is_end_stream() && first.len() <= limit {
         return Ok(first);
     }
-    let mut whole = BytesMut::with_capacity(announced.max(first.len()));
+    let mut whole = BytesMut::with_capacity(announced.min(first.len() + AHEAD).max(first.len()));
     whole.extend_from_slice(&first);
     while whole.len() <= limit {
         match clock.next(&mut body).await? {
@@ -95,7 +131,7 @@ where
 {
     let mut left = limit;
     let reading = async {
-        let mut clock = Clock::new(patience.into());
+        let mut clock = Clock::new(patience.into(), None);
         while let Ok(Some(data)) = clock.next(&mut body).await {
             left = left.saturating_sub(data.len());
             if left == 0 {
@@ -112,14 +148,20 @@ struct Clock {
     pace: Pace,
     started: Option<Instant>,
     came: usize,
+    /// Of a client's body.
+    slot: Option<BodySlot>,
+    /// Of a client that had to be waited for.
+    arrival: Option<Arrival>,
 }
 
 impl Clock {
-    fn new(pace: Pace) -> Self {
+    fn new(pace: Pace, slot: Option<BodySlot>) -> Self {
         Self {
             pace,
             started: None,
             came: 0,
+            slot,
+            arrival: None,
         }
     }
 
@@ -136,11 +178,25 @@ impl Clock {
                 Some(frame) => {
                     if let Ok(data) = frame.into_data() {
                         self.came += data.len();
+                        self.take(data.len()).await.map_err(IntakeError::Full)?;
                         return Ok(Some(data));
                     }
                 }
             }
         }
+    }
+
+    /// Takes bytes that came from those that all bodies may have. A client does not lose the time that this takes.
+    async fn take(&mut self, bytes: usize) -> Result<(), BodiesFull> {
+        let Some(slot) = &mut self.slot else {
+            return Ok(());
+        };
+        let began = self.started.map(|_| Instant::now());
+        slot.take(bytes).await?;
+        if let (Some(started), Some(began)) = (&mut self.started, began) {
+            *started += began.elapsed();
+        }
+        Ok(())
     }
 
     async fn frame<B>(
@@ -158,15 +214,31 @@ impl Clock {
         }
         let took = self.started.get_or_insert_with(Instant::now).elapsed();
         let patience = self.pace.patience(self.came, took);
-        tokio::time::timeout(patience, frame).await.map_err(|_| {
-            if patience == self.pace.idle {
-                return IntakeError::Stalled { waited: patience };
+        if let (Some(slot), None) = (&self.slot, &self.arrival) {
+            self.arrival = Some(slot.arrive().map_err(IntakeError::Full)?);
+        }
+        let arrival = self.arrival.as_ref();
+        let gives_way = async {
+            match arrival {
+                Some(arrival) => arrival.gives_way().await,
+                None => std::future::pending().await,
             }
-            IntakeError::Slow {
+        };
+        let frame = async {
+            tokio::select! {
+                biased;
+                frame = frame => Ok(frame),
+                () = gives_way => Err(IntakeError::GaveWay),
+            }
+        };
+        match tokio::time::timeout(patience, frame).await {
+            Ok(frame) => frame,
+            Err(_) if patience == self.pace.idle => Err(IntakeError::Stalled { waited: patience }),
+            Err(_) => Err(IntakeError::Slow {
                 came: self.came,
                 took: took + patience,
-            }
-        })
+            }),
+        }
     }
 }
 

@@ -37,10 +37,12 @@ pub(crate) enum Outcome {
     Shed,
     /// It would have been answered too slowly.
     TooSlow,
+    /// There was no room for its body.
+    BodiesFull,
 }
 
 /// Every outcome in the order of its discriminant, with its label.
-pub(crate) const OUTCOMES: [(Outcome, &str); 16] = [
+pub(crate) const OUTCOMES: [(Outcome, &str); 17] = [
     (Outcome::Complete, "complete"),
     (Outcome::ClientLeft, "client-left"),
     (Outcome::UpstreamError, "upstream-error"),
@@ -57,6 +59,7 @@ pub(crate) const OUTCOMES: [(Outcome, &str); 16] = [
     (Outcome::RequestTimeout, "request-timeout"),
     (Outcome::Shed, "shed"),
     (Outcome::TooSlow, "rejected-early"),
+    (Outcome::BodiesFull, "bodies-full"),
 ];
 
 /// How an attempt on a worker failed.

@@ -9,6 +9,7 @@ mod arm;
 mod arrival;
 mod attempt;
 mod authorization;
+mod bodies;
 mod body;
 mod buckets;
 mod call;
@@ -74,6 +75,7 @@ pub use arm::{
     StopRule, TimesReport, TrialReport, TrialSpec, Wanted,
 };
 pub use authorization::Authorization;
+pub use bodies::BodyTotals;
 pub use catalog::{AdapterSpec, ModelListSpec, ModelsReport};
 pub use clients::{ClientLimits, ClientSpec, KeyHash};
 pub use cold::status_pages;

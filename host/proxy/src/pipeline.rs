@@ -115,7 +115,8 @@ async fn answer(
     };
     let limits = &snapshot.limits;
     let edge = &snapshot.edge.limits;
-    let body = intake::collect(body, limits.body_bytes, edge.pace(limits.idle_timeout))
+    let (pace, slot) = (edge.pace(limits.idle_timeout), snapshot.edge.slot());
+    let body = intake::collect_client(body, limits.body_bytes, pace, slot)
         .await
         .map_err(|error| unrouted(error.into()))?;
     let body = arrival.trimmed(body);

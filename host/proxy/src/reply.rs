@@ -46,6 +46,10 @@ pub(crate) enum Refusal {
     BodyTooLarge { limit: usize },
     #[error("the request body did not arrive in time")]
     BodyTimeout,
+    #[error("the request body arrived too slowly while others waited for its place")]
+    BodyGaveWay,
+    #[error("the requests under way take all the room for request bodies")]
+    BodiesFull,
     #[error("the request body nests arrays and objects more than {limit} deep")]
     BodyTooDeep { limit: usize },
     #[error("the URL is longer than {limit} bytes")]
@@ -186,7 +190,8 @@ impl Refusal {
             Self::Host => (StatusCode::BAD_REQUEST, INVALID, "host_invalid"),
             Self::Loop => (StatusCode::LOOP_DETECTED, SERVER, "loop_detected"),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "shutting_down"),
-            Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, INVALID, "body_timeout"),
+            Self::BodyTimeout | Self::BodyGaveWay => (StatusCode::REQUEST_TIMEOUT, INVALID, "body_timeout"),
+            Self::BodiesFull => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "bodies_full"),
             Self::BodyBroken(_) => (StatusCode::BAD_REQUEST, INVALID, "body_incomplete"),
             Self::BodyInvalid(_) | Self::BodyNotObject => (StatusCode::BAD_REQUEST, INVALID, "invalid_json"),
             Self::BodyNoForm(_) => (StatusCode::BAD_REQUEST, INVALID, "invalid_form"),
@@ -248,6 +253,7 @@ impl Refusal {
             | Self::NotHandedOver(_) => Outcome::UpstreamError,
             Self::WorkerSlow(_) | Self::PrefillSlow(_) => Outcome::FirstByteTimeout,
             Self::QueueFull { .. } => Outcome::QueueFull,
+            Self::BodiesFull => Outcome::BodiesFull,
             Self::QueueTimeout { .. } => Outcome::QueueTimeout,
             Self::Shed { .. } => Outcome::Shed,
             Self::TooSlow { .. } => Outcome::TooSlow,
@@ -268,6 +274,7 @@ impl Refusal {
             | Self::DialectUnknown { .. }
             | Self::EngineUnknown(_)
             | Self::ResponseWorkerOut { .. }
+            | Self::BodiesFull
             | Self::ShuttingDown => Some(COME_BACK),
             Self::QueueFull { after }
             | Self::QueueTimeout { after }
@@ -442,6 +449,8 @@ impl From<IntakeError<hyper::Error>> for Refusal {
         match error {
             IntakeError::TooLarge { limit } => Self::BodyTooLarge { limit },
             IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Self::BodyTimeout,
+            IntakeError::Full(_) => Self::BodiesFull,
+            IntakeError::GaveWay => Self::BodyGaveWay,
             IntakeError::Broken(source) => Self::BodyBroken(source.into()),
         }
     }

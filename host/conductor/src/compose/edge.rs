@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use conductor_config::{Config, CorsConfig, PoolConfig};
 use http::HeaderValue;
-use proxy::{ConnectionsSpec, CorsSpec, EdgeLimits, EdgeSpec, ServeLimits};
+use proxy::{BodyTotals, ConnectionsSpec, CorsSpec, EdgeLimits, EdgeSpec, ServeLimits};
 
 use crate::certificates::Certificates;
 
@@ -25,6 +25,7 @@ pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpe
             response_ids: limits.response_ids as usize,
             response_ttl: limits.response_ttl,
         },
+        bodies: body_totals(config),
         tls: certificates.of_server(),
         cors: config.server.cors.as_ref().map(|cors| Arc::new(cors_spec(cors))),
         forward: config
@@ -33,6 +34,15 @@ pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpe
             .iter()
             .map(|path| path.as_str().into())
             .collect(),
+    }
+}
+
+fn body_totals(config: &Config) -> BodyTotals {
+    let (totals, connections) = (&config.server.totals, config.server.max_connections);
+    let unfinished = totals.unfinished_bodies.unwrap_or((connections / 2).max(1));
+    BodyTotals {
+        bytes: usize::try_from(totals.buffered_bodies).unwrap_or(usize::MAX),
+        unfinished: unfinished as usize,
     }
 }
 

@@ -31,7 +31,7 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
     let level = args.log_level.as_deref();
     if args.compare {
         // Only what goes wrong is logged beside the progress and the table.
-        return compare::run(args, LogLevel::choose(level, "warn")).await;
+        return Box::pin(compare::run(args, LogLevel::choose(level, "warn"))).await;
     }
     let log = telemetry::init(LogLevel::choose(level, "info"), LogFormat::Text)?;
     let signals = Signals::listen().context("take over signals")?;

@@ -73,7 +73,8 @@ impl Participant {
             | Outcome::ShutDown
             | Outcome::Invalid
             | Outcome::Unauthorized
-            | Outcome::Limited => None,
+            | Outcome::Limited
+            | Outcome::BodiesFull => None,
             Outcome::UpstreamError
             | Outcome::IdleTimeout
             | Outcome::FirstByteTimeout

@@ -136,7 +136,8 @@ async fn from_worker(
         path: reply::cut(head.uri.path()),
     })?;
     let (pool, at) = place(proxy, snapshot, (client, call.id))?;
-    let body = intake::collect(body, LONGEST_BODY, edge.pace(snapshot.limits.idle_timeout)).await?;
+    let (pace, slot) = (edge.pace(snapshot.limits.idle_timeout), snapshot.edge.slot());
+    let body = intake::collect_client(body, LONGEST_BODY, pace, slot).await?;
     let member = &pool.members[at];
     let mut headers = head.headers;
     headers::for_worker(&mut headers);

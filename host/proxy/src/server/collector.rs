@@ -13,13 +13,35 @@ use crate::snapshot::SnapshotCell;
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
 
-/// The certificate that clients are shown.
+/// The bodies of requests, and the certificate that clients are shown.
 #[derive(Debug)]
 pub(crate) struct EdgeCollector(pub(crate) Arc<SnapshotCell>);
 
 impl Collector for EdgeCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let edge = self.0.edge();
+        let bodies = edge.bodies.report();
+        let gauges = [
+            (
+                "body_bytes",
+                "Bytes of request bodies that are held",
+                bodies.bytes,
+            ),
+            (
+                "body_bytes_limit",
+                "Most bytes of request bodies that are held at a time",
+                bodies.limit,
+            ),
+            (
+                "unfinished_bodies",
+                "Request bodies that have begun to arrive and are not complete",
+                bodies.unfinished,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value as f64).encode(gauge)?;
+        }
         let Some(end) = edge.tls.as_ref().and_then(|tls| tls.not_after()) else {
             return Ok(());
         };

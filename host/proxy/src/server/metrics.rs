@@ -29,6 +29,10 @@ pub(crate) enum Turned {
     MadeRoom,
     BodyTooLarge,
     BodyTimeout,
+    /// It arrived for longest when another one's turn came.
+    BodyGaveWay,
+    /// There was no room for it.
+    BodiesFull,
     JsonTooDeep,
     TlsFailed,
     TlsTimeout,
@@ -36,7 +40,7 @@ pub(crate) enum Turned {
     Overdue,
 }
 
-const TURNED: [(Turned, &str); 13] = [
+const TURNED: [(Turned, &str); 15] = [
     (Turned::HeadTooLarge, "head-too-large"),
     (Turned::UrlTooLong, "url-too-long"),
     (Turned::Malformed, "malformed"),
@@ -46,6 +50,8 @@ const TURNED: [(Turned, &str); 13] = [
     (Turned::MadeRoom, "made-room"),
     (Turned::BodyTooLarge, "body-too-large"),
     (Turned::BodyTimeout, "body-timeout"),
+    (Turned::BodyGaveWay, "body-gave-way"),
+    (Turned::BodiesFull, "bodies-full"),
     (Turned::JsonTooDeep, "json-too-deep"),
     (Turned::TlsFailed, "tls-failed"),
     (Turned::TlsTimeout, "tls-timeout"),
@@ -135,6 +141,8 @@ impl EdgeMetrics {
             Refusal::Loop => Turned::Loop,
             Refusal::BodyTooLarge { .. } => Turned::BodyTooLarge,
             Refusal::BodyTimeout => Turned::BodyTimeout,
+            Refusal::BodyGaveWay => Turned::BodyGaveWay,
+            Refusal::BodiesFull => Turned::BodiesFull,
             Refusal::BodyTooDeep { .. } => Turned::JsonTooDeep,
             _ => return,
         };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::cors::CorsSpec;
+use crate::bodies::{Bodies, BodySlot, BodyTotals};
 use crate::intake::Pace;
 use crate::responses::ResponseLimits;
 use crate::tls::ServerTls;
@@ -17,6 +18,8 @@ use crate::tls::ServerTls;
 pub struct EdgeSpec {
     /// What bounds every request and connection.
     pub limits: EdgeLimits,
+    /// What all bodies may take together.
+    pub bodies: BodyTotals,
     /// What connections begin with; none: they are plain.
     pub tls: Option<Arc<ServerTls>>,
     /// Pages of other origins that may ask; none: the router says nothing of it.
@@ -29,6 +32,9 @@ pub struct EdgeSpec {
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub(crate) limits: EdgeLimits,
+    pub(crate) totals: BodyTotals,
+    /// The same ones in every snapshot.
+    pub(crate) bodies: Arc<Bodies>,
     pub(crate) tls: Option<Arc<ServerTls>>,
     pub(crate) cors: Option<Arc<CorsSpec>>,
     pub(crate) forward: Arc<[Box<str>]>,
@@ -37,22 +43,33 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    /// The router keeps its name.
+    /// The router keeps its name and the bodies it holds.
     pub(crate) fn next(previous: Option<&Self>, spec: EdgeSpec) -> Self {
         let EdgeSpec {
             limits,
+            bodies: totals,
             tls,
             cors,
             forward,
         } = spec;
+        let bodies = previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.bodies));
         let via = previous.map_or_else(pseudonym, |previous| previous.via.clone());
         Self {
             limits,
+            totals,
+            bodies,
             tls,
             cors,
             forward,
             via,
         }
+    }
+}
+
+impl Edge {
+    /// Returns the slot of a client's body.
+    pub(crate) fn slot(&self) -> BodySlot {
+        self.bodies.begin(self.limits.body_grace)
     }
 }
 

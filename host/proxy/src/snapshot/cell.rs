@@ -62,8 +62,8 @@ impl SnapshotCell {
 }
 
 impl Snapshot {
-    /// Sends the rules of this snapshot to what outlives snapshots: the workers' health and connections, and the cache
-    /// of the tokenizers.
+    /// Sends the rules of this snapshot to what outlives snapshots: the workers' health and connections, the bodies of
+    /// clients, and the cache of the tokenizers.
     fn set_rules(&self) {
         for pool in &self.pools {
             for member in &pool.members {
@@ -71,6 +71,7 @@ impl Snapshot {
                 member.link.health.set_rules(&pool.health, name);
             }
         }
+        self.edge.bodies.set_limits(self.edge.totals);
         upstream::configure(self);
         self.tokenizing.set_limits();
     }

@@ -3,7 +3,7 @@
 
 use conductor_config::{
     Config, IndexConfig, IndexerConfig, LimitsConfig, LogConfig, PoolConfig, RecordConfig, ServerConfig,
-    TokensConfig,
+    TokensConfig, TotalsConfig,
 };
 
 /// The keys of the fields that differ; those after `else` are looked at elsewhere.
@@ -43,6 +43,11 @@ fn of_server(was: &ServerConfig, is: &ServerConfig) -> Vec<&'static str> {
         response_ids: "server.response-ids",
         response_ttl: "server.response-ttl",
     } else {});
+    let totals = differing!(&was.totals, &is.totals, TotalsConfig {
+        buffered_bodies: "server.buffered-bodies",
+        unfinished_bodies: "server.unfinished-bodies",
+        connections_per_address: "server.connections-per-address",
+    } else {});
     let server = differing!(was, is, ServerConfig {
         listen: "server.listen",
         admin_listen: "server.admin-listen",
@@ -63,8 +68,8 @@ fn of_server(was: &ServerConfig, is: &ServerConfig) -> Vec<&'static str> {
         decision_headers: "server.decision-headers",
         policy_state: "server.policy-state",
         forward: "server.forward",
-    } else { limits });
-    server.chain(limits).collect()
+    } else { limits, totals });
+    server.chain(limits).chain(totals).collect()
 }
 
 fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {

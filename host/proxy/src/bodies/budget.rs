@@ -1,0 +1,248 @@
+//! The bytes of request bodies that are held at a time. A body takes bytes as they come and gives them back when it is dropped.
+//!
+//! While there is room, that is an addition to an atomic. Beyond it a body waits, and the oldest one is served first. Bodies that
+//! hold parts cannot block each other for good: where only bodies that wait hold bytes, and where the oldest one's time is
+//! up, the youngest ones fail and give theirs back.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::{BodiesFull, BodyTotals};
+
+/// Bodies that have failed give their bytes back within this time.
+const TO_GIVE_BACK: Duration = Duration::from_secs(1);
+
+/// All bytes of bodies.
+#[derive(Debug)]
+pub(super) struct BodyBudget {
+    limit: AtomicUsize,
+    held: AtomicUsize,
+    /// How many wait: while none does, nothing else is looked at.
+    waiters: AtomicUsize,
+    queue: Mutex<Queue>,
+}
+
+/// The bodies that wait.
+#[derive(Debug, Default)]
+struct Queue {
+    /// By their numbers.
+    bodies: BTreeMap<u64, Waiter>,
+    /// Bytes that they hold together.
+    held: usize,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    needed: usize,
+    held: usize,
+    answer: oneshot::Sender<Answer>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// The bytes are the body's.
+    Granted,
+    /// The body fails, for an older one.
+    GiveWay,
+}
+
+/// What one body holds.
+#[derive(Debug)]
+pub(super) struct Share {
+    budget: Arc<BodyBudget>,
+    number: u64,
+    held: usize,
+    /// How long it may still wait.
+    patience: Duration,
+}
+
+/// A body waits until this is dropped.
+struct Wait<'b> {
+    budget: &'b BodyBudget,
+    number: u64,
+    needed: usize,
+    answer: oneshot::Receiver<Answer>,
+}
+
+impl Default for BodyBudget {
+    fn default() -> Self {
+        Self {
+            limit: AtomicUsize::new(BodyTotals::default().bytes),
+            held: AtomicUsize::new(0),
+            waiters: AtomicUsize::new(0),
+            queue: Mutex::default(),
+        }
+    }
+}
+
+impl BodyBudget {
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::SeqCst);
+        self.serve_waiters();
+    }
+
+    /// Takes bytes if there is room.
+    fn add(&self, bytes: usize) -> bool {
+        let limit = self.limit.load(Ordering::SeqCst);
+        let add = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= limit);
+        let added = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
+        added.is_ok()
+    }
+
+    fn release(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::SeqCst);
+        self.serve_waiters();
+    }
+
+    fn serve_waiters(&self) {
+        // One that begins to wait is counted before it looks at what is held, so it is seen here or sees the change.
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.settle(&mut self.lock());
+        }
+    }
+
+    fn wait(&self, number: u64, needed: usize, held: usize) -> Wait<'_> {
+        let (answer, receiver) = oneshot::channel();
+        let mut queue = self.lock();
+        queue.held += held;
+        let waiter = Waiter { needed, held, answer };
+        queue.bodies.insert(number, waiter);
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        self.settle(&mut queue);
+        Wait {
+            budget: self,
+            number,
+            needed,
+            answer: receiver,
+        }
+    }
+
+    /// Serves the oldest bodies as far as there is room. Where no byte would ever come back, the youngest body fails.
+    fn settle(&self, queue: &mut Queue) {
+        while let Some((&oldest, waiter)) = queue.bodies.first_key_value() {
+            if self.add(waiter.needed) {
+                self.answer(queue, oldest, Answer::Granted);
+                continue;
+            }
+            if queue.held >= self.held.load(Ordering::SeqCst) {
+                let mut holders = queue.bodies.iter().rev().filter(|(_, body)| body.held > 0);
+                // Without any, the oldest needs more than there is at all.
+                let youngest = holders.next().map_or(oldest, |(number, _)| *number);
+                self.answer(queue, youngest, Answer::GiveWay);
+            }
+            return;
+        }
+    }
+
+    fn answer(&self, queue: &mut Queue, number: u64, answer: Answer) {
+        if let Some(waiter) = queue.bodies.remove(&number) {
+            queue.held -= waiter.held;
+            self.waiters.fetch_sub(1, Ordering::SeqCst);
+            // Its receiver lives as long as it waits: see `Wait`.
+            let _ = waiter.answer.send(answer);
+        }
+    }
+
+    /// Makes bodies younger than that one fail, if that makes room for it. Whether it does.
+    fn displace_younger(&self, number: u64, needed: usize) -> bool {
+        let mut queue = self.lock();
+        let wanted = self.held.load(Ordering::SeqCst).saturating_add(needed);
+        let missing = wanted.saturating_sub(self.limit());
+        let (mut freed, mut displaced) = (0, Vec::new());
+        for (&younger, waiter) in queue.bodies.range(number + 1..).rev() {
+            if freed >= missing {
+                break;
+            }
+            if waiter.held > 0 {
+                freed += waiter.held;
+                displaced.push(younger);
+            }
+        }
+        if freed < missing {
+            return false;
+        }
+        for younger in displaced {
+            self.answer(&mut queue, younger, Answer::GiveWay);
+        }
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.budget.lock();
+        if let Some(waiter) = queue.bodies.remove(&self.number) {
+            queue.held -= waiter.held;
+            self.budget.waiters.fetch_sub(1, Ordering::SeqCst);
+            self.budget.settle(&mut queue);
+        } else if self.answer.try_recv() == Ok(Answer::Granted) {
+            drop(queue);
+            // The client left before it heard of it.
+            self.budget.release(self.needed);
+        }
+    }
+}
+
+impl Share {
+    pub(super) fn new(budget: Arc<BodyBudget>, number: u64, patience: Duration) -> Self {
+        Self {
+            budget,
+            number,
+            held: 0,
+            patience,
+        }
+    }
+
+    /// Takes more bytes, once there is room for them.
+    pub(super) async fn take(&mut self, bytes: usize) -> Result<(), BodiesFull> {
+        let is_free = self.budget.waiters.load(Ordering::SeqCst) == 0;
+        if !(is_free && self.budget.add(bytes)) {
+            self.wait(bytes).await?;
+        }
+        self.held += bytes;
+        Ok(())
+    }
+
+    async fn wait(&mut self, bytes: usize) -> Result<(), BodiesFull> {
+        let began = Instant::now();
+        let mut wait = self.budget.wait(self.number, bytes, self.held);
+        let mut answer = timeout(self.patience, &mut wait.answer).await;
+        if answer.is_err() && self.budget.displace_younger(self.number, bytes) {
+            answer = timeout(TO_GIVE_BACK, &mut wait.answer).await;
+        }
+        self.patience = self.patience.saturating_sub(began.elapsed());
+        match answer {
+            Ok(Ok(Answer::Granted)) => Ok(()),
+            _ => Err(BodiesFull),
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if self.held > 0 {
+            self.budget.release(self.held);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "budget_tests.rs"]
+mod tests;

@@ -1,0 +1,145 @@
+//! Bodies of many clients at a time: what they take together, and who makes room.
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::client::{chat, post, send};
+use crate::eventually;
+use crate::router::{Builder, Router, router};
+use crate::worker::Worker;
+
+const HELD: &str = "conductor_body_bytes";
+const COUNT: usize = 60_000;
+
+fn turned(router: &Router, reason: &str) -> f64 {
+    router.metric(&format!(
+        "conductor_edge_turned_away_total{{reason=\"{reason}\"}}"
+    ))
+}
+
+/// A client that sends a part of a body, and stays.
+async fn half(router: SocketAddr, bytes: usize) -> TcpStream {
+    let mut client = TcpStream::connect(router).await.unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-length: 100000\r\n\r\n";
+    // It may be refused before it has sent all.
+    let _ = client
+        .write_all(format!("{head}{}", " ".repeat(bytes)).as_bytes())
+        .await;
+    client
+}
+
+async fn said(mut client: TcpStream) -> String {
+    let mut seen = Vec::new();
+    // A refused client that was still sending may see a reset after its answer.
+    while client.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {}
+    String::from_utf8(seen).unwrap()
+}
+
+fn whole(bytes: usize) -> http::Request<bytes::Bytes> {
+    post("/v1/completions", format!("{{{}}}", " ".repeat(bytes - 2)))
+}
+
+fn scarce(builder: &mut Builder) {
+    builder.edge.bodies.bytes = 100_000;
+    builder.edge.limits.body_grace = Duration::from_millis(300);
+    builder.edge.limits.body_rate = 1 << 30;
+}
+
+#[tokio::test]
+async fn half_sent_bodies_take_no_more_than_they_may_together_and_end() {
+    let worker = Worker::named("answer").await;
+    let router = router().worker("a", &worker.url()).with(scarce).start().await;
+    assert_eq!(router.metric("conductor_body_bytes_limit"), 100_000.0);
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(half(router.address, 40_000).await);
+        assert!(router.metric(HELD) <= 100_000.0);
+    }
+    let mut refused = 0;
+    for client in clients {
+        let said = said(client).await;
+        if said.starts_with("HTTP/1.1 503 ") {
+            assert!(
+                said.contains("bodies_full") && said.contains("retry-after: 1"),
+                "{said}"
+            );
+            refused += 1;
+        } else {
+            assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+        }
+    }
+    assert!(refused > 0);
+    eventually("it is counted", || turned(&router, "bodies-full") > 0.0).await;
+    assert!(router.metric(r#"conductor_requests_total{pool="",outcome="bodies-full"}"#) > 0.0);
+    eventually("all is given back", || router.metric(HELD) == 0.0).await;
+    assert_eq!(send(router.address, chat()).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_body_is_counted_while_its_request_is_under_way_and_a_new_limit_applies_at_once() {
+    let worker = Worker::start(|asked| async move {
+        if asked.body.len() == COUNT {
+            pending::<()>().await;
+        }
+        crate::worker::json(200, "{}")
+    })
+    .await;
+    let start = router().worker("a", &worker.url()).with(scarce);
+    let patient = start.with(|builder| builder.edge.limits.body_grace = Duration::from_secs(60));
+    let mut router = patient.clone().start().await;
+    let mut clients = JoinSet::new();
+    let address = router.address;
+    clients.spawn(async move { send(address, whole(COUNT)).await });
+    eventually("the first is held", || router.metric(HELD) == COUNT as f64).await;
+    let mut waiting = JoinSet::new();
+    waiting.spawn(async move { send(address, whole(COUNT + 1)).await.status });
+    eventually("the second waits", || {
+        router.metric("conductor_client_connections") == 2.0
+    })
+    .await;
+    assert!(waiting.try_join_next().is_none());
+    router.change(patient.with(|builder| builder.edge.bodies.bytes = 1 << 20));
+    assert_eq!(waiting.join_next().await.unwrap().unwrap(), 200);
+    clients.shutdown().await;
+    eventually("all is given back", || router.metric(HELD) == 0.0).await;
+}
+
+#[tokio::test]
+async fn the_body_that_arrives_for_longest_gives_way_to_others() {
+    let worker = Worker::named("answer").await;
+    let few = |builder: &mut Builder| builder.edge.bodies.unfinished = 2;
+    let router = router().worker("a", &worker.url()).with(few).start().await;
+    let first = half(router.address, 1).await;
+    eventually("it arrives", || {
+        router.metric("conductor_unfinished_bodies") == 1.0
+    })
+    .await;
+    let second = half(router.address, 1).await;
+    eventually("two arrive", || {
+        router.metric("conductor_unfinished_bodies") == 2.0
+    })
+    .await;
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    let mut others = Vec::new();
+    while turned(&router, "body-gave-way") == 0.0 {
+        assert!(std::time::Instant::now() < deadline, "none gives way");
+        others.push(half(router.address, 1).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(
+        turned(&router, "bodies-full") > 0.0,
+        "a young body does not give way"
+    );
+    let said = said(first).await;
+    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    drop((second, others));
+    eventually("none arrives", || {
+        router.metric("conductor_unfinished_bodies") == 0.0
+    })
+    .await;
+}
