@@ -12,7 +12,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use kv_feed::KvFeeds;
-use proxy::{Door, Proxy, SnapshotCell};
+use proxy::{Door, PagesSpec, Proxy, SnapshotCell};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,9 @@ use crate::instances::AdminKey;
 use crate::refusal::{Refusal, only_get, only_post};
 use crate::reload::{Bell, ReloadAnswer, ReloadOutcome};
 use crate::status::Status;
+
+/// Connections of operators at a time.
+const CONNECTIONS: usize = 256;
 
 /// What the pages tell of.
 #[derive(Clone)]
@@ -74,7 +77,11 @@ impl Admin {
             .merge(admin_index::pages())
             .fallback(admin_index::unknown)
             .layer(guard);
-        proxy::serve_pages(door, pages, stop).await;
+        let spec = PagesSpec {
+            key: "server.admin-listen",
+            connections: CONNECTIONS,
+        };
+        proxy::serve_pages(door, pages, spec, stop).await;
     }
 
     fn feeds_page(&self) -> Response {

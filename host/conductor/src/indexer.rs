@@ -15,18 +15,17 @@ use indexer_api::{
 };
 use kv_feed::{Endpoint, FeedError, FeedSpec, StoreSpec};
 use kv_index::SharedPrefixIndex;
-use proxy::LiveFeeds;
+use proxy::{Door, LiveFeeds, PagesSpec};
 use routing::{Worker, WorkerId, WorkerIds};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::app::{BuildError, listen};
 use crate::config_source::ConfigSource;
 use crate::feed_list::FeedList;
 use crate::keys::first_line;
-use crate::policy_library::chain;
 
 /// The API key's file cannot be used.
 #[derive(Debug, Error)]
@@ -36,6 +35,9 @@ pub struct ApiKeyError {
     #[source]
     source: io::Error,
 }
+
+/// Connections of callers at a time.
+const CONNECTIONS: usize = 1_024;
 
 /// The index as a service, its socket bound and nobody served yet.
 pub(crate) struct Indexing {
@@ -91,9 +93,12 @@ impl Indexing {
     pub(crate) async fn run(self, stop: CancellationToken) {
         self.indexer.register_all(self.configured);
         info!(listen = %self.address, "the indexer is ready");
-        if let Err(error) = self.indexer.serve(self.listener, stop).await {
-            error!(error = chain(&error), "the indexer is gone");
-        }
+        let spec = PagesSpec {
+            key: "indexer.listen",
+            connections: CONNECTIONS,
+        };
+        let (door, _never_moved) = Door::new(self.listener);
+        proxy::serve_pages(door, self.indexer.routes(), spec, stop).await;
     }
 }
 

@@ -3,8 +3,8 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 
-/// Files besides clients and workers: listeners, feeds, logs.
-const OTHERS: u64 = 128;
+/// Files besides clients and workers: listeners, feeds, logs, and clients that wait for a place.
+const OTHERS: u64 = 192;
 
 /// Raises the soft limit to the hard one. The limit then; none where there is none.
 pub fn raise() -> Option<u64> {
@@ -81,9 +81,9 @@ mod tests {
     fn too_little_is_what_does_not_hold_the_clients_alone() {
         let room = |limit| Room::of(limit, 10_000);
         assert_eq!(room(None), Room::Enough);
-        assert_eq!(room(Some(20_128)), Room::Enough);
+        assert_eq!(room(Some(20_192)), Room::Enough);
         assert_eq!(room(Some(20_000)), Room::Scarce);
-        assert_eq!(room(Some(10_128)), Room::Scarce);
-        assert_eq!(room(Some(10_127)), Room::TooLittle);
+        assert_eq!(room(Some(10_192)), Room::Scarce);
+        assert_eq!(room(Some(10_191)), Room::TooLittle);
     }
 }

@@ -17,7 +17,6 @@ use indexer_api::{
 };
 use kv_index::{Holder, IndexLimits, SharedPrefixIndex};
 use routing::{Attention, BlockEvent, DpRank, EngineBlockHash, StoredBlocks, Tier, WorkerId};
-use tokio_util::sync::CancellationToken;
 
 const TOKENS: u32 = 32_768;
 const BLOCK: u32 = 16;
@@ -112,7 +111,7 @@ fn serve(instances: u32) -> Anyway<()> {
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         println!("{}", listener.local_addr()?);
-        indexer.serve(listener, CancellationToken::new()).await?;
+        axum::serve(listener, indexer.routes()).await?;
         Ok(())
     })
 }

@@ -10,9 +10,7 @@ use axum::http::{Method, Request, Response, StatusCode};
 use http_body_util::LengthLimitError;
 use kv_index::SharedPrefixIndex;
 use serde::Serialize;
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::access::ApiKey;
@@ -20,7 +18,6 @@ use crate::answer::{Answer, Shape};
 use crate::cache_route::CacheRequest;
 use crate::document::{self, Document, Format};
 use crate::follow::Follow;
-use crate::listener::BoundedListener;
 use crate::lookup::{Candidates, LookupSources};
 use crate::refusal::{Reason, Refusal};
 use crate::registry::Registry;
@@ -28,8 +25,6 @@ use crate::request::{self, Selection, Sought};
 use crate::service::{Service, ServiceKey};
 use crate::{views, wire};
 
-/// Connections open at a time.
-const CONNECTIONS: usize = 1024;
 /// Larger bodies held in memory at a time; further ones wait.
 const BODIES: usize = 32;
 /// A body of at most so many bytes waits for nobody.
@@ -95,23 +90,13 @@ impl Indexer {
         }
     }
 
-    /// Serves until `stop` is cancelled, then ends what is under way.
-    ///
-    /// # Errors
-    /// Where the listener fails.
-    pub async fn serve(
-        self: Arc<Self>,
-        listener: TcpListener,
-        stop: CancellationToken,
-    ) -> std::io::Result<()> {
-        let routes = Router::new()
+    /// Returns the service of every path. Its listener bounds connections and the time of their heads.
+    pub fn routes(self: Arc<Self>) -> Router {
+        Router::new()
             .fallback(
                 |State(indexer): State<Arc<Self>>, request| async move { indexer.respond(request).await },
             )
-            .with_state(self);
-        axum::serve(BoundedListener::new(listener, CONNECTIONS), routes)
-            .with_graceful_shutdown(stop.cancelled_owned())
-            .await
+            .with_state(self)
     }
 
     async fn respond(&self, request: Request<Body>) -> Response<Body> {

@@ -18,7 +18,6 @@ mod document;
 mod field;
 mod follow;
 mod indexer;
-mod listener;
 mod lookup;
 mod profile;
 mod refusal;

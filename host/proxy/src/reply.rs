@@ -18,6 +18,7 @@ use tracing::debug;
 
 use crate::admission::TooSlow;
 use crate::clients::Limited;
+use crate::connections::NoSeat;
 use crate::forward::ForwardError;
 use crate::headers::X_CONDUCTOR_POLICY;
 use crate::intake::IntakeError;
@@ -64,6 +65,8 @@ pub(crate) enum Refusal {
     Host,
     #[error("the request has been through this router before: one of its workers leads back to it")]
     Loop,
+    #[error("the router has as many connections as it may")]
+    ConnectionsFull,
     #[error("the router is shutting down")]
     ShuttingDown,
     #[error("the request body could not be read")]
@@ -191,6 +194,7 @@ impl Refusal {
             Self::Loop => (StatusCode::LOOP_DETECTED, SERVER, "loop_detected"),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "shutting_down"),
             Self::BodyTimeout | Self::BodyGaveWay => (StatusCode::REQUEST_TIMEOUT, INVALID, "body_timeout"),
+            Self::ConnectionsFull => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "connections_full"),
             Self::BodiesFull => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "bodies_full"),
             Self::BodyBroken(_) => (StatusCode::BAD_REQUEST, INVALID, "body_incomplete"),
             Self::BodyInvalid(_) | Self::BodyNotObject => (StatusCode::BAD_REQUEST, INVALID, "invalid_json"),
@@ -275,6 +279,7 @@ impl Refusal {
             | Self::EngineUnknown(_)
             | Self::ResponseWorkerOut { .. }
             | Self::BodiesFull
+            | Self::ConnectionsFull
             | Self::ShuttingDown => Some(COME_BACK),
             Self::QueueFull { after }
             | Self::QueueTimeout { after }
@@ -452,6 +457,15 @@ impl From<IntakeError<hyper::Error>> for Refusal {
             IntakeError::Full(_) => Self::BodiesFull,
             IntakeError::GaveWay => Self::BodyGaveWay,
             IntakeError::Broken(source) => Self::BodyBroken(source.into()),
+        }
+    }
+}
+
+impl From<NoSeat> for Refusal {
+    fn from(none: NoSeat) -> Self {
+        match none {
+            NoSeat::Full => Self::ConnectionsFull,
+            NoSeat::Closing => Self::ShuttingDown,
         }
     }
 }

@@ -26,6 +26,11 @@ pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpe
             response_ttl: limits.response_ttl,
         },
         bodies: body_totals(config),
+        per_address: config
+            .server
+            .totals
+            .connections_per_address
+            .map(|most| most as usize),
         tls: certificates.of_server(),
         cors: config.server.cors.as_ref().map(|cors| Arc::new(cors_spec(cors))),
         forward: config

@@ -176,8 +176,9 @@ impl Running {
             .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
             .unwrap();
         let address = listener.local_addr().unwrap();
-        let served = indexer.serve(listener, stop.clone());
-        runtime.handle().spawn(served);
+        let stopped = stop.clone().cancelled_owned();
+        let served = axum::serve(listener, indexer.routes()).with_graceful_shutdown(stopped);
+        runtime.handle().spawn(served.into_future());
         Self {
             index,
             follower,

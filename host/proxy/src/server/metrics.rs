@@ -27,6 +27,10 @@ pub(crate) enum Turned {
     KeepAlive,
     /// Its seat was needed for somebody who waited.
     MadeRoom,
+    /// Its address had as many connections as it may.
+    AddressFull,
+    /// It waited for a seat, and there was none.
+    ConnectionsFull,
     BodyTooLarge,
     BodyTimeout,
     /// It arrived for longest when another one's turn came.
@@ -40,7 +44,7 @@ pub(crate) enum Turned {
     Overdue,
 }
 
-const TURNED: [(Turned, &str); 15] = [
+const TURNED: [(Turned, &str); 17] = [
     (Turned::HeadTooLarge, "head-too-large"),
     (Turned::UrlTooLong, "url-too-long"),
     (Turned::Malformed, "malformed"),
@@ -48,6 +52,8 @@ const TURNED: [(Turned, &str); 15] = [
     (Turned::HeadTimeout, "head-timeout"),
     (Turned::KeepAlive, "keep-alive-timeout"),
     (Turned::MadeRoom, "made-room"),
+    (Turned::AddressFull, "address-full"),
+    (Turned::ConnectionsFull, "connections-full"),
     (Turned::BodyTooLarge, "body-too-large"),
     (Turned::BodyTimeout, "body-timeout"),
     (Turned::BodyGaveWay, "body-gave-way"),
@@ -143,6 +149,7 @@ impl EdgeMetrics {
             Refusal::BodyTimeout => Turned::BodyTimeout,
             Refusal::BodyGaveWay => Turned::BodyGaveWay,
             Refusal::BodiesFull => Turned::BodiesFull,
+            Refusal::ConnectionsFull => Turned::ConnectionsFull,
             Refusal::BodyTooDeep { .. } => Turned::JsonTooDeep,
             _ => return,
         };

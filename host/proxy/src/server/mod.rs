@@ -4,6 +4,7 @@ mod accept;
 mod collector;
 mod connection;
 mod cors;
+mod drive;
 mod framing;
 mod head;
 mod metrics;
@@ -24,13 +25,14 @@ pub use self::accept::{Door, DoorKey};
 pub(crate) use self::collector::EdgeCollector;
 pub use self::cors::CorsSpec;
 pub(crate) use self::metrics::{EdgeMetrics, Turned};
-pub use self::pages::serve_pages;
+pub use self::pages::{PagesSpec, serve_pages};
 pub(crate) use self::service::Deadline;
 use self::service::Service;
 pub(crate) use self::spec::Edge;
 pub use self::spec::{EdgeLimits, EdgeSpec};
-use crate::connections::Room;
+use crate::connections::{Room, RoomSpec};
 use crate::health::keep_watch;
+use crate::metrics::ProxyMetrics;
 use crate::pd::keep_bootstraps;
 use crate::proxy::Proxy;
 use crate::reply::Refusal;
@@ -56,7 +58,7 @@ pub struct ServeLimits {
 
 /// Serves a door until `shutdown`, then says that no more should come, stops accepting and lets what is under way finish.
 /// What is cut after that is told so, where nothing or a stream of events was being answered. Of more connections than may be, further ones
-/// wait, and those that were idle for longest are closed to make room. `pages` are served beside the router's own; they have
+/// wait, and those that were idle for longest are closed to make room; `/health` and `/readyz` are answered all the same. `pages` are served beside the router's own; they have
 /// no fallback.
 pub async fn serve(
     mut door: Door,
@@ -68,7 +70,7 @@ pub async fn serve(
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
     let stop = CancellationToken::new();
-    let room = Room::new(limits.connections, &proxy.metrics, &stop);
+    let room = room(limits.connections, &proxy.metrics, &stop);
     let background = CancellationToken::new();
     let _over = background.clone().drop_guard();
     begin(&proxy, background);
@@ -79,7 +81,11 @@ pub async fn serve(
     let accepting = async {
         loop {
             let stream = door.next().await;
-            let seat = room.seat().await.take();
+            let peer = stream.peer_addr().ok().map(|peer| peer.ip());
+            let per_address = proxy.snapshots.edge().per_address;
+            let Some(seat) = room.admit(peer, per_address).await else {
+                continue;
+            };
             let (service, cut) = (service.clone(), cut.clone());
             tasks::spawn(&connections, "connection", async move {
                 connection::serve(stream, service, seat, cut).await;
@@ -113,6 +119,19 @@ pub async fn serve(
     cut.cancel();
     connections.wait().await;
     DrainOutcome { cut: left }
+}
+
+/// Room for so many clients.
+fn room(limit: usize, metrics: &ProxyMetrics, stop: &CancellationToken) -> Arc<Room> {
+    let shown = i64::try_from(limit).unwrap_or(i64::MAX);
+    metrics.client_connections_limit.set(shown);
+    Room::new(RoomSpec {
+        limit,
+        key: "server.max-connections",
+        taken: metrics.client_connections.clone(),
+        edge: metrics.edge.clone(),
+        stop: stop.clone(),
+    })
 }
 
 /// Whether what a body holds may be parsed.

@@ -17,8 +17,8 @@ use inference_api::{Endpoint, EndpointWork};
 use tower::ServiceExt;
 
 use super::head;
-use crate::body::{Body, WriteError};
-use crate::connections::Turn;
+use crate::body::Body;
+use crate::connections::{TakenSeat, Turn};
 use crate::proxy::Proxy;
 use crate::realtime::{self, OpenedTunnel, TunnelSlot};
 use crate::reply::{self, Refusal};
@@ -38,8 +38,8 @@ pub(crate) struct Deadline(pub(crate) Instant);
 
 /// An answer's body; once it is gone, the connection is idle.
 #[derive(Debug)]
-pub(super) struct Held {
-    body: Body,
+pub(super) struct Held<B = Body> {
+    body: B,
     _turn: Turn,
 }
 
@@ -47,9 +47,19 @@ impl Service {
     pub(super) async fn call(
         &self,
         mut request: Request<Incoming>,
-        turn: Turn,
+        seat: &TakenSeat,
         opened: &OpenedTunnel,
     ) -> Result<Response<Held>, Infallible> {
+        let turn = seat.turn();
+        if !seat.is_seated()
+            && let Err(none) = Box::pin(seat.sit(request.uri().path())).await
+        {
+            let refusal = Refusal::from(none);
+            self.proxy.metrics.edge.refused(&refusal);
+            let shape = reply::shape_of(request.uri().path());
+            let response = reply::refuse_in(shape, None, &refusal);
+            return Ok(response.map(|body| Held::new(body.into(), turn)));
+        }
         // Nothing comes of it unless the answer switches protocols.
         let client = hyper::upgrade::on(&mut request);
         let mut response = self.answer(request).await?;
@@ -59,7 +69,7 @@ impl Service {
         if let Some(Deadline(deadline)) = response.extensions_mut().remove() {
             turn.must_end(deadline);
         }
-        Ok(response.map(|body| Held { body, _turn: turn }))
+        Ok(response.map(|body| Held::new(body, turn)))
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
@@ -171,14 +181,20 @@ impl Service {
     }
 }
 
-impl HttpBody for Held {
+impl<B> Held<B> {
+    pub(super) fn new(body: B, turn: Turn) -> Self {
+        Self { body, _turn: turn }
+    }
+}
+
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Held<B> {
     type Data = Bytes;
-    type Error = WriteError;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, WriteError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

@@ -22,6 +22,8 @@ pub struct EdgeSpec {
     pub bodies: BodyTotals,
     /// What connections begin with; none: they are plain.
     pub tls: Option<Arc<ServerTls>>,
+    /// Most connections of one address; none: a quarter of all, and all for the router's own machine.
+    pub per_address: Option<usize>,
     /// Pages of other origins that may ask; none: the router says nothing of it.
     pub cors: Option<Arc<CorsSpec>>,
     /// Paths besides the endpoints that are placed on workers too.
@@ -36,6 +38,7 @@ pub(crate) struct Edge {
     /// The same ones in every snapshot.
     pub(crate) bodies: Arc<Bodies>,
     pub(crate) tls: Option<Arc<ServerTls>>,
+    pub(crate) per_address: Option<usize>,
     pub(crate) cors: Option<Arc<CorsSpec>>,
     pub(crate) forward: Arc<[Box<str>]>,
     /// The router's own entry in `Via` (RFC 9110, section 7.6.3), with a pseudonym that no other router has.
@@ -49,6 +52,7 @@ impl Edge {
             limits,
             bodies: totals,
             tls,
+            per_address,
             cors,
             forward,
         } = spec;
@@ -59,6 +63,7 @@ impl Edge {
             totals,
             bodies,
             tls,
+            per_address,
             cors,
             forward,
             via,

@@ -1,5 +1,6 @@
 //! Health, readiness, and connections.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -8,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::client::{get, send};
 use crate::eventually;
 use crate::log::Log;
-use crate::router::router;
+use crate::router::{Builder, router};
 use crate::worker::Worker;
 
 #[tokio::test]
@@ -86,12 +87,12 @@ async fn at_the_limit_a_connection_waits_and_the_log_says_why() {
     eventually("one is connected", || connected() == 1.0).await;
     assert_eq!(router.metric("conductor_client_connections_limit"), 1.0);
     let mut second = TcpStream::connect(router.address).await.unwrap();
-    let request = b"GET /health HTTP/1.1\r\nhost: r\r\nconnection: close\r\n\r\n";
+    let request = b"GET /version HTTP/1.1\r\nhost: r\r\nconnection: close\r\n\r\n";
     second.write_all(request).await.unwrap();
     let warned = || log.lines("server.max-connections");
     eventually("the limit is told", || !warned().is_empty()).await;
     assert!(warned()[0].contains("limit=1 "), "{:?}", warned());
-    assert_eq!(connected(), 1.0, "nobody was accepted beyond the limit");
+    assert_eq!(connected(), 1.0, "nobody has a seat beyond the limit");
     drop(first);
     let mut seen = Vec::new();
     second.read_to_end(&mut seen).await.unwrap();
@@ -133,4 +134,67 @@ async fn whose_answer_had_not_begun_when_the_drain_is_over_is_told_so() {
     assert!(seen.starts_with("HTTP/1.1 503 "), "{seen}");
     assert!(seen.contains("\"code\":\"shutting_down\""), "{seen}");
     assert_eq!(router.ended().await.cut, 1);
+}
+
+/// A connection whose request is never complete, so that it is always busy.
+async fn busy(router: SocketAddr) -> TcpStream {
+    let mut client = TcpStream::connect(router).await.unwrap();
+    let head = b"POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-length: 9\r\n\r\n{";
+    client.write_all(head).await.unwrap();
+    client
+}
+
+#[tokio::test]
+async fn health_is_answered_although_every_connection_is_taken() {
+    let router = router().with(|builder| builder.max_connections = 4).start().await;
+    let mut attackers = Vec::new();
+    // More than the lobby holds.
+    for _ in 0..100 {
+        attackers.push(busy(router.address).await);
+    }
+    for path in ["/health", "/readyz"] {
+        let status = send(router.address, get(path)).await.status;
+        assert!(status == 200 || status == 503, "{path}: {status}");
+    }
+    let turned = |reason| {
+        router.metric(&format!(
+            "conductor_edge_turned_away_total{{reason=\"{reason}\"}}"
+        ))
+    };
+    eventually("who waited for a seat is told", || {
+        turned("connections-full") > 0.0
+    })
+    .await;
+    assert_eq!(router.metric("conductor_client_connections"), 4.0);
+    let mut told = 0;
+    for client in &mut attackers[4..12] {
+        let mut seen = Vec::with_capacity(4 << 10);
+        let read = client.read_buf(&mut seen);
+        if let Ok(Ok(_)) = tokio::time::timeout(Duration::from_millis(100), read).await {
+            told += usize::from(seen.starts_with(b"HTTP/1.1 503 "));
+        }
+    }
+    assert!(told > 0, "the first of those who waited are told why");
+}
+
+#[tokio::test]
+async fn one_address_has_no_more_connections_than_it_may() {
+    let few = |builder: &mut Builder| builder.edge.per_address = Some(2);
+    let router = router().with(few).start().await;
+    let clients = [busy(router.address).await, busy(router.address).await];
+    eventually("both are connected", || {
+        router.metric("conductor_client_connections") == 2.0
+    })
+    .await;
+    let mut third = TcpStream::connect(router.address).await.unwrap();
+    let closed = third.read(&mut [0; 16]).await;
+    assert!(!closed.is_ok_and(|read| read > 0), "it is closed without a word");
+    let full = r#"conductor_edge_turned_away_total{reason="address-full"}"#;
+    assert_eq!(router.metric(full), 1.0);
+    drop(clients);
+    eventually("they have left", || {
+        router.metric("conductor_client_connections") == 0.0
+    })
+    .await;
+    assert_eq!(send(router.address, get("/version")).await.status, 200);
 }

@@ -1,0 +1,246 @@
+//! How many clients may be connected at a time, and from one address; who is, and which connection ends when another waits.
+//!
+//! Beyond the limit a few more are accepted into a lobby: there `/health` and `/readyz` are answered at once, and every other
+//! request waits for a seat. A lobby that is full makes room for the next connection, so that the two are always answered.
+
+mod register;
+
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::gauge::Gauge;
+use thiserror::Error;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use self::register::{Register, Standing, since};
+use crate::server::{EdgeMetrics, Turned};
+use crate::throttle::Throttle;
+
+/// While a connection waits, one that may end for it is looked for so often.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Connections beyond the limit.
+const LOBBY: usize = 64;
+/// One address has this part of all seats.
+const ADDRESS_PART: usize = 4;
+/// What is answered without a seat.
+const ALWAYS_ANSWERED: [&str; 2] = ["/health", "/readyz"];
+
+/// What a room is made of.
+#[derive(Debug)]
+pub(crate) struct RoomSpec {
+    /// Most connections.
+    pub(crate) limit: usize,
+    /// The key or listener that the limit is of, for the log.
+    pub(crate) key: &'static str,
+    /// Shows how many seats are taken.
+    pub(crate) taken: Gauge,
+    pub(crate) edge: EdgeMetrics,
+    /// All connections end.
+    pub(crate) stop: CancellationToken,
+}
+
+/// Room for so many connections.
+#[derive(Debug)]
+pub(crate) struct Room {
+    spec: RoomSpec,
+    seats: Arc<Semaphore>,
+    lobby: Arc<Semaphore>,
+    full_log: Throttle,
+    register: Register,
+}
+
+/// A connection's place, in the lobby or on a seat; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct TakenSeat {
+    /// Replaced when a seat is had.
+    permit: Mutex<OwnedSemaphorePermit>,
+    room: Arc<Room>,
+    standing: Arc<Standing>,
+}
+
+/// A request is being answered on a connection until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn(Arc<Standing>);
+
+/// There was no seat for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(crate) enum NoSeat {
+    #[error("all connections are taken, and others wait")]
+    Full,
+    #[error("the listener is closing")]
+    Closing,
+}
+
+impl Room {
+    pub(crate) fn new(spec: RoomSpec) -> Arc<Self> {
+        Arc::new(Self {
+            seats: Arc::new(Semaphore::new(spec.limit.min(Semaphore::MAX_PERMITS))),
+            lobby: Arc::new(Semaphore::new(LOBBY)),
+            full_log: Throttle::default(),
+            register: Register::default(),
+            spec,
+        })
+    }
+
+    /// Returns the place of a connection; none where its address has as many as it may. An address may have `per_address`, or
+    /// where that is not said a quarter of all, unless it is the router's own machine.
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        peer: Option<IpAddr>,
+        per_address: Option<usize>,
+    ) -> Option<TakenSeat> {
+        if let Some(limit) = peer.and_then(|peer| self.limit_of(peer, per_address))
+            && self.register.count(peer) >= limit
+        {
+            let Some(idle) = self.register.longest_idle_of(peer, Instant::now()) else {
+                self.spec.edge.turned(Turned::AddressFull);
+                return None;
+            };
+            self.displace(&idle);
+        }
+        let (permit, is_seated) = self.place().await;
+        if is_seated {
+            self.spec.taken.inc();
+        }
+        Some(TakenSeat {
+            permit: Mutex::new(permit),
+            standing: self.register.enter(peer, is_seated, &self.spec.stop),
+            room: Arc::clone(self),
+        })
+    }
+
+    fn limit_of(&self, peer: IpAddr, per_address: Option<usize>) -> Option<usize> {
+        let default = || (self.spec.limit / ADDRESS_PART).max(1);
+        let is_own = peer.to_canonical().is_loopback();
+        per_address.or_else(|| (!is_own).then(default))
+    }
+
+    /// A seat, or else a place in the lobby once there is one.
+    async fn place(&self) -> (OwnedSemaphorePermit, bool) {
+        loop {
+            if let Ok(permit) = Arc::clone(&self.seats).try_acquire_owned() {
+                return (permit, true);
+            }
+            if let Ok(permit) = Arc::clone(&self.lobby).try_acquire_owned() {
+                self.tell_full();
+                return (permit, false);
+            }
+            if let Some(last) = self.register.longest_in_lobby(Instant::now()) {
+                self.displace(&last);
+            }
+            let waiting = timeout(LOOK_EVERY, Arc::clone(&self.lobby).acquire_owned());
+            if let Ok(Ok(permit)) = waiting.await {
+                return (permit, false);
+            }
+        }
+    }
+
+    fn tell_full(&self) {
+        if let Some(held_back) = self.full_log.pass() {
+            warn!(
+                limit = self.spec.limit,
+                key = self.spec.key,
+                held_back,
+                "as many clients are connected as may be; further ones wait"
+            );
+        }
+    }
+
+    fn displace(&self, standing: &Standing) {
+        standing.displace();
+        self.spec.edge.turned(Turned::MadeRoom);
+    }
+}
+
+impl TakenSeat {
+    /// A request begins on this connection.
+    pub(crate) fn turn(&self) -> Turn {
+        self.standing.idle_since.store(0, Ordering::Relaxed);
+        Turn(Arc::clone(&self.standing))
+    }
+
+    /// Whether it is out of the lobby.
+    pub(crate) fn is_seated(&self) -> bool {
+        self.standing.is_seated.load(Ordering::Relaxed)
+    }
+
+    /// Waits for a seat where the connection has none and the request at `path` needs one. Meanwhile the connections that were
+    /// idle for longest end.
+    pub(crate) async fn sit(&self, path: &str) -> Result<(), NoSeat> {
+        if self.is_seated() || ALWAYS_ANSWERED.contains(&path) {
+            return Ok(());
+        }
+        let room = &self.room;
+        let mut seat = pin!(Arc::clone(&room.seats).acquire_owned());
+        loop {
+            if let Some(idle) = room.register.longest_idle(Instant::now()) {
+                room.displace(&idle);
+            }
+            let seated = tokio::select! {
+                biased;
+                seated = timeout(LOOK_EVERY, seat.as_mut()) => seated,
+                () = self.stopped() => {
+                    let is_closing = room.spec.stop.is_cancelled();
+                    return Err(if is_closing { NoSeat::Closing } else { NoSeat::Full });
+                }
+            };
+            if let Ok(permit) = seated {
+                *self.permit.lock().unwrap_or_else(PoisonError::into_inner) =
+                    permit.map_err(|_| NoSeat::Closing)?;
+                self.standing.is_seated.store(true, Ordering::Relaxed);
+                room.spec.taken.inc();
+                return Ok(());
+            }
+        }
+    }
+
+    /// When the answer that is under way must have been taken, where it must.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.standing.deadline()
+    }
+
+    /// Ends when the connection is to end, once it is idle.
+    pub(crate) async fn stopped(&self) {
+        self.standing.stop.cancelled().await;
+    }
+
+    /// Whether it ends for another one, and nothing is asked on it.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.standing.is_displaced.load(Ordering::Relaxed) && self.standing.is_idle()
+    }
+}
+
+impl Turn {
+    /// The answer must have been taken by then.
+    pub(crate) fn must_end(&self, deadline: Instant) {
+        let ends = since(self.0.epoch, deadline);
+        self.0.ends.store(ends, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.ends.store(0, Ordering::Relaxed);
+        let now = since(self.0.epoch, Instant::now());
+        self.0.idle_since.store(now, Ordering::Relaxed);
+    }
+}
+
+impl Drop for TakenSeat {
+    fn drop(&mut self) {
+        self.room.register.leave(&self.standing);
+        if self.is_seated() {
+            self.room.spec.taken.dec();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
