@@ -45,6 +45,8 @@ pub struct PoolConfig {
     pub connections: ConnectionsConfig,
     /// How connections to `https://` workers begin; none: as those of any web server.
     pub tls: Option<PoolTlsConfig>,
+    /// Whether clients may set the members of a hand-over, because a router before this one splits the requests.
+    pub accept_handover: bool,
     /// How requests are split between prefill and decode workers; none: they are not.
     pub pd: Option<PdConfig>,
     /// When its workers are kept away from.
@@ -108,6 +110,7 @@ fn read_one(entry: &Item<'_>, taken: &mut Taken) -> DeclaredPool {
         authorization: AuthorizationConfig::Pass,
         connections: ConnectionsConfig::default(),
         tls: None,
+        accept_handover: false,
         pd: None,
         health: HealthConfig::default(),
         scrape: Some(ScrapeConfig::default()),
@@ -163,6 +166,14 @@ fn read_settings(mut pool: Section<'_>, entry: &Item<'_>, config: &mut PoolConfi
     config.tls = pool.section("tls", &title).map(tls::read_pool);
     let pd = pool.item("pd").map(|item| pd::read(&item, &entry.key));
     config.pd = pd.as_ref().map(|pd| pd.config);
+    if let Some(item) = pool.item("accept-handover") {
+        config.accept_handover = item.flag().unwrap_or(false);
+        if config.accept_handover && pd.is_some() {
+            let message = "`accept-handover` and `pd` exclude each other: this router writes the hand-over of a pool that it splits";
+            let problem = Problem::new(Code::ConflictingKeys, &item.span, message);
+            entry.report.push(problem.help("keep one of them"));
+        }
+    }
     let title = format!("`[[pools.{}.workers]]`", entry.key);
     let workers = pool.item("workers").map(|item| Section::each(&item, &title));
     if workers.as_ref().is_none_or(Vec::is_empty) {

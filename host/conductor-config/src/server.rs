@@ -32,6 +32,8 @@ pub struct ServerConfig {
     pub admin_api_key: Option<KeySource>,
     /// Whether the admin listener asks for that key for everything but `/health` and `/readyz`.
     pub admin_key_for_reads: bool,
+    /// Names besides those of the loopback that the admin listener and the indexer answer to on the loopback without a key.
+    pub admin_hosts: Vec<String>,
     /// Whether `/metrics` is where clients connect, too; none: where none of them needs a key.
     pub metrics_on_listen: Option<bool>,
     /// Largest request body, in bytes.
@@ -60,8 +62,8 @@ pub struct ServerConfig {
     pub attempts: u32,
     /// Most client connections at a time.
     pub max_connections: u32,
-    /// Whether answers carry headers that tell of the decision.
-    pub decision_headers: bool,
+    /// Whether answers carry headers that tell of the decision; none: where no client needs a key.
+    pub decision_headers: Option<bool>,
     /// Paths besides the known endpoints that workers serve too, each once.
     pub forward: Vec<String>,
     /// The folder that what policies remember is kept in, as written; none: it ends with the process.
@@ -75,6 +77,7 @@ impl Default for ServerConfig {
             admin_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 8081))),
             admin_api_key: None,
             admin_key_for_reads: false,
+            admin_hosts: Vec::new(),
             metrics_on_listen: None,
             request_body_limit: 32 << 20,
             limits: LimitsConfig::default(),
@@ -89,7 +92,7 @@ impl Default for ServerConfig {
             request_timeout: None,
             attempts: 3,
             max_connections: 10_000,
-            decision_headers: true,
+            decision_headers: None,
             forward: Vec::new(),
             policy_state: None,
         }
@@ -119,6 +122,9 @@ pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>) -> ServerCon
         admin_listen,
         admin_api_key: server.item("admin-api-key").and_then(|item| key::read(&item)),
         admin_key_for_reads: flag(&mut server, "admin-key-for-reads", default.admin_key_for_reads),
+        admin_hosts: server
+            .item("admin-hosts")
+            .map_or_else(Vec::new, |item| exposure::read_hosts(&item)),
         metrics_on_listen: server.item("metrics-on-listen").and_then(|item| item.flag()),
         request_body_limit,
         limits: limits::read(&mut server),
@@ -140,10 +146,7 @@ pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>) -> ServerCon
             .unwrap_or(default.request_timeout),
         attempts: count(&mut server, "attempts", default.attempts, 16),
         max_connections: count(&mut server, "max-connections", default.max_connections, 1_000_000),
-        decision_headers: server
-            .item("decision-headers")
-            .and_then(|item| item.flag())
-            .unwrap_or(default.decision_headers),
+        decision_headers: server.item("decision-headers").and_then(|item| item.flag()),
         forward: server
             .item("forward")
             .map_or_else(Vec::new, |item| forward::read(&item)),

@@ -149,8 +149,7 @@ impl App {
         let keeping = Keeping::begin(loaded.memory, Arc::clone(&cell));
         let (proxy, readiness) = request_path(&cell, &caches, &meters, registry);
         let admin_key = AdminKey::default();
-        let for_reads = config.server.admin_key_for_reads;
-        admin_key.set(active.materials.keys.admin.clone(), for_reads);
+        admin_key.set(active.materials.keys.admin.clone(), &config.server);
         let reloader = Reloader {
             source,
             library,

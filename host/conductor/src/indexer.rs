@@ -6,9 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use conductor_config::{
-    ApiKey as ConfiguredKey, IndexerConfig, ServiceConfig, ServiceKind as ConfiguredKind,
-};
+use conductor_config::{ApiKey as ConfiguredKey, Config, ServiceConfig, ServiceKind as ConfiguredKind};
 use indexer_api::{
     Algorithm, ApiKey, Follow, FollowError, Followed, FollowedFeed, FollowedWorker, HashProfile, Indexer,
     IndexerParts, Service, ServiceKind,
@@ -25,6 +23,7 @@ use tracing::{info, warn};
 use crate::app::{BuildError, listen};
 use crate::config_source::ConfigSource;
 use crate::feed_list::FeedList;
+use crate::instances::host_names;
 use crate::keys::first_line;
 
 /// The API key's file cannot be used.
@@ -53,7 +52,11 @@ impl Indexing {
     /// # Errors
     /// Where its key cannot be read or its address not be listened on.
     pub(crate) async fn bind(
-        config: &IndexerConfig,
+        Config {
+            indexer: config,
+            server,
+            ..
+        }: &Config,
         source: &ConfigSource,
         index: SharedPrefixIndex,
         follow: RegisteredFeeds,
@@ -73,6 +76,7 @@ impl Indexing {
             index,
             follow: Arc::new(follow),
             api_key,
+            hosts: host_names(config.listen, server),
             body_limit: usize::try_from(config.body_limit).unwrap_or(usize::MAX),
         });
         let listener = listen(address, "indexer.listen").await?;

@@ -92,6 +92,7 @@ fn serve(instances: u32) -> Anyway<()> {
             next: AtomicU32::new(0),
         }),
         api_key: None,
+        hosts: None,
         body_limit: 32 << 20,
     });
     let service = |number: u32| Service {

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use axum::http::StatusCode;
-use axum::http::header::{AUTHORIZATION, HeaderMap};
+use axum::http::header::{AUTHORIZATION, HeaderMap, ORIGIN};
 
+use crate::host_names::HostNames;
 use crate::refusal::{Reason, Refusal};
 
 /// A secret that callers send as `Authorization: Bearer KEY`.
@@ -43,4 +44,29 @@ impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ApiKey(..)")
     }
+}
+
+/// Refuses a request to a name that is not the listener's own.
+pub(crate) fn check_host(hosts: &HostNames, headers: &HeaderMap) -> Result<(), Refusal> {
+    if hosts.allow(headers) {
+        return Ok(());
+    }
+    Err(Refusal::because(
+        StatusCode::FORBIDDEN,
+        Reason::HostNotAllowed,
+        "without an API key only requests to localhost are answered: set `api-key-file` of [indexer], or list the name in \
+         `admin-hosts` of [server]",
+    ))
+}
+
+/// Refuses a request that a web page sends: browsers name the page in `Origin`.
+pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
+    if !headers.contains_key(ORIGIN) {
+        return Ok(());
+    }
+    Err(Refusal::because(
+        StatusCode::FORBIDDEN,
+        Reason::SentByAPage,
+        "without an API key no web page may change anything: set `api-key-file` of [indexer]",
+    ))
 }

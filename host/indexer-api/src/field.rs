@@ -3,6 +3,11 @@
 use crate::document::{Document, Field, Format};
 use crate::refusal::{Reason, Refusal};
 
+/// Most bytes of a registered instance's or tenant's name: it becomes a label of metrics.
+const LONGEST_NAME: usize = 128;
+/// Most bytes of another registered text: a model's name may be a path.
+const LONGEST_TEXT: usize = 512;
+
 type Read<T> = Result<T, Refusal>;
 
 pub(crate) fn text<'f>(name: &str, field: &'f Field<'_>) -> Read<&'f str> {
@@ -36,6 +41,28 @@ pub(crate) fn required_text<'f>(document: &'f Document<'_>, name: &str) -> Read<
 /// Empty where it is absent; nil is no text.
 pub(crate) fn optional_text<'f>(document: &'f Document<'_>, name: &str) -> Read<&'f str> {
     document.get(name).map_or(Ok(""), |field| text(name, field))
+}
+
+/// The same text as a name: short, and without control characters.
+pub(crate) fn as_name<'t>(name: &str, text: &'t str) -> Read<&'t str> {
+    bounded(name, text, LONGEST_NAME)
+}
+
+/// The same text, bounded, and without control characters.
+pub(crate) fn as_text<'t>(name: &str, text: &'t str) -> Read<&'t str> {
+    bounded(name, text, LONGEST_TEXT)
+}
+
+fn bounded<'t>(name: &str, text: &'t str, most: usize) -> Read<&'t str> {
+    if text.len() > most {
+        let error = format!("{name} must not be longer than {most} bytes");
+        return Err(Refusal::bad(Reason::TooLong, name, error));
+    }
+    if text.chars().any(char::is_control) {
+        let error = format!("{name} must not contain control characters");
+        return Err(Refusal::bad(Reason::InvalidValue, name, error));
+    }
+    Ok(text)
 }
 
 pub(crate) fn int(name: &str, field: &Field<'_>) -> Read<i64> {

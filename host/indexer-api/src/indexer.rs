@@ -6,18 +6,19 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::State;
-use axum::http::{Method, Request, Response, StatusCode};
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::LengthLimitError;
 use kv_index::SharedPrefixIndex;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
-use crate::access::ApiKey;
+use crate::access::{self, ApiKey};
 use crate::answer::{Answer, Shape};
 use crate::cache_route::CacheRequest;
 use crate::document::{self, Document, Format};
 use crate::follow::Follow;
+use crate::host_names::HostNames;
 use crate::lookup::{Candidates, LookupSources};
 use crate::refusal::{Reason, Refusal};
 use crate::registry::Registry;
@@ -40,6 +41,8 @@ pub struct IndexerParts {
     pub follow: Arc<dyn Follow>,
     /// What callers must show, if anything.
     pub api_key: Option<ApiKey>,
+    /// The names that it answers to without a key; none: any.
+    pub hosts: Option<HostNames>,
     /// Largest request body, in bytes.
     pub body_limit: usize,
 }
@@ -49,6 +52,7 @@ pub struct Indexer {
     index: SharedPrefixIndex,
     registry: Registry,
     api_key: Option<ApiKey>,
+    hosts: Option<HostNames>,
     body_limit: usize,
     bodies: Semaphore,
 }
@@ -75,6 +79,7 @@ impl Indexer {
             registry: Registry::new(parts.follow, parts.index.clone()),
             index: parts.index,
             api_key: parts.api_key,
+            hosts: parts.hosts,
             body_limit: parts.body_limit,
             bodies: Semaphore::new(BODIES),
         })
@@ -121,8 +126,8 @@ impl Indexer {
                 "Method not allowed",
             ));
         }
-        if let (Some(key), false) = (&self.api_key, ["/health", "/"].contains(&path)) {
-            key.check(request.headers())?;
+        if !["/health", "/"].contains(&path) {
+            self.admit(path, request.headers())?;
         }
         if method == Method::GET {
             return Ok(self.view(format, path));
@@ -131,7 +136,7 @@ impl Indexer {
             Refusal::bad(Reason::InvalidValue, "shape", "shape must be tenant or instances")
         })?;
         let path = path.to_owned();
-        let written = wire::of_body(request.headers())?;
+        let written = wire::of_body(request.headers(), self.api_key.is_none() && is_change(&path))?;
         let body = request.into_body();
         let is_small = body.size_hint().upper().is_some_and(|most| most <= SMALL_BODY);
         // Whoever uploads slowly may hold up other long prompts, but nobody else.
@@ -155,6 +160,20 @@ impl Indexer {
             }
             _ => self.cache(format, &body),
         }
+    }
+
+    /// Whether a caller may have the page: by its key where there is one, else as no web page.
+    fn admit(&self, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+        if let Some(key) = &self.api_key {
+            return key.check(headers);
+        }
+        if let Some(hosts) = &self.hosts {
+            access::check_host(hosts, headers)?;
+        }
+        if is_change(path) {
+            access::check_origin(headers)?;
+        }
+        Ok(())
     }
 
     fn view(&self, format: Format, path: &str) -> Response<Body> {
@@ -229,6 +248,11 @@ impl Indexer {
             follow: &*self.registry.follow,
         })
     }
+}
+
+/// Whether the page changes what is followed.
+fn is_change(path: &str) -> bool {
+    ["/register", "/unregister"].contains(&path)
 }
 
 fn incomplete(error: &str) -> Refusal {

@@ -5,7 +5,7 @@ use block_hash::{Algorithm, RFC_1527_SEED, VllmHasher};
 use serde::Serialize;
 
 use crate::document::{Document, Field};
-use crate::field::text;
+use crate::field::{as_text, filled_text, text};
 use crate::refusal::{Reason, Refusal};
 
 const VLLM: &str = "vllm_v1";
@@ -118,7 +118,7 @@ fn read_seed<'f>(profile: &'f Document<'_>) -> Result<Option<&'f str>, Refusal> 
     let name = "python_hash_seed";
     match profile.get(name) {
         None | Some(Field::Nil) => Ok(None),
-        Some(field) => crate::field::filled_text(name, field).map(Some),
+        Some(field) => as_text(name, filled_text(name, field)?).map(Some),
     }
 }
 

@@ -17,12 +17,15 @@ pub(crate) enum Reason {
     InvalidType,
     NotArray,
     InvalidValue,
+    TooLong,
     OutOfRange,
     Unsupported,
     InvalidRegistration,
     BodyTooLarge,
     BodyIncomplete,
     Unauthorized,
+    SentByAPage,
+    HostNotAllowed,
 }
 
 /// The body of an error, and its status.

@@ -5,7 +5,7 @@ use std::fmt;
 use routing::DpRank;
 
 use crate::document::{Document, Field};
-use crate::field::{block_size, int, optional_text, or_default, required_text};
+use crate::field::{as_name, as_text, block_size, int, optional_text, or_default, required_text};
 use crate::profile::HashProfile;
 use crate::refusal::{Reason, Refusal};
 
@@ -122,15 +122,15 @@ impl Service {
         if let Some((key, _)) = body.fields.iter().find(|(key, _)| !known(key)) {
             return Err(Refusal::unknown_field(key));
         }
-        let endpoint = required_text(body, "endpoint")?;
+        let endpoint = read_endpoint("endpoint", required_text(body, "endpoint")?)?;
         let kind = required_text(body, "type")?;
-        let model = required_text(body, "modelname")?;
-        let instance = required_text(body, "instance_id")?;
+        let model = as_text("modelname", required_text(body, "modelname")?)?;
+        let instance = as_name("instance_id", required_text(body, "instance_id")?)?;
         let size = required(body, "block_size")?;
         let block_size = block_size(size, "block_size must be greater than zero")?;
-        let replay = optional_text(body, "replay_endpoint")?;
-        let lora = optional_text(body, "lora_name")?;
-        let tenant = optional_text(body, "tenant_id")?;
+        let replay = read_endpoint("replay_endpoint", optional_text(body, "replay_endpoint")?)?;
+        let lora = as_text("lora_name", optional_text(body, "lora_name")?)?;
+        let tenant = as_name("tenant_id", optional_text(body, "tenant_id")?)?;
         optional_text(body, "additionalsalt")?;
         check_cache_group(body)?;
         let profile = body.get("hash_profile").map_or(Ok(None), HashProfile::read)?;
@@ -160,6 +160,19 @@ impl Service {
 
 fn required<'f, 'b>(body: &'f Document<'b>, name: &str) -> Result<&'f Field<'b>, Refusal> {
     body.get(name).ok_or_else(|| Refusal::missing(name))
+}
+
+/// A path of this machine is the configuration's to name: whoever registers over HTTP may be elsewhere.
+fn read_endpoint<'t>(name: &str, endpoint: &'t str) -> Result<&'t str, Refusal> {
+    let endpoint = as_text(name, endpoint)?;
+    let scheme = endpoint.split_once("://").map(|(scheme, _)| scheme);
+    if scheme.is_some_and(|scheme| !scheme.trim().eq_ignore_ascii_case("tcp")) {
+        let error = format!(
+            "{name} must begin with tcp://: other transports are followed only where [[indexer.services]] names them"
+        );
+        return Err(Refusal::bad(Reason::InvalidValue, name, error));
+    }
+    Ok(endpoint)
 }
 
 fn check_cache_group(body: &Document<'_>) -> Result<(), Refusal> {
@@ -213,8 +226,8 @@ impl ServiceKey {
         if let Some((key, _)) = body.fields.iter().find(|(key, _)| !known(key)) {
             return Err(Refusal::unknown_field(key));
         }
-        let instance = required_text(body, "instance_id")?;
-        let tenant = optional_text(body, "tenant_id")?;
+        let instance = as_name("instance_id", required_text(body, "instance_id")?)?;
+        let tenant = as_name("tenant_id", optional_text(body, "tenant_id")?)?;
         let rank = match required(body, "dp_rank")? {
             Field::Int(rank) if *rank >= 0 => u16::try_from(*rank).ok(),
             _ => {

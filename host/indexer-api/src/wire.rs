@@ -13,18 +13,32 @@ const JSON: &str = "application/json";
 const MSGPACK: &str = "application/msgpack";
 const NOT_CURRENT: HeaderName = HeaderName::from_static("x-conductor-not-current");
 
-/// The format of a body. Without a `Content-Type` it is JSON, as clients of the earlier generations sent it; `x-msgpack` and
-/// `vnd.msgpack` are msgpack too.
-pub(crate) fn of_body(headers: &HeaderMap) -> Result<Format, Refusal> {
-    match header(headers, &CONTENT_TYPE) {
-        None => Ok(Format::Json),
-        Some(kind) => named(kind).ok_or_else(|| {
-            Refusal::because(
-                StatusCode::BAD_REQUEST,
-                Reason::UnsupportedContentType,
-                "Content-Type must be application/msgpack or application/json",
-            )
-        }),
+/// The format of a body, by its media type without parameters. `x-msgpack` and `vnd.msgpack` are msgpack too. Without a
+/// `Content-Type` it is JSON, as clients of the earlier generations sent it, unless one is `required`.
+pub(crate) fn of_body(headers: &HeaderMap, required: bool) -> Result<Format, Refusal> {
+    let mut kinds = headers.get_all(CONTENT_TYPE).iter();
+    let format = match (kinds.next(), kinds.next()) {
+        (None, _) => (!required).then_some(Format::Json),
+        (Some(kind), None) => kind.to_str().ok().and_then(exactly),
+        (Some(_), Some(_)) => None,
+    };
+    format.ok_or_else(|| {
+        Refusal::because(
+            StatusCode::BAD_REQUEST,
+            Reason::UnsupportedContentType,
+            "Content-Type must be application/msgpack or application/json",
+        )
+    })
+}
+
+/// The format of a media type, whatever its parameters. No web page can have a browser send these to another site unasked; a type
+/// that only contains one of the names, such as `text/plain; json`, it can.
+fn exactly(kind: &str) -> Option<Format> {
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    match essence.to_ascii_lowercase().as_str() {
+        JSON => Some(Format::Json),
+        MSGPACK | "application/x-msgpack" | "application/vnd.msgpack" => Some(Format::Msgpack),
+        _ => None,
     }
 }
 
@@ -39,7 +53,7 @@ fn header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// The first of the two that is named.
+/// The first of the two that a list of types names, for answers.
 fn named(kind: &str) -> Option<Format> {
     let kind = kind.to_ascii_lowercase();
     match (kind.find("msgpack"), kind.find("json")) {

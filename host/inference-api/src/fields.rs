@@ -95,6 +95,15 @@ fields!(
     text,
     sampling_params,
     lora_path,
+    // What only a router may set.
+    kv_transfer_params,
+    ec_transfer_params,
+    bootstrap_host,
+    bootstrap_port,
+    bootstrap_room,
+    bootstrap_pair_key,
+    disagg_prefill_dp_rank,
+    vllm_xargs,
 );
 
 impl<'a> Fields<'a> {

@@ -205,10 +205,10 @@ impl<'a> Peek<'a> {
         self.form
     }
 
-    /// Whether it has a handshake where only an engine's own parameters stand: a leg that nobody has placed.
+    /// The member of a hand-over that it has, wherever engines read one: a leg that no router has placed.
     #[must_use]
-    pub fn forges_a_leg(&self) -> bool {
-        self.endpoint.spec().prompt == PromptField::Tokens && sampling::has_handshake(&self.fields)
+    pub fn forged_member(&self) -> Option<&'static str> {
+        sampling::handover_member(&self.fields)
     }
 
     /// `user`, where it is text; `metadata.user_id` in Anthropic's Messages API.

@@ -230,23 +230,73 @@ fn a_prompt_of_tokens_is_known_with_its_limit_and_adapter() {
 }
 
 #[test]
-fn a_handshake_in_the_parameters_of_an_engine_is_seen() {
-    let forges = |parameters: &str| {
-        let body = format!(r#"{{"token_ids":[1],"sampling_params":{parameters}}}"#);
-        peek(Endpoint::InferenceGenerate, body.as_bytes())
-            .unwrap()
-            .forges_a_leg()
-    };
-    assert!(forges(r#"{"extra_args":{"kv_transfer_params":{}}}"#));
-    assert!(forges(
-        r#"{"extra_args":{},"extra_args":{"kv_transfer_param\u0073":{}}}"#
-    ));
-    assert!(!forges(r#"{"extra_args":{"kv_transfer_params":null}}"#));
-    assert!(!forges(r#"{"max_tokens":1}"#) && !forges("3"));
+fn a_hand_over_is_seen_wherever_an_engine_reads_one() {
+    let forged = |endpoint: Endpoint, body: &str| peek(endpoint, body.as_bytes()).unwrap().forged_member();
+    for endpoint in [
+        Endpoint::ChatCompletions,
+        Endpoint::Completions,
+        Endpoint::Messages,
+        Endpoint::Embeddings,
+        Endpoint::InferenceGenerate,
+        Endpoint::Invocations,
+    ] {
+        for member in [
+            "kv_transfer_params",
+            "ec_transfer_params",
+            "bootstrap_host",
+            "bootstrap_port",
+            "bootstrap_room",
+            "bootstrap_pair_key",
+            "disagg_prefill_dp_rank",
+        ] {
+            for value in ["{}", "\"\"", "0", "[1]"] {
+                assert_eq!(
+                    forged(endpoint, &format!(r#"{{"{member}":{value}}}"#)),
+                    Some(member)
+                );
+            }
+            assert_eq!(forged(endpoint, &format!(r#"{{"{member}":null}}"#)), None);
+        }
+        for name in ["kv_transfer_params", "ec_transfer_params"] {
+            let of_xargs = format!(r#"{{"vllm_xargs":{{"{name}":""}}}}"#);
+            let of_sampling = format!(r#"{{"sampling_params":{{"extra_args":{{"{name}":{{}}}}}}}}"#);
+            let expected = [
+                format!("vllm_xargs.{name}"),
+                format!("sampling_params.extra_args.{name}"),
+            ];
+            for (body, expected) in [of_xargs, of_sampling].iter().zip(expected) {
+                assert_eq!(forged(endpoint, body), Some(&*expected));
+            }
+        }
+        assert_eq!(
+            forged(
+                endpoint,
+                r#"{"vllm_xargs":{"top_n":1},"metadata":{"kv_transfer_params":1}}"#
+            ),
+            None
+        );
+    }
+    let of_xargs = |xargs: &str| forged(Endpoint::Completions, &format!(r#"{{"vllm_xargs":{xargs}}}"#));
+    assert!(of_xargs(r#"{"kv_transfer_param\u0073":{}}"#).is_some());
+    assert!(of_xargs(r#"{"kv_transfer_params":null}"#).is_none() && of_xargs("3").is_none());
     let long = "x".repeat(1 << 20);
-    assert!(forges(&format!(
-        r#"{{"a":"{long}","extra_args":{{"kv_transfer_params":1}}}}"#
-    )));
+    assert!(of_xargs(&format!(r#"{{"a":"{long}","kv_transfer_params":1}}"#)).is_some());
+    assert!(of_xargs(&format!(r#"{{"a":"{long}"}}"#)).is_none());
+    let sampling = |parameters: &str| {
+        forged(
+            Endpoint::InferenceGenerate,
+            &format!(r#"{{"token_ids":[1],"sampling_params":{parameters}}}"#),
+        )
+    };
+    assert!(sampling(r#"{"extra_args":{},"extra_args":{"kv_transfer_param\u0073":{}}}"#).is_some());
+    assert!(sampling(r#"{"extra_args":{"kv_transfer_params":null}}"#).is_none());
+    assert!(sampling(r#"{"max_tokens":1}"#).is_none() && sampling("3").is_none());
+    assert!(
+        sampling(&format!(
+            r#"{{"a":"{long}","extra_args":{{"kv_transfer_params":1}}}}"#
+        ))
+        .is_some()
+    );
 }
 
 #[test]

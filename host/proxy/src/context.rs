@@ -204,6 +204,14 @@ impl HashedPrompt {
     }
 }
 
+/// Refuses the members of a hand-over, unless a router before this one writes them.
+fn check_handover(pool: &PoolState, peek: &Peek<'_>) -> Result<(), HandshakeError> {
+    match peek.forged_member() {
+        Some(member) if !pool.accept_handover => Err(HandshakeError::Forged { member }),
+        _ => Ok(()),
+    }
+}
+
 /// What the bodies of two legs are made of, where the pool splits requests and this is one that can be split.
 pub(crate) async fn split(
     pool: &PoolState,
@@ -211,14 +219,11 @@ pub(crate) async fn split(
     peek: &Peek<'_>,
     body: &Bytes,
 ) -> Result<Option<(Split, Handover)>, HandshakeError> {
+    check_handover(pool, peek)?;
     let Some(pd) = &pool.pd else { return Ok(None) };
     if peek.form_size().is_some() {
         // No engine takes a handshake from a form.
         return Ok(None);
-    }
-    if peek.forges_a_leg() {
-        let member = "sampling_params.extra_args.kv_transfer_params";
-        return Err(HandshakeError::Forged { member });
     }
     let split = Split::read(endpoint, &inference_api::without_bom(body.clone()))?;
     let handover = pd.handover().await;

@@ -87,6 +87,8 @@ pub struct PoolSpec {
     pub authorization: Authorization,
     /// How many connections each worker gets, and how they begin.
     pub connections: ConnectionsSpec,
+    /// Whether clients may set the members of a hand-over.
+    pub accept_handover: bool,
     /// How requests are split between prefill and decode workers; none where they are not.
     pub pd: Option<PdSpec>,
     /// When its workers are kept away from.
@@ -177,6 +179,7 @@ pub(crate) struct PoolState {
     pub(crate) model_list: Option<ModelListSpec>,
     pub(crate) authorization: Authorization,
     pub(crate) connections: ConnectionsSpec,
+    pub(crate) accept_handover: bool,
     pub(crate) pd: Option<PdPool>,
     pub(crate) health: HealthSpec,
     pub(crate) scrape: Option<ScrapeSpec>,

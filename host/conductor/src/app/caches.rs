@@ -75,6 +75,6 @@ impl Caches {
             ids: fleet.ids().clone(),
             live: Arc::clone(&self.live),
         };
-        Indexing::bind(&config.indexer, source, (*self.index).clone(), follow).await
+        Indexing::bind(config, source, (*self.index).clone(), follow).await
     }
 }

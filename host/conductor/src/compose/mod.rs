@@ -79,6 +79,7 @@ fn pool_spec(
         model_list: resilience::model_list_spec(pool),
         authorization: materials.keys.authorization(pool),
         connections: edge::connections_spec(pool, &materials.certificates),
+        accept_handover: pool.accept_handover,
         pd: pool
             .pd
             .as_ref()

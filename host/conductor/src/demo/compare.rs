@@ -60,7 +60,7 @@ async fn compare(
     let mut failed = None;
     for policy in POLICIES {
         progress.begin(policy);
-        let summary = measure(args, workload, policy, &progress)
+        let summary = Box::pin(measure(args, workload, policy, &progress))
             .await
             .with_context(|| format!("measure {policy}"))?;
         progress.end((sessions * turns) as u64);

@@ -1,5 +1,6 @@
 //! Who may change what is in force.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::body::Body;
@@ -7,6 +8,8 @@ use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, ORIGIN};
 use axum::http::{HeaderName, Response, StatusCode};
 use axum::middleware::Next;
+use conductor_config::ServerConfig;
+use indexer_api::HostNames;
 
 use crate::keys::Key;
 use crate::refusal::Refusal;
@@ -34,12 +37,24 @@ struct Access {
     key: Option<Key>,
     /// Whether it is asked for also by pages that are only read.
     for_reads: bool,
+    /// The names that pages answer to without the key; none: any.
+    hosts: Option<HostNames>,
+}
+
+/// The names that a listener at `address` answers to without a key; none: any, as other machines reach it by names of their own.
+pub(crate) fn host_names(address: Option<SocketAddr>, server: &ServerConfig) -> Option<HostNames> {
+    let is_loopback = address.is_some_and(|address| address.ip().to_canonical().is_loopback());
+    is_loopback.then(|| HostNames::with(&server.admin_hosts))
 }
 
 impl AdminKey {
     /// Puts another in force.
-    pub(crate) fn set(&self, key: Option<Key>, for_reads: bool) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Access { key, for_reads };
+    pub(crate) fn set(&self, key: Option<Key>, server: &ServerConfig) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Access {
+            key,
+            for_reads: server.admin_key_for_reads,
+            hosts: host_names(server.admin_listen, server),
+        };
     }
 
     /// Whether whoever asks for a reload may: nobody is asked to name a type for an empty body.
@@ -63,8 +78,16 @@ impl AdminKey {
 
     fn check_read(&self, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
         let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        match &access.key {
-            Some(key) if access.for_reads && !OPEN.contains(&path) => compare(key, headers),
+        if OPEN.contains(&path) {
+            return Ok(());
+        }
+        match (&access.key, &access.hosts) {
+            (Some(key), _) if access.for_reads => compare(key, headers),
+            // A web page does not know the key, whatever name it points here.
+            (Some(key), Some(hosts)) if !hosts.allow(headers) => {
+                compare(key, headers).map_err(|_| host_not_allowed())
+            }
+            (None, Some(hosts)) if !hosts.allow(headers) => Err(host_not_allowed()),
             _ => Ok(()),
         }
     }
@@ -114,6 +137,12 @@ fn of_a_page() -> Refusal {
     Refusal::new(StatusCode::FORBIDDEN, "sent_by_a_page", message)
 }
 
+fn host_not_allowed() -> Refusal {
+    let message = "without the admin key this listener answers only to localhost: send the key, or list the name that `Host` has in \
+                   `admin-hosts` of [server]";
+    Refusal::new(StatusCode::FORBIDDEN, "host_not_allowed", message)
+}
+
 fn unauthorized(message: &str) -> Refusal {
     Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
 }
@@ -132,12 +161,14 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::header::HOST;
+
     use super::*;
 
     #[track_caller]
     fn check(key: Option<&str>, listener: Listener, headers: &[(HeaderName, &str)], status: Option<u16>) {
         let admin = AdminKey::default();
-        admin.set(key.map(Key::of_test), false);
+        admin.set(key.map(Key::of_test), &ServerConfig::default());
         let headers = headers
             .iter()
             .map(|(name, value)| (name.clone(), value.parse().unwrap()));
@@ -181,13 +212,47 @@ mod tests {
     fn pages_ask_for_it_only_where_that_is_wanted() {
         let none = HeaderMap::new();
         let admin = AdminKey::default();
-        admin.set(Some(Key::of_test("secret")), false);
+        admin.set(Some(Key::of_test("secret")), &ServerConfig::default());
         assert!(admin.check_read("/admin/config", &none).is_ok());
-        admin.set(Some(Key::of_test("secret")), true);
+        let for_reads = ServerConfig {
+            admin_key_for_reads: true,
+            ..ServerConfig::default()
+        };
+        admin.set(Some(Key::of_test("secret")), &for_reads);
         assert!(admin.check_read("/admin/config", &none).is_err());
         assert!(admin.check_read("/readyz", &none).is_ok());
         let shown = HeaderMap::from_iter([(X_API_KEY, "secret".parse().unwrap())]);
         assert!(admin.check_read("/metrics", &shown).is_ok());
+    }
+
+    #[test]
+    fn a_rebound_name_is_answered_nothing_on_the_loopback() {
+        let admin = AdminKey::default();
+        let read = |admin: &AdminKey, host: &str, key: Option<&str>| {
+            let mut headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
+            if let Some(key) = key {
+                headers.insert(X_API_KEY, key.parse().unwrap());
+            }
+            let checked = admin.check_read("/admin/config", &headers);
+            assert!(admin.check_read("/readyz", &headers).is_ok());
+            checked.err().map(|refusal| refusal.code)
+        };
+        let refused = Some("host_not_allowed");
+        let mut server = ServerConfig::default();
+        for key in [None, Some("secret")] {
+            admin.set(key.map(Key::of_test), &server);
+            assert_eq!(read(&admin, "rebound.example:8081", None), refused);
+            assert_eq!(read(&admin, "localhost:8081", None), None);
+        }
+        assert_eq!(read(&admin, "rebound.example", Some("secret")), None);
+        server.admin_hosts = vec!["ops.example".to_owned()];
+        admin.set(None, &server);
+        assert_eq!(read(&admin, "ops.example", None), None);
+        assert_eq!(read(&admin, "rebound.example", None), refused);
+        // Other machines reach it by names that only their owner knows.
+        server.admin_listen = Some("0.0.0.0:8081".parse().unwrap());
+        admin.set(None, &server);
+        assert_eq!(read(&admin, "rebound.example", None), None);
     }
 
     #[test]
@@ -196,7 +261,7 @@ mod tests {
         let of_a_page = HeaderMap::from_iter([(ORIGIN, "http://evil.example".parse().unwrap())]);
         assert!(admin.check_reload(&HeaderMap::new()).is_ok());
         assert!(admin.check_reload(&of_a_page).is_err());
-        admin.set(Some(Key::of_test("secret")), false);
+        admin.set(Some(Key::of_test("secret")), &ServerConfig::default());
         assert!(admin.check_reload(&HeaderMap::new()).is_err());
     }
 

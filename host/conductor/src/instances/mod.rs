@@ -18,7 +18,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-pub(crate) use self::access::{AdminKey, Listener};
+pub(crate) use self::access::{AdminKey, Listener, host_names};
 use crate::overlay::{ChangeError, InstanceChange};
 use crate::policy_library::chain;
 use crate::refusal::{Refusal, only_post};

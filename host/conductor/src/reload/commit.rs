@@ -40,8 +40,7 @@ impl Reloader {
         }
         live.recorder.apply(record);
         live.cell.store(snapshot);
-        live.admin_key
-            .set(materials.keys.admin.clone(), config.server.admin_key_for_reads);
+        live.admin_key.set(materials.keys.admin.clone(), &config.server);
         // After the snapshot: whoever connects to a new socket meets the new TLS.
         live.doors.open(sockets);
         if let Some(filter) = live

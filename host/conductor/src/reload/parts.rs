@@ -116,7 +116,11 @@ impl Planner<'_> {
             edge: compose::edge_spec(config, &materials.certificates),
             record: compose::record_spec(config, self.recorder),
             clients: compose::client_specs(config, &materials.keys),
-            decision_headers: config.server.decision_headers,
+            // They tell a client of others' prompts, and where workers are.
+            decision_headers: config
+                .server
+                .decision_headers
+                .unwrap_or(config.clients.is_empty()),
             // Its labels name clients.
             metrics_on_listen: config
                 .server

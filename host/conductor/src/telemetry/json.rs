@@ -15,6 +15,8 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
+use super::text::is_escaped;
+
 /// Keys of every line that a field of an event may not take.
 const RESERVED: [&str; 5] = ["timestamp", "level", "target", "span", "spans"];
 /// Causes written of one error; a chain that is longer is a malfunction.
@@ -98,8 +100,25 @@ impl JsonLine {
     fn to_json(&self) -> String {
         let entry = |(key, value): &(String, Value)| format!("{}:{value}", Value::from(key.as_str()));
         let entries: Vec<String> = self.0.iter().map(entry).collect();
-        format!("{{{}}}", entries.join(","))
+        escape(format!("{{{}}}", entries.join(",")))
     }
+}
+
+/// The same JSON with the control characters escaped that JSON allows in strings. Outside of strings there are none.
+fn escape(json: String) -> String {
+    if !json.contains(is_escaped) {
+        return json;
+    }
+    let mut escaped = String::with_capacity(json.len() + 64);
+    for character in json.chars() {
+        if is_escaped(character) {
+            // All of them have four digits at most.
+            escaped += &format!("\\u{:04x}", u32::from(character));
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
 }
 
 impl Visit for JsonLine {

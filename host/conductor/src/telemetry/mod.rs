@@ -1,16 +1,19 @@
 //! Logs. The filter can be changed while running (a reload of `[log] level`), unless the command line sets it; the format cannot.
 
 mod json;
+mod text;
 
 use thiserror::Error;
-use tracing::warn;
+use tracing::{Subscriber, warn};
 use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
 use self::json::JsonLines;
+use self::text::EscapedFields;
 use crate::paint;
 use crate::policy_library::chain;
 
@@ -113,21 +116,32 @@ pub(crate) fn init_with(
     writer: BoxMakeWriter,
 ) -> Result<LogFilter, LogFilterError> {
     let (filter, handle) = reload::Layer::new(filter(level.directive())?);
-    let lines = fmt::layer().with_writer(writer);
-    let lines = match format {
-        LogFormat::Text => lines.with_ansi(paint::on_stderr()).boxed(),
-        LogFormat::Json => lines
-            .with_ansi(false)
-            .fmt_fields(JsonFields::new())
-            .event_format(JsonLines)
-            .boxed(),
-    };
+    let lines = lines(format, writer);
     // An error means that a subscriber is installed already.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     Ok(LogFilter {
         handle,
         is_pinned: matches!(level, LogLevel::Flag(_)),
     })
+}
+
+/// The layer that writes lines of that format.
+fn lines<S>(format: LogFormat, writer: BoxMakeWriter) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let lines = fmt::layer().with_writer(writer);
+    match format {
+        LogFormat::Text => lines
+            .with_ansi(paint::on_stderr())
+            .fmt_fields(EscapedFields)
+            .boxed(),
+        LogFormat::Json => lines
+            .with_ansi(false)
+            .fmt_fields(JsonFields::new())
+            .event_format(JsonLines)
+            .boxed(),
+    }
 }
 
 /// Whether `directive` is a filter as the key `level` of `[log]` takes it.

@@ -100,7 +100,7 @@ fn of_a_repeated_key_a_query_takes_the_last_and_a_registration_the_first() {
     running.send(
         "POST",
         "/register",
-        &[],
+        &[("content-type", "application/json")],
         br#"{"endpoint": "tcp://a:1", "endpoint": 7, "type": "vLLM", "modelname": "m", "instance_id": "a", "block_size": 4,
             "dp_rank": 0}"#,
     )

@@ -99,6 +99,54 @@ fn registrations_are_refused_for_their_values_as_upstream_does() {
 }
 
 #[test]
+fn names_that_forge_log_lines_or_fill_metrics_are_refused() {
+    let running = Running::start();
+    for field in ["instance_id", "tenant_id", "modelname", "lora_name", "endpoint"] {
+        let error = format!("{field} must not contain control characters");
+        for forged in ["a\nWARN forged", "a\u{1b}[2J", "a\u{85}b"] {
+            check_registration(&running, json!({field: forged}), "invalid_value", &error);
+        }
+    }
+    for (field, most) in [
+        ("instance_id", 128),
+        ("tenant_id", 128),
+        ("modelname", 512),
+        ("lora_name", 512),
+    ] {
+        let error = format!("{field} must not be longer than {most} bytes");
+        check_registration(&running, json!({field: "x".repeat(most + 1)}), "too_long", &error);
+    }
+    let long = json!({"instance_id": "x".repeat(129), "dp_rank": 0});
+    let error = "instance_id must not be longer than 128 bytes";
+    check(
+        &running,
+        "/unregister",
+        &long,
+        "too_long",
+        Some("instance_id"),
+        error,
+    );
+    assert!(running.followed().is_empty());
+    running.register(
+        "a",
+        json!({"instance_id": "x".repeat(128), "modelname": "m".repeat(512)}),
+    );
+}
+
+#[test]
+fn only_the_configuration_names_paths_of_this_machine() {
+    let running = Running::start();
+    for field in ["endpoint", "replay_endpoint"] {
+        for endpoint in ["ipc:///run/other.sock", "IPC:///run/other.sock", "inproc://x"] {
+            let error = format!(
+                "{field} must begin with tcp://: other transports are followed only where [[indexer.services]] names them"
+            );
+            check_registration(&running, json!({field: endpoint}), "invalid_value", &error);
+        }
+    }
+}
+
+#[test]
 fn profiles_are_refused_as_upstream_refuses_them() {
     let running = Running::start();
     let refused = |key: &str, value: Value, reason: &str, error: &str| {

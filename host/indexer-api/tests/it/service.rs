@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use indexer_api::{
-    ApiKey, Follow, FollowError, Followed, FollowedFeed, FollowedWorker, Indexer, IndexerParts, Service,
-    ServiceKind,
+    ApiKey, Follow, FollowError, Followed, FollowedFeed, FollowedWorker, HostNames, Indexer, IndexerParts,
+    Service, ServiceKind,
 };
 use kv_index::{Holder, IndexLimits, SharedPrefixIndex};
 use routing::{
@@ -169,6 +169,7 @@ impl Running {
             index: index.clone(),
             follow: follower.clone(),
             api_key: api_key.map(ApiKey::new),
+            hosts: Some(HostNames::default()),
             body_limit: BODY_LIMIT,
         });
         let stop = CancellationToken::new();
@@ -190,7 +191,10 @@ impl Running {
 
     pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+        let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
+        if !headers.iter().any(|(name, _)| *name == "host") {
+            head += "host: localhost\r\n";
+        }
         for (name, value) in headers {
             head += &format!("{name}: {value}\r\n");
         }

@@ -228,6 +228,7 @@ fn snapshot(
             model_list: None,
             authorization: Authorization::Pass,
             connections: crate::upstream::ConnectionsSpec::default(),
+            accept_handover: false,
             pd: None,
             health: HealthSpec::default(),
             scrape: None,

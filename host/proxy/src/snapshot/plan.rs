@@ -215,6 +215,7 @@ impl PoolPlan {
             keep_alive: spec.keep_alive.map(|every| KeepAlive::new(every, metrics, &name)),
             authorization: spec.authorization,
             connections: spec.connections,
+            accept_handover: spec.accept_handover,
             pd: spec.pd.map(|spec| PdPool {
                 spec,
                 metrics: metrics.pd(&name),

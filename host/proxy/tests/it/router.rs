@@ -37,6 +37,7 @@ pub(crate) struct Builder {
     pub(crate) rule: StopRule,
     /// Asked about every request.
     pub(crate) shadows: Vec<Arc<dyn Policy>>,
+    pub(crate) accept_handover: bool,
     pub(crate) pd: Option<PdSpec>,
     pub(crate) health: HealthSpec,
     pub(crate) scrape: Option<ScrapeSpec>,
@@ -87,6 +88,7 @@ pub(crate) fn router() -> Builder {
         canaries: vec![],
         rule: StopRule::default(),
         shadows: vec![],
+        accept_handover: false,
         pd: None,
         health: HealthSpec::default(),
         scrape: None,
@@ -234,6 +236,7 @@ impl Builder {
                 model_list: self.model_list.clone(),
                 authorization: self.authorization.clone(),
                 connections: self.connections.clone(),
+                accept_handover: self.accept_handover,
                 pd: self.pd,
                 health: self.health.clone(),
                 scrape: self.scrape.clone(),

@@ -23,7 +23,7 @@ pub(super) fn answers(target: Loopback, prompt: PromptForm) -> Result<(), String
 
 /// Whether Conductor's index holds so many blocks.
 pub(super) fn holds(target: Loopback, blocks: u64) -> Result<(), String> {
-    let request = b"GET /metrics HTTP/1.1\r\nhost: load\r\ncontent-length: 0\r\n\r\n";
+    let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
     let page = exchange(target, request)?;
     let held = page
         .lines()

@@ -233,7 +233,7 @@ pub(super) async fn get(target: Loopback, path: &str) -> Result<String> {
     let stream = TcpStream::connect(target.address())
         .await
         .context("failed to connect to the router")?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: load\r\ncontent-length: 0\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
     let (answer, _) = exchange(stream, request.as_bytes()).await;
     anyhow::ensure!(
         answer.complete && answer.status == 200,

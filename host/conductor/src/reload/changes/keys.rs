@@ -53,6 +53,7 @@ fn of_server(was: &ServerConfig, is: &ServerConfig) -> Vec<&'static str> {
         admin_listen: "server.admin-listen",
         admin_api_key: "server.admin-api-key",
         admin_key_for_reads: "server.admin-key-for-reads",
+        admin_hosts: "server.admin-hosts",
         metrics_on_listen: "server.metrics-on-listen",
         request_body_limit: "server.request-body-limit",
         tls: "server.tls",
@@ -128,6 +129,7 @@ pub(super) fn of_pool(was: &PoolConfig, is: &PoolConfig) -> Vec<&'static str> {
         scrape: "scrape",
         retries: "retries",
         model_list: "model-list",
+        accept_handover: "accept-handover",
         timeouts: "timeouts",
     } else { name, workers });
     keys.collect()

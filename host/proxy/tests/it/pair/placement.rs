@@ -349,13 +349,31 @@ async fn a_leg_that_a_client_forges_is_refused() {
 }
 
 #[tokio::test]
-async fn a_pool_that_does_not_split_leaves_such_members_alone() {
-    let worker = Worker::named("a").await;
-    let router = router().worker("a", &worker.url()).start().await;
-    let body = r#"{"model":"m","prompt":"a","kv_transfer_params":{}}"#;
-    send(router.address, post("/v1/completions", body))
-        .await
-        .text()
-        .await;
-    assert_eq!(worker.received()[0].body, body);
+async fn a_hand_over_is_refused_in_a_pool_that_does_not_split_too() {
+    for (member, path) in [
+        (r#""kv_transfer_params":{}"#, "/v1/completions"),
+        (r#""ec_transfer_params":"""#, "/v1/completions"),
+        (
+            r#""vllm_xargs":{"kv_transfer_params":""}"#,
+            "/v1/chat/completions",
+        ),
+        (r#""bootstrap_room":1"#, "/generate"),
+        (
+            r#""sampling_params":{"extra_args":{"ec_transfer_params":{}}}"#,
+            "/inference/v1/generate",
+        ),
+    ] {
+        let worker = Worker::named("a").await;
+        let builder = router().worker("a", &worker.url());
+        let mut router = builder.clone().start().await;
+        let body = format!(r#"{{"model":"m","prompt":"a",{member}}}"#);
+        let answer = send(router.address, post(path, body.clone())).await;
+        assert_eq!(answer.status, 400, "{body}");
+        assert!(answer.text().await.contains("handshake_not_allowed"));
+        assert!(worker.received().is_empty());
+
+        router.change(builder.with(|builder| builder.accept_handover = true));
+        send(router.address, post(path, body.clone())).await.text().await;
+        assert_eq!(worker.received()[0].body, body);
+    }
 }
