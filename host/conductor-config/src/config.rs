@@ -7,6 +7,7 @@ use crate::clients::{self, ClientConfig};
 use crate::code::Code;
 use crate::diagnostic::Diagnostics;
 use crate::examine::{Doubt, Doubts, Examined};
+use crate::feeds::{self, KvEventsConfig};
 use crate::index::{self, IndexConfig};
 use crate::indexer::{self, IndexerConfig};
 use crate::log::{self, LogConfig};
@@ -38,6 +39,8 @@ pub struct Config {
     pub log: LogConfig,
     /// `[index]`.
     pub index: IndexConfig,
+    /// `[kv-events]`.
+    pub kv_events: KvEventsConfig,
     /// `[indexer]`.
     pub indexer: IndexerConfig,
     /// `[record]`.
@@ -225,6 +228,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, Doubts) {
     let clients = clients::read(root.item("clients").as_ref(), report);
     let log = log::read(root.section("log", "`[log]`"));
     let index = index::read(root.section("index", "`[index]`"));
+    let kv_events = feeds::read(root.section("kv-events", "`[kv-events]`"));
     let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
     let record = record::read(root.section("record", "`[record]`"));
     let policies = policy::read(root.section("policies", "`[policies.NAME]`"), known, in_folder);
@@ -258,6 +262,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, Doubts) {
         clients,
         log,
         index,
+        kv_events,
         indexer: indexer.config,
         record,
         policy_dir: policy_dir.flatten(),

@@ -17,6 +17,7 @@ mod encoding;
 mod endpoint;
 mod examine;
 mod exposure;
+mod feeds;
 mod forward;
 mod health;
 mod index;
@@ -52,6 +53,7 @@ mod trial;
 mod unit;
 mod value;
 mod worker;
+mod z85;
 
 pub use admission::{AdmissionConfig, BudgetConfig, ObjectivesConfig};
 pub use clients::ClientConfig;
@@ -63,6 +65,7 @@ pub use data_parallel::{DataParallel, rank_name};
 pub use diagnostic::{Diagnostic, Diagnostics, Mark};
 pub use encoding::decode;
 pub use examine::{Doubt, Examined};
+pub use feeds::{CurveConfig, KvEventsConfig, PoolEventsConfig};
 pub use health::{HealthConfig, ModelListConfig, ScrapeConfig};
 pub use index::{AssumeCacheConfig, IndexConfig};
 pub use indexer::{
@@ -91,3 +94,4 @@ pub use tls::{PemFile, PoolTlsConfig, ServerTlsConfig};
 pub use totals::TotalsConfig;
 pub use trial::{CanaryConfig, ShareConfig, TrialConfig};
 pub use worker::WorkerConfig;
+pub use z85::key as z85_key;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::admission::{self, AdmissionConfig};
 use crate::code::Code;
 use crate::connections::{self, ConnectionsConfig};
+use crate::feeds::{self, PoolEventsConfig};
 use crate::health::{self, HealthConfig, ModelListConfig, ScrapeConfig};
 use crate::index::{self, AssumeCacheConfig};
 use crate::key::{self, AuthorizationConfig};
@@ -41,6 +42,8 @@ pub struct PoolConfig {
     pub assume_cache: Option<AssumeCacheConfig>,
     /// What becomes of a client's `Authorization`.
     pub authorization: AuthorizationConfig,
+    /// What holds for its workers' event publishers.
+    pub events: PoolEventsConfig,
     /// How many connections each worker gets, and for how long.
     pub connections: ConnectionsConfig,
     /// How connections to `https://` workers begin; none: as those of any web server.
@@ -108,6 +111,7 @@ fn read_one(entry: &Item<'_>, taken: &mut Taken) -> DeclaredPool {
         sse_keep_alive: None,
         assume_cache: None,
         authorization: AuthorizationConfig::Pass,
+        events: PoolEventsConfig::default(),
         connections: ConnectionsConfig::default(),
         tls: None,
         accept_handover: false,
@@ -155,6 +159,7 @@ fn read_settings(mut pool: Section<'_>, entry: &Item<'_>, config: &mut PoolConfi
         .map(|item| key::read_authorization(&item))
         .unwrap_or_default();
     let title = |table: &str| format!("`[pools.{}.{table}]`", entry.key);
+    config.events = feeds::read_pool(&mut pool, title("kv-curve"));
     config.health = health::read_health(pool.section("health", &title("health")));
     config.scrape = health::read_scrape(pool.section("scrape", &title("scrape")));
     config.model_list = health::read_model_list(pool.section("model-list", &title("model-list")));

@@ -92,7 +92,7 @@ impl Admin {
                 "complete": feed.complete, "last_seq": feed.last_seq, "batches": feed.batches,
                 "events": feed.events, "gaps": feed.gaps, "replays": feed.replays,
                 "restarts": feed.restarts, "resets": feed.resets, "rejected": by_reason(&feed.rejected),
-                "rejected_messages": feed.rejected_messages, "silences": feed.silences,
+                "rejected_messages": feed.rejected_messages, "refused": by_reason(&feed.refused), "silences": feed.silences,
                 "silent": feed.silent, "answers": feed.answers,
                 "silent_for_s": feed.silent_for.map(seconds), "lag_s": feed.lag.map(seconds),
                 "reason": feed.reason.text(), "state_for_s": seconds(feed.reason.lasted),
@@ -107,7 +107,7 @@ impl Admin {
                 "publishes": store.told.map(|told| told.enabled), "last_seq": feed.last_seq,
                 "batches": feed.batches, "stored": feed.stored, "removed": feed.removed,
                 "resets": feed.resets, "rejected": by_reason(&feed.rejected),
-                "rejected_messages": feed.rejected_messages,
+                "rejected_messages": feed.rejected_messages, "refused": by_reason(&feed.refused),
                 "silent_for_s": feed.silent_for.map(seconds), "lag_s": feed.lag.map(seconds),
                 "reason": feed.reason.text(), "state_for_s": seconds(feed.reason.lasted),
                 "next_try_s": feed.reason.next_try.map(seconds),
@@ -121,7 +121,7 @@ impl Admin {
     }
 }
 
-/// Events by why they were skipped.
+/// Events by why they were skipped, or connections by why they were closed.
 fn by_reason(rejected: &kv_feed::Rejected) -> BTreeMap<&'static str, u64> {
     rejected.by_reason().collect()
 }

@@ -3,7 +3,7 @@
 use std::fmt::Error;
 use std::time::Duration;
 
-use kv_feed::{FeedState, FeedStatus};
+use kv_feed::{FeedState, FeedStatus, Rejected};
 
 use crate::metrics::Page;
 
@@ -95,17 +95,12 @@ pub(crate) fn encode(feeds: &[FeedStatus], page: &mut Page<'_>) -> Result<(), Er
     });
     let help = "Events passed on to the index, by kind";
     page.counters("conductor_kv_feed_events", help, kinds)?;
-    let reasons = feeds.iter().flat_map(|feed| {
-        let with = |reason: &str| {
-            let [worker, rank] = labels(feed);
-            [worker, rank, ("reason", reason.to_owned())]
-        };
-        feed.rejected
-            .by_reason()
-            .map(move |(reason, events)| (with(reason), events))
-    });
     let help = "Events skipped as undecodable or not understood, by reason; a reason never met has no series";
+    let reasons = by_reason(feeds, |feed| &feed.rejected);
     page.counters("conductor_kv_feed_rejected", help, reasons)?;
+    let help = "Connections closed for what the publisher sent, by reason; a reason never met has no series";
+    let reasons = by_reason(feeds, |feed| &feed.refused);
+    page.counters("conductor_kv_feed_refused", help, reasons)?;
     for (name, help, level) in FEED_LEVELS {
         page.gauges(name, help, each(feeds, level))?;
     }
@@ -117,6 +112,21 @@ pub(crate) fn encode(feeds: &[FeedStatus], page: &mut Page<'_>) -> Result<(), Er
 }
 
 type Label = (&'static str, String);
+
+fn by_reason(
+    feeds: &[FeedStatus],
+    of: impl Fn(&FeedStatus) -> &Rejected,
+) -> impl Iterator<Item = ([Label; 3], u64)> {
+    feeds.iter().flat_map(move |feed| {
+        let with = |reason: &str| {
+            let [worker, rank] = labels(feed);
+            [worker, rank, ("reason", reason.to_owned())]
+        };
+        of(feed)
+            .by_reason()
+            .map(move |(reason, times)| (with(reason), times))
+    })
+}
 
 fn labels(feed: &FeedStatus) -> [Label; 2] {
     [

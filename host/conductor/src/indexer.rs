@@ -156,6 +156,7 @@ impl RegisteredFeeds {
             replay: replay(service).map(str::to_owned),
             topic: String::new(),
             rank: Some(service.rank),
+            curve: None,
         })?;
         Ok(Followed::Engine(worker))
     }
@@ -166,6 +167,7 @@ impl RegisteredFeeds {
             store,
             name,
             endpoint: Endpoint::Connect(service.endpoint.to_string()),
+            curve: None,
         })?;
         Ok(Followed::Store(store))
     }

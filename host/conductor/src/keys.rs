@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use conductor_config::{
     AuthorizationConfig, ClientConfig, Code, Config, Diagnostic, KeyPlace, KeySource, Mark, PoolConfig,
+    z85_key,
 };
 use http::header::InvalidHeaderValue;
+use kv_feed::CurveKeys;
 use proxy::{Authorization, KeyHash};
 use thiserror::Error;
 
@@ -57,6 +59,8 @@ pub(crate) struct Keys {
     pub(crate) admin: Option<Key>,
     /// Of the pools whose workers get a key of the router's.
     pools: HashMap<String, Authorization>,
+    /// Of the pools whose event publishers are CURVE servers.
+    curve: HashMap<String, CurveKeys>,
     /// Of the clients whose key is not in the configuration: its hash, and nothing else of it.
     clients: HashMap<String, KeyHash>,
 }
@@ -97,6 +101,12 @@ pub enum KeyError {
          the environment"
     )]
     NoAdminKey,
+    /// It is no key of a CURVE socket.
+    #[error("failed to use {what}: it is not a secret key in Z85, which has 40 characters")]
+    Curve {
+        /// Whose key.
+        what: String,
+    },
     /// It has characters that cannot be sent.
     #[error("failed to use {what}: no header can carry it")]
     Header {
@@ -138,12 +148,14 @@ impl Keys {
             AuthorizationConfig::Pass | AuthorizationConfig::Drop => None,
         });
         let of_clients = config.clients.iter().filter_map(|client| client.key.as_ref());
+        let curve = config.pools.iter().filter_map(|pool| pool.events.curve.as_ref());
         let places = config
             .server
             .admin_api_key
             .iter()
             .chain(of_pools)
-            .chain(of_clients);
+            .chain(of_clients)
+            .chain(curve.map(|curve| &curve.client));
         let files = places.filter_map(|key| match &key.place {
             KeyPlace::File(path) => Some(source.resolve(path)),
             KeyPlace::Env(_) => None,
@@ -201,6 +213,17 @@ impl Keys {
                 let own = keep(own, &mut problems);
                 keys.pools.extend(own.map(|own| (pool.name.clone(), own)));
             }
+            if let Some(curve) = &pool.events.curve {
+                let what = format!("`pools.{}.kv-curve.client-key`", pool.name);
+                let own = read(&curve.client, &what).and_then(|own| {
+                    let secret = z85_key(own.reveal());
+                    let secret =
+                        secret.ok_or_else(|| KeyProblem::of(&curve.client, KeyError::Curve { what }))?;
+                    Ok(CurveKeys::new(curve.server, secret))
+                });
+                let own = keep(own, &mut problems);
+                keys.curve.extend(own.map(|own| (pool.name.clone(), own)));
+            }
         }
         (keys, problems)
     }
@@ -209,6 +232,11 @@ impl Keys {
     pub(crate) fn of_client(&self, client: &ClientConfig) -> impl Iterator<Item = KeyHash> {
         let listed = client.key_hashes.iter().map(|hash| KeyHash::from(hash.0));
         listed.chain(self.clients.get(&client.name).copied())
+    }
+
+    /// The keys of the pool's event publishers; none where those are open.
+    pub(crate) fn curve(&self, pool: &PoolConfig) -> Option<CurveKeys> {
+        self.curve.get(&pool.name).cloned()
     }
 
     /// What becomes of a client's `Authorization` in a pool of the configuration these were read for.
@@ -235,9 +263,10 @@ impl KeyProblem {
                 Code::KeyNotHere,
                 "see that it is there where the router runs, which does not start without it",
             ),
-            KeyError::File { .. } | KeyError::Shared { .. } | KeyError::Header { .. } => {
-                (Code::KeyUnavailable, MEND_FILE)
-            }
+            KeyError::File { .. }
+            | KeyError::Shared { .. }
+            | KeyError::Curve { .. }
+            | KeyError::Header { .. } => (Code::KeyUnavailable, MEND_FILE),
         };
         let at = self.at.map_or_else(Mark::beginning, |at| *at);
         Diagnostic::new(code, &at, chain(&self.error), Some(help.to_owned()))

@@ -165,6 +165,11 @@ impl Collector for CacheCollector {
             return Ok(());
         }
         feed_metrics::encode(&feeds, &mut page)?;
+        page.gauge(
+            "conductor_kv_feed_held_bytes",
+            "Memory of messages between the feeds' sockets and the decoder, which `kv-events.total-buffer` bounds",
+            self.feeds.held_bytes(),
+        )?;
         let help = "Blocks that the index says the worker holds, over all its ranks";
         let workers: BTreeMap<&str, WorkerId> = feeds.iter().map(|feed| (&*feed.name, feed.worker)).collect();
         let held = workers
@@ -280,7 +285,7 @@ fn encode_index(stats: &IndexStats, page: &mut Page<'_>) -> Result<(), std::fmt:
 
 #[cfg(test)]
 mod tests {
-    use kv_feed::{Endpoint, FeedSpec};
+    use kv_feed::{Endpoint, FeedLimits, FeedSpec};
     use kv_index::{Holder, IndexLimits};
     use prometheus_client::encoding::text::encode;
     use routing::{BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, WorkerId};
@@ -300,7 +305,7 @@ mod tests {
         });
         index.apply(Holder { worker, rank }, &removed);
         let sink = IndexFeed::new(Arc::clone(&index), Arc::default());
-        let feeds = KvFeeds::start(Box::new(sink)).unwrap();
+        let feeds = KvFeeds::start(Box::new(sink), FeedLimits::default()).unwrap();
         let spec = FeedSpec {
             worker,
             name: "w1".into(),
@@ -308,6 +313,7 @@ mod tests {
             replay: None,
             topic: String::new(),
             rank: None,
+            curve: None,
         };
         feeds.set(vec![spec]).unwrap();
         let mut registry = Registry::default();
@@ -329,6 +335,7 @@ mod tests {
             "conductor_index_events_total{what=\"absent\"} 1",
             "conductor_index_events_total{what=\"over-limit\"} 0",
             "conductor_index_worker_blocks{worker=\"w1\"} 0",
+            "conductor_kv_feed_held_bytes 0",
             "conductor_kv_feed_live{worker=\"w1\",rank=\"0\"} 0",
             "conductor_kv_feed_complete{worker=\"w1\",rank=\"0\"} 0",
             "conductor_kv_feed_rejected_messages_total{worker=\"w1\",rank=\"0\"} 0",

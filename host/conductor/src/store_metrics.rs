@@ -3,7 +3,7 @@
 use std::fmt::Error;
 use std::sync::Arc;
 
-use kv_feed::FeedState;
+use kv_feed::{FeedState, Rejected};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
@@ -84,17 +84,30 @@ impl Collector for StoreCollector {
         for (name, help, count) in COUNTERS {
             page.counters(name, help, each(*count))?;
         }
-        let reasons = stores.iter().flat_map(|store| {
-            let with = |reason: &str| {
-                let [name] = label(store);
-                [name, ("reason", reason.to_owned())]
-            };
-            let met = store.feed.rejected.by_reason();
-            met.map(move |(reason, events)| (with(reason), events))
-                .collect::<Vec<_>>()
-        });
+        let by_reason = |of: fn(&StoreReport) -> &Rejected| {
+            stores.iter().flat_map(move |store| {
+                let with = |reason: &str| {
+                    let [name] = label(store);
+                    [name, ("reason", reason.to_owned())]
+                };
+                let met = of(store).by_reason();
+                met.map(move |(reason, times)| (with(reason), times))
+                    .collect::<Vec<_>>()
+            })
+        };
         let help = "Events of the store skipped as undecodable or not understood, by reason; one never met has no series";
-        page.counters("conductor_store_feed_rejected", help, reasons)?;
+        page.counters(
+            "conductor_store_feed_rejected",
+            help,
+            by_reason(|store| &store.feed.rejected),
+        )?;
+        let help =
+            "Connections closed for what the store's publisher sent, by reason; one never met has no series";
+        page.counters(
+            "conductor_store_feed_refused",
+            help,
+            by_reason(|store| &store.feed.refused),
+        )?;
         let ages = stores
             .iter()
             .filter_map(|store| Some((label(store), store.feed.silent_for?)));

@@ -8,7 +8,7 @@ use routing::{BlockEvent, DpRank, ObjectEvent};
 
 use crate::event::{Read, read_event};
 use crate::object::read_object_event;
-use crate::reject::{EventKind, RejectReason, RejectedEvent};
+use crate::reject::{EventKind, RejectReason, RejectedEvent, Rejections};
 use crate::sparse::{SparseStore, settle};
 use crate::wire::{Cursor, ReadError};
 
@@ -22,7 +22,7 @@ pub struct Decoded<E> {
     /// The changes, in order.
     pub events: Vec<E>,
     /// What was skipped.
-    pub rejected: Vec<RejectedEvent>,
+    pub rejected: Rejections,
 }
 
 /// What an engine says of its blocks.
@@ -98,7 +98,7 @@ fn decode<E>(
         ts_ms: None,
         dp_rank: None,
         events: Vec::new(),
-        rejected: Vec::new(),
+        rejected: Rejections::default(),
     };
     match cursor.peek()? {
         Marker::FixArray(_) | Marker::Array16 | Marker::Array32 => {

@@ -11,8 +11,13 @@ use routing::{BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, Stored
 
 use crate::batch::Rejection;
 use crate::reject::{EventKind, RejectReason};
-use crate::values;
+use crate::values::{self, ExtraKeys};
 use crate::wire::{Cursor, ReadError};
+
+/// Extra keys that a token may bring: a multimodal item's identifier and offset.
+const KEYS_A_TOKEN: usize = 2;
+/// Extra keys that a block may have beside: its adapter, its salt.
+const KEYS_A_BLOCK: usize = 4;
 
 /// What an event was read as.
 #[derive(Debug)]
@@ -50,7 +55,7 @@ struct Fields<'a> {
     lora_id: Option<i64>,
     lora_name: Option<&'a str>,
     medium: Option<Tier>,
-    extra_keys: Vec<Vec<ExtraKey>>,
+    extra_keys: Option<ExtraKeys<'a>>,
     cache_salt: Option<&'a str>,
     group: u32,
     spec_kind: Option<&'a str>,
@@ -71,7 +76,7 @@ impl Default for Fields<'_> {
             lora_id: None,
             lora_name: None,
             medium: None,
-            extra_keys: Vec::new(),
+            extra_keys: None,
             cache_salt: None,
             group: 0,
             spec_kind: None,
@@ -157,7 +162,7 @@ impl<'a> Fields<'a> {
             "lora_id" => self.lora_id = values::optional(cursor)?,
             "medium" => self.medium = values::medium(cursor)?,
             "lora_name" => self.lora_name = values::optional_text(cursor)?,
-            "extra_keys" => self.extra_keys = values::extra_keys(cursor)?,
+            "extra_keys" => self.extra_keys = ExtraKeys::check(cursor)?,
             "cache_salt" => self.cache_salt = values::optional_text(cursor)?,
             "group_idx" => self.group = values::optional(cursor)?.unwrap_or(0),
             "kv_cache_spec_kind" => self.spec_kind = values::optional_text(cursor)?,
@@ -206,10 +211,7 @@ impl<'a> Fields<'a> {
         let tokens = tokens.ok_or(RejectReason::NoTokens)?;
         let block_size = self.block_size.ok_or(RejectReason::MissingField)?;
         let blocks = whole_blocks(tokens.len(), block_size)?;
-        let mut extra_keys = std::mem::take(&mut self.extra_keys);
-        if !extra_keys.is_empty() && extra_keys.len() != hashes.len() {
-            return Err(RejectReason::BadExtraKeys);
-        }
+        let mut extra_keys = self.keys_of(hashes.len(), tokens.len())?;
         if let (Some(salt), None) = (self.cache_salt, self.parent) {
             // SGLang salts the event as a whole; like vLLM's, the salt then lives in the chain's first block.
             extra_keys.resize(hashes.len(), Vec::new());
@@ -236,6 +238,20 @@ impl<'a> Fields<'a> {
             Ordering::Greater => Err(RejectReason::SkippedBlocks),
             Ordering::Less => Err(RejectReason::TokenCount),
         }
+    }
+
+    /// The extra keys of so many blocks. What does not fit is not kept.
+    fn keys_of(&self, blocks: usize, tokens: usize) -> Result<Vec<Vec<ExtraKey>>, RejectReason> {
+        let Some(keys) = self.extra_keys.filter(|keys| keys.blocks > 0) else {
+            return Ok(Vec::new());
+        };
+        let most = tokens
+            .saturating_mul(KEYS_A_TOKEN)
+            .saturating_add(KEYS_A_BLOCK * blocks);
+        if keys.blocks != blocks || keys.keys > most {
+            return Err(RejectReason::BadExtraKeys);
+        }
+        keys.read()
     }
 
     /// Engines number adapters from 1; Dynamo's mocker says 0 and old configurations -1 for the base model.

@@ -21,5 +21,5 @@ mod wire;
 pub use batch::{DecodeError, Decoded, DecodedBatch, DecodedObjects, decode_batch, decode_objects};
 pub use frames::{FrameError, ReplayPart, SequencedPayload, live_message, replay_part};
 pub use object_key::{ObjectKeyError, parse_object_key};
-pub use reject::{EventKind, RejectReason, RejectedEvent};
+pub use reject::{EventKind, RejectReason, RejectedEvent, Rejections};
 pub use sequence::{SequenceTracker, Step, fingerprint};

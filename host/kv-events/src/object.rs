@@ -5,6 +5,8 @@
 //! which are used where its key is of no grammar known here or not sent. Where neither is sent, `seq_hashes` are the
 //! objects' names. Fields, kinds and both layouts after captures (`data/captures/mooncake`).
 
+use std::sync::Arc;
+
 use routing::{EngineBlockHash, ObjectEvent, Shard, StoreObject, Tier};
 
 use crate::batch::Rejection;
@@ -149,26 +151,32 @@ impl<'a> Fields<'a> {
             }
             (None | Some(Err(ObjectKeyError::Unknown)), Some(hash)) => {
                 let block = hex::low64(hash.as_bytes()).ok_or(RejectReason::BadObjectKey)?;
-                Ok(vec![self.object(EngineBlockHash(block), self.shard)])
+                let (block, shard) = (EngineBlockHash(block), self.shard);
+                let model = self.model();
+                Ok(vec![StoreObject { model, block, shard }])
             }
             (Some(Err(error)), _) => Err(error.into()),
             (None, None) => {
                 let hashes = self.hashes.take().filter(|hashes| !hashes.is_empty());
                 let hashes = hashes.ok_or(RejectReason::MissingField)?;
-                let object = |hash| self.object(hash, Shard::default());
+                let model = self.model();
+                let object = |block| StoreObject {
+                    model: Arc::clone(&model),
+                    block,
+                    shard: Shard::default(),
+                };
                 Ok(hashes.into_iter().map(object).collect())
             }
         }
     }
 
-    /// An object of the model that the fields name, spelt as in a key.
-    fn object(&self, block: EngineBlockHash, shard: Shard) -> StoreObject {
+    /// The model that the fields name, spelt as in a key.
+    fn model(&self) -> Arc<str> {
         let model = self.model.unwrap_or_default();
-        let model = match self.cache_prefix.filter(|prefix| !prefix.is_empty()) {
+        match self.cache_prefix.filter(|prefix| !prefix.is_empty()) {
             Some(prefix) => format!("{prefix}@{model}").into(),
             None => model.into(),
-        };
-        StoreObject { model, block, shard }
+        }
     }
 }
 

@@ -50,7 +50,7 @@ impl From<ObjectKeyError> for RejectReason {
 pub fn parse_object_key(key: &str) -> Result<StoreObject, ObjectKeyError> {
     if let Some(block) = number(key) {
         return Ok(StoreObject {
-            model: Box::default(),
+            model: "".into(),
             block: EngineBlockHash(block),
             shard: Shard::default(),
         });

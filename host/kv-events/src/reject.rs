@@ -77,6 +77,56 @@ reasons! {
     SidecarObject = "sidecar-object", "object is no part of a block's keys and values";
 }
 
+/// Rejected events of a batch whose places are kept; further ones are only counted.
+const SAMPLES: usize = 32;
+
+/// The events of a batch that were skipped: counted by reason, the first ones kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rejections {
+    samples: Vec<RejectedEvent>,
+    counts: [usize; RejectReason::ALL.len()],
+    hides_removal: bool,
+}
+
+impl Rejections {
+    /// The first rejected events, by their places.
+    #[must_use]
+    pub fn samples(&self) -> &[RejectedEvent] {
+        &self.samples
+    }
+
+    /// How many events were rejected.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.counts.iter().sum()
+    }
+
+    /// Each reason that was met, with its events.
+    pub fn by_reason(&self) -> impl Iterator<Item = (RejectReason, usize)> {
+        let reasons = RejectReason::ALL.iter().copied().zip(self.counts);
+        reasons.filter(|&(_, events)| events > 0)
+    }
+
+    /// Whether any of them [hides a removal](RejectedEvent::hides_removal).
+    #[must_use]
+    pub fn hides_removal(&self) -> bool {
+        self.hides_removal
+    }
+
+    pub(crate) fn push(&mut self, rejected: RejectedEvent) {
+        self.counts[rejected.reason as usize] += 1;
+        self.hides_removal |= rejected.hides_removal();
+        if self.samples.len() < SAMPLES {
+            self.samples.push(rejected);
+        }
+    }
+
+    /// Puts the kept ones into the order of the batch.
+    pub(crate) fn sort(&mut self) {
+        self.samples.sort_by_key(|rejected| rejected.index);
+    }
+}
+
 /// One event that was skipped; its batch's other events are not affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RejectedEvent {

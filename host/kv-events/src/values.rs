@@ -99,39 +99,86 @@ pub(crate) fn medium(cursor: &mut Cursor<'_>) -> Result<Option<Tier>, RejectReas
         .ok_or(RejectReason::UnknownMedium)
 }
 
-/// One list a block; nil for a block without any. Nested lists are laid flat.
-pub(crate) fn extra_keys(cursor: &mut Cursor<'_>) -> Result<Vec<Vec<ExtraKey>>, RejectReason> {
-    if nil(cursor)? {
-        return Ok(Vec::new());
-    }
-    let count = cursor.array().map_err(|_| RejectReason::BadExtraKeys)?;
-    let mut blocks = Vec::with_capacity(count);
-    for _ in 0..count {
-        let mut keys = Vec::new();
-        if !nil(cursor)? {
-            block_keys(cursor, EXTRA_KEY_DEPTH, &mut keys)?;
-        }
-        blocks.push(keys);
-    }
-    Ok(blocks)
+/// The extra keys of an event, checked and not yet kept: one list a block, nil for a block without any.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExtraKeys<'a> {
+    /// At the first list.
+    lists: Cursor<'a>,
+    /// How many lists there are.
+    pub(crate) blocks: usize,
+    /// How many keys are in them.
+    pub(crate) keys: usize,
 }
 
-fn block_keys(cursor: &mut Cursor<'_>, depth: usize, keys: &mut Vec<ExtraKey>) -> Result<(), RejectReason> {
+impl<'a> ExtraKeys<'a> {
+    /// Checks the lists and counts them; none where there is nil.
+    pub(crate) fn check(cursor: &mut Cursor<'a>) -> Result<Option<Self>, RejectReason> {
+        if nil(cursor)? {
+            return Ok(None);
+        }
+        let blocks = cursor.array().map_err(|_| RejectReason::BadExtraKeys)?;
+        let lists = *cursor;
+        let mut keys = 0;
+        for _ in 0..blocks {
+            if !nil(cursor)? {
+                block_keys(cursor, EXTRA_KEY_DEPTH, &mut |_| keys += 1)?;
+            }
+        }
+        Ok(Some(Self { lists, blocks, keys }))
+    }
+
+    /// Reads the lists, nested ones laid flat; nothing where no block has a key.
+    pub(crate) fn read(mut self) -> Result<Vec<Vec<ExtraKey>>, RejectReason> {
+        if self.keys == 0 {
+            return Ok(Vec::new());
+        }
+        let mut blocks = Vec::with_capacity(self.blocks);
+        for _ in 0..self.blocks {
+            let mut keys = Vec::new();
+            if !nil(&mut self.lists)? {
+                block_keys(&mut self.lists, EXTRA_KEY_DEPTH, &mut |key| keys.push(key.keep()))?;
+            }
+            blocks.push(keys);
+        }
+        Ok(blocks)
+    }
+}
+
+/// A key where it stands in the payload.
+enum KeyRef<'a> {
+    Text(&'a str),
+    Bytes(&'a [u8]),
+    Int(i64),
+}
+
+impl KeyRef<'_> {
+    fn keep(self) -> ExtraKey {
+        match self {
+            Self::Text(text) => ExtraKey::Text(text.into()),
+            Self::Bytes(bytes) => ExtraKey::Bytes(bytes.into()),
+            Self::Int(number) => ExtraKey::Int(number),
+        }
+    }
+}
+
+fn block_keys<'a>(
+    cursor: &mut Cursor<'a>,
+    depth: usize,
+    found: &mut dyn FnMut(KeyRef<'a>),
+) -> Result<(), RejectReason> {
     let bad = |_| RejectReason::BadExtraKeys;
     match cursor.peek().map_err(bad)? {
         Marker::FixArray(_) | Marker::Array16 | Marker::Array32 => {
             let deeper = depth.checked_sub(1).ok_or(RejectReason::BadExtraKeys)?;
             for _ in 0..cursor.array().map_err(bad)? {
-                block_keys(cursor, deeper, keys)?;
+                block_keys(cursor, deeper, found)?;
             }
         }
-        Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => {
-            keys.push(ExtraKey::Bytes(cursor.bytes().map_err(bad)?.into()));
-        }
+        Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => found(KeyRef::Bytes(cursor.bytes().map_err(bad)?)),
         Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32 => {
-            keys.push(ExtraKey::Text(cursor.text().map_err(bad)?.into()));
+            found(KeyRef::Text(cursor.text().map_err(bad)?));
         }
-        _ => keys.push(ExtraKey::Int(cursor.integer::<i64>().map_err(bad)?)),
+        _ => found(KeyRef::Int(cursor.integer::<i64>().map_err(bad)?)),
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use kv_feed::{Endpoint, FeedSink, FeedSpec, FeedState, KvFeeds, ResetReason};
+use kv_feed::{Endpoint, FeedLimits, FeedSink, FeedSpec, FeedState, KvFeeds, ResetReason};
 use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
 
 /// Batches that each publisher sends in a burst.
@@ -65,6 +65,7 @@ impl Publishers {
                 replay: Some(replay.to_owned()),
                 topic: String::new(),
                 rank: None,
+                curve: None,
             }
         };
         let specs = (0..u32::try_from(count).unwrap()).map(spec).collect();
@@ -100,7 +101,7 @@ fn main() {
 
 fn measure(count: usize, idle: u64) {
     let told = Arc::<AtomicU64>::default();
-    let feeds = KvFeeds::start(Box::new(Counting(Arc::clone(&told)))).unwrap();
+    let feeds = KvFeeds::start(Box::new(Counting(Arc::clone(&told))), FeedLimits::default()).unwrap();
     let (mut publishers, specs) = Publishers::start(count);
     println!("threads without a feed: {}", threads());
     let began = Instant::now();

@@ -3,17 +3,20 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use kv_events::{Decoded, RejectedEvent, decode_batch, decode_objects};
+use kv_events::{Decoded, decode_batch, decode_objects};
 use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
 use tracing::{info, warn};
 
 use crate::spec::{Feed, FeedSink, ResetReason};
 use crate::status::{Count, FeedCounters};
+use crate::zmtp::Fault;
 
 /// Ranks one publisher may name. Batches of further ones are dropped: they would be a malfunction.
 const MAX_RANKS: usize = 1024;
+/// Between two warnings of connections that were closed; the counters have all.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) struct Delivery {
     counters: Arc<FeedCounters>,
@@ -22,6 +25,8 @@ pub(crate) struct Delivery {
     subject: Subject,
     /// Whether something undecodable was already logged.
     warned: bool,
+    /// When a closed connection was logged last.
+    warned_refused: Option<Instant>,
     announced_live: bool,
 }
 
@@ -58,6 +63,7 @@ impl Delivery {
             endpoint: feed.endpoint().address().to_owned(),
             subject,
             warned: false,
+            warned_refused: None,
             announced_live: false,
         }
     }
@@ -118,7 +124,7 @@ impl Delivery {
             BlockEvent::Cleared => &counters.cleared,
         });
         sink.events(worker, rank, &batch.events);
-        if batch.rejected.iter().any(RejectedEvent::hides_removal) {
+        if batch.rejected.hides_removal() {
             self.reset_rank(worker, rank, ResetReason::Undecodable, sink);
         }
     }
@@ -139,7 +145,7 @@ impl Delivery {
             ObjectEvent::Cleared => &counters.cleared,
         });
         sink.objects(store, &batch.events);
-        if batch.rejected.iter().any(RejectedEvent::hides_removal) {
+        if batch.rejected.hides_removal() {
             self.reset(sink, ResetReason::Undecodable);
         }
     }
@@ -153,8 +159,8 @@ impl Delivery {
         let counters = &*self.counters;
         counters.batches.add(1);
         counters.events.add(batch.events.len());
-        for rejected in &batch.rejected {
-            counters.rejected.add(rejected.reason);
+        for (reason, events) in batch.rejected.by_reason() {
+            counters.rejected.add(reason, events as u64);
         }
         for event in &batch.events {
             of_kind(counters, event).add(1);
@@ -162,7 +168,7 @@ impl Delivery {
         if is_current {
             counters.set_lag(batch.ts_ms.and_then(age));
         }
-        if let Some(rejected) = batch.rejected.first() {
+        if let Some(rejected) = batch.rejected.samples().first() {
             self.warn_once(&rejected.reason);
         }
     }
@@ -210,6 +216,19 @@ impl Delivery {
     pub(crate) fn drop_message(&mut self, why: &dyn Display) {
         self.counters.rejected_messages.add(1);
         self.warn_once(why);
+    }
+
+    /// Logs that a connection was closed for what the publisher sent, once a minute.
+    pub(crate) fn warn_refused(&mut self, fault: Fault, now: Instant) {
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < WARN_EVERY;
+        if self.warned_refused.is_some_and(is_recent) {
+            return;
+        }
+        self.warned_refused = Some(now);
+        warn!(
+            feed = %self.name, endpoint = self.endpoint, reason = fault.label(), error = %fault,
+            "closed a connection to a publisher of KV events: what it told is void, and it is connected to again after a pause"
+        );
     }
 
     /// The first sample only: a publisher of another version would fill the log. The counters tell the rest.

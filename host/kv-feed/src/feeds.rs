@@ -5,22 +5,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use routing::WorkerId;
-use zmq::{Context, DONTWAIT, Socket};
 
-use crate::sockets::{Contexts, wake_pair};
+use crate::link::{Bell, Reader};
 use crate::spec::{Feed, FeedSink, FeedSpec, StoreSpec};
 use crate::status::{FeedStatus, StoreStatus};
 use crate::thread::{FeedThread, Orders, Wanted};
+use crate::zmtp::FeedLimits;
 
-/// Feeds that one [`KvFeeds`] follows. Each needs five file descriptors, and two more while a replay runs.
+/// Feeds that one [`KvFeeds`] follows. Each needs a file descriptor, and another while a replay runs.
 pub const MAX_FEEDS: usize = 4000;
 
 /// Why feeds could not be started or set.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
-    /// libzmq refused the sockets between the handle and the thread.
-    #[error("failed to open the feeds' control sockets")]
-    Control(#[source] zmq::Error),
+    /// The system refused the thread that reads from sockets, or its poll.
+    #[error("failed to start the thread that reads KV events")]
+    Reader(#[source] io::Error),
     /// The system refused a thread.
     #[error("failed to start the feeds' thread")]
     Thread(#[source] io::Error),
@@ -35,28 +35,27 @@ pub enum FeedError {
 /// Follows KV event publishers in a thread of its own, until dropped.
 pub struct KvFeeds {
     orders: Arc<Mutex<Orders>>,
-    caller: Mutex<Caller>,
+    /// Wakes the thread: at once, and without any wake-up while nothing happens.
+    bell: Arc<Bell>,
+    reader: Arc<Reader>,
+    /// What callers want followed; the feeds' thread never waits for it.
+    wanted: Mutex<Vec<Wanted>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What only callers use; the feeds' thread never waits for it.
-struct Caller {
-    /// Wakes the thread out of its poll: at once, and without any wake-up while nothing happens.
-    waker: Socket,
-    feeds: Vec<Wanted>,
-}
-
 impl KvFeeds {
-    /// Starts the thread, following nothing yet.
+    /// Starts the threads, following nothing yet.
     ///
     /// # Errors
     /// Where the system has no more threads or file descriptors.
-    pub fn start(sink: Box<dyn FeedSink>) -> Result<Self, FeedError> {
-        let (waker, woken) = wake_pair(&Context::new()).map_err(FeedError::Control)?;
+    pub fn start(sink: Box<dyn FeedSink>, limits: FeedLimits) -> Result<Self, FeedError> {
+        let bell = Arc::<Bell>::default();
+        let reader = Reader::start(limits, Arc::clone(&bell)).map_err(FeedError::Reader)?;
+        let reader = Arc::new(reader);
         let orders = Arc::<Mutex<Orders>>::default();
         let thread = FeedThread {
-            contexts: Contexts::default(),
-            woken,
+            reader: Arc::clone(&reader),
+            bell: Arc::clone(&bell),
             orders: Arc::clone(&orders),
             sink,
             subscriptions: Vec::new(),
@@ -65,13 +64,11 @@ impl KvFeeds {
             .name("kv-feed".into())
             .spawn(|| thread.run())
             .map_err(FeedError::Thread)?;
-        let caller = Mutex::new(Caller {
-            waker,
-            feeds: Vec::new(),
-        });
         Ok(Self {
             orders,
-            caller,
+            bell,
+            reader,
+            wanted: Mutex::default(),
             thread: Some(thread),
         })
     }
@@ -113,51 +110,57 @@ impl KvFeeds {
         let mut wanted: Vec<Feed> = stores.chain(engines.into_iter().map(Feed::Engine)).collect();
         let left_out = wanted.len().saturating_sub(MAX_FEEDS);
         wanted.truncate(MAX_FEEDS);
-        self.follow(&mut self.caller(), wanted);
+        self.follow(&mut self.wanted(), wanted);
         left_out
     }
 
     /// Follows these beside those that stay whatever the list says.
     fn change(&self, wanted: Vec<Feed>, stays: impl Fn(&Feed) -> bool) -> Result<(), FeedError> {
-        let mut caller = self.caller();
-        let known = caller.feeds.iter().map(|(known, _)| known);
+        let mut before = self.wanted();
+        let known = before.iter().map(|(known, _)| known);
         let mut feeds: Vec<Feed> = known.filter(|known| stays(known)).cloned().collect();
         feeds.extend(wanted);
         Self::check(feeds.len())?;
-        self.follow(&mut caller, feeds);
+        self.follow(&mut before, feeds);
         Ok(())
     }
 
     /// Follows each of these once; one that is known keeps its counters.
-    fn follow(&self, caller: &mut Caller, wanted: Vec<Feed>) {
+    fn follow(&self, followed: &mut Vec<Wanted>, wanted: Vec<Feed>) {
         let mut feeds: Vec<Wanted> = Vec::with_capacity(wanted.len());
         for feed in wanted {
             if feeds.iter().all(|(known, _)| *known != feed) {
-                let before = caller.feeds.iter().find(|(known, _)| *known == feed);
+                let before = followed.iter().find(|(known, _)| *known == feed);
                 let counters = before
                     .map(|(_, counters)| Arc::clone(counters))
                     .unwrap_or_default();
                 feeds.push((feed, counters));
             }
         }
-        caller.feeds.clone_from(&feeds);
+        followed.clone_from(&feeds);
         self.orders().feeds = Some(feeds);
-        wake(&caller.waker);
+        self.bell.order();
     }
 
     /// Tells that a worker's engine works though its feeds are silent: they are subscribed to anew, and not live until
     /// something is heard.
     pub fn doubt(&self, worker: WorkerId) {
         self.orders().doubted.insert(worker);
-        wake(&self.caller().waker);
+        self.bell.order();
+    }
+
+    /// Returns how many bytes of messages wait between sockets and decoder, of all feeds together.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.reader.held_bytes()
     }
 
     /// How each engine's feed is, in the order set.
     #[must_use]
     pub fn status(&self) -> Vec<FeedStatus> {
         let ended = self.has_ended();
-        let caller = self.caller();
-        let engines = caller.feeds.iter().filter_map(|(feed, counters)| match feed {
+        let wanted = self.wanted();
+        let engines = wanted.iter().filter_map(|(feed, counters)| match feed {
             Feed::Engine(spec) => Some(counters.read(spec, ended)),
             Feed::Store(_) => None,
         });
@@ -168,8 +171,8 @@ impl KvFeeds {
     #[must_use]
     pub fn store_status(&self) -> Vec<StoreStatus> {
         let ended = self.has_ended();
-        let caller = self.caller();
-        let stores = caller.feeds.iter().filter_map(|(feed, counters)| match feed {
+        let wanted = self.wanted();
+        let stores = wanted.iter().filter_map(|(feed, counters)| match feed {
             Feed::Engine(_) => None,
             Feed::Store(spec) => Some(counters.read_store(spec, ended)),
         });
@@ -180,8 +183,8 @@ impl KvFeeds {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    fn caller(&self) -> MutexGuard<'_, Caller> {
-        self.caller.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wanted(&self) -> MutexGuard<'_, Vec<Wanted>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn orders(&self) -> MutexGuard<'_, Orders> {
@@ -189,15 +192,10 @@ impl KvFeeds {
     }
 }
 
-/// A full queue or an ended thread needs no further wake-up.
-fn wake(waker: &Socket) {
-    let _ = waker.send(&b""[..], DONTWAIT);
-}
-
 impl Drop for KvFeeds {
     fn drop(&mut self) {
         self.orders().stop = true;
-        wake(&self.caller().waker);
+        self.bell.order();
         if let Some(thread) = self.thread.take() {
             // It ends only by returning or by a panic of the sink, which has been reported when it happened.
             let _ = thread.join();
@@ -208,7 +206,7 @@ impl Drop for KvFeeds {
 impl std::fmt::Debug for KvFeeds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KvFeeds")
-            .field("feeds", &self.caller().feeds.len())
+            .field("feeds", &self.wanted().len())
             .finish_non_exhaustive()
     }
 }

@@ -1,19 +1,19 @@
 //! Probe of a publisher, for tools: whether it can be connected to, and whether it answers a request for a replay. Feeds do not use
 //! it, and it applies nothing.
 
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kv_events::replay_part;
 use thiserror::Error;
-use zmq::{Context, Message, POLLIN, PollItem, Socket};
 
-use crate::sockets::{self, Live, Turn};
+use crate::link::{Bell, Link, LinkError, Note, Reader};
 use crate::spec::Endpoint;
+use crate::zmtp::{CurveKeys, FeedLimits};
 
 /// Where the replay begins that is asked for: behind everything, so that a publisher answers with the end alone.
 const BEHIND_ALL: u64 = i64::MAX as u64;
-/// Messages received of each socket before the time is looked at again.
-const TURN: usize = 256;
 
 /// What a publisher does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,44 +26,41 @@ pub struct FeedProbe {
 
 /// A publisher cannot be probed.
 #[derive(Debug, Error)]
-#[error("open a socket for `{endpoint}`")]
-pub struct FeedProbeError {
-    endpoint: String,
-    #[source]
-    source: zmq::Error,
+pub enum FeedProbeError {
+    /// An endpoint is of no use.
+    #[error("open a socket for a probe")]
+    Link(#[from] LinkError),
+    /// The system refused a thread.
+    #[error("start a thread for a probe")]
+    Reader(#[source] io::Error),
 }
 
 /// Probes a publisher at `endpoint`, whose socket for replays is at `replay`. Blocks, for at most `limit`.
 ///
 /// # Errors
 /// [`FeedProbeError`] for endpoints that no socket can be opened for.
-pub fn probe(endpoint: &str, replay: Option<&str>, limit: Duration) -> Result<FeedProbe, FeedProbeError> {
-    let failed = |endpoint: &str| {
-        let endpoint = endpoint.to_owned();
-        move |source| FeedProbeError { endpoint, source }
-    };
-    let context = Context::new();
-    let live = Live::open(&context, &Endpoint::Connect(endpoint.to_owned()), "");
-    let mut live = live.map_err(failed(endpoint))?;
+pub fn probe(
+    endpoint: &str,
+    replay: Option<&str>,
+    curve: Option<&CurveKeys>,
+    limit: Duration,
+) -> Result<FeedProbe, FeedProbeError> {
+    let deadline = Instant::now() + limit;
+    let bell = Arc::<Bell>::default();
+    let reader = Reader::start(FeedLimits::default(), Arc::clone(&bell)).map_err(FeedProbeError::Reader)?;
+    let feed = reader.new_feed();
+    let live = reader.subscribe(feed, &Endpoint::Connect(endpoint.to_owned()), "", curve)?;
     let asked = match replay {
-        Some(replay) => Some(sockets::ask(&context, replay, BEHIND_ALL).map_err(failed(replay))?),
+        Some(replay) => Some(reader.ask(feed, replay, BEHIND_ALL, curve)?),
         None => None,
     };
-    let deadline = Instant::now() + limit;
     let mut probe = FeedProbe {
         is_connected: false,
         replays: asked.as_ref().map(|_| false),
     };
-    let mut frames = Vec::new();
-    while !probe.is_done() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        wait(&live, asked.as_ref(), left).map_err(failed(endpoint))?;
-        probe
-            .hear(&mut live, asked.as_ref(), &mut frames)
-            .map_err(failed(endpoint))?;
+    while !probe.is_done() && Instant::now() < deadline {
+        bell.wait(Some(deadline));
+        probe.hear(&live, asked.as_ref(), deadline);
     }
     Ok(probe)
 }
@@ -73,41 +70,24 @@ impl FeedProbe {
         self.is_connected && self.replays != Some(false)
     }
 
-    fn hear(
-        &mut self,
-        live: &mut Live,
-        asked: Option<&Socket>,
-        frames: &mut Vec<Message>,
-    ) -> zmq::Result<()> {
-        while let Some(turn) = live.turn(frames)? {
-            self.is_connected = matches!(turn, Turn::Connected { .. });
-        }
-        // Events of a publisher that is busy meanwhile: none of them is kept.
-        for _ in 0..TURN {
-            if !sockets::receive(&live.messages, frames)? {
-                break;
+    /// Takes what was read. Events of a publisher that is busy meanwhile are not kept.
+    fn hear(&mut self, live: &Link, asked: Option<&Link>, deadline: Instant) {
+        while !self.is_done() && Instant::now() < deadline {
+            let (live, asked) = (live.next(), asked.and_then(Link::next));
+            if live.is_none() && asked.is_none() {
+                return;
             }
-        }
-        let Some(asked) = asked else { return Ok(()) };
-        for _ in 0..TURN {
-            if !sockets::receive(asked, frames)? {
-                break;
+            match live {
+                Some(Note::Connected { .. }) => self.is_connected = true,
+                Some(Note::Disconnected) => self.is_connected = false,
+                Some(Note::Message(_) | Note::Closed(_)) | None => {}
             }
             // A batch or the end: either shows that requests are answered.
-            if replay_part(frames).is_ok() {
+            if let Some(Note::Message(received)) = asked
+                && replay_part(&received.frames).is_ok()
+            {
                 self.replays = Some(true);
             }
         }
-        Ok(())
-    }
-}
-
-fn wait(live: &Live, asked: Option<&Socket>, limit: Duration) -> zmq::Result<()> {
-    let sockets = live.sockets().into_iter().chain(asked);
-    let mut items: Vec<PollItem<'_>> = sockets.map(|socket| socket.as_poll_item(POLLIN)).collect();
-    let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX).max(1);
-    match zmq::poll(&mut items, limit) {
-        Ok(_) | Err(zmq::Error::EINTR) => Ok(()),
-        Err(error) => Err(error),
     }
 }

@@ -22,10 +22,12 @@ pub enum FeedCause {
     Mute,
     /// It is not known whether something was missed: a replay was not answered.
     Doubtful,
+    /// The connection was closed for what the publisher sent.
+    Refused,
 }
 
 impl FeedCause {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::None,
         Self::NotConnected,
         Self::ConnectionLost,
@@ -34,6 +36,7 @@ impl FeedCause {
         Self::Replaying,
         Self::Mute,
         Self::Doubtful,
+        Self::Refused,
     ];
 
     fn text(self) -> Option<&'static str> {
@@ -45,6 +48,9 @@ impl FeedCause {
             Self::NotOpened => "the subscription cannot be opened; the log has the error",
             Self::Replaying => "messages that were missed are being replayed",
             Self::Mute => "the engine works, and its feed brings nothing",
+            Self::Refused => {
+                "the publisher exceeds a limit of [kv-events], breaks the protocol or refuses the handshake: `refused` counts which"
+            }
             Self::Doubtful => "messages may have been missed: a request for a replay was not answered",
         })
     }

@@ -211,6 +211,26 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
         self.vigil.end();
     }
 
+    /// A message could not be taken: what is known may be wrong. The connection is closed next.
+    pub(crate) fn spoiled(&mut self, actions: &mut Actions<P>) {
+        self.waiting.clear();
+        if self.tracker.last().is_some() {
+            self.void(ResetReason::LimitExceeded, actions);
+        }
+    }
+
+    /// The replay asked for last was broken off for what the publisher sent: it is given up at the next tick.
+    pub(crate) fn replay_failed(&mut self, now: Instant) {
+        if let Some(replay) = &mut self.replay {
+            replay.deadline = now;
+        }
+    }
+
+    /// Drops the messages that wait; the replay's end shows that they are missing.
+    pub(crate) fn make_room(&mut self) {
+        self.waiting.clear();
+    }
+
     /// A message of the live stream.
     pub(crate) fn live(&mut self, sequence: u64, payload: P, now: Instant, actions: &mut Actions<P>) {
         self.reached = true;
@@ -360,6 +380,8 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
     }
 }
 
+#[cfg(test)]
+mod limits_tests;
 #[cfg(test)]
 mod model;
 #[cfg(test)]

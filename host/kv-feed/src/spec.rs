@@ -4,6 +4,8 @@ use std::fmt;
 
 use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
 
+use crate::zmtp::CurveKeys;
+
 /// One publisher to follow. Feeds with equal specs are the same feed to [`KvFeeds::set`](crate::KvFeeds::set).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedSpec {
@@ -19,6 +21,8 @@ pub struct FeedSpec {
     pub topic: String,
     /// The data-parallel rank of batches that do not name theirs; none for rank 0.
     pub rank: Option<DpRank>,
+    /// Keys of its CURVE sockets; none where they are open.
+    pub curve: Option<CurveKeys>,
 }
 
 /// The publisher of a store that workers share. It repeats nothing: a lost message costs all that is known of it.
@@ -30,6 +34,8 @@ pub struct StoreSpec {
     pub name: Box<str>,
     /// Where its PUB socket and ours meet.
     pub endpoint: Endpoint,
+    /// As for [`FeedSpec::curve`].
+    pub curve: Option<CurveKeys>,
 }
 
 /// Either of both.
@@ -58,6 +64,13 @@ impl Feed {
         match self {
             Self::Engine(spec) => spec.replay.as_deref(),
             Self::Store(_) => None,
+        }
+    }
+
+    pub(crate) fn curve(&self) -> Option<&CurveKeys> {
+        match self {
+            Self::Engine(spec) => spec.curve.as_ref(),
+            Self::Store(spec) => spec.curve.as_ref(),
         }
     }
 
@@ -133,6 +146,8 @@ pub enum ResetReason {
     Rebuild,
     /// A message that may have held removals could not be read.
     Undecodable,
+    /// A message was larger than the limits, or broke the protocol: removals may have been in it.
+    LimitExceeded,
     /// The feed was taken away.
     FeedRemoved,
 }
@@ -149,6 +164,7 @@ impl ResetReason {
             Self::ConnectionLost => "connection-lost",
             Self::Rebuild => "rebuild",
             Self::Undecodable => "undecodable",
+            Self::LimitExceeded => "limit-exceeded",
             Self::FeedRemoved => "feed-removed",
         }
     }

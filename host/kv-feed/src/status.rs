@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use routing::{DpRank, StoreId, WorkerId};
 
 use crate::reason::{FeedReason, ReasonCell};
-use crate::rejected::{RejectCounters, Rejected};
+use crate::rejected::{FaultCounters, RejectCounters, Rejected};
 use crate::spec::{FeedSpec, StoreSpec};
 
 /// What a feed is doing.
@@ -77,6 +77,8 @@ pub struct FeedStatus {
     pub rejected: Rejected,
     /// Messages dropped whole: wrong frames, or a payload that is no batch.
     pub rejected_messages: u64,
+    /// Connections closed for what the publisher sent, by reason.
+    pub refused: Rejected,
     /// The number of the latest message passed on; none before the first.
     pub last_seq: Option<u64>,
     /// Whether the publisher answers replays, so that its silence is looked into.
@@ -115,6 +117,8 @@ pub struct StoreStatus {
     pub rejected: Rejected,
     /// Messages dropped whole: wrong frames, or a payload that is no batch.
     pub rejected_messages: u64,
+    /// Connections closed for what the publisher sent, by reason.
+    pub refused: Rejected,
     /// The number of the latest message passed on; none before the first.
     pub last_seq: Option<u64>,
     /// Since the latest message; none before the first.
@@ -140,6 +144,7 @@ pub(crate) struct FeedCounters {
     pub(crate) silences: Count,
     pub(crate) rejected: RejectCounters,
     pub(crate) rejected_messages: Count,
+    pub(crate) refused: FaultCounters,
     /// The latest number plus one: 0 before the first.
     next_seq: AtomicU64,
     state: AtomicU8,
@@ -169,6 +174,7 @@ impl Default for FeedCounters {
             silences: Count::default(),
             rejected: RejectCounters::default(),
             rejected_messages: Count::default(),
+            refused: FaultCounters::default(),
             next_seq: AtomicU64::default(),
             state: AtomicU8::default(),
             complete: AtomicBool::default(),
@@ -240,6 +246,7 @@ impl FeedCounters {
             resets: self.resets.get(),
             rejected: self.rejected.read(),
             rejected_messages: self.rejected_messages.get(),
+            refused: self.refused.read(),
             last_seq: self.last_seq(),
             silent_for: self.silent_for(),
             lag: time(&self.lag),
@@ -283,6 +290,7 @@ impl FeedCounters {
             silences: self.silences.get(),
             rejected: self.rejected.read(),
             rejected_messages: self.rejected_messages.get(),
+            refused: self.refused.read(),
             last_seq: self.last_seq(),
             answers: self.answers.load(Relaxed),
             silent: self.silent.load(Relaxed),

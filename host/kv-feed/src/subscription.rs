@@ -1,43 +1,53 @@
-//! One feed: its sockets and its publisher's history.
+//! One feed: its links and its publisher's history.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kv_events::{ReplayPart, live_message, replay_part};
 use tracing::{debug, warn};
-use zmq::{Context, Message, Socket};
 
 use crate::delivery::Delivery;
+use crate::link::{Link, Note, Reader, Received};
+use crate::payload::Payload;
 use crate::reason::FeedCause;
 use crate::recovery::{Action, Recovery};
-use crate::sockets::{self, LIVE_QUEUE, Live, Turn};
+use crate::slice::Slice;
 use crate::spec::{Feed, FeedSink, ResetReason};
 use crate::status::{FeedCounters, FeedState};
+use crate::zmtp::Fault;
 
-/// Messages taken from one socket before the others' turn.
-const TURN: u16 = 256;
 /// A subscription that could not be opened is tried again in this time: the address may still be in use.
 const REOPEN: Duration = Duration::from_secs(1);
+
 pub(crate) struct Subscription {
     pub(crate) feed: Feed,
     pub(crate) counters: Arc<FeedCounters>,
-    context: Arc<Context>,
-    live: Option<Live>,
-    /// When to open it again, where it is not.
-    reopen_at: Option<Instant>,
-    replay: Option<Socket>,
-    recovery: Recovery<Message>,
+    /// The one that the bell rings for.
+    pub(crate) number: u64,
+    links: Links,
+    recovery: Recovery<Payload>,
     delivery: Delivery,
-    /// Whether a failure to open was logged.
-    warned_closed: bool,
     /// Its engine is known to work, and nothing was heard since that was told.
     mute: bool,
-    actions: Vec<Action<Message>>,
+    actions: Vec<Action<Payload>>,
+}
+
+/// The connections of a feed.
+struct Links {
+    reader: Arc<Reader>,
+    live: Option<Link>,
+    replay: Option<Link>,
+    /// When to open the live one again, where it is not.
+    reopen_at: Option<Instant>,
+    /// Whether a failure to open was logged.
+    warned_closed: bool,
+    /// Why the latest connection was closed; none while one stands.
+    fault: Option<Fault>,
 }
 
 impl Subscription {
     pub(crate) fn open(
-        context: Arc<Context>,
+        reader: Arc<Reader>,
         feed: Feed,
         counters: Arc<FeedCounters>,
         sink: &mut dyn FeedSink,
@@ -50,13 +60,17 @@ impl Subscription {
         let mut subscription = Self {
             feed,
             counters,
-            context,
-            live: None,
-            reopen_at: None,
-            replay: None,
+            number: reader.new_feed(),
+            links: Links {
+                reader,
+                live: None,
+                replay: None,
+                reopen_at: None,
+                warned_closed: false,
+                fault: None,
+            },
             recovery,
             delivery,
-            warned_closed: false,
             mute: false,
             actions,
         };
@@ -64,60 +78,71 @@ impl Subscription {
         subscription
     }
 
-    /// Opens the live socket, in place of the one there is.
+    /// Opens the live link, in place of the one there is.
     fn subscribe(&mut self, now: Instant) {
-        self.live = None;
+        let links = &mut self.links;
+        links.live = None;
         self.recovery.disconnected(&mut self.actions);
         let feed = &self.feed;
-        match Live::open(&self.context, feed.endpoint(), feed.topic()) {
+        let opened = links
+            .reader
+            .subscribe(self.number, feed.endpoint(), feed.topic(), feed.curve());
+        match opened {
             Ok(live) => {
-                self.live = Some(live);
-                self.reopen_at = None;
-                self.warned_closed = false;
+                links.live = Some(live);
+                links.reopen_at = None;
+                links.warned_closed = false;
             }
             Err(error) => {
-                self.reopen_at = Some(now + REOPEN);
-                if !self.warned_closed {
-                    self.warned_closed = true;
+                links.reopen_at = Some(now + REOPEN);
+                if !links.warned_closed {
+                    links.warned_closed = true;
                     let endpoint = feed.endpoint().address();
-                    warn!(feed = feed.name(), endpoint, %error, "failed to subscribe to KV events: trying again and again");
+                    let error: &dyn std::error::Error = &error;
+                    warn!(
+                        feed = feed.name(),
+                        endpoint, error, "failed to subscribe to KV events: trying again and again"
+                    );
                 }
             }
         }
     }
 
-    /// The sockets to be polled.
-    pub(crate) fn sockets(&self) -> impl Iterator<Item = &Socket> {
-        self.live.iter().flat_map(Live::sockets).chain(&self.replay)
+    /// Whether notes wait for the next turn.
+    pub(crate) fn has_notes(&self) -> bool {
+        let links = [&self.links.live, &self.links.replay];
+        links.into_iter().flatten().any(Link::has_notes)
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let deadlines = [self.recovery.deadline(), self.reopen_at];
+        let deadlines = [self.recovery.deadline(), self.links.reopen_at];
         deadlines.into_iter().flatten().min()
     }
 
-    /// Receives what is there, within a turn, and acts on it and on the time.
+    /// Drops messages that wait for a replay: other feeds have no memory left. They are asked for when it has ended.
+    pub(crate) fn make_room(&mut self) {
+        self.recovery.make_room();
+    }
+
+    /// Takes what was read, within a turn, and acts on it and on the time.
     pub(crate) fn step(&mut self, sink: &mut dyn FeedSink, now: Instant) {
-        let mut frames = Vec::new();
-        if self.reopen_at.is_some_and(|at| now >= at) {
+        if self.links.reopen_at.is_some_and(|at| now >= at) {
             self.subscribe(now);
         }
-        self.connections(&mut frames, sink, now);
-        self.hear(TURN, &mut frames, sink, now);
-        for _ in 0..TURN {
-            let Some(true) = self.replay.as_ref().map(|socket| self.heard(socket, &mut frames)) else {
+        let mut slice = Slice::begin(now);
+        while !slice.is_over(Instant::now()) {
+            let Some(note) = self.links.live.as_ref().and_then(Link::next) else {
                 break;
             };
-            match replay_part(&frames) {
-                Ok(ReplayPart::End) => self.recovery.replay_ended(now, &mut self.actions),
-                Ok(ReplayPart::Batch(message)) => {
-                    let sequence = message.sequence;
-                    if let Some(payload) = frames.pop() {
-                        self.recovery.replayed(sequence, payload, now, &mut self.actions);
-                    }
-                }
-                Err(error) => self.delivery.drop_message(&error),
-            }
+            self.on_live(note, &mut slice, sink, now);
+            self.act(sink, now);
+        }
+        let mut slice = Slice::begin(Instant::now());
+        while !slice.is_over(Instant::now()) {
+            let Some(note) = self.links.replay.as_ref().and_then(Link::next) else {
+                break;
+            };
+            self.on_replay(note, &mut slice, now);
             self.act(sink, now);
         }
         self.recovery.tick(now, &mut self.actions);
@@ -125,66 +150,89 @@ impl Subscription {
         self.publish_status(sink);
     }
 
-    /// Takes in live messages, so many at most.
-    fn hear(&mut self, most: u16, frames: &mut Vec<Message>, sink: &mut dyn FeedSink, now: Instant) {
-        for _ in 0..most {
-            let Some(true) = self.live.as_ref().map(|live| self.heard(&live.messages, frames)) else {
-                break;
-            };
-            match live_message(frames) {
-                Ok(message) => {
-                    let sequence = message.sequence;
-                    self.counters.heard(now);
-                    self.mute = false;
-                    if let Some(payload) = frames.pop() {
-                        self.recovery.live(sequence, payload, now, &mut self.actions);
-                    }
-                }
-                Err(error) => self.delivery.drop_message(&error),
-            }
-            self.act(sink, now);
-        }
-    }
-
-    /// Takes notice of connections that came and went, before the messages that came over them.
-    fn connections(&mut self, frames: &mut Vec<Message>, sink: &mut dyn FeedSink, now: Instant) {
-        while let Some(live) = &mut self.live {
-            match live.turn(frames) {
-                Ok(Some(Turn::Connected { beside })) => {
-                    if beside {
-                        self.delivery.warn_once(
-                            &"another publisher connected to the same address: each needs one of its own",
-                        );
-                    }
-                    self.recovery.connected(now, &mut self.actions);
-                }
-                Ok(Some(Turn::Disconnected)) => {
-                    debug!(
-                        feed = self.feed.name(),
-                        "the connection to the publisher of KV events is lost"
+    fn on_live(&mut self, note: Note, slice: &mut Slice, sink: &mut dyn FeedSink, now: Instant) {
+        match note {
+            Note::Connected { beside } => {
+                if beside {
+                    self.delivery.warn_once(
+                        &"another publisher connected to the same address: each needs one of its own",
                     );
-                    // What came over it is read before another connection brings something else.
-                    self.hear(LIVE_QUEUE, frames, sink, now);
-                    self.recovery.disconnected(&mut self.actions);
-                    if matches!(self.feed, Feed::Store(_)) {
-                        // Workers go on without it, so that nothing else marks it as out of date.
-                        self.delivery.reset(sink, ResetReason::ConnectionLost);
-                    }
                 }
-                Ok(None) => return,
-                Err(error) => {
-                    warn!(feed = self.feed.name(), %error, "failed to watch a connection for KV events");
-                    return;
+                self.links.fault = None;
+                self.recovery.connected(now, &mut self.actions);
+            }
+            Note::Message(received) => self.live_message(received, slice, now),
+            Note::Closed(fault) => {
+                self.refuse(fault, now);
+                self.links.fault = Some(fault);
+                if !fault.is_handshake() {
+                    // Removals may have been in what was not taken.
+                    self.recovery.spoiled(&mut self.actions);
                 }
             }
-            self.act(sink, now);
+            Note::Disconnected => {
+                debug!(
+                    feed = self.feed.name(),
+                    "the connection to the publisher of KV events is lost"
+                );
+                self.recovery.disconnected(&mut self.actions);
+                if matches!(self.feed, Feed::Store(_)) {
+                    // Workers go on without it, so that nothing else marks it as out of date.
+                    self.delivery.reset(sink, ResetReason::ConnectionLost);
+                }
+            }
         }
     }
 
-    fn heard(&self, socket: &Socket, frames: &mut Vec<Message>) -> bool {
-        sockets::receive(socket, frames)
-            .inspect_err(|error| warn!(feed = self.feed.name(), %error, "failed to receive KV events"))
-            .unwrap_or(false)
+    fn live_message(&mut self, received: Received, slice: &mut Slice, now: Instant) {
+        let sequence = match live_message(&received.frames) {
+            Ok(message) => message.sequence,
+            Err(error) => {
+                slice.spend(0);
+                return self.delivery.drop_message(&error);
+            }
+        };
+        self.counters.heard(now);
+        self.mute = false;
+        if let Some(payload) = Payload::of(received) {
+            slice.spend(payload.len());
+            self.recovery.live(sequence, payload, now, &mut self.actions);
+        }
+    }
+
+    fn on_replay(&mut self, note: Note, slice: &mut Slice, now: Instant) {
+        let received = match note {
+            Note::Message(received) => received,
+            Note::Closed(fault) => {
+                self.refuse(fault, now);
+                return self.recovery.replay_failed(now);
+            }
+            // A connection that breaks shows as a replay that times out.
+            Note::Connected { .. } | Note::Disconnected => return,
+        };
+        match replay_part(&received.frames) {
+            Ok(ReplayPart::End) => {
+                slice.spend(0);
+                self.recovery.replay_ended(now, &mut self.actions);
+            }
+            Ok(ReplayPart::Batch(message)) => {
+                let sequence = message.sequence;
+                if let Some(payload) = Payload::of(received) {
+                    slice.spend(payload.len());
+                    self.recovery.replayed(sequence, payload, now, &mut self.actions);
+                }
+            }
+            Err(error) => {
+                slice.spend(0);
+                self.delivery.drop_message(&error);
+            }
+        }
+    }
+
+    /// Records that a connection was closed for what the publisher sent.
+    fn refuse(&mut self, fault: Fault, now: Instant) {
+        self.counters.refused.add(fault);
+        self.delivery.warn_refused(fault, now);
     }
 
     /// The engine works, and nothing is heard of it: what is known is not to be trusted until something is.
@@ -228,7 +276,7 @@ impl Subscription {
                     }
                     Action::Reset(reason) => self.delivery.reset(sink, reason),
                     Action::CountGap => self.counters.gaps.add(1),
-                    Action::StopAsking => self.replay = None,
+                    Action::StopAsking => self.links.replay = None,
                     Action::Ask(from) => self.ask(from),
                     Action::TellUnanswered => self.tell_unanswered(),
                     Action::Resubscribe => self.resubscribe(now),
@@ -252,10 +300,18 @@ impl Subscription {
             feed = self.feed.name(),
             endpoint, from, "asking for a replay of KV events"
         );
-        self.replay = sockets::ask(&self.context, endpoint, from)
-            .inspect_err(
-                |error| warn!(feed = self.feed.name(), endpoint, %error, "failed to ask for a replay"),
-            )
+        let asked = self
+            .links
+            .reader
+            .ask(self.number, endpoint, from, self.feed.curve());
+        self.links.replay = asked
+            .inspect_err(|error| {
+                let error: &dyn std::error::Error = error;
+                warn!(
+                    feed = self.feed.name(),
+                    endpoint, error, "failed to ask for a replay"
+                );
+            })
             .ok();
     }
 
@@ -273,6 +329,7 @@ impl Subscription {
             (FeedState::Live, _) => FeedCause::None,
             (FeedState::Broken, _) => FeedCause::NotOpened,
             (FeedState::Connecting, (_, true)) => FeedCause::NothingReceived,
+            (FeedState::Connecting, _) if self.links.fault.is_some() => FeedCause::Refused,
             (FeedState::Connecting, (true, false)) => FeedCause::ConnectionLost,
             (FeedState::Connecting, (false, false)) => FeedCause::NotConnected,
             (FeedState::Rebuilding, _) if self.mute => FeedCause::Mute,
@@ -283,7 +340,7 @@ impl Subscription {
 
     fn publish_status(&mut self, sink: &mut dyn FeedSink) {
         let state = match () {
-            () if self.live.is_none() => FeedState::Broken,
+            () if self.links.live.is_none() => FeedState::Broken,
             () if !self.recovery.reached() => FeedState::Connecting,
             () if self.mute || self.recovery.is_behind() => FeedState::Rebuilding,
             () => FeedState::Live,

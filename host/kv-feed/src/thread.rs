@@ -1,14 +1,12 @@
-//! The thread that serves all feeds: polls every socket, steps every feed that has something to do.
+//! The thread that serves all feeds: waits for what the I/O thread has read, and steps every feed that has something to do.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use routing::WorkerId;
-use tracing::error;
-use zmq::{POLLIN, Socket};
 
-use crate::sockets::{Contexts, receive};
+use crate::link::{Bell, Reader};
 use crate::spec::{Feed, FeedSink};
 use crate::status::FeedCounters;
 use crate::subscription::Subscription;
@@ -26,8 +24,8 @@ pub(crate) struct Orders {
 }
 
 pub(crate) struct FeedThread {
-    pub(crate) contexts: Contexts,
-    pub(crate) woken: Socket,
+    pub(crate) reader: Arc<Reader>,
+    pub(crate) bell: Arc<Bell>,
     pub(crate) orders: Arc<Mutex<Orders>>,
     pub(crate) sink: Box<dyn FeedSink>,
     pub(crate) subscriptions: Vec<Subscription>,
@@ -35,27 +33,25 @@ pub(crate) struct FeedThread {
 
 impl FeedThread {
     pub(crate) fn run(mut self) {
-        let mut frames = Vec::new();
+        // Feeds whose turn ended before their notes did.
+        let mut unfinished = BTreeSet::new();
         loop {
-            let ready = match self.poll() {
-                Ok(ready) => ready,
-                Err(zmq::Error::EINTR) => continue,
-                Err(error) => {
-                    error!(%error, "failed to poll for KV events: no feed is followed any more");
-                    return self.set(Vec::new(), Instant::now());
-                }
+            let until = if unfinished.is_empty() {
+                self.subscriptions.iter().filter_map(Subscription::deadline).min()
+            } else {
+                Some(Instant::now())
             };
-            while receive(&self.woken, &mut frames).unwrap_or(false) {}
+            let mut rung = self.bell.wait(until);
+            rung.feeds.append(&mut unfinished);
             let orders = std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner));
             if orders.stop {
                 return;
             }
-            let now = Instant::now();
-            for (subscription, ready) in self.subscriptions.iter_mut().zip(ready) {
-                if ready || subscription.deadline().is_some_and(|deadline| deadline <= now) {
-                    subscription.step(&mut *self.sink, now);
-                }
+            if rung.is_pressed && self.reader.is_scarce() {
+                self.subscriptions.iter_mut().for_each(Subscription::make_room);
             }
+            self.step(&rung.feeds, &mut unfinished);
+            let now = Instant::now();
             for subscription in &mut self.subscriptions {
                 if let Feed::Engine(spec) = &subscription.feed
                     && orders.doubted.contains(&spec.worker)
@@ -69,33 +65,18 @@ impl FeedThread {
         }
     }
 
-    /// Waits for a message, an order or a deadline; answers which subscriptions have messages.
-    fn poll(&self) -> zmq::Result<Vec<bool>> {
-        let now = Instant::now();
-        let deadline = self.subscriptions.iter().filter_map(Subscription::deadline).min();
-        // Rounded up: waking a moment too early would only poll again.
-        let timeout = deadline.map_or(-1, |deadline| {
-            let wait = deadline.saturating_duration_since(now).as_millis();
-            i64::try_from(wait).unwrap_or(i64::MAX).saturating_add(1)
-        });
-        let mut items = vec![self.woken.as_poll_item(POLLIN)];
-        let mut owners = vec![None];
-        for (owner, subscription) in self.subscriptions.iter().enumerate() {
-            for socket in subscription.sockets() {
-                items.push(socket.as_poll_item(POLLIN));
-                owners.push(Some(owner));
+    /// Gives each feed that has something to do its turn.
+    fn step(&mut self, ready: &BTreeSet<u64>, unfinished: &mut BTreeSet<u64>) {
+        for subscription in &mut self.subscriptions {
+            let now = Instant::now();
+            let is_due = subscription.deadline().is_some_and(|deadline| deadline <= now);
+            if is_due || ready.contains(&subscription.number) {
+                subscription.step(&mut *self.sink, now);
+            }
+            if subscription.has_notes() {
+                unfinished.insert(subscription.number);
             }
         }
-        zmq::poll(&mut items, timeout)?;
-        let mut ready = vec![false; self.subscriptions.len()];
-        for owner in items
-            .iter()
-            .zip(owners)
-            .filter_map(|(item, owner)| owner.filter(|_| item.is_readable()))
-        {
-            ready[owner] = true;
-        }
-        Ok(ready)
     }
 
     /// Ends what is not wanted any more, keeps what is, opens the rest: in this order, so that a worker whose endpoint
@@ -117,8 +98,8 @@ impl FeedThread {
                 .iter()
                 .any(|open| Arc::ptr_eq(&open.counters, &counters));
             if !open {
-                let context = self.contexts.with_room();
-                let mut subscription = Subscription::open(context, feed, counters, &mut *self.sink, now);
+                let reader = Arc::clone(&self.reader);
+                let mut subscription = Subscription::open(reader, feed, counters, &mut *self.sink, now);
                 subscription.step(&mut *self.sink, now);
                 self.subscriptions.push(subscription);
             }
@@ -126,6 +107,5 @@ impl FeedThread {
         for subscription in ended {
             subscription.close(&mut *self.sink);
         }
-        self.contexts.tidy();
     }
 }

@@ -4,6 +4,7 @@
 //! A block counts as held by the store once all its shards are there, on whichever tiers.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use routing::{ObjectEvent, Shard, StoreId, StoreObject, Tier, WorkerId};
 
@@ -33,7 +34,7 @@ pub(crate) struct Objects {
     blocks: HashMap<u64, Shards>,
     workers: HashSet<WorkerId>,
     /// The model of its objects, as their keys spell it.
-    model: Option<Box<str>>,
+    model: Option<Arc<str>>,
     /// Whether the objects do not tell enough: of several models, which names do not tell apart, or of more kinds of shards
     /// than are told apart. Nothing is joined then.
     is_unclear: bool,

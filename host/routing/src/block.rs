@@ -1,5 +1,7 @@
 //! What engines say about their KV-cache blocks, free of any wire format.
 
+use std::sync::Arc;
+
 /// Where a block is kept, fastest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tier {
@@ -22,8 +24,8 @@ pub struct EngineBlockHash(pub u64);
 /// The adapter a block was computed with: blocks of different adapters never match each other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Lora {
-    /// By name, as requests call it.
-    Name(Box<str>),
+    /// By name, as requests call it. Shared: one event may become many.
+    Name(Arc<str>),
     /// By the engine's own number, where it gives no name.
     Id(i64),
 }

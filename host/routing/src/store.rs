@@ -3,6 +3,8 @@
 //! A store knows no tokens and no prefixes: it holds objects under keys, and an engine writes one object per block and
 //! shard. The key's hash is the engine's name of the block, which joins the object to a prefix.
 
+use std::sync::Arc;
+
 use crate::block::{EngineBlockHash, Tier};
 
 /// Names one store; never reused within one run.
@@ -31,8 +33,9 @@ pub struct Shard {
 /// One object: one shard of one block.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StoreObject {
-    /// The model as the key spells it, with whatever prefix it has; empty where the key names none.
-    pub model: Box<str>,
+    /// The model as the key spells it, with whatever prefix it has; empty where the key names none. Shared: one event may name
+    /// many objects.
+    pub model: Arc<str>,
     /// The block, as the engine that wrote it names it.
     pub block: EngineBlockHash,
     /// Which part of it.

@@ -45,7 +45,8 @@ const INTERNAL: &[(&str, &[&str])] = &[
 /// Crates that only these may name.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("wasmtime", &["policy-runtime"]),
-    ("zmq", &["kv-feed", "load", "mock-engine"]),
+    ("zmq", &["load", "mock-engine"]),
+    ("crypto_box", &["kv-feed"]),
     ("toml", &["conductor-config", "policy-builder"]),
     ("notify", &["conductor"]),
     ("clap", &["conductor", "policy-builder", "load"]),

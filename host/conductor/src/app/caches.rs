@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use conductor_config::Config;
-use kv_feed::KvFeeds;
+use kv_feed::{FeedLimits, KvFeeds};
 use kv_index::{IndexLimits, SharedPrefixIndex};
 use prometheus_client::registry::Registry;
 use proxy::{LiveFeeds, SnapshotCell};
@@ -35,7 +35,7 @@ impl Caches {
         }));
         let live = Arc::new(LiveFeeds::default());
         let sink = IndexFeed::new(Arc::clone(&index), Arc::clone(&live));
-        let feeds = Arc::new(KvFeeds::start(Box::new(sink)).map_err(BuildError::Feeds)?);
+        let feeds = Arc::new(KvFeeds::start(Box::new(sink), feed_limits(config)).map_err(BuildError::Feeds)?);
         registry.register_collector(Box::new(CacheCollector {
             feeds: Arc::clone(&feeds),
             index: Arc::clone(&index),
@@ -76,5 +76,16 @@ impl Caches {
             live: Arc::clone(&self.live),
         };
         Indexing::bind(config, source, (*self.index).clone(), follow).await
+    }
+}
+
+fn feed_limits(config: &Config) -> FeedLimits {
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let limits = &config.kv_events;
+    FeedLimits {
+        frame: bytes(limits.max_frame),
+        message: bytes(limits.max_message),
+        feed: bytes(limits.feed_buffer),
+        total: bytes(limits.total_buffer),
     }
 }

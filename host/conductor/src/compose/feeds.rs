@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use conductor_config::{Config, KvEvents, KvFeedConfig, StoreConfig, WorkerConfig};
-use kv_feed::{Endpoint, FeedSpec};
+use conductor_config::{Config, KvEvents, KvFeedConfig, PoolConfig, StoreConfig, WorkerConfig};
+use kv_feed::{CurveKeys, Endpoint, FeedSpec};
 use routing::{Fleet, Worker};
 
 use super::workers::member_names;
 use crate::discovery::{FeedPlan, Publisher, StorePlan, Target};
+use crate::keys::Keys;
 
 /// Where the KV events of the fleet's workers are, as far as it is written down.
-pub(crate) fn feed_plan(config: &Config, fleet: &Fleet) -> FeedPlan {
+pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan {
     let mut plan = FeedPlan {
         stores: config
             .stores
@@ -22,7 +23,12 @@ pub(crate) fn feed_plan(config: &Config, fleet: &Fleet) -> FeedPlan {
         ..FeedPlan::default()
     };
     let by_name = by_name(fleet);
-    for configured in config.pools.iter().flat_map(|pool| &pool.workers) {
+    let workers = config
+        .pools
+        .iter()
+        .flat_map(|pool| pool.workers.iter().map(move |worker| (pool, worker)));
+    for (pool, configured) in workers {
+        let curve = keys.curve(pool);
         let members = member_names(configured).filter_map(|name| by_name.get(name.as_str()).copied());
         let members: Vec<&Arc<Worker>> = members.collect();
         match &configured.kv_events {
@@ -31,11 +37,11 @@ pub(crate) fn feed_plan(config: &Config, fleet: &Fleet) -> FeedPlan {
                 feeds
                     .iter()
                     .zip(members.iter().cycle())
-                    .map(|(feed, worker)| feed_spec(worker, feed)),
+                    .map(|(feed, worker)| feed_spec(worker, feed, curve.clone())),
             ),
             // Workers are asked over plain HTTP only.
             KvEvents::Auto if !members.is_empty() && !configured.url.starts_with("https://") => {
-                plan.asked.push(target(configured, &members))
+                plan.asked.push(target(pool, configured, &members, curve))
             }
             KvEvents::Auto | KvEvents::Off => {}
         }
@@ -49,7 +55,12 @@ pub(super) fn by_name(fleet: &Fleet) -> HashMap<&str, &Arc<Worker>> {
     workers.map(|worker| (&*worker.spec().name, worker)).collect()
 }
 
-fn target(configured: &WorkerConfig, members: &[&Arc<Worker>]) -> Target {
+fn target(
+    pool: &PoolConfig,
+    configured: &WorkerConfig,
+    members: &[&Arc<Worker>],
+    curve: Option<CurveKeys>,
+) -> Target {
     let publisher = |worker: &&Arc<Worker>| Publisher {
         worker: worker.id(),
         name: worker.spec().name.clone(),
@@ -59,6 +70,14 @@ fn target(configured: &WorkerConfig, members: &[&Arc<Worker>]) -> Target {
         name: configured.name.as_str().into(),
         url: configured.url.as_str().into(),
         publishers: members.iter().map(publisher).collect(),
+        hosts: pool
+            .events
+            .hosts
+            .iter()
+            .map(|host| host.as_str().into())
+            .collect(),
+        ipc: pool.events.ipc,
+        curve,
     }
 }
 
@@ -80,7 +99,7 @@ fn store_plan(store: &StoreConfig, config: &Config, fleet: &Fleet) -> StorePlan 
     }
 }
 
-fn feed_spec(worker: &Worker, feed: &KvFeedConfig) -> FeedSpec {
+fn feed_spec(worker: &Worker, feed: &KvFeedConfig, curve: Option<CurveKeys>) -> FeedSpec {
     let endpoint = feed.endpoint.clone();
     FeedSpec {
         worker: worker.id(),
@@ -93,5 +112,6 @@ fn feed_spec(worker: &Worker, feed: &KvFeedConfig) -> FeedSpec {
         replay: feed.replay.clone(),
         topic: feed.topic.clone(),
         rank: feed.rank,
+        curve,
     }
 }

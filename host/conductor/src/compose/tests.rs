@@ -12,6 +12,7 @@ use routing::{DpRank, Fleet, WorkerId};
 use super::*;
 use crate::certificates::Certificates;
 use crate::config_source::ConfigSource;
+use crate::keys::Keys;
 use crate::tokenizers::Tokenizers;
 
 fn config(text: &str) -> Config {
@@ -138,7 +139,7 @@ fn a_pool_has_its_ranks_and_splits_within_its_own_times_or_the_servers() {
 #[test]
 fn each_rank_has_the_feed_that_is_written_down_for_it() {
     let config = config(RANKED);
-    let plan = feed_plan(&config, &fleet(&config));
+    let plan = feed_plan(&config, &Keys::default(), &fleet(&config));
     let given: Vec<_> = plan
         .given
         .iter()
@@ -166,7 +167,7 @@ fn each_rank_has_the_feed_that_is_written_down_for_it() {
 fn a_server_is_asked_once_for_all_of_its_ranks() {
     let config = config(RANKED);
     let fleet = fleet(&config);
-    let plan = feed_plan(&config, &fleet);
+    let plan = feed_plan(&config, &Keys::default(), &fleet);
     let id = |name: &str| -> WorkerId {
         let mut workers = fleet.workers().iter();
         workers
@@ -202,7 +203,7 @@ fn a_worker_without_ranks_has_all_of_its_feeds() {
     let config = config(
         "[[pools.main.workers]]\nname = \"w\"\nurl = \"http://w:1\"\nkv-events = \"tcp://w:5557\"\ndp-size = 2\n",
     );
-    let plan = feed_plan(&config, &fleet(&config));
+    let plan = feed_plan(&config, &Keys::default(), &fleet(&config));
     let given: Vec<_> = plan.given.iter().map(|feed| (&*feed.name, feed.rank)).collect();
     assert_eq!(given, [("w", Some(DpRank(0))), ("w", Some(DpRank(1)))]);
 }

@@ -35,7 +35,7 @@ pub(super) async fn run(args: &DemoArgs, level: LogLevel<'_>) -> Result<Exit> {
     let turns_of_all = (workload.sessions * workload.turns * POLICIES.len()) as u64;
     let progress = Progress::of(turns_of_all);
     telemetry::init_with(level, LogFormat::Text, progress.log_writer())?;
-    compare(args, &workload, progress, &mut io::stdout()).await
+    Box::pin(compare(args, &workload, progress, &mut io::stdout())).await
 }
 
 /// Measures all policies, then prints the table in one piece: whatever is logged meanwhile is outside of it.
@@ -151,7 +151,7 @@ mod tests {
             ..DemoArgs::default()
         };
         let mut written = Calls::default();
-        let exit = compare(&args, &workload, Progress::of(6), &mut written).await;
+        let exit = Box::pin(compare(&args, &workload, Progress::of(6), &mut written)).await;
         assert_eq!(exit.unwrap(), Exit::Success);
         let [table] = &written.0[..] else {
             panic!("{:?}", written.0)

@@ -1,16 +1,19 @@
 //! Asking a server for a page, and a worker where it publishes its KV events.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
 use hyper_util::rt::TokioExecutor;
 use inference_api::{EventSource, EventSourcesError, sglang_event_sources, vllm_event_sources};
 use thiserror::Error;
 use tokio::time::timeout;
+
+use super::trust;
 
 /// For one page, from connecting to its last byte.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -86,10 +89,10 @@ impl Asker {
         let host = host_of(url);
         let mut answer = Answer::Absent;
         for (page, read) in PAGES {
-            match self.get(url, page).await {
-                Ok(Some(body)) => match read(&body, host) {
+            match self.fetch(url, page).await {
+                Ok(Some(Page { body, from })) => match read(&body, host) {
                     Ok(sources) if sources.is_empty() => answer = Answer::Sources(sources),
-                    Ok(sources) => return Answer::Sources(sources),
+                    Ok(sources) => return Answer::Sources(at_own_host(sources, from, host)),
                     Err(source) => answer = Answer::Failed(AskError::Senseless { page, source }),
                 },
                 Ok(None) => {}
@@ -101,6 +104,12 @@ impl Asker {
 
     /// A page of the server at `url`, if it has one of that name.
     pub(super) async fn get(&self, url: &str, page: &'static str) -> Result<Option<Bytes>, AskError> {
+        let page = self.fetch(url, page).await?;
+        Ok(page.map(|page| page.body))
+    }
+
+    /// The same with where it came from.
+    async fn fetch(&self, url: &str, page: &'static str) -> Result<Option<Page>, AskError> {
         let address = format!("{url}{page}");
         let uri: Uri = address.parse().map_err(|_| AskError::Address(address))?;
         let asked = async {
@@ -113,9 +122,11 @@ impl Asker {
                 }
                 status => return Err(AskError::Refused { page, status }),
             }
+            let connection = answer.extensions().get::<HttpInfo>();
+            let from = connection.map(|connection| connection.remote_addr().ip());
             let body = Limited::new(answer.into_body(), LONGEST_PAGE).collect().await;
-            let body = body.map_err(|source| AskError::Body { page, source })?;
-            Ok(Some(body.to_bytes()))
+            let body = body.map_err(|source| AskError::Body { page, source })?.to_bytes();
+            Ok(Some(Page { body, from }))
         };
         timeout(PATIENCE, asked)
             .await
@@ -123,8 +134,21 @@ impl Asker {
     }
 }
 
+/// A page, and the address that it came from.
+struct Page {
+    body: Bytes,
+    from: Option<IpAddr>,
+}
+
+/// A source at the address that was asked is at the worker's own host, whatever name that has.
+fn at_own_host(sources: Vec<EventSource>, from: Option<IpAddr>, host: &str) -> Vec<EventSource> {
+    let Some(from) = from else { return sources };
+    let own = |source| trust::at_own_host(source, from, host);
+    sources.into_iter().map(own).collect()
+}
+
 /// The host of `http://host:port`, IPv6 in brackets.
-fn host_of(url: &str) -> &str {
+pub(super) fn host_of(url: &str) -> &str {
     let authority = url.trim_start_matches("http://");
     authority.rsplit_once(':').map_or(authority, |(host, _)| host)
 }

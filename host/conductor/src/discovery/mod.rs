@@ -9,6 +9,7 @@ mod ask;
 mod silence;
 mod stores;
 mod targets;
+mod trust;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ use self::stores::Stores;
 pub(crate) use self::stores::{StorePlan, StoreReport};
 use self::targets::Targets;
 pub(crate) use self::targets::{Publisher, Target, TargetReport};
+pub(crate) use self::trust::judge;
 use crate::feed_list::{FeedList, OwnFeeds};
 use crate::policy_library::chain;
 

@@ -116,6 +116,7 @@ mod tests {
             silences: 0,
             rejected: kv_feed::Rejected::default(),
             rejected_messages: 0,
+            refused: kv_feed::Rejected::default(),
             last_seq: Some(0),
             answers,
             silent: false,

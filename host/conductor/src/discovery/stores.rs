@@ -76,6 +76,7 @@ impl Stores {
             store: known.id,
             name: known.plan.name.clone(),
             endpoint: Endpoint::Connect(known.plan.endpoint.clone()),
+            curve: None,
         };
         self.0.iter().map(spec).collect()
     }

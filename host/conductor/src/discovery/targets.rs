@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use inference_api::EventSource;
-use kv_feed::{Endpoint, FeedSpec, FeedState};
+use kv_feed::{CurveKeys, Endpoint, FeedSpec, FeedState};
 use routing::{DpRank, WorkerId};
 use serde::Serialize;
 use tracing::{debug, info, warn};
 
 use super::ask::Answer;
+use super::trust::{RefusedSource, judge};
 use crate::policy_library::chain;
 
 /// The first pause before a worker is asked again, doubled each time ...
@@ -30,6 +31,12 @@ pub(crate) struct Target {
     pub(crate) url: Box<str>,
     /// Whose caches it tells of: one worker's, or those of one for each data-parallel rank.
     pub(crate) publishers: Box<[Publisher]>,
+    /// Hosts besides its own at which it may say that it publishes, in lower case.
+    pub(crate) hosts: Box<[Box<str>]>,
+    /// Whether it may name sockets in files though it is on another machine.
+    pub(crate) ipc: bool,
+    /// Keys of its publishers.
+    pub(crate) curve: Option<CurveKeys>,
 }
 
 /// A worker behind a server.
@@ -58,6 +65,8 @@ pub(crate) struct TargetReport {
     pub(crate) feeds: usize,
     /// Why no feed is known; none where some are.
     pub(crate) reason: Option<String>,
+    /// Endpoints that it names and that are not connected to.
+    pub(crate) refused: Vec<RefusedSource>,
     /// Until it is asked again; none while its feeds are well.
     pub(crate) next_try_s: Option<u64>,
     /// Whether it was asked at all.
@@ -73,6 +82,8 @@ struct Known {
     target: Target,
     /// None until it has answered.
     sources: Option<Vec<EventSource>>,
+    /// What it named besides.
+    refused: Vec<RefusedSource>,
     /// When to ask next; none while its feeds are well.
     due: Option<Instant>,
     pause: Duration,
@@ -91,6 +102,7 @@ impl Targets {
             let before = self.0.iter().find(|known| known.target == target);
             Known {
                 sources: before.and_then(|known| known.sources.clone()),
+                refused: before.map_or(Vec::new(), |known| known.refused.clone()),
                 due: before.map_or(Some(now), |known| known.due),
                 pause: before.map_or(FIRST_PAUSE, |known| known.pause),
                 trouble: before.and_then(|known| known.trouble.clone()),
@@ -143,12 +155,21 @@ impl Targets {
         };
         let name = &known.target.name;
         known.trouble = None;
+        let mut refused = Vec::new();
         let told = match answer {
             Answer::Sources(sources) => {
                 if sources.is_empty() {
                     known.trouble = Some("the engine says that it publishes no KV events".to_owned());
                 }
-                sources
+                let followed;
+                (followed, refused) = judge(target, sources);
+                if let ([], [first, ..]) = (&followed[..], &refused[..]) {
+                    let RefusedSource { endpoint, reason, .. } = first;
+                    known.trouble = Some(format!(
+                        "`{endpoint}`, which the engine names, is refused: {reason}"
+                    ));
+                }
+                followed
             }
             Answer::Absent => {
                 known.trouble =
@@ -164,6 +185,17 @@ impl Targets {
                 return false;
             }
         };
+        if known.refused != refused {
+            known.refused = refused;
+            for RefusedSource {
+                rank,
+                endpoint,
+                reason,
+            } in &known.refused
+            {
+                warn!(worker = %name, rank, ?endpoint, reason, "refused to follow KV events where the engine says that they are");
+            }
+        }
         let is_new = known.sources.as_ref() != Some(&told);
         if is_new {
             match told.len() {
@@ -196,6 +228,7 @@ impl Targets {
                     replay: source.replay.clone(),
                     topic: source.topic.clone(),
                     rank: Some(DpRank(source.rank)),
+                    curve: known.target.curve.clone(),
                 })
             })
         })
@@ -211,6 +244,7 @@ impl Targets {
             },
             feeds: known.sources.as_ref().map_or(0, Vec::len),
             reason: known.reason(),
+            refused: known.refused.clone(),
             is_asked: known.sources.is_some() || known.trouble.is_some(),
             next_try_s: known.due.map(|due| due.saturating_duration_since(now).as_secs()),
             workers: known

@@ -6,7 +6,7 @@ use conductor_config::{KvEvents, Tokenize};
 use http::StatusCode;
 use http::header::DATE;
 use inference_api::{EventSource, Tokenized, engine_ids};
-use kv_feed::probe;
+use kv_feed::{CurveKeys, probe};
 use proxy::{Authorization, ConnectionsSpec, WorkerClient, WorkerClientError, WorkerReply};
 use routing::{Dialect, Role};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ use super::observed::{
     Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens,
 };
 use super::target::WorkerTarget;
-use crate::discovery::{Answer, Asker};
+use crate::discovery::{Answer, Asker, judge};
 use crate::policy_library::chain;
 
 /// For one question over HTTP.
@@ -208,7 +208,7 @@ async fn events(target: &WorkerTarget) -> Events {
                         probe,
                     };
                 }
-                probe_endpoint(endpoint, replay).await
+                probe_endpoint(endpoint, replay, target.curve.clone()).await
             });
             return Events::Endpoints(futures_util::future::join_all(endpoints).await);
         }
@@ -217,21 +217,31 @@ async fn events(target: &WorkerTarget) -> Events {
     };
     match found {
         Answer::Sources(sources) if !sources.is_empty() => {
-            let probes = sources
-                .into_iter()
-                .map(|EventSource { endpoint, replay, .. }| probe_endpoint(endpoint, replay));
-            Events::Endpoints(futures_util::future::join_all(probes).await)
+            let (followed, refused) = match &target.asked {
+                Some(asked) => judge(asked, sources),
+                None => (sources, Vec::new()),
+            };
+            let probes = followed.into_iter().map(|EventSource { endpoint, replay, .. }| {
+                probe_endpoint(endpoint, replay, target.curve.clone())
+            });
+            let mut endpoints = futures_util::future::join_all(probes).await;
+            endpoints.extend(refused.into_iter().map(|refused| EventEndpoint {
+                endpoint: refused.endpoint,
+                replay: None,
+                probe: EndpointProbe::Failed(format!("the router does not follow it: {}", refused.reason)),
+            }));
+            Events::Endpoints(endpoints)
         }
         Answer::Sources(_) | Answer::Absent => Events::None,
         Answer::Failed(error) => Events::Failed(chain(&error)),
     }
 }
 
-/// The sockets block, so they have a thread.
-async fn probe_endpoint(endpoint: String, replay: Option<String>) -> EventEndpoint {
+/// Waiting for the sockets blocks, so they have a thread.
+async fn probe_endpoint(endpoint: String, replay: Option<String>, curve: Option<CurveKeys>) -> EventEndpoint {
     let (at, replay_at) = (endpoint.clone(), replay.clone());
-    let tried =
-        tokio::task::spawn_blocking(move || probe(&at, replay_at.as_deref(), PUBLISHER_PATIENCE)).await;
+    let tried = move || probe(&at, replay_at.as_deref(), curve.as_ref(), PUBLISHER_PATIENCE);
+    let tried = tokio::task::spawn_blocking(tried).await;
     let probe = match tried {
         Ok(Ok(probe)) => EndpointProbe::Tried(probe),
         Ok(Err(error)) => EndpointProbe::Failed(chain(&error)),

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use conductor_config::{Config, KvEvents, ModelConfig, ModelTokenize, PoolConfig, Tokenize, WorkerConfig};
+use kv_feed::CurveKeys;
 use proxy::{Authorization, ConnectionsSpec};
 use routing::{Dialect, Fleet, Role};
 use tokenize::Model;
 use wildmatch::WildMatch;
 
 use crate::compose;
+use crate::discovery::Target;
 use crate::materials::Materials;
 
 /// One pool.
@@ -31,6 +33,10 @@ pub(super) struct WorkerTarget {
     pub(super) models: Vec<String>,
     pub(super) adapters: Vec<String>,
     pub(super) events: KvEvents,
+    /// Keys of its event publishers.
+    pub(super) curve: Option<CurveKeys>,
+    /// What is followed of the publishers that it names, where it is asked.
+    pub(super) asked: Option<Target>,
     pub(super) tokenizing: Tokenizing,
     pub(super) access: Access,
 }
@@ -68,6 +74,7 @@ impl Tokenizing {
 pub(super) fn pools(config: &Config, materials: &Materials) -> Vec<PoolTarget> {
     let (fleet, _) = Fleet::default().next(compose::worker_specs(config));
     let specs = compose::pool_specs(config, materials, &fleet);
+    let plan = compose::feed_plan(config, &materials.keys, &fleet);
     let local: Arc<[LocalModel]> = config
         .models
         .iter()
@@ -93,6 +100,12 @@ pub(super) fn pools(config: &Config, materials: &Materials) -> Vec<PoolTarget> {
                     models: worker.models.clone(),
                     adapters: worker.adapters.clone(),
                     events: worker.kv_events.clone(),
+                    curve: materials.keys.curve(pool),
+                    asked: plan
+                        .asked
+                        .iter()
+                        .find(|asked| *asked.name == *worker.name)
+                        .cloned(),
                     tokenizing: Tokenizing {
                         of_pool: pool.tokenize,
                         local: Arc::clone(&local),

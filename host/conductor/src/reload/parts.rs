@@ -69,7 +69,7 @@ impl Planner<'_> {
             self.recorder.plan(files).map_err(RefusedConfig::Record)
         })?;
         let feeds = steps.run(PlanStep::Feeds, || {
-            let feeds = compose::feed_plan(config, &next.fleet);
+            let feeds = compose::feed_plan(config, &next.materials.keys, &next.fleet);
             discovery.check(feeds).map_err(RefusedConfig::Feeds)
         })?;
         Ok(Parts {

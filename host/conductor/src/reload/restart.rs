@@ -21,6 +21,7 @@ pub(super) fn needed(at_start: &Config, now: &Config) -> Vec<String> {
         ("log.format", at_start.log.format != now.log.format),
         ("indexer", at_start.indexer != now.indexer),
         ("index.max-blocks", at_start.index != now.index),
+        ("kv-events", at_start.kv_events != now.kv_events),
         ("policy-cache", at_start.policy_cache != now.policy_cache),
     ];
     let keys = changed.iter().filter(|(_, changed)| *changed);

@@ -22,7 +22,7 @@ fn replayed(name: &str) -> Option<Outcome> {
         let batch = decode_objects(message.payload).unwrap();
         assert!(batch.ts_ms.is_some_and(|ms| ms > 1e12), "milliseconds");
         let kinds = line["decoded"]["batch"][1].as_array().unwrap();
-        assert_eq!(batch.events.len() + batch.rejected.len(), kinds.len());
+        assert_eq!(batch.events.len() + batch.rejected.total(), kinds.len());
         for event in batch.events {
             match event {
                 ObjectEvent::Stored { object, tier } => {
@@ -34,7 +34,7 @@ fn replayed(name: &str) -> Option<Outcome> {
                 ObjectEvent::Cleared => held.clear(),
             }
         }
-        reasons.extend(batch.rejected.iter().map(|event| event.reason));
+        reasons.extend(batch.rejected.samples().iter().map(|event| event.reason));
     }
     Some((held, reasons))
 }

@@ -73,8 +73,8 @@ pub(crate) fn compare(batch: &DecodedBatch, view: &Value) -> usize {
         part("data_parallel_rank", 2).as_u64()
     );
     assert!(batch.ts_ms.is_some());
-    assert_eq!(batch.events.len() + batch.rejected.len(), views.len());
-    let rejected: Vec<usize> = batch.rejected.iter().map(|event| event.index).collect();
+    assert_eq!(batch.events.len() + batch.rejected.total(), views.len());
+    let rejected: Vec<usize> = batch.rejected.samples().iter().map(|event| event.index).collect();
     let kept = views
         .iter()
         .enumerate()
@@ -113,7 +113,12 @@ fn decodes_every_captured_live_message_as_another_decoder_did() {
             assert_eq!(Some(message.sequence), line["decoded"]["seq"].as_u64());
             let batch = decode_batch(message.payload).unwrap();
             events += compare(&batch, &line["decoded"]["batch"]);
-            let reasons: Vec<_> = batch.rejected.iter().map(|event| event.reason).collect();
+            let reasons: Vec<_> = batch
+                .rejected
+                .samples()
+                .iter()
+                .map(|event| event.reason)
+                .collect();
             let expected = if store_pool {
                 vec![RejectReason::StorePool; reasons.len()]
             } else {
@@ -164,7 +169,7 @@ fn decodes_what_every_released_publisher_sends() {
             let frames = frames(&line["frames"]);
             if line["kind"] == "pub" {
                 let batch = decode_batch(live_message(&frames).unwrap().payload).unwrap();
-                assert_eq!(batch.rejected, [], "{}", path.display());
+                assert_eq!(batch.rejected.samples(), [], "{}", path.display());
                 stored += compare(&batch, &line["decoded"]["batch"]);
             } else if let ReplayPart::Batch(message) = replay_part(&frames).unwrap() {
                 decode_batch(message.payload).unwrap();

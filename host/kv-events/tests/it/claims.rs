@@ -38,10 +38,13 @@ pub(crate) fn objects(payload: &[u8]) {
 }
 
 fn outside_the_events<E>(batch: &Decoded<E>, payload: &[u8]) {
-    assert!(batch.events.len() + batch.rejected.len() <= payload.len());
+    assert!(batch.events.len() + batch.rejected.total() <= payload.len());
     assert!(batch.ts_ms.is_none_or(f64::is_finite));
-    assert!(batch.rejected.is_sorted_by(|one, next| one.index < next.index));
-    for rejected in &batch.rejected {
+    let samples = batch.rejected.samples();
+    assert!(samples.is_sorted_by(|one, next| one.index < next.index));
+    let counted: usize = batch.rejected.by_reason().map(|(_, events)| events).sum();
+    assert_eq!(batch.rejected.total(), counted);
+    for rejected in samples {
         assert_eq!(
             RejectReason::ALL.get(rejected.reason as usize),
             Some(&rejected.reason)

@@ -48,7 +48,7 @@ pub(crate) fn plain() -> StoredBlocks {
 pub(crate) fn check(event: Value, expected: BlockEvent) {
     let payload = encode(&array([Value::Float(1.5), array([event])]));
     let decoded = decode_batch(&payload).unwrap();
-    assert_eq!(decoded.rejected, []);
+    assert_eq!(decoded.rejected.samples(), []);
     assert_eq!(decoded.events, [expected]);
 }
 
@@ -67,6 +67,7 @@ pub(crate) fn check_rejected(event: Value, kind: EventKind, reason: RejectReason
     let decoded = decode_batch(&payload).unwrap();
     let rejected: Vec<_> = decoded
         .rejected
+        .samples()
         .iter()
         .map(|event| (event.index, event.kind, event.reason))
         .collect();

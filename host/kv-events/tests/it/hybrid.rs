@@ -27,7 +27,7 @@ fn check(name: &str, expected: &[&str], rejected: usize) {
     let (mut stores, mut reasons) = (Vec::new(), Vec::new());
     for payload in scenario["payloads"].as_array().unwrap() {
         let batch = decode_batch(&unhex(payload.as_str().unwrap())).unwrap();
-        reasons.extend(batch.rejected.iter().map(|event| event.reason));
+        reasons.extend(batch.rejected.samples().iter().map(|event| event.reason));
         stores.extend(batch.events.into_iter().map(|event| match event {
             BlockEvent::Stored(stored) => stored,
             other => panic!("{other:?} is no store"),

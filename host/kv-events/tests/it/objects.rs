@@ -49,7 +49,7 @@ fn object() -> StoreObject {
 /// An object known by a number only.
 fn bare(block: u64) -> StoreObject {
     StoreObject {
-        model: Box::default(),
+        model: "".into(),
         block: EngineBlockHash(block),
         shard: Shard::default(),
     }
@@ -70,7 +70,7 @@ fn batch(events: impl IntoIterator<Item = Value>) -> Vec<u8> {
 #[track_caller]
 fn check(event: Value, expected: &[ObjectEvent]) {
     let decoded = decode_objects(&batch([event])).unwrap();
-    assert_eq!(decoded.rejected, []);
+    assert_eq!(decoded.rejected.samples(), []);
     assert_eq!(decoded.events, expected);
     assert_eq!(decoded.ts_ms, Some(1_700_000_000_123.0));
 }
@@ -81,6 +81,7 @@ fn check_rejected(bad: Value, kind: EventKind, reason: RejectReason) {
     let decoded = decode_objects(&batch([bad, event("stored", &[])])).unwrap();
     let rejected: Vec<_> = decoded
         .rejected
+        .samples()
         .iter()
         .map(|event| (event.index, event.kind, event.reason))
         .collect();
@@ -147,6 +148,26 @@ fn takes_the_hashes_where_no_key_is_sent() {
             stored(bare(u64::MAX - 1), Tier::Host),
         ],
     );
+}
+
+#[test]
+fn the_objects_of_one_event_share_the_name_of_their_model() {
+    let name = "m".repeat(10_000);
+    let fields = [
+        ("object_key", nil()),
+        ("model_name", text(&name)),
+        ("seq_hashes", ints(&[1, 2])),
+    ];
+    let event = event("stored", &fields);
+    let batch = decode_objects(&encode(&array([nil(), array([event])]))).unwrap();
+    let [
+        ObjectEvent::Stored { object: one, .. },
+        ObjectEvent::Stored { object: other, .. },
+    ] = &batch.events[..]
+    else {
+        panic!("{batch:?}")
+    };
+    assert!(std::sync::Arc::ptr_eq(&one.model, &other.model));
 }
 
 /// What `dev/conductor`'s publisher took out of [`KEY`].

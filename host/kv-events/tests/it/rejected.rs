@@ -1,9 +1,10 @@
 //! What is skipped, for which reason, and what that means for the blocks already known.
 
-use kv_events::{EventKind, RejectReason, RejectedEvent};
+use kv_events::{EventKind, RejectReason, RejectedEvent, decode_batch};
+use routing::ExtraKey;
 
-use crate::encode::{Value, array, bin, ints, map, nil, text};
-use crate::event::{check_rejected, stored_array, stored_map};
+use crate::encode::{Value, array, bin, encode, ints, map, nil, text};
+use crate::event::{check_rejected, check_stored, stored_array, stored_map};
 
 #[track_caller]
 fn check_store_rejected(field: &str, value: Value, reason: RejectReason) {
@@ -76,6 +77,34 @@ fn skips_extra_keys_that_do_not_belong_to_blocks() {
     check_store_rejected("extra_keys", text("salt"), reason);
     let deep = array([array([array([array([array([text("x")])])])])]);
     check_store_rejected("extra_keys", array([deep, nil()]), reason);
+}
+
+#[test]
+fn skips_stores_with_more_extra_keys_than_their_tokens_can_bring() {
+    // Two blocks of two tokens: four blocks' keys and twice the tokens.
+    let lists = |keys: usize| array([array(vec![Value::Int(1); keys]), nil()]);
+    let most = 2 * 4 + 4 * 2;
+    check_stored(stored_map(&[("extra_keys", lists(most))]), |stored| {
+        stored.extra_keys = vec![vec![ExtraKey::Int(1); most], vec![]];
+    });
+    check_store_rejected("extra_keys", lists(most + 1), RejectReason::BadExtraKeys);
+}
+
+#[test]
+fn counts_rejected_events_and_keeps_the_first_of_them_only() {
+    let count = 100_000;
+    let mut events = vec![nil(); count];
+    events.push(array([text("BlockRemoved")]));
+    let decoded = decode_batch(&encode(&array([nil(), array(events)]))).unwrap();
+    let rejected = &decoded.rejected;
+    assert_eq!((rejected.total(), rejected.samples().len()), (count + 1, 32));
+    let by_reason: Vec<_> = rejected.by_reason().collect();
+    assert_eq!(
+        by_reason,
+        [(RejectReason::NotAnEvent, count), (RejectReason::MissingField, 1)]
+    );
+    // Also where the removal is not among those that are kept.
+    assert!(rejected.hides_removal());
 }
 
 #[test]

@@ -53,11 +53,12 @@ fn check(events: &[Value], expected: &[Run<'_>], rejected: &[usize]) {
         .map(|&(group, hashes, parent, tokens)| (group, hashes.to_vec(), parent, tokens.to_vec()))
         .collect();
     assert_eq!(runs, expected);
-    let places: Vec<_> = batch.rejected.iter().map(|event| event.index).collect();
+    let places: Vec<_> = batch.rejected.samples().iter().map(|event| event.index).collect();
     assert_eq!(places, rejected);
     assert!(
         batch
             .rejected
+            .samples()
             .iter()
             .all(|event| event.reason == RejectReason::SkippedBlocks)
     );

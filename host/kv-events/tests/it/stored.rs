@@ -158,6 +158,12 @@ fn keeps_every_extra_key_with_its_block_and_lays_nested_ones_flat() {
 }
 
 #[test]
+fn keeps_no_lists_of_extra_keys_where_no_block_has_any() {
+    check_stored(stored_map(&[("extra_keys", array([nil(), nil()]))]), |_| {});
+    check_stored(stored_map(&[("extra_keys", array([array([]), nil()]))]), |_| {});
+}
+
+#[test]
 fn moves_a_salt_of_the_event_into_the_first_block_of_a_chain() {
     check_stored(stored_map(&[("cache_salt", text("s"))]), |stored| {
         stored.extra_keys = vec![vec![ExtraKey::Text("s".into())], vec![]];

@@ -7,8 +7,8 @@ use ResetReason::{GapNotReplayed, GapWithoutReplay, Rebuild, ReplayTimedOut, Res
 
 pub(super) struct Story {
     pub(super) recovery: Recovery<Vec<u8>>,
-    now: Instant,
-    actions: Vec<Action<Vec<u8>>>,
+    pub(super) now: Instant,
+    pub(super) actions: Vec<Action<Vec<u8>>>,
 }
 
 fn payload(run: char, sequence: u64) -> Vec<u8> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use kv_feed::{FeedSink, FeedStatus, KvFeeds, ResetReason};
+use kv_feed::{FeedLimits, FeedSink, FeedStatus, KvFeeds, ResetReason};
 use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
 
 use crate::publisher::Publisher;
@@ -13,7 +13,10 @@ use crate::publisher::Publisher;
 type Told = Vec<String>;
 
 #[derive(Clone, Default)]
-pub(crate) struct Notes(Arc<Mutex<Told>>, Arc<AtomicBool>);
+pub(crate) struct Notes(Arc<Mutex<Told>>, Arc<AtomicBool>, Gate);
+
+/// While it is locked, nothing is taken in: the feeds' thread waits.
+pub(crate) type Gate = Arc<Mutex<()>>;
 
 impl Notes {
     fn add(&self, rank: DpRank, note: String) {
@@ -28,6 +31,10 @@ impl Notes {
     /// Whether the feed was last said to be live.
     pub(crate) fn is_live(&self) -> bool {
         self.1.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.2
     }
 
     pub(crate) fn all(&self) -> String {
@@ -46,6 +53,7 @@ impl FeedSink for Notes {
 
     fn events(&mut self, worker: WorkerId, rank: DpRank, events: &[BlockEvent]) {
         assert_eq!(worker, WorkerId(1));
+        drop(self.2.lock().unwrap());
         for event in events {
             let BlockEvent::Stored(stored) = event else {
                 continue;
@@ -93,9 +101,13 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
+        Self::within(FeedLimits::default())
+    }
+
+    pub(crate) fn within(limits: FeedLimits) -> Self {
         let notes = Notes::default();
         Self {
-            feeds: KvFeeds::start(Box::new(notes.clone())).unwrap(),
+            feeds: KvFeeds::start(Box::new(notes.clone()), limits).unwrap(),
             notes,
         }
     }

@@ -4,5 +4,7 @@
 mod feeds;
 mod fixture;
 mod healing;
+mod hostile;
 mod publisher;
+mod raw;
 mod stores;

@@ -60,6 +60,18 @@ impl Publisher {
         }
     }
 
+    /// One without replay, at an address.
+    pub(crate) fn bound_to(address: &str) -> Self {
+        let live = Context::new().socket(SocketType::XPUB).unwrap();
+        live.set_linger(0).unwrap();
+        live.set_xpub_verbose(true).unwrap();
+        live.bind(address).unwrap();
+        Self {
+            live,
+            ..Self::without_replay()
+        }
+    }
+
     /// One that connects to `endpoint` and that a feed follows by binding it.
     pub(crate) fn connecting_to(endpoint: &str) -> Self {
         let live = Context::new().socket(SocketType::XPUB).unwrap();
@@ -99,6 +111,7 @@ impl Publisher {
             store: StoreId(1),
             name: "store".into(),
             endpoint: Endpoint::Connect(endpoint(&self.live)),
+            curve: None,
         }
     }
 
@@ -157,6 +170,7 @@ impl Publisher {
             replay: self.replay.as_ref().map(|(socket, _)| endpoint(socket)),
             topic: String::new(),
             rank: None,
+            curve: None,
         }
     }
 

@@ -69,7 +69,7 @@ pub(crate) fn own_keys(keys: &[ExtraKey], lora: Option<&Lora>) -> Vec<ExtraKey> 
     if let Some(Lora::Name(name)) = lora
         && let Some(at) = own
             .iter()
-            .position(|key| matches!(key, ExtraKey::Text(text) if text == name))
+            .position(|key| matches!(key, ExtraKey::Text(text) if **text == **name))
     {
         own.remove(at);
     }

@@ -71,7 +71,7 @@ fn left_over(batches: &[(u64, Vec<u8>)]) -> HashMap<EngineBlockHash, usize> {
     let mut held: HashMap<_, usize> = HashMap::new();
     for (_, payload) in batches {
         let batch = kv_events::decode_batch(payload).expect("a batch");
-        assert_eq!((batch.dp_rank, batch.rejected.len()), (Some(DpRank(3)), 0));
+        assert_eq!((batch.dp_rank, batch.rejected.total()), (Some(DpRank(3)), 0));
         for event in batch.events {
             match event {
                 BlockEvent::Stored(stored) => {

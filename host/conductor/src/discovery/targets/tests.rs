@@ -51,6 +51,9 @@ fn target(publishers: Vec<Publisher>) -> Target {
         name: "w".into(),
         url: "http://gpu-1:8000".into(),
         publishers: publishers.into(),
+        hosts: Box::default(),
+        ipc: false,
+        curve: None,
     }
 }
 
@@ -197,4 +200,28 @@ fn what_a_worker_told_outlives_a_reload() {
     let next = story.targets.next(vec![other, same], story.now);
     assert_eq!(next.specs().count(), 2);
     assert_eq!(story.targets.next(Vec::new(), story.now).specs().count(), 0);
+}
+
+#[test]
+fn an_endpoint_at_another_host_is_not_followed_and_the_report_says_so() {
+    let mut story = Story::new();
+    story.asked_after(0);
+    let stray = EventSource {
+        endpoint: "tcp://10.9.9.9:22".to_owned(),
+        ..source(0, 1)
+    };
+    assert!(!story.learn(Answer::Sources(vec![stray])));
+    assert_eq!(story.targets.specs().count(), 0);
+    let report = &story.targets.report(story.now)[0];
+    assert_eq!((report.state, report.refused.len()), ("none", 1));
+    assert_eq!(report.refused[0].endpoint, "tcp://10.9.9.9:22");
+    let reason = report.reason.as_deref().unwrap();
+    assert!(
+        reason.contains("tcp://10.9.9.9:22") && reason.contains("kv-events-hosts"),
+        "{reason}"
+    );
+    // What it says later counts.
+    story.asked_after(1);
+    assert!(story.found(5557));
+    assert!(story.targets.report(story.now)[0].refused.is_empty());
 }

@@ -2,8 +2,8 @@
 //! not compile until it has its key here.
 
 use conductor_config::{
-    Config, IndexConfig, IndexerConfig, LimitsConfig, LogConfig, PoolConfig, RecordConfig, ServerConfig,
-    TokensConfig, TotalsConfig,
+    Config, IndexConfig, IndexerConfig, KvEventsConfig, LimitsConfig, LogConfig, PoolConfig,
+    PoolEventsConfig, RecordConfig, ServerConfig, TokensConfig, TotalsConfig,
 };
 
 /// The keys of the fields that differ; those after `else` are looked at elsewhere.
@@ -22,7 +22,7 @@ pub(super) fn of_config(was: &Config, is: &Config) -> Vec<&'static str> {
         policy_dir: "policy-dir",
         policy_dir_allow: "policy-dir-allow",
         policy_cache: "policy-cache",
-    } else { server, clients, log, index, indexer, record, policies, pools, tokens, models, stores, routes });
+    } else { server, clients, log, index, kv_events, indexer, record, policies, pools, tokens, models, stores, routes });
     of_server(&was.server, &is.server)
         .into_iter()
         .chain(of_small_tables(was, is))
@@ -82,6 +82,12 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
         max_blocks: "index.max-blocks",
         expect_for: "index.expect-for",
     } else {});
+    let kv_events = differing!(&was.kv_events, &is.kv_events, KvEventsConfig {
+        max_frame: "kv-events.max-frame",
+        max_message: "kv-events.max-message",
+        feed_buffer: "kv-events.feed-buffer",
+        total_buffer: "kv-events.total-buffer",
+    } else {});
     let indexer = differing!(&was.indexer, &is.indexer, IndexerConfig {
         listen: "indexer.listen",
         api_key: "indexer.api-key",
@@ -107,7 +113,12 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
         threads: "tokens.threads",
         queue: "tokens.queue",
     } else {});
-    let tables = log.chain(index).chain(indexer).chain(record).chain(tokens);
+    let tables = log
+        .chain(index)
+        .chain(kv_events)
+        .chain(indexer)
+        .chain(record)
+        .chain(tokens);
     tables.collect()
 }
 
@@ -131,6 +142,13 @@ pub(super) fn of_pool(was: &PoolConfig, is: &PoolConfig) -> Vec<&'static str> {
         model_list: "model-list",
         accept_handover: "accept-handover",
         timeouts: "timeouts",
-    } else { name, workers });
-    keys.collect()
+    } else { name, events, workers });
+    let events = differing!(&was.events, &is.events, PoolEventsConfig {
+        hosts: "kv-events-hosts",
+        ipc: "kv-events-hosts",
+        curve: "kv-curve",
+    } else {});
+    let mut keys: Vec<_> = keys.chain(events).collect();
+    keys.dedup();
+    keys
 }

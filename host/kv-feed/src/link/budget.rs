@@ -1,0 +1,165 @@
+//! Memory that messages hold between the socket and the decoder: taken before they are read, given back when they are
+//! dropped.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::mailbox::Bell;
+use crate::zmtp::FeedLimits;
+
+/// The share of the total below which messages that only wait are given up.
+const SCARCE: usize = 4;
+
+/// What all feeds share.
+#[derive(Debug, Clone)]
+pub(super) struct Budget {
+    total: Arc<Semaphore>,
+    limit: usize,
+    bell: Arc<Bell>,
+}
+
+/// One feed's part, and the whole behind it.
+#[derive(Debug, Clone)]
+pub(super) struct Allowance {
+    own: Arc<Semaphore>,
+    all: Budget,
+}
+
+/// Bytes that a message holds; dropping it gives them back.
+#[derive(Debug, Default)]
+pub(crate) struct Charge {
+    own: Option<OwnedSemaphorePermit>,
+    all: Option<OwnedSemaphorePermit>,
+}
+
+impl Budget {
+    pub(super) fn new(limits: FeedLimits, bell: Arc<Bell>) -> Self {
+        let limit = limits.total.max(limits.largest_message());
+        Self {
+            total: Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS))),
+            limit,
+            bell,
+        }
+    }
+
+    /// Bytes that messages hold now.
+    pub(super) fn used(&self) -> usize {
+        self.limit.saturating_sub(self.total.available_permits())
+    }
+
+    /// Whether so little is left that what merely waits should make room.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.total.available_permits() < self.limit / SCARCE
+    }
+
+    pub(super) fn allowance(&self, limits: FeedLimits) -> Allowance {
+        let own = limits.feed.max(limits.largest_message());
+        Allowance {
+            own: Arc::new(Semaphore::new(own.min(Semaphore::MAX_PERMITS))),
+            all: self.clone(),
+        }
+    }
+}
+
+impl Allowance {
+    /// Waits until so many bytes may be held.
+    pub(super) async fn take(&self, bytes: usize) -> Charge {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        // The semaphores are never closed: waiting ends with room.
+        let own = Arc::clone(&self.own).acquire_many_owned(bytes).await.ok();
+        let total = Arc::clone(&self.all.total);
+        let all = match total.try_acquire_many_owned(bytes) {
+            Ok(all) => Some(all),
+            Err(_) => {
+                self.all.bell.press();
+                Arc::clone(&self.all.total).acquire_many_owned(bytes).await.ok()
+            }
+        };
+        Charge { own, all }
+    }
+}
+
+impl Charge {
+    pub(super) fn is_empty(&self) -> bool {
+        self.own.is_none() && self.all.is_none()
+    }
+
+    /// Holds the other's bytes as well.
+    pub(super) fn add(&mut self, other: Self) {
+        join(&mut self.own, other.own);
+        join(&mut self.all, other.all);
+    }
+}
+
+fn join(one: &mut Option<OwnedSemaphorePermit>, other: Option<OwnedSemaphorePermit>) {
+    match (one.as_mut(), other) {
+        (Some(one), Some(other)) => one.merge(other),
+        (None, other) => *one = other,
+        (Some(_), None) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(feed: usize, total: usize) -> FeedLimits {
+        FeedLimits {
+            frame: 10,
+            message: 10,
+            feed,
+            total,
+        }
+    }
+
+    fn largest() -> usize {
+        limits(0, 0).largest_message()
+    }
+
+    #[tokio::test]
+    async fn a_feed_waits_for_its_own_messages_and_not_for_those_of_others() {
+        let limits = limits(largest(), 10 * largest());
+        let budget = Budget::new(limits, Arc::default());
+        let (one, other) = (budget.allowance(limits), budget.allowance(limits));
+        let held = one.take(largest()).await;
+        let mut waits = Box::pin(one.take(1));
+        assert!(futures_util::poll!(&mut waits).is_pending());
+        let free = other.take(largest()).await;
+        assert_eq!(budget.used(), 2 * largest());
+        drop(held);
+        assert!(futures_util::poll!(&mut waits).is_ready());
+        drop(free);
+    }
+
+    #[tokio::test]
+    async fn all_feeds_together_hold_no_more_than_the_total() {
+        let limits = limits(4 * largest(), 2 * largest());
+        let bell = Arc::<Bell>::default();
+        let budget = Budget::new(limits, Arc::clone(&bell));
+        let held = budget.allowance(limits).take(2 * largest()).await;
+        assert!(budget.is_scarce());
+        let other = budget.allowance(limits);
+        let mut waits = Box::pin(other.take(1));
+        assert!(futures_util::poll!(&mut waits).is_pending());
+        // Whoever keeps messages is asked to make room.
+        assert!(bell.wait(None).is_pressed);
+        drop(held);
+        assert!(futures_util::poll!(&mut waits).is_ready());
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_charge_that_was_added_is_given_back_with_the_other() {
+        let limits = limits(0, 0);
+        let budget = Budget::new(limits, Arc::default());
+        let allowance = budget.allowance(limits);
+        let mut charge = Charge::default();
+        assert!(charge.is_empty());
+        charge.add(allowance.take(3).await);
+        charge.add(allowance.take(4).await);
+        assert_eq!(budget.used(), 7);
+        drop(charge);
+        assert_eq!(budget.used(), 0);
+    }
+}
