@@ -1,6 +1,8 @@
 //! The only place that makes HTTP errors: status, stable code and public message, in the shape that the clients of an
 //! endpoint read. What went on inside goes to the log.
 
+mod sources;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,8 +11,7 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use inference_api::{
-    BodyError, Endpoint, ErrorBody, ErrorShape, FormError, HandshakeError, QueryError, anthropic_error_kind,
-    error_event,
+    Endpoint, ErrorBody, ErrorShape, FormError, HandshakeError, QueryError, anthropic_error_kind, error_event,
 };
 use routing::{Rejection, Role};
 use thiserror::Error;
@@ -18,7 +19,6 @@ use tracing::debug;
 
 use crate::admission::TooSlow;
 use crate::clients::Limited;
-use crate::connections::NoSeat;
 use crate::forward::ForwardError;
 use crate::headers::X_CONDUCTOR_POLICY;
 use crate::intake::IntakeError;
@@ -447,69 +447,6 @@ pub(crate) fn broken_off(endpoint: Endpoint, error: &RelayError) -> Vec<u8> {
         code,
     };
     error_event(endpoint, &body)
-}
-
-impl From<IntakeError<hyper::Error>> for Refusal {
-    fn from(error: IntakeError<hyper::Error>) -> Self {
-        match error {
-            IntakeError::TooLarge { limit } => Self::BodyTooLarge { limit },
-            IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Self::BodyTimeout,
-            IntakeError::Full(_) => Self::BodiesFull,
-            IntakeError::GaveWay => Self::BodyGaveWay,
-            IntakeError::Broken(source) => Self::BodyBroken(source.into()),
-        }
-    }
-}
-
-impl From<NoSeat> for Refusal {
-    fn from(none: NoSeat) -> Self {
-        match none {
-            NoSeat::Full => Self::ConnectionsFull,
-            NoSeat::Closing => Self::ShuttingDown,
-        }
-    }
-}
-
-impl From<LegError> for Refusal {
-    fn from(error: LegError) -> Self {
-        match error {
-            LegError::Forward(error) => error.into(),
-            LegError::BrokeOff(error) => Self::WorkerBrokeOff(error),
-            LegError::PrefillTimeout(_) => Self::PrefillSlow(error),
-            LegError::Refused(response) | LegError::NotServed(response) => Self::Relayed(response),
-            LegError::NotHandedOver | LegError::EngineRestarted => Self::NotHandedOver(error),
-            LegError::EngineUnknown => Self::EngineUnknown(error),
-        }
-    }
-}
-
-impl From<HandshakeError> for Refusal {
-    fn from(error: HandshakeError) -> Self {
-        Self::Handshake(error)
-    }
-}
-
-impl From<BodyError> for Refusal {
-    fn from(error: BodyError) -> Self {
-        match error {
-            BodyError::Invalid { source } => Self::BodyInvalid(source),
-            BodyError::NotAnObject => Self::BodyNotObject,
-            BodyError::Form { source } => Self::BodyNoForm(source),
-            BodyError::Query { source } => Self::QueryInvalid(source),
-        }
-    }
-}
-
-/// For an attempt after which no other follows.
-impl From<ForwardError> for Refusal {
-    fn from(error: ForwardError) -> Self {
-        match error {
-            ForwardError::Connect(_) => Self::NoWorker(Some(error)),
-            ForwardError::Closed(_) | ForwardError::KeptClosed(_) => Self::WorkerClosed(error),
-            ForwardError::BadAnswer(_) | ForwardError::Switched => Self::WorkerConfused(error),
-            ForwardError::FirstByteTimeout(_) => Self::WorkerSlow(error),
-        }
-    }
 }
 
 #[cfg(test)]
