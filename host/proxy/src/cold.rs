@@ -16,7 +16,7 @@ use inference_api::{Endpoint, Reserved, find_model, reserved, select_models};
 
 use crate::fleet_report::{Health, PoolReport, WorkerReport};
 use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
-use crate::headers::{X_CONDUCTOR_WORKER, for_worker, strip_hop_by_hop};
+use crate::headers::{for_worker, name_worker, strip_hop_by_hop};
 use crate::intake::{self, IntakeError};
 use crate::own_pages;
 use crate::proxy::Proxy;
@@ -342,7 +342,7 @@ async fn tokenize_at_worker(
     for member in members.into_iter().take(limits.attempts as usize) {
         match forward_tokenize(member, outgoing, limits).await {
             Err(error) if error.may_go_elsewhere() => refusal = error.into(),
-            answer => return read_tokenized(member, answer?, limits).await,
+            answer => return read_tokenized(member, answer?, limits, snapshot.decision_headers).await,
         }
     }
     Err(refusal)
@@ -375,6 +375,7 @@ async fn read_tokenized(
     member: &Member,
     answer: Response<WorkerBody>,
     limits: &RequestLimits,
+    is_shown: bool,
 ) -> Result<Response<Bytes>, Refusal> {
     let link = &member.link;
     let (mut head, mut answer) = answer.into_parts();
@@ -383,9 +384,7 @@ async fn read_tokenized(
         .map_err(Refusal::WorkerBrokeOff)?;
     link.upstream.checkin(answer);
     strip_hop_by_hop(&mut head.headers);
-    if !link.label.is_empty() {
-        head.headers.insert(X_CONDUCTOR_WORKER, link.label.clone());
-    }
+    name_worker(&mut head.headers, &link.label, is_shown);
     Ok(Response::from_parts(head, body))
 }
 

@@ -1,8 +1,8 @@
 //! Which headers pass and which are each connection's own.
 
 use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 /// Names a request from end to end; made by the router where the client sent none.
@@ -44,6 +44,13 @@ pub(crate) fn for_worker(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     for name in [HOST, CONTENT_LENGTH, EXPECT] {
         headers.remove(name);
+    }
+}
+
+/// Names the worker in an answer, where the file wants decisions shown. A label that is no header value is empty.
+pub(crate) fn name_worker(headers: &mut HeaderMap, label: &HeaderValue, is_shown: bool) {
+    if is_shown && !label.is_empty() {
+        headers.insert(X_CONDUCTOR_WORKER, label.clone());
     }
 }
 
@@ -96,7 +103,7 @@ mod tests {
     #[test]
     fn an_option_beyond_ascii_keeps_no_other_from_being_honoured() {
         let mut map = headers(&[("x-private", "1"), ("x-tenant", "t")]);
-        let value = http::HeaderValue::from_bytes(b"\xff, x-private").unwrap();
+        let value = HeaderValue::from_bytes(b"\xff, x-private").unwrap();
         map.insert(CONNECTION, value);
         strip_hop_by_hop(&mut map);
         assert_eq!(map, headers(&[("x-tenant", "t")]));

@@ -11,13 +11,13 @@ use thiserror::Error;
 use crate::attempt::Answer;
 use crate::context::RequestContext;
 use crate::forward::ForwardError;
-use crate::headers::{X_CONDUCTOR_WORKER, strip_hop_by_hop};
+use crate::headers::{name_worker, strip_hop_by_hop};
 use crate::health::Dispatch;
 use crate::intake::{self, IntakeError};
 use crate::label::FailureKind;
 use crate::relay;
 use crate::reply;
-use crate::snapshot::{Member, PoolState};
+use crate::snapshot::Member;
 
 /// How long the body of an answer that may be of a model not served is waited for.
 const ERROR_PATIENCE: Duration = Duration::from_secs(1);
@@ -162,7 +162,7 @@ pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Resu
         Err(error.into())
     };
     let begun = match first {
-        Ok(Ok(first)) => first.and_then(|first| failed_in_stream(request.pool(), member, dispatch, first)),
+        Ok(Ok(first)) => first.and_then(|first| failed_in_stream(request, member, dispatch, first)),
         Ok(Err(error)) => return failed(ForwardError::Closed(error)),
         Err(_) => return failed(ForwardError::FirstByteTimeout(limit)),
     };
@@ -202,7 +202,7 @@ pub(crate) async fn is_not_served(request: &RequestContext, answer: &mut Answer)
 
 /// The error that a stream begins with, as the answer it would have been without a stream.
 pub(crate) fn failed_in_stream(
-    pool: &PoolState,
+    request: &RequestContext,
     member: &Member,
     dispatch: Dispatch,
     first: &[u8],
@@ -214,14 +214,12 @@ pub(crate) fn failed_in_stream(
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if status.is_server_error() {
         link.metrics.failed(FailureKind::ServerError);
-        pool.server_error(member, dispatch, status);
+        request.pool().server_error(member, dispatch, status);
     } else {
         link.answered(dispatch);
     }
     let mut told = reply::json(status, body);
-    if !link.label.is_empty() {
-        told.headers_mut().insert(X_CONDUCTOR_WORKER, link.label.clone());
-    }
+    name_worker(told.headers_mut(), &link.label, request.snapshot.decision_headers);
     Some(LegError::Refused(Box::new(told)))
 }
 
@@ -243,7 +241,7 @@ pub(crate) async fn refused(request: &RequestContext, answer: Answer) -> LegErro
                 member.link.answered(dispatch);
             }
             member.link.upstream.checkin(body);
-            label(&mut head, member);
+            label(&mut head, member, request.snapshot.decision_headers);
             let is_not_served =
                 inference_api::is_model_not_found(head.status.as_u16(), &text, &request.model);
             let told = Box::new(Response::from_parts(head, text));
@@ -260,7 +258,7 @@ pub(crate) async fn refused(request: &RequestContext, answer: Answer) -> LegErro
     }
 }
 
-fn label(head: &mut http::response::Parts, member: &Member) {
+fn label(head: &mut http::response::Parts, member: &Member, is_shown: bool) {
     // The body is whole; its length is written anew.
     let kept = [http::header::CONTENT_TYPE, RETRY_AFTER];
     let mut headers = http::HeaderMap::with_capacity(3);
@@ -269,9 +267,7 @@ fn label(head: &mut http::response::Parts, member: &Member) {
             headers.insert(name, value);
         }
     }
-    if !member.link.label.is_empty() {
-        headers.insert(X_CONDUCTOR_WORKER, member.link.label.clone());
-    }
+    name_worker(&mut headers, &member.link.label, is_shown);
     head.headers = headers;
     head.version = http::Version::HTTP_11;
 }

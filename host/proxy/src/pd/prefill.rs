@@ -78,7 +78,7 @@ async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Res
     })?;
     link.upstream.checkin(body);
     booking.computed(started.elapsed());
-    if is_stream && let Some(failed) = leg::failed_in_stream(request.pool(), member, dispatch, &answer) {
+    if is_stream && let Some(failed) = leg::failed_in_stream(request, member, dispatch, &answer) {
         return Err(failed);
     }
     link.answered(dispatch);

@@ -160,7 +160,7 @@ async fn from_worker(
         .request_timeout
         .and_then(|limit| arrived.checked_add(limit));
     exchange.must_end(deadline);
-    let answer = send(pool, at, &id, outgoing, deadline)
+    let answer = send(pool, at, &id, outgoing, (deadline, snapshot.decision_headers))
         .await
         .inspect_err(|refusal| {
             exchange.finish(refusal.outcome());
@@ -210,7 +210,7 @@ async fn send(
     at: usize,
     id: &HeaderValue,
     outgoing: Outgoing<'_>,
-    deadline: Option<Instant>,
+    (deadline, is_told): (Option<Instant>, bool),
 ) -> Result<PairAnswer, Refusal> {
     let (member, limits) = (&pool.members[at], &pool.limits);
     let link = &member.link;
@@ -235,7 +235,7 @@ async fn send(
         dispatch,
         dispatched,
         matched: None,
-        is_told: true,
+        is_told,
         decided_by: None,
         silence: SilenceLimits {
             first_byte: limits.first_byte_timeout,

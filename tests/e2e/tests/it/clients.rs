@@ -303,3 +303,41 @@ async fn two_clients_of_one_key_are_refused() {
     let error = format!("{:#}", TestRouter::start(&toml).await.unwrap_err());
     assert!(error.contains("`clients.b.key`"), "{error}");
 }
+
+#[tokio::test]
+async fn clients_see_no_decision_unless_the_file_says_so() {
+    let fleet = fast_fleet(1).await;
+    for is_shown in [false, true] {
+        let toml = format!(
+            "decision-headers = {is_shown}\n[clients.search]\nkey-sha256 = [\"{HASH_OF_TEST}\"]\n\
+             {}{}",
+            fleet.workers_toml(),
+            route_all("round-robin")
+        );
+        let router = TestRouter::start(&toml).await.unwrap();
+        let send = async |method: Method, path: &str, body: Value| {
+            let body = Bytes::from(body.to_string());
+            let answer = ask(&router.client, method, path, Some("test"), body).await;
+            let names: Vec<&str> = answer.headers.keys().map(|name| name.as_str()).collect();
+            let shown = names.iter().any(|name| name.starts_with("x-conductor-"));
+            assert_eq!(shown, is_shown, "{path}: {} {names:?}", answer.status);
+            answer
+        };
+        let made = send(
+            Method::POST,
+            "/v1/responses",
+            serde_json::json!({ "model": "mock", "input": "hi", "max_output_tokens": 2 }),
+        )
+        .await;
+        let id = made.json().unwrap()["id"].as_str().unwrap().to_owned();
+        send(Method::GET, &format!("/v1/responses/{id}"), Value::Null).await;
+        let prompt = serde_json::json!({ "model": "mock", "prompt": "hi" });
+        send(Method::POST, "/tokenize", prompt).await;
+        send(Method::POST, "/v1/chat/completions", chat("hi", true)).await;
+        // The worker refuses it itself.
+        let mut refused = chat("hi", false);
+        refused["max_tokens"] = 1_000_000_000.into();
+        let refused = send(Method::POST, "/v1/chat/completions", refused).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.text());
+    }
+}
