@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{HOST, UPGRADE, VIA};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
@@ -53,6 +53,8 @@ pub(crate) enum ForwardError {
     BadAnswer(#[source] hyper::Error),
     #[error("get an answer: the worker switched to a protocol that the request does not ask for")]
     Switched,
+    #[error("read the answer's head: it has both Content-Length and Transfer-Encoding")]
+    TwoFramings,
 }
 
 impl ForwardError {
@@ -76,7 +78,7 @@ impl ForwardError {
             Self::Connect(_) => FailureKind::Connect,
             Self::Closed(_) | Self::KeptClosed(_) => FailureKind::Closed,
             Self::FirstByteTimeout(_) => FailureKind::FirstByteTimeout,
-            Self::BadAnswer(_) | Self::Switched => FailureKind::BadAnswer,
+            Self::BadAnswer(_) | Self::Switched | Self::TwoFramings => FailureKind::BadAnswer,
         }
     }
 }
@@ -178,7 +180,16 @@ async fn send(
     if is_switched && !is_asked_for(asked.as_ref(), answer.headers().get(UPGRADE)) {
         return Err(ForwardError::Switched);
     }
+    if is_framed_twice(answer.headers()) {
+        return Err(ForwardError::TwoFramings);
+    }
     Ok(answer)
+}
+
+/// Whether two readers may see different ends of an answer (RFC 9112, section 6.3): hyper reads the chunks and keeps the
+/// length, which would stand in the answer to the client.
+fn is_framed_twice(headers: &HeaderMap) -> bool {
+    headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
 }
 
 /// Whether a worker switches to the protocol that the request asks for.

@@ -65,7 +65,9 @@ impl From<ForwardError> for Refusal {
         match error {
             ForwardError::Connect(_) => Self::NoWorker(Some(error)),
             ForwardError::Closed(_) | ForwardError::KeptClosed(_) => Self::WorkerClosed(error),
-            ForwardError::BadAnswer(_) | ForwardError::Switched => Self::WorkerConfused(error),
+            ForwardError::BadAnswer(_) | ForwardError::Switched | ForwardError::TwoFramings => {
+                Self::WorkerConfused(error)
+            }
             ForwardError::FirstByteTimeout(_) => Self::WorkerSlow(error),
         }
     }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::drive::{Ended, Ends, drive, set_options};
-use super::framing::Guard;
+use super::framing::{Guard, GuardFlags};
 use super::metrics::{EdgeMetrics, Turned};
 use super::service::Service;
 use super::spec::EdgeLimits;
@@ -95,11 +95,16 @@ async fn converse(
         heard.store(true, Ordering::Relaxed);
         service.call(request, seat, &opened)
     });
+    let flags = GuardFlags {
+        is_switched: opened.switched(),
+        ..GuardFlags::default()
+    };
+    let guard = Guard::new(stream, flags.clone());
     let connection = Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.keep_alive_timeout)
         .max_buf_size(limits.header_bytes + BUFFER)
-        .serve_connection(TokioIo::new(Guard::new(stream, opened.switched())), answer)
+        .serve_connection(TokioIo::new(guard), answer)
         .with_upgrades();
     let mut connection = pin!(connection);
     let ends = Ends {
@@ -109,6 +114,8 @@ async fn converse(
         cut: &cut,
     };
     let served = match drive(connection.as_mut(), |it| it.graceful_shutdown(), ends).await {
+        // Hyper answers some of these requests before it closes the connection, and some it cannot.
+        Ended::Served(_) if flags.is_ambiguous.load(Ordering::Relaxed) => return Some(Turned::Malformed),
         Ended::Served(served) => served,
         Ended::Turned(why) => return Some(why),
         Ended::Cut => return None,

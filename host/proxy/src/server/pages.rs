@@ -22,6 +22,7 @@ use tracing::debug;
 
 use super::accept::Door;
 use super::drive::{Ended, Ends, drive, set_options};
+use super::framing::{Guard, GuardFlags};
 use super::metrics::EdgeMetrics;
 use super::service::Held;
 use crate::connections::{Room, RoomSpec, TakenSeat};
@@ -117,7 +118,7 @@ async fn converse(stream: TcpStream, pages: Router, seat: TakenSeat, times: Page
         .timer(TokioTimer::new())
         .header_read_timeout(times.keep_alive)
         .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(stream), answer);
+        .serve_connection(TokioIo::new(Guard::new(stream, GuardFlags::default())), answer);
     let mut connection = pin!(connection);
     let never = CancellationToken::new();
     let ends = Ends {
@@ -251,6 +252,22 @@ mod tests {
             client.write_all(request.as_bytes()).await.unwrap();
             hears(&mut client, if path == "/page" { "here" } else { "well" }).await;
         }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_can_be_read_in_two_ways_is_refused() {
+        let served = pages(4, PageTimes::default()).await;
+        let mut client = TcpStream::connect(served.address).await.unwrap();
+        let smuggled =
+            b"GET /page HTTP/1.1\r\nhost: r\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n\
+            0\r\n\r\nGET /page HTTP/1.1\r\nhost: r\r\n\r\n";
+        client.write_all(smuggled).await.unwrap();
+        let mut heard = Vec::new();
+        // Closed with bytes unread, it may be a reset.
+        let _ = timeout(PATIENCE, client.read_to_end(&mut heard))
+            .await
+            .expect("it is closed");
+        assert!(!heard.ends_with(b"here"), "{}", String::from_utf8_lossy(&heard));
     }
 
     #[tokio::test]

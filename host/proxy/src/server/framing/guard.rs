@@ -20,8 +20,16 @@ pub(in crate::server) struct Guard<S> {
     stream: S,
     reader: RequestReader,
     broken: Option<Broken>,
+    flags: GuardFlags,
+}
+
+/// What a connection and the guard of its stream let each other know.
+#[derive(Debug, Clone, Default)]
+pub(in crate::server) struct GuardFlags {
     /// Whether the connection is switched to another protocol: its bytes are no requests then.
-    is_switched: Arc<AtomicBool>,
+    pub(in crate::server) is_switched: Arc<AtomicBool>,
+    /// Whether a request was refused that can be read in two ways.
+    pub(in crate::server) is_ambiguous: Arc<AtomicBool>,
 }
 
 /// What is read after an ambiguity.
@@ -34,12 +42,12 @@ enum Broken {
 }
 
 impl<S> Guard<S> {
-    pub(in crate::server) fn new(stream: S, is_switched: Arc<AtomicBool>) -> Self {
+    pub(in crate::server) fn new(stream: S, flags: GuardFlags) -> Self {
         Self {
             stream,
             reader: RequestReader::new(),
             broken: None,
-            is_switched,
+            flags,
         }
     }
 }
@@ -51,7 +59,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let guard = &mut *self;
-        if guard.is_switched.load(Ordering::Acquire) {
+        if guard.flags.is_switched.load(Ordering::Acquire) {
             return Pin::new(&mut guard.stream).poll_read(context, buffer);
         }
         match &mut guard.broken {
@@ -80,6 +88,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
             "a request can be read in two ways: it is refused and its connection closed"
         );
         buffer.set_filled(before + kept);
+        guard.flags.is_ambiguous.store(true, Ordering::Relaxed);
         guard.broken = Some(if guard.reader.is_in_head() {
             Broken::Head(POISON)
         } else {

@@ -11,7 +11,7 @@ mod line;
 
 use memchr::memchr;
 
-pub(super) use self::guard::Guard;
+pub(super) use self::guard::{Guard, GuardFlags};
 use self::line::Line;
 
 /// Why a request's framing is refused.

@@ -1,10 +1,12 @@
 //! Heads and bodies that are too much, or that can be read in two ways (RFC 9110, RFC 9112).
 
-use harness::{TestRouter, route_all};
+use harness::{TestRouter, eventually, route_all};
+use http::StatusCode;
 
 use super::capture::Capture;
 use super::raw::{Raw, chat};
 use super::{metric, turned};
+use crate::realtime::unruly::{raw_toml, raw_worker};
 use crate::{fast_fleet, router_over};
 
 async fn router(server: &str, worker: &Capture) -> TestRouter {
@@ -152,6 +154,7 @@ async fn a_trailer_with_a_bare_lf_hides_no_second_request() {
     let router = router("", &worker).await;
     let chunked = post("host: r\r\ntransfer-encoding: chunked");
     for trailers in ["\n", "x: y\n\n", "x: y\r\n\n", "x: y\n\r\n"] {
+        let before = turned(&router, "malformed").await;
         let mut client = Raw::connect(router.client.base()).await.unwrap();
         let _ = client
             .say(format!("{chunked}2\r\n{{}}\r\n0\r\n{trailers}{}", chat()))
@@ -159,8 +162,29 @@ async fn a_trailer_with_a_bare_lf_hides_no_second_request() {
         let answer = client.answer().await.unwrap();
         assert_eq!(answer.status, 400, "{trailers:?}: {answer:?}");
         assert!(client.is_closed().await, "{trailers:?}");
+        eventually("it is counted", || async {
+            turned(&router, "malformed").await == before + 1.0
+        })
+        .await;
     }
     assert!(worker.heard().is_empty(), "{:?}", worker.heard());
+}
+
+#[tokio::test]
+async fn an_answer_framed_in_two_ways_is_never_relayed() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\
+                  transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
+    let (port, _serving) = raw_worker(answer).await;
+    let toml = format!("{}{}", raw_toml(port, "[\"mock\"]"), route_all("round-robin"));
+    let router = TestRouter::start(&toml).await.unwrap();
+    let request = crate::chat("hi", false);
+    let answer = router
+        .client
+        .post("/v1/chat/completions", &request)
+        .await
+        .unwrap();
+    assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{}", answer.text());
+    assert_eq!(answer.json().unwrap()["error"]["code"], "worker_bad_answer");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! `/v1/realtime`: WebSockets to the worker of a model, from the handshake to the end.
 
-mod unruly;
+pub(crate) mod unruly;
 
 use anyhow::{Result, bail};
 use bytes::Bytes;

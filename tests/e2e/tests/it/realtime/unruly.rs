@@ -10,7 +10,7 @@ use super::{Socket, refused};
 use crate::{chat, fast_fleet};
 
 /// A worker that answers probes, and each handshake with these bytes before it closes.
-async fn raw_worker(answer: &'static str) -> (u16, JoinSet<()>) {
+pub(crate) async fn raw_worker(answer: &'static str) -> (u16, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut serving = JoinSet::new();
@@ -40,7 +40,7 @@ async fn raw_worker(answer: &'static str) -> (u16, JoinSet<()>) {
     (port, serving)
 }
 
-fn raw_toml(port: u16, models: &str) -> String {
+pub(crate) fn raw_toml(port: u16, models: &str) -> String {
     format!(
         "[[pools.chat.workers]]\nname = \"raw\"\nurl = \"http://127.0.0.1:{port}\"\nkv-events = \"off\"\nmodels = {models}\n"
     )
