@@ -144,7 +144,8 @@ impl App {
         let status = Status::started(&source, config, reports);
         let overrides = active.overlays.routes().report(&active.file, true);
         status.change_config(|report| report.overrides = overrides);
-        meters.watch(&mut registry, (&cell, &status, &loaded.memory));
+        let watched = (&cell, &status, &loaded.memory);
+        meters.watch(&mut registry, watched, library.engine().clone());
         meters.control.in_force(active.generation);
         let keeping = Keeping::begin(loaded.memory, Arc::clone(&cell));
         let (proxy, readiness) = request_path(&cell, &caches, &meters, registry);

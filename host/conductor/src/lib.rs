@@ -11,6 +11,7 @@ mod certificates;
 mod check;
 pub mod cli;
 pub mod client_key;
+mod compile_metrics;
 mod compiled;
 mod compose;
 mod config_source;

@@ -12,7 +12,7 @@ use tracing::warn;
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use crate::code_cache::CodeCache;
+use crate::code_cache::{CodeCache, CodeCacheStats};
 use crate::component;
 use crate::guest::Guest;
 use crate::host_functions;
@@ -137,13 +137,28 @@ impl PolicyEngine {
             return Ok(component);
         }
         let component = component::compile(&self.engine, bytes)?;
-        if let Err(error) = cache.put(&self.engine, bytes, &component) {
+        if let Err(error) = self.keep(cache, bytes, &component) {
             warn!(
-                error = &error as &dyn StdError,
+                error = &*error as &dyn StdError,
                 "a compiled policy is not kept on disk"
             );
         }
         Ok(component)
+    }
+
+    fn keep(
+        &self,
+        cache: &CodeCache,
+        bytes: &[u8],
+        component: &Component,
+    ) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        Ok(cache.put(&self.engine, bytes, &component.serialize()?)?)
+    }
+
+    /// What became of the files of its cache; none where it has none.
+    #[must_use]
+    pub fn cache_stats(&self) -> Option<CodeCacheStats> {
+        self.cache.as_ref().map(|cache| cache.stats())
     }
 }
 

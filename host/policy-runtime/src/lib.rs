@@ -26,6 +26,7 @@ mod listener;
 mod listening_trial;
 mod load;
 mod load_error;
+mod machine_code;
 mod made_up;
 mod parameters;
 mod policy;
@@ -43,7 +44,7 @@ mod subscription;
 mod tape;
 mod ticker;
 
-pub use code_cache::{CodeCache, CodeCacheError};
+pub use code_cache::{CodeCache, CodeCacheError, CodeCacheStats};
 pub use contract::{Mismatch, Mismatches};
 pub use engine::{EngineError, EngineLimits, PolicyEngine};
 pub use fault::Failure;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use policy_runtime::PolicyEngine;
 use prometheus_client::registry::Registry;
 use proxy::record::Recorder;
 use proxy::{ProxyMetrics, SnapshotCell};
 
+use crate::compile_metrics::CompileCollector;
 use crate::metrics::ControlMetrics;
 use crate::policy_memory::{MemoryCollector, PolicyMemory};
 use crate::policy_metrics::PolicyCollector;
@@ -27,16 +29,18 @@ impl Meters {
         }
     }
 
-    /// Has the registry read the fleet, the policies and what these remember.
+    /// Has the registry read the fleet, the policies, how they are compiled, and what they remember.
     pub(super) fn watch(
         &self,
         registry: &mut Registry,
         (cell, status, memory): (&Arc<SnapshotCell>, &Status, &Arc<PolicyMemory>),
+        engine: PolicyEngine,
     ) {
         self.proxy.watch(registry, cell);
         registry.register_collector(Box::new(PolicyCollector {
             status: status.clone(),
         }));
+        registry.register_collector(Box::new(CompileCollector { engine }));
         MemoryCollector::register(memory, registry);
     }
 }

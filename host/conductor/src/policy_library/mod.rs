@@ -381,6 +381,11 @@ impl PolicyLibrary {
         self.strays.report()
     }
 
+    /// Returns what compiles and runs its policies.
+    pub(crate) fn engine(&self) -> &PolicyEngine {
+        &self.engine
+    }
+
     /// Returns the folder for what outlives the process, where there is one.
     pub(crate) fn folder(&self) -> Option<&StateFolder> {
         self.memory.folder()

@@ -1,0 +1,38 @@
+//! How policies become machine code, read when Prometheus asks.
+
+use std::fmt;
+
+use policy_runtime::PolicyEngine;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+
+use crate::metrics::Page;
+
+/// Asks the engine itself.
+#[derive(Debug)]
+pub(crate) struct CompileCollector {
+    pub(crate) engine: PolicyEngine,
+}
+
+impl Collector for CompileCollector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut page = Page(encoder);
+        let Some(cache) = self.engine.cache_stats() else {
+            return Ok(());
+        };
+        let files = [("taken", cache.taken), ("written", cache.written)];
+        page.counters(
+            "conductor_policy_cache_files",
+            "Files of compiled code that were taken from `policy-cache`, and those that were written",
+            files.into_iter().map(|(what, count)| ([("what", what)], count)),
+        )?;
+        page.counters(
+            "conductor_policy_cache_rejected",
+            "Files of `policy-cache` that were not trusted and compiled anew, and times the whole folder was not",
+            cache
+                .rejected
+                .into_iter()
+                .map(|(why, count)| ([("why", why)], count)),
+        )
+    }
+}
