@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, fstat, openat, renameat, renameat_with, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RenameFlags, fstat, openat, renameat, renameat_with, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 

@@ -27,7 +27,9 @@ pub(crate) enum Rejection {
     #[error("it is no regular file: it is removed, and compiled anew")]
     NotAFile,
     /// Somebody else's.
-    #[error("it belongs to user {owner}: it is removed, and compiled anew; find out who can write to the folder")]
+    #[error(
+        "it belongs to user {owner}: it is removed, and compiled anew; find out who can write to the folder"
+    )]
     Owner {
         /// Whose it is.
         owner: u32,

@@ -241,7 +241,10 @@ fn a_folder_that_is_opened_to_others_while_it_is_used_is_emptied_before_it_is_re
     assert_eq!(chosen(&engine, LEAST), 1);
     let stats = engine.cache_stats().unwrap();
     assert_eq!((stats.taken, stats.written), (0, 1));
-    assert_eq!((rejected(&stats), mode(&kept.folder)), (vec!["open-folder"], 0o700));
+    assert_eq!(
+        (rejected(&stats), mode(&kept.folder)),
+        (vec!["open-folder"], 0o700)
+    );
 
     fs::write(kept.folder.join("a stranger's"), "").unwrap();
     set_mode(&kept.folder, 0o777);
