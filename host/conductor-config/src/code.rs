@@ -126,6 +126,8 @@ codes! {
     UnreadableFolder = "unreadable-folder", Error;
     /// A listener that other machines reach and that needs no key.
     OpenListener = "open-listener", Warning;
+    /// A listener that other machines reach, with a key and without TLS.
+    PlainListener = "plain-listener", Warning;
     /// A folder that is not there.
     MissingFolder = "missing-folder", Warning;
     /// A file of the policy folder that is named like a builtin and is not loaded.

@@ -5,28 +5,61 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::code::Code;
 use crate::report::Problem;
+use crate::tls::ServerTlsConfig;
 use crate::value::Item;
 
+/// What protects a listener from those who can reach it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protection {
+    /// Nothing: whoever connects may do everything.
+    None,
+    /// A key, which passes over a plain connection.
+    PlainKey,
+    /// A key over TLS, or certificates of clients.
+    Tls,
+}
+
+impl Protection {
+    pub(crate) fn of(has_key: bool, tls: Option<&ServerTlsConfig>) -> Self {
+        match (has_key, tls) {
+            (true, Some(_)) => Self::Tls,
+            (true, None) => Self::PlainKey,
+            (false, Some(tls)) if tls.client_ca.is_some() => Self::Tls,
+            (false, _) => Self::None,
+        }
+    }
+}
+
+/// What is said of a listener that other machines can reach.
+struct Exposed {
+    what: &'static str,
+    risk: &'static str,
+    key: &'static str,
+    tls: &'static str,
+}
+
+const ADMIN: Exposed = Exposed {
+    what: "the admin pages",
+    risk: "anyone there can add workers and change policies without a key",
+    key: "set `admin-api-key` of [server], or listen on 127.0.0.1",
+    tls: "set [server.admin-tls], or listen on 127.0.0.1",
+};
+
+const INDEXER: Exposed = Exposed {
+    what: "the indexer",
+    risk: "anyone there can make Conductor connect to any endpoint without a key",
+    key: "set `api-key-file` of [indexer], or listen on 127.0.0.1",
+    tls: "set [indexer.tls], or listen on 127.0.0.1",
+};
+
 /// Warns of the admin listener at `address`, where other machines can reach it. `item` is the key that names the address.
-pub(crate) fn report_open_admin(item: &Item<'_>, address: SocketAddr) {
-    report_open(
-        item,
-        address,
-        "the admin pages",
-        "anyone there can add workers and change policies without a key",
-        "set `admin-api-key` of [server], or listen on 127.0.0.1",
-    );
+pub(crate) fn report_admin(item: &Item<'_>, address: SocketAddr, protection: Protection) {
+    report(item, address, protection, &ADMIN);
 }
 
 /// Warns of the indexer's listener, likewise.
-pub(crate) fn report_open_indexer(item: &Item<'_>, address: SocketAddr) {
-    report_open(
-        item,
-        address,
-        "the indexer",
-        "anyone there can make Conductor connect to any endpoint without a key",
-        "set `api-key-file` of [indexer], or listen on 127.0.0.1",
-    );
+pub(crate) fn report_indexer(item: &Item<'_>, address: SocketAddr, protection: Protection) {
+    report(item, address, protection, &INDEXER);
 }
 
 /// Reads `admin-hosts`: names or literals without ports.
@@ -49,11 +82,20 @@ pub(crate) fn read_hosts(item: &Item<'_>) -> Vec<String> {
     hosts
 }
 
-fn report_open(item: &Item<'_>, address: SocketAddr, what: &str, risk: &str, help: &str) {
+fn report(item: &Item<'_>, address: SocketAddr, protection: Protection, exposed: &Exposed) {
     if address.ip().is_loopback() {
         return;
     }
-    let message = format!("other machines can reach {what} on {address}: {risk}");
+    let (code, risk, help) = match protection {
+        Protection::None => (Code::OpenListener, exposed.risk, exposed.key),
+        Protection::PlainKey => (
+            Code::PlainListener,
+            "without TLS the network there can read the key",
+            exposed.tls,
+        ),
+        Protection::Tls => return,
+    };
+    let message = format!("other machines can reach {} on {address}: {risk}", exposed.what);
     item.report
-        .push(Problem::new(Code::OpenListener, &item.span, message).help(help));
+        .push(Problem::new(code, &item.span, message).help(help));
 }

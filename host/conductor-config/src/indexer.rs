@@ -12,12 +12,14 @@ use self::service::{Taken, read_services};
 use crate::address::{collide, listen_address};
 use crate::code::Code;
 use crate::endpoint::zmq_endpoint;
-use crate::exposure;
+use crate::exposure::{self, Protection};
+use crate::key::{self, KeyPlace, KeySource};
 use crate::pool::DeclaredPool;
 use crate::report::{Problem, Report};
 use crate::section::Section;
 use crate::server::ServerConfig;
 use crate::source::{Source, Span};
+use crate::tls::{self, ServerTlsConfig};
 use crate::value::{Item, Text};
 
 /// `[indexer]`.
@@ -27,6 +29,8 @@ pub struct IndexerConfig {
     pub listen: Option<SocketAddr>,
     /// What callers must show; without it, everybody is answered.
     pub api_key: Option<ApiKey>,
+    /// What callers are shown; none: connections are plain.
+    pub tls: Option<ServerTlsConfig>,
     /// Largest request body, in bytes.
     pub body_limit: u64,
     /// `[[indexer.services]]` in the order of the file.
@@ -38,6 +42,7 @@ impl Default for IndexerConfig {
         Self {
             listen: None,
             api_key: None,
+            tls: None,
             body_limit: 32 << 20,
             services: Vec::new(),
         }
@@ -49,15 +54,15 @@ impl Default for IndexerConfig {
 pub enum ApiKey {
     /// In the configuration itself.
     Text(String),
-    /// The first line of this file; a relative path starts at the configuration's folder.
-    File(PathBuf),
+    /// Elsewhere.
+    Place(KeySource),
 }
 
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(_) => f.write_str("Text(..)"),
-            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Place(place) => f.debug_tuple("Place").field(place).finish(),
         }
     }
 }
@@ -103,11 +108,15 @@ pub(crate) fn read(section: Option<Section<'_>>, server: &ServerConfig) -> Decla
     let config = IndexerConfig {
         listen,
         api_key: read_key(&mut indexer),
+        tls: indexer
+            .section("tls", "`[indexer.tls]`")
+            .and_then(tls::read_server),
         body_limit: indexer.size("body-limit", default.body_limit, 1 << 10..=1 << 30),
         services: read_services(&mut indexer, &mut taken),
     };
-    if let (Some(item), Some(listen), None) = (&listen_item, listen, &config.api_key) {
-        exposure::report_open_indexer(item, listen);
+    if let (Some(item), Some(listen)) = (&listen_item, listen) {
+        let protection = Protection::of(config.api_key.is_some(), config.tls.as_ref());
+        exposure::report_indexer(item, listen, protection);
     }
     indexer.finish();
     DeclaredIndexer {
@@ -165,30 +174,44 @@ fn read_listen(item: &Item<'_>, server: &ServerConfig) -> Option<SocketAddr> {
     Some(listen)
 }
 
+/// `api-key`, which is the key itself or says where it is, or `api-key-file`, the short form of a file.
 fn read_key(indexer: &mut Section<'_>) -> Option<ApiKey> {
     let report = indexer.report();
-    let text = indexer.text("api-key");
+    let own = indexer.item("api-key");
     let file = indexer.text("api-key-file");
-    if let (Some(text), Some(file)) = (&text, &file) {
+    if let (Some(own), Some(file)) = (&own, &file) {
         report.push(
             Problem::new(
                 Code::ConflictingKeys,
                 &file.span,
                 "`api-key` and `api-key-file` exclude each other",
             )
-            .also(&text.span, "the key itself")
+            .also(&own.span, "the key itself")
             .help("keep one of them"),
         );
     }
-    let given = text.as_ref().or(file.as_ref())?;
-    if given.text.trim().is_empty() {
-        report.push(
-            Problem::new(Code::InvalidValue, &given.span, "the API key is empty")
-                .help("leave the key out to answer everybody"),
-        );
-    }
-    match (text, file) {
-        (Some(text), _) => Some(ApiKey::Text(text.text.to_owned())),
-        (None, file) => file.map(|file| ApiKey::File(PathBuf::from(file.text))),
+    let check = |text: &Text<'_>| {
+        if text.text.trim().is_empty() {
+            report.push(
+                Problem::new(Code::InvalidValue, &text.span, "the API key is empty")
+                    .help("leave the key out to answer everybody"),
+            );
+        }
+    };
+    match (own, file) {
+        (Some(own), _) if own.value.as_str().is_some() => {
+            let text = own.text()?;
+            check(&text);
+            Some(ApiKey::Text(text.text.to_owned()))
+        }
+        (Some(own), _) => key::read(&own).map(ApiKey::Place),
+        (None, Some(file)) => {
+            check(&file);
+            Some(ApiKey::Place(KeySource {
+                place: KeyPlace::File(PathBuf::from(file.text)),
+                at: report.mark(&file.span),
+            }))
+        }
+        (None, None) => None,
     }
 }

@@ -9,7 +9,7 @@ use crate::address::{collide, listen_address};
 use crate::code::Code;
 use crate::config::{Known, PolicyFiles, read_folder};
 use crate::cors::{self, CorsConfig};
-use crate::exposure;
+use crate::exposure::{self, Protection};
 use crate::forward;
 use crate::key::{self, KeySource};
 use crate::limits::{self, LimitsConfig};
@@ -44,6 +44,8 @@ pub struct ServerConfig {
     pub totals: TotalsConfig,
     /// What clients are shown; none: connections are plain.
     pub tls: Option<ServerTlsConfig>,
+    /// The same of the admin listener.
+    pub admin_tls: Option<ServerTlsConfig>,
     /// Pages of other origins that may ask; none: none is told so.
     pub cors: Option<CorsConfig>,
     /// From SIGTERM to the moment nobody is accepted any more.
@@ -83,6 +85,7 @@ impl Default for ServerConfig {
             limits: LimitsConfig::default(),
             totals: TotalsConfig::default(),
             tls: None,
+            admin_tls: None,
             cors: None,
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
@@ -130,6 +133,9 @@ pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>) -> ServerCon
         limits: limits::read(&mut server),
         totals: totals::read(&mut server, request_body_limit),
         tls: server.section("tls", "`[server.tls]`").and_then(tls::read_server),
+        admin_tls: server
+            .section("admin-tls", "`[server.admin-tls]`")
+            .and_then(tls::read_server),
         cors: server.section("cors", "`[server.cors]`").and_then(cors::read),
         drain_delay: server.duration(
             "drain-delay",
@@ -155,8 +161,8 @@ pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>) -> ServerCon
             .and_then(|item| state_folder(&item, known.files)),
     };
     let has_key = known.has_admin_key || config.admin_api_key.is_some();
-    if let (Some(item), Some(admin), false) = (&admin_item, admin_listen, has_key) {
-        exposure::report_open_admin(item, admin);
+    if let (Some(item), Some(admin)) = (&admin_item, admin_listen) {
+        exposure::report_admin(item, admin, Protection::of(has_key, config.admin_tls.as_ref()));
     }
     server.finish();
     config

@@ -12,7 +12,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use kv_feed::KvFeeds;
-use proxy::{Door, PagesSpec, Proxy, SnapshotCell};
+use proxy::{Door, PagesListener, PagesSpec, Proxy, SnapshotCell};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -47,7 +47,8 @@ impl Admin {
         bell: SyncSender<Bell>,
         stop: CancellationToken,
     ) {
-        let status = proxy::status_pages(Arc::clone(&self.proxy));
+        let proxy = Arc::clone(&self.proxy);
+        let status = proxy::status_pages(Arc::clone(&proxy));
         let guard = middleware::from_fn_with_state(self.key.clone(), AdminKey::guard);
         let pages = axum::Router::new()
             .route(
@@ -78,10 +79,11 @@ impl Admin {
             .fallback(admin_index::unknown)
             .layer(guard);
         let spec = PagesSpec {
+            listener: PagesListener::Admin,
             key: "server.admin-listen",
             connections: CONNECTIONS,
         };
-        proxy::serve_pages(door, pages, spec, stop).await;
+        proxy::serve_pages(door, pages, spec, &proxy, stop).await;
     }
 
     fn feeds_page(&self) -> Response {

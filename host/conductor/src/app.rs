@@ -39,7 +39,7 @@ use crate::compose;
 use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::discovery::CheckedFeeds;
 use crate::exit::Exit;
-use crate::indexer::{ApiKeyError, Indexing};
+use crate::indexer::Indexing;
 use crate::instances::AdminKey;
 use crate::policy_library::{PolicyLibrary, chain};
 use crate::policy_memory::Keeping;
@@ -94,9 +94,6 @@ pub enum BuildError {
     /// The event feeds cannot be set up.
     #[error("failed to start the KV-event feeds")]
     Feeds(#[source] FeedError),
-    /// The indexer's API key cannot be read.
-    #[error("failed to set up the indexer")]
-    Indexer(#[from] ApiKeyError),
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -128,7 +125,7 @@ impl App {
         let caches = Caches::start(config, &mut registry)?;
         let parts = first_parts((&active, &library), &meters, (&source, &caches))?;
         let (sockets, doors) = Sockets::bind(&config.server).await?;
-        let indexer = caches.indexing(&active, &source).await?;
+        let indexer = caches.indexing(&active).await?;
 
         // Nothing fails from here on: what is started now changes files.
         meters.recorder.apply(parts.record);
@@ -161,6 +158,7 @@ impl App {
                 recorder: meters.recorder,
                 discovery: Arc::clone(&caches.discovery),
                 admin_key,
+                indexer: indexer.as_ref().map(Indexing::door),
                 doors,
                 log,
             },
@@ -261,7 +259,8 @@ impl App {
             tasks::spawn("admin", self.pages.serve(admin, bell, background.clone()));
         }
         if let Some(indexer) = self.indexer {
-            tasks::spawn("indexer", indexer.run(background.clone()));
+            let proxy = Arc::clone(&self.proxy);
+            tasks::spawn("indexer", indexer.run(proxy, background.clone()));
         }
         self.readiness.mark_ready();
         let (listen, admin) = (addresses.0, addresses.1.map(|admin| admin.to_string()));

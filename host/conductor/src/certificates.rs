@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use conductor_config::{Code, Config, Diagnostic, Mark, PemFile, PoolConfig, PoolTlsConfig, ServerTlsConfig};
-use proxy::{ServerTls, ServerTlsParts, TlsError, WorkerTls, WorkerTlsParts};
+use proxy::{ListenerTls, ServerTls, ServerTlsParts, TlsError, WorkerTls, WorkerTlsParts};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tracing::warn;
@@ -18,10 +18,15 @@ use crate::regular_file::{MEND_FILE, read_bounded};
 /// Most bytes that a file may have: a store of all the authorities of the web has 200 KiB.
 const LONGEST: u64 = 4 << 20;
 
+const CLIENTS: &str = "server.tls";
+const ADMIN: &str = "server.admin-tls";
+const INDEXER: &str = "indexer.tls";
+
 /// Everything TLS of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Certificates {
-    server: Option<Made<ServerTls>>,
+    /// Of the listeners that have it, by their tables' names.
+    listeners: HashMap<&'static str, Made<ServerTls>>,
     /// Of the pools that say how.
     pools: HashMap<String, Made<WorkerTls>>,
 }
@@ -112,10 +117,12 @@ impl Certificates {
         source: &ConfigSource,
     ) -> (Self, Vec<CertificateProblem>) {
         let mut problems = Vec::new();
-        let server = config.server.tls.as_ref().and_then(|tls| {
-            let before = before.and_then(|before| before.server.as_ref());
-            server(tls, before, Reader::new(source, &mut problems))
-        });
+        let mut listeners = HashMap::new();
+        for (table, tls) in of_listeners(config) {
+            let before = before.and_then(|before| before.listeners.get(table));
+            let made = listener(tls, table, before, Reader::new(source, &mut problems));
+            listeners.extend(made.map(|made| (table, made)));
+        }
         let mut pools = HashMap::new();
         for pool in &config.pools {
             let Some(tls) = &pool.tls else { continue };
@@ -124,17 +131,22 @@ impl Certificates {
             let made = worker(tls, table, before, Reader::new(source, &mut problems));
             pools.extend(made.map(|made| (pool.name.clone(), made)));
         }
-        (Self { server, pools }, problems)
+        (Self { listeners, pools }, problems)
     }
 
-    /// What clients are shown.
-    pub(crate) fn of_server(&self) -> Option<Arc<ServerTls>> {
-        self.server.as_ref().map(|made| Arc::clone(&made.tls))
+    /// What each listener shows.
+    pub(crate) fn of_listeners(&self) -> ListenerTls {
+        let of = |table| self.listeners.get(table).map(|made| Arc::clone(&made.tls));
+        ListenerTls {
+            clients: of(CLIENTS),
+            admin: of(ADMIN),
+            indexer: of(INDEXER),
+        }
     }
 
     /// The files that a configuration names.
     pub(crate) fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
-        let of_server = config.server.tls.iter().flat_map(|tls| {
+        let of_listeners = of_listeners(config).flat_map(|(_, tls)| {
             let own = [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()];
             own.into_iter().flatten()
         });
@@ -146,7 +158,7 @@ impl Certificates {
                 let identity = tls.identity.iter().flat_map(|(cert, key)| [cert, key]);
                 tls.ca.iter().chain(identity)
             });
-        of_server
+        of_listeners
             .chain(of_pools)
             .map(|file| source.resolve(&file.path))
             .collect()
@@ -172,15 +184,28 @@ impl CertificateProblem {
     }
 }
 
-fn server(
+/// The tables of listeners that have TLS.
+fn of_listeners(config: &Config) -> impl Iterator<Item = (&'static str, &ServerTlsConfig)> {
+    let tables = [
+        (CLIENTS, &config.server.tls),
+        (ADMIN, &config.server.admin_tls),
+        (INDEXER, &config.indexer.tls),
+    ];
+    tables
+        .into_iter()
+        .filter_map(|(table, tls)| Some((table, tls.as_ref()?)))
+}
+
+fn listener(
     tls: &ServerTlsConfig,
+    table: &str,
     before: Option<&Made<ServerTls>>,
     mut reader: Reader<'_>,
 ) -> Option<Made<ServerTls>> {
-    let certificate = reader.read(&tls.cert, "`server.tls.cert`");
-    let key = reader.read(&tls.key, "`server.tls.key`");
-    let ca = tls.client_ca.as_ref();
-    let ca = ca.map(|file| reader.read(file, "`server.tls.client-ca`"));
+    let mut read = |file: &PemFile, what: &str| reader.read(file, &format!("`{table}.{what}`"));
+    let certificate = read(&tls.cert, "cert");
+    let key = read(&tls.key, "key");
+    let ca = tls.client_ca.as_ref().map(|file| read(file, "client-ca"));
     let (certificate, key, ca) = (certificate?, key?, whole(ca)?);
     let make = || {
         ServerTls::new(ServerTlsParts {
@@ -189,7 +214,7 @@ fn server(
             client_authorities: ca.as_deref(),
         })
     };
-    reader.make(before, make, ("`[server.tls]`".to_owned(), &tls.cert.at))
+    reader.make(before, make, (format!("`[{table}]`"), &tls.cert.at))
 }
 
 fn worker(

@@ -1,39 +1,26 @@
 //! The index as a service: joins `indexer-api` to the event feeds and to the configuration.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use conductor_config::{ApiKey as ConfiguredKey, Config, ServiceConfig, ServiceKind as ConfiguredKind};
+use conductor_config::{Config, ServerConfig, ServiceConfig, ServiceKind as ConfiguredKind};
 use indexer_api::{
-    Algorithm, ApiKey, Follow, FollowError, Followed, FollowedFeed, FollowedWorker, HashProfile, Indexer,
-    IndexerParts, Service, ServiceKind,
+    Algorithm, Follow, FollowError, Followed, FollowedFeed, FollowedWorker, HashProfile, Indexer,
+    IndexerAccess, IndexerParts, Service, ServiceKind,
 };
 use kv_feed::{Endpoint, FeedError, FeedSpec, StoreSpec};
 use kv_index::SharedPrefixIndex;
-use proxy::{Door, LiveFeeds, PagesSpec};
+use proxy::{Door, LiveFeeds, PagesListener, PagesSpec, Proxy};
 use routing::{Worker, WorkerId, WorkerIds};
-use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::app::{BuildError, listen};
-use crate::config_source::ConfigSource;
 use crate::feed_list::FeedList;
 use crate::instances::host_names;
-use crate::keys::first_line;
-
-/// The API key's file cannot be used.
-#[derive(Debug, Error)]
-#[error("failed to read the API key `{}`", path.display())]
-pub struct ApiKeyError {
-    path: PathBuf,
-    #[source]
-    source: io::Error,
-}
+use crate::keys::Keys;
 
 /// Connections of callers at a time.
 const CONNECTIONS: usize = 1_024;
@@ -42,22 +29,44 @@ const CONNECTIONS: usize = 1_024;
 pub(crate) struct Indexing {
     listener: TcpListener,
     address: SocketAddr,
-    indexer: Arc<Indexer>,
+    doorkeeper: IndexerDoor,
     configured: Vec<Service>,
+}
+
+/// Changes who may call the index while it is served.
+#[derive(Clone)]
+pub(crate) struct IndexerDoor {
+    indexer: Arc<Indexer>,
+    /// As it was configured at the start.
+    listen: SocketAddr,
+}
+
+impl IndexerDoor {
+    /// Makes the keys of another configuration hold for requests that come from now on.
+    pub(crate) fn set(&self, keys: &Keys, server: &ServerConfig) {
+        self.indexer.set_access(access(keys, self.listen, server));
+    }
+}
+
+fn access(keys: &Keys, listen: SocketAddr, server: &ServerConfig) -> IndexerAccess {
+    IndexerAccess {
+        api_key: keys.indexer.as_ref().map(|key| key.to_sent()),
+        hosts: host_names(Some(listen), server),
+    }
 }
 
 impl Indexing {
     /// The service that the configuration asks for, if any.
     ///
     /// # Errors
-    /// Where its key cannot be read or its address not be listened on.
+    /// Where its address cannot be listened on.
     pub(crate) async fn bind(
         Config {
             indexer: config,
             server,
             ..
         }: &Config,
-        source: &ConfigSource,
+        keys: &Keys,
         index: SharedPrefixIndex,
         follow: RegisteredFeeds,
     ) -> Result<Option<Self>, BuildError> {
@@ -67,23 +76,20 @@ impl Indexing {
             }
             return Ok(None);
         };
-        let api_key = match &config.api_key {
-            None => None,
-            Some(ConfiguredKey::Text(key)) => Some(ApiKey::new(key)),
-            Some(ConfiguredKey::File(path)) => Some(read_key(source.resolve(path))?),
-        };
         let indexer = Indexer::new(IndexerParts {
             index,
             follow: Arc::new(follow),
-            api_key,
-            hosts: host_names(config.listen, server),
+            access: access(keys, address, server),
             body_limit: usize::try_from(config.body_limit).unwrap_or(usize::MAX),
         });
         let listener = listen(address, "indexer.listen").await?;
         Ok(Some(Self {
             address: listener.local_addr().unwrap_or(address),
             listener,
-            indexer,
+            doorkeeper: IndexerDoor {
+                indexer,
+                listen: address,
+            },
             configured: config.services.iter().map(service).collect(),
         }))
     }
@@ -93,22 +99,24 @@ impl Indexing {
         self.address
     }
 
+    /// What changes who may call.
+    pub(crate) fn door(&self) -> IndexerDoor {
+        self.doorkeeper.clone()
+    }
+
     /// Follows what the configuration names, and serves until `stop` is cancelled.
-    pub(crate) async fn run(self, stop: CancellationToken) {
-        self.indexer.register_all(self.configured);
+    pub(crate) async fn run(self, proxy: Arc<Proxy>, stop: CancellationToken) {
+        let indexer = self.doorkeeper.indexer;
+        indexer.register_all(self.configured);
         info!(listen = %self.address, "the indexer is ready");
         let spec = PagesSpec {
+            listener: PagesListener::Indexer,
             key: "indexer.listen",
             connections: CONNECTIONS,
         };
         let (door, _never_moved) = Door::new(self.listener);
-        proxy::serve_pages(door, self.indexer.routes(), spec, stop).await;
+        proxy::serve_pages(door, indexer.routes(), spec, &proxy, stop).await;
     }
-}
-
-fn read_key(path: PathBuf) -> Result<ApiKey, ApiKeyError> {
-    let read = first_line(&path).map(|key| ApiKey::new(&key));
-    read.map_err(|source| ApiKeyError { path, source })
 }
 
 /// A service of the configuration, as it would be registered.
@@ -241,25 +249,5 @@ fn followed_feed(feed: &FeedSpec) -> FollowedFeed {
         endpoint: feed.endpoint.address().into(),
         replay: feed.replay.as_deref().unwrap_or_default().into(),
         rank: feed.rank.unwrap_or_default(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_line_of_its_file_is_the_key() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("key");
-        let key = |text: &str| {
-            std::fs::write(&path, text).unwrap();
-            read_key(path.clone())
-        };
-        assert!(key(" secret \nnot this\n").unwrap() == ApiKey::new("secret"));
-        assert!(key("").is_err());
-        assert!(key("\nsecret").is_err());
-        let missing = read_key(folder.path().join("none")).unwrap_err();
-        assert!(missing.to_string().contains("none"));
     }
 }

@@ -7,10 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use conductor_config::{
-    AuthorizationConfig, ClientConfig, Code, Config, Diagnostic, KeyPlace, KeySource, Mark, PoolConfig,
-    z85_key,
+    ApiKey as ConfiguredKey, AuthorizationConfig, ClientConfig, Code, Config, Diagnostic, KeyPlace,
+    KeySource, Mark, PoolConfig, z85_key,
 };
 use http::header::InvalidHeaderValue;
+use indexer_api::ApiKey;
 use kv_feed::CurveKeys;
 use proxy::{Authorization, KeyHash};
 use thiserror::Error;
@@ -50,6 +51,11 @@ impl Key {
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
+
+    /// The same, as requests are asked for it.
+    pub(crate) fn to_sent(&self) -> ApiKey {
+        ApiKey::new(&self.0)
+    }
 }
 
 /// Every key of a configuration.
@@ -57,6 +63,8 @@ impl Key {
 pub(crate) struct Keys {
     /// What whoever changes the fleet over HTTP must show; none: clients may not.
     pub(crate) admin: Option<Key>,
+    /// What callers of the index must show; none: everybody is answered.
+    pub(crate) indexer: Option<Key>,
     /// Of the pools whose workers get a key of the router's.
     pools: HashMap<String, Authorization>,
     /// Of the pools whose event publishers are CURVE servers.
@@ -149,10 +157,15 @@ impl Keys {
         });
         let of_clients = config.clients.iter().filter_map(|client| client.key.as_ref());
         let curve = config.pools.iter().filter_map(|pool| pool.events.curve.as_ref());
+        let of_indexer = config.indexer.api_key.iter().filter_map(|key| match key {
+            ConfiguredKey::Place(place) => Some(place),
+            ConfiguredKey::Text(_) => None,
+        });
         let places = config
             .server
             .admin_api_key
             .iter()
+            .chain(of_indexer)
             .chain(of_pools)
             .chain(of_clients)
             .chain(curve.map(|curve| &curve.client));
@@ -202,6 +215,11 @@ impl Keys {
             problems.push(KeyProblem { error, at: None });
         }
         keys.admin = admin.and_then(|admin| keep(admin, &mut problems));
+        let indexer = config.indexer.api_key.as_ref().map(|key| match key {
+            ConfiguredKey::Text(key) => Ok(Key(key.trim().into())),
+            ConfiguredKey::Place(key) => read(key, "`indexer.api-key`"),
+        });
+        keys.indexer = indexer.and_then(|indexer| keep(indexer, &mut problems));
         keys.clients = client_keys(config, read, &mut problems);
         for pool in &config.pools {
             if let AuthorizationConfig::Key(key) = &pool.authorization {
@@ -330,7 +348,7 @@ fn from_file(path: PathBuf, what: &str) -> Result<Key, KeyError> {
 ///
 /// # Errors
 /// Where the file cannot be read or the line is empty.
-pub(crate) fn first_line(path: &Path) -> io::Result<String> {
+fn first_line(path: &Path) -> io::Result<String> {
     let text = String::from_utf8(read_bounded(path, LONGEST)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text"))?;
     let line = text.lines().next().unwrap_or_default();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use indexer_api::{
-    Follow, FollowError, Followed, FollowedWorker, Indexer, IndexerParts, Service, ServiceKind,
+    Follow, FollowError, Followed, FollowedWorker, Indexer, IndexerAccess, IndexerParts, Service, ServiceKind,
 };
 use kv_index::{Holder, IndexLimits, SharedPrefixIndex};
 use routing::{Attention, BlockEvent, DpRank, EngineBlockHash, StoredBlocks, Tier, WorkerId};
@@ -91,8 +91,7 @@ fn serve(instances: u32) -> Anyway<()> {
             index,
             next: AtomicU32::new(0),
         }),
-        api_key: None,
-        hosts: None,
+        access: IndexerAccess::default(),
         body_limit: 32 << 20,
     });
     let service = |number: u32| Service {

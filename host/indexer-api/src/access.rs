@@ -2,13 +2,15 @@
 
 use std::fmt;
 
-use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, HeaderMap, ORIGIN};
+use axum::http::{HeaderName, StatusCode};
 
 use crate::host_names::HostNames;
 use crate::refusal::{Reason, Refusal};
 
-/// A secret that callers send as `Authorization: Bearer KEY`.
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// A secret that callers send as `X-API-Key: KEY` or `Authorization: Bearer KEY`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(Box<str>);
 
@@ -19,12 +21,25 @@ impl ApiKey {
         Self(key.into())
     }
 
+    /// Looks for the key in the headers of a request; `X-API-Key` goes first.
+    #[must_use]
+    pub fn sent_in(&self, headers: &HeaderMap) -> SentKey {
+        let bearer = headers.get(AUTHORIZATION).and_then(|value| {
+            let (scheme, sent) = value.as_bytes().split_at_checked(b"bearer ".len())?;
+            scheme.eq_ignore_ascii_case(b"bearer ").then(|| sent.trim_ascii())
+        });
+        let sent = headers.get(X_API_KEY).map(|sent| sent.as_bytes()).or(bearer);
+        match sent {
+            Some(sent) if self.is(sent) => SentKey::Right,
+            Some(_) => SentKey::Wrong,
+            None => SentKey::Missing,
+        }
+    }
+
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let sent = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
-        let key = sent.and_then(|sent| sent.split_at_checked("Bearer ".len()));
-        match key {
-            Some((scheme, key)) if scheme.eq_ignore_ascii_case(b"Bearer ") && self.is(key) => Ok(()),
-            _ => Err(Refusal::because(
+        match self.sent_in(headers) {
+            SentKey::Right => Ok(()),
+            SentKey::Wrong | SentKey::Missing => Err(Refusal::because(
                 StatusCode::UNAUTHORIZED,
                 Reason::Unauthorized,
                 "an API key is required: send it as Authorization: Bearer KEY",
@@ -38,6 +53,26 @@ impl ApiKey {
         let pairs = key.iter().zip(sent);
         sent.len() == key.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }
+}
+
+/// What a request has of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SentKey {
+    /// The key.
+    Right,
+    /// Another one.
+    Wrong,
+    /// None.
+    Missing,
+}
+
+/// Who may call: a key, else the names that a listener answers to.
+#[derive(Debug, Clone, Default)]
+pub struct IndexerAccess {
+    /// What callers must show, if anything.
+    pub api_key: Option<ApiKey>,
+    /// The names that it answers to without a key; none: any.
+    pub hosts: Option<HostNames>,
 }
 
 impl fmt::Debug for ApiKey {

@@ -1,6 +1,6 @@
 //! The service: its routes, and what bounds a request.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,12 +13,11 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
-use crate::access::{self, ApiKey};
+use crate::access::{self, IndexerAccess};
 use crate::answer::{Answer, Shape};
 use crate::cache_route::CacheRequest;
 use crate::document::{self, Document, Format};
 use crate::follow::Follow;
-use crate::host_names::HostNames;
 use crate::lookup::{Candidates, LookupSources};
 use crate::refusal::{Reason, Refusal};
 use crate::registry::Registry;
@@ -39,10 +38,8 @@ pub struct IndexerParts {
     pub index: SharedPrefixIndex,
     /// Follows what is registered.
     pub follow: Arc<dyn Follow>,
-    /// What callers must show, if anything.
-    pub api_key: Option<ApiKey>,
-    /// The names that it answers to without a key; none: any.
-    pub hosts: Option<HostNames>,
+    /// Who may call.
+    pub access: IndexerAccess,
     /// Largest request body, in bytes.
     pub body_limit: usize,
 }
@@ -51,8 +48,8 @@ pub struct IndexerParts {
 pub struct Indexer {
     index: SharedPrefixIndex,
     registry: Registry,
-    api_key: Option<ApiKey>,
-    hosts: Option<HostNames>,
+    /// Exchanged while it runs.
+    access: RwLock<Arc<IndexerAccess>>,
     body_limit: usize,
     bodies: Semaphore,
 }
@@ -78,11 +75,19 @@ impl Indexer {
         Arc::new(Self {
             registry: Registry::new(parts.follow, parts.index.clone()),
             index: parts.index,
-            api_key: parts.api_key,
-            hosts: parts.hosts,
+            access: RwLock::new(Arc::new(parts.access)),
             body_limit: parts.body_limit,
             bodies: Semaphore::new(BODIES),
         })
+    }
+
+    /// Makes another key or other names hold for requests that come from now on.
+    pub fn set_access(&self, access: IndexerAccess) {
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+    }
+
+    fn access(&self) -> Arc<IndexerAccess> {
+        Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Registers what the configuration names. What cannot be is logged, and the others are.
@@ -126,8 +131,9 @@ impl Indexer {
                 "Method not allowed",
             ));
         }
+        let access = self.access();
         if !["/health", "/"].contains(&path) {
-            self.admit(path, request.headers())?;
+            access.admit(path, request.headers())?;
         }
         if method == Method::GET {
             return Ok(self.view(format, path));
@@ -136,7 +142,7 @@ impl Indexer {
             Refusal::bad(Reason::InvalidValue, "shape", "shape must be tenant or instances")
         })?;
         let path = path.to_owned();
-        let written = wire::of_body(request.headers(), self.api_key.is_none() && is_change(&path))?;
+        let written = wire::of_body(request.headers(), access.api_key.is_none() && is_change(&path))?;
         let body = request.into_body();
         let is_small = body.size_hint().upper().is_some_and(|most| most <= SMALL_BODY);
         // Whoever uploads slowly may hold up other long prompts, but nobody else.
@@ -160,20 +166,6 @@ impl Indexer {
             }
             _ => self.cache(format, &body),
         }
-    }
-
-    /// Whether a caller may have the page: by its key where there is one, else as no web page.
-    fn admit(&self, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
-        if let Some(key) = &self.api_key {
-            return key.check(headers);
-        }
-        if let Some(hosts) = &self.hosts {
-            access::check_host(hosts, headers)?;
-        }
-        if is_change(path) {
-            access::check_origin(headers)?;
-        }
-        Ok(())
     }
 
     fn view(&self, format: Format, path: &str) -> Response<Body> {
@@ -247,6 +239,22 @@ impl Indexer {
             workers: &workers,
             follow: &*self.registry.follow,
         })
+    }
+}
+
+impl IndexerAccess {
+    /// Whether a caller may have the page: by its key where there is one, else as no web page.
+    fn admit(&self, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+        if let Some(key) = &self.api_key {
+            return key.check(headers);
+        }
+        if let Some(hosts) = &self.hosts {
+            access::check_host(hosts, headers)?;
+        }
+        if is_change(path) {
+            access::check_origin(headers)?;
+        }
+        Ok(())
     }
 }
 

@@ -28,7 +28,7 @@ mod service;
 mod views;
 mod wire;
 
-pub use access::ApiKey;
+pub use access::{ApiKey, IndexerAccess, SentKey};
 pub use block_hash::Algorithm;
 pub use follow::{Follow, FollowError, Followed, FollowedFeed, FollowedWorker};
 pub use host_names::HostNames;

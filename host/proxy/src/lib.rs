@@ -93,7 +93,8 @@ pub use readiness::Readiness;
 pub use retries::RetrySpec;
 pub use route::RouteError;
 pub use server::{
-    CorsSpec, Door, DoorKey, DrainOutcome, EdgeLimits, EdgeSpec, PagesSpec, ServeLimits, serve, serve_pages,
+    CorsSpec, Door, DoorKey, DrainOutcome, EdgeLimits, EdgeSpec, ListenerTls, PagesListener, PagesSpec,
+    ServeLimits, serve, serve_pages,
 };
 pub use shadow::{Disagreement, Pick, ShadowReport};
 pub use snapshot::{

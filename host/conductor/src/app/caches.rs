@@ -9,7 +9,6 @@ use prometheus_client::registry::Registry;
 use proxy::{LiveFeeds, SnapshotCell};
 
 use super::BuildError;
-use crate::config_source::ConfigSource;
 use crate::discovery::Discovery;
 use crate::feed_list::FeedList;
 use crate::index_feed::IndexFeed;
@@ -67,15 +66,19 @@ impl Caches {
     /// The index as a service, where the configuration asks for it. What is registered there is followed as workers are.
     pub(super) async fn indexing(
         &self,
-        ActiveConfig { config, fleet, .. }: &ActiveConfig,
-        source: &ConfigSource,
+        ActiveConfig {
+            config,
+            fleet,
+            materials,
+            ..
+        }: &ActiveConfig,
     ) -> Result<Option<Indexing>, BuildError> {
         let follow = RegisteredFeeds {
             feeds: Arc::clone(&self.list),
             ids: fleet.ids().clone(),
             live: Arc::clone(&self.live),
         };
-        Indexing::bind(config, source, (*self.index).clone(), follow).await
+        Indexing::bind(config, &materials.keys, (*self.index).clone(), follow).await
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpe
             .totals
             .connections_per_address
             .map(|most| most as usize),
-        tls: certificates.of_server(),
+        tls: certificates.of_listeners(),
         cors: config.server.cors.as_ref().map(|cors| Arc::new(cors_spec(cors))),
         forward: config
             .server

@@ -5,16 +5,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, ORIGIN};
-use axum::http::{HeaderName, Response, StatusCode};
+use axum::http::header::{CONTENT_TYPE, HeaderMap, ORIGIN};
+use axum::http::{Response, StatusCode};
 use axum::middleware::Next;
 use conductor_config::ServerConfig;
-use indexer_api::HostNames;
+use indexer_api::{ApiKey, HostNames, SentKey};
 
 use crate::keys::Key;
 use crate::refusal::Refusal;
-
-const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// Which listener a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +32,7 @@ pub(crate) struct AdminKey(Arc<RwLock<Access>>);
 
 #[derive(Debug, Default)]
 struct Access {
-    key: Option<Key>,
+    key: Option<ApiKey>,
     /// Whether it is asked for also by pages that are only read.
     for_reads: bool,
     /// The names that pages answer to without the key; none: any.
@@ -51,7 +49,7 @@ impl AdminKey {
     /// Puts another in force.
     pub(crate) fn set(&self, key: Option<Key>, server: &ServerConfig) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Access {
-            key,
+            key: key.map(|key| key.to_sent()),
             for_reads: server.admin_key_for_reads,
             hosts: host_names(server.admin_listen, server),
         };
@@ -117,16 +115,11 @@ impl AdminKey {
 }
 
 /// Whether the key is sent, as `X-API-Key` or as `Authorization: Bearer`.
-fn compare(key: &Key, headers: &HeaderMap) -> Result<(), Refusal> {
-    let bearer = headers.get(AUTHORIZATION).and_then(|value| {
-        let (scheme, sent) = value.as_bytes().split_at_checked(b"bearer ".len())?;
-        scheme.eq_ignore_ascii_case(b"bearer ").then(|| sent.trim_ascii())
-    });
-    let sent = headers.get(X_API_KEY).map(|sent| sent.as_bytes()).or(bearer);
-    match sent {
-        Some(sent) if is_same(key.reveal().as_bytes(), sent) => Ok(()),
-        Some(_) => Err(unauthorized("the key that was sent is not the admin key")),
-        None => Err(unauthorized(
+fn compare(key: &ApiKey, headers: &HeaderMap) -> Result<(), Refusal> {
+    match key.sent_in(headers) {
+        SentKey::Right => Ok(()),
+        SentKey::Wrong => Err(unauthorized("the key that was sent is not the admin key")),
+        SentKey::Missing => Err(unauthorized(
             "an admin key is required: send it as X-API-Key: KEY, or as Authorization: Bearer KEY",
         )),
     }
@@ -147,12 +140,6 @@ fn unauthorized(message: &str) -> Refusal {
     Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
 }
 
-/// Takes the same time however much of it is right.
-fn is_same(key: &[u8], sent: &[u8]) -> bool {
-    let pairs = key.iter().zip(sent);
-    sent.len() == key.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
-}
-
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
@@ -161,9 +148,12 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::header::HOST;
+    use axum::http::HeaderName;
+    use axum::http::header::{AUTHORIZATION, HOST};
 
     use super::*;
+
+    const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
     #[track_caller]
     fn check(key: Option<&str>, listener: Listener, headers: &[(HeaderName, &str)], status: Option<u16>) {

@@ -37,6 +37,31 @@ fn a_key_is_read_from_the_environment_or_a_files_first_line() {
     check(&pool(&format!("{{ file = {path:?} }}")));
 }
 
+#[test]
+fn the_indexers_key_is_read_as_the_others_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    let keys = |key: &str| {
+        read(
+            &format!("[indexer]\nlisten = \"127.0.0.1:1\"\n{key}"),
+            Some("secret\n"),
+        )
+    };
+    std::fs::write(&path, " secret \nnot this\n").unwrap();
+    let of_file = [
+        format!("api-key-file = {path:?}"),
+        format!("api-key = {{ file = {path:?} }}"),
+    ];
+    let elsewhere = ["api-key = { env = \"KEY\" }", "api-key = \"secret\""];
+    for key in of_file.iter().map(String::as_str).chain(elsewhere) {
+        assert_eq!(keys(key).unwrap().indexer, Some(Key::of_test("secret")), "{key}");
+    }
+    for bad in ["", "\nsecret"] {
+        std::fs::write(&path, bad).unwrap();
+        refused(keys(&of_file[0]), "indexer.api-key");
+    }
+}
+
 /// As sha256sum prints it of `test`.
 const HASH_OF_TEST: &str =
     "key-sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"";

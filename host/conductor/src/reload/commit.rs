@@ -41,6 +41,9 @@ impl Reloader {
         live.recorder.apply(record);
         live.cell.store(snapshot);
         live.admin_key.set(materials.keys.admin.clone(), &config.server);
+        if let Some(indexer) = &live.indexer {
+            indexer.set(&materials.keys, &config.server);
+        }
         // After the snapshot: whoever connects to a new socket meets the new TLS.
         live.doors.open(sockets);
         if let Some(filter) = live

@@ -47,6 +47,7 @@ use crate::app::Doors;
 use crate::compose;
 use crate::config_source::ConfigSource;
 use crate::discovery::Discovery;
+use crate::indexer::IndexerDoor;
 use crate::instances::AdminKey;
 use crate::materials::Materials;
 use crate::metrics::ControlMetrics;
@@ -76,6 +77,8 @@ pub(crate) struct Live {
     pub(crate) discovery: Arc<Discovery>,
     /// The key that changes of the fleet need.
     pub(crate) admin_key: AdminKey,
+    /// The key that callers of the index need, where it is served.
+    pub(crate) indexer: Option<IndexerDoor>,
     /// Moves the sockets.
     pub(crate) doors: Doors,
     pub(crate) log: Option<LogFilter>,

@@ -1,6 +1,6 @@
 //! Keys that are read only at the start.
 
-use conductor_config::Config;
+use conductor_config::{Config, IndexerConfig};
 
 /// Keys that differ from those the router was started with, and need a restart to apply.
 pub(super) fn needed(at_start: &Config, now: &Config) -> Vec<String> {
@@ -19,11 +19,23 @@ pub(super) fn needed(at_start: &Config, now: &Config) -> Vec<String> {
         ("server.drain-timeout", was.drain_timeout != is.drain_timeout),
         ("server.policy-state", was.policy_state != is.policy_state),
         ("log.format", at_start.log.format != now.log.format),
-        ("indexer", at_start.indexer != now.indexer),
+        ("indexer", is_other_service(&at_start.indexer, &now.indexer)),
         ("index.max-blocks", at_start.index != now.index),
         ("kv-events", at_start.kv_events != now.kv_events),
         ("policy-cache", at_start.policy_cache != now.policy_cache),
     ];
     let keys = changed.iter().filter(|(_, changed)| *changed);
     keys.map(|(key, _)| (*key).to_owned()).collect()
+}
+
+/// Whether the index is another service: its key and certificates are exchanged while it runs.
+fn is_other_service(was: &IndexerConfig, is: &IndexerConfig) -> bool {
+    let IndexerConfig {
+        listen,
+        api_key: _,
+        tls: _,
+        body_limit,
+        services,
+    } = is;
+    (was.listen, was.body_limit) != (*listen, *body_limit) || was.services != *services
 }

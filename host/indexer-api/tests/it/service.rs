@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use indexer_api::{
-    ApiKey, Follow, FollowError, Followed, FollowedFeed, FollowedWorker, HostNames, Indexer, IndexerParts,
-    Service, ServiceKind,
+    ApiKey, Follow, FollowError, Followed, FollowedFeed, FollowedWorker, HostNames, Indexer, IndexerAccess,
+    IndexerParts, Service, ServiceKind,
 };
 use kv_index::{Holder, IndexLimits, SharedPrefixIndex};
 use routing::{
@@ -168,8 +168,10 @@ impl Running {
         let indexer = Indexer::new(IndexerParts {
             index: index.clone(),
             follow: follower.clone(),
-            api_key: api_key.map(ApiKey::new),
-            hosts: Some(HostNames::default()),
+            access: IndexerAccess {
+                api_key: api_key.map(ApiKey::new),
+                hosts: Some(HostNames::default()),
+            },
             body_limit: BODY_LIMIT,
         });
         let stop = CancellationToken::new();

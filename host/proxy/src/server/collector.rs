@@ -13,7 +13,7 @@ use crate::snapshot::SnapshotCell;
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
 
-/// The bodies of requests, and the certificate that clients are shown.
+/// The bodies of requests, and the certificates that are shown.
 #[derive(Debug)]
 pub(crate) struct EdgeCollector(pub(crate) Arc<SnapshotCell>);
 
@@ -42,16 +42,24 @@ impl Collector for EdgeCollector {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value as f64).encode(gauge)?;
         }
-        let Some(end) = edge.tls.as_ref().and_then(|tls| tls.not_after()) else {
+        let now = SystemTime::now();
+        let ends = edge.tls.named();
+        let ends = ends.filter_map(|(listener, tls)| Some((listener, tls.not_after()?)));
+        let ends: Vec<_> = ends.collect();
+        if ends.is_empty() {
             return Ok(());
-        };
-        let gauge = encoder.encode_descriptor(
+        }
+        let mut family = encoder.encode_descriptor(
             "edge_tls_certificate_days_left",
-            "Days until the certificate that clients are shown is no longer good",
+            "Days until the certificate that a listener shows is no longer good",
             None,
             MetricType::Gauge,
         )?;
-        ConstGauge::new(days(end, SystemTime::now())).encode(gauge)
+        for (listener, end) in ends {
+            let gauge = ConstGauge::new(days(end, now));
+            gauge.encode(family.encode_family(&[("listener", listener)])?)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! One connection of a client, from its first byte to its last.
+//! One connection of any listener, from its first byte to its last.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use tracing::debug;
 use super::drive::{Ended, Ends, drive, set_options};
 use super::framing::{Guard, GuardFlags};
 use super::metrics::{EdgeMetrics, Turned};
-use super::service::Service;
+use super::respond::{self, Respond};
 use super::spec::EdgeLimits;
 use crate::connections::TakenSeat;
 use crate::realtime::OpenedTunnel;
@@ -26,19 +26,21 @@ use crate::tls::{ServerTls, Stream};
 const BUFFER: usize = 64 << 10;
 
 /// Serves a connection until it ends, `stop` asks for that, or `cut` does at once.
-pub(super) async fn serve(stream: TcpStream, service: Service, seat: TakenSeat, cut: CancellationToken) {
-    let snapshot = service.proxy.snapshots.load();
-    let (limits, patience) = (snapshot.edge.limits, snapshot.limits.idle_timeout);
-    let tls = snapshot.edge.tls.clone();
-    drop(snapshot);
-    if let Err(error) = set_options(&stream, patience) {
+pub(super) async fn serve<R: Respond>(
+    stream: TcpStream,
+    listener: R,
+    seat: TakenSeat,
+    cut: CancellationToken,
+) {
+    let terms = listener.terms();
+    if let Err(error) = set_options(&stream, terms.patience) {
         debug!(
             error = &error as &dyn std::error::Error,
             "failed to set a connection's options"
         );
     }
-    let metrics = service.proxy.metrics.edge.clone();
-    let secured = secured(stream, tls.as_deref(), limits.head_timeout, &metrics);
+    let metrics = listener.metrics();
+    let secured = secured(stream, terms.tls.as_deref(), terms.limits.head_timeout, metrics);
     let stream = tokio::select! {
         biased;
         stream = secured => stream,
@@ -46,7 +48,7 @@ pub(super) async fn serve(stream: TcpStream, service: Service, seat: TakenSeat, 
         () = seat.stopped() => None,
     };
     let Some(stream) = stream else { return };
-    if let Some(why) = converse(stream, &service, &seat, cut, &limits).await {
+    if let Some(why) = converse(stream, &listener, &seat, cut, &terms.limits).await {
         metrics.turned(why);
     }
 }
@@ -82,9 +84,9 @@ async fn secured(
 }
 
 /// Requests and answers. Why it ended, where that was the router's doing.
-async fn converse(
+async fn converse<R: Respond>(
     stream: Stream,
-    service: &Service,
+    listener: &R,
     seat: &TakenSeat,
     cut: CancellationToken,
     limits: &EdgeLimits,
@@ -93,7 +95,7 @@ async fn converse(
     let opened = OpenedTunnel::default();
     let answer = service_fn(|request| {
         heard.store(true, Ordering::Relaxed);
-        service.call(request, seat, &opened)
+        respond::call(listener, request, seat, &opened)
     });
     let flags = GuardFlags {
         is_switched: opened.switched(),
@@ -124,7 +126,7 @@ async fn converse(
         if opened.is_there() {
             let _turn = seat.turn();
             // On the heap: every connection would carry its room.
-            Box::pin(opened.run(cut, &service.proxy.metrics.edge.tunnels)).await;
+            Box::pin(opened.run(cut, &listener.metrics().tunnels)).await;
         }
         return None;
     };

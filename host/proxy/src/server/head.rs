@@ -7,7 +7,7 @@ use http::header::{HOST, TRANSFER_ENCODING, VIA};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Uri, Version};
 
-use super::spec::Edge;
+use super::spec::EdgeLimits;
 use crate::reply::Refusal;
 
 /// Bytes of a header besides its name and value: colon, space and the line's end.
@@ -28,9 +28,12 @@ pub(super) fn trim_slash(uri: &mut Uri) {
     }
 }
 
-/// Whether a request's head may pass.
-pub(super) fn check<B>(request: &Request<B>, edge: &Edge) -> Result<(), Refusal> {
-    let limits = &edge.limits;
+/// Whether a request's head may pass. `via` is the router's own entry, where requests may come back to it.
+pub(super) fn check<B>(
+    request: &Request<B>,
+    limits: &EdgeLimits,
+    via: Option<&HeaderValue>,
+) -> Result<(), Refusal> {
     let target = request.uri().path_and_query();
     if target.is_some_and(|target| target.as_str().len() > limits.url_bytes) {
         return Err(Refusal::UrlTooLong {
@@ -57,7 +60,7 @@ pub(super) fn check<B>(request: &Request<B>, edge: &Edge) -> Result<(), Refusal>
             if codings > 1 || !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
                 return Err(Refusal::TransferCoding);
             }
-        } else if *name == VIA && names(value, &edge.via) {
+        } else if *name == VIA && via.is_some_and(|own| names(value, own)) {
             return Err(Refusal::Loop);
         }
     }
@@ -88,20 +91,21 @@ fn names(value: &HeaderValue, own: &HeaderValue) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::EdgeSpec;
 
     #[track_caller]
     fn check_head(version: Version, target: &str, headers: &[(&str, &str)], code: Option<&str>) {
-        let mut edge = Edge::next(None, EdgeSpec::default());
-        edge.via = HeaderValue::from_static("1.1 conductor-1");
-        edge.limits.url_bytes = 32;
-        edge.limits.headers = 4;
-        edge.limits.header_bytes = 100;
+        let via = HeaderValue::from_static("1.1 conductor-1");
+        let limits = EdgeLimits {
+            url_bytes: 32,
+            headers: 4,
+            header_bytes: 100,
+            ..EdgeLimits::default()
+        };
         let mut request = Request::builder().version(version).uri(target);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let refused = check(&request.body(()).unwrap(), &edge).err();
+        let refused = check(&request.body(()).unwrap(), &limits, Some(&via)).err();
         let told = refused.map(|refusal| format!("{refusal:?}"));
         let is_as_expected = match (&told, code) {
             (None, None) => true,

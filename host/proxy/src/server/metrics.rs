@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
+use super::spec::PagesListener;
 use crate::realtime::TunnelMetrics;
 use crate::reply::Refusal;
 
@@ -70,6 +71,12 @@ struct ReasonLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PagesReasonLabel {
+    listener: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndpointLabel {
     endpoint: &'static str,
 }
@@ -78,6 +85,7 @@ struct EndpointLabel {
 #[derive(Debug, Clone)]
 pub(crate) struct EdgeMetrics {
     family: Family<ReasonLabel, Counter>,
+    of_pages: Family<PagesReasonLabel, Counter>,
     turned: Arc<[Counter; TURNED.len()]>,
     /// Connections that began with TLS.
     handshakes: Counter,
@@ -96,6 +104,7 @@ impl Default for EdgeMetrics {
             .map(|(_, endpoint)| endpoints.get_or_create_owned(&EndpointLabel { endpoint }));
         Self {
             family,
+            of_pages: Family::default(),
             turned: Arc::new(turned),
             handshakes: Counter::default(),
             tunnels: TunnelMetrics::default(),
@@ -106,12 +115,31 @@ impl Default for EdgeMetrics {
 }
 
 impl EdgeMetrics {
+    /// The same of a listener of pages: its connections are counted apart from those of clients.
+    pub(super) fn pages(&self, listener: PagesListener) -> Self {
+        let listener = listener.as_str();
+        let turned = TURNED.map(|(_, reason)| {
+            let label = PagesReasonLabel { listener, reason };
+            self.of_pages.get_or_create_owned(&label)
+        });
+        Self {
+            turned: Arc::new(turned),
+            handshakes: Counter::default(),
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.tunnels.register(registry);
         registry.register(
             "edge_turned_away",
             "Connections and requests of clients that ended at the edge, by why",
             self.family.clone(),
+        );
+        registry.register(
+            "pages_turned_away",
+            "The same of the admin listener and the indexer",
+            self.of_pages.clone(),
         );
         registry.register(
             "edge_tls_handshakes",

@@ -9,6 +9,7 @@ mod framing;
 mod head;
 mod metrics;
 mod pages;
+mod respond;
 mod service;
 mod spec;
 
@@ -29,7 +30,7 @@ pub use self::pages::{PagesSpec, serve_pages};
 pub(crate) use self::service::Deadline;
 use self::service::Service;
 pub(crate) use self::spec::Edge;
-pub use self::spec::{EdgeLimits, EdgeSpec};
+pub use self::spec::{EdgeLimits, EdgeSpec, ListenerTls, PagesListener};
 use crate::connections::{Room, RoomSpec};
 use crate::health::keep_watch;
 use crate::metrics::ProxyMetrics;

@@ -1,86 +1,97 @@
-//! Pages on a listener of their own, for operators and for callers of the index: what the clients' listener does to silent
-//! and unwilling connections happens here too.
+//! Pages on a listener of their own, for operators and for callers of the index. Their connections are those of clients in all
+//! but what answers them: TLS, limits and what is done about silent and unwilling peers are the same code.
 
-use std::convert::Infallible;
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::http1::Builder;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
-use tracing::debug;
 
 use super::accept::Door;
-use super::drive::{Ended, Ends, drive, set_options};
-use super::framing::{Guard, GuardFlags};
 use super::metrics::EdgeMetrics;
-use super::service::Held;
-use crate::connections::{Room, RoomSpec, TakenSeat};
-use crate::{reply, tasks};
+use super::respond::{Respond, Terms};
+use super::service::Deadline;
+use super::spec::PagesListener;
+use super::{connection, head};
+use crate::connections::{Room, RoomSpec};
+use crate::proxy::Proxy;
+use crate::realtime::OpenedTunnel;
+use crate::reply::{self, Refusal};
+use crate::tasks;
 
-/// Longest head, and what hyper reads ahead of a body.
-const BUFFER: usize = 128 << 10;
+/// How long a peer may take for an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a listener of pages takes on.
 #[derive(Debug, Clone, Copy)]
 pub struct PagesSpec {
+    /// Whose pages they are.
+    pub listener: PagesListener,
     /// The key of its address, for the log.
     pub key: &'static str,
     /// Most connections at a time. Beyond them, `/health` and `/readyz` are answered and other requests wait.
     pub connections: usize,
 }
 
-/// How long its peers may take.
-#[derive(Debug, Clone, Copy)]
-struct PageTimes {
-    /// To the end of the first head.
-    head: Duration,
-    /// From an answer to the end of the next head. Who asks every minute keeps its connection.
-    keep_alive: Duration,
-    /// To take an answer.
-    write: Duration,
+/// What answers the requests of such a listener.
+#[derive(Clone)]
+struct Pages {
+    router: Router,
+    /// The terms of connections that begin now: those of clients, with a certificate of their own.
+    terms: Arc<dyn Fn() -> Terms + Send + Sync>,
+    metrics: EdgeMetrics,
 }
 
-impl Default for PageTimes {
-    fn default() -> Self {
-        Self {
-            head: Duration::from_secs(10),
-            keep_alive: Duration::from_secs(75),
-            write: Duration::from_secs(30),
-        }
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pages").finish_non_exhaustive()
     }
 }
 
-/// Serves pages until `stop`, and what is under way then to its end.
-pub async fn serve_pages(door: Door, pages: Router, spec: PagesSpec, stop: CancellationToken) {
-    serve(door, pages, (spec, PageTimes::default()), stop).await;
-}
-
-async fn serve(
-    mut door: Door,
-    pages: Router,
-    (spec, times): (PagesSpec, PageTimes),
+/// Serves pages until `stop`, and what is under way then to its end. Limits and certificates are those of the proxy's
+/// configuration.
+pub async fn serve_pages(
+    door: Door,
+    router: Router,
+    spec: PagesSpec,
+    proxy: &Proxy,
     stop: CancellationToken,
 ) {
+    let snapshots = Arc::clone(&proxy.snapshots);
+    let terms = move || {
+        let edge = snapshots.edge();
+        Terms {
+            limits: edge.limits,
+            tls: edge.tls.of(spec.listener),
+            patience: WRITE_TIMEOUT,
+        }
+    };
+    let pages = Pages {
+        router,
+        terms: Arc::new(terms),
+        metrics: proxy.metrics.edge.pages(spec.listener),
+    };
+    serve(door, pages, spec, stop).await;
+}
+
+async fn serve(mut door: Door, pages: Pages, spec: PagesSpec, stop: CancellationToken) {
     let room = Room::new(RoomSpec {
         limit: spec.connections,
         key: spec.key,
-        // The metrics are those of clients.
+        // The gauge is that of clients.
         taken: Gauge::default(),
-        edge: EdgeMetrics::default(),
+        edge: pages.metrics.clone(),
         stop: stop.clone(),
     });
     let connections = TaskTracker::new();
+    let never = CancellationToken::new();
     let accepting = async {
         loop {
             let stream = door.next().await;
@@ -88,9 +99,9 @@ async fn serve(
             let Some(seat) = room.admit(peer, None).await else {
                 continue;
             };
-            let pages = pages.clone();
+            let (pages, never) = (pages.clone(), never.clone());
             tasks::spawn(&connections, "pages", async move {
-                converse(stream, pages, seat, times).await;
+                connection::serve(stream, pages, seat, never).await;
             });
         }
     };
@@ -104,70 +115,49 @@ async fn serve(
     connections.wait().await;
 }
 
-async fn converse(stream: TcpStream, pages: Router, seat: TakenSeat, times: PageTimes) {
-    // What is small is not to wait for more; where that fails, it waits.
-    let _ = set_options(&stream, times.write);
-    let heard = AtomicBool::new(false);
-    let seated = &seat;
-    let answer = service_fn(|request: Request<Incoming>| {
-        heard.store(true, Ordering::Relaxed);
-        let pages = pages.clone();
-        async move { Ok::<_, Infallible>(answer(pages, request, (seated, times)).await) }
-    });
-    let connection = Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(times.keep_alive)
-        .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(Guard::new(stream, GuardFlags::default())), answer);
-    let mut connection = pin!(connection);
-    let never = CancellationToken::new();
-    let ends = Ends {
-        heard: &heard,
-        head_timeout: times.head,
-        seat: seated,
-        cut: &never,
-    };
-    match drive(connection.as_mut(), |it| it.graceful_shutdown(), ends).await {
-        Ended::Served(Ok(())) | Ended::Cut => {}
-        Ended::Served(Err(error)) => {
-            let error = &error as &dyn std::error::Error;
-            debug!(error, "a connection for pages ended early");
-        }
-        Ended::Turned(why) => debug!(?why, "a connection for pages is closed"),
-    }
-}
+impl Respond for Pages {
+    type Body = Body;
 
-async fn answer(
-    pages: Router,
-    request: Request<Incoming>,
-    (seat, times): (&TakenSeat, PageTimes),
-) -> Response<Held<Body>> {
-    let turn = seat.turn();
-    let seated = match seat.is_seated() {
-        true => Ok(()),
-        false => Box::pin(seat.sit(request.uri().path())).await,
-    };
-    let response = match seated {
-        Ok(()) => {
-            let answered = pages.oneshot(request.map(Body::new)).await;
-            answered.unwrap_or_else(|never| match never {})
-        }
-        Err(none) => reply::refuse(&none.into()).map(Body::from),
-    };
-    if let Some(deadline) = Instant::now().checked_add(times.write) {
-        turn.must_end(deadline);
+    fn terms(&self) -> Terms {
+        (self.terms)()
     }
-    response.map(|body| Held::new(body, turn))
+
+    fn metrics(&self) -> &EdgeMetrics {
+        &self.metrics
+    }
+
+    async fn respond(&self, request: Request<Incoming>, _: &OpenedTunnel) -> Response<Body> {
+        let terms = self.terms();
+        let mut response = match head::check(&request, &terms.limits, None) {
+            Ok(()) => {
+                let Ok(response) = self.router.clone().oneshot(request.map(Body::new)).await;
+                response
+            }
+            Err(refusal) => {
+                self.metrics.refused(&refusal);
+                self.refuse(request.uri().path(), &refusal)
+            }
+        };
+        if let Some(deadline) = Instant::now().checked_add(terms.patience) {
+            response.extensions_mut().insert(Deadline(deadline));
+        }
+        response
+    }
+
+    fn refuse(&self, _path: &str, refusal: &Refusal) -> Response<Body> {
+        reply::refuse(refusal).map(Body::from)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::net::{TcpListener, TcpSocket, TcpStream};
     use tokio::task::JoinSet;
     use tokio::time::timeout;
 
     use super::*;
+    use crate::server::EdgeLimits;
 
     const GET: &[u8] = b"GET /page HTTP/1.1\r\nhost: r\r\n\r\n";
     /// Long enough that only a mistake takes it.
@@ -179,21 +169,43 @@ mod tests {
         tasks: JoinSet<()>,
     }
 
-    async fn pages(connections: usize, times: PageTimes) -> Served {
+    fn terms(head: Duration, keep_alive: Duration) -> Terms {
+        Terms {
+            limits: EdgeLimits {
+                head_timeout: head,
+                keep_alive_timeout: keep_alive,
+                ..EdgeLimits::default()
+            },
+            tls: None,
+            patience: WRITE_TIMEOUT,
+        }
+    }
+
+    fn plain() -> Terms {
+        terms(Duration::from_secs(10), Duration::from_secs(75))
+    }
+
+    async fn pages(connections: usize, terms: Terms) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (door, _key) = Door::new(listener);
-        let pages = Router::new()
+        let router = Router::new()
             .route("/page", axum::routing::get(|| async { "here" }))
             .route("/health", axum::routing::get(|| async { "well" }))
             .route("/long", axum::routing::get(|| async { "x".repeat(64 << 20) }));
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let spec = PagesSpec {
+            listener: PagesListener::Admin,
             key: "server.admin-listen",
             connections,
         };
-        tasks.spawn(serve(door, pages, (spec, times), stop.clone()));
+        let pages = Pages {
+            router,
+            terms: Arc::new(move || terms.clone()),
+            metrics: EdgeMetrics::default(),
+        };
+        tasks.spawn(serve(door, pages, spec, stop.clone()));
         Served { address, stop, tasks }
     }
 
@@ -207,7 +219,7 @@ mod tests {
 
     #[tokio::test]
     async fn pages_are_served_until_they_stop() {
-        let mut served = pages(256, PageTimes::default()).await;
+        let mut served = pages(256, plain()).await;
         let mut client = TcpStream::connect(served.address).await.unwrap();
         client.write_all(GET).await.unwrap();
         hears(&mut client, "here").await;
@@ -217,11 +229,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_says_nothing_is_closed() {
-        let times = PageTimes {
-            head: Duration::from_millis(20),
-            ..PageTimes::default()
-        };
-        let served = pages(256, times).await;
+        let terms = terms(Duration::from_millis(20), Duration::from_secs(75));
+        let served = pages(256, terms).await;
         let mut client = TcpStream::connect(served.address).await.unwrap();
         client.write_all(b"GET /page HTTP/1.1\r\n").await.unwrap();
         let mut heard = Vec::new();
@@ -232,11 +241,7 @@ mod tests {
 
     #[tokio::test]
     async fn silent_peers_keep_nobody_out() {
-        let patient = PageTimes {
-            head: Duration::from_secs(600),
-            keep_alive: Duration::from_secs(600),
-            ..PageTimes::default()
-        };
+        let patient = terms(Duration::from_secs(600), Duration::from_secs(600));
         let served = pages(4, patient).await;
         let mut silent = Vec::new();
         for number in 0..200 {
@@ -256,7 +261,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_can_be_read_in_two_ways_is_refused() {
-        let served = pages(4, PageTimes::default()).await;
+        let served = pages(4, plain()).await;
         let mut client = TcpStream::connect(served.address).await.unwrap();
         let smuggled =
             b"GET /page HTTP/1.1\r\nhost: r\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n\
@@ -272,11 +277,11 @@ mod tests {
 
     #[tokio::test]
     async fn peers_that_do_not_read_keep_nobody_out() {
-        let times = PageTimes {
-            write: Duration::from_millis(300),
-            ..PageTimes::default()
+        let terms = Terms {
+            patience: Duration::from_millis(300),
+            ..plain()
         };
-        let served = pages(2, times).await;
+        let served = pages(2, terms).await;
         let mut unwilling = Vec::new();
         for _ in 0..4 {
             let socket = TcpSocket::new_v4().unwrap();

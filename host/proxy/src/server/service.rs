@@ -1,7 +1,6 @@
 //! One request at the edge: whether its head may pass, whether it is for the hot path or a cold one, and what its answer
 //! tells browsers.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,8 +16,10 @@ use inference_api::{Endpoint, EndpointWork};
 use tower::ServiceExt;
 
 use super::head;
+use super::metrics::EdgeMetrics;
+use super::respond::{Respond, Terms};
 use crate::body::Body;
-use crate::connections::{TakenSeat, Turn};
+use crate::connections::Turn;
 use crate::proxy::Proxy;
 use crate::realtime::{self, OpenedTunnel, TunnelSlot};
 use crate::reply::{self, Refusal};
@@ -43,61 +44,66 @@ pub(super) struct Held<B = Body> {
     _turn: Turn,
 }
 
-impl Service {
-    pub(super) async fn call(
-        &self,
-        mut request: Request<Incoming>,
-        seat: &TakenSeat,
-        opened: &OpenedTunnel,
-    ) -> Result<Response<Held>, Infallible> {
-        let turn = seat.turn();
-        if !seat.is_seated()
-            && let Err(none) = Box::pin(seat.sit(request.uri().path())).await
-        {
-            let refusal = Refusal::from(none);
-            self.proxy.metrics.edge.refused(&refusal);
-            let shape = reply::shape_of(request.uri().path());
-            let response = reply::refuse_in(shape, None, &refusal);
-            return Ok(response.map(|body| Held::new(body.into(), turn)));
+impl Respond for Service {
+    type Body = Body;
+
+    fn terms(&self) -> Terms {
+        let snapshot = self.proxy.snapshots.load();
+        Terms {
+            limits: snapshot.edge.limits,
+            tls: snapshot.edge.tls.clients.clone(),
+            patience: snapshot.limits.idle_timeout,
         }
+    }
+
+    fn metrics(&self) -> &EdgeMetrics {
+        &self.proxy.metrics.edge
+    }
+
+    async fn respond(&self, mut request: Request<Incoming>, opened: &OpenedTunnel) -> Response<Body> {
         // Nothing comes of it unless the answer switches protocols.
         let client = hyper::upgrade::on(&mut request);
-        let mut response = self.answer(request).await?;
+        let mut response = self.answer(request).await;
         if let Some(worker) = response.extensions_mut().remove::<TunnelSlot>() {
             opened.fill(&worker, client);
         }
-        if let Some(Deadline(deadline)) = response.extensions_mut().remove() {
-            turn.must_end(deadline);
-        }
-        Ok(response.map(|body| Held::new(body, turn)))
+        response
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    fn refuse(&self, path: &str, refusal: &Refusal) -> Response<Body> {
+        reply::refuse_in(reply::shape_of(path), None, refusal).map(Body::from)
+    }
+}
+
+impl Service {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let (passes, cors) = {
             let edge = self.proxy.snapshots.edge();
-            (head::check(&request, &edge), edge.cors.clone())
+            (
+                head::check(&request, &edge.limits, Some(&edge.via)),
+                edge.cors.clone(),
+            )
         };
         if let Err(refusal) = passes {
             self.proxy.metrics.edge.refused(&refusal);
-            let shape = reply::shape_of(request.uri().path());
-            return Ok(reply::refuse_in(shape, None, &refusal).map(Body::from));
+            return self.refuse(request.uri().path(), &refusal);
         }
         let Some(cors) = cors else {
             return self.dispatch(request).await;
         };
         if let Some(answer) = cors.preflight::<_, Bytes>(&request) {
-            return Ok(answer.map(Body::from));
+            return answer.map(Body::from);
         }
         let origin = cors.allowed(request.headers());
-        let mut response = self.dispatch(request).await?;
+        let mut response = self.dispatch(request).await;
         cors.mark(origin, response.headers_mut());
-        Ok(response)
+        response
     }
 
-    async fn dispatch(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    async fn dispatch(&self, mut request: Request<Incoming>) -> Response<Body> {
         head::trim_slash(request.uri_mut());
         let path = request.uri().path();
-        Ok(match Endpoint::of_path(path) {
+        match Endpoint::of_path(path) {
             Some(endpoint) if request.method() == endpoint.method() => match endpoint.spec().upgrades {
                 true => self.open(endpoint, request).await,
                 false => self.serve(endpoint, request).await,
@@ -109,12 +115,12 @@ impl Service {
             }
             None => {
                 if let Some(call) = ResponseCall::of_path(path) {
-                    return Ok(self.of_response(call.allow, request).await);
+                    return self.of_response(call.allow, request).await;
                 }
-                let response = self.cold.clone().oneshot(cold::request(request)).await?;
+                let Ok(response) = self.cold.clone().oneshot(cold::request(request)).await;
                 response.map(Body::Cold)
             }
-        })
+        }
     }
 
     /// Whether the configuration adds the path to those that workers serve.

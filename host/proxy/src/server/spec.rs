@@ -20,14 +20,64 @@ pub struct EdgeSpec {
     pub limits: EdgeLimits,
     /// What all bodies may take together.
     pub bodies: BodyTotals,
-    /// What connections begin with; none: they are plain.
-    pub tls: Option<Arc<ServerTls>>,
+    /// What connections of each listener begin with.
+    pub tls: ListenerTls,
     /// Most connections of one address; none: a quarter of all, and all for the router's own machine.
     pub per_address: Option<usize>,
     /// Pages of other origins that may ask; none: the router says nothing of it.
     pub cors: Option<Arc<CorsSpec>>,
     /// Paths besides the endpoints that are placed on workers too.
     pub forward: Arc<[Box<str>]>,
+}
+
+/// What connections of each listener begin with; none: they are plain.
+#[derive(Debug, Clone, Default)]
+pub struct ListenerTls {
+    /// Where clients connect.
+    pub clients: Option<Arc<ServerTls>>,
+    /// Where operators look.
+    pub admin: Option<Arc<ServerTls>>,
+    /// The index as a service.
+    pub indexer: Option<Arc<ServerTls>>,
+}
+
+/// A listener of pages: all but that of clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PagesListener {
+    /// Where operators look.
+    Admin,
+    /// The index as a service.
+    Indexer,
+}
+
+impl PagesListener {
+    /// Its name in metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Indexer => "indexer",
+        }
+    }
+}
+
+impl ListenerTls {
+    pub(super) fn of(&self, listener: PagesListener) -> Option<Arc<ServerTls>> {
+        match listener {
+            PagesListener::Admin => self.admin.clone(),
+            PagesListener::Indexer => self.indexer.clone(),
+        }
+    }
+
+    /// Each listener that has TLS, by its name in metrics.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, &ServerTls)> {
+        let all = [
+            ("clients", &self.clients),
+            (PagesListener::Admin.as_str(), &self.admin),
+            (PagesListener::Indexer.as_str(), &self.indexer),
+        ];
+        all.into_iter()
+            .filter_map(|(name, tls)| Some((name, tls.as_deref()?)))
+    }
 }
 
 /// The same as it is in force.
@@ -37,7 +87,7 @@ pub(crate) struct Edge {
     pub(crate) totals: BodyTotals,
     /// The same ones in every snapshot.
     pub(crate) bodies: Arc<Bodies>,
-    pub(crate) tls: Option<Arc<ServerTls>>,
+    pub(crate) tls: ListenerTls,
     pub(crate) per_address: Option<usize>,
     pub(crate) cors: Option<Arc<CorsSpec>>,
     pub(crate) forward: Arc<[Box<str>]>,

@@ -57,6 +57,7 @@ fn of_server(was: &ServerConfig, is: &ServerConfig) -> Vec<&'static str> {
         metrics_on_listen: "server.metrics-on-listen",
         request_body_limit: "server.request-body-limit",
         tls: "server.tls",
+        admin_tls: "server.admin-tls",
         cors: "server.cors",
         drain_delay: "server.drain-delay",
         drain_timeout: "server.drain-timeout",
@@ -91,6 +92,7 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
     let indexer = differing!(&was.indexer, &is.indexer, IndexerConfig {
         listen: "indexer.listen",
         api_key: "indexer.api-key",
+        tls: "indexer.tls",
         body_limit: "indexer.body-limit",
         services: "indexer.services",
     } else {});

@@ -1,7 +1,7 @@
 //! A configuration without the places of its text: two files that say the same are equal, wherever they say it.
 
 use conductor_config::{
-    AuthorizationConfig, Config, KeySource, Mark, ModelTokenize, PemFile, PolicyConfig, PolicySource,
+    ApiKey, AuthorizationConfig, Config, KeySource, Mark, ModelTokenize, PemFile, PolicyConfig, PolicySource,
     PoolConfig,
 };
 
@@ -9,7 +9,12 @@ use conductor_config::{
 pub(super) fn unmarked(config: &Config) -> Config {
     let mut config = config.clone();
     forget_key(&mut config.server.admin_api_key);
-    if let Some(tls) = &mut config.server.tls {
+    if let Some(ApiKey::Place(key)) = &mut config.indexer.api_key {
+        key.at = Mark::beginning();
+    }
+    let Config { server, indexer, .. } = &mut config;
+    for tls in [&mut server.tls, &mut server.admin_tls, &mut indexer.tls] {
+        let Some(tls) = tls else { continue };
         let files = [&mut tls.cert, &mut tls.key]
             .into_iter()
             .chain(&mut tls.client_ca);

@@ -52,12 +52,12 @@ async fn connect(
     trusted: &Authority,
     shown: Option<&Identity>,
 ) -> anyhow::Result<Raw<TlsStream<TcpStream>>> {
-    Ok(Raw::over(dial(router, trusted, shown).await?))
+    Ok(Raw::over(dial(router.client.base(), trusted, shown).await?))
 }
 
-/// Its connection alone.
+/// Its connection alone, to the listener at `base`.
 async fn dial(
-    router: &TestRouter,
+    base: &str,
     trusted: &Authority,
     shown: Option<&Identity>,
 ) -> anyhow::Result<TlsStream<TcpStream>> {
@@ -74,7 +74,7 @@ async fn dial(
             builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?)?
         }
     };
-    let address = router.client.base().trim_start_matches("http://");
+    let address = base.trim_start_matches("http://");
     let stream = TcpStream::connect(address).await?;
     let name = ServerName::try_from("router.test")?;
     let connector = TlsConnector::from(Arc::new(config));
@@ -155,7 +155,7 @@ async fn a_websocket_is_opened_over_tls() {
     let authority = Authority::new();
     let (_fleet, router, rest) = router(&authority).await;
     turn_on(&router, &format!("{TLS}{rest}"), &authority).await;
-    let stream = dial(&router, &authority, None).await.unwrap();
+    let stream = dial(router.client.base(), &authority, None).await.unwrap();
     let mut socket = Socket::over(stream, "router.test", "?model=mock", &[])
         .await
         .unwrap();
@@ -210,4 +210,75 @@ async fn with_an_authority_for_clients_only_its_clients_come_in() {
         assert!(client.answer().await.is_err());
     }
     assert!(turned(&router, "tls-failed").await >= 2.0);
+}
+
+/// The status of a page on a listener with TLS.
+async fn page(base: &str, trusted: &Authority, path: &str, headers: &str) -> anyhow::Result<u16> {
+    let mut client = Raw::over(dial(base, trusted, None).await?);
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
+    client.say(request).await?;
+    Ok(client.answer().await?.status)
+}
+
+#[tokio::test]
+async fn the_admin_listener_and_the_indexer_exchange_certificates_and_keys_while_they_run() {
+    let first = Authority::new();
+    let fleet = fast_fleet(1).await;
+    let rest = format!("{}{}", fleet.workers_toml(), route_all("round-robin"));
+    let plain = format!("[indexer]\nlisten = \"127.0.0.1:0\"\n{rest}");
+    let router = TestRouter::start(&plain).await.unwrap();
+    let (admin, indexer) = (router.admin.base(), router.indexer.as_ref().unwrap().base());
+    save(&router, &first.vouch("router.test"));
+    let files = "cert = \"server.crt\"\nkey = \"server.key\"\n";
+    let secured = |key: &str| {
+        format!(
+            "[server.admin-tls]\n{files}[indexer]\nlisten = \"127.0.0.1:0\"\n{key}[indexer.tls]\n{files}{rest}"
+        )
+    };
+    router.save_config(&secured("")).unwrap();
+    for (base, path) in [(admin, "/admin/config"), (indexer, "/services")] {
+        let status = eventually_ok("TLS is spoken", || page(base, &first, path, "")).await;
+        assert_eq!(status, 200, "{path}");
+        // What comes back is an alert, and no HTTP.
+        let mut client = Raw::connect(base).await.unwrap();
+        client
+            .say("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            .await
+            .unwrap();
+        assert!(client.answer().await.is_err());
+    }
+    // Clients connect as before.
+    assert_eq!(router.client.get("/health").await.unwrap().status.as_u16(), 200);
+
+    let second = Authority::new();
+    save(&router, &second.vouch("router.test"));
+    std::fs::write(router.path("indexer.key"), "secret\n").unwrap();
+    router
+        .save_config(&secured("api-key = { file = \"indexer.key\" }\n"))
+        .unwrap();
+    for base in [admin, indexer] {
+        eventually_ok("the new certificate is shown", || {
+            page(base, &second, "/health", "")
+        })
+        .await;
+        assert!(page(base, &first, "/health", "").await.is_err());
+    }
+    let key = |key: &str| format!("x-api-key: {key}\r\n");
+    eventually("the key is asked for", || async {
+        page(indexer, &second, "/services", "").await.ok() == Some(401)
+    })
+    .await;
+    assert_eq!(
+        page(indexer, &second, "/services", &key("secret")).await.unwrap(),
+        200
+    );
+    std::fs::write(router.path("indexer.key"), "other\n").unwrap();
+    eventually("the new key is asked for", || async {
+        page(indexer, &second, "/services", &key("other")).await.ok() == Some(200)
+    })
+    .await;
+    assert_eq!(
+        page(indexer, &second, "/services", &key("secret")).await.unwrap(),
+        401
+    );
 }

@@ -1,0 +1,74 @@
+//! What listeners differ in: how they answer a request, and what their connections go by. All else is the same code for clients,
+//! operators and callers of the index.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body as HttpBody;
+use hyper::body::Incoming;
+
+use super::metrics::EdgeMetrics;
+use super::service::{Deadline, Held};
+use super::spec::EdgeLimits;
+use crate::connections::TakenSeat;
+use crate::realtime::OpenedTunnel;
+use crate::reply::Refusal;
+use crate::tls::ServerTls;
+
+/// What a connection goes by, as it is configured when the connection begins.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    pub(super) limits: EdgeLimits,
+    /// What it begins with; none: it is plain.
+    pub(super) tls: Option<Arc<ServerTls>>,
+    /// How long its peer may take nothing of what is sent.
+    pub(super) patience: Duration,
+}
+
+/// The requests of one listener.
+pub(super) trait Respond: Clone + Send + Sync + 'static {
+    /// What answers consist of.
+    type Body: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + Unpin + 'static;
+
+    /// The terms of a connection that begins now.
+    fn terms(&self) -> Terms;
+
+    /// Where connections that end early are counted.
+    fn metrics(&self) -> &EdgeMetrics;
+
+    /// Answers a request that has its place. A tunnel is left in `opened` where the answer switches protocols.
+    fn respond(
+        &self,
+        request: Request<Incoming>,
+        opened: &OpenedTunnel,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Answers a request to `path` that has no place.
+    fn refuse(&self, path: &str, refusal: &Refusal) -> Response<Self::Body>;
+}
+
+/// Answers a request of an HTTP/1.1 connection, once that has a seat.
+pub(super) async fn call<R: Respond>(
+    listener: &R,
+    request: Request<Incoming>,
+    seat: &TakenSeat,
+    opened: &OpenedTunnel,
+) -> Result<Response<Held<R::Body>>, Infallible> {
+    let turn = seat.turn();
+    if !seat.is_seated()
+        && let Err(none) = Box::pin(seat.sit(request.uri().path())).await
+    {
+        let refusal = Refusal::from(none);
+        listener.metrics().refused(&refusal);
+        let response = listener.refuse(request.uri().path(), &refusal);
+        return Ok(response.map(|body| Held::new(body, turn)));
+    }
+    let mut response = listener.respond(request, opened).await;
+    if let Some(Deadline(deadline)) = response.extensions_mut().remove() {
+        turn.must_end(deadline);
+    }
+    Ok(response.map(|body| Held::new(body, turn)))
+}
