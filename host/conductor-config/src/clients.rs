@@ -29,12 +29,23 @@ pub struct ClientConfig {
     pub priority: i32,
     /// Its tenant's share beside others, above 0.
     pub weight: f64,
+    /// Fields of engines that it may set.
+    pub may_set: EngineFields,
     /// Most requests a minute; none: any number.
     pub requests_per_minute: Option<NonZeroU32>,
     /// Most tokens a minute, of prompts and answers; none: any number.
     pub tokens_per_minute: Option<NonZeroU32>,
     /// Most requests at a time; none: any number.
     pub concurrent: Option<NonZeroU32>,
+}
+
+/// Fields of a request for an engine that take from other clients.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineFields {
+    /// `priority` of the body.
+    pub priority: bool,
+    /// A data-parallel rank, in a header or the body.
+    pub rank: bool,
 }
 
 /// A greater share than this is a typing error.
@@ -88,6 +99,10 @@ fn read_one(entry: &Item<'_>, taken: &mut HashMap<Sha256, Span>) -> Option<Clien
             .item("weight")
             .and_then(|item| item.positive(MOST_WEIGHT))
             .unwrap_or(1.0),
+        may_set: client
+            .item("may-set")
+            .map(|item| read_may_set(&item))
+            .unwrap_or_default(),
         requests_per_minute: limit(&mut client, "requests-per-minute"),
         tokens_per_minute: limit(&mut client, "tokens-per-minute"),
         concurrent: limit(&mut client, "concurrent"),
@@ -132,6 +147,23 @@ fn read_models(item: Option<&Item<'_>>) -> Vec<String> {
             .push(problem.help("name models or globs, or leave the key out to allow every model"));
     }
     models.into_iter().map(|model| model.text.to_owned()).collect()
+}
+
+fn read_may_set(item: &Item<'_>) -> EngineFields {
+    let mut fields = EngineFields::default();
+    for text in item.text_or_texts().unwrap_or_default() {
+        match text.text {
+            "priority" => fields.priority = true,
+            "rank" => fields.rank = true,
+            other => {
+                let message = format!("`{other}` is no field that a client can be allowed to set");
+                let problem = Problem::new(Code::InvalidValue, &text.span, message);
+                item.report
+                    .push(problem.help("there are \"priority\" and \"rank\""));
+            }
+        }
+    }
+    fields
 }
 
 fn read_tenant(client: &mut Section<'_>) -> Option<String> {

@@ -33,6 +33,7 @@ mod param;
 mod pd;
 mod pipeline;
 mod policy;
+mod policy_headers;
 mod pool;
 mod reach;
 mod record;
@@ -56,7 +57,7 @@ mod worker;
 mod z85;
 
 pub use admission::{AdmissionConfig, BudgetConfig, ObjectivesConfig};
-pub use clients::ClientConfig;
+pub use clients::{ClientConfig, EngineFields};
 pub use code::{Code, Severity};
 pub use config::{Config, Known, MAX_FILE_BYTES, Parsed, PolicyCache, PolicyFiles};
 pub use connections::ConnectionsConfig;

@@ -50,6 +50,8 @@ pub struct PoolConfig {
     pub tls: Option<PoolTlsConfig>,
     /// Whether clients may set the members of a hand-over, because a router before this one splits the requests.
     pub accept_handover: bool,
+    /// Whether each tenant's prompts have a `cache_salt` of its own.
+    pub isolate_prefixes: bool,
     /// How requests are split between prefill and decode workers; none: they are not.
     pub pd: Option<PdConfig>,
     /// When its workers are kept away from.
@@ -115,6 +117,7 @@ fn read_one(entry: &Item<'_>, taken: &mut Taken) -> DeclaredPool {
         connections: ConnectionsConfig::default(),
         tls: None,
         accept_handover: false,
+        isolate_prefixes: false,
         pd: None,
         health: HealthConfig::default(),
         scrape: Some(ScrapeConfig::default()),
@@ -179,6 +182,8 @@ fn read_settings(mut pool: Section<'_>, entry: &Item<'_>, config: &mut PoolConfi
             entry.report.push(problem.help("keep one of them"));
         }
     }
+    let isolate = pool.item("isolate-prefixes").and_then(|item| item.flag());
+    config.isolate_prefixes = isolate.unwrap_or(false);
     let title = format!("`[[pools.{}.workers]]`", entry.key);
     let workers = pool.item("workers").map(|item| Section::each(&item, &title));
     if workers.as_ref().is_none_or(Vec::is_empty) {

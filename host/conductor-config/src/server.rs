@@ -13,6 +13,7 @@ use crate::exposure::{self, Protection};
 use crate::forward;
 use crate::key::{self, KeySource};
 use crate::limits::{self, LimitsConfig};
+use crate::policy_headers;
 use crate::report::Problem;
 use crate::retries;
 use crate::section::Section;
@@ -66,6 +67,8 @@ pub struct ServerConfig {
     pub max_connections: u32,
     /// Whether answers carry headers that tell of the decision; none: where no client needs a key.
     pub decision_headers: Option<bool>,
+    /// Headers of requests that policies may read, in lower case.
+    pub policy_headers: Vec<String>,
     /// Paths besides the known endpoints that workers serve too, each once.
     pub forward: Vec<String>,
     /// The folder that what policies remember is kept in, as written; none: it ends with the process.
@@ -96,6 +99,7 @@ impl Default for ServerConfig {
             attempts: 3,
             max_connections: 10_000,
             decision_headers: None,
+            policy_headers: policy_headers::shown(),
             forward: Vec::new(),
             policy_state: None,
         }
@@ -153,6 +157,9 @@ pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>) -> ServerCon
         attempts: count(&mut server, "attempts", default.attempts, 16),
         max_connections: count(&mut server, "max-connections", default.max_connections, 1_000_000),
         decision_headers: server.item("decision-headers").and_then(|item| item.flag()),
+        policy_headers: server
+            .item("policy-headers")
+            .map_or(default.policy_headers, |item| policy_headers::read(&item)),
         forward: server
             .item("forward")
             .map_or_else(Vec::new, |item| forward::read(&item)),

@@ -13,7 +13,7 @@ use tracing::warn;
 
 use crate::config_source::ConfigSource;
 use crate::policy_library::chain;
-use crate::regular_file::{MEND_FILE, read_bounded};
+use crate::regular_file::{MEND_FILE, read_bounded, warn_of_readers};
 
 /// Most bytes that a file may have: a store of all the authorities of the web has 200 KiB.
 const LONGEST: u64 = 4 << 20;
@@ -285,6 +285,9 @@ impl<'a> Reader<'a> {
 
     fn read(&mut self, file: &PemFile, what: &str) -> Option<Vec<u8>> {
         let path = self.source.resolve(&file.path);
+        if what.ends_with(".key`") || what.starts_with("`key`") {
+            warn_of_readers(&path, what);
+        }
         match read_bounded(&path, LONGEST) {
             Ok(bytes) => {
                 self.digest.update(what);

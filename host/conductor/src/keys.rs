@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::config_source::ConfigSource;
 use crate::policy_library::chain;
-use crate::regular_file::{MEND_FILE, read_bounded};
+use crate::regular_file::{MEND_FILE, read_bounded, warn_of_readers};
 
 /// Where the admin key is unless the configuration says so.
 const ADMIN_API_KEY: &str = "ADMIN_API_KEY";
@@ -335,6 +335,7 @@ fn from_env(name: &str, value: Option<OsString>, what: &str) -> Result<Key, KeyE
 }
 
 fn from_file(path: PathBuf, what: &str) -> Result<Key, KeyError> {
+    warn_of_readers(&path, what);
     first_line(&path)
         .map(|line| Key(line.into()))
         .map_err(|source| KeyError::File {

@@ -2,10 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use tracing::warn;
 
 /// What is advised of a file that a configuration names and that is no good.
 pub(crate) const MEND_FILE: &str =
@@ -43,6 +44,32 @@ pub(crate) fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Warns of a file with a secret that other users of the machine can read or change. The owner's group may: secrets are
+/// mounted so.
+pub(crate) fn warn_of_readers(path: &Path, what: &str) {
+    // A file that cannot be read is an error elsewhere.
+    let Ok(mode) = std::fs::metadata(path).map(|file| file.permissions().mode()) else {
+        return;
+    };
+    if let Some(access) = access_of_others(mode) {
+        warn!(
+            file = %path.display(),
+            mode = %format_args!("{:04o}", mode & 0o7777),
+            "every user of this machine can {access} the file of {what}: take that from others (chmod o-rwx)"
+        );
+    }
+}
+
+/// What the mode of a file lets users do who are neither its owner nor in its group.
+fn access_of_others(mode: u32) -> Option<&'static str> {
+    match (mode & 0o004 != 0, mode & 0o002 != 0) {
+        (true, true) => Some("read and change"),
+        (true, false) => Some("read"),
+        (false, true) => Some("change"),
+        (false, false) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -61,6 +88,19 @@ mod tests {
         let file = folder.path().join("file");
         std::fs::write(&file, "x").unwrap();
         assert!(open(&file).is_ok());
+    }
+
+    #[test]
+    fn a_secret_is_open_where_users_outside_its_group_may_read_or_change_it() {
+        for (mode, access) in [
+            (0o100_600, None),
+            (0o100_640, None),
+            (0o100_644, Some("read")),
+            (0o100_602, Some("change")),
+            (0o100_666, Some("read and change")),
+        ] {
+            assert_eq!(access_of_others(mode), access, "{mode:o}");
+        }
     }
 
     #[test]

@@ -95,6 +95,8 @@ fields!(
     text,
     sampling_params,
     lora_path,
+    routed_dp_rank,
+    data_parallel_rank,
     // What only a router may set.
     kv_transfer_params,
     ec_transfer_params,

@@ -205,6 +205,41 @@ impl<'a> Peek<'a> {
         self.form
     }
 
+    /// How many answers are asked for: `n`, else 1.
+    #[must_use]
+    pub fn answers(&self) -> u64 {
+        let count = self.fields.n.and_then(|raw| raw.get().parse().ok());
+        count.unwrap_or(1).max(1)
+    }
+
+    /// Whether `priority` is other than 0, which is what engines take for none.
+    #[must_use]
+    pub fn sets_priority(&self) -> bool {
+        self.fields.priority.is_some_and(|raw| raw.get() != "0")
+    }
+
+    /// The field that names a data-parallel rank: `routed_dp_rank` (SGLang), or `data_parallel_rank` as it was before.
+    #[must_use]
+    pub fn rank_field(&self) -> Option<&'static str> {
+        let routed = self.fields.routed_dp_rank.map(|_| "routed_dp_rank");
+        routed.or_else(|| self.fields.data_parallel_rank.map(|_| "data_parallel_rank"))
+    }
+
+    /// The adapters that `lora_path` names beside `model` (SGLang): one, or one for each prompt of a batch.
+    ///
+    /// # Errors
+    /// Where it is neither text nor a list of texts and nulls.
+    pub fn adapters(&self) -> Result<Vec<Cow<'a, str>>, serde_json::Error> {
+        let Some(raw) = self.fields.lora_path else {
+            return Ok(Vec::new());
+        };
+        if let Some(name) = text(raw) {
+            return Ok(vec![name]);
+        }
+        let names: Vec<Option<String>> = serde_json::from_str(raw.get())?;
+        Ok(names.into_iter().flatten().map(Cow::Owned).collect())
+    }
+
     /// The member of a hand-over that it has, wherever engines read one: a leg that no router has placed.
     #[must_use]
     pub fn forged_member(&self) -> Option<&'static str> {

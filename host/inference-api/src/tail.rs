@@ -151,13 +151,27 @@ impl Tail {
     #[must_use]
     pub fn tokens_so_far(&self) -> u64 {
         let none = self.usage.prompt_tokens().map(|_| 0);
-        match (self.usage.output.or(none), self.events.ended) {
+        match self.usage.output.or(none) {
             // The Messages API opens its streams with a usage that has no output yet.
-            (Some(0), events) => events,
-            (Some(told), _) => told,
-            (None, 0) => self.length.div_ceil(BYTES_PER_TOKEN),
-            (None, events) => events,
+            Some(0) => self.events.ended,
+            Some(told) => told,
+            None => self.counted_tokens(),
         }
+    }
+
+    /// The tokens of the answer so far, whatever it states: one for each event, else one for four bytes.
+    #[must_use]
+    pub fn counted_tokens(&self) -> u64 {
+        match self.events.ended {
+            0 => self.length.div_ceil(BYTES_PER_TOKEN),
+            events => events,
+        }
+    }
+
+    /// Bytes of the body so far.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
     }
 }
 

@@ -13,6 +13,7 @@ use memchr::memmem;
 use routing::{Dialect, Phase, RunNumber};
 use sha2::{Digest as _, Sha256};
 
+use crate::admission::RequestTerms;
 use crate::arm::{Participant, Place};
 use crate::candidates::Allowed;
 use crate::catalog::RequestModel;
@@ -77,6 +78,8 @@ pub(crate) struct RequestContext {
     pub(crate) crashes: Crashes,
     /// The member that alone can answer it, by its index: it keeps the response that this request goes on from.
     pub(crate) pinned: Option<usize>,
+    /// Class, tenant and timeout that it states.
+    pub(crate) terms: RequestTerms,
     /// Whose key it came with; none where clients need none.
     pub(crate) caller: Option<Arc<Caller>>,
 }

@@ -33,6 +33,7 @@ mod forward;
 mod headers;
 mod health;
 mod intake;
+mod isolation;
 mod keep_alive;
 mod knowledge;
 mod label;
@@ -77,7 +78,7 @@ pub use arm::{
 pub use authorization::Authorization;
 pub use bodies::BodyTotals;
 pub use catalog::{AdapterSpec, ModelListSpec, ModelsReport};
-pub use clients::{ClientLimits, ClientSpec, KeyHash};
+pub use clients::{ClientLimits, ClientSpec, EngineFields, KeyHash};
 pub use cold::status_pages;
 pub use events::ListenerReport;
 pub use expectation::{AssumedCache, Expectation};

@@ -1,6 +1,7 @@
 //! One inference request, from its head to its answer's: read, match a route, learn the tokens, decide, send,
 //! relay. Failing over ends where the client gets its first byte.
 
+use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +16,12 @@ use inference_api::{Endpoint, ErrorShape, Peek};
 use routing::WorkerId;
 use tracing::{Instrument, debug_span};
 
-use crate::admission::{self, Asker, Passage, Permit};
+use crate::admission::{self, Asker, Passage, Permit, RequestTerms};
 use crate::arrival::Arrival;
 use crate::body::Body;
 use crate::candidates::{NoCandidate, Standing};
 use crate::catalog::{self, RequestModel};
-use crate::clients::{Caller, Entry, Limited, Visit};
+use crate::clients::{Asked, Caller, Entry, Limited, UsageBound, Visit};
 use crate::context::{self, HashedPrompt, RequestContext};
 use crate::crashes::{self, Crashes};
 use crate::decide::{self, Placement, Step};
@@ -29,6 +30,7 @@ use crate::exchange::Exchange;
 use crate::expectation;
 use crate::headers::{self, REQUEST_ID, X_REQUEST_ID};
 use crate::intake;
+use crate::isolation;
 use crate::keep_alive;
 use crate::pd::{Course, LegError, PairAnswer, Setback};
 use crate::proxy::Proxy;
@@ -39,7 +41,7 @@ use crate::reply::{self, Refusal};
 use crate::request_id::RequestId;
 use crate::responses;
 use crate::server::{Deadline, check_depth};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{PoolState, Snapshot};
 use crate::tokens;
 
 /// Most bytes that are read of a client that may not come in, and for how long.
@@ -132,7 +134,7 @@ async fn answer(
     let pool = Arc::clone(snapshot.pool_of(route));
     let mut exchange = Exchange::begin(pool, arrival.id.clone(), arrived);
     exchange.of_client(visit);
-    let context = match claim(&mut exchange, context::estimated_tokens(&peek, &body)) {
+    let context = match claim(&mut exchange, &peek, &body) {
         Ok(claim) => context(snapshot, route, (arrival, claim), &peek, body.clone()).await,
         Err(limited) => Err(Refusal::Limited(limited)),
     };
@@ -217,10 +219,11 @@ struct Claim {
 }
 
 /// Takes the prompt, as long as it is estimated to be, from what its client may use.
-fn claim(exchange: &mut Exchange, tokens: usize) -> Result<Claim, Limited> {
+fn claim(exchange: &mut Exchange, peek: &Peek<'_>, body: &Bytes) -> Result<Claim, Limited> {
+    let tokens = context::estimated_tokens(peek, body);
     let mut caller = None;
     if let Some(visit) = exchange.visit() {
-        visit.claim(tokens as u64)?;
+        visit.claim(tokens as u64, UsageBound::of(peek, body))?;
         caller = Some(Arc::clone(visit.caller()));
     }
     Ok(Claim { tokens, caller })
@@ -233,10 +236,24 @@ async fn context(
     peek: &Peek<'_>,
     body: Bytes,
 ) -> Result<RequestContext, Refusal> {
-    let split = context::split(snapshot.pool_of(route), arrival.endpoint, peek, &body).await?;
+    let pool = snapshot.pool_of(route);
+    let terms = RequestTerms::read(pool, &arrival.headers, peek.priority);
+    if let Some(caller) = &claim.caller {
+        caller.check_fields(Asked {
+            route: &snapshot.routes[route],
+            pool,
+            headers: &arrival.headers,
+            peek,
+        })?;
+    }
+    let salt = isolation_salt(pool, claim.caller.as_deref(), &terms, peek);
+    let sent = match &salt {
+        Some(salt) => isolation::salted(&body, salt),
+        None => body.clone(),
+    };
+    let split = context::split(pool, arrival.endpoint, peek, &sent).await?;
     let client = claim.caller.as_deref().map(|caller| &*caller.name);
     let session = context::session(client, &arrival.headers, peek);
-    let pool = snapshot.pool_of(route);
     headers::for_worker(&mut arrival.headers);
     pool.authorization.apply(&mut arrival.headers);
     if pool.pd.is_some() {
@@ -253,8 +270,7 @@ async fn context(
         route: &snapshot.routes[route],
         pool,
         caller: claim.caller.as_deref(),
-        headers: &arrival.headers,
-        priority: peek.priority,
+        terms: &terms,
     };
     // Making tokens is work, and there may be much to refuse.
     asker.knock(&peek.model)?;
@@ -278,8 +294,7 @@ async fn context(
         realtime::ask_for(&mut arrival.headers);
     }
     let model: Box<str> = (&*peek.model).into();
-    let prompt =
-        tokens.map(|tokens| HashedPrompt::new(tokens, served.adapter(), peek.cache_salt().as_deref()));
+    let prompt = tokens.map(|tokens| HashedPrompt::new(tokens, served.adapter(), salt.as_deref()));
     Ok(RequestContext {
         snapshot,
         route,
@@ -292,7 +307,7 @@ async fn context(
         method: arrival.method,
         target: arrival.target,
         headers: arrival.headers,
-        body,
+        body: sent,
         estimated_tokens: claim.tokens,
         model,
         served: RequestModel::new(served),
@@ -307,8 +322,24 @@ async fn context(
         is_sent: AtomicBool::new(false),
         crashes: Crashes::default(),
         pinned: None,
+        terms,
         caller: claim.caller,
     })
+}
+
+/// The `cache_salt` of a request: its own, and that of its tenant where the pool keeps tenants apart. Forms have none.
+fn isolation_salt(
+    pool: &PoolState,
+    caller: Option<&Caller>,
+    terms: &RequestTerms,
+    peek: &Peek<'_>,
+) -> Option<String> {
+    let own = peek.cache_salt();
+    if !pool.isolate_prefixes || peek.form_size().is_some() {
+        return own.map(Cow::into_owned);
+    }
+    let tenant = caller.map_or_else(|| terms.tenant(), |caller| &*caller.tenant);
+    Some(isolation::salt(tenant, own.as_deref()))
 }
 
 /// Places it, unless its time is up before: all of it, or that for the beginning of an answer.

@@ -113,7 +113,8 @@ impl DecisionQueries for CallQueries {
     }
 
     fn header(&self, name: &str) -> Option<String> {
-        if is_secret_header(name) {
+        let shown = &self.request.snapshot.policy_headers;
+        if is_secret_header(name) || !shown.iter().any(|shown| shown.eq_ignore_ascii_case(name)) {
             return None;
         }
         let value = self.request.headers.get(name)?;

@@ -41,6 +41,8 @@ pub(crate) enum Refusal {
     NoKey,
     #[error("the API key that was sent is not known")]
     WrongKey,
+    #[error("`{field}` may not be set with this API key")]
+    FieldNotAllowed { field: &'static str },
     #[error(transparent)]
     Limited(Limited),
     #[error("the request body is longer than {limit} bytes")]
@@ -176,6 +178,7 @@ impl Refusal {
     fn class(&self) -> Class {
         match self {
             Self::NoKey | Self::WrongKey => (StatusCode::UNAUTHORIZED, INVALID, "invalid_api_key"),
+            Self::FieldNotAllowed { .. } => (StatusCode::FORBIDDEN, INVALID, "field_not_allowed"),
             Self::Limited(limited) => (
                 StatusCode::TOO_MANY_REQUESTS,
                 limited.kind(),

@@ -60,6 +60,8 @@ pub struct SnapshotSpec {
     pub decision_headers: bool,
     /// Whether clients may read `/metrics`.
     pub metrics_on_listen: bool,
+    /// Headers of requests that policies may read, in lower case.
+    pub policy_headers: Vec<String>,
 }
 
 /// A pool and how requests for it are treated.
@@ -89,6 +91,8 @@ pub struct PoolSpec {
     pub connections: ConnectionsSpec,
     /// Whether clients may set the members of a hand-over.
     pub accept_handover: bool,
+    /// Whether each tenant's prompts have a `cache_salt` of its own.
+    pub isolate_prefixes: bool,
     /// How requests are split between prefill and decode workers; none where they are not.
     pub pd: Option<PdSpec>,
     /// When its workers are kept away from.
@@ -157,6 +161,8 @@ pub struct Snapshot {
     pub(crate) record: RecordSpec,
     pub(crate) decision_headers: bool,
     pub(crate) metrics_on_listen: bool,
+    /// In lower case.
+    pub(crate) policy_headers: Box<[String]>,
     /// The same one in every snapshot.
     pub(crate) events: Arc<EventHub>,
     metrics: ProxyMetrics,
@@ -180,6 +186,7 @@ pub(crate) struct PoolState {
     pub(crate) authorization: Authorization,
     pub(crate) connections: ConnectionsSpec,
     pub(crate) accept_handover: bool,
+    pub(crate) isolate_prefixes: bool,
     pub(crate) pd: Option<PdPool>,
     pub(crate) health: HealthSpec,
     pub(crate) scrape: Option<ScrapeSpec>,

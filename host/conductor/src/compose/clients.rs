@@ -1,7 +1,7 @@
 //! Who may ask, as the request path wants to know it.
 
 use conductor_config::Config;
-use proxy::{ClientLimits, ClientSpec};
+use proxy::{ClientLimits, ClientSpec, EngineFields};
 
 use crate::keys::Keys;
 
@@ -14,6 +14,10 @@ pub(crate) fn client_specs(config: &Config, keys: &Keys) -> Vec<ClientSpec> {
         tenant: client.tenant.as_str().into(),
         priority: client.priority,
         weight: client.weight,
+        may_set: EngineFields {
+            priority: client.may_set.priority,
+            rank: client.may_set.rank,
+        },
         limits: ClientLimits {
             requests: client.requests_per_minute,
             tokens: client.tokens_per_minute,

@@ -80,6 +80,7 @@ fn pool_spec(
         authorization: materials.keys.authorization(pool),
         connections: edge::connections_spec(pool, &materials.certificates),
         accept_handover: pool.accept_handover,
+        isolate_prefixes: pool.isolate_prefixes,
         pd: pool
             .pd
             .as_ref()

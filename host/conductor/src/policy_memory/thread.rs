@@ -109,6 +109,7 @@ mod tests {
             models: proxy::ModelsSpec::default(),
             clients: vec![],
             metrics_on_listen: true,
+            policy_headers: vec![],
         };
         let first = SnapshotPlan::new(None, spec).unwrap();
         let state = memory.of("mine");

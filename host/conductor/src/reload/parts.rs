@@ -121,6 +121,7 @@ impl Planner<'_> {
                 .server
                 .decision_headers
                 .unwrap_or(config.clients.is_empty()),
+            policy_headers: config.server.policy_headers.clone(),
             // Its labels name clients.
             metrics_on_listen: config
                 .server

@@ -25,7 +25,7 @@ pub(crate) use passage::Passage;
 pub(crate) use permit::Permit;
 pub(crate) use spec::Admission;
 pub(crate) use ticket::{Turn, longest_hold};
-pub(crate) use wish::{Asker, deadline};
+pub(crate) use wish::{Asker, RequestTerms, class_of_body, deadline};
 
 #[cfg(test)]
 mod release_tests;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 /// What a pool lets in, and whom first.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct AdmissionSpec {
     /// Most requests under way.
     pub requests: BudgetSpec,

@@ -48,9 +48,7 @@ impl Wish {
             class: class(request),
             tenant: match caller {
                 Some(caller) => Arc::clone(&caller.tenant),
-                None => admission
-                    .and_then(|admission| named(request, admission))
-                    .unwrap_or_default(),
+                None => request.terms.tenant.clone().unwrap_or_default(),
             },
             weight: caller.map_or(1.0, |caller| caller.weight),
             input: request.prompt_tokens().into(),
@@ -94,15 +92,54 @@ impl Wish {
     }
 }
 
+/// Class, tenant and timeout that a request's headers and body state.
+///
+/// They are read before the headers of the connection are removed: a client's `Connection: x-priority` would remove what a
+/// trusted front set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RequestTerms {
+    /// Of the header, else of the body where the pool reads it; higher is sooner.
+    class: Option<i64>,
+    tenant: Option<Arc<str>>,
+    timeout: Option<Duration>,
+}
+
+impl RequestTerms {
+    /// Reads them as the pool's `[admission]` names them; `priority` is that of the body.
+    pub(crate) fn read(pool: &PoolState, headers: &HeaderMap, priority: Option<i64>) -> Self {
+        let Some(admission) = &pool.admission else {
+            return Self::default();
+        };
+        let header = admission.priority_header.as_ref();
+        let header = header.and_then(|name| parsed::<i64>(headers, name));
+        let timeout = admission.timeout_header.as_ref();
+        let timeout = timeout.and_then(|name| headers.get(name)?.to_str().ok());
+        Self {
+            class: header.or_else(|| class_of_body(pool, priority)),
+            tenant: tenant(headers, admission),
+            timeout: timeout.and_then(seconds),
+        }
+    }
+
+    /// The tenant of a header; empty for none.
+    pub(crate) fn tenant(&self) -> &str {
+        self.tenant.as_deref().unwrap_or_default()
+    }
+}
+
+/// The class that the body's `priority` means, where the pool reads it. vLLM's is the other way round: the lower, the earlier.
+pub(crate) fn class_of_body(pool: &PoolState, priority: Option<i64>) -> Option<i64> {
+    let is_read = pool.admission.as_ref()?.spec.priority_in_body;
+    priority.filter(|_| is_read).map(i64::saturating_neg)
+}
+
 /// What is known of a request's importance before anything is made of its prompt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asker<'a> {
     pub(crate) route: &'a Route,
     pub(crate) pool: &'a PoolState,
     pub(crate) caller: Option<&'a Caller>,
-    pub(crate) headers: &'a HeaderMap,
-    /// `priority` of the body.
-    pub(crate) priority: Option<i64>,
+    pub(crate) terms: &'a RequestTerms,
 }
 
 impl Asker<'_> {
@@ -111,15 +148,8 @@ impl Asker<'_> {
     pub(super) fn class(&self) -> i32 {
         let caller = self.caller.map(|caller| caller.priority);
         let given = self.route.objectives.priority.or(caller).unwrap_or(0);
-        let own = self.pool.admission.as_ref().and_then(|admission| {
-            let header = admission.priority_header.as_ref();
-            let header = header.and_then(|name| parsed::<i64>(self.headers, name));
-            // vLLM's: the lower, the earlier.
-            let body = self.priority.filter(|_| admission.spec.priority_in_body);
-            header.or_else(|| body.map(i64::saturating_neg))
-        });
         let bounded = |class: i64| class.clamp(*CLASSES.start(), *CLASSES.end()) as i32;
-        match own.map(bounded) {
+        match self.terms.class.map(bounded) {
             Some(own) if caller.is_some() => own.min(given),
             Some(own) => own,
             None => bounded(given.into()),
@@ -132,18 +162,13 @@ fn class(request: &RequestContext) -> i32 {
         route: request.route(),
         pool: request.pool(),
         caller: request.caller.as_deref(),
-        headers: &request.headers,
-        priority: request.priority,
+        terms: &request.terms,
     };
     asker.class()
 }
 
-fn named(request: &RequestContext, admission: &Admission) -> Option<Arc<str>> {
-    let name = request
-        .headers
-        .get(admission.tenant_header.as_ref()?)?
-        .to_str()
-        .ok()?;
+fn tenant(headers: &HeaderMap, admission: &Admission) -> Option<Arc<str>> {
+    let name = headers.get(admission.tenant_header.as_ref()?)?.to_str().ok()?;
     (name.len() <= LONGEST_NAME).then(|| name.into())
 }
 
@@ -166,11 +191,7 @@ pub(super) fn tbt_target(request: &RequestContext) -> Option<Duration> {
 /// By when the answer must have begun: the client may ask for less than the route, not for more.
 pub(crate) fn deadline(request: &RequestContext) -> Option<Instant> {
     let of_route = request.route().objectives.start_timeout;
-    let of_client = request.pool().admission.as_ref().and_then(|admission| {
-        let value = request.headers.get(admission.timeout_header.as_ref()?)?;
-        seconds(value.to_str().ok()?)
-    });
-    let within = of_route.into_iter().chain(of_client).min()?;
+    let within = of_route.into_iter().chain(request.terms.timeout).min()?;
     Instant::from_std(request.arrived).checked_add(within)
 }
 

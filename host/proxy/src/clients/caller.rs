@@ -10,7 +10,7 @@ use wildmatch::WildMatch;
 use super::limits::{Bucket, Level, Rate};
 use super::metrics::ClientMetrics;
 use super::visit::{Limited, Visit};
-use super::{ClientSpec, told};
+use super::{ClientSpec, EngineFields, told};
 
 /// A client that showed a key of the configuration.
 #[derive(Debug)]
@@ -24,6 +24,7 @@ pub(crate) struct Caller {
     /// Its tenant's share beside others, above 0.
     pub(crate) weight: f64,
     models: Box<[WildMatch]>,
+    pub(super) may_set: EngineFields,
     pub(super) requests: Option<Rate>,
     pub(super) tokens: Option<Rate>,
     concurrent: Option<u32>,
@@ -79,6 +80,7 @@ impl Caller {
             tenant,
             priority,
             weight,
+            may_set,
             limits,
         } = spec;
         Self {
@@ -87,6 +89,7 @@ impl Caller {
             priority,
             weight,
             models: models.iter().map(|glob| WildMatch::new(glob)).collect(),
+            may_set,
             requests: limits.requests.map(Rate),
             tokens: limits.tokens.map(Rate),
             concurrent: limits.concurrent.map(std::num::NonZeroU32::get),
@@ -102,6 +105,11 @@ impl Caller {
     /// Whether that model exists for it.
     pub(crate) fn may_ask_for(&self, model: &str) -> bool {
         self.models.is_empty() || self.models.iter().any(|glob| glob.matches(model))
+    }
+
+    /// Whether every model exists for it.
+    pub(super) fn may_ask_for_all(&self) -> bool {
+        self.models.is_empty()
     }
 
     /// Whether its tokens are limited, and so answers to be read.

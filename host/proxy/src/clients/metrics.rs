@@ -23,7 +23,7 @@ struct ClientKindLabel {
     kind: &'static str,
 }
 
-const REASONS: [&str; 4] = ["model", "requests", "tokens", "concurrent"];
+const REASONS: [&str; 5] = ["model", "field", "requests", "tokens", "concurrent"];
 const KINDS: [&str; 2] = ["prompt", "output"];
 
 /// The metrics of all clients.
@@ -33,6 +33,7 @@ pub(crate) struct ClientFamilies {
     running: Family<ClientLabel, Gauge>,
     refusals: Family<ClientReasonLabel, Counter>,
     tokens: Family<ClientKindLabel, Counter>,
+    implausible: Family<ClientLabel, Counter>,
 }
 
 /// Of requests that came with no client's key.
@@ -50,12 +51,14 @@ pub(super) struct ClientMetrics {
     pub(super) refused: Refused,
     pub(super) prompt_tokens: Counter,
     pub(super) output_tokens: Counter,
+    pub(super) implausible: Counter,
 }
 
 /// Of one client, by what it asked too much of.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) model: Counter,
+    pub(super) field: Counter,
     pub(super) requests: Counter,
     pub(super) tokens: Counter,
     pub(super) concurrent: Counter,
@@ -83,6 +86,11 @@ impl ClientFamilies {
             "Tokens of a client's prompts and of their answers: as the worker told, else as estimated",
             self.tokens.clone(),
         );
+        r.register(
+            "client_implausible_usage",
+            "Answers to a client whose usage states more tokens than there can be; the router's own count is used",
+            self.implausible.clone(),
+        );
     }
 
     pub(super) fn unknown(&self) -> Unknown {
@@ -98,19 +106,22 @@ impl ClientFamilies {
             client: name.to_owned(),
         };
         let tokens = |kind| self.tokens.get_or_create_owned(&of_kind(name, kind));
-        let [model, requests, tokens_reason, concurrent] = REASONS.map(|reason| self.refused(name, reason));
+        let [model, field, requests, tokens_reason, concurrent] =
+            REASONS.map(|reason| self.refused(name, reason));
         let [prompt, output] = KINDS;
         ClientMetrics {
             requests: self.requests.get_or_create_owned(&client),
             running: self.running.get_or_create_owned(&client),
             refused: Refused {
                 model,
+                field,
                 requests,
                 tokens: tokens_reason,
                 concurrent,
             },
             prompt_tokens: tokens(prompt),
             output_tokens: tokens(output),
+            implausible: self.implausible.get_or_create_owned(&client),
         }
     }
 
@@ -124,6 +135,7 @@ impl ClientFamilies {
             client: name.to_owned(),
         };
         self.requests.remove(&client);
+        self.implausible.remove(&client);
         self.running.remove(&client);
         for reason in REASONS {
             self.refusals.remove(&for_reason(name, reason));

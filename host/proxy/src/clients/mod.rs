@@ -8,6 +8,7 @@ mod caller;
 mod key;
 mod limits;
 mod metrics;
+mod rights;
 mod told;
 mod visit;
 
@@ -22,7 +23,9 @@ use self::caller::Ledger;
 pub use self::key::KeyHash;
 pub(crate) use self::metrics::ClientFamilies;
 use self::metrics::Unknown;
-pub(crate) use self::visit::{Limited, Visit};
+pub(crate) use self::rights::Asked;
+pub use self::rights::EngineFields;
+pub(crate) use self::visit::{Limited, UsageBound, Visit};
 use crate::reply::Refusal;
 
 /// A client as configured.
@@ -40,6 +43,8 @@ pub struct ClientSpec {
     pub priority: i32,
     /// Its tenant's share beside others, above 0.
     pub weight: f64,
+    /// Fields of engines that it may set.
+    pub may_set: EngineFields,
     /// How much it may use.
     pub limits: ClientLimits,
 }

@@ -18,6 +18,7 @@ fn spec(name: &str, limits: ClientLimits) -> ClientSpec {
         tenant: name.into(),
         priority: 0,
         weight: 1.0,
+        may_set: EngineFields::default(),
         limits,
     }
 }
@@ -107,12 +108,19 @@ fn a_seat_is_free_again_when_its_request_is_over() {
     visit(&clients, "a");
 }
 
+/// Of a short body that sets `max_tokens` to 70,000.
+fn bound() -> UsageBound {
+    let body = br#"{"model":"llama-8b","prompt":"hi","max_tokens":35000,"n":2}"#;
+    let peek = inference_api::peek(inference_api::Endpoint::Completions, body).unwrap();
+    UsageBound::of(&peek, body)
+}
+
 /// Tokens that are left of 1,000 after a request did `what` with its 100 estimated ones.
 #[track_caller]
 fn left(what: impl FnOnce(Visit)) -> u64 {
     let clients = clients(None, vec![spec("a", limits(0, 1_000, 0))]);
     let mut visit = visit(&clients, "a");
-    visit.claim(100).unwrap();
+    visit.claim(100, bound()).unwrap();
     let caller = Arc::clone(visit.caller());
     what(visit);
     let rate = caller.tokens.unwrap();
@@ -156,13 +164,39 @@ fn tokens_are_settled_by_what_is_known_of_them() {
 }
 
 #[test]
+fn a_worker_that_states_impossible_usage_costs_its_client_what_was_seen() {
+    let answer = |usage: &str| {
+        let mut tail = Tail::default();
+        tail.push(format!("{{\"usage\":{{{usage}}}}}").as_bytes());
+        let seen = tail.counted_tokens();
+        let left = left(|mut visit| {
+            visit.answered(StatusCode::OK);
+            visit.seen(&tail);
+        });
+        (left, 1_000 - 100 - seen)
+    };
+    for usage in [
+        "\"prompt_tokens\":18446744073709551615,\"completion_tokens\":1",
+        "\"prompt_tokens\":7,\"completion_tokens\":18446744073709551615",
+        "\"prompt_tokens\":66000,\"completion_tokens\":1",
+        "\"prompt_tokens\":7,\"completion_tokens\":70001",
+    ] {
+        let (left, expected) = answer(usage);
+        assert_eq!(left, expected, "{usage}");
+    }
+    // As much as the body asks for may be used.
+    let (left, _) = answer("\"prompt_tokens\":7,\"completion_tokens\":70000");
+    assert_eq!(left, 0);
+}
+
+#[test]
 fn over_its_tokens_a_request_is_not_counted_either() {
     let clients = clients(None, vec![spec("a", limits(2, 1_000, 0))]);
     let mut first = visit(&clients, "a");
-    first.claim(1_000).unwrap();
+    first.claim(1_000, bound()).unwrap();
     let mut second = visit(&clients, "a");
     assert!(matches!(
-        second.claim(100),
+        second.claim(100, bound()),
         Err(Limited::Tokens { limit: 1_000, .. })
     ));
     drop(second);

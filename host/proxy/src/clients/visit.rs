@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use inference_api::Tail;
+use inference_api::{Peek, Tail};
 use thiserror::Error;
 
 use super::caller::Caller;
@@ -27,6 +27,34 @@ pub(crate) enum Limited {
     Concurrent { most: u32 },
 }
 
+/// Most tokens that the `usage` of a request's answer can state: a worker that states more is not believed, since its client
+/// would pay for them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UsageBound {
+    prompt: u64,
+    /// `max_tokens` of the body for each of its `n` answers; 0 where it sets none.
+    output: u64,
+}
+
+/// Tokens that are in no byte of a body or an answer: a chat template's, an image's behind a URL, hidden reasoning.
+const UNSEEN_TOKENS: u64 = 64 << 10;
+
+impl UsageBound {
+    /// A token has at least one byte of the body.
+    pub(crate) fn of(peek: &Peek<'_>, body: &[u8]) -> Self {
+        Self {
+            prompt: (body.len() as u64).saturating_add(UNSEEN_TOKENS),
+            output: peek.max_tokens.unwrap_or(0).saturating_mul(peek.answers()),
+        }
+    }
+
+    /// Whether an answer of so much as is in `tail` can have used what it states.
+    fn allows(self, tail: &Tail) -> bool {
+        let output = self.output.max(tail.length().saturating_add(UNSEEN_TOKENS));
+        tail.prompt_tokens().is_none_or(|told| told <= self.prompt) && tail.tokens_so_far() <= output
+    }
+}
+
 /// A request under way. Dropped, it is over.
 #[derive(Debug)]
 pub(crate) struct Visit {
@@ -43,6 +71,9 @@ pub(crate) struct Visit {
     output: u64,
     /// Whether it is at a worker, or was.
     is_sent: bool,
+    bound: Option<UsageBound>,
+    /// Whether its worker stated more than there can be.
+    is_implausible: bool,
 }
 
 impl Visit {
@@ -55,6 +86,8 @@ impl Visit {
             served: None,
             output: 0,
             is_sent: false,
+            bound: None,
+            is_implausible: false,
         }
     }
 
@@ -78,9 +111,10 @@ impl Visit {
         Err(Refusal::not_served(model))
     }
 
-    /// Takes what the prompt is estimated to have.
-    pub(crate) fn claim(&mut self, tokens: u64) -> Result<(), Limited> {
+    /// Takes what the prompt is estimated to have; its answer states no more than `bound`.
+    pub(crate) fn claim(&mut self, tokens: u64, bound: UsageBound) -> Result<(), Limited> {
         self.prompt = tokens;
+        self.bound = Some(bound);
         let Some(rate) = self.caller.tokens else {
             return Ok(());
         };
@@ -128,6 +162,13 @@ impl Visit {
 
     /// So much of the answer passed by now.
     pub(crate) fn seen(&mut self, tail: &Tail) {
+        if self.bound.is_some_and(|bound| !bound.allows(tail)) {
+            if !std::mem::replace(&mut self.is_implausible, true) {
+                self.caller.ledger.metrics.implausible.inc();
+            }
+            self.output = tail.counted_tokens();
+            return;
+        }
         self.output = tail.tokens_so_far();
         if let Some(prompt) = tail.prompt_tokens() {
             self.prompt = prompt;

@@ -229,6 +229,7 @@ fn snapshot(
             authorization: Authorization::Pass,
             connections: crate::upstream::ConnectionsSpec::default(),
             accept_handover: false,
+            isolate_prefixes: false,
             pd: None,
             health: HealthSpec::default(),
             scrape: None,
@@ -261,6 +262,7 @@ fn snapshot(
         edge: crate::server::EdgeSpec::default(),
         clients: vec![],
         metrics_on_listen: true,
+        policy_headers: vec![],
     };
     SnapshotPlan::new(before, spec).unwrap().build(before, metrics)
 }

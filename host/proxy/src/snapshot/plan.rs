@@ -154,6 +154,7 @@ impl SnapshotPlan {
             record: spec.record,
             decision_headers: spec.decision_headers,
             metrics_on_listen: spec.metrics_on_listen,
+            policy_headers: spec.policy_headers.into(),
             events: previous.map_or_else(
                 || EventHub::new(metrics.events.clone()),
                 |previous| Arc::clone(&previous.events),
@@ -216,6 +217,7 @@ impl PoolPlan {
             authorization: spec.authorization,
             connections: spec.connections,
             accept_handover: spec.accept_handover,
+            isolate_prefixes: spec.isolate_prefixes,
             pd: spec.pd.map(|spec| PdPool {
                 spec,
                 metrics: metrics.pd(&name),

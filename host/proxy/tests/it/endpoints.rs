@@ -124,6 +124,7 @@ async fn a_client_has_its_models_on_every_endpoint_and_no_others() {
         tenant: "c".into(),
         priority: 0,
         weight: 1.0,
+        may_set: proxy::EngineFields::default(),
         limits: ClientLimits::default(),
     };
     let router = router()

@@ -38,6 +38,7 @@ pub(crate) struct Builder {
     /// Asked about every request.
     pub(crate) shadows: Vec<Arc<dyn Policy>>,
     pub(crate) accept_handover: bool,
+    pub(crate) isolate_prefixes: bool,
     pub(crate) pd: Option<PdSpec>,
     pub(crate) health: HealthSpec,
     pub(crate) scrape: Option<ScrapeSpec>,
@@ -89,6 +90,7 @@ pub(crate) fn router() -> Builder {
         rule: StopRule::default(),
         shadows: vec![],
         accept_handover: false,
+        isolate_prefixes: false,
         pd: None,
         health: HealthSpec::default(),
         scrape: None,
@@ -237,6 +239,7 @@ impl Builder {
                 authorization: self.authorization.clone(),
                 connections: self.connections.clone(),
                 accept_handover: self.accept_handover,
+                isolate_prefixes: self.isolate_prefixes,
                 pd: self.pd,
                 health: self.health.clone(),
                 scrape: self.scrape.clone(),
@@ -261,6 +264,7 @@ impl Builder {
             edge: self.edge.clone(),
             clients: self.clients.clone(),
             metrics_on_listen: true,
+            policy_headers: vec!["x-shown".to_owned()],
         }
     }
 

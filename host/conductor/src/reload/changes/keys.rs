@@ -68,6 +68,7 @@ fn of_server(was: &ServerConfig, is: &ServerConfig) -> Vec<&'static str> {
         attempts: "server.attempts",
         max_connections: "server.max-connections",
         decision_headers: "server.decision-headers",
+        policy_headers: "server.policy-headers",
         policy_state: "server.policy-state",
         forward: "server.forward",
     } else { limits, totals });
@@ -143,6 +144,7 @@ pub(super) fn of_pool(was: &PoolConfig, is: &PoolConfig) -> Vec<&'static str> {
         retries: "retries",
         model_list: "model-list",
         accept_handover: "accept-handover",
+        isolate_prefixes: "isolate-prefixes",
         timeouts: "timeouts",
     } else { name, events, workers });
     let events = differing!(&was.events, &is.events, PoolEventsConfig {
