@@ -221,6 +221,10 @@ impl Share {
     }
 
     async fn wait(&mut self, bytes: usize) -> Result<(), BodiesFull> {
+        if self.held.saturating_add(bytes) > self.budget.limit() {
+            // However long it waited.
+            return Err(BodiesFull);
+        }
         let began = Instant::now();
         let mut wait = self.budget.wait(self.number, bytes, self.held);
         let mut answer = timeout(self.patience, &mut wait.answer).await;
