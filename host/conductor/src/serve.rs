@@ -64,7 +64,7 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
         compiled: compiled::folder_of_user(),
     };
     let app = App::build_with(source, surroundings).await?;
-    until_signalled(app, signals).await
+    Box::pin(until_signalled(app, signals)).await
 }
 
 /// The configuration, and what to say about the old conductor's environment.

@@ -48,7 +48,7 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
     };
     let app = App::build_with(ConfigSource::File(file.clone()), surroundings).await?;
     banner::print(&app, &file, fleet.len());
-    let exit = serve::until_signalled(app, signals).await?;
+    let exit = Box::pin(serve::until_signalled(app, signals)).await?;
     for engine in fleet {
         engine.stop().await;
     }
