@@ -13,6 +13,7 @@ use crate::indexer::{self, IndexerConfig};
 use crate::log::{self, LogConfig};
 use crate::models::{self, ModelConfig, TokensConfig};
 use crate::policy::{self, PolicyConfig};
+use crate::policy_compile::{self, PolicyCompileConfig};
 use crate::pool::{self, PoolConfig};
 use crate::record::{self, RecordConfig};
 use crate::report::{Problem, Report};
@@ -51,6 +52,8 @@ pub struct Config {
     pub policy_dir_allow: Option<Vec<Sha256>>,
     /// Where compiled code is kept.
     pub policy_cache: PolicyCache,
+    /// `[policy-compile]`.
+    pub policy_compile: PolicyCompileConfig,
     /// `[policies.NAME]` in the order of the file, then those that routes name without such a table.
     pub policies: Vec<PolicyConfig>,
     /// `[pools.NAME]` in the order of the file; at least one, unless the indexer listens.
@@ -231,6 +234,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, Doubts) {
     let kv_events = feeds::read(root.section("kv-events", "`[kv-events]`"));
     let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
     let record = record::read(root.section("record", "`[record]`"));
+    let policy_compile = policy_compile::read(root.section("policy-compile", "`[policy-compile]`"));
     let policies = policy::read(root.section("policies", "`[policies.NAME]`"), known, in_folder);
     if let Some(folder) = root.item("policy-dir") {
         policy::report_ignored(&folder, &policies, known, in_folder.unwrap_or_default());
@@ -268,6 +272,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, Doubts) {
         policy_dir: policy_dir.flatten(),
         policy_dir_allow,
         policy_cache,
+        policy_compile,
         policies: declared.chain(routes.implied).collect(),
         pools: pools.into_iter().map(|pool| pool.config).collect(),
         tokens,

@@ -10,6 +10,7 @@ use conductor_config::{
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use thiserror::Error;
 
+use crate::compiled::bounds;
 use crate::compose;
 use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::materials::Materials;
@@ -103,6 +104,7 @@ fn broken_lines(mistakes: &Diagnostics) -> HashSet<usize> {
 /// Loads the policies of a configuration, as far as that can be done.
 fn prepare(config: &Config, source: &ConfigSource) -> Result<Prepared, CheckError> {
     let engine = PolicyEngine::new(EngineLimits::default()).map_err(CheckError::Engine)?;
+    let engine = engine.with_bounds(bounds(config));
     let mut library = PolicyLibrary::new(engine, Arc::default());
     Ok(library.prepare_settled(|| compose::wanted_policies(config, source)))
 }

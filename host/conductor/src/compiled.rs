@@ -6,8 +6,8 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use conductor_config::{Config, PolicyCache};
-use policy_runtime::{CodeCache, EngineError, EngineLimits, PolicyEngine};
+use conductor_config::{Config, PolicyCache, PolicyCompileConfig};
+use policy_runtime::{CodeCache, CompileBounds, EngineError, EngineLimits, PolicyEngine};
 use tracing::{debug, warn};
 
 use crate::config_source::ConfigSource;
@@ -39,7 +39,7 @@ pub(crate) fn policy_engine(
     (config, source): (&Config, &ConfigSource),
     by_default: Option<&Path>,
 ) -> Result<PolicyEngine, EngineError> {
-    let engine = PolicyEngine::new(EngineLimits::default())?;
+    let engine = PolicyEngine::new(EngineLimits::default())?.with_bounds(bounds(config));
     let (folder, is_asked_for) = match &config.policy_cache {
         PolicyCache::Folder(folder) => (source.resolve(folder), true),
         PolicyCache::OfUser => match by_default {
@@ -59,6 +59,21 @@ pub(crate) fn policy_engine(
         Err(error) => debug!(error = chain(&error), "compiled policies are not kept on disk"),
     }
     Ok(engine)
+}
+
+/// What is compiled at all.
+pub(crate) fn bounds(config: &Config) -> CompileBounds {
+    let PolicyCompileConfig {
+        functions,
+        function_size,
+        function_locals,
+    } = config.policy_compile;
+    CompileBounds {
+        functions,
+        function_bytes: function_size,
+        function_locals,
+        ..CompileBounds::default()
+    }
 }
 
 #[cfg(test)]

@@ -14,9 +14,8 @@ const CORE_MODULE: [u8; 4] = [1, 0, 0, 0];
 /// ... and of a component.
 const COMPONENT: [u8; 4] = [0x0d, 0, 1, 0];
 
-/// Compiles `bytes`: milliseconds for a compiled language, seconds for an interpreter.
+/// Compiles a component that was recognised: milliseconds for a compiled language, seconds for an interpreter.
 pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Component, LoadError> {
-    recognise(bytes)?;
     Component::from_binary(engine, bytes).map_err(|error| LoadError::Malformed {
         bytes: bytes.len(),
         source: error.into(),
@@ -24,7 +23,7 @@ pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Component, LoadEr
 }
 
 /// Refuses what is not a component by its first bytes.
-fn recognise(bytes: &[u8]) -> Result<(), LoadError> {
+pub(crate) fn recognise(bytes: &[u8]) -> Result<(), LoadError> {
     if bytes.len() > MAX_BYTES {
         return Err(LoadError::TooLarge {
             bytes: bytes.len(),

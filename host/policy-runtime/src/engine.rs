@@ -12,6 +12,7 @@ use tracing::warn;
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
+use crate::bounds::CompileBounds;
 use crate::code_cache::{CodeCache, CodeCacheStats};
 use crate::component;
 use crate::guest::Guest;
@@ -92,6 +93,7 @@ pub struct PolicyEngine {
     pub(crate) limits: EngineLimits,
     pub(crate) ticker: Arc<Ticker>,
     cache: Option<Arc<CodeCache>>,
+    bounds: CompileBounds,
 }
 
 impl PolicyEngine {
@@ -118,6 +120,7 @@ impl PolicyEngine {
             limits,
             ticker: Arc::new(ticker),
             cache: None,
+            bounds: CompileBounds::default(),
         })
     }
 
@@ -128,15 +131,22 @@ impl PolicyEngine {
         self
     }
 
+    /// The same with other bounds on what is compiled.
+    #[must_use]
+    pub fn with_bounds(mut self, bounds: CompileBounds) -> Self {
+        self.bounds = bounds;
+        self
+    }
+
     /// Bytes as a compiled component.
     pub(crate) fn compile(&self, bytes: &[u8]) -> Result<Component, LoadError> {
         let Some(cache) = &self.cache else {
-            return component::compile(&self.engine, bytes);
+            return self.compile_anew(bytes);
         };
         if let Some(component) = cache.get(&self.engine, bytes) {
             return Ok(component);
         }
-        let component = component::compile(&self.engine, bytes)?;
+        let component = self.compile_anew(bytes)?;
         if let Err(error) = self.keep(cache, bytes, &component) {
             warn!(
                 error = &*error as &dyn StdError,
@@ -144,6 +154,13 @@ impl PolicyEngine {
             );
         }
         Ok(component)
+    }
+
+    /// The same without a look at what was compiled before.
+    pub(crate) fn compile_anew(&self, bytes: &[u8]) -> Result<Component, LoadError> {
+        component::recognise(bytes)?;
+        self.bounds.check(bytes)?;
+        component::compile(&self.engine, bytes)
     }
 
     fn keep(

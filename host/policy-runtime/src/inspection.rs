@@ -7,7 +7,6 @@ use routing::FeaturePlan;
 use wasmtime::Engine;
 use wasmtime::component::types::ComponentExtern;
 
-use crate::component;
 use crate::contract::{self, Found, Mismatches};
 use crate::engine::PolicyEngine;
 use crate::load::{Introduction, introduce};
@@ -66,7 +65,7 @@ impl PolicyEngine {
     /// [`LoadError`] where the bytes are no component.
     pub fn inspect(&self, bytes: &[u8]) -> Result<Inspection, LoadError> {
         let start = Instant::now();
-        let component = component::compile(&self.engine, bytes)?;
+        let component = self.compile_anew(bytes)?;
         let compiled_in = start.elapsed();
         let ty = component.component_type();
         Ok(Inspection {

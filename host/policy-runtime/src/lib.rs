@@ -10,6 +10,7 @@
 //! Why it is built this way: `host/adr/0003-policy-runtime.md`.
 
 mod bindings;
+mod bounds;
 mod budget;
 mod code_cache;
 mod component;
@@ -44,6 +45,7 @@ mod subscription;
 mod tape;
 mod ticker;
 
+pub use bounds::{CompileBounds, Excess, Quantity};
 pub use code_cache::{CodeCache, CodeCacheError, CodeCacheStats};
 pub use contract::{Mismatch, Mismatches};
 pub use engine::{EngineError, EngineLimits, PolicyEngine};

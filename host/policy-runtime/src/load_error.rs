@@ -6,6 +6,7 @@ use std::error::Error as StdError;
 use routing::UnknownFeature;
 use thiserror::Error;
 
+use crate::bounds::Excess;
 use crate::contract::Mismatches;
 use crate::fault::Failure;
 use crate::parameters::{ParamFaults, ParameterError};
@@ -32,6 +33,9 @@ pub enum LoadError {
         /// The limit.
         most: usize,
     },
+    /// It would cost too much to compile.
+    #[error("compile the component: {0}")]
+    TooMuch(Excess),
     /// Not WebAssembly at all.
     #[error("read {bytes} bytes as a component: they do not begin like WebAssembly; is it the right file?")]
     NotWebAssembly {

@@ -23,6 +23,7 @@ pub(super) fn needed(at_start: &Config, now: &Config) -> Vec<String> {
         ("index.max-blocks", at_start.index != now.index),
         ("kv-events", at_start.kv_events != now.kv_events),
         ("policy-cache", at_start.policy_cache != now.policy_cache),
+        ("policy-compile", at_start.policy_compile != now.policy_compile),
     ];
     let keys = changed.iter().filter(|(_, changed)| *changed);
     keys.map(|(key, _)| (*key).to_owned()).collect()

@@ -54,6 +54,28 @@ fn a_precompiled_component_is_refused_unread() {
 }
 
 #[test]
+fn a_component_of_more_than_64_mib_is_refused_by_its_size() {
+    let mut bytes = component(LEAST);
+    bytes.resize((64 << 20) + 1, 0);
+    check(&bytes, &["67108865 bytes", "the most is 67108864"]);
+}
+
+#[test]
+fn a_component_that_would_cost_too_much_to_compile_is_refused_before() {
+    let functions = "(func)".repeat(100_001);
+    let bytes = wat::parse_str(format!("(component (core module {functions}))")).unwrap();
+    check(
+        &bytes,
+        &[
+            "compile the component",
+            "100001 functions",
+            "the most is 100000",
+            "`functions`",
+        ],
+    );
+}
+
+#[test]
 fn a_truncated_component_may_still_be_on_its_way() {
     let bytes = component(LEAST);
     for length in [bytes.len() / 3, bytes.len() / 2, bytes.len() - 1] {

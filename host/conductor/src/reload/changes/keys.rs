@@ -2,8 +2,8 @@
 //! not compile until it has its key here.
 
 use conductor_config::{
-    Config, IndexConfig, IndexerConfig, KvEventsConfig, LimitsConfig, LogConfig, PoolConfig,
-    PoolEventsConfig, RecordConfig, ServerConfig, TokensConfig, TotalsConfig,
+    Config, IndexConfig, IndexerConfig, KvEventsConfig, LimitsConfig, LogConfig, PolicyCompileConfig,
+    PoolConfig, PoolEventsConfig, RecordConfig, ServerConfig, TokensConfig, TotalsConfig,
 };
 
 /// The keys of the fields that differ; those after `else` are looked at elsewhere.
@@ -22,7 +22,7 @@ pub(super) fn of_config(was: &Config, is: &Config) -> Vec<&'static str> {
         policy_dir: "policy-dir",
         policy_dir_allow: "policy-dir-allow",
         policy_cache: "policy-cache",
-    } else { server, clients, log, index, kv_events, indexer, record, policies, pools, tokens, models, stores, routes });
+    } else { server, clients, log, index, kv_events, indexer, record, policy_compile, policies, pools, tokens, models, stores, routes });
     of_server(&was.server, &is.server)
         .into_iter()
         .chain(of_small_tables(was, is))
@@ -97,6 +97,11 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
         body_limit: "indexer.body-limit",
         services: "indexer.services",
     } else {});
+    let policy_compile = differing!(&was.policy_compile, &is.policy_compile, PolicyCompileConfig {
+        functions: "policy-compile.functions",
+        function_size: "policy-compile.function-size",
+        function_locals: "policy-compile.function-locals",
+    } else {});
     let record = differing!(&was.record, &is.record, RecordConfig {
         file: "record.file",
         sample: "record.sample",
@@ -120,6 +125,7 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
         .chain(index)
         .chain(kv_events)
         .chain(indexer)
+        .chain(policy_compile)
         .chain(record)
         .chain(tokens);
     tables.collect()
