@@ -5,12 +5,15 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use crate::address::{collide, listen_address};
 use crate::code::Code;
 use crate::config::{Known, PolicyFiles, read_folder};
 use crate::cors::{self, CorsConfig};
 use crate::exposure::{self, Protection};
 use crate::forward;
+use crate::fronts;
 use crate::key::{self, KeySource};
 use crate::limits::{self, LimitsConfig};
 use crate::policy_headers;
@@ -43,6 +46,8 @@ pub struct ServerConfig {
     pub limits: LimitsConfig,
     /// What all clients may hold together.
     pub totals: TotalsConfig,
+    /// Who is believed what it says of a client's address.
+    pub trusted_fronts: Vec<IpNet>,
     /// What clients are shown; none: connections are plain.
     pub tls: Option<ServerTlsConfig>,
     /// The same of the admin listener.
@@ -87,6 +92,7 @@ impl Default for ServerConfig {
             request_body_limit: 32 << 20,
             limits: LimitsConfig::default(),
             totals: TotalsConfig::default(),
+            trusted_fronts: Vec::new(),
             tls: None,
             admin_tls: None,
             cors: None,
@@ -136,6 +142,9 @@ pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>) -> ServerCon
         request_body_limit,
         limits: limits::read(&mut server),
         totals: totals::read(&mut server, request_body_limit),
+        trusted_fronts: server
+            .item("trusted-fronts")
+            .map_or_else(Vec::new, |item| fronts::read(&item)),
         tls: server.section("tls", "`[server.tls]`").and_then(tls::read_server),
         admin_tls: server
             .section("admin-tls", "`[server.admin-tls]`")

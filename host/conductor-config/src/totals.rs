@@ -3,6 +3,19 @@
 use crate::code::Code;
 use crate::report::Problem;
 use crate::section::Section;
+use crate::value::Item;
+
+/// How much memory the process may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MemoryLimitConfig {
+    /// As much as its control group.
+    #[default]
+    OfGroup,
+    /// As much as there is.
+    Off,
+    /// So many bytes.
+    Bytes(u64),
+}
 
 /// Totals of memory and connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +26,8 @@ pub struct TotalsConfig {
     pub unfinished_bodies: Option<u32>,
     /// Connections of one address; none: a quarter of `max-connections`, and of the router's own machine all of them.
     pub connections_per_address: Option<u32>,
+    /// At shares of it load is shed.
+    pub memory_limit: MemoryLimitConfig,
 }
 
 impl Default for TotalsConfig {
@@ -21,6 +36,7 @@ impl Default for TotalsConfig {
             buffered_bodies: 1 << 30,
             unfinished_bodies: None,
             connections_per_address: None,
+            memory_limit: MemoryLimitConfig::OfGroup,
         }
     }
 }
@@ -41,6 +57,7 @@ pub(crate) fn read(server: &mut Section<'_>, body_limit: u64) -> TotalsConfig {
             .help("a body that is as long as may be must fit: raise the one or lower the other"),
         );
     }
+    let memory_limit = server.item("memory-limit").and_then(|item| read_memory(&item));
     let mut count = |key| {
         let item = server.item(key)?;
         let count = item.count(&(1..=1_000_000))?;
@@ -50,5 +67,15 @@ pub(crate) fn read(server: &mut Section<'_>, body_limit: u64) -> TotalsConfig {
         buffered_bodies: bytes.unwrap_or(TotalsConfig::default().buffered_bodies.max(body_limit)),
         unfinished_bodies: count("unfinished-bodies"),
         connections_per_address: count("connections-per-address"),
+        memory_limit: memory_limit.unwrap_or_default(),
     }
+}
+
+/// A size, or `"off"`.
+fn read_memory(item: &Item<'_>) -> Option<MemoryLimitConfig> {
+    if item.value.as_str() == Some("off") {
+        return Some(MemoryLimitConfig::Off);
+    }
+    let bytes = item.size(&(16 << 20..=1 << 50))?;
+    Some(MemoryLimitConfig::Bytes(bytes))
 }

@@ -29,6 +29,7 @@ mod keys;
 mod knowledge;
 mod live_check;
 mod materials;
+mod memory_limit;
 mod metrics;
 pub mod open_files;
 mod overlay;

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Response};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
-use proxy::{BudgetReport, LiveFeeds, ModelsReport, PoolReport, SnapshotCell, WorkerReport};
+use proxy::{BudgetReport, LiveFeeds, MemoryReport, ModelsReport, PoolReport, SnapshotCell, WorkerReport};
 use routing::Role;
 use serde_json::{Value, json};
 
@@ -64,6 +64,7 @@ impl StatusPage {
             "routes": config.routes.iter().map(|of| route(of, &policies)).collect::<Vec<_>>(),
             "pools": pools.iter().zip(&warnings).map(pool).collect::<Vec<_>>(),
             "overlays": config.overlays,
+            "memory": memory(&snapshot.memory()),
         }))
         .into_response()
     }
@@ -140,6 +141,15 @@ fn budget(budget: &BudgetReport) -> Value {
         "requests": { "used": budget.used.requests, "limit": budget.limits.requests },
         "tokens": { "used": budget.used.tokens, "limit": budget.limits.tokens },
         "waiting": waiting.collect::<BTreeMap<_, _>>(),
+    })
+}
+
+/// What the process has of the memory that it may have, in bytes (null: unknown, or without limit).
+fn memory(report: &MemoryReport) -> Value {
+    json!({
+        "stage": report.stage.as_str(),
+        "resident_bytes": report.resident,
+        "limit_bytes": report.limit,
     })
 }
 

@@ -1,5 +1,6 @@
 //! Head of a request that is to be placed on a worker, and what its body or its query says to routing.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -15,6 +16,9 @@ pub(crate) struct Arrival {
     pub(crate) seq: u64,
     pub(crate) run: RunNumber,
     pub(crate) id: HeaderValue,
+    /// The address it is from.
+    #[expect(dead_code, reason = "read soon")]
+    pub(crate) from: Option<IpAddr>,
     pub(crate) arrived: Instant,
     pub(crate) method: Method,
     pub(crate) target: PathAndQuery,

@@ -29,6 +29,8 @@ use crate::upstream::WorkerBody;
 /// Longest answer to `/tokenize` that is passed on, in bytes.
 const LONGEST_ANSWER: usize = 64 << 20;
 
+/// Why no traffic is welcome where memory is short.
+const MEMORY_FULL: &str = "memory is short";
 /// Most workers of a pool that `/readyz` names.
 const MOST_NAMED: usize = 32;
 
@@ -156,7 +158,9 @@ fn readiness(proxy: &Proxy, names_pools: bool) -> Response<Body> {
     // Without pools it serves something else.
     let nobody = !pools.is_empty() && pools.iter().all(|pool| in_service(pool) == 0);
     let nobody = nobody.then(|| nobody_in_service(&pools, names_pools));
-    let objection = proxy.readiness.objection().map(str::to_owned).or(nobody);
+    let is_full = proxy.snapshots.edge().memory.refuses();
+    let objection = proxy.readiness.objection().or(is_full.then_some(MEMORY_FULL));
+    let objection = objection.map(str::to_owned).or(nobody);
     let counts = pools.iter().map(|pool| {
         let mut counts = serde_json::json!({ "workers": pool.workers.len(), "in-service": in_service(pool) });
         let out = pool
@@ -394,6 +398,7 @@ fn refusal(error: IntakeError<axum::Error>) -> Refusal {
         IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Refusal::BodyTimeout,
         IntakeError::Full(_) => Refusal::BodiesFull,
         IntakeError::GaveWay => Refusal::BodyGaveWay,
+        IntakeError::NoMemory => Refusal::MemoryFull,
         IntakeError::Broken(source) => Refusal::BodyBroken(source.into_inner()),
     }
 }

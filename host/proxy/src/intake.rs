@@ -3,17 +3,28 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::EXPECT;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use thiserror::Error;
+use tokio::time::Instant;
 
-use crate::bodies::{Arrival, BodiesFull, BodySlot};
+use crate::bodies::{Arrival, BodiesFull, BodySlot, GivesWay};
 
 /// Most bytes of memory that are reserved before they came.
 const AHEAD: usize = 64 << 10;
+/// Most bytes that are read of a client that may not come in, and for how long.
+const MOST_DISCARDED: usize = 1 << 20;
+const DISCARD_WITHIN: Duration = Duration::from_secs(5);
+/// However scarce room is, a body may take so long.
+const LEAST_GRACE: Duration = Duration::from_secs(1);
+/// So often it is looked at how scarce room is.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A body could not be read.
 #[derive(Debug, Error)]
@@ -28,6 +39,8 @@ pub(crate) enum IntakeError<E: std::error::Error + 'static> {
     Full(#[source] BodiesFull),
     #[error("read a body: it gave way to another one")]
     GaveWay,
+    #[error("read a body: memory is short")]
+    NoMemory,
     #[error("read a body")]
     Broken(#[source] E),
 }
@@ -55,13 +68,14 @@ impl From<Duration> for Pace {
 }
 
 impl Pace {
-    /// How long the next piece may be waited for.
-    fn patience(&self, came: usize, took: Duration) -> Duration {
+    /// How long the next piece may be waited for, where a body must come `haste` times as fast as configured.
+    fn patience(&self, came: usize, took: Duration, haste: u32) -> Duration {
         if self.rate == 0 {
             return self.idle;
         }
-        let earned = Duration::from_secs(came as u64 / self.rate);
-        self.idle.min((self.grace + earned).saturating_sub(took))
+        let grace = (self.grace / haste).max(LEAST_GRACE.min(self.grace));
+        let earned = Duration::from_secs(came as u64 / self.rate.saturating_mul(haste.into()));
+        self.idle.min((grace + earned).saturating_sub(took))
     }
 }
 
@@ -122,9 +136,17 @@ where
     Err(IntakeError::TooLarge { limit })
 }
 
+/// Reads a body for a while and keeps nothing of it, so that its client comes to read why.
+pub(crate) async fn hear_out(headers: &HeaderMap, body: Incoming) {
+    // Who waits to be told to go on sends nothing before.
+    if !headers.contains_key(EXPECT) {
+        discard(body, MOST_DISCARDED, DISCARD_WITHIN).await;
+    }
+}
+
 /// Reads on and throws away, so that a client that is still sending comes to read its answer: at most `limit` bytes, for at
 /// most `patience` in all.
-pub(crate) async fn discard<B>(mut body: B, limit: usize, patience: Duration)
+async fn discard<B>(mut body: B, limit: usize, patience: Duration)
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
@@ -196,6 +218,9 @@ impl Clock {
         if let (Some(started), Some(began)) = (&mut self.started, began) {
             *started += began.elapsed();
         }
+        if let Some(arrival) = &self.arrival {
+            arrival.holds(slot.held());
+        }
         Ok(())
     }
 
@@ -212,33 +237,53 @@ impl Clock {
         if let Poll::Ready(frame) = poll_fn(|cx| Poll::Ready(frame.as_mut().poll(cx))).await {
             return Ok(frame);
         }
-        let took = self.started.get_or_insert_with(Instant::now).elapsed();
-        let patience = self.pace.patience(self.came, took);
+        let (now, started) = (Instant::now(), *self.started.get_or_insert_with(Instant::now));
         if let (Some(slot), None) = (&self.slot, &self.arrival) {
             self.arrival = Some(slot.arrive().map_err(IntakeError::Full)?);
         }
-        let arrival = self.arrival.as_ref();
-        let gives_way = async {
-            match arrival {
-                Some(arrival) => arrival.gives_way().await,
-                None => std::future::pending().await,
-            }
-        };
-        let frame = async {
+        let mut gives_way = pin!(ends(self.arrival.as_ref()));
+        loop {
+            let (took, waited) = (started.elapsed(), now.elapsed());
+            let haste = self.slot.as_ref().map_or(1, BodySlot::haste);
+            let idle = self.pace.idle.saturating_sub(waited);
+            let left = idle.min(self.pace.patience(self.came, took, haste));
+            // A body that nobody else needs the room of waits in one piece.
+            let look = if self.slot.is_some() {
+                left.min(LOOK_AGAIN)
+            } else {
+                left
+            };
             tokio::select! {
                 biased;
-                frame = frame => Ok(frame),
-                () = gives_way => Err(IntakeError::GaveWay),
+                frame = frame.as_mut() => return Ok(frame),
+                why = gives_way.as_mut() => return Err(match why {
+                    GivesWay::ToAnother => IntakeError::GaveWay,
+                    GivesWay::ToAll => IntakeError::NoMemory,
+                }),
+                () = tokio::time::sleep(look) => {}
             }
-        };
-        match tokio::time::timeout(patience, frame).await {
-            Ok(frame) => frame,
-            Err(_) if patience == self.pace.idle => Err(IntakeError::Stalled { waited: patience }),
-            Err(_) => Err(IntakeError::Slow {
-                came: self.came,
-                took: took + patience,
-            }),
+            if look < left {
+                continue;
+            }
+            return Err(if left == idle {
+                IntakeError::Stalled {
+                    waited: self.pace.idle,
+                }
+            } else {
+                IntakeError::Slow {
+                    came: self.came,
+                    took: took + left,
+                }
+            });
         }
+    }
+}
+
+/// Ends when the body must give way, and never where it is not among those that arrive.
+async fn ends(arrival: Option<&Arrival>) -> GivesWay {
+    match arrival {
+        Some(arrival) => arrival.gives_way().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -250,6 +295,7 @@ mod tests {
     use http_body_util::{Full, StreamBody};
 
     use super::*;
+    use crate::bodies::{Bodies, BodyTotals};
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -290,7 +336,7 @@ mod tests {
             rate: 100,
         };
         let check = |came, took, expected| {
-            let patience = pace.patience(came, Duration::from_secs(took));
+            let patience = pace.patience(came, Duration::from_secs(took), 1);
             assert_eq!(patience, Duration::from_secs(expected), "{came} {took}");
         };
         check(0, 0, 8);
@@ -298,7 +344,50 @@ mod tests {
         check(0, 11, 0);
         check(500, 11, 4);
         check(100_000, 11, 8);
-        assert_eq!(Pace::from(PATIENCE).patience(0, 9 * PATIENCE), PATIENCE);
+        assert_eq!(Pace::from(PATIENCE).patience(0, 9 * PATIENCE, 64), PATIENCE);
+    }
+
+    #[test]
+    fn a_hasty_body_has_a_part_of_its_time_and_a_second_at_least() {
+        let pace = Pace {
+            idle: Duration::from_secs(60),
+            grace: Duration::from_secs(30),
+            rate: 1,
+        };
+        let check = |came, took, haste, expected| {
+            let patience = pace.patience(came, Duration::from_secs(took), haste);
+            assert_eq!(patience, Duration::from_secs(expected), "{came} {took} {haste}");
+        };
+        check(0, 0, 1, 30);
+        check(0, 0, 5, 6);
+        check(10, 6, 5, 2);
+        check(0, 0, 64, 1);
+        check(640, 10, 64, 1);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_waited_for_learns_that_places_have_become_scarce() {
+        let bodies = Bodies::default();
+        bodies.set_limits(BodyTotals {
+            unfinished: 200,
+            ..BodyTotals::default()
+        });
+        // Its time would be up when the test is long over.
+        let grace = Duration::from_secs(3_600);
+        let pace = Pace {
+            idle: grace,
+            grace: grace / 60,
+            rate: 1,
+        };
+        let never = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let mut waiting = pin!(collect_client(never, 5, pace, bodies.begin(PATIENCE)));
+        assert!(poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await);
+        let arrivals = (0..199).map(|_| bodies.begin(PATIENCE).arrive().unwrap());
+        let _others: Vec<_> = arrivals.collect();
+        let Err(IntakeError::Slow { came: 0, took }) = waiting.await else {
+            panic!("a slow body is given up");
+        };
+        assert!(took < grace / 60, "{took:?}");
     }
 
     #[tokio::test]

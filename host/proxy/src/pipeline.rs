@@ -2,13 +2,14 @@
 //! relay. Failing over ends where the client gets its first byte.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, EXPECT};
+use http::header::ACCEPT_ENCODING;
 use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -44,15 +45,12 @@ use crate::server::{Deadline, check_depth};
 use crate::snapshot::{PoolState, Snapshot};
 use crate::tokens;
 
-/// Most bytes that are read of a client that may not come in, and for how long.
-const MOST_DISCARDED: usize = 1 << 20;
-const DISCARD_WITHIN: Duration = Duration::from_secs(5);
-
 /// Answers a request to an inference endpoint.
 pub(crate) async fn infer(
     proxy: &Arc<Proxy>,
     endpoint: Endpoint,
     request: Request<Incoming>,
+    from: Option<IpAddr>,
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
     let (seq, mut headers) = (proxy.next_seq(), head.headers);
@@ -66,6 +64,7 @@ pub(crate) async fn infer(
         seq,
         run: proxy.run,
         id: id.clone(),
+        from,
         arrived: Instant::now(),
         method: head.method,
         target: target.unwrap_or(PathAndQuery::from_static(endpoint.path())),
@@ -96,10 +95,7 @@ pub(crate) async fn infer(
 /// The client may not come in. It gets to read so if it is not sending for too long, and nothing is kept of what it sends.
 async fn turn_away(proxy: &Proxy, refusal: Refusal, arrival: &Arrival, body: Incoming) -> Refusal {
     proxy.metrics.unrouted(refusal.outcome());
-    // Who waits to be told to go on sends nothing before.
-    if !arrival.headers.contains_key(EXPECT) {
-        intake::discard(body, MOST_DISCARDED, DISCARD_WITHIN).await;
-    }
+    intake::hear_out(&arrival.headers, body).await;
     refusal
 }
 

@@ -53,6 +53,10 @@ pub(crate) enum Refusal {
     BodyGaveWay,
     #[error("the requests under way take all the room for request bodies")]
     BodiesFull,
+    #[error("the address that the request comes from has as many requests under way as it may")]
+    AddressFull,
+    #[error("the router is short of memory")]
+    MemoryFull,
     #[error("the request body nests arrays and objects more than {limit} deep")]
     BodyTooDeep { limit: usize },
     #[error("the URL is longer than {limit} bytes")]
@@ -199,6 +203,8 @@ impl Refusal {
             Self::BodyTimeout | Self::BodyGaveWay => (StatusCode::REQUEST_TIMEOUT, INVALID, "body_timeout"),
             Self::ConnectionsFull => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "connections_full"),
             Self::BodiesFull => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "bodies_full"),
+            Self::AddressFull => (StatusCode::TOO_MANY_REQUESTS, BUSY, "address_full"),
+            Self::MemoryFull => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "memory_full"),
             Self::BodyBroken(_) => (StatusCode::BAD_REQUEST, INVALID, "body_incomplete"),
             Self::BodyInvalid(_) | Self::BodyNotObject => (StatusCode::BAD_REQUEST, INVALID, "invalid_json"),
             Self::BodyNoForm(_) => (StatusCode::BAD_REQUEST, INVALID, "invalid_form"),
@@ -260,7 +266,7 @@ impl Refusal {
             | Self::NotHandedOver(_) => Outcome::UpstreamError,
             Self::WorkerSlow(_) | Self::PrefillSlow(_) => Outcome::FirstByteTimeout,
             Self::QueueFull { .. } => Outcome::QueueFull,
-            Self::BodiesFull => Outcome::BodiesFull,
+            Self::BodiesFull | Self::MemoryFull => Outcome::BodiesFull,
             Self::QueueTimeout { .. } => Outcome::QueueTimeout,
             Self::Shed { .. } => Outcome::Shed,
             Self::TooSlow { .. } => Outcome::TooSlow,
@@ -282,6 +288,8 @@ impl Refusal {
             | Self::EngineUnknown(_)
             | Self::ResponseWorkerOut { .. }
             | Self::BodiesFull
+            | Self::MemoryFull
+            | Self::AddressFull
             | Self::ConnectionsFull
             | Self::ShuttingDown => Some(COME_BACK),
             Self::QueueFull { after }

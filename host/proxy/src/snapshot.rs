@@ -27,6 +27,7 @@ use crate::health::{HealthSpec, ScrapeSpec};
 use crate::keep_alive::KeepAlive;
 use crate::knowledge::PoolKnowledge;
 use crate::link::WorkerLink;
+use crate::memory::MemoryReport;
 use crate::metrics::{PoolMetrics, ProxyMetrics};
 use crate::pd::{Bootstrap, PdPool, PdSpec};
 use crate::record::RecordSpec;
@@ -234,6 +235,12 @@ impl Snapshot {
     #[must_use]
     pub fn now_us(&self) -> u64 {
         self.events.now_us()
+    }
+
+    /// What the process has of its memory.
+    #[must_use]
+    pub fn memory(&self) -> MemoryReport {
+        self.edge.memory.report()
     }
 
     /// Every worker of every pool, by its id and name.

@@ -7,6 +7,7 @@ use http::HeaderValue;
 use proxy::{BodyTotals, ConnectionsSpec, CorsSpec, EdgeLimits, EdgeSpec, ServeLimits};
 
 use crate::certificates::Certificates;
+use crate::memory_limit;
 
 /// What is decided before a request is looked into; `certificates` were read for this configuration.
 pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpec {
@@ -31,6 +32,7 @@ pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpe
             .totals
             .connections_per_address
             .map(|most| most as usize),
+        fronts: config.server.trusted_fronts.clone().into(),
         tls: certificates.of_listeners(),
         cors: config.server.cors.as_ref().map(|cors| Arc::new(cors_spec(cors))),
         forward: config
@@ -48,6 +50,7 @@ fn body_totals(config: &Config) -> BodyTotals {
     BodyTotals {
         bytes: usize::try_from(totals.buffered_bodies).unwrap_or(usize::MAX),
         unfinished: unfinished as usize,
+        memory: memory_limit::limit(totals.memory_limit),
     }
 }
 

@@ -1,17 +1,20 @@
 //! Bodies whose clients are waited for. There is room for so many; beyond it, the body that has been arriving for longest
 //! gives way to one that begins, so that the pace a body must keep rises with scarcity.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::{BodiesFull, BodyTotals};
+use super::{BodiesFull, BodyTotals, haste};
 
 /// A body has so much time whoever else waits.
 const LEAST_TIME: Duration = Duration::from_secs(1);
+/// Where memory is short, one of so many ends at a time.
+const ENDED_PART: usize = 4;
 
 /// The bodies that are arriving, by their numbers.
 #[derive(Debug)]
@@ -23,7 +26,26 @@ pub(super) struct Arrivals {
 #[derive(Debug)]
 struct Arriving {
     since: Instant,
-    gives_way: Arc<Notify>,
+    shared: Arc<Shared>,
+}
+
+/// What a body and who ends it both see.
+#[derive(Debug, Default)]
+struct Shared {
+    ends: Notify,
+    /// Whether it ends for want of memory.
+    is_for_memory: AtomicBool,
+    /// Bytes that it has taken.
+    held: AtomicUsize,
+}
+
+/// Why a body ends before it is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GivesWay {
+    /// Another one needs its place.
+    ToAnother,
+    /// The process needs its memory.
+    ToAll,
 }
 
 /// A body is arriving until this is dropped.
@@ -31,7 +53,7 @@ struct Arriving {
 pub(crate) struct Arrival {
     arrivals: Arc<Arrivals>,
     number: u64,
-    gives_way: Arc<Notify>,
+    shared: Arc<Shared>,
 }
 
 impl Default for Arrivals {
@@ -59,22 +81,47 @@ impl Arrivals {
             if oldest.get().since.elapsed() < LEAST_TIME {
                 return Err(BodiesFull);
             }
-            oldest.remove().gives_way.notify_one();
+            oldest.remove().shared.ends.notify_one();
         }
-        let gives_way = Arc::<Notify>::default();
+        let shared = Arc::<Shared>::default();
         arriving.insert(
             number,
             Arriving {
                 since: Instant::now(),
-                gives_way: Arc::clone(&gives_way),
+                shared: Arc::clone(&shared),
             },
         );
         drop(arriving);
         Ok(Arrival {
             arrivals: Arc::clone(this),
             number,
-            gives_way,
+            shared,
         })
+    }
+
+    pub(super) fn haste(&self) -> u32 {
+        haste(self.count(), self.limit.load(Ordering::Relaxed))
+    }
+
+    /// Ends a quarter of the bodies, those that hold most.
+    pub(super) fn end_largest(&self) {
+        let mut arriving = self.lock();
+        let held = |body: &Arriving| body.shared.held.load(Ordering::Relaxed);
+        let mut numbers: Vec<(usize, u64)> = arriving
+            .iter()
+            .map(|(number, body)| (held(body), *number))
+            .collect();
+        let ended = numbers.len().div_ceil(ENDED_PART);
+        if ended == 0 {
+            return;
+        }
+        numbers.select_nth_unstable_by_key(ended - 1, |body| Reverse(*body));
+        for (_, number) in &numbers[..ended] {
+            if let Some(body) = arriving.remove(number) {
+                body.shared.is_for_memory.store(true, Ordering::Relaxed);
+                body.shared.ends.notify_one();
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arriving>> {
@@ -83,9 +130,18 @@ impl Arrivals {
 }
 
 impl Arrival {
+    /// The body has taken so many bytes.
+    pub(crate) fn holds(&self, bytes: usize) {
+        self.shared.held.store(bytes, Ordering::Relaxed);
+    }
+
     /// Ends when the body must give way.
-    pub(crate) async fn gives_way(&self) {
-        self.gives_way.notified().await;
+    pub(crate) async fn gives_way(&self) -> GivesWay {
+        self.shared.ends.notified().await;
+        match self.shared.is_for_memory.load(Ordering::Relaxed) {
+            true => GivesWay::ToAll,
+            false => GivesWay::ToAnother,
+        }
     }
 }
 
@@ -118,5 +174,29 @@ mod tests {
         assert_eq!(arrivals.count(), 1);
         drop(third);
         assert_eq!(arrivals.count(), 0);
+    }
+
+    #[test]
+    fn for_want_of_memory_the_bodies_that_hold_most_end_first() {
+        let arrivals = Arc::<Arrivals>::default();
+        arrivals.end_largest();
+        let holding = |number, bytes| {
+            let arrival = Arrivals::begin(&arrivals, number).unwrap();
+            arrival.holds(bytes);
+            arrival
+        };
+        let bodies: Vec<_> = [3, 9, 0, 7, 8]
+            .into_iter()
+            .zip(0..)
+            .map(|(bytes, number)| holding(number, bytes))
+            .collect();
+        let ended = || -> Vec<u64> {
+            arrivals.end_largest();
+            let ends = |body: &&Arrival| body.gives_way().now_or_never() == Some(GivesWay::ToAll);
+            bodies.iter().filter(ends).map(|body| body.number).collect()
+        };
+        assert_eq!(ended(), [1, 4]);
+        assert_eq!(ended(), [3]);
+        assert_eq!((ended(), ended(), ended()), (vec![0], vec![2], vec![]));
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{BodiesFull, BodyTotals};
+use super::{BodiesFull, BodyTotals, haste};
 
 /// Bodies that have failed give their bytes back within this time.
 const TO_GIVE_BACK: Duration = Duration::from_secs(1);
@@ -208,6 +208,14 @@ impl Share {
             held: 0,
             patience,
         }
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    pub(super) fn haste(&self) -> u32 {
+        haste(self.budget.held(), self.budget.limit())
     }
 
     /// Takes more bytes, once there is room for them.

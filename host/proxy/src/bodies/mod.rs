@@ -11,17 +11,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use thiserror::Error;
 
-pub(crate) use self::arrivals::Arrival;
 use self::arrivals::Arrivals;
+pub(crate) use self::arrivals::{Arrival, GivesWay};
 use self::budget::{BodyBudget, Share};
 
-/// What all bodies may take together.
+/// A body need not come faster than this many times the configured pace.
+const MOST_HASTE: u32 = 64;
+
+/// What all clients may take together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyTotals {
     /// Bytes of all bodies that are held.
     pub bytes: usize,
     /// Bodies that have begun to arrive and are not complete.
     pub unfinished: usize,
+    /// Bytes of the whole process, at shares of which load is shed; none: without limit.
+    pub memory: Option<u64>,
 }
 
 impl Default for BodyTotals {
@@ -29,6 +34,7 @@ impl Default for BodyTotals {
         Self {
             bytes: 1 << 30,
             unfinished: 5_000,
+            memory: None,
         }
     }
 }
@@ -85,6 +91,11 @@ impl Bodies {
         }
     }
 
+    /// Has a part of the bodies that are arriving fail for want of memory, those that hold most.
+    pub(crate) fn end_largest(&self) {
+        self.arrivals.end_largest();
+    }
+
     pub(crate) fn report(&self) -> BodiesReport {
         BodiesReport {
             bytes: self.budget.held(),
@@ -102,7 +113,19 @@ impl BodySlot {
 
     /// Counts the body among those that are arriving, until the arrival is dropped.
     pub(crate) fn arrive(&self) -> Result<Arrival, BodiesFull> {
-        Arrivals::begin(&self.arrivals, self.number)
+        let arrival = Arrivals::begin(&self.arrivals, self.number)?;
+        arrival.holds(self.share.held());
+        Ok(arrival)
+    }
+
+    /// How many times faster than else a body must come: 1 while half of the room for bodies is free, then more the less is.
+    pub(crate) fn haste(&self) -> u32 {
+        self.arrivals.haste().max(self.share.haste())
+    }
+
+    /// Bytes that the body has taken.
+    pub(crate) fn held(&self) -> usize {
+        self.share.held()
     }
 
     /// Returns the complete body. Its share is given back when the last handle to it is dropped.
@@ -117,8 +140,28 @@ impl BodySlot {
     }
 }
 
+/// The haste where `taken` of `limit` is: twice as much of it free is half the haste.
+fn haste(taken: usize, limit: usize) -> u32 {
+    let free = limit.saturating_sub(taken).max(1);
+    u32::try_from(limit / 2 / free)
+        .unwrap_or(u32::MAX)
+        .clamp(1, MOST_HASTE)
+}
+
 impl AsRef<[u8]> for HeldBody {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_less_room_is_free_the_faster_a_body_must_come() {
+        let of = |taken| haste(taken, 1_000);
+        assert_eq!([of(0), of(500), of(750), of(900), of(990)], [1, 1, 2, 5, 50]);
+        assert_eq!([of(1_000), of(2_000), haste(0, 0)], [MOST_HASTE, MOST_HASTE, 1]);
     }
 }

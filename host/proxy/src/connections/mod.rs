@@ -1,8 +1,10 @@
 //! How many clients may be connected at a time, and from one address; who is, and which connection ends when another waits.
 //!
 //! Beyond the limit a few more are accepted into a lobby: there `/health` and `/readyz` are answered at once, and every other
-//! request waits for a seat. A lobby that is full makes room for the next connection, so that the two are always answered.
+//! request waits for a seat. A lobby that is full makes room for the next connection, so that the two are always answered. Where the
+//! process is short of memory, every new connection begins in the lobby.
 
+mod fronts;
 mod register;
 
 use std::net::IpAddr;
@@ -18,7 +20,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+pub(crate) use self::fronts::{Forwarded, Sender, is_front, sender};
 use self::register::{Register, Standing, since};
+use crate::memory::Memory;
 use crate::server::{EdgeMetrics, Turned};
 use crate::throttle::Throttle;
 
@@ -41,6 +45,8 @@ pub(crate) struct RoomSpec {
     /// Shows how many seats are taken.
     pub(crate) taken: Gauge,
     pub(crate) edge: EdgeMetrics,
+    /// Where it is short, there is no seat for a new connection before it asks for something.
+    pub(crate) memory: Arc<Memory>,
     /// All connections end.
     pub(crate) stop: CancellationToken,
 }
@@ -62,11 +68,26 @@ pub(crate) struct TakenSeat {
     permit: Mutex<OwnedSemaphorePermit>,
     room: Arc<Room>,
     standing: Arc<Standing>,
+    peer: Option<IpAddr>,
+}
+
+/// How many connections one address may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AddressLimit {
+    /// A quarter of all, and all where it is of the router's own machine.
+    Part,
+    Of(usize),
+    /// All: it is a front, whose clients are counted by their own addresses.
+    Front,
 }
 
 /// A request is being answered on a connection until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn(Arc<Standing>);
+pub(crate) struct Turn {
+    standing: Arc<Standing>,
+    /// Of a client behind a front.
+    forwarded: Option<Forwarded>,
+}
 
 /// There was no seat for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -75,6 +96,11 @@ pub(crate) enum NoSeat {
     Full,
     #[error("the listener is closing")]
     Closing,
+}
+
+/// Whether what is at that path is answered whatever is short.
+pub(crate) fn is_always_answered(path: &str) -> bool {
+    ALWAYS_ANSWERED.contains(&path)
 }
 
 impl Room {
@@ -88,12 +114,11 @@ impl Room {
         })
     }
 
-    /// Returns the place of a connection; none where its address has as many as it may. An address may have `per_address`, or
-    /// where that is not said a quarter of all, unless it is the router's own machine.
+    /// Returns the place of a connection; none where its address has as many as it may.
     pub(crate) async fn admit(
         self: &Arc<Self>,
         peer: Option<IpAddr>,
-        per_address: Option<usize>,
+        per_address: AddressLimit,
     ) -> Option<TakenSeat> {
         if let Some(limit) = peer.and_then(|peer| self.limit_of(peer, per_address))
             && self.register.count(peer) >= limit
@@ -112,23 +137,32 @@ impl Room {
             permit: Mutex::new(permit),
             standing: self.register.enter(peer, is_seated, &self.spec.stop),
             room: Arc::clone(self),
+            peer,
         })
     }
 
-    fn limit_of(&self, peer: IpAddr, per_address: Option<usize>) -> Option<usize> {
-        let default = || (self.spec.limit / ADDRESS_PART).max(1);
-        let is_own = peer.to_canonical().is_loopback();
-        per_address.or_else(|| (!is_own).then(default))
+    fn limit_of(&self, peer: IpAddr, per_address: AddressLimit) -> Option<usize> {
+        match per_address {
+            AddressLimit::Of(limit) => Some(limit),
+            AddressLimit::Part if !peer.to_canonical().is_loopback() => {
+                Some((self.spec.limit / ADDRESS_PART).max(1))
+            }
+            AddressLimit::Part | AddressLimit::Front => None,
+        }
     }
 
     /// A seat, or else a place in the lobby once there is one.
     async fn place(&self) -> (OwnedSemaphorePermit, bool) {
         loop {
-            if let Ok(permit) = Arc::clone(&self.seats).try_acquire_owned() {
+            if !self.spec.memory.refuses()
+                && let Ok(permit) = Arc::clone(&self.seats).try_acquire_owned()
+            {
                 return (permit, true);
             }
             if let Ok(permit) = Arc::clone(&self.lobby).try_acquire_owned() {
-                self.tell_full();
+                if self.seats.available_permits() == 0 {
+                    self.tell_full();
+                }
                 return (permit, false);
             }
             if let Some(last) = self.register.longest_in_lobby(Instant::now()) {
@@ -138,6 +172,13 @@ impl Room {
             if let Ok(Ok(permit)) = waiting.await {
                 return (permit, false);
             }
+        }
+    }
+
+    /// Ends every connection that is idle for long enough.
+    pub(crate) fn end_idle(&self) {
+        for idle in self.register.all_idle(Instant::now()) {
+            self.displace(&idle);
         }
     }
 
@@ -162,7 +203,21 @@ impl TakenSeat {
     /// A request begins on this connection.
     pub(crate) fn turn(&self) -> Turn {
         self.standing.idle_since.store(0, Ordering::Relaxed);
-        Turn(Arc::clone(&self.standing))
+        Turn {
+            standing: Arc::clone(&self.standing),
+            forwarded: None,
+        }
+    }
+
+    /// Who is at the other end.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
+    /// Counts a request of a client behind a front; none where its address has as many connections and requests as it may.
+    pub(crate) fn forwarded(&self, client: IpAddr, per_address: AddressLimit) -> Option<Forwarded> {
+        let limit = self.room.limit_of(client, per_address);
+        Forwarded::begin(&self.room, client, limit)
     }
 
     /// Whether it is out of the lobby.
@@ -173,7 +228,7 @@ impl TakenSeat {
     /// Waits for a seat where the connection has none and the request at `path` needs one. Meanwhile the connections that were
     /// idle for longest end.
     pub(crate) async fn sit(&self, path: &str) -> Result<(), NoSeat> {
-        if self.is_seated() || ALWAYS_ANSWERED.contains(&path) {
+        if self.is_seated() || is_always_answered(path) {
             return Ok(());
         }
         let room = &self.room;
@@ -217,18 +272,23 @@ impl TakenSeat {
 }
 
 impl Turn {
+    /// It is that of a client behind a front.
+    pub(crate) fn is_of(&mut self, forwarded: Forwarded) {
+        self.forwarded = Some(forwarded);
+    }
+
     /// The answer must have been taken by then.
     pub(crate) fn must_end(&self, deadline: Instant) {
-        let ends = since(self.0.epoch, deadline);
-        self.0.ends.store(ends, Ordering::Relaxed);
+        let ends = since(self.standing.epoch, deadline);
+        self.standing.ends.store(ends, Ordering::Relaxed);
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.ends.store(0, Ordering::Relaxed);
-        let now = since(self.0.epoch, Instant::now());
-        self.0.idle_since.store(now, Ordering::Relaxed);
+        self.standing.ends.store(0, Ordering::Relaxed);
+        let now = since(self.standing.epoch, Instant::now());
+        self.standing.idle_since.store(now, Ordering::Relaxed);
     }
 }
 

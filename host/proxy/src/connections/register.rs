@@ -89,14 +89,23 @@ impl Register {
     pub(super) fn leave(&self, standing: &Standing) {
         let mut connected = self.lock();
         connected.standings.remove(&standing.number);
-        if let Some(address) = standing.address
-            && let Some(count) = connected.by_address.get_mut(&address)
-        {
-            *count -= 1;
-            if *count == 0 {
-                connected.by_address.remove(&address);
-            }
+        if let Some(address) = standing.address {
+            connected.remove(address);
         }
+    }
+
+    /// Counts one more of an address that has no connection of its own, unless there are `limit`.
+    pub(super) fn add(&self, client: IpAddr, limit: Option<usize>) -> bool {
+        let mut connected = self.lock();
+        let count = connected.by_address.entry(counted(client)).or_default();
+        let may = limit.is_none_or(|limit| *count < limit);
+        *count += usize::from(may);
+        may
+    }
+
+    /// One of those is over.
+    pub(super) fn remove(&self, client: IpAddr) {
+        self.lock().remove(counted(client));
     }
 
     /// Connections of the peer's address.
@@ -136,6 +145,19 @@ impl Register {
         })
     }
 
+    /// Returns every connection that is idle, and long enough, and was not closed for another yet.
+    pub(super) fn all_idle(&self, now: Instant) -> Vec<Arc<Standing>> {
+        let now = since(self.epoch, now);
+        let connected = self.lock();
+        let is_idle = |standing: &&Arc<Standing>| standing.idle_for(now) >= Some(millis(IDLE_FOR));
+        connected
+            .standings
+            .values()
+            .filter(is_idle)
+            .map(Arc::clone)
+            .collect()
+    }
+
     fn longest(
         &self,
         now: Instant,
@@ -159,7 +181,24 @@ impl Register {
     }
 }
 
+impl Connected {
+    fn remove(&mut self, address: IpAddr) {
+        if let Some(count) = self.by_address.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&address);
+            }
+        }
+    }
+}
+
 impl Standing {
+    /// Milliseconds since which nothing is asked on it; none while something is, and once it is closed for another.
+    fn idle_for(&self, now: u64) -> Option<u64> {
+        let since = self.idle_since.load(Ordering::Relaxed);
+        (since > 0 && !self.stop.is_cancelled()).then(|| now.saturating_sub(since))
+    }
+
     /// Has it end for another one.
     pub(super) fn displace(&self) {
         self.is_displaced.store(true, Ordering::Relaxed);

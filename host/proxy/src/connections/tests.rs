@@ -11,13 +11,42 @@ fn room(limit: usize) -> Arc<Room> {
         key: "server.max-connections",
         taken: Gauge::default(),
         edge: EdgeMetrics::default(),
+        memory: Arc::default(),
         stop: CancellationToken::new(),
     })
 }
 
+#[tokio::test]
+async fn where_memory_is_short_connections_begin_in_the_lobby_and_idle_ones_end() {
+    let short = Room::new(RoomSpec {
+        limit: 2,
+        key: "server.max-connections",
+        taken: Gauge::default(),
+        edge: EdgeMetrics::default(),
+        memory: Arc::new(Memory::at(90)),
+        stop: CancellationToken::new(),
+    });
+    let seat = placed(&short);
+    assert!(!seat.is_seated());
+    // What may be asked for gets its seat.
+    seat.sit("/v1/models").now_or_never().unwrap().unwrap();
+    assert!(seat.is_seated());
+
+    let saving = room(2);
+    let (busy, idle) = (placed(&saving), placed(&saving));
+    let _turn = busy.turn();
+    assert!(saving.register.all_idle(saving.register.epoch()).is_empty());
+    let later = saving.register.epoch() + 10 * IDLE_FOR;
+    let ended = saving.register.all_idle(later);
+    assert!(ended.len() == 1 && Arc::ptr_eq(&ended[0], &idle.standing));
+}
+
 /// A place that is there at once.
 fn placed(room: &Arc<Room>) -> TakenSeat {
-    room.admit(None, None).now_or_never().unwrap().unwrap()
+    room.admit(None, AddressLimit::Part)
+        .now_or_never()
+        .unwrap()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -103,16 +132,45 @@ async fn an_address_has_its_part_and_the_own_machine_all_unless_a_limit_is_set()
     let far = Some("192.0.2.1".parse().unwrap());
     let near = Some("127.0.0.1".parse().unwrap());
     let admit = |peer, limit| room.admit(peer, limit).now_or_never().unwrap();
-    let two = [admit(far, None).unwrap(), admit(far, None).unwrap()];
-    assert!(admit(far, None).is_none());
-    assert!(admit(Some("192.0.2.2".parse().unwrap()), None).is_some());
-    let three: Vec<_> = (0..3).map(|_| admit(near, None).unwrap()).collect();
-    assert!(admit(near, Some(3)).is_none());
+    let part = AddressLimit::Part;
+    let two = [admit(far, part).unwrap(), admit(far, part).unwrap()];
+    assert!(admit(far, part).is_none());
+    assert!(admit(Some("192.0.2.2".parse().unwrap()), part).is_some());
+    let three: Vec<_> = (0..3).map(|_| admit(near, part).unwrap()).collect();
+    assert!(admit(near, AddressLimit::Of(3)).is_none());
     // One that is idle ends for a new one of its address.
     let past = Instant::now().checked_sub(2 * IDLE_FOR);
     if past.is_some_and(|past| past > room.register.epoch()) {
         unreachable!("the room is new");
     }
     drop((two, three));
-    assert!(admit(far, None).is_some());
+    assert!(admit(far, part).is_some());
+}
+
+#[tokio::test]
+async fn of_a_front_the_clients_are_limited_and_not_the_front() {
+    let room = room(16);
+    let front = Some("10.0.0.1".parse().unwrap());
+    let admit = |peer, limit| room.admit(peer, limit).now_or_never().unwrap();
+    let seats: Vec<TakenSeat> = (0..9)
+        .map(|_| admit(front, AddressLimit::Front).unwrap())
+        .collect();
+    let client = "192.0.2.1".parse().unwrap();
+    let limit = AddressLimit::Of(2);
+    let ask = |at: usize, limit| seats[at].forwarded(client, limit);
+    let first = ask(0, limit).unwrap();
+    // A connection of its own counts among them.
+    let own = admit(Some(client), limit).unwrap();
+    assert!(ask(1, limit).is_none());
+    assert!(seats[1].forwarded("192.0.2.2".parse().unwrap(), limit).is_some());
+    drop(first);
+    let mut turn = seats[2].turn();
+    turn.is_of(ask(2, limit).unwrap());
+    assert!(ask(3, limit).is_none());
+    drop((turn, own));
+    assert!(ask(3, limit).is_some());
+    // Without a limit of its own, it has its part.
+    let all: Vec<_> = (0..4).map(|_| ask(4, AddressLimit::Part).unwrap()).collect();
+    assert!(ask(5, AddressLimit::Part).is_none());
+    drop(all);
 }

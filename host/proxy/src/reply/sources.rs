@@ -15,6 +15,7 @@ impl From<IntakeError<hyper::Error>> for Refusal {
             IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Self::BodyTimeout,
             IntakeError::Full(_) => Self::BodiesFull,
             IntakeError::GaveWay => Self::BodyGaveWay,
+            IntakeError::NoMemory => Self::MemoryFull,
             IntakeError::Broken(source) => Self::BodyBroken(source.into()),
         }
     }

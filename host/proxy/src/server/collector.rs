@@ -7,13 +7,15 @@ use std::time::SystemTime;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::memory::MemoryReport;
 use crate::snapshot::SnapshotCell;
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
 
-/// The bodies of requests, and the certificates that are shown.
+/// The bodies of requests, the process' memory, and the certificates that are shown.
 #[derive(Debug)]
 pub(crate) struct EdgeCollector(pub(crate) Arc<SnapshotCell>);
 
@@ -21,6 +23,7 @@ impl Collector for EdgeCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let edge = self.0.edge();
         let bodies = edge.bodies.report();
+        memory(&mut encoder, &edge.memory.report())?;
         let gauges = [
             (
                 "body_bytes",
@@ -61,6 +64,40 @@ impl Collector for EdgeCollector {
         }
         Ok(())
     }
+}
+
+/// What the process has of its memory; nothing is said of what is not known.
+fn memory(encoder: &mut DescriptorEncoder<'_>, report: &MemoryReport) -> fmt::Result {
+    let gauges = [
+        (
+            "memory_resident_bytes",
+            "Resident memory of the process",
+            report.resident.map(|bytes| bytes as f64),
+        ),
+        (
+            "memory_limit_bytes",
+            "Memory that the process may have; absent without a limit",
+            report.limit.map(|bytes| bytes as f64),
+        ),
+        (
+            "memory_stage",
+            "What is shed for want of memory: 0 nothing, 1 caches and idle connections, 2 requests, 3 bodies that are arriving",
+            Some(f64::from(report.stage as u8)),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        if let Some(value) = value {
+            let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(gauge)?;
+        }
+    }
+    let changes = encoder.encode_descriptor(
+        "memory_stage_changes",
+        "Changes of `memory_stage`",
+        None,
+        MetricType::Counter,
+    )?;
+    ConstCounter::new(report.changes).encode(changes)
 }
 
 /// Below 0 afterwards.

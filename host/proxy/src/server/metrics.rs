@@ -38,6 +38,8 @@ pub(crate) enum Turned {
     BodyGaveWay,
     /// There was no room for it.
     BodiesFull,
+    /// The process was short of memory.
+    MemoryFull,
     JsonTooDeep,
     TlsFailed,
     TlsTimeout,
@@ -45,7 +47,7 @@ pub(crate) enum Turned {
     Overdue,
 }
 
-const TURNED: [(Turned, &str); 17] = [
+const TURNED: [(Turned, &str); 18] = [
     (Turned::HeadTooLarge, "head-too-large"),
     (Turned::UrlTooLong, "url-too-long"),
     (Turned::Malformed, "malformed"),
@@ -59,6 +61,7 @@ const TURNED: [(Turned, &str); 17] = [
     (Turned::BodyTimeout, "body-timeout"),
     (Turned::BodyGaveWay, "body-gave-way"),
     (Turned::BodiesFull, "bodies-full"),
+    (Turned::MemoryFull, "memory-full"),
     (Turned::JsonTooDeep, "json-too-deep"),
     (Turned::TlsFailed, "tls-failed"),
     (Turned::TlsTimeout, "tls-timeout"),
@@ -177,6 +180,8 @@ impl EdgeMetrics {
             Refusal::BodyTimeout => Turned::BodyTimeout,
             Refusal::BodyGaveWay => Turned::BodyGaveWay,
             Refusal::BodiesFull => Turned::BodiesFull,
+            Refusal::MemoryFull => Turned::MemoryFull,
+            Refusal::AddressFull => Turned::AddressFull,
             Refusal::ConnectionsFull => Turned::ConnectionsFull,
             Refusal::BodyTooDeep { .. } => Turned::JsonTooDeep,
             _ => return,

@@ -33,11 +33,10 @@ pub(crate) use self::spec::Edge;
 pub use self::spec::{EdgeLimits, EdgeSpec, ListenerTls, PagesListener};
 use crate::connections::{Room, RoomSpec};
 use crate::health::keep_watch;
-use crate::metrics::ProxyMetrics;
 use crate::pd::keep_bootstraps;
 use crate::proxy::Proxy;
 use crate::reply::Refusal;
-use crate::{cold, tasks};
+use crate::{cold, memory, tasks};
 
 /// How a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,9 +70,11 @@ pub async fn serve(
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
     let stop = CancellationToken::new();
-    let room = room(limits.connections, &proxy.metrics, &stop);
+    let room = room(limits.connections, &proxy, &stop);
     let background = CancellationToken::new();
     let _over = background.clone().drop_guard();
+    let watch = memory::keep_watch(Arc::clone(&proxy), Arc::clone(&room), background.clone());
+    tasks::spawn(&proxy.background, "memory", watch);
     begin(&proxy, background);
     let service = Service {
         cold: cold::router(Arc::clone(&proxy), pages),
@@ -83,8 +84,8 @@ pub async fn serve(
         loop {
             let stream = door.next().await;
             let peer = stream.peer_addr().ok().map(|peer| peer.ip());
-            let per_address = proxy.snapshots.edge().per_address;
-            let Some(seat) = room.admit(peer, per_address).await else {
+            let limit = proxy.snapshots.edge().connections_of(peer);
+            let Some(seat) = room.admit(peer, limit).await else {
                 continue;
             };
             let (service, cut) = (service.clone(), cut.clone());
@@ -123,7 +124,8 @@ pub async fn serve(
 }
 
 /// Room for so many clients.
-fn room(limit: usize, metrics: &ProxyMetrics, stop: &CancellationToken) -> Arc<Room> {
+fn room(limit: usize, proxy: &Proxy, stop: &CancellationToken) -> Arc<Room> {
+    let metrics = &proxy.metrics;
     let shown = i64::try_from(limit).unwrap_or(i64::MAX);
     metrics.client_connections_limit.set(shown);
     Room::new(RoomSpec {
@@ -131,6 +133,7 @@ fn room(limit: usize, metrics: &ProxyMetrics, stop: &CancellationToken) -> Arc<R
         key: "server.max-connections",
         taken: metrics.client_connections.clone(),
         edge: metrics.edge.clone(),
+        memory: Arc::clone(&proxy.snapshots.edge().memory),
         stop: stop.clone(),
     })
 }

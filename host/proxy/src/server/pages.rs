@@ -2,6 +2,7 @@
 //! but what answers them: TLS, limits and what is done about silent and unwilling peers are the same code.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use super::respond::{Respond, Terms};
 use super::service::Deadline;
 use super::spec::PagesListener;
 use super::{connection, head};
-use crate::connections::{Room, RoomSpec};
+use crate::connections::{AddressLimit, Room, RoomSpec};
 use crate::proxy::Proxy;
 use crate::realtime::OpenedTunnel;
 use crate::reply::{self, Refusal};
@@ -88,6 +89,8 @@ async fn serve(mut door: Door, pages: Pages, spec: PagesSpec, stop: Cancellation
         // The gauge is that of clients.
         taken: Gauge::default(),
         edge: pages.metrics.clone(),
+        // Operators are let in however little there is.
+        memory: Arc::default(),
         stop: stop.clone(),
     });
     let connections = TaskTracker::new();
@@ -96,7 +99,7 @@ async fn serve(mut door: Door, pages: Pages, spec: PagesSpec, stop: Cancellation
         loop {
             let stream = door.next().await;
             let peer = stream.peer_addr().ok().map(|peer| peer.ip());
-            let Some(seat) = room.admit(peer, None).await else {
+            let Some(seat) = room.admit(peer, AddressLimit::Part).await else {
                 continue;
             };
             let (pages, never) = (pages.clone(), never.clone());
@@ -126,7 +129,12 @@ impl Respond for Pages {
         &self.metrics
     }
 
-    async fn respond(&self, request: Request<Incoming>, _: &OpenedTunnel) -> Response<Body> {
+    async fn respond(
+        &self,
+        request: Request<Incoming>,
+        _: Option<IpAddr>,
+        _: &OpenedTunnel,
+    ) -> Response<Body> {
         let terms = self.terms();
         let mut response = match head::check(&request, &terms.limits, None) {
             Ok(()) => {

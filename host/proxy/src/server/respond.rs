@@ -2,6 +2,7 @@
 //! operators and callers of the index.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use hyper::body::Incoming;
 use super::metrics::EdgeMetrics;
 use super::service::{Deadline, Held};
 use super::spec::EdgeLimits;
-use crate::connections::TakenSeat;
+use crate::connections::{TakenSeat, Turn};
 use crate::realtime::OpenedTunnel;
 use crate::reply::Refusal;
 use crate::tls::ServerTls;
@@ -39,10 +40,21 @@ pub(super) trait Respond: Clone + Send + Sync + 'static {
     /// Where connections that end early are counted.
     fn metrics(&self) -> &EdgeMetrics;
 
-    /// Answers a request that has its place. A tunnel is left in `opened` where the answer switches protocols.
+    /// Whom a request is from, which may be counted until its turn is over.
+    fn sender(
+        &self,
+        _request: &mut Request<Incoming>,
+        seat: &TakenSeat,
+        _turn: &mut Turn,
+    ) -> Result<Option<IpAddr>, Refusal> {
+        Ok(seat.peer())
+    }
+
+    /// Answers a request that has its place and is `from` somewhere. A tunnel is left in `opened` where the answer switches protocols.
     fn respond(
         &self,
         request: Request<Incoming>,
+        from: Option<IpAddr>,
         opened: &OpenedTunnel,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
@@ -53,20 +65,29 @@ pub(super) trait Respond: Clone + Send + Sync + 'static {
 /// Answers a request of an HTTP/1.1 connection, once that has a seat.
 pub(super) async fn call<R: Respond>(
     listener: &R,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     seat: &TakenSeat,
     opened: &OpenedTunnel,
 ) -> Result<Response<Held<R::Body>>, Infallible> {
-    let turn = seat.turn();
+    let mut turn = seat.turn();
+    let refused = |path: &str, refusal: &Refusal| {
+        listener.metrics().refused(refusal);
+        listener.refuse(path, refusal)
+    };
     if !seat.is_seated()
         && let Err(none) = Box::pin(seat.sit(request.uri().path())).await
     {
-        let refusal = Refusal::from(none);
-        listener.metrics().refused(&refusal);
-        let response = listener.refuse(request.uri().path(), &refusal);
+        let response = refused(request.uri().path(), &none.into());
         return Ok(response.map(|body| Held::new(body, turn)));
     }
-    let mut response = listener.respond(request, opened).await;
+    let from = match listener.sender(&mut request, seat, &mut turn) {
+        Ok(from) => from,
+        Err(refusal) => {
+            let response = refused(request.uri().path(), &refusal);
+            return Ok(response.map(|body| Held::new(body, turn)));
+        }
+    };
+    let mut response = listener.respond(request, from, opened).await;
     if let Some(Deadline(deadline)) = response.extensions_mut().remove() {
         turn.must_end(deadline);
     }

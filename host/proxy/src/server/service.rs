@@ -2,6 +2,7 @@
 //! tells browsers.
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +10,8 @@ use std::time::Instant;
 
 use axum::Router;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::UPGRADE;
+use http::{Method, Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use inference_api::{Endpoint, EndpointWork};
@@ -18,13 +20,14 @@ use tower::ServiceExt;
 use super::head;
 use super::metrics::EdgeMetrics;
 use super::respond::{Respond, Terms};
+use super::spec::Edge;
 use crate::body::Body;
-use crate::connections::Turn;
+use crate::connections::{self, Sender, TakenSeat, Turn};
 use crate::proxy::Proxy;
 use crate::realtime::{self, OpenedTunnel, TunnelSlot};
 use crate::reply::{self, Refusal};
 use crate::responses::{self, ResponseCall};
-use crate::{cold, pipeline};
+use crate::{cold, intake, pipeline};
 
 /// What answers the requests of a connection.
 #[derive(Debug, Clone)]
@@ -60,10 +63,33 @@ impl Respond for Service {
         &self.proxy.metrics.edge
     }
 
-    async fn respond(&self, mut request: Request<Incoming>, opened: &OpenedTunnel) -> Response<Body> {
+    fn sender(
+        &self,
+        request: &mut Request<Incoming>,
+        seat: &TakenSeat,
+        turn: &mut Turn,
+    ) -> Result<Option<IpAddr>, Refusal> {
+        let edge = self.proxy.snapshots.edge();
+        let sender = connections::sender(&edge.fronts, seat.peer(), request.headers_mut());
+        if let Sender::Behind(client) = sender {
+            match seat.forwarded(client, edge.address_limit()) {
+                Some(forwarded) => turn.is_of(forwarded),
+                None if connections::is_always_answered(request.uri().path()) => {}
+                None => return Err(Refusal::AddressFull),
+            }
+        }
+        Ok(sender.address())
+    }
+
+    async fn respond(
+        &self,
+        mut request: Request<Incoming>,
+        from: Option<IpAddr>,
+        opened: &OpenedTunnel,
+    ) -> Response<Body> {
         // Nothing comes of it unless the answer switches protocols.
         let client = hyper::upgrade::on(&mut request);
-        let mut response = self.answer(request).await;
+        let mut response = self.answer(request, from).await;
         if let Some(worker) = response.extensions_mut().remove::<TunnelSlot>() {
             opened.fill(&worker, client);
         }
@@ -76,39 +102,43 @@ impl Respond for Service {
 }
 
 impl Service {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>, from: Option<IpAddr>) -> Response<Body> {
         let (passes, cors) = {
             let edge = self.proxy.snapshots.edge();
-            (
-                head::check(&request, &edge.limits, Some(&edge.via)),
-                edge.cors.clone(),
-            )
+            let passes = head::check(&request, &edge.limits, Some(&edge.via));
+            let passes = passes.and_then(|()| check_memory(&request, &edge));
+            (passes, edge.cors.clone())
         };
         if let Err(refusal) = passes {
             self.proxy.metrics.edge.refused(&refusal);
-            return self.refuse(request.uri().path(), &refusal);
+            let response = self.refuse(request.uri().path(), &refusal);
+            if let Refusal::MemoryFull = refusal {
+                let (head, body) = request.into_parts();
+                Box::pin(intake::hear_out(&head.headers, body)).await;
+            }
+            return response;
         }
         let Some(cors) = cors else {
-            return self.dispatch(request).await;
+            return self.dispatch(request, from).await;
         };
         if let Some(answer) = cors.preflight::<_, Bytes>(&request) {
             return answer.map(Body::from);
         }
         let origin = cors.allowed(request.headers());
-        let mut response = self.dispatch(request).await;
+        let mut response = self.dispatch(request, from).await;
         cors.mark(origin, response.headers_mut());
         response
     }
 
-    async fn dispatch(&self, mut request: Request<Incoming>) -> Response<Body> {
+    async fn dispatch(&self, mut request: Request<Incoming>, from: Option<IpAddr>) -> Response<Body> {
         head::trim_slash(request.uri_mut());
         let path = request.uri().path();
         match Endpoint::of_path(path) {
             Some(endpoint) if request.method() == endpoint.method() => match endpoint.spec().upgrades {
-                true => self.open(endpoint, request).await,
-                false => self.serve(endpoint, request).await,
+                true => self.open(endpoint, request, from).await,
+                false => self.serve(endpoint, request, from).await,
             },
-            None if self.forwards(path) => self.serve(Endpoint::Forwarded, request).await,
+            None if self.forwards(path) => self.serve(Endpoint::Forwarded, request, from).await,
             Some(endpoint) => {
                 let refusal = cold::wrong_method(path, endpoint.method());
                 reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from)
@@ -144,22 +174,32 @@ impl Service {
 
     /// Answers a request to an endpoint that is a WebSocket. Where its worker switches, the tunnel is in the answer's
     /// extensions.
-    async fn open(&self, endpoint: Endpoint, request: Request<Incoming>) -> Response<Body> {
+    async fn open(
+        &self,
+        endpoint: Endpoint,
+        request: Request<Incoming>,
+        from: Option<IpAddr>,
+    ) -> Response<Body> {
         if let Err(refusal) = realtime::check(endpoint, &request) {
             self.proxy.metrics.unrouted(refusal.outcome());
             return reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from);
         }
-        self.serve(endpoint, request).await
+        self.serve(endpoint, request, from).await
     }
 
     /// Answers a request to an endpoint of the table, by the work it makes.
-    async fn serve(&self, endpoint: Endpoint, request: Request<Incoming>) -> Response<Body> {
+    async fn serve(
+        &self,
+        endpoint: Endpoint,
+        request: Request<Incoming>,
+        from: Option<IpAddr>,
+    ) -> Response<Body> {
         let spec = endpoint.spec();
         self.proxy.metrics.edge.came_for(spec.class);
         match spec.work {
             // Hyper keeps the space of what it polls for as long as the connection lasts; this goes with the answer's head.
             EndpointWork::Model => {
-                let answer = Box::pin(pipeline::infer(&self.proxy, endpoint, request));
+                let answer = Box::pin(pipeline::infer(&self.proxy, endpoint, request, from));
                 self.unless_cut(endpoint, answer).await
             }
             EndpointWork::Tokenizer => {
@@ -185,6 +225,15 @@ impl Service {
         })
         .await
     }
+}
+
+/// Whether a request may take memory: what has a body, or lasts, may not where that is short.
+fn check_memory(request: &Request<Incoming>, edge: &Edge) -> Result<(), Refusal> {
+    let is_small = request.method() == Method::GET && !request.headers().contains_key(UPGRADE);
+    if edge.memory.refuses() && !is_small {
+        return Err(Refusal::MemoryFull);
+    }
+    Ok(())
 }
 
 impl<B> Held<B> {

@@ -2,14 +2,18 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use ipnet::IpNet;
 
 use super::cors::CorsSpec;
 use crate::bodies::{Bodies, BodySlot, BodyTotals};
+use crate::connections::{AddressLimit, is_front};
 use crate::intake::Pace;
+use crate::memory::Memory;
 use crate::responses::ResponseLimits;
 use crate::tls::ServerTls;
 
@@ -18,12 +22,14 @@ use crate::tls::ServerTls;
 pub struct EdgeSpec {
     /// What bounds every request and connection.
     pub limits: EdgeLimits,
-    /// What all bodies may take together.
+    /// What all of them may take together.
     pub bodies: BodyTotals,
     /// What connections of each listener begin with.
     pub tls: ListenerTls,
     /// Most connections of one address; none: a quarter of all, and all for the router's own machine.
     pub per_address: Option<usize>,
+    /// Who is believed what it says of a client's address.
+    pub fronts: Arc<[IpNet]>,
     /// Pages of other origins that may ask; none: the router says nothing of it.
     pub cors: Option<Arc<CorsSpec>>,
     /// Paths besides the endpoints that are placed on workers too.
@@ -87,8 +93,11 @@ pub(crate) struct Edge {
     pub(crate) totals: BodyTotals,
     /// The same ones in every snapshot.
     pub(crate) bodies: Arc<Bodies>,
+    /// Likewise.
+    pub(crate) memory: Arc<Memory>,
     pub(crate) tls: ListenerTls,
     pub(crate) per_address: Option<usize>,
+    pub(crate) fronts: Arc<[IpNet]>,
     pub(crate) cors: Option<Arc<CorsSpec>>,
     pub(crate) forward: Arc<[Box<str>]>,
     /// The router's own entry in `Via` (RFC 9110, section 7.6.3), with a pseudonym that no other router has.
@@ -103,17 +112,21 @@ impl Edge {
             bodies: totals,
             tls,
             per_address,
+            fronts,
             cors,
             forward,
         } = spec;
         let bodies = previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.bodies));
+        let memory = previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.memory));
         let via = previous.map_or_else(pseudonym, |previous| previous.via.clone());
         Self {
             limits,
             totals,
             bodies,
+            memory,
             tls,
             per_address,
+            fronts,
             cors,
             forward,
             via,
@@ -122,6 +135,19 @@ impl Edge {
 }
 
 impl Edge {
+    /// How many connections a peer may have.
+    pub(crate) fn connections_of(&self, peer: Option<IpAddr>) -> AddressLimit {
+        match peer {
+            Some(peer) if is_front(&self.fronts, peer) => AddressLimit::Front,
+            _ => self.address_limit(),
+        }
+    }
+
+    /// How many connections and requests an address may have that is no front's.
+    pub(crate) fn address_limit(&self) -> AddressLimit {
+        self.per_address.map_or(AddressLimit::Part, AddressLimit::Of)
+    }
+
     /// Returns the slot of a client's body.
     pub(crate) fn slot(&self) -> BodySlot {
         self.bodies.begin(self.limits.body_grace)

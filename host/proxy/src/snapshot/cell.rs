@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::{Snapshot, SnapshotPlan};
+use crate::memory::MemoryStage;
 use crate::metrics::ProxyMetrics;
 use crate::server::Edge;
 use crate::{admission, upstream};
@@ -72,7 +73,13 @@ impl Snapshot {
             }
         }
         self.edge.bodies.set_limits(self.edge.totals);
+        self.edge.memory.set_limit(self.edge.totals.memory);
         upstream::configure(self);
         self.tokenizing.set_limits();
+    }
+
+    /// Leaves caches that can be made again what a stage leaves them.
+    pub(crate) fn shrink_caches(&self, stage: MemoryStage) {
+        self.tokenizing.shrink(stage);
     }
 }

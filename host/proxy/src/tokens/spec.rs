@@ -9,6 +9,7 @@ use wildmatch::WildMatch;
 
 use super::metrics::TokensMetrics;
 use super::threads::Threads;
+use crate::memory::MemoryStage;
 
 /// How the tokens of a text prompt become known, where the router has no tokenizer for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,6 +189,17 @@ impl Tokenizing {
     /// Resizes the cache, which all snapshots share, to this one's limit.
     pub(crate) fn set_limits(&self) {
         self.cache.set_limit(self.limits.cache);
+        self.metrics.cache_bytes(&self.cache);
+    }
+
+    /// Leaves the cache what a stage of scarce memory leaves it.
+    pub(crate) fn shrink(&self, stage: MemoryStage) {
+        let limit = match stage {
+            MemoryStage::Calm => self.limits.cache,
+            MemoryStage::Saving => self.limits.cache / 4,
+            MemoryStage::Refusing | MemoryStage::Ending => 0,
+        };
+        self.cache.set_limit(limit);
         self.metrics.cache_bytes(&self.cache);
     }
 

@@ -16,14 +16,14 @@ use crate::worker::Worker;
 const HELD: &str = "conductor_body_bytes";
 const COUNT: usize = 60_000;
 
-fn turned(router: &Router, reason: &str) -> f64 {
+pub(crate) fn turned(router: &Router, reason: &str) -> f64 {
     router.metric(&format!(
         "conductor_edge_turned_away_total{{reason=\"{reason}\"}}"
     ))
 }
 
 /// A client that sends a part of a body, and stays.
-async fn half(router: SocketAddr, bytes: usize) -> TcpStream {
+pub(crate) async fn half(router: SocketAddr, bytes: usize) -> TcpStream {
     let mut client = TcpStream::connect(router).await.unwrap();
     let head = "POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-length: 100000\r\n\r\n";
     // It may be refused before it has sent all.
@@ -33,7 +33,7 @@ async fn half(router: SocketAddr, bytes: usize) -> TcpStream {
     client
 }
 
-async fn said(mut client: TcpStream) -> String {
+pub(crate) async fn said(mut client: TcpStream) -> String {
     let mut seen = Vec::new();
     // A refused client that was still sending may see a reset after its answer.
     while client.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {}

@@ -47,6 +47,7 @@ fn of_server(was: &ServerConfig, is: &ServerConfig) -> Vec<&'static str> {
         buffered_bodies: "server.buffered-bodies",
         unfinished_bodies: "server.unfinished-bodies",
         connections_per_address: "server.connections-per-address",
+        memory_limit: "server.memory-limit",
     } else {});
     let server = differing!(was, is, ServerConfig {
         listen: "server.listen",
@@ -56,6 +57,7 @@ fn of_server(was: &ServerConfig, is: &ServerConfig) -> Vec<&'static str> {
         admin_hosts: "server.admin-hosts",
         metrics_on_listen: "server.metrics-on-listen",
         request_body_limit: "server.request-body-limit",
+        trusted_fronts: "server.trusted-fronts",
         tls: "server.tls",
         admin_tls: "server.admin-tls",
         cors: "server.cors",

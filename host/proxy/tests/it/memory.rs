@@ -1,0 +1,61 @@
+//! A process that has more memory than it may.
+
+use crate::bodies::{half, said, turned};
+use crate::client::{chat, get, send};
+use crate::eventually;
+use crate::router::{Builder, router};
+use crate::worker::Worker;
+
+/// Any process has more.
+const TOO_LITTLE: u64 = 1 << 20;
+const STAGE: &str = "conductor_memory_stage";
+
+#[tokio::test]
+async fn where_memory_is_short_requests_are_refused_and_health_is_answered_until_it_is_not() {
+    let worker = Worker::named("answer").await;
+    let start = router().worker("a", &worker.url());
+    let with = |limit| {
+        let start = start.clone();
+        start.with(|builder: &mut Builder| builder.edge.bodies.memory = limit)
+    };
+    let mut router = with(Some(1 << 50)).start().await;
+    router.readiness.mark_ready();
+    assert_eq!(send(router.address, chat()).await.status, 200);
+    assert_eq!(router.metric(STAGE), 0.0);
+    assert_eq!(
+        router.metric("conductor_memory_limit_bytes"),
+        (1_u64 << 50) as f64
+    );
+    assert!(router.metric("conductor_memory_resident_bytes") > TOO_LITTLE as f64);
+    let arriving = half(router.address, 50_000).await;
+    eventually("a body arrives", || {
+        router.metric("conductor_unfinished_bodies") == 1.0
+    })
+    .await;
+
+    router.change(with(Some(TOO_LITTLE)));
+    eventually("it is noticed", || router.metric(STAGE) == 3.0).await;
+    let told = said(arriving).await;
+    assert!(
+        told.starts_with("HTTP/1.1 503 ") && told.contains("memory_full"),
+        "{told}"
+    );
+    let refused = send(router.address, chat()).await;
+    assert_eq!(
+        (refused.status.as_u16(), refused.header("retry-after")),
+        (503, Some("1"))
+    );
+    assert!(refused.text().await.contains("memory_full"));
+    assert_eq!(send(router.address, get("/health")).await.status, 200);
+    assert_eq!(send(router.address, get("/version")).await.status, 200);
+    let unready = send(router.address, get("/readyz")).await;
+    assert_eq!(unready.status, 503);
+    assert!(unready.text().await.contains("memory is short"));
+    assert_eq!(turned(&router, "memory-full"), 2.0);
+
+    router.change(with(None));
+    eventually("it is over", || router.metric(STAGE) == 0.0).await;
+    assert_eq!(send(router.address, get("/readyz")).await.status, 200);
+    assert_eq!(send(router.address, chat()).await.status, 200);
+    assert_eq!(router.metric("conductor_memory_stage_changes_total"), 2.0);
+}
