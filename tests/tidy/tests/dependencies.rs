@@ -56,7 +56,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("minijinja", &["tokenize"]),
     ("wit-bindgen", &["conductor-policy-sdk"]),
     ("wit-component", &["policy-component"]),
-    ("wasmparser", &["policy-component"]),
+    ("wasmparser", &["policy-component", "policy-runtime"]),
     ("anyhow", &["conductor", "harness", "load", "policy-builder"]),
 ];
 
