@@ -16,6 +16,8 @@ pub struct ConnectionsConfig {
     pub idle_for: Duration,
     /// After that one is not used again, and the worker's name is resolved anew.
     pub max_age: Duration,
+    /// Whether HTTP/2 is spoken with the workers that can.
+    pub http2: bool,
 }
 
 impl Default for ConnectionsConfig {
@@ -25,6 +27,7 @@ impl Default for ConnectionsConfig {
             idle: 512,
             idle_for: Duration::from_secs(60),
             max_age: Duration::from_secs(600),
+            http2: false,
         }
     }
 }
@@ -43,6 +46,10 @@ pub(crate) fn read(section: Option<Section<'_>>) -> ConnectionsConfig {
         idle: small(connections.count("idle", u64::from(default.idle), 0..=1_000_000)),
         idle_for: connections.duration("idle-for", default.idle_for, TIMEOUTS),
         max_age: connections.duration("max-age", default.max_age, TIMEOUTS),
+        http2: connections
+            .item("http2")
+            .and_then(|item| item.flag())
+            .unwrap_or(default.http2),
     };
     connections.finish();
     config

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::headers::X_DATA_PARALLEL_RANK;
 use crate::label::FailureKind;
-use crate::upstream::{ConnectError, Connection, Seat, Upstream, WorkerBody};
+use crate::upstream::{Carrier, ConnectError, Seat, Upstream, WorkerBody};
 
 /// A kept connection that the worker closed as it was idle turns out to be closed within this time.
 const AT_ONCE: Duration = Duration::from_millis(500);
@@ -126,7 +126,8 @@ async fn exchange(
     asker: Asker,
 ) -> Result<Response<WorkerBody>, ForwardError> {
     let mut seat = asker.seat(upstream, limits.connect).await?;
-    if let Some(kept) = upstream.checkout(&mut seat) {
+    let is_own = outgoing.headers.contains_key(UPGRADE);
+    if let Some(kept) = checkout(upstream, &mut seat, is_own) {
         let sent = Instant::now();
         match send(upstream, kept, outgoing, limits.first_byte).await {
             // One that is cancelled was never sent.
@@ -143,16 +144,25 @@ async fn exchange(
         // None is needed, or the connection that failed had it.
         seat = asker.seat(upstream, limits.connect).await?;
     }
-    let fresh = upstream
-        .connect(seat, limits.connect)
-        .await
-        .map_err(ForwardError::Connect)?;
+    let fresh = match is_own {
+        true => upstream.connect_own(seat, limits.connect).await.map(Carrier::Own),
+        false => upstream.connect(seat, limits.connect).await,
+    };
+    let fresh = fresh.map_err(ForwardError::Connect)?;
     send(upstream, fresh, outgoing, limits.first_byte).await
+}
+
+/// What can carry a request now. One that asks for another protocol needs a connection of its own.
+fn checkout(upstream: &Upstream, seat: &mut Seat, is_own: bool) -> Option<Carrier> {
+    match is_own {
+        true => upstream.checkout_own(seat).map(Carrier::Own),
+        false => upstream.checkout(seat),
+    }
 }
 
 async fn send(
     upstream: &Upstream,
-    connection: Connection,
+    carrier: Carrier,
     outgoing: Outgoing<'_>,
     limit: Duration,
 ) -> Result<Response<WorkerBody>, ForwardError> {
@@ -160,10 +170,10 @@ async fn send(
     // The router sets it; a client's own is removed.
     let asked = request.headers().get(UPGRADE).cloned();
     let answer = async {
-        match asked {
+        match (&asked, carrier) {
             // On the heap: it is rare, and every request would carry its room.
-            Some(_) => Box::pin(connection.switch(request)).await,
-            None => connection.send(request).await,
+            (Some(_), Carrier::Own(connection)) => Box::pin(connection.switch(request)).await,
+            (_, carrier) => carrier.send(request).await,
         }
     };
     let answer = timeout(limit, answer)

@@ -82,5 +82,6 @@ pub(super) fn connections_spec(pool: &PoolConfig, certificates: &Certificates) -
         idle_for: connections.idle_for,
         age: connections.max_age,
         tls: certificates.of_pool(pool),
+        http2: connections.http2,
     }
 }

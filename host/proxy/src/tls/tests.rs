@@ -39,7 +39,8 @@ async fn talk(server: &ServerTls, worker: &WorkerTls, host: &str) -> io::Result<
     };
     let asking = async {
         let host = server_name(host).map_err(io::Error::other)?;
-        let mut stream = worker.connect(&host, TcpStream::connect(address).await?).await?;
+        let stream = TcpStream::connect(address).await?;
+        let (mut stream, _) = worker.connect(&host, stream, false).await?;
         stream.write_u8(7).await?;
         stream.flush().await?;
         assert_eq!(stream.read_u8().await?, 7);

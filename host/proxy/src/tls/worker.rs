@@ -12,6 +12,9 @@ use tokio_rustls::{TlsConnector, TlsStream};
 use super::stream::Stream;
 use super::{TlsError, pem, provider};
 
+const HTTP_1_1: &[u8] = b"http/1.1";
+const HTTP_2: &[u8] = b"h2";
+
 /// The bytes of the files, and a name.
 #[derive(Clone, Copy, Default)]
 pub struct WorkerTlsParts<'a> {
@@ -25,7 +28,10 @@ pub struct WorkerTlsParts<'a> {
 
 /// How connections to a pool's `https://` workers begin.
 pub struct WorkerTls {
+    /// Offers HTTP/1.1 alone.
     config: Arc<ClientConfig>,
+    /// Offers HTTP/2 first.
+    with_http2: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
 }
 
@@ -52,19 +58,33 @@ impl WorkerTls {
                     .map_err(TlsError::Identity)?
             }
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        let mut with_http2 = config.clone();
+        with_http2.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()];
         Ok(Self {
             config: Arc::new(config),
+            with_http2: Arc::new(with_http2),
             server_name: parts.server_name.map(name).transpose()?,
         })
     }
 
-    /// Begins TLS with the worker at `host`.
-    pub(crate) async fn connect(&self, host: &ServerName<'static>, stream: TcpStream) -> io::Result<Stream> {
+    /// Begins TLS with the worker at `host`, with HTTP/2 where that is offered. Returns whether the worker chose it.
+    pub(crate) async fn connect(
+        &self,
+        host: &ServerName<'static>,
+        stream: TcpStream,
+        offers_http2: bool,
+    ) -> io::Result<(Stream, bool)> {
         let name = self.server_name.as_ref().unwrap_or(host).clone();
-        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let config = if offers_http2 {
+            &self.with_http2
+        } else {
+            &self.config
+        };
+        let connector = TlsConnector::from(Arc::clone(config));
         let stream = connector.connect(name, stream).await?;
-        Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP_2);
+        Ok((Stream::Tls(Box::new(TlsStream::Client(stream))), is_http2))
     }
 }
 

@@ -16,6 +16,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 
 use super::Seat;
+use super::http2::SharedStream;
 use crate::tls::Stream;
 
 /// One connection, for one request at a time, driven by whoever uses it. Dropping it closes the socket at once,
@@ -34,11 +35,18 @@ pub(crate) struct Connection {
 
 pub(super) type Driver = http1::Connection<TokioIo<Stream>, Full<Bytes>>;
 
-/// The body of a worker's answer, with the connection it comes on.
+/// What carries one request to a worker: a connection of its own, or a place on one of HTTP/2.
+#[derive(Debug)]
+pub(crate) enum Carrier {
+    Own(Connection),
+    Shared(SharedStream),
+}
+
+/// The body of a worker's answer, with what it comes on.
 #[derive(Debug)]
 pub(crate) struct WorkerBody {
     incoming: Incoming,
-    connection: Connection,
+    carrier: Carrier,
     /// Read already, to see what it is.
     ahead: Option<Frame<Bytes>>,
     /// Driver of a connection that switched to another protocol; it has ended.
@@ -80,11 +88,31 @@ impl Connection {
             answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         });
         let (head, incoming) = answer.await?.into_parts();
-        Ok(Response::from_parts(head, WorkerBody::new(incoming, self, None)))
+        Ok(Response::from_parts(
+            head,
+            WorkerBody::new(incoming, Carrier::Own(self), None),
+        ))
     }
 
     fn drive(&mut self, cx: &mut Context<'_>) {
         drive(&mut self.driver, cx);
+    }
+}
+
+impl Carrier {
+    /// Sends a request and waits for its answer's head.
+    pub(crate) async fn send(
+        self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<WorkerBody>, hyper::Error> {
+        match self {
+            Self::Own(connection) => connection.send(request).await,
+            // On the heap: it is the larger of the two, and requests of HTTP/1.1 would carry its room.
+            Self::Shared(stream) => {
+                let (answer, stream) = Box::pin(stream.send(request)).await?;
+                Ok(answer.map(|incoming| WorkerBody::new(incoming, Self::Shared(stream), None)))
+            }
+        }
     }
 }
 
@@ -101,14 +129,10 @@ fn drive(driver: &mut Option<Pin<Box<Driver>>>, cx: &mut Context<'_>) {
 }
 
 impl WorkerBody {
-    pub(super) fn new(
-        incoming: Incoming,
-        connection: Connection,
-        switched: Option<Pin<Box<Driver>>>,
-    ) -> Self {
+    pub(super) fn new(incoming: Incoming, carrier: Carrier, switched: Option<Pin<Box<Driver>>>) -> Self {
         Self {
             incoming,
-            connection,
+            carrier,
             ahead: None,
             switched,
         }
@@ -122,12 +146,19 @@ impl WorkerBody {
         Ok(self.ahead.as_ref().and_then(Frame::data_ref))
     }
 
-    pub(super) fn into_connection(self) -> Connection {
-        self.connection
+    /// What is to be kept of an answer that was read; none where it came on a connection that is shared.
+    pub(super) fn into_connection(self) -> Option<Connection> {
+        match self.carrier {
+            Carrier::Own(connection) => Some(connection),
+            Carrier::Shared(_) => None,
+        }
     }
 
-    pub(super) fn into_parts(self) -> (Option<Pin<Box<Driver>>>, Connection) {
-        (self.switched, self.connection)
+    pub(super) fn into_switched_parts(self) -> Option<(Pin<Box<Driver>>, Connection)> {
+        match self.carrier {
+            Carrier::Own(connection) => Some((self.switched?, connection)),
+            Carrier::Shared(_) => None,
+        }
     }
 }
 
@@ -149,11 +180,15 @@ impl Body for WorkerBody {
         if let Some(frame) = body.ahead.take() {
             return Poll::Ready(Some(Ok(frame)));
         }
+        let connection = match &mut body.carrier {
+            Carrier::Own(connection) => connection,
+            Carrier::Shared(_) => return Pin::new(&mut body.incoming).poll_frame(cx),
+        };
         let mut nobody = Context::from_waker(Waker::noop());
         if let Poll::Ready(frame) = Pin::new(&mut body.incoming).poll_frame(&mut nobody) {
             return Poll::Ready(frame);
         }
-        body.connection.drive(cx);
+        connection.drive(cx);
         Pin::new(&mut body.incoming).poll_frame(&mut nobody)
     }
 

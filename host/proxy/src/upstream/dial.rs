@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
-use http::uri::{Scheme, Uri};
+use http::uri::{Authority, Scheme, Uri};
 use rustls::pki_types::ServerName;
 use thiserror::Error;
 use tokio::net::{TcpStream, lookup_host};
@@ -72,6 +72,8 @@ pub(super) struct Target {
     pub(super) address: Box<str>,
     /// The `Host` of requests.
     pub(super) host: HeaderValue,
+    /// The same with the scheme, as requests of HTTP/2 name it.
+    pub(super) origin: (Scheme, Authority),
     /// The host as certificates name it; none: without TLS.
     secure: Option<ServerName<'static>>,
     /// Where the host is an address already.
@@ -90,7 +92,9 @@ impl Target {
             return Err(unsupported());
         }
         let host = uri.host().ok_or_else(unsupported)?;
-        let authority = uri.authority().ok_or_else(unsupported)?.as_str();
+        let named = uri.authority().ok_or_else(unsupported)?;
+        let authority = named.as_str();
+        let scheme = if is_secure { Scheme::HTTPS } else { Scheme::HTTP };
         let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
         let address = format!("{host}:{port}");
         let secure = is_secure.then(|| tls::server_name(host));
@@ -98,6 +102,7 @@ impl Target {
             fixed: address.parse().ok(),
             address: address.into(),
             host: HeaderValue::from_str(authority).map_err(|_| unsupported())?,
+            origin: (scheme, named.clone()),
             secure: secure.transpose().map_err(|_| unsupported())?,
         })
     }
@@ -106,12 +111,13 @@ impl Target {
         self.secure.is_some()
     }
 
-    /// Opens a connection within the limit, TLS included.
+    /// Opens a connection within the limit, TLS included. Returns whether it is to speak HTTP/2: where that is offered, behind
+    /// TLS as the worker chooses, else in any case.
     pub(super) async fn open(
         &self,
-        tls: Option<Arc<WorkerTls>>,
+        (tls, offers_http2): (Option<Arc<WorkerTls>>, bool),
         limit: Duration,
-    ) -> Result<Stream, ConnectError> {
+    ) -> Result<(Stream, bool), ConnectError> {
         let deadline = Instant::now() + limit;
         let too_late = || ConnectError::Timeout {
             address: self.address.clone(),
@@ -122,7 +128,12 @@ impl Target {
         for (at, address) in addresses.iter().enumerate() {
             let left = deadline.saturating_duration_since(Instant::now());
             let others = u32::try_from(addresses.len() - at).unwrap_or(1);
-            match timeout(left / others, self.open_at(*address, tls.as_deref())).await {
+            match timeout(
+                left / others,
+                self.open_at(*address, tls.as_deref(), offers_http2),
+            )
+            .await
+            {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => failed = error,
                 Err(_) => failed = too_late(),
@@ -146,13 +157,18 @@ impl Target {
         Ok(found)
     }
 
-    async fn open_at(&self, address: SocketAddr, tls: Option<&WorkerTls>) -> Result<Stream, ConnectError> {
+    async fn open_at(
+        &self,
+        address: SocketAddr,
+        tls: Option<&WorkerTls>,
+        offers_http2: bool,
+    ) -> Result<(Stream, bool), ConnectError> {
         let stream = TcpStream::connect(address)
             .await
             .map_err(|source| self.io(source))?;
         stream.set_nodelay(true).map_err(|source| self.io(source))?;
         let Some(host) = &self.secure else {
-            return Ok(Stream::Plain(stream));
+            return Ok((Stream::Plain(stream), offers_http2));
         };
         let failed = |source| ConnectError::Tls {
             address: self.address.clone(),
@@ -160,7 +176,7 @@ impl Target {
         };
         let unknown = || io::Error::new(io::ErrorKind::Unsupported, "nothing says whom to trust");
         let tls = tls.ok_or_else(|| failed(unknown()))?;
-        tls.connect(host, stream).await.map_err(failed)
+        tls.connect(host, stream, offers_http2).await.map_err(failed)
     }
 
     fn io(&self, source: io::Error) -> ConnectError {
@@ -212,7 +228,8 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let target = Target::new(&url).unwrap();
-        let Stream::Plain(stream) = target.open(None, Duration::from_secs(20)).await.unwrap() else {
+        let opened = target.open((None, false), Duration::from_secs(20)).await.unwrap();
+        let (Stream::Plain(stream), false) = opened else {
             panic!("it is plain");
         };
         assert!(stream.nodelay().unwrap());

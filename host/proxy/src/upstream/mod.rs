@@ -1,5 +1,7 @@
 //! Connections to one worker: opened as needed, kept while they may serve again, closed by being dropped.
 //!
+//! HTTP/2 (`http2.rs`) is spoken where the file says so and the worker does; its connections are shared.
+//!
 //! HTTP/1.1 with hyper's bare connections, over TLS or not. A general-purpose client would look up its pool by name, rewrite the
 //! URI and copy the headers for every request, and run each connection in a task of its own: two more task
 //! switches for every chunk of a stream. Here a request takes one short lock, and its own task moves the bytes.
@@ -7,6 +9,7 @@
 
 mod connection;
 mod dial;
+mod http2;
 mod switched;
 
 use std::collections::VecDeque;
@@ -18,13 +21,14 @@ use http::HeaderValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-pub(crate) use self::connection::{Connection, WorkerBody};
+pub(crate) use self::connection::{Carrier, Connection, WorkerBody};
 pub(crate) use self::dial::ConnectError;
 use self::dial::Target;
 pub use self::dial::UrlError;
+use self::http2::{SharedConnection, SharedStream};
 pub(crate) use self::switched::Switched;
 use crate::snapshot::Snapshot;
-use crate::tls::WorkerTls;
+use crate::tls::{Stream, WorkerTls};
 
 /// How many connections each worker of a pool gets, for how long, and how they begin.
 #[derive(Debug, Clone)]
@@ -39,6 +43,8 @@ pub struct ConnectionsSpec {
     pub age: Duration,
     /// For workers behind `https://`.
     pub tls: Option<Arc<WorkerTls>>,
+    /// Whether HTTP/2 is spoken: with workers behind `https://` that choose it, and with all others.
+    pub http2: bool,
 }
 
 impl Default for ConnectionsSpec {
@@ -49,6 +55,7 @@ impl Default for ConnectionsSpec {
             idle_for: Duration::from_secs(60),
             age: Duration::from_secs(600),
             tls: None,
+            http2: false,
         }
     }
 }
@@ -57,6 +64,14 @@ impl ConnectionsSpec {
     fn may_keep(&self, kept: &Idle, now: Instant) -> bool {
         now.duration_since(kept.since) <= self.idle_for
             && now.duration_since(kept.connection.born) <= self.age
+    }
+
+    /// Whether a connection of HTTP/2 stays; one that carries requests is used until it is old.
+    fn may_share(&self, shared: &Shared, now: Instant) -> bool {
+        let is_young = now.duration_since(shared.connection.born()) <= self.age;
+        let is_used = SharedConnection::streams(&shared.connection) > 0;
+        let was_used = now.duration_since(shared.used) <= self.idle_for;
+        self.http2 && is_young && (is_used || was_used) && shared.connection.is_open()
     }
 }
 
@@ -86,6 +101,8 @@ pub(crate) struct Upstream {
 struct State {
     /// Newest at the back, where they are taken from: those in front grow old and go.
     idle: VecDeque<Idle>,
+    /// Of HTTP/2, in use or not. Requests fill the first ones, so that the others fall idle.
+    shared: Vec<Shared>,
     spec: ConnectionsSpec,
     /// For connections in use, where there is a limit.
     seats: Option<Arc<Semaphore>>,
@@ -95,6 +112,13 @@ struct State {
 struct Idle {
     connection: Connection,
     since: Instant,
+}
+
+#[derive(Debug)]
+struct Shared {
+    connection: Arc<SharedConnection>,
+    /// When a request was last sent on it.
+    used: Instant,
 }
 
 /// The right to use one connection, where that is limited.
@@ -132,6 +156,10 @@ impl Upstream {
         let address = |tls: &Option<Arc<WorkerTls>>| tls.as_ref().map(Arc::as_ptr);
         if address(&state.spec.tls) != address(&spec.tls) {
             state.idle.clear();
+            state.shared.clear();
+        }
+        if !spec.http2 {
+            state.shared.clear();
         }
         state.spec = spec.clone();
     }
@@ -168,9 +196,20 @@ impl Upstream {
         }
     }
 
-    /// A kept connection that is ready; the seat is its from then on. It may still turn out to have been closed by the
-    /// worker meanwhile.
-    pub(crate) fn checkout(&self, seat: &mut Seat) -> Option<Connection> {
+    /// A place on a shared connection, or a kept one that is ready; the seat is its from then on. It may still turn out to have
+    /// been closed by the worker meanwhile.
+    pub(crate) fn checkout(&self, seat: &mut Seat) -> Option<Carrier> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        if let Some(stream) = state.place(seat, now) {
+            return Some(Carrier::Shared(stream));
+        }
+        drop(state);
+        self.checkout_own(seat).map(Carrier::Own)
+    }
+
+    /// A kept connection that no other request uses.
+    pub(crate) fn checkout_own(&self, seat: &mut Seat) -> Option<Connection> {
         let now = Instant::now();
         loop {
             let mut state = self.lock();
@@ -188,14 +227,19 @@ impl Upstream {
     /// socket would otherwise stay half-open here until somebody wanted it.
     pub(crate) fn trim(&self, now: Instant) {
         let mut state = self.lock();
-        let State { idle, spec, .. } = &mut *state;
+        let State {
+            idle, shared, spec, ..
+        } = &mut *state;
         idle.retain_mut(|kept| spec.may_keep(kept, now) && kept.connection.is_ready());
+        shared.retain(|shared| spec.may_share(shared, now));
     }
 
     /// Keeps the connection of an answer that was read to its end.
     pub(crate) fn checkin(&self, answer: WorkerBody) {
         let now = Instant::now();
-        let mut connection = answer.into_connection();
+        let Some(mut connection) = answer.into_connection() else {
+            return;
+        };
         connection.seat = None;
         let mut state = self.lock();
         let State { idle, spec, .. } = &mut *state;
@@ -214,21 +258,70 @@ impl Upstream {
         }
     }
 
-    /// Opens a connection, on the seat.
-    pub(crate) async fn connect(&self, seat: Seat, limit: Duration) -> Result<Connection, ConnectError> {
+    /// Opens a connection, on the seat: of HTTP/2 where that is spoken.
+    pub(crate) async fn connect(&self, seat: Seat, limit: Duration) -> Result<Carrier, ConnectError> {
+        let offers_http2 = self.lock().spec.http2;
+        let (stream, is_http2) = self.open_stream(limit, offers_http2).await?;
+        if is_http2 {
+            return Box::pin(self.share(stream, seat)).await;
+        }
+        self.begin(stream, seat).await.map(Carrier::Own)
+    }
+
+    /// Opens a connection of HTTP/1.1, on the seat.
+    pub(crate) async fn connect_own(&self, seat: Seat, limit: Duration) -> Result<Connection, ConnectError> {
+        let (stream, _) = self.open_stream(limit, false).await?;
+        self.begin(stream, seat).await
+    }
+
+    async fn open_stream(&self, limit: Duration, offers_http2: bool) -> Result<(Stream, bool), ConnectError> {
         let tls = self.lock().spec.tls.clone();
         // Rarely done and large, with TLS: apart from what every request carries.
-        let stream = Box::pin(self.target.open(tls, limit)).await?;
+        Box::pin(self.target.open((tls, offers_http2), limit)).await
+    }
+
+    async fn begin(&self, stream: Stream, seat: Seat) -> Result<Connection, ConnectError> {
         Connection::begin(stream, seat, Arc::clone(&self.open))
             .await
-            .map_err(|source| ConnectError::Handshake {
-                address: self.target.address.clone(),
-                source,
-            })
+            .map_err(|source| self.handshake_failed(source))
+    }
+
+    /// Begins HTTP/2 and keeps the connection, with a place on it.
+    async fn share(&self, stream: Stream, mut seat: Seat) -> Result<Carrier, ConnectError> {
+        let origin = self.target.origin.clone();
+        let begun = SharedConnection::begin(stream, origin, Arc::clone(&self.open)).await;
+        let connection = begun.map_err(|source| self.handshake_failed(source))?;
+        let stream = SharedConnection::first_place(&connection, &mut seat);
+        let used = Instant::now();
+        let mut state = self.lock();
+        if state.spec.http2 {
+            state.shared.push(Shared { connection, used });
+        }
+        Ok(Carrier::Shared(stream))
+    }
+
+    fn handshake_failed(&self, source: hyper::Error) -> ConnectError {
+        ConnectError::Handshake {
+            address: self.target.address.clone(),
+            source,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// A place on the first shared connection that has one.
+    fn place(&mut self, seat: &mut Seat, now: Instant) -> Option<SharedStream> {
+        let Self { shared, spec, .. } = self;
+        shared.iter_mut().find_map(|shared| {
+            let may_serve = spec.may_share(shared, now);
+            let stream = may_serve.then(|| SharedConnection::place(&shared.connection, seat))??;
+            shared.used = now;
+            Some(stream)
+        })
     }
 }
 

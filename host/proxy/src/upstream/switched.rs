@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::connection::{Connection, Driver, WorkerBody};
+use super::connection::{Carrier, Connection, Driver, WorkerBody};
 use crate::tls::Stream;
 
 /// Stream of a connection that speaks HTTP no more. Dropping it closes the socket.
@@ -54,7 +54,7 @@ impl Connection {
         } else if has_ended {
             self.driver = None;
         }
-        let body = WorkerBody::new(incoming, self, switched);
+        let body = WorkerBody::new(incoming, Carrier::Own(self), switched);
         Ok(Response::from_parts(head, body))
     }
 }
@@ -72,8 +72,8 @@ fn drive(driver: Option<&mut Pin<Box<Driver>>>, has_ended: &mut bool, cx: &mut C
 impl WorkerBody {
     /// Returns the stream of a connection that switched protocols; none for one that did not.
     pub(crate) fn into_switched(self) -> Option<Switched> {
-        let (driver, connection) = self.into_parts();
-        let parts = Pin::into_inner(driver?).into_parts();
+        let (driver, connection) = self.into_switched_parts()?;
+        let parts = Pin::into_inner(driver).into_parts();
         Some(Switched {
             stream: parts.io.into_inner(),
             ahead: parts.read_buf,

@@ -11,11 +11,13 @@ use http_body::Frame;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 /// A body that may break off.
 pub(crate) type WorkerBody = BoxBody<Bytes, BrokenOff>;
@@ -68,7 +70,7 @@ impl Worker {
     where
         F: Future<Output = Response<WorkerBody>> + Send + 'static,
     {
-        Self::run(script, true).await
+        Self::run(script, Wire::Http1 { keep_alive: true }).await
     }
 
     /// Closes every connection after its first answer, without having said so.
@@ -76,10 +78,21 @@ impl Worker {
     where
         F: Future<Output = Response<WorkerBody>> + Send + 'static,
     {
-        Self::run(script, false).await
+        Self::run(script, Wire::Http1 { keep_alive: false }).await
     }
 
-    async fn run<F>(script: impl Fn(Received) -> F + Send + Sync + 'static, keep_alive: bool) -> Self
+    /// Speaks HTTP/2 alone: behind TLS, or with prior knowledge.
+    pub(crate) async fn start_http2<F>(
+        tls: Option<TlsAcceptor>,
+        script: impl Fn(Received) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Response<WorkerBody>> + Send + 'static,
+    {
+        Self::run(script, Wire::Http2 { tls }).await
+    }
+
+    async fn run<F>(script: impl Fn(Received) -> F + Send + Sync + 'static, wire: Wire) -> Self
     where
         F: Future<Output = Response<WorkerBody>> + Send + 'static,
     {
@@ -94,7 +107,7 @@ impl Worker {
             received: Arc::clone(&received),
             busy: Arc::clone(&busy),
         };
-        tasks.spawn(accept(listener, scene, Arc::clone(&connections), keep_alive));
+        tasks.spawn(accept(listener, scene, Arc::clone(&connections), wire));
         Self {
             address,
             received,
@@ -200,6 +213,13 @@ impl Leaving {
     }
 }
 
+/// How a worker's connections speak.
+#[derive(Clone)]
+enum Wire {
+    Http1 { keep_alive: bool },
+    Http2 { tls: Option<TlsAcceptor> },
+}
+
 #[derive(Clone)]
 struct Scene {
     script: Script,
@@ -215,11 +235,11 @@ impl Drop for Busy {
     }
 }
 
-async fn accept(listener: TcpListener, scene: Scene, connections: Arc<AtomicUsize>, keep_alive: bool) {
+async fn accept(listener: TcpListener, scene: Scene, connections: Arc<AtomicUsize>, wire: Wire) {
     let mut tasks = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         stream.set_nodelay(true).unwrap();
-        let (scene, connections) = (scene.clone(), Arc::clone(&connections));
+        let (scene, connections, wire) = (scene.clone(), Arc::clone(&connections), wire.clone());
         tasks.spawn(async move {
             if stream.peek(&mut [0]).await.is_ok_and(|read| read > 0) {
                 connections.fetch_add(1, Ordering::SeqCst);
@@ -236,6 +256,22 @@ async fn accept(listener: TcpListener, scene: Scene, connections: Arc<AtomicUsiz
                     }
                 }
             });
+            let keep_alive = match wire {
+                Wire::Http1 { keep_alive } => keep_alive,
+                Wire::Http2 { tls: None } => {
+                    let builder = http2::Builder::new(TokioExecutor::new());
+                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+                    return;
+                }
+                Wire::Http2 { tls: Some(tls) } => {
+                    let Ok(stream) = tls.accept(stream).await else {
+                        return;
+                    };
+                    let builder = http2::Builder::new(TokioExecutor::new());
+                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+                    return;
+                }
+            };
             let connection =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
             if keep_alive {
