@@ -1,6 +1,7 @@
 //! The index is true: what it says is held where is what the engine itself finds in its cache.
 
 use harness::{Fleet, TestRouter, eventually};
+use http::Method;
 use mock_engine::{MockConfig, MockEngine, tokenize};
 use serde_json::{Value, json};
 
@@ -78,6 +79,52 @@ async fn a_prompt_goes_back_to_the_worker_that_holds_its_prefix() {
         caught_up(&router, &fleet).await;
         let again = finds_all(&router, &prompt).await;
         assert_eq!(again.worker, first.worker, "prompt {number}");
+    }
+}
+
+/// SHA-256 of `test` and of `other`.
+const HASHES: [&str; 2] = [
+    "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa",
+];
+
+#[tokio::test]
+async fn a_tenant_finds_nothing_of_what_another_left_in_the_caches() {
+    let fleet = fast_fleet(2).await;
+    let toml = |is_isolated: bool| {
+        format!(
+            "decision-headers = true\n[clients.one]\nkey-sha256 = [\"{}\"]\n[clients.two]\nkey-sha256 = [\"{}\"]\n\
+             [pools.chat]\ntokenize-timeout = \"10s\"\nisolate-prefixes = {is_isolated}\n",
+            HASHES[0], HASHES[1]
+        )
+    };
+    for (is_isolated, prompt) in [(false, long_prompt(1)), (true, long_prompt(2))] {
+        let router = router_with(&toml(is_isolated), &fleet, "cache-aware").await;
+        let send = async |key: &str| {
+            let body = json!({ "model": "mock", "prompt": prompt, "max_tokens": 2 }).to_string();
+            let headers = [("x-api-key", key)];
+            let sent = router
+                .client
+                .stream(Method::POST, "/v1/completions", &headers, body.into());
+            let answer = sent.await.unwrap().whole().await.unwrap();
+            let usage = &answer.json().unwrap()["usage"];
+            let matched: u64 = answer.header("x-conductor-matched-tokens").parse().unwrap();
+            (
+                matched,
+                usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap(),
+            )
+        };
+        assert_eq!(send("test").await, (0, 0));
+        caught_up(&router, &fleet).await;
+        let (own, _) = send("test").await;
+        assert!(own > 0, "its own is found");
+        caught_up(&router, &fleet).await;
+        let (matched, cached) = send("other").await;
+        assert_eq!(
+            (matched > 0, cached > 0),
+            (!is_isolated, !is_isolated),
+            "{is_isolated}"
+        );
     }
 }
 
