@@ -21,6 +21,7 @@ mod feeds;
 mod forward;
 mod fronts;
 mod health;
+mod http2;
 mod index;
 mod indexer;
 mod instance;
@@ -70,6 +71,7 @@ pub use encoding::decode;
 pub use examine::{Doubt, Examined};
 pub use feeds::{CurveConfig, KvEventsConfig, PoolEventsConfig};
 pub use health::{HealthConfig, ModelListConfig, ScrapeConfig};
+pub use http2::Http2Config;
 pub use index::{AssumeCacheConfig, IndexConfig};
 pub use indexer::{
     ApiKey, DEFAULT_TENANT, IndexerConfig, ServiceConfig, ServiceHash, ServiceKind, check_endpoint,

@@ -14,6 +14,7 @@ use crate::cors::{self, CorsConfig};
 use crate::exposure::{self, Protection};
 use crate::forward;
 use crate::fronts;
+use crate::http2::{self, Http2Config};
 use crate::key::{self, KeySource};
 use crate::limits::{self, LimitsConfig};
 use crate::policy_headers;
@@ -52,6 +53,8 @@ pub struct ServerConfig {
     pub tls: Option<ServerTlsConfig>,
     /// The same of the admin listener.
     pub admin_tls: Option<ServerTlsConfig>,
+    /// HTTP/2 on all listeners.
+    pub http2: Http2Config,
     /// Pages of other origins that may ask; none: none is told so.
     pub cors: Option<CorsConfig>,
     /// From SIGTERM to the moment nobody is accepted any more.
@@ -95,6 +98,7 @@ impl Default for ServerConfig {
             trusted_fronts: Vec::new(),
             tls: None,
             admin_tls: None,
+            http2: Http2Config::default(),
             cors: None,
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
@@ -149,6 +153,7 @@ pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>) -> ServerCon
         admin_tls: server
             .section("admin-tls", "`[server.admin-tls]`")
             .and_then(tls::read_server),
+        http2: http2::read(server.section("http2", "`[server.http2]`")),
         cors: server.section("cors", "`[server.cors]`").and_then(cors::read),
         drain_delay: server.duration(
             "drain-delay",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use conductor_config::{Code, Config, Diagnostic, Mark, PemFile, PoolConfig, PoolTlsConfig, ServerTlsConfig};
-use proxy::{ListenerTls, ServerTls, ServerTlsParts, TlsError, WorkerTls, WorkerTlsParts};
+use proxy::{ListenersSpec, ServerTls, ServerTlsParts, TlsError, WorkerTls, WorkerTlsParts};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tracing::warn;
@@ -135,12 +135,13 @@ impl Certificates {
     }
 
     /// What each listener shows.
-    pub(crate) fn of_listeners(&self) -> ListenerTls {
+    pub(crate) fn of_listeners(&self) -> ListenersSpec {
         let of = |table| self.listeners.get(table).map(|made| Arc::clone(&made.tls));
-        ListenerTls {
+        ListenersSpec {
             clients: of(CLIENTS),
             admin: of(ADMIN),
             indexer: of(INDEXER),
+            ..ListenersSpec::default()
         }
     }
 

@@ -96,8 +96,8 @@ pub use readiness::Readiness;
 pub use retries::RetrySpec;
 pub use route::RouteError;
 pub use server::{
-    CorsSpec, Door, DoorKey, DrainOutcome, EdgeLimits, EdgeSpec, ListenerTls, PagesListener, PagesSpec,
-    ServeLimits, serve, serve_pages,
+    CorsSpec, Door, DoorKey, DrainOutcome, EdgeLimits, EdgeSpec, Http2Limits, ListenersSpec, PagesListener,
+    PagesSpec, ServeLimits, serve, serve_pages,
 };
 pub use shadow::{Disagreement, Pick, ShadowReport};
 pub use snapshot::{

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use conductor_config::{Config, CorsConfig, PoolConfig};
+use conductor_config::{Config, CorsConfig, Http2Config, PoolConfig};
 use http::HeaderValue;
-use proxy::{BodyTotals, ConnectionsSpec, CorsSpec, EdgeLimits, EdgeSpec, ServeLimits};
+use proxy::{
+    BodyTotals, ConnectionsSpec, CorsSpec, EdgeLimits, EdgeSpec, Http2Limits, ListenersSpec, ServeLimits,
+};
 
 use crate::certificates::Certificates;
 use crate::memory_limit;
@@ -33,7 +35,10 @@ pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpe
             .connections_per_address
             .map(|most| most as usize),
         fronts: config.server.trusted_fronts.clone().into(),
-        tls: certificates.of_listeners(),
+        listeners: ListenersSpec {
+            http2: http2_limits(config.server.http2),
+            ..certificates.of_listeners()
+        },
         cors: config.server.cors.as_ref().map(|cors| Arc::new(cors_spec(cors))),
         forward: config
             .server
@@ -41,6 +46,29 @@ pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpe
             .iter()
             .map(|path| path.as_str().into())
             .collect(),
+    }
+}
+
+fn http2_limits(http2: Http2Config) -> Http2Limits {
+    let Http2Config {
+        alpn,
+        prior_knowledge,
+        streams,
+        resets,
+        window,
+        send_buffer,
+        ping_interval,
+        ping_timeout,
+    } = http2;
+    Http2Limits {
+        alpn,
+        prior_knowledge,
+        streams,
+        resets,
+        window,
+        send_buffer,
+        ping_interval,
+        ping_timeout,
     }
 }
 

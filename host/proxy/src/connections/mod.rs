@@ -69,6 +69,16 @@ pub(crate) struct TakenSeat {
     room: Arc<Room>,
     standing: Arc<Standing>,
     peer: Option<IpAddr>,
+    /// Most connections of its address, where they are bounded.
+    most_of_address: Option<usize>,
+}
+
+/// A seat of a further request on a connection that answers several at a time; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct SeatBeside {
+    /// None until there is one.
+    permit: Option<OwnedSemaphorePermit>,
+    connection: Arc<TakenSeat>,
 }
 
 /// How many connections one address may have.
@@ -94,6 +104,8 @@ pub(crate) struct Turn {
 pub(crate) enum NoSeat {
     #[error("all connections are taken, and others wait")]
     Full,
+    #[error("its address has as many connections and requests as it may")]
+    AddressFull,
     #[error("the listener is closing")]
     Closing,
 }
@@ -120,7 +132,8 @@ impl Room {
         peer: Option<IpAddr>,
         per_address: AddressLimit,
     ) -> Option<TakenSeat> {
-        if let Some(limit) = peer.and_then(|peer| self.limit_of(peer, per_address))
+        let most_of_address = peer.and_then(|peer| self.limit_of(peer, per_address));
+        if let Some(limit) = most_of_address
             && self.register.count(peer) >= limit
         {
             let Some(idle) = self.register.longest_idle_of(peer, Instant::now()) else {
@@ -138,6 +151,7 @@ impl Room {
             standing: self.register.enter(peer, is_seated, &self.spec.stop),
             room: Arc::clone(self),
             peer,
+            most_of_address,
         })
     }
 
@@ -231,6 +245,36 @@ impl TakenSeat {
         if self.is_seated() || is_always_answered(path) {
             return Ok(());
         }
+        let permit = self.free_seat().await?;
+        *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+        self.standing.is_seated.store(true, Ordering::Relaxed);
+        self.room.spec.taken.inc();
+        Ok(())
+    }
+
+    /// Waits for a seat beside the connection's own: of many requests at a time, each counts as a connection of its address. None
+    /// where the request at `path` needs no seat.
+    pub(crate) async fn sit_beside(self: &Arc<Self>, path: &str) -> Result<Option<SeatBeside>, NoSeat> {
+        if is_always_answered(path) {
+            return Ok(None);
+        }
+        if let Some(peer) = self.peer
+            && !self.room.register.add(peer, self.most_of_address)
+        {
+            return Err(NoSeat::AddressFull);
+        }
+        // Leaves again where the wait is given up.
+        let mut beside = SeatBeside {
+            permit: None,
+            connection: Arc::clone(self),
+        };
+        beside.permit = Some(self.free_seat().await?);
+        self.room.spec.taken.inc();
+        Ok(Some(beside))
+    }
+
+    /// Waits for a seat while the connections that were idle for longest end.
+    async fn free_seat(&self) -> Result<OwnedSemaphorePermit, NoSeat> {
         let room = &self.room;
         let mut seat = pin!(Arc::clone(&room.seats).acquire_owned());
         loop {
@@ -246,11 +290,7 @@ impl TakenSeat {
                 }
             };
             if let Ok(permit) = seated {
-                *self.permit.lock().unwrap_or_else(PoisonError::into_inner) =
-                    permit.map_err(|_| NoSeat::Closing)?;
-                self.standing.is_seated.store(true, Ordering::Relaxed);
-                room.spec.taken.inc();
-                return Ok(());
+                return permit.map_err(|_| NoSeat::Closing);
             }
         }
     }
@@ -273,8 +313,8 @@ impl TakenSeat {
 
 impl Turn {
     /// It is that of a client behind a front.
-    pub(crate) fn is_of(&mut self, forwarded: Forwarded) {
-        self.forwarded = Some(forwarded);
+    pub(crate) fn is_of(&mut self, forwarded: Option<Forwarded>) {
+        self.forwarded = forwarded;
     }
 
     /// The answer must have been taken by then.
@@ -289,6 +329,18 @@ impl Drop for Turn {
         self.standing.ends.store(0, Ordering::Relaxed);
         let now = since(self.standing.epoch, Instant::now());
         self.standing.idle_since.store(now, Ordering::Relaxed);
+    }
+}
+
+impl Drop for SeatBeside {
+    fn drop(&mut self) {
+        let connection = &self.connection;
+        if let Some(peer) = connection.peer {
+            connection.room.register.remove(peer);
+        }
+        if self.permit.is_some() {
+            connection.room.spec.taken.dec();
+        }
     }
 }
 

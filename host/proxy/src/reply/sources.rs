@@ -25,6 +25,7 @@ impl From<NoSeat> for Refusal {
     fn from(none: NoSeat) -> Self {
         match none {
             NoSeat::Full => Self::ConnectionsFull,
+            NoSeat::AddressFull => Self::AddressFull,
             NoSeat::Closing => Self::ShuttingDown,
         }
     }

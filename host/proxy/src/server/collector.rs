@@ -46,7 +46,7 @@ impl Collector for EdgeCollector {
             ConstGauge::new(value as f64).encode(gauge)?;
         }
         let now = SystemTime::now();
-        let ends = edge.tls.named();
+        let ends = edge.listeners.named();
         let ends = ends.filter_map(|(listener, tls)| Some((listener, tls.not_after()?)));
         let ends: Vec<_> = ends.collect();
         if ends.is_empty() {

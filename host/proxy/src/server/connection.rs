@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
@@ -14,16 +13,17 @@ use tracing::debug;
 
 use super::drive::{Ended, Ends, drive, set_options};
 use super::framing::{Guard, GuardFlags};
-use super::metrics::{EdgeMetrics, Turned};
-use super::respond::{self, Respond};
+use super::http2;
+use super::metrics::{EdgeMetrics, Protocol, Turned};
+use super::respond::{self, Respond, Terms};
 use super::spec::EdgeLimits;
 use crate::connections::TakenSeat;
 use crate::realtime::OpenedTunnel;
-use crate::tls::{ServerTls, Stream};
+use crate::tls::Stream;
 
 /// Bytes of a connection's buffer besides those of the longest head: hyper answers what overflows it by itself, without a
 /// body.
-const BUFFER: usize = 64 << 10;
+pub(super) const BUFFER: usize = 64 << 10;
 
 /// Serves a connection until it ends, `stop` asks for that, or `cut` does at once.
 pub(super) async fn serve<R: Respond>(
@@ -40,46 +40,67 @@ pub(super) async fn serve<R: Respond>(
         );
     }
     let metrics = listener.metrics();
-    let secured = secured(stream, terms.tls.as_deref(), terms.limits.head_timeout, metrics);
-    let stream = tokio::select! {
+    let begun = begin(stream, &terms, metrics);
+    let begun = tokio::select! {
         biased;
-        stream = secured => stream,
+        begun = begun => begun,
         // Nothing was asked yet.
-        () = seat.stopped() => None,
+        () = seat.stopped() => return,
     };
-    let Some(stream) = stream else { return };
-    if let Some(why) = converse(stream, &listener, &seat, cut, &terms.limits).await {
+    let turned = match begun {
+        Ok((stream, Protocol::Http1)) => {
+            metrics.connected(Protocol::Http1);
+            converse(stream, &listener, &seat, cut, &terms.limits).await
+        }
+        Ok((stream, Protocol::Http2)) => {
+            metrics.connected(Protocol::Http2);
+            // On the heap: every connection would carry its room.
+            Box::pin(http2::converse(stream, listener.clone(), seat, cut, &terms)).await
+        }
+        Err(why) => why,
+    };
+    if let Some(why) = turned {
         metrics.turned(why);
     }
 }
 
-/// The stream after the handshake, where there is to be one.
-async fn secured(
+/// The stream after the handshake, and what is spoken on it; else why there is none, where that is to be counted.
+async fn begin(
     stream: TcpStream,
-    tls: Option<&ServerTls>,
-    limit: Duration,
+    terms: &Terms,
     metrics: &EdgeMetrics,
-) -> Option<Stream> {
-    let Some(tls) = tls else {
-        return Some(Stream::Plain(stream));
+) -> Result<(Stream, Protocol), Option<Turned>> {
+    let (limit, http2) = (terms.limits.head_timeout, &terms.http2);
+    let Some(tls) = &terms.tls else {
+        if !http2.prior_knowledge {
+            return Ok((Stream::Plain(stream), Protocol::Http1));
+        }
+        let begins = timeout(limit, http2::begins_with_http2(&stream)).await;
+        let begins = begins.map_err(|_| Some(Turned::HeadTimeout))?;
+        let protocol = protocol(begins.map_err(|_| None)?);
+        return Ok((Stream::Plain(stream), protocol));
     };
-    match timeout(limit, tls.accept(stream)).await {
-        Ok(Ok(stream)) => {
+    match timeout(limit, tls.accept(stream, http2.alpn)).await {
+        Ok(Ok((stream, is_http2))) => {
             metrics.shook_hands();
-            Some(stream)
+            Ok((stream, protocol(is_http2)))
         }
         Ok(Err(error)) => {
-            metrics.turned(Turned::TlsFailed);
             debug!(
                 error = &error as &dyn std::error::Error,
                 "a client failed to begin TLS"
             );
-            None
+            Err(Some(Turned::TlsFailed))
         }
-        Err(_) => {
-            metrics.turned(Turned::TlsTimeout);
-            None
-        }
+        Err(_) => Err(Some(Turned::TlsTimeout)),
+    }
+}
+
+fn protocol(is_http2: bool) -> Protocol {
+    if is_http2 {
+        Protocol::Http2
+    } else {
+        Protocol::Http1
     }
 }
 

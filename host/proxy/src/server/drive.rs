@@ -16,7 +16,7 @@ use super::metrics::Turned;
 use crate::connections::TakenSeat;
 
 /// How long streams that are cut may take to say so.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How long an answer whose time is up may take to say so to a client that reads.
 const TO_SAY_SO: Duration = Duration::from_millis(500);
 
@@ -88,7 +88,7 @@ where
 }
 
 /// Ends when nothing was heard for `limit`, and never once something was.
-async fn unheard(heard: &AtomicBool, limit: Duration) {
+pub(super) async fn unheard(heard: &AtomicBool, limit: Duration) {
     let mut timer = pin!(tokio::time::sleep(limit));
     poll_fn(|cx| {
         if heard.load(Ordering::Relaxed) {
@@ -101,7 +101,7 @@ async fn unheard(heard: &AtomicBool, limit: Duration) {
 
 /// Ends when an answer is not taken a while after its time: an answer that cannot be written is not polled, so no timer of
 /// its own could tell. It is polled whenever the connection is, so that it sees each deadline.
-async fn overdue(deadline: impl Fn() -> Option<Instant>) {
+pub(super) async fn overdue(deadline: impl Fn() -> Option<Instant>) {
     let mut timer: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|cx| {
         let Some(deadline) = deadline() else {

@@ -45,9 +45,15 @@ pub(crate) enum Turned {
     TlsTimeout,
     /// The client did not take its answer in the request's time.
     Overdue,
+    /// It reset more streams of HTTP/2 than it may.
+    ResetFlood,
+    /// Resets, CONTINUATION frames or errors of HTTP/2 beyond their bounds.
+    Http2Flood,
+    /// It gave no sign of life over HTTP/2.
+    PingTimeout,
 }
 
-const TURNED: [(Turned, &str); 18] = [
+const TURNED: [(Turned, &str); 21] = [
     (Turned::HeadTooLarge, "head-too-large"),
     (Turned::UrlTooLong, "url-too-long"),
     (Turned::Malformed, "malformed"),
@@ -66,6 +72,9 @@ const TURNED: [(Turned, &str); 18] = [
     (Turned::TlsFailed, "tls-failed"),
     (Turned::TlsTimeout, "tls-timeout"),
     (Turned::Overdue, "overdue"),
+    (Turned::ResetFlood, "reset-flood"),
+    (Turned::Http2Flood, "http2-flood"),
+    (Turned::PingTimeout, "ping-timeout"),
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -79,6 +88,21 @@ struct PagesReasonLabel {
     reason: &'static str,
 }
 
+/// What a connection speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+}
+
+const PROTOCOLS: [(Protocol, &str); 2] = [(Protocol::Http1, "http/1.1"), (Protocol::Http2, "h2")];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProtocolLabel {
+    listener: &'static str,
+    protocol: &'static str,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndpointLabel {
     endpoint: &'static str,
@@ -90,6 +114,11 @@ pub(crate) struct EdgeMetrics {
     family: Family<ReasonLabel, Counter>,
     of_pages: Family<PagesReasonLabel, Counter>,
     turned: Arc<[Counter; TURNED.len()]>,
+    connections: Family<ProtocolLabel, Counter>,
+    /// By the discriminant of the protocol.
+    connected: Arc<[Counter; PROTOCOLS.len()]>,
+    /// Requests over HTTP/2.
+    http2_requests: Counter,
     /// Connections that began with TLS.
     handshakes: Counter,
     pub(super) tunnels: TunnelMetrics,
@@ -105,7 +134,11 @@ impl Default for EdgeMetrics {
         let endpoints = Family::<EndpointLabel, Counter>::default();
         let came_for = EndpointClass::ALL
             .map(|(_, endpoint)| endpoints.get_or_create_owned(&EndpointLabel { endpoint }));
+        let connections = Family::<ProtocolLabel, Counter>::default();
         Self {
+            connected: connected(&connections, "clients"),
+            connections,
+            http2_requests: Counter::default(),
             family,
             of_pages: Family::default(),
             turned: Arc::new(turned),
@@ -127,6 +160,7 @@ impl EdgeMetrics {
         });
         Self {
             turned: Arc::new(turned),
+            connected: connected(&self.connections, listener),
             handshakes: Counter::default(),
             ..self.clone()
         }
@@ -138,6 +172,16 @@ impl EdgeMetrics {
             "edge_turned_away",
             "Connections and requests of clients that ended at the edge, by why",
             self.family.clone(),
+        );
+        registry.register(
+            "edge_connections",
+            "Connections that were accepted, by listener and protocol",
+            self.connections.clone(),
+        );
+        registry.register(
+            "edge_http2_requests",
+            "Requests that came over HTTP/2, on any listener",
+            self.http2_requests.clone(),
         );
         registry.register(
             "pages_turned_away",
@@ -165,6 +209,16 @@ impl EdgeMetrics {
         self.turned[why as usize].inc();
     }
 
+    /// Counts a connection.
+    pub(super) fn connected(&self, protocol: Protocol) {
+        self.connected[protocol as usize].inc();
+    }
+
+    /// Counts a request over HTTP/2.
+    pub(super) fn came_over_http2(&self) {
+        self.http2_requests.inc();
+    }
+
     pub(super) fn shook_hands(&self) {
         self.handshakes.inc();
     }
@@ -188,4 +242,13 @@ impl EdgeMetrics {
         };
         self.turned(why);
     }
+}
+
+fn connected(
+    connections: &Family<ProtocolLabel, Counter>,
+    listener: &'static str,
+) -> Arc<[Counter; PROTOCOLS.len()]> {
+    Arc::new(
+        PROTOCOLS.map(|(_, protocol)| connections.get_or_create_owned(&ProtocolLabel { listener, protocol })),
+    )
 }

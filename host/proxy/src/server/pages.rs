@@ -70,7 +70,8 @@ pub async fn serve_pages(
         let edge = snapshots.edge();
         Terms {
             limits: edge.limits,
-            tls: edge.tls.of(spec.listener),
+            http2: edge.listeners.http2,
+            tls: edge.listeners.of(spec.listener),
             patience: WRITE_TIMEOUT,
         }
     };
@@ -165,7 +166,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::server::EdgeLimits;
+    use crate::server::{EdgeLimits, Http2Limits};
 
     const GET: &[u8] = b"GET /page HTTP/1.1\r\nhost: r\r\n\r\n";
     /// Long enough that only a mistake takes it.
@@ -184,6 +185,7 @@ mod tests {
                 keep_alive_timeout: keep_alive,
                 ..EdgeLimits::default()
             },
+            http2: Http2Limits::default(),
             tls: None,
             patience: WRITE_TIMEOUT,
         }

@@ -11,10 +11,11 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 
+use super::http2::Http2Limits;
 use super::metrics::EdgeMetrics;
 use super::service::{Deadline, Held};
 use super::spec::EdgeLimits;
-use crate::connections::{TakenSeat, Turn};
+use crate::connections::{Forwarded, TakenSeat};
 use crate::realtime::OpenedTunnel;
 use crate::reply::Refusal;
 use crate::tls::ServerTls;
@@ -23,6 +24,7 @@ use crate::tls::ServerTls;
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
     pub(super) limits: EdgeLimits,
+    pub(super) http2: Http2Limits,
     /// What it begins with; none: it is plain.
     pub(super) tls: Option<Arc<ServerTls>>,
     /// How long its peer may take nothing of what is sent.
@@ -40,14 +42,13 @@ pub(super) trait Respond: Clone + Send + Sync + 'static {
     /// Where connections that end early are counted.
     fn metrics(&self) -> &EdgeMetrics;
 
-    /// Whom a request is from, which may be counted until its turn is over.
+    /// Whom a request is from, and what counts it until its turn is over.
     fn sender(
         &self,
         _request: &mut Request<Incoming>,
         seat: &TakenSeat,
-        _turn: &mut Turn,
-    ) -> Result<Option<IpAddr>, Refusal> {
-        Ok(seat.peer())
+    ) -> Result<(Option<IpAddr>, Option<Forwarded>), Refusal> {
+        Ok((seat.peer(), None))
     }
 
     /// Answers a request that has its place and is `from` somewhere. A tunnel is left in `opened` where the answer switches protocols.
@@ -80,8 +81,11 @@ pub(super) async fn call<R: Respond>(
         let response = refused(request.uri().path(), &none.into());
         return Ok(response.map(|body| Held::new(body, turn)));
     }
-    let from = match listener.sender(&mut request, seat, &mut turn) {
-        Ok(from) => from,
+    let from = match listener.sender(&mut request, seat) {
+        Ok((from, forwarded)) => {
+            turn.is_of(forwarded);
+            from
+        }
         Err(refusal) => {
             let response = refused(request.uri().path(), &refusal);
             return Ok(response.map(|body| Held::new(body, turn)));

@@ -22,7 +22,7 @@ use super::metrics::EdgeMetrics;
 use super::respond::{Respond, Terms};
 use super::spec::Edge;
 use crate::body::Body;
-use crate::connections::{self, Sender, TakenSeat, Turn};
+use crate::connections::{self, Forwarded, Sender, TakenSeat, Turn};
 use crate::proxy::Proxy;
 use crate::realtime::{self, OpenedTunnel, TunnelSlot};
 use crate::reply::{self, Refusal};
@@ -54,7 +54,8 @@ impl Respond for Service {
         let snapshot = self.proxy.snapshots.load();
         Terms {
             limits: snapshot.edge.limits,
-            tls: snapshot.edge.tls.clients.clone(),
+            http2: snapshot.edge.listeners.http2,
+            tls: snapshot.edge.listeners.clients.clone(),
             patience: snapshot.limits.idle_timeout,
         }
     }
@@ -67,18 +68,17 @@ impl Respond for Service {
         &self,
         request: &mut Request<Incoming>,
         seat: &TakenSeat,
-        turn: &mut Turn,
-    ) -> Result<Option<IpAddr>, Refusal> {
+    ) -> Result<(Option<IpAddr>, Option<Forwarded>), Refusal> {
         let edge = self.proxy.snapshots.edge();
         let sender = connections::sender(&edge.fronts, seat.peer(), request.headers_mut());
-        if let Sender::Behind(client) = sender {
-            match seat.forwarded(client, edge.address_limit()) {
-                Some(forwarded) => turn.is_of(forwarded),
-                None if connections::is_always_answered(request.uri().path()) => {}
-                None => return Err(Refusal::AddressFull),
-            }
+        let Sender::Behind(client) = sender else {
+            return Ok((sender.address(), None));
+        };
+        let forwarded = seat.forwarded(client, edge.address_limit());
+        if forwarded.is_none() && !connections::is_always_answered(request.uri().path()) {
+            return Err(Refusal::AddressFull);
         }
-        Ok(sender.address())
+        Ok((sender.address(), forwarded))
     }
 
     async fn respond(

@@ -10,6 +10,7 @@ use http::HeaderValue;
 use ipnet::IpNet;
 
 use super::cors::CorsSpec;
+use super::http2::Http2Limits;
 use crate::bodies::{Bodies, BodySlot, BodyTotals};
 use crate::connections::{AddressLimit, is_front};
 use crate::intake::Pace;
@@ -25,7 +26,7 @@ pub struct EdgeSpec {
     /// What all of them may take together.
     pub bodies: BodyTotals,
     /// What connections of each listener begin with.
-    pub tls: ListenerTls,
+    pub listeners: ListenersSpec,
     /// Most connections of one address; none: a quarter of all, and all for the router's own machine.
     pub per_address: Option<usize>,
     /// Who is believed what it says of a client's address.
@@ -36,15 +37,17 @@ pub struct EdgeSpec {
     pub forward: Arc<[Box<str>]>,
 }
 
-/// What connections of each listener begin with; none: they are plain.
+/// What connections of each listener begin with: TLS, or none where they are plain.
 #[derive(Debug, Clone, Default)]
-pub struct ListenerTls {
+pub struct ListenersSpec {
     /// Where clients connect.
     pub clients: Option<Arc<ServerTls>>,
     /// Where operators look.
     pub admin: Option<Arc<ServerTls>>,
     /// The index as a service.
     pub indexer: Option<Arc<ServerTls>>,
+    /// HTTP/2 on all of them.
+    pub http2: Http2Limits,
 }
 
 /// A listener of pages: all but that of clients.
@@ -66,7 +69,7 @@ impl PagesListener {
     }
 }
 
-impl ListenerTls {
+impl ListenersSpec {
     pub(super) fn of(&self, listener: PagesListener) -> Option<Arc<ServerTls>> {
         match listener {
             PagesListener::Admin => self.admin.clone(),
@@ -95,7 +98,7 @@ pub(crate) struct Edge {
     pub(crate) bodies: Arc<Bodies>,
     /// Likewise.
     pub(crate) memory: Arc<Memory>,
-    pub(crate) tls: ListenerTls,
+    pub(crate) listeners: ListenersSpec,
     pub(crate) per_address: Option<usize>,
     pub(crate) fronts: Arc<[IpNet]>,
     pub(crate) cors: Option<Arc<CorsSpec>>,
@@ -110,7 +113,7 @@ impl Edge {
         let EdgeSpec {
             limits,
             bodies: totals,
-            tls,
+            listeners,
             per_address,
             fronts,
             cors,
@@ -124,7 +127,7 @@ impl Edge {
             totals,
             bodies,
             memory,
-            tls,
+            listeners,
             per_address,
             fronts,
             cors,

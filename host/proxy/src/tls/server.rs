@@ -13,6 +13,9 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 use super::stream::Stream;
 use super::{TlsError, expiry, pem, provider};
 
+const HTTP_1_1: &[u8] = b"http/1.1";
+const HTTP_2: &[u8] = b"h2";
+
 /// The bytes of the files.
 #[derive(Clone, Copy)]
 pub struct ServerTlsParts<'a> {
@@ -24,9 +27,12 @@ pub struct ServerTlsParts<'a> {
     pub client_authorities: Option<&'a [u8]>,
 }
 
-/// How connections of clients begin. TLS 1.2 or 1.3, HTTP/1.1 by ALPN; sessions are resumed by tickets.
+/// How connections of clients begin. TLS 1.2 or 1.3, HTTP/2 or HTTP/1.1 by ALPN; sessions are resumed by tickets.
 pub struct ServerTls {
+    /// Offers HTTP/1.1 alone.
     config: Arc<ServerConfig>,
+    /// Offers HTTP/2 first.
+    with_http2: Arc<ServerConfig>,
     not_after: Option<SystemTime>,
 }
 
@@ -51,9 +57,12 @@ impl ServerTls {
             }
         };
         let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Identity)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        let mut with_http2 = config.clone();
+        with_http2.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()];
         Ok(Self {
             config: Arc::new(config),
+            with_http2: Arc::new(with_http2),
             not_after,
         })
     }
@@ -64,9 +73,16 @@ impl ServerTls {
         self.not_after
     }
 
-    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
-        let stream = TlsAcceptor::from(Arc::clone(&self.config)).accept(stream).await?;
-        Ok(Stream::Tls(Box::new(TlsStream::Server(stream))))
+    /// Begins TLS, with HTTP/2 where that is offered. Returns whether the client chose it.
+    pub(crate) async fn accept(&self, stream: TcpStream, offers_http2: bool) -> io::Result<(Stream, bool)> {
+        let config = if offers_http2 {
+            &self.with_http2
+        } else {
+            &self.config
+        };
+        let stream = TlsAcceptor::from(Arc::clone(config)).accept(stream).await?;
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP_2);
+        Ok((Stream::Tls(Box::new(TlsStream::Server(stream))), is_http2))
     }
 }
 

@@ -32,7 +32,7 @@ async fn talk(server: &ServerTls, worker: &WorkerTls, host: &str) -> io::Result<
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let serving = async {
-        let mut stream = server.accept(listener.accept().await?.0).await?;
+        let (mut stream, _) = server.accept(listener.accept().await?.0, true).await?;
         let byte = stream.read_u8().await?;
         stream.write_u8(byte).await?;
         stream.flush().await
@@ -145,4 +145,39 @@ fn what_is_no_certificate_is_named_and_not_shown() {
         &other_key,
         "failed to use the certificate with its key",
     );
+}
+
+#[tokio::test]
+async fn http_2_is_spoken_where_both_sides_offer_it() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.vouch("router.test");
+    let server = ServerTls::new(ServerTlsParts {
+        certificate: certificate.as_bytes(),
+        key: key.as_bytes(),
+        client_authorities: None,
+    });
+    let server = server.unwrap();
+    let roots = pem::authorities(authority.0.pem().as_bytes()).unwrap();
+    let client = rustls::ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    for (offered, asked, expected) in [
+        (true, &[&b"h2"[..], b"http/1.1"][..], true),
+        (true, &[b"http/1.1"], false),
+        (true, &[], false),
+        (false, &[b"h2", b"http/1.1"], false),
+    ] {
+        let mut client = client.clone();
+        client.alpn_protocols = asked.iter().map(|name| name.to_vec()).collect();
+        let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(client));
+        let name = rustls::pki_types::ServerName::try_from("router.test").unwrap();
+        let asking = async { connector.connect(name, TcpStream::connect(address).await?).await };
+        let serving = async { server.accept(listener.accept().await?.0, offered).await };
+        let (_client, (_stream, is_http2)) = tokio::try_join!(asking, serving).unwrap();
+        assert_eq!(is_http2, expected, "{offered} {asked:?}");
+    }
 }

@@ -60,6 +60,7 @@ fn of_server(was: &ServerConfig, is: &ServerConfig) -> Vec<&'static str> {
         trusted_fronts: "server.trusted-fronts",
         tls: "server.tls",
         admin_tls: "server.admin-tls",
+        http2: "server.http2",
         cors: "server.cors",
         drain_delay: "server.drain-delay",
         drain_timeout: "server.drain-timeout",
