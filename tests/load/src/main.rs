@@ -39,6 +39,8 @@ enum Command {
     Chaos(soak::Options),
     /// Everything comes and goes, and memory is watched.
     Churn(soak::Options),
+    /// Every known attack at once beside ordinary requests: memory, latency, failures and `/health` are checked.
+    Hostile(soak::hostile::HostileOptions),
     /// Write the bench's tokenizer to a folder.
     Tokenizer {
         /// Where to.
@@ -117,6 +119,9 @@ fn main() -> ExitCode {
         }
         Command::Chaos(options) => Interrupt::listen().and_then(|interrupt| chaos::run(&options, &interrupt)),
         Command::Churn(options) => Interrupt::listen().and_then(|interrupt| churn::run(&options, &interrupt)),
+        Command::Hostile(options) => {
+            Interrupt::listen().and_then(|interrupt| soak::hostile::run(&options, &interrupt))
+        }
         Command::Tokenizer { into } => vocabulary::write_tokenizer(&into),
     };
     match result {

@@ -80,6 +80,22 @@ impl Account {
         )
     }
 
+    /// How many were answered whole.
+    pub(super) fn completed(&self) -> u64 {
+        self.books().complete
+    }
+
+    /// How many were not, or could not be sent.
+    pub(super) fn failures(&self) -> u64 {
+        let books = self.books();
+        books.not_sent + books.failed.values().map(|failed| failed.count).sum::<u64>()
+    }
+
+    /// How long answers took from when they were due; no number without any.
+    pub(super) fn millis(&self, quantile: f64) -> f64 {
+        self.books().latency.micros(quantile).unwrap_or(f64::NAN) / 1e3
+    }
+
     /// Whether nothing hung, nothing failed without a reason, and anything was answered.
     pub(super) fn is_good(&self) -> bool {
         let books = self.books();

@@ -42,6 +42,8 @@ pub(super) struct Clients {
     pub(super) keep: bool,
     pub(super) rate: f64,
     pub(super) account: Arc<Account>,
+    /// What they show; none: nothing.
+    pub(super) key: Option<&'static str>,
     idle: Mutex<Vec<TcpStream>>,
     prompts: Vec<String>,
 }
@@ -61,6 +63,7 @@ impl Clients {
             keep,
             rate,
             account,
+            key: None,
             idle: Mutex::default(),
             prompts,
         }
@@ -100,8 +103,10 @@ impl Clients {
     }
 
     async fn ask(&self, body: &str, due: Instant) {
+        let key = self.key.map(|key| format!("authorization: Bearer {key}\r\n"));
         let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: load\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: load\r\n{}content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            key.unwrap_or_default(),
             body.len()
         );
         let request = [head.as_bytes(), body.as_bytes()].concat();

@@ -1,5 +1,5 @@
 //! Long runs of a real router process over mock engines, under an open loop of requests: `chaos`, in which everything goes wrong at
-//! random, and `churn`, in which everything comes and goes and memory is watched.
+//! random, `churn`, in which everything comes and goes and memory is watched, and `hostile`, in which everybody else attacks.
 //!
 //! The engines and the clients are in this process, the router is Conductor's binary with a file of its own. The seed decides what
 //! happens and in which order; when things meet is up to the clock.
@@ -9,6 +9,7 @@ pub mod chaos;
 pub mod churn;
 mod client;
 mod fleet;
+pub mod hostile;
 mod router;
 mod trouble;
 
