@@ -17,7 +17,6 @@ pub(crate) struct Arrival {
     pub(crate) run: RunNumber,
     pub(crate) id: HeaderValue,
     /// The address it is from.
-    #[expect(dead_code, reason = "read soon")]
     pub(crate) from: Option<IpAddr>,
     pub(crate) arrived: Instant,
     pub(crate) method: Method,

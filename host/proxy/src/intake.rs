@@ -68,12 +68,16 @@ impl From<Duration> for Pace {
 }
 
 impl Pace {
+    fn grace(&self, haste: u32) -> Duration {
+        (self.grace / haste).max(LEAST_GRACE.min(self.grace))
+    }
+
     /// How long the next piece may be waited for, where a body must come `haste` times as fast as configured.
     fn patience(&self, came: usize, took: Duration, haste: u32) -> Duration {
         if self.rate == 0 {
             return self.idle;
         }
-        let grace = (self.grace / haste).max(LEAST_GRACE.min(self.grace));
+        let grace = self.grace(haste);
         let earned = Duration::from_secs(came as u64 / self.rate.saturating_mul(haste.into()));
         self.idle.min((grace + earned).saturating_sub(took))
     }
@@ -174,6 +178,7 @@ struct Clock {
     slot: Option<BodySlot>,
     /// Of a client that had to be waited for.
     arrival: Option<Arrival>,
+    window: Window,
 }
 
 impl Clock {
@@ -184,6 +189,7 @@ impl Clock {
             came: 0,
             slot,
             arrival: None,
+            window: Window::default(),
         }
     }
 
@@ -217,6 +223,7 @@ impl Clock {
         slot.take(bytes).await?;
         if let (Some(started), Some(began)) = (&mut self.started, began) {
             *started += began.elapsed();
+            self.window = Window::default();
         }
         if let Some(arrival) = &self.arrival {
             arrival.holds(slot.held());
@@ -246,7 +253,10 @@ impl Clock {
             let (took, waited) = (started.elapsed(), now.elapsed());
             let haste = self.slot.as_ref().map_or(1, BodySlot::haste);
             let idle = self.pace.idle.saturating_sub(waited);
-            let left = idle.min(self.pace.patience(self.came, took, haste));
+            let left = match self.window.is_behind(self.pace, haste, self.came) {
+                true => Duration::ZERO,
+                false => idle.min(self.pace.patience(self.came, took, haste)),
+            };
             // A body that nobody else needs the room of waits in one piece.
             let look = if self.slot.is_some() {
                 left.min(LOOK_AGAIN)
@@ -279,6 +289,29 @@ impl Clock {
     }
 }
 
+/// While room is scarce: since when it is looked at what comes, and what had come until then.
+#[derive(Default)]
+struct Window(Option<(Instant, usize)>);
+
+impl Window {
+    /// Whether a body that must hurry has come too slowly of late: what it was ahead before does not count.
+    fn is_behind(&mut self, pace: Pace, haste: u32, came: usize) -> bool {
+        if haste == 1 || pace.rate == 0 {
+            self.0 = None;
+            return false;
+        }
+        let now = Instant::now();
+        let (since, before) = *self.0.get_or_insert((now, came));
+        let length = pace.grace(haste);
+        if now.duration_since(since) < length {
+            return false;
+        }
+        self.0 = Some((now, came));
+        let least = pace.rate.saturating_mul(haste.into()) as f64 * length.as_secs_f64();
+        ((came - before) as f64) < least
+    }
+}
+
 /// Ends when the body must give way, and never where it is not among those that arrive.
 async fn ends(arrival: Option<&Arrival>) -> GivesWay {
     match arrival {
@@ -291,7 +324,7 @@ async fn ends(arrival: Option<&Arrival>) -> GivesWay {
 mod tests {
     use std::convert::Infallible;
 
-    use futures_util::stream;
+    use futures_util::{StreamExt, stream};
     use http_body_util::{Full, StreamBody};
 
     use super::*;
@@ -388,6 +421,30 @@ mod tests {
             panic!("a slow body is given up");
         };
         assert!(took < grace / 60, "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn where_room_is_scarce_a_body_that_came_fast_may_not_rest_on_that() {
+        let bodies = Bodies::default();
+        bodies.set_limits(BodyTotals {
+            unfinished: 200,
+            ..BodyTotals::default()
+        });
+        let pace = Pace {
+            idle: Duration::from_secs(3_600),
+            grace: Duration::from_secs(60),
+            rate: 1,
+        };
+        let first = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[0; 3_000])))]);
+        let stalling = StreamBody::new(first.chain(stream::pending()));
+        let arrivals = (0..199).map(|_| bodies.begin(PATIENCE).arrive().unwrap());
+        let _others: Vec<_> = arrivals.collect();
+        let Err(IntakeError::Slow { came: 3_000, took }) =
+            collect_client(stalling, 9_000, pace, bodies.begin(PATIENCE)).await
+        else {
+            panic!("a body that stalls is given up");
+        };
+        assert!(took < pace.grace, "{took:?}");
     }
 
     #[tokio::test]

@@ -109,6 +109,8 @@ pub(crate) enum TokensKind {
     Timeout,
     /// It is longer than what is tokenised in the router.
     TooLong,
+    /// Making them costs more than a prompt may.
+    TooCostly,
     /// Too many waited for a thread.
     QueueFull,
     /// A worker could not be asked, or did not answer with tokens; or the tokenizer broke.
@@ -120,7 +122,7 @@ pub(crate) enum TokensKind {
 }
 
 /// Every kind in the order of its discriminant, with its label.
-pub(crate) const TOKENS: [(TokensKind, &str); 11] = [
+pub(crate) const TOKENS: [(TokensKind, &str); 12] = [
     (TokensKind::Given, "given"),
     (TokensKind::Local, "local"),
     (TokensKind::Worker, "worker"),
@@ -128,6 +130,7 @@ pub(crate) const TOKENS: [(TokensKind, &str); 11] = [
     (TokensKind::Text, "text"),
     (TokensKind::Timeout, "timeout"),
     (TokensKind::TooLong, "too-long"),
+    (TokensKind::TooCostly, "too-costly"),
     (TokensKind::QueueFull, "queue-full"),
     (TokensKind::Failed, "failed"),
     (TokensKind::Unsupported, "unsupported"),

@@ -43,7 +43,7 @@ use crate::request_id::RequestId;
 use crate::responses;
 use crate::server::{Deadline, check_depth};
 use crate::snapshot::{PoolState, Snapshot};
-use crate::tokens;
+use crate::tokens::{self, PromptSender};
 
 /// Answers a request to an inference endpoint.
 pub(crate) async fn infer(
@@ -279,6 +279,7 @@ async fn context(
             body: &body,
             endpoint: arrival.endpoint,
             headers: &arrival.headers,
+            sender: PromptSender::of(claim.caller.as_deref(), arrival.from),
             seq: arrival.run.seed(arrival.seq),
             limits: &snapshot.limits,
         };

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use divan::{Bencher, black_box};
-use tokenize::{Chat, FilePaths, Model, PrefixCache};
+use tokenize::{Budget, Chat, FilePaths, Model, PrefixCache};
 
 fn main() {
     divan::main();
@@ -69,7 +69,7 @@ fn warm(bencher: Bencher<'_, '_>, bytes: usize) {
             .render(&chat(messages), SystemTime::UNIX_EPOCH)
             .expect("it renders");
         model
-            .complete(model.prepare(rendered, &cache), &cache)
+            .complete(model.prepare(rendered, &cache), &cache, &mut Budget::unlimited())
             .expect("it tokenises")
     };
     turns.next().map(|messages| tokens(&messages));
@@ -93,7 +93,11 @@ fn warm_prepare_only(bencher: Bencher<'_, '_>, bytes: usize) {
             .expect("it renders")
     };
     model
-        .complete(model.prepare(rendered(), &cache), &cache)
+        .complete(
+            model.prepare(rendered(), &cache),
+            &cache,
+            &mut Budget::unlimited(),
+        )
         .expect("it tokenises");
     bencher
         .with_inputs(rendered)
@@ -107,6 +111,6 @@ fn cold(bencher: Bencher<'_, '_>, bytes: usize) {
         let rendered = model
             .render(&chat(&messages), SystemTime::UNIX_EPOCH)
             .expect("it renders");
-        black_box(model.complete(model.prepare(rendered, &cache), &cache))
+        black_box(model.complete(model.prepare(rendered, &cache), &cache, &mut Budget::unlimited()))
     });
 }

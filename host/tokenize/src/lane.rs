@@ -13,9 +13,11 @@ use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::split::SplitPattern;
-use tokenizers::{AddedToken, Error, Model as _, SplitDelimiterBehavior, Tokenizer};
+use tokenizers::{AddedToken, Model as _, SplitDelimiterBehavior, Tokenizer};
 use unicode_normalization_alignments::{IsNormalized, is_nfc_quick};
 
+use crate::budget::Budget;
+use crate::model::EncodeError;
 use crate::split::Splitter;
 use crate::words::{Table, Words};
 
@@ -46,10 +48,11 @@ struct Added {
 }
 
 /// One text's way through it.
-struct Asking<'a> {
+struct Asking<'a, 'b> {
     tokenizer: &'a Tokenizer,
     words: &'a mut Table,
     ids: &'a mut Vec<u32>,
+    budget: &'a mut Budget<'b>,
 }
 
 /// Why a text cannot be tokenised here.
@@ -57,7 +60,13 @@ struct Asking<'a> {
 enum Stop {
     /// It has what has to go the long way.
     Unknown,
-    Failed(Error),
+    Failed(EncodeError),
+}
+
+impl From<EncodeError> for Stop {
+    fn from(error: EncodeError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl Lane {
@@ -95,8 +104,9 @@ impl Lane {
         &self,
         tokenizer: &Tokenizer,
         text: &str,
-        ids: &mut Vec<u32>,
-    ) -> Result<bool, Error> {
+        (ids, budget): (&mut Vec<u32>, &mut Budget<'_>),
+    ) -> Result<bool, EncodeError> {
+        budget.look(text.len())?;
         if self.nfc && !text.is_ascii() && is_nfc_quick(text.chars()) != IsNormalized::Yes {
             return Ok(false);
         }
@@ -105,6 +115,7 @@ impl Lane {
             tokenizer,
             words: &mut self.words.borrow(),
             ids,
+            budget,
         };
         match self.between(&self.added, text, &mut asking) {
             Ok(()) => Ok(true),
@@ -117,7 +128,7 @@ impl Lane {
     }
 
     /// Takes out added tokens, and makes words of what stands between them.
-    fn between(&self, added: &[Option<Added>], text: &str, to: &mut Asking<'_>) -> Result<(), Stop> {
+    fn between(&self, added: &[Option<Added>], text: &str, to: &mut Asking<'_, '_>) -> Result<(), Stop> {
         let Some((first, others)) = added.split_first() else {
             return self.split(&self.splitters, text, to);
         };
@@ -133,7 +144,7 @@ impl Lane {
         self.between(others, &text[from..], to)
     }
 
-    fn split(&self, splitters: &[Splitter], text: &str, to: &mut Asking<'_>) -> Result<(), Stop> {
+    fn split(&self, splitters: &[Splitter], text: &str, to: &mut Asking<'_, '_>) -> Result<(), Stop> {
         match splitters {
             [] if text.is_empty() => Ok(()),
             [] => self.word(text, to),
@@ -142,11 +153,15 @@ impl Lane {
         }
     }
 
-    fn word(&self, word: &str, to: &mut Asking<'_>) -> Result<(), Stop> {
-        let tokenizer = to.tokenizer;
+    fn word(&self, word: &str, to: &mut Asking<'_, '_>) -> Result<(), Stop> {
+        let (tokenizer, budget) = (to.tokenizer, &mut *to.budget);
         to.words.append(word, to.ids, |ids| {
+            budget.word(word.len())?;
             let letters: String = word.bytes().map(|byte| self.letters[usize::from(byte)]).collect();
-            let tokens = tokenizer.get_model().tokenize(&letters).map_err(Stop::Failed)?;
+            let tokens = tokenizer
+                .get_model()
+                .tokenize(&letters)
+                .map_err(EncodeError::Failed)?;
             ids.extend(tokens.iter().map(|token| token.id));
             Ok(())
         })
@@ -343,7 +358,8 @@ mod tests {
             let lane = Lane::of(&tokenizer).unwrap();
             let mut ids = vec![7];
             assert_eq!(
-                lane.encode(&tokenizer, text, &mut ids).unwrap(),
+                lane.encode(&tokenizer, text, (&mut ids, &mut Budget::unlimited()))
+                    .unwrap(),
                 taken,
                 "{text:?} {flag}"
             );

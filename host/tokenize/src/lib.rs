@@ -2,10 +2,11 @@
 //! cache of prefixes that makes a conversation's next turn cost what is new in it.
 //!
 //! Read [`Model`] first. A prompt goes [`Model::render`] → [`Model::prepare`] → [`Model::complete`]; the first two are
-//! cheap, the last takes time for each new byte. Must not know: HTTP, threads, who asks.
+//! cheap, the last takes time for each new byte, within a [`Budget`]. Must not know: HTTP, threads, who asks.
 
 mod automaton;
 mod boundary;
+mod budget;
 mod cache;
 mod chat;
 mod config;
@@ -22,6 +23,7 @@ mod template;
 mod value;
 mod words;
 
+pub use budget::Budget;
 pub use cache::PrefixCache;
 pub use chat::{Chat, ChatError};
 pub use content_format::ContentFormat;

@@ -12,6 +12,7 @@ use thiserror::Error;
 use tokenizers::Tokenizer;
 
 use crate::boundary::{Boundaries, Boundary};
+use crate::budget::Budget;
 use crate::cache::{Node, PrefixCache};
 use crate::chat::{self, Chat, ChatError};
 use crate::config::Config;
@@ -71,10 +72,19 @@ pub enum LoadError {
     Template(#[from] TemplateError),
 }
 
-/// A text could not be tokenised, which these tokenizers do not do on purpose.
+/// A prompt was not tokenised.
 #[derive(Debug, Error)]
-#[error("tokenise a prompt")]
-pub struct EncodeError(#[source] tokenizers::Error);
+pub enum EncodeError {
+    /// These tokenizers do not do that on purpose.
+    #[error("tokenise a prompt")]
+    Failed(#[source] tokenizers::Error),
+    /// It takes more steps than its budget has.
+    #[error("tokenise a prompt: it costs more than it may")]
+    TooCostly,
+    /// Its time was up.
+    #[error("tokenise a prompt in time")]
+    TooLate,
+}
 
 /// A prompt as the model's tokenizer gets it.
 #[derive(Debug)]
@@ -245,11 +255,16 @@ impl Model {
         from
     }
 
-    /// The prompt's tokens; what was new of them is known from now on.
+    /// The prompt's tokens; what was new of them is known from now on, also where the budget does not last to the end.
     ///
     /// # Errors
-    /// [`EncodeError`] where the tokenizer fails.
-    pub fn complete(&self, prepared: Prepared, cache: &PrefixCache) -> Result<Tokens, EncodeError> {
+    /// [`EncodeError`] where the tokenizer fails, and where the budget is used up.
+    pub fn complete(
+        &self,
+        prepared: Prepared,
+        cache: &PrefixCache,
+        budget: &mut Budget<'_>,
+    ) -> Result<Tokens, EncodeError> {
         let Prepared {
             rendered: Rendered { text, special },
             cuts,
@@ -269,12 +284,12 @@ impl Model {
         let mut behind = covered.checked_sub(1).map(|last| cuts[last].at);
         for cut in &cuts[covered..] {
             let from = ids.len();
-            self.encode_behind(&text[..cut.at.end], behind, &mut ids)?;
+            self.encode_behind(&text[..cut.at.end], behind, &mut ids, budget)?;
             let piece = &text[behind.map_or(0, |at| at.end)..cut.at.end];
             node = Some(cache.insert((self.id, cut.hash), node, piece, &ids[from..]));
             behind = Some(cut.at);
         }
-        self.end(&text, behind, &mut ids, cache)?;
+        self.end(&text, behind, (&mut ids, budget), cache)?;
         if special {
             ids.extend_from_slice(after);
         }
@@ -287,15 +302,15 @@ impl Model {
         &self,
         text: &str,
         behind: Option<Boundary>,
-        ids: &mut Vec<u32>,
+        (ids, budget): (&mut Vec<u32>, &mut Budget<'_>),
         cache: &PrefixCache,
     ) -> Result<(), EncodeError> {
         let (Some(at), from) = (behind, ids.len()) else {
-            return self.encode_behind(text, behind, ids);
+            return self.encode_behind(text, behind, ids, budget);
         };
         let end = &text[at.end..];
         if end.len() > LONGEST_END {
-            return self.encode_behind(text, behind, ids);
+            return self.encode_behind(text, behind, ids, budget);
         }
         let space = self.id | ENDS | u64::from(at.id.unwrap_or(SEAM));
         let hash = cache.hash(space, None, end);
@@ -303,7 +318,7 @@ impl Model {
             known.tokens_into(ids);
             return Ok(());
         }
-        self.encode_behind(text, behind, ids)?;
+        self.encode_behind(text, behind, ids, budget)?;
         drop(cache.insert((space, hash), None, end, &ids[from..]));
         Ok(())
     }
@@ -314,6 +329,7 @@ impl Model {
         text: &str,
         behind: Option<Boundary>,
         ids: &mut Vec<u32>,
+        budget: &mut Budget<'_>,
     ) -> Result<(), EncodeError> {
         let (from, skipped) = behind.map_or((0, 0), |at| (at.start, usize::from(at.id.is_some())));
         let new = &text[behind.map_or(0, |at| at.end)..];
@@ -321,14 +337,15 @@ impl Model {
             return Ok(());
         }
         if let Some(lane) = &self.lane
-            && lane.encode(&self.tokenizer, new, ids).map_err(EncodeError)?
+            && lane.encode(&self.tokenizer, new, (ids, budget))?
         {
             return Ok(());
         }
+        budget.long_way(text.len() - from)?;
         let encoding = self
             .tokenizer
             .encode_fast(&text[from..], false)
-            .map_err(EncodeError)?;
+            .map_err(EncodeError::Failed)?;
         let found = encoding.get_ids();
         debug_assert_eq!(
             found.first().copied().filter(|_| skipped == 1),

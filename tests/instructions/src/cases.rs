@@ -12,7 +12,7 @@ use load::vocabulary::{self, Words};
 use routing::{
     Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId, WorkerLoad,
 };
-use tokenize::{Chat, FilePaths, Model, PrefixCache, Rendered};
+use tokenize::{Budget, Chat, FilePaths, Model, PrefixCache, Rendered};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -249,7 +249,7 @@ fn turned(turns: usize, bytes: usize, times: u32) -> Outcome {
     let mut words = Words::of(3);
     // The words of this language; the texts of the turns are new all the same.
     let all = Rendered::text(words.text(64 << 10), false);
-    model.complete(model.prepare(all, &cache), &cache)?;
+    model.complete(model.prepare(all, &cache), &cache, &mut Budget::unlimited())?;
     let mut history = String::from("[");
     for turn in 0..turns {
         let role = ["user", "assistant"][turn % 2];
@@ -269,7 +269,7 @@ fn turned(turns: usize, bytes: usize, times: u32) -> Outcome {
         };
         let rendered: Rendered = model.render(&chat, SystemTime::UNIX_EPOCH)?;
         let prepared = model.prepare(rendered, &cache);
-        black_box(model.complete(prepared, &cache)?);
+        black_box(model.complete(prepared, &cache, &mut Budget::unlimited())?);
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use proxy::{Authorization, ConnectionsSpec, WorkerClient, WorkerClientError, Wor
 use routing::{Dialect, Role};
 use serde::Deserialize;
 use serde_json::json;
-use tokenize::{Model, PrefixCache, Rendered};
+use tokenize::{Budget, Model, PrefixCache, Rendered};
 
 use super::clock;
 use super::observed::{
@@ -189,7 +189,7 @@ async fn tokens(client: &WorkerClient, target: &WorkerTarget, model: Option<Stri
 fn own_tokens(model: &Model) -> Result<Vec<u32>, String> {
     let cache = PrefixCache::new(0);
     let prepared = model.prepare(Rendered::text(PROBE_TEXT.to_owned(), true), &cache);
-    let tokens = model.complete(prepared, &cache);
+    let tokens = model.complete(prepared, &cache, &mut Budget::unlimited());
     tokens.map(|tokens| tokens.ids).map_err(|error| chain(&error))
 }
 

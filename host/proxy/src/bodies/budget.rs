@@ -16,6 +16,11 @@ use super::{BodiesFull, BodyTotals, haste};
 
 /// Bodies that have failed give their bytes back within this time.
 const TO_GIVE_BACK: Duration = Duration::from_secs(1);
+/// Bodies of at most so many bytes, and of at most this share of the limit, are small.
+const SMALL: usize = 64 << 10;
+const SMALL_SHARE: usize = 1 << 10;
+/// Beyond the limit, this part of it is kept for them.
+const KEPT_PART: usize = 16;
 
 /// All bytes of bodies.
 #[derive(Debug)]
@@ -96,7 +101,17 @@ impl BodyBudget {
 
     /// Takes bytes if there is room.
     fn add(&self, bytes: usize) -> bool {
+        self.add_within(bytes, self.limit.load(Ordering::SeqCst))
+    }
+
+    /// Takes bytes for a body that stays small, if need be of what is kept for such bodies. Large ones that wait do not hold them up.
+    fn add_small(&self, held: usize, bytes: usize) -> bool {
         let limit = self.limit.load(Ordering::SeqCst);
+        let is_small = held.saturating_add(bytes) <= SMALL.min(limit / SMALL_SHARE);
+        is_small && self.add_within(bytes, limit + limit / KEPT_PART)
+    }
+
+    fn add_within(&self, bytes: usize, limit: usize) -> bool {
         let add = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= limit);
         let added = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
         added.is_ok()
@@ -221,7 +236,8 @@ impl Share {
     /// Takes more bytes, once there is room for them.
     pub(super) async fn take(&mut self, bytes: usize) -> Result<(), BodiesFull> {
         let is_free = self.budget.waiters.load(Ordering::SeqCst) == 0;
-        if !(is_free && self.budget.add(bytes)) {
+        let is_there = is_free && self.budget.add(bytes) || self.budget.add_small(self.held, bytes);
+        if !is_there {
             self.wait(bytes).await?;
         }
         self.held += bytes;

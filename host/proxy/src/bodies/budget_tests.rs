@@ -105,6 +105,25 @@ async fn a_client_that_leaves_while_it_waits_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+async fn bodies_that_wait_do_not_hold_up_small_ones_as_long_as_what_is_kept_for_those_lasts() {
+    const LIMIT: usize = 16 << 10;
+    let budget = budget(LIMIT);
+    let _first = taken(&budget, 0, LIMIT);
+    let mut large = share(&budget, 1);
+    let mut taking = Box::pin(large.take(17));
+    assert!(taking.as_mut().now_or_never().is_none());
+    let small: Vec<_> = (0..64).map(|number| taken(&budget, 2 + number, 16)).collect();
+    assert_eq!(budget.held(), LIMIT + LIMIT / KEPT_PART);
+    let mut late = share(&budget, 90);
+    assert!(late.take(16).now_or_never().is_none());
+    drop((small, late));
+    assert!(
+        taking.as_mut().now_or_never().is_none(),
+        "nothing of that is for large ones"
+    );
+}
+
+#[tokio::test]
 async fn a_raised_limit_serves_who_waits() {
     let budget = budget(10);
     let _first = taken(&budget, 0, 10);

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 pub(crate) use self::fronts::{Forwarded, Sender, is_front, sender};
+pub(crate) use self::register::counted;
 use self::register::{Register, Standing, since};
 use crate::memory::Memory;
 use crate::server::{EdgeMetrics, Turned};

@@ -216,7 +216,7 @@ impl Standing {
 }
 
 /// What connections are counted by: an IPv4 address, or the network of an IPv6 one, whose other half its owner chooses.
-fn counted(peer: IpAddr) -> IpAddr {
+pub(crate) fn counted(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
             let network = address.to_bits() >> (u128::BITS - PREFIX) << (u128::BITS - PREFIX);

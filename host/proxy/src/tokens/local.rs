@@ -2,21 +2,24 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use inference_api::{DisabledThinking, Endpoint, Peek, PromptParts, TemplateRules};
-use tokenize::{Chat, Model, PrefixCache, Prepared, Rendered, TemplateFacts, Tokens};
+use tokenize::{Budget, Chat, EncodeError, Model, PrefixCache, Prepared, Rendered, TemplateFacts, Tokens};
 use tokio::time::timeout_at;
 use tracing::debug;
 
 use super::metrics::TokensMetrics;
 use super::spec::{Local, Tokenizing};
-use super::{Learnt, Question};
+use super::threads::NoTurn;
+use super::{Learnt, PromptSender, Question};
 use crate::label::TokensKind;
 
 /// Bodies up to this many bytes are rendered, and looked up, where they came in.
 const SHORT_BODY: usize = 64 << 10;
+/// Steps of a prompt for each millisecond of its time: ten nanoseconds each, where four million spaces took twenty.
+const STEPS_PER_MS: u64 = 100_000;
 
 /// What is known of a short prompt is looked up where it came in, and so is little that is new; all else is left to a thread.
 pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Question<'_>) -> Learnt {
@@ -26,11 +29,13 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
         model: Arc::clone(&local.model),
         cache: Arc::clone(&tokenizing.cache),
         longest: tokenizing.limits.longest,
+        steps: steps(local.timeout),
         deadline: began + local.timeout,
     };
+    let sender = question.sender.clone();
     let tokens = if question.body.len() > SHORT_BODY {
         let (endpoint, body) = (question.endpoint, Bytes::clone(question.body));
-        apart(local, work, metrics, began, move |work| {
+        apart((local, sender), work, metrics, began, move |work| {
             work.whole(endpoint, &body)
         })
         .await?
@@ -41,7 +46,8 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
             metrics.in_place(began);
             tokens
         } else {
-            apart(local, work, metrics, began, |work| work.complete(prepared)).await?
+            let step = |work: &Work| work.complete(prepared);
+            apart((local, sender), work, metrics, began, step).await?
         }
     };
     let Tokens { ids, cached } = tokens;
@@ -53,7 +59,7 @@ type Made<T> = Result<T, TokensKind>;
 
 /// Leaves it to a thread.
 async fn apart(
-    local: &Local,
+    (local, sender): (&Local, PromptSender),
     work: Work,
     metrics: &TokensMetrics,
     began: Instant,
@@ -62,25 +68,31 @@ async fn apart(
     let deadline = work.deadline;
     let waiting = local
         .threads
-        .do_by(deadline, move || step(&work))
+        .do_by((sender, deadline), move || step(&work))
         .map_err(|_| TokensKind::QueueFull)?;
     let made = match timeout_at(deadline.into(), waiting).await {
-        Ok(Ok(made)) => made?,
-        // Its turn came too late.
-        Ok(Err(_)) | Err(_) => return Err(TokensKind::Timeout),
+        Ok(Ok(Ok(made))) => made?,
+        Ok(Ok(Err(NoTurn::GaveWay))) => return Err(TokensKind::QueueFull),
+        Ok(Ok(Err(NoTurn::TooLate)) | Err(_)) | Err(_) => return Err(TokensKind::Timeout),
     };
     metrics.apart(began);
     Ok(made)
 }
 
-/// The steps from a prompt to its tokens. None can be stopped once it has begun, so a prompt's length is bounded, and the time
-/// is looked at between them.
+/// The steps from a prompt to its tokens. A prompt's length is bounded, so is the work on its tokens, and the time is looked at between steps.
 struct Work {
     model: Arc<Model>,
     cache: Arc<PrefixCache>,
     /// Bytes of a prompt.
     longest: usize,
+    /// Of work, on its tokens.
+    steps: u64,
     deadline: Instant,
+}
+
+/// The steps that a prompt may cost: it may cost its time, on a machine that is not fast.
+fn steps(timeout: Duration) -> u64 {
+    u64::try_from(timeout.as_millis()).map_or(u64::MAX, |ms| ms.saturating_mul(STEPS_PER_MS))
 }
 
 impl Work {
@@ -104,11 +116,18 @@ impl Work {
     }
 
     fn complete(&self, prepared: Prepared) -> Made<Tokens> {
-        let made = guarded(|| self.model.complete(prepared, &self.cache));
+        let is_over = || Instant::now() >= self.deadline;
+        let mut budget = Budget::new(self.steps, &is_over);
+        let made = guarded(|| self.model.complete(prepared, &self.cache, &mut budget));
         made.ok_or(TokensKind::Failed)?.map_err(|error| {
+            let kind = match &error {
+                EncodeError::Failed(_) => TokensKind::Failed,
+                EncodeError::TooCostly => TokensKind::TooCostly,
+                EncodeError::TooLate => TokensKind::Timeout,
+            };
             let error = &error as &dyn std::error::Error;
             debug!(error, "failed to tokenise a prompt");
-            TokensKind::Failed
+            kind
         })
     }
 }
@@ -162,8 +181,6 @@ fn rules(facts: TemplateFacts) -> TemplateRules {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use http::HeaderMap;
     use tokenize::Files;
 
@@ -227,6 +244,7 @@ mod tests {
             body: &body,
             endpoint,
             headers: &HeaderMap::new(),
+            sender: PromptSender::Unknown,
             seq: 1,
             limits: &RequestLimits {
                 attempts: 1,

@@ -1,7 +1,7 @@
 //! Learning a prompt's tokens: given by the client, made here by the model's own tokenizer, told by a worker, or not at all.
 //! A prompt whose tokens stay unknown is served all the same; its policy sees no matches.
 //!
-//! `local.rs` makes them in the router, with `threads.rs` for long prompts; `worker.rs` asks workers, in the tries of `tries.rs`, whose pace
+//! `local.rs` makes them in the router, with `threads.rs` for long prompts, of which clients take turns by `turns.rs`; `worker.rs` asks workers, in the tries of `tries.rs`, whose pace
 //! follows `latency.rs`; `text.rs` takes the text
 //! itself for them. `spec.rs` says which of these is meant for a model. `cooldown.rs` keeps away from a worker's tokeniser that failed.
 
@@ -13,12 +13,18 @@ mod spec;
 mod text;
 mod threads;
 mod tries;
+mod turns;
 mod worker;
+
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use inference_api::{Endpoint, Peek};
 
+use crate::clients::Caller;
+use crate::connections;
 use crate::label::TokensKind;
 use crate::snapshot::{PoolState, RequestLimits, Snapshot};
 
@@ -38,9 +44,28 @@ pub(crate) struct Question<'a> {
     pub(crate) body: &'a Bytes,
     pub(crate) endpoint: Endpoint,
     pub(crate) headers: &'a HeaderMap,
+    pub(crate) sender: PromptSender,
     /// The request's seed, by which workers take turns.
     pub(crate) seq: u64,
     pub(crate) limits: &'a RequestLimits,
+}
+
+/// By whom clients take turns: those of a tenant count as one, and so do those of an address without keys.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum PromptSender {
+    Tenant(Arc<str>),
+    Address(IpAddr),
+    Unknown,
+}
+
+impl PromptSender {
+    pub(crate) fn of(caller: Option<&Caller>, from: Option<IpAddr>) -> Self {
+        match (caller, from) {
+            (Some(caller), _) => Self::Tenant(Arc::clone(&caller.tenant)),
+            (None, Some(from)) => Self::Address(connections::counted(from)),
+            (None, None) => Self::Unknown,
+        }
+    }
 }
 
 /// The prompt's tokens, where they can be had in time.

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokenize::{Chat, FilePaths, Model, PrefixCache, Rendered};
+use tokenize::{Budget, Chat, FilePaths, Model, PrefixCache, Rendered};
 
 /// One line of a record.
 #[derive(Deserialize)]
@@ -91,7 +91,7 @@ fn tokens(model: &Model, body: &Body<'_>, cache: &PrefixCache) -> Result<Vec<u32
     };
     let prepared = model.prepare(rendered, cache);
     let tokens = model
-        .complete(prepared, cache)
+        .complete(prepared, cache, &mut Budget::unlimited())
         .map_err(|error| format!("{error:?}"))?;
     Ok(tokens.ids)
 }

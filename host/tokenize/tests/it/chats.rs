@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use tokenize::{Chat, ChatError, Files, Model, PrefixCache};
+use tokenize::{Budget, Chat, ChatError, Files, Model, PrefixCache};
 
 use crate::shapes;
 
@@ -112,7 +112,9 @@ fn nine_tenths_of_a_conversation_come_from_the_cache_where_another_began_with_it
             ..Chat::default()
         };
         let rendered = model.render(&chat, SystemTime::UNIX_EPOCH).unwrap();
-        model.complete(model.prepare(rendered, &cache), &cache).unwrap()
+        model
+            .complete(model.prepare(rendered, &cache), &cache, &mut Budget::unlimited())
+            .unwrap()
     };
     let system = "You are one of the many people who can help with this. ".repeat(60);
     let mut messages = vec![serde_json::json!({"role": "system", "content": system})];

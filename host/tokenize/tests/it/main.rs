@@ -4,5 +4,6 @@
 mod case;
 mod chats;
 mod engine;
+mod hostile;
 mod prefixes;
 mod shapes;

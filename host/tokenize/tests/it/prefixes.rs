@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use tokenize::{Files, Model, PrefixCache, Rendered};
+use tokenize::{Budget, Files, Model, PrefixCache, Rendered};
 use tokenizers::Tokenizer;
 
 use crate::shapes;
@@ -59,7 +59,10 @@ impl Shape {
         let prepared = self
             .model
             .prepare(Rendered::text(text.to_owned(), special), cache);
-        let tokens = self.model.complete(prepared, cache).unwrap();
+        let tokens = self
+            .model
+            .complete(prepared, cache, &mut Budget::unlimited())
+            .unwrap();
         assert_eq!(tokens.ids, expected.get_ids(), "{}: {text:?}", self.name);
         tokens.cached
     }
