@@ -71,7 +71,7 @@ async fn hold(field: Arc<Field>) {
         // Where the router reads no further, nothing more is sent.
         let _ = tokio::time::timeout(PATIENCE, sending).await;
         field.saw(ATTACK, status(&heard(&mut stream, PATIENCE).await));
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
     }
 }
 

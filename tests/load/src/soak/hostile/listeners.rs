@@ -14,7 +14,7 @@ use crate::loopback::Loopback;
 const SILENT: usize = 300;
 const UNWILLING: usize = 40;
 /// Requests that a peer sends without reading an answer.
-const UNREAD: usize = 64;
+const UNREAD: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn spawn(attacks: &mut JoinSet<()>, field: &Arc<Field>) {
