@@ -150,6 +150,7 @@ fn reload_page(ReloadAnswer { outcome, report }: &ReloadAnswer) -> Response {
     match outcome {
         ReloadOutcome::Applied(changes) => page["changes"] = json!(changes),
         ReloadOutcome::Unchanged => {}
+        ReloadOutcome::Waiting { policies } => page["awaits"] = json!(policies),
         ReloadOutcome::Refused { step, problems } => {
             let errors = problems
                 .iter()

@@ -74,6 +74,8 @@ pub(crate) struct Surroundings {
     pub(crate) log: Option<LogFilter>,
     /// The folder for compiled policies, where the configuration names none.
     pub(crate) compiled: Option<PathBuf>,
+    /// Whether this is the program that compiles policies when it is started again for that.
+    pub(crate) compiles_in_child: bool,
 }
 
 /// The router cannot start.
@@ -116,8 +118,8 @@ impl App {
         source: ConfigSource,
         surroundings: Surroundings,
     ) -> Result<Self, BuildError> {
-        let Surroundings { log, compiled } = surroundings;
-        let loaded = load(&source, compiled).await?;
+        let log = surroundings.log.clone();
+        let loaded = load(&source, surroundings).await?;
         let (active, mut library) = (loaded.active, loaded.library);
         let config = &active.config;
         let mut registry = Registry::default();

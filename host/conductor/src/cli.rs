@@ -74,6 +74,19 @@ pub enum Command {
     ClientKey,
     /// Print the version and what it was built with.
     Version,
+    /// Compile a component from standard input to machine code on standard output, within limits: the router runs this itself.
+    #[command(hide = true)]
+    CompilePolicy(CompilePolicyArgs),
+}
+
+/// Arguments of `compile-policy`.
+#[derive(Debug, Args)]
+pub struct CompilePolicyArgs {
+    /// Address space, in bytes.
+    pub memory: u64,
+
+    /// CPU time, in seconds.
+    pub cpu: u64,
 }
 
 /// Where the configuration comes from: a file, or a few flags that stand for one.
@@ -298,6 +311,16 @@ mod tests {
             Some(Command::Check(_))
         ));
         assert!(Cli::try_parse_from(["conductor", "check", "a", "--worker", "http://b:1"]).is_err());
+    }
+
+    #[test]
+    fn the_command_that_compiles_is_called_as_the_runtime_calls_it() {
+        let Some(Command::CompilePolicy(args)) =
+            parse(&[policy_runtime::child::COMMAND, "1024", "3"]).command
+        else {
+            panic!()
+        };
+        assert_eq!((args.memory, args.cpu), (1024, 3));
     }
 
     #[test]

@@ -17,6 +17,15 @@ pub(crate) struct CompileCollector {
 impl Collector for CompileCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut page = Page(encoder);
+        if let Some(results) = self.engine.child_results() {
+            page.counters(
+                "conductor_policy_compilations",
+                "Components that a process of their own compiled, by what came of it",
+                results
+                    .into_iter()
+                    .map(|(result, count)| ([("result", result)], count)),
+            )?;
+        }
         let Some(cache) = self.engine.cache_stats() else {
             return Ok(());
         };

@@ -4,12 +4,14 @@
 use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use conductor_config::{Config, PolicyCache, PolicyCompileConfig};
+use policy_runtime::child::{ChildCompiler, ChildLimits};
 use policy_runtime::{CodeCache, CompileBounds, EngineError, EngineLimits, PolicyEngine};
 use tracing::{debug, warn};
 
+use crate::app::Surroundings;
 use crate::config_source::ConfigSource;
 use crate::policy_library::chain;
 
@@ -34,16 +36,26 @@ fn folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     of_service.or_else(|| of_user().map(|caches| caches.join("conductor")))
 }
 
-/// The engine, with a folder for compiled code where there is one that can be trusted: the configuration's, else `by_default`.
+/// The engine, with a folder for compiled code where there is one that can be trusted: the configuration's, else
+/// that of the surroundings.
 pub(crate) fn policy_engine(
     (config, source): (&Config, &ConfigSource),
-    by_default: Option<&Path>,
+    surroundings: &Surroundings,
 ) -> Result<PolicyEngine, EngineError> {
-    let engine = PolicyEngine::new(EngineLimits::default())?.with_bounds(bounds(config));
+    let mut engine = PolicyEngine::new(EngineLimits::default())?.with_bounds(bounds(config));
+    if surroundings.compiles_in_child {
+        match ChildCompiler::of_this_program(child_limits(config)) {
+            Ok(child) => engine = engine.with_child(child),
+            Err(error) => warn!(
+                error = chain(&error),
+                "policies are compiled in the router's own process, without limits: its program is not known"
+            ),
+        }
+    }
     let (folder, is_asked_for) = match &config.policy_cache {
         PolicyCache::Folder(folder) => (source.resolve(folder), true),
-        PolicyCache::OfUser => match by_default {
-            Some(folder) => (folder.to_owned(), false),
+        PolicyCache::OfUser => match &surroundings.compiled {
+            Some(folder) => (folder.clone(), false),
             None => return Ok(engine),
         },
         PolicyCache::Off => return Ok(engine),
@@ -67,6 +79,7 @@ pub(crate) fn bounds(config: &Config) -> CompileBounds {
         functions,
         function_size,
         function_locals,
+        ..
     } = config.policy_compile;
     CompileBounds {
         functions,
@@ -76,10 +89,23 @@ pub(crate) fn bounds(config: &Config) -> CompileBounds {
     }
 }
 
+/// What the process may take that compiles one.
+fn child_limits(config: &Config) -> ChildLimits {
+    let PolicyCompileConfig {
+        memory, cpu, time, ..
+    } = config.policy_compile;
+    ChildLimits {
+        memory_bytes: memory,
+        cpu,
+        time,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
     use std::sync::Arc;
 
     use policy_runtime::PolicySettings;
@@ -115,7 +141,11 @@ mod tests {
         let source = ConfigSource::Text(text.clone());
         let config = crate::reload::read(&source, &text).ok().unwrap().config;
         let folder = home.join("caches/conductor");
-        let engine = policy_engine((&config, &source), Some(&folder)).unwrap();
+        let surroundings = Surroundings {
+            compiled: Some(folder.clone()),
+            ..Surroundings::default()
+        };
+        let engine = policy_engine((&config, &source), &surroundings).unwrap();
         let settings = PolicySettings::default();
         let round_robin = crate::builtin::find("round-robin").unwrap();
         engine

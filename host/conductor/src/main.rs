@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use conductor::cli::{Cli, Command, DemoArgs, ServeArgs};
+use conductor::cli::{Cli, Command, CompilePolicyArgs, DemoArgs, ServeArgs};
 use conductor::start::{CONFIG_FILE, Start};
 use conductor::{Exit, block_hashes, client_key, demo, explain, policy_tools, serve, simulate};
 
@@ -40,12 +40,24 @@ fn main() -> ExitCode {
             );
             Ok(Exit::Success)
         }
+        Some(Command::CompilePolicy(args)) => return compiler(&args),
         Some(Command::Serve(args)) => router(*args),
         Some(Command::Demo(args)) => block_on(demo::run(&args)),
         None if cli.serve.is_empty() => bare(cli.serve),
         None => router(cli.serve),
     };
     ended.map_or_else(|error| failed(&error, Exit::of(&error)), Into::into)
+}
+
+/// The child of a router: compiles a policy and ends.
+fn compiler(args: &CompilePolicyArgs) -> ExitCode {
+    match policy_runtime::child::serve(args.memory, args.cpu) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}", policy_runtime::child::words(&error));
+            error.exit_code().into()
+        }
+    }
 }
 
 /// `conductor` without a command, a file or a worker.

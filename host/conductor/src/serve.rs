@@ -62,6 +62,7 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
     let surroundings = Surroundings {
         log: Some(log),
         compiled: compiled::folder_of_user(),
+        compiles_in_child: true,
     };
     let app = App::build_with(source, surroundings).await?;
     Box::pin(until_signalled(app, signals)).await

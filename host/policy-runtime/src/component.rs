@@ -6,7 +6,7 @@ use wasmtime::component::Component;
 use crate::load_error::LoadError;
 
 /// Largest component, in bytes; componentised Python has 18 MB.
-const MAX_BYTES: usize = 64 << 20;
+pub(crate) const MAX_BYTES: usize = 64 << 20;
 /// What every binary of WebAssembly begins with.
 const MAGIC: &[u8; 4] = b"\0asm";
 /// The version and layer that follow it: of a core module ...

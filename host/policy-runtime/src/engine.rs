@@ -13,12 +13,14 @@ use wasmtime::component::{Component, Linker};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::bounds::CompileBounds;
+use crate::child::{ChildCompiler, ChildError, Verdict};
 use crate::code_cache::{CodeCache, CodeCacheStats};
 use crate::component;
 use crate::guest::Guest;
 use crate::host_functions;
 use crate::limits::{CORE_INSTANCES, MEMORIES, TABLE_ELEMENTS, TABLES};
 use crate::load_error::LoadError;
+use crate::machine_code::{self, Voucher};
 use crate::ticker::Ticker;
 
 /// Stack of a call, in bytes. It is taken from the calling thread, of whose stack (2 MiB) enough must be left.
@@ -94,6 +96,8 @@ pub struct PolicyEngine {
     pub(crate) ticker: Arc<Ticker>,
     cache: Option<Arc<CodeCache>>,
     bounds: CompileBounds,
+    /// Who compiles; none: this process itself.
+    child: Option<Arc<ChildCompiler>>,
 }
 
 impl PolicyEngine {
@@ -121,6 +125,7 @@ impl PolicyEngine {
             ticker: Arc::new(ticker),
             cache: None,
             bounds: CompileBounds::default(),
+            child: None,
         })
     }
 
@@ -138,6 +143,13 @@ impl PolicyEngine {
         self
     }
 
+    /// The same, which has children of this process compile.
+    #[must_use]
+    pub fn with_child(mut self, child: ChildCompiler) -> Self {
+        self.child = Some(Arc::new(child));
+        self
+    }
+
     /// Bytes as a compiled component.
     pub(crate) fn compile(&self, bytes: &[u8]) -> Result<Component, LoadError> {
         let Some(cache) = &self.cache else {
@@ -146,8 +158,8 @@ impl PolicyEngine {
         if let Some(component) = cache.get(&self.engine, bytes) {
             return Ok(component);
         }
-        let component = self.compile_anew(bytes)?;
-        if let Err(error) = self.keep(cache, bytes, &component) {
+        let (component, code) = self.compile_to_code(bytes)?;
+        if let Err(error) = self.keep(cache, bytes, (&component, code)) {
             warn!(
                 error = &*error as &dyn StdError,
                 "a compiled policy is not kept on disk"
@@ -158,18 +170,46 @@ impl PolicyEngine {
 
     /// The same without a look at what was compiled before.
     pub(crate) fn compile_anew(&self, bytes: &[u8]) -> Result<Component, LoadError> {
+        Ok(self.compile_to_code(bytes)?.0)
+    }
+
+    /// The same with its code, where that is at hand.
+    fn compile_to_code(&self, bytes: &[u8]) -> Result<(Component, Option<Vec<u8>>), LoadError> {
         component::recognise(bytes)?;
         self.bounds.check(bytes)?;
-        component::compile(&self.engine, bytes)
+        let Some(child) = &self.child else {
+            return Ok((component::compile(&self.engine, bytes)?, None));
+        };
+        match child.compile(bytes).map_err(LoadError::Compiler)? {
+            Verdict::Code(code) => {
+                let component = machine_code::restore(&self.engine, &code, Voucher::Child)
+                    .map_err(|error| LoadError::Compiler(ChildError::OtherEngine(error.into())))?;
+                Ok((component, Some(code)))
+            }
+            Verdict::Refused(why) => Err(LoadError::Malformed {
+                bytes: bytes.len(),
+                source: why.into(),
+            }),
+        }
     }
 
     fn keep(
         &self,
         cache: &CodeCache,
         bytes: &[u8],
-        component: &Component,
+        (component, code): (&Component, Option<Vec<u8>>),
     ) -> Result<(), Box<dyn StdError + Send + Sync>> {
-        Ok(cache.put(&self.engine, bytes, &component.serialize()?)?)
+        let code = match code {
+            Some(code) => code,
+            None => component.serialize()?,
+        };
+        Ok(cache.put(&self.engine, bytes, &code)?)
+    }
+
+    /// What came of the components that children were given, by name; none where this process compiles.
+    #[must_use]
+    pub fn child_results(&self) -> Option<Vec<(&'static str, u64)>> {
+        self.child.as_ref().map(|child| child.results())
     }
 
     /// What became of the files of its cache; none where it has none.
@@ -195,6 +235,13 @@ fn start(limits: EngineLimits) -> wasmtime::Result<(Engine, Linker<Guest>)> {
 }
 
 fn config(limits: EngineLimits) -> Config {
+    let mut config = compiler_config();
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pooling(limits)));
+    config
+}
+
+/// Everything that machine code depends on. How instances are allocated is not among it.
+pub(crate) fn compiler_config() -> Config {
     let mut config = Config::new();
     config
         // Loops and function entries look at a counter, which costs a policy of this size nothing that could be
@@ -205,8 +252,7 @@ fn config(limits: EngineLimits) -> Config {
         // sign, which x86 and ARM set differently), one result for relaxed SIMD.
         // (Threads, the other source of chance, are not compiled in.)
         .cranelift_nan_canonicalization(true)
-        .relaxed_simd_deterministic(true)
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(pooling(limits)));
+        .relaxed_simd_deterministic(true);
     config
 }
 
@@ -239,6 +285,7 @@ fn pooling(limits: EngineLimits) -> PoolingAllocationConfig {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{DefaultHasher, Hash, Hasher};
     use std::path::Path;
 
     use super::*;
@@ -255,6 +302,17 @@ mod tests {
             assert!(u64::from(limits.instances) * 2 < 1 << (46 - 32), "{cores} cores");
             PolicyEngine::new(limits).unwrap();
         }
+    }
+
+    #[test]
+    fn code_is_the_same_whether_the_engine_that_compiles_has_room_for_instances_or_not() {
+        let hash = |config: &Config| {
+            let engine = Engine::new(config).unwrap();
+            let mut hasher = DefaultHasher::new();
+            engine.precompile_compatibility_hash().hash(&mut hasher);
+            hasher.finish()
+        };
+        assert_eq!(hash(&compiler_config()), hash(&config(EngineLimits::default())));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 mod bindings;
 mod bounds;
 mod budget;
+pub mod child;
 mod code_cache;
 mod component;
 mod contract;

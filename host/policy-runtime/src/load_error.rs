@@ -7,6 +7,7 @@ use routing::UnknownFeature;
 use thiserror::Error;
 
 use crate::bounds::Excess;
+use crate::child::ChildError;
 use crate::contract::Mismatches;
 use crate::fault::Failure;
 use crate::parameters::{ParamFaults, ParameterError};
@@ -36,6 +37,9 @@ pub enum LoadError {
     /// It would cost too much to compile.
     #[error("compile the component: {0}")]
     TooMuch(Excess),
+    /// The process that compiles did not.
+    #[error(transparent)]
+    Compiler(ChildError),
     /// Not WebAssembly at all.
     #[error("read {bytes} bytes as a component: they do not begin like WebAssembly; is it the right file?")]
     NotWebAssembly {

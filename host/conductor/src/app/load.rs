@@ -1,11 +1,10 @@
 //! What a router reads before anything of it is set up: its configuration, what that names, and its policies.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tracing::{error, warn};
 
-use super::BuildError;
+use super::{BuildError, Surroundings};
 use crate::compiled::policy_engine;
 use crate::compose;
 use crate::config_source::ConfigSource;
@@ -24,15 +23,15 @@ pub(super) struct Loaded {
 }
 
 /// Reads it, off the threads that serve.
-pub(super) async fn load(source: &ConfigSource, compiled: Option<PathBuf>) -> Result<Loaded, BuildError> {
+pub(super) async fn load(source: &ConfigSource, surroundings: Surroundings) -> Result<Loaded, BuildError> {
     let source = source.clone();
-    let loaded = tokio::task::spawn_blocking(move || load_blocking(&source, compiled.as_deref())).await;
+    let loaded = tokio::task::spawn_blocking(move || load_blocking(&source, &surroundings)).await;
     loaded.map_err(BuildError::Load)?
 }
 
-fn load_blocking(source: &ConfigSource, compiled: Option<&Path>) -> Result<Loaded, BuildError> {
+fn load_blocking(source: &ConfigSource, surroundings: &Surroundings) -> Result<Loaded, BuildError> {
     let mut active = read(source)?;
-    let engine = policy_engine((&active.config, source), compiled).map_err(BuildError::Engine)?;
+    let engine = policy_engine((&active.config, source), surroundings).map_err(BuildError::Engine)?;
     let memory = Arc::new(PolicyMemory::new(compose::state_folder(&active.config, source)));
     let mut library = PolicyLibrary::new(engine, Arc::clone(&memory));
     restore_routes(&mut active, &memory, source);

@@ -45,6 +45,7 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
     let surroundings = Surroundings {
         log: Some(log),
         compiled: compiled::folder_of_user(),
+        compiles_in_child: true,
     };
     let app = App::build_with(ConfigSource::File(file.clone()), surroundings).await?;
     banner::print(&app, &file, fleet.len());

@@ -51,6 +51,8 @@ pub(super) struct Entry {
     /// The rollback as its file has it.
     pub(super) kept: Option<KeptRollback>,
     pub(super) problem: Option<String>,
+    /// Whether bytes of it are being compiled.
+    pub(super) is_loading: bool,
     /// Versions put in force since start.
     pub(super) swaps: u64,
     /// Openings of the circuit of the version in force that were counted already.
@@ -67,6 +69,7 @@ impl Entry {
             barred: Vec::new(),
             kept: None,
             problem: None,
+            is_loading: false,
             swaps: 0,
             openings_told: 0,
         }

@@ -3,13 +3,18 @@
 //! The rule of this folder: a policy that has decided once never stops deciding because of a bad file. New versions are
 //! *prepared* first, which changes nothing, and put in force by a *commit*, so that a configuration can be
 //! refused as a whole. Whatever is wrong with new bytes of a policy that is in force is kept as its problem, shown and
-//! counted, while its last good version serves. The versions before it are kept too, three in all: they decide while the one in
+//! counted, while its last good version serves. Once the router serves, new versions are compiled and tried by a thread of their own
+//! (`loading.rs`), and a look finds them when they are done. The versions before it are kept too, three in all: they decide while the one in
 //! force fails, and an operator may roll back to them (host/adr/0010-policy-platform.md).
 
+mod attempts;
 mod component;
 mod entry;
 mod kept_rollback;
 mod listening;
+mod loading;
+#[cfg(test)]
+mod loading_tests;
 mod prepared;
 mod report;
 mod rollbacks;
@@ -20,25 +25,27 @@ mod version;
 mod wanted;
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use policy_runtime::{PolicyEngine, PolicySettings, WasmPolicy};
+use policy_runtime::PolicyEngine;
 use proxy::Snapshot;
 use routing::PolicyVersions;
 use tracing::{error, info, warn};
 
+use self::attempts::Attempts;
 use self::component::{Component, Digest};
 pub(crate) use self::component::{MAX_COMPONENT, is_of_folder, misnamed_in, policies_in};
 pub(crate) use self::entry::RollbackError;
 use self::entry::{Entry, Found};
+pub(crate) use self::loading::Loader;
+use self::loading::{Finished, Job, Loading, Order};
 pub(crate) use self::prepared::{Outcome, Prepared, PreparedPolicy};
 pub(crate) use self::report::{Place, PolicyReport, VersionReport, chain};
 pub(crate) use self::strays::IgnoredFile;
 use self::strays::Strays;
-use self::version::KeptBytes;
 pub(crate) use self::version::Version;
 pub(crate) use self::wanted::{Permit, PolicyProblem, PolicySource, WantedPolicy, hex};
 use crate::policy_memory::{PolicyMemory, StateFolder};
@@ -48,39 +55,16 @@ const RETRY: Duration = Duration::from_millis(100);
 /// A policy that takes longer over 256 candidates holds up its thread, with every request there.
 const SLOW: Duration = Duration::from_micros(100);
 
-/// The last try with bytes or settings that are not in force, so that it is not repeated at every look.
-#[derive(Debug)]
-struct Attempt {
-    digest: Digest,
-    settings: PolicySettings,
-    result: Result<Arc<WasmPolicy>, Arc<PolicyProblem>>,
-    /// Of what was loaded.
-    bytes: Option<KeptBytes>,
-}
-
-impl Attempt {
-    fn outcome(&self, wanted: &WantedPolicy) -> Outcome {
-        match &self.result {
-            Ok(policy) => {
-                let version = Version::new(Arc::clone(policy), self.digest, wanted);
-                if version.does(wanted) {
-                    Outcome::Fresh(Box::new(version.keeping(self.bytes.clone())))
-                } else {
-                    Outcome::Failed(Arc::new(PolicyProblem::NotAScorer))
-                }
-            }
-            Err(problem) => Outcome::Failed(Arc::clone(problem)),
-        }
-    }
-}
-
-/// The library. Owned by the one thread that reloads; compiles there, never on a request's thread.
+/// The library. Owned by the one thread that reloads. A start compiles on its thread; after [`PolicyLibrary::load_behind`] nothing does.
 #[derive(Debug)]
 pub(crate) struct PolicyLibrary {
     engine: PolicyEngine,
+    /// The engine, but for tests.
+    loader: Arc<dyn Loader>,
+    /// Who loads, where that is not the thread that wants it.
+    loading: Option<Loading>,
     entries: BTreeMap<String, Entry>,
-    /// By name; one each.
-    attempts: BTreeMap<String, Attempt>,
+    attempts: Attempts,
     /// By name, so that what a policy remembers outlives its versions.
     memory: Arc<PolicyMemory>,
     strays: Strays,
@@ -95,15 +79,43 @@ impl PolicyLibrary {
     #[must_use]
     pub(crate) fn new(engine: PolicyEngine, memory: Arc<PolicyMemory>) -> Self {
         Self {
+            loader: Arc::new(engine.clone()),
             engine,
+            loading: None,
             entries: BTreeMap::new(),
-            attempts: BTreeMap::new(),
+            attempts: Attempts::default(),
             memory,
             strays: Strays::default(),
         }
     }
 
-    /// Loads what is new or changed among `wanted`. Blocks while it compiles. What is in force stays in force.
+    /// Has a thread of its own load policies from now on. It calls `ring` whenever one is done; the next
+    /// [`PolicyLibrary::begin_look`] finds it.
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub(crate) fn load_behind(&mut self, ring: impl Fn() + Send + 'static) -> io::Result<()> {
+        self.loading = Some(Loading::start(Arc::clone(&self.loader), ring)?);
+        Ok(())
+    }
+
+    /// Has policies loaded by another than the engine.
+    #[cfg(test)]
+    pub(crate) fn load_with(&mut self, loader: Arc<dyn Loader>) {
+        self.loader = loader;
+    }
+
+    /// Takes what was loaded since the last look, and forgets what nobody wants any more.
+    pub(crate) fn begin_look(&mut self) {
+        self.attempts.sweep();
+        let loading = self.loading.as_mut();
+        let finished = loading.map(Loading::take_finished).unwrap_or_default();
+        for finished in finished {
+            self.finish(finished);
+        }
+    }
+
+    /// Loads what is new or changed among `wanted`, or has it loaded and says so. What is in force stays in force.
     pub(crate) fn prepare(&mut self, wanted: Vec<WantedPolicy>) -> Prepared {
         let prepared = wanted.into_iter().map(|wanted| {
             let entry = self.entries.get(&wanted.name);
@@ -145,22 +157,26 @@ impl PolicyLibrary {
         {
             return (outcome, Some(found.clone()));
         }
+        let loading = self.loading.as_ref();
+        if loading.is_some_and(|loading| !loading.has_room_for(&wanted.name)) {
+            return (Outcome::Loading, None);
+        }
         let component = match component::read(&wanted.source) {
             Ok(component) => component,
             Err(problem) => return (Outcome::Failed(Arc::new(problem)), None),
         };
-        let digest = component.digest();
+        let (digest, is_settling) = (component.digest(), component.settling);
         let outcome = match self.known(wanted, &digest) {
             Some(outcome) => outcome,
-            None => self.attempt(wanted, &component, digest),
+            None => self.attempt(wanted, component, digest),
         };
-        if component.settling && matches!(outcome, Outcome::Failed(_)) {
+        if is_settling && matches!(outcome, Outcome::Failed(_)) {
             // It may be half-written: what is wrong with it is not yet news.
-            self.attempts.remove(&wanted.name);
+            self.attempts.forget(&wanted.name);
             return (Outcome::Unsettled, None);
         }
         // A file that was written a moment ago may change again without a sign of it.
-        let seen = seen.filter(|_| !component.settling);
+        let seen = seen.filter(|_| !is_settling);
         let source = wanted.source.clone();
         let found = seen.map(|seen| Found { source, seen, digest });
         (outcome, found)
@@ -195,38 +211,45 @@ impl PolicyLibrary {
                 });
             }
         }
-        let last = self.attempts.get(&wanted.name)?;
-        let same = last.digest == *digest && last.settings == *settings;
-        same.then(|| last.outcome(wanted))
+        if let Some(outcome) = self.attempts.outcome(wanted, digest) {
+            return Some(outcome);
+        }
+        let loading = self.loading.as_ref()?;
+        let is_ordered = loading.is_ordered(&wanted.name, (digest, settings));
+        is_ordered.then_some(Outcome::Loading)
     }
 
-    fn attempt(&mut self, wanted: &WantedPolicy, component: &Component, digest: Digest) -> Outcome {
-        let state = self.memory.of(&wanted.name);
-        let load = || {
-            self.engine
-                .load(&wanted.name, &component.bytes, &wanted.settings, state)
+    fn attempt(&mut self, wanted: &WantedPolicy, component: Component, digest: Digest) -> Outcome {
+        let job = Job {
+            order: Order {
+                policy: wanted.name.clone(),
+                digest,
+                settings: wanted.settings.clone(),
+            },
+            bytes: Arc::new(component.bytes),
+            state: self.memory.of(&wanted.name),
         };
-        // The library is not changed while it loads, so a panic leaves it whole.
-        let result = match catch_unwind(AssertUnwindSafe(load)) {
-            Ok(Ok(policy)) => Ok(Arc::new(policy)),
-            Ok(Err(refused)) => Err(Arc::new(PolicyProblem::Load(refused))),
-            Err(_) => Err(Arc::new(PolicyProblem::Panicked)),
-        };
-        let attempt = Attempt {
-            digest,
-            settings: wanted.settings.clone(),
-            bytes: self.kept_bytes(component).filter(|_| result.is_ok()),
+        if let Some(loading) = &mut self.loading {
+            loading.order(job);
+            return Outcome::Loading;
+        }
+        let result = loading::load(&*self.loader, &job);
+        let Job { order, bytes, .. } = job;
+        self.finish(Finished {
+            order,
+            bytes: Some(bytes),
             result,
-        };
-        let outcome = attempt.outcome(wanted);
-        self.attempts.insert(wanted.name.clone(), attempt);
-        outcome
+        });
+        let outcome = self.attempts.outcome(wanted, &digest);
+        outcome.unwrap_or(Outcome::Unsettled)
     }
 
-    /// Returns the bytes of a component where a rollback to it can be kept.
-    fn kept_bytes(&self, component: &Component) -> Option<KeptBytes> {
-        let folder = self.memory.folder();
-        folder.map(|_| Arc::new(component.bytes.clone()))
+    /// Remembers what came of an attempt; its bytes only where a rollback to it can be kept.
+    fn finish(&mut self, mut finished: Finished) {
+        if finished.result.is_err() || self.memory.folder().is_none() {
+            finished.bytes = None;
+        }
+        self.attempts.add(finished);
     }
 
     /// Puts in force what was prepared, and forgets every policy that is not among it.
@@ -240,9 +263,17 @@ impl PolicyLibrary {
         }
         self.forget_rollbacks(&entries);
         self.keep_rollbacks();
-        let entries = &self.entries;
-        self.attempts.retain(|name, _| entries.contains_key(name));
-        self.memory.retain(|name| entries.contains_key(name));
+        if self.loading.is_none() {
+            // Nobody waits for them.
+            let entries = &self.entries;
+            self.attempts.retain(|policy| entries.contains_key(policy));
+        }
+        let (entries, attempts, loading) = (&self.entries, &self.attempts, self.loading.as_ref());
+        // A configuration may wait for policies that the one in force does not have.
+        let is_awaited =
+            |name: &str| attempts.has(name) || loading.is_some_and(|loading| loading.has_order_of(name));
+        self.memory
+            .retain(|name| entries.contains_key(name) || is_awaited(name));
         for (name, entry) in entries {
             self.memory.of(name).sessions().limit_to(entry.wanted.sessions);
         }
@@ -262,6 +293,7 @@ impl PolicyLibrary {
             accepted,
         } = policy;
         let mut entry = known.unwrap_or_else(|| Entry::new(wanted.clone()));
+        entry.is_loading = matches!(outcome, Outcome::Loading);
         match outcome {
             Outcome::InForce => {
                 entry.release();
@@ -269,7 +301,8 @@ impl PolicyLibrary {
             }
             Outcome::HeldBack => entry.problem = None,
             Outcome::Fresh(version) => {
-                self.attempts.remove(&wanted.name);
+                let made_of = (&version.digest, &version.settings);
+                self.attempts.forget_one(&wanted.name, made_of);
                 done.swapped.push(Swapped {
                     policy: wanted.name.clone(),
                     version: Arc::clone(&version.id),
@@ -278,7 +311,8 @@ impl PolicyLibrary {
                 entry.put_in_force(*version);
                 entry.problem = None;
             }
-            Outcome::Unsettled => {}
+            // What is in force goes on.
+            Outcome::Unsettled | Outcome::Loading => {}
             Outcome::Failed(problem) => {
                 if !accepted {
                     // Of other settings: nothing vouches for it any more.
@@ -342,8 +376,13 @@ impl PolicyLibrary {
         let entry = self.entry(name)?;
         let before = Undo(entry.clone());
         entry.resume();
-        self.attempts.remove(name);
+        self.attempts.forget(name);
         Ok(before)
+    }
+
+    /// Whether a new version of a policy is being compiled.
+    pub(crate) fn is_loading(&self, name: &str) -> bool {
+        self.entries.get(name).is_some_and(|entry| entry.is_loading)
     }
 
     /// Has every version of a policy called again, also those whose circuit has opened.

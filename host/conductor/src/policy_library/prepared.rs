@@ -17,6 +17,8 @@ pub(crate) enum Outcome {
     Fresh(Box<Version>),
     /// Its file seems half-written: look again shortly.
     Unsettled,
+    /// It is being compiled: look again when that is done.
+    Loading,
     /// It cannot be used.
     Failed(Arc<PolicyProblem>),
 }
@@ -42,6 +44,12 @@ impl Prepared {
     pub(crate) fn is_unsettled(&self) -> bool {
         let mut outcomes = self.policies.iter().map(|policy| &policy.outcome);
         outcomes.any(|outcome| matches!(outcome, Outcome::Unsettled))
+    }
+
+    /// Those that are being compiled.
+    pub(crate) fn loading(&self) -> impl Iterator<Item = &PreparedPolicy> {
+        let policies = self.policies.iter();
+        policies.filter(|policy| matches!(policy.outcome, Outcome::Loading))
     }
 
     /// What is wanted under that name, where anything is.

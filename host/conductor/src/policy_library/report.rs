@@ -37,6 +37,9 @@ pub(crate) struct PolicyReport {
     pub since_unix_ms: Option<u64>,
     /// What is wrong with the newest bytes, while an older version serves or none ever did.
     pub problem: Option<String>,
+    /// Whether a new version is being compiled.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub compiling: bool,
     /// SHA-256 of the bytes that were rolled back and are not loaded until other bytes come or they are resumed.
     pub held_back: Vec<String>,
     /// Whether the rollback survives a restart, where there is one.
@@ -140,6 +143,7 @@ impl PolicyReport {
             swaps: entry.swaps,
             since_unix_ms: active.and_then(|active| unix_ms(active.since)),
             problem: entry.problem.clone(),
+            compiling: entry.is_loading,
             rollback_kept: (entry.rolled_back().next().is_some()).then_some(entry.kept.is_some()),
             held_back: (entry.rolled_back().filter_map(|held| held.digest()))
                 .map(|digest| hex(&digest))
@@ -174,6 +178,7 @@ impl PolicyReport {
             swaps: 0,
             since_unix_ms: None,
             problem: None,
+            compiling: false,
             rollback_kept: None,
             held_back: Vec::new(),
             calls: 0,

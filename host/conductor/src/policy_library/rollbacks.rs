@@ -57,7 +57,7 @@ impl PolicyLibrary {
         }
         let settings = kept.in_force.settings();
         let state = self.memory.of(policy);
-        let loaded = match self.engine.load(policy, component, &settings, state) {
+        let loaded = match self.loader.load(policy, component, &settings, state) {
             Ok(loaded) => loaded,
             Err(error) => {
                 refuse(&chain(&error));

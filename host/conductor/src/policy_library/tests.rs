@@ -2,7 +2,7 @@
 
 use std::sync::Weak;
 
-use policy_runtime::EngineLimits;
+use policy_runtime::{EngineLimits, PolicySettings, WasmPolicy};
 use routing::{Admission, Circuit, CircuitSpec};
 
 use super::*;

@@ -4,11 +4,13 @@
 //! A reload has two phases. The *plan* (`plan.rs`, `parts.rs`) only reads: it parses, loads policies, builds the next snapshot and
 //! binds sockets, and each step that can fail is one of [`PlanStep`]. The *commit* (`commit.rs`) makes the plan active and cannot
 //! fail. So a change applies as a whole to new requests, or nothing changes and the reason is logged, counted and shown. Edited
-//! files, changed materials, instances changed over HTTP and policies all take this way. Compiling happens here, never on
-//! a request's thread.
+//! files, changed materials, instances changed over HTTP and policies all take this way. Policies are compiled on a thread of
+//! their own (`policy_library/loading.rs`): what needs one waits for it, and nothing else does.
 
 mod changes;
 mod commit;
+#[cfg(test)]
+mod held_tests;
 mod instances;
 mod outcome;
 mod parts;
@@ -35,9 +37,10 @@ use tracing::{error, info, warn};
 pub(crate) use self::instances::{InstanceAnswer, RefusedChange};
 pub(crate) use self::outcome::{ReloadAnswer, ReloadOutcome};
 pub(crate) use self::parts::{Parts, Planner};
-use self::plan::{Candidate, FilePlan, Seen};
+use self::plan::{Candidate, FilePlan, Planned, Seen};
 pub(crate) use self::policies::{PolicyAction, PolicyChange, RefusedPolicyChange};
 pub(crate) use self::problem::RefusedConfig;
+pub(crate) use self::problem::awaited_policies;
 pub(crate) use self::problem::{log_warnings, report, reports, unavailable_policies};
 pub(crate) use self::read::{examine, read};
 pub(crate) use self::routes::{RefusedRouteChange, RouteAnswer};
@@ -128,9 +131,10 @@ impl Reloader {
         paths
     }
 
-    /// One reload: what came of it, and whether some file seems half-written and should be read again soon.
-    fn reload(&mut self) -> (ReloadOutcome, bool) {
+    /// One reload: what came of it, and whether it should be looked again.
+    fn reload(&mut self) -> (ReloadOutcome, Seen) {
         let mut seen = Seen::default();
+        self.library.begin_look();
         let of_file = match self.changed_text() {
             Ok(None) => self.reload_materials(),
             Ok(Some(text)) => self.reload_text(text, &mut seen),
@@ -142,24 +146,27 @@ impl Reloader {
             of_file => {
                 let prepared = self.library.prepare(self.wanted_policies());
                 seen.is_unsettled |= prepared.is_unsettled();
+                seen.is_loading |= prepared.loading().next().is_some();
                 let swapped = self.swap_policies(prepared);
                 of_file.with_policies(swapped)
             }
         };
         self.report_policies();
-        (outcome, seen.is_unsettled)
+        (outcome, seen)
     }
 
     /// Applies a new text, or changes nothing.
     fn reload_text(&mut self, text: String, seen: &mut Seen) -> ReloadOutcome {
+        let planned = match self.plan_text(text, seen) {
+            Ok(Planned::Ready(planned)) => planned,
+            Ok(Planned::Waiting(policies)) => return ReloadOutcome::Waiting { policies },
+            Err(refused) => return self.refuse(&refused),
+        };
         let FilePlan {
             plan,
             warnings,
             ended,
-        } = match self.plan_text(text, seen) {
-            Ok(planned) => planned,
-            Err(refused) => return self.refuse(&refused),
-        };
+        } = *planned;
         let commit = self.commit(plan);
         log_warnings(&warnings);
         self.report_applied();

@@ -15,6 +15,8 @@ pub(crate) enum ReloadOutcome {
     Applied(Box<Changes>),
     /// The files hold what is active.
     Unchanged,
+    /// The configuration waits for policies that are being compiled; the old one is active.
+    Waiting { policies: Vec<String> },
     /// The configuration cannot be used; the old one stays.
     Refused {
         step: PlanStep,
@@ -86,11 +88,37 @@ impl ReloadOutcome {
         }
     }
 
+    /// Policies with a new version.
+    pub(super) fn swapped(&self) -> &[String] {
+        match self {
+            Self::Applied(changes) => &changes.policy_versions,
+            _ => &[],
+        }
+    }
+
+    /// The same, with policies that had new versions in looks before, while it waited for others.
+    pub(super) fn with_earlier(self, mut earlier: Vec<String>) -> Self {
+        earlier.extend(self.swapped().iter().cloned());
+        earlier.sort();
+        earlier.dedup();
+        self.with_policies(earlier)
+    }
+
+    /// Whether nothing came of the text yet, for good or ill.
+    pub(super) fn is_open(&self) -> bool {
+        match self {
+            Self::Applied(changes) => !changes.is_of_text,
+            Self::Unchanged | Self::Waiting { .. } => true,
+            Self::Refused { .. } => false,
+        }
+    }
+
     /// Its name for programs.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Applied(_) => "applied",
             Self::Unchanged => "unchanged",
+            Self::Waiting { .. } => "waiting",
             Self::Refused { .. } => "refused",
         }
     }
@@ -108,6 +136,12 @@ impl ReloadOutcome {
             Self::Unchanged => info!(
                 generation,
                 outcome, "reload after SIGHUP: the files hold what is active, nothing changed"
+            ),
+            Self::Waiting { policies } => info!(
+                generation,
+                outcome,
+                policies = policies.join(", "),
+                "reload after SIGHUP: the configuration waits for policies that are being compiled"
             ),
             Self::Refused { step, problems } => {
                 let first = problems.iter().find(|problem| problem.severity == "error");

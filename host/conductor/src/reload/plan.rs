@@ -4,7 +4,8 @@ use conductor_config::{Config, Diagnostics, Parsed};
 use routing::Generation;
 
 use super::{
-    ActiveConfig, Parts, PlanStep, Planner, RefusedConfig, RefusedPlan, Reloader, read, unavailable_policies,
+    ActiveConfig, Parts, PlanStep, Planner, RefusedConfig, RefusedPlan, Reloader, awaited_policies, read,
+    unavailable_policies,
 };
 use crate::app::Bound;
 use crate::compose;
@@ -40,11 +41,22 @@ pub(super) struct FilePlan {
     pub(super) ended: Vec<Ended>,
 }
 
-/// What a look at the files found out about their text.
+/// What came of planning a text.
+#[derive(Debug)]
+pub(super) enum Planned {
+    /// It can be applied.
+    Ready(Box<FilePlan>),
+    /// It needs policies that are being compiled.
+    Waiting(Vec<String>),
+}
+
+/// What a look at the files found out besides.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Some file seems half-written and should be read again soon.
     pub(super) is_unsettled: bool,
+    /// Policies are being compiled: whoever does that rings when they are there.
+    pub(super) is_loading: bool,
 }
 
 impl ActiveConfig {
@@ -70,7 +82,7 @@ impl Reloader {
     }
 
     /// Plans a new text, with the policies and materials that it names.
-    pub(super) fn plan_text(&mut self, text: String, seen: &mut Seen) -> Result<FilePlan, RefusedPlan> {
+    pub(super) fn plan_text(&mut self, text: String, seen: &mut Seen) -> Result<Planned, RefusedPlan> {
         let source = &self.source;
         let Parsed {
             config: file,
@@ -85,12 +97,17 @@ impl Reloader {
         let prepared = self.steps.run(PlanStep::LoadPolicies, || {
             let prepared = library.prepare(compose::wanted_policies(&config, source));
             seen.is_unsettled = prepared.is_unsettled();
+            seen.is_loading = prepared.loading().next().is_some();
             let unavailable = unavailable_policies((&config, source, &text), &prepared);
             if !unavailable.is_empty() {
                 return Err(RefusedConfig::Policies(unavailable));
             }
             Ok(prepared)
         })?;
+        let awaited = awaited_policies(&config, &prepared);
+        if !awaited.is_empty() {
+            return Ok(Planned::Waiting(awaited));
+        }
         let materials = self.read_materials(&file, &text)?;
         let plan = self.plan(Candidate {
             text,
@@ -99,11 +116,11 @@ impl Reloader {
             materials,
             prepared: Some(prepared),
         })?;
-        Ok(FilePlan {
+        Ok(Planned::Ready(Box::new(FilePlan {
             plan,
             warnings,
             ended,
-        })
+        })))
     }
 
     /// What a configuration names that lies elsewhere, as it is now.

@@ -49,10 +49,11 @@ pub(crate) enum RefusedPolicyChange {
 
 impl Reloader {
     /// Makes a change, or changes nothing; the policy as it is then. A policy whose file is no good is resumed with what there is.
+    /// None: what its file holds is being compiled, and [`Reloader::changed_policy`] says how it went once that is done.
     pub(super) fn change_policy(
         &mut self,
         change: &PolicyChange,
-    ) -> Result<PolicyReport, RefusedPolicyChange> {
+    ) -> Result<Option<PolicyReport>, RefusedPolicyChange> {
         let name = &change.policy;
         if let Some(scorers) = compose::scorers_of(&self.active.config, name) {
             return Err(RollbackError::Pipeline(name.clone(), scorers).into());
@@ -83,6 +84,18 @@ impl Reloader {
             }
         }
         self.report_policies();
+        self.changed_policy(change)
+    }
+
+    /// A policy as it is after a change of it; none while what it resumes with is being compiled.
+    pub(super) fn changed_policy(
+        &self,
+        change: &PolicyChange,
+    ) -> Result<Option<PolicyReport>, RefusedPolicyChange> {
+        let name = &change.policy;
+        if change.action == PolicyAction::Resume && self.library.is_loading(name) {
+            return Ok(None);
+        }
         let report = self
             .library
             .report()
@@ -103,7 +116,7 @@ impl Reloader {
                 version, held, "an operator rolled the policy back: the version before is in force"
             );
         }
-        Ok(report)
+        Ok(Some(report))
     }
 
     /// Applies the active configuration again, for the policies' versions as they are now.

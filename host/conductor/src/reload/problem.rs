@@ -10,7 +10,7 @@ use tracing::warn;
 
 use crate::app::ListenError;
 use crate::certificates::CertificateError;
-use crate::compose::BrokenPipeline;
+use crate::compose::{self, BrokenPipeline};
 use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::keys::KeyError;
 use crate::param_problems;
@@ -110,9 +110,21 @@ pub(crate) fn unavailable_policies(
     Diagnostics::new(&source.name(), text, items.collect())
 }
 
+/// Policies that the configuration names and that it has to wait for: they are being compiled, and no version of them does what it wants.
+pub(crate) fn awaited_policies(config: &Config, prepared: &Prepared) -> Vec<String> {
+    let is_named = |name: &str| {
+        let mut policies = config.policies.iter();
+        policies.any(|policy| policy.name == name || compose::shadow_name(&policy.name) == name)
+    };
+    let awaited = prepared.loading().filter(|policy| !policy.accepted);
+    let awaited = awaited.map(|policy| policy.wanted.name.clone());
+    awaited.filter(|name| is_named(name)).collect()
+}
+
 fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy) -> Vec<Diagnostic> {
     let (place, problem) = match &prepared.outcome {
-        Outcome::InForce | Outcome::HeldBack | Outcome::Fresh(_) => return vec![],
+        // What is compiled is waited for before.
+        Outcome::InForce | Outcome::HeldBack | Outcome::Fresh(_) | Outcome::Loading => return vec![],
         Outcome::Unsettled => (&policy.source_at, "its file is still being written".to_owned()),
         Outcome::Failed(problem) => {
             if let Some(faults) = problem.param_faults() {

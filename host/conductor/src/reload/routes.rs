@@ -5,7 +5,7 @@ use serde::Serialize;
 use thiserror::Error;
 use tracing::{error, info, warn};
 
-use super::{ActiveConfig, Candidate, RefusedPlan, Reloader, unavailable_policies};
+use super::{ActiveConfig, Candidate, RefusedPlan, Reloader, awaited_policies, unavailable_policies};
 use crate::compose;
 use crate::policy_library::{chain, policies_in};
 use crate::policy_memory::{OVERRIDES, StateFolder};
@@ -40,8 +40,11 @@ pub(crate) enum RefusedRouteChange {
 }
 
 impl Reloader {
-    /// Makes a change, or changes nothing.
-    pub(super) fn change_route(&mut self, change: &RouteChange) -> Result<RouteAnswer, RefusedRouteChange> {
+    /// Makes a change, or changes nothing. None: it needs a policy that is being compiled, and is to be tried again when that is done.
+    pub(super) fn change_route(
+        &mut self,
+        change: &RouteChange,
+    ) -> Result<Option<RouteAnswer>, RefusedRouteChange> {
         let ActiveConfig {
             text,
             file,
@@ -61,6 +64,9 @@ impl Reloader {
         if let Some(first) = unavailable.items().first() {
             return Err(RefusedRouteChange::Unavailable(first.message.clone()));
         }
+        if !awaited_policies(&config, &prepared).is_empty() {
+            return Ok(None);
+        }
         let candidate = Candidate {
             overlays,
             prepared: Some(prepared),
@@ -73,12 +79,12 @@ impl Reloader {
         let message = sentence(change, route);
         let Generation(generation) = self.active.generation;
         info!(generation, policy = change.policy, route, "{message}");
-        Ok(RouteAnswer {
+        Ok(Some(RouteAnswer {
             message,
             route,
             generation,
             overrides: self.status.overrides(),
-        })
+        }))
     }
 
     /// Keeps the overrides for the next run, and reports them.

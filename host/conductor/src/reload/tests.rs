@@ -93,7 +93,7 @@ policy = "tuned"
 /// A router whose reloads the test runs itself.
 struct Story {
     folder: TempDir,
-    reloader: Reloader,
+    reloader: Box<Reloader>,
     admin: Client,
     _serving: DropGuard,
 }
@@ -111,7 +111,7 @@ impl Story {
         let (reloader, admin) = app.into_reloader(stop.clone());
         Self {
             folder,
-            reloader,
+            reloader: Box::new(reloader),
             admin: Client::new(format!("http://{admin}")),
             _serving: stop.drop_guard(),
         }

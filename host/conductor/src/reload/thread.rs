@@ -59,8 +59,13 @@ impl Reloader {
     ///
     /// # Errors
     /// Where the system gives no thread.
-    pub(crate) fn spawn(self, stop: CancellationToken) -> io::Result<(SyncSender<Bell>, JoinHandle<()>)> {
+    pub(crate) fn spawn(mut self, stop: CancellationToken) -> io::Result<(SyncSender<Bell>, JoinHandle<()>)> {
         let (bell, rung) = sync_channel(16);
+        let loaded = bell.clone();
+        self.library.load_behind(move || {
+            // A full channel is rung already.
+            let _ = loaded.try_send(Bell::Changed);
+        })?;
         let watched = bell.clone();
         let thread = std::thread::Builder::new()
             .name("reload".into())
@@ -71,38 +76,109 @@ impl Reloader {
     fn run(mut self, bell: SyncSender<Bell>, rung: &Receiver<Bell>, stop: &CancellationToken) {
         let mut watch = Watch::start(bell);
         let mut pause = UNASKED;
+        let mut waiting = Vec::new();
         while !stop.is_cancelled() {
             watch.set(&self.paths());
             // Woken or not, there may be something to see.
             let first = rung.recv_timeout(pause).ok();
-            let asked = collect(first, rung, stop);
+            waiting.extend(collect(first, rung, stop).into_iter().filter_map(Waiting::of));
             if stop.is_cancelled() {
                 return;
             }
-            let (outcome, is_unsettled) = self.reload();
-            pause = if is_unsettled { UNSETTLED } else { UNASKED };
-            for bell in asked {
-                self.answer(bell, &outcome);
-            }
+            let (outcome, seen) = self.reload();
+            pause = if seen.is_unsettled { UNSETTLED } else { UNASKED };
+            let look = Look {
+                is_open: seen.is_loading && outcome.is_open(),
+                outcome,
+            };
+            let asked = std::mem::take(&mut waiting).into_iter();
+            waiting = asked.filter_map(|waiting| self.answer(waiting, &look)).collect();
         }
     }
 
-    /// Does what was asked for after the look at the files. Whoever asked may have left.
-    fn answer(&mut self, bell: Bell, outcome: &ReloadOutcome) {
-        match bell {
-            Bell::Changed => {}
-            Bell::Hangup => outcome.log(self.active.generation.0),
-            Bell::Asked(waiting) => {
-                let answer = ReloadAnswer {
-                    outcome: outcome.clone(),
-                    report: self.status.config(),
-                };
-                drop(waiting.send(answer));
+    /// Does what was asked for after the look at the files, or gives it back where it needs a policy that is being compiled. Whoever
+    /// asked may have left.
+    fn answer(&mut self, waiting: Waiting, look: &Look) -> Option<Waiting> {
+        match waiting {
+            Waiting::Reload { to, mut earlier } => {
+                if look.is_open {
+                    earlier.extend(look.outcome.swapped().iter().cloned());
+                    return Some(Waiting::Reload { to, earlier });
+                }
+                let outcome = look.outcome.clone().with_earlier(earlier);
+                self.tell(to, outcome);
             }
-            Bell::Instance(change, waiting) => drop(waiting.send(self.change_instance(&change))),
-            Bell::Policy(change, waiting) => drop(waiting.send(self.change_policy(&change))),
-            Bell::Route(change, waiting) => drop(waiting.send(self.change_route(&change))),
+            Waiting::Instance(change, to) => drop(to.send(self.change_instance(&change))),
+            Waiting::Policy(change, to) => match self.change_policy(&change).transpose() {
+                None => return Some(Waiting::Changed(change, to)),
+                Some(done) => drop(to.send(done)),
+            },
+            Waiting::Changed(change, to) => match self.changed_policy(&change).transpose() {
+                None => return Some(Waiting::Changed(change, to)),
+                Some(done) => drop(to.send(done)),
+            },
+            Waiting::Route(change, to) => match self.change_route(&change).transpose() {
+                None => return Some(Waiting::Route(change, to)),
+                Some(done) => drop(to.send(done)),
+            },
         }
+        None
+    }
+
+    fn tell(&self, to: Option<oneshot::Sender<ReloadAnswer>>, outcome: ReloadOutcome) {
+        let Some(to) = to else {
+            outcome.log(self.active.generation.0);
+            return;
+        };
+        let report = self.status.config();
+        drop(to.send(ReloadAnswer { outcome, report }));
+    }
+}
+
+/// What a look at the files came to.
+struct Look {
+    outcome: ReloadOutcome,
+    /// What it found new is being compiled, and nothing else came of it.
+    is_open: bool,
+}
+
+/// What was asked for and is not answered.
+enum Waiting {
+    /// A reload, and the policies that had new versions since; without anybody to tell, its outcome is logged.
+    Reload {
+        to: Option<oneshot::Sender<ReloadAnswer>>,
+        earlier: Vec<String>,
+    },
+    Instance(
+        InstanceChange,
+        oneshot::Sender<Result<InstanceAnswer, RefusedChange>>,
+    ),
+    Policy(
+        PolicyChange,
+        oneshot::Sender<Result<PolicyReport, RefusedPolicyChange>>,
+    ),
+    /// The same once it is made, while what the policy's file holds is being compiled.
+    Changed(
+        PolicyChange,
+        oneshot::Sender<Result<PolicyReport, RefusedPolicyChange>>,
+    ),
+    Route(
+        RouteChange,
+        oneshot::Sender<Result<RouteAnswer, RefusedRouteChange>>,
+    ),
+}
+
+impl Waiting {
+    fn of(bell: Bell) -> Option<Self> {
+        let reload = |to| Self::Reload { to, earlier: vec![] };
+        Some(match bell {
+            Bell::Changed => return None,
+            Bell::Hangup => reload(None),
+            Bell::Asked(to) => reload(Some(to)),
+            Bell::Instance(change, to) => Self::Instance(change, to),
+            Bell::Policy(change, to) => Self::Policy(change, to),
+            Bell::Route(change, to) => Self::Route(change, to),
+        })
     }
 }
 

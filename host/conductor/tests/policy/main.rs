@@ -8,6 +8,7 @@
 mod binary;
 mod build;
 mod check;
+mod compiler;
 mod components;
 mod look;
 mod new;

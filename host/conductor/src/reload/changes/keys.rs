@@ -104,6 +104,9 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
         functions: "policy-compile.functions",
         function_size: "policy-compile.function-size",
         function_locals: "policy-compile.function-locals",
+        memory: "policy-compile.memory",
+        cpu: "policy-compile.cpu",
+        time: "policy-compile.time",
     } else {});
     let record = differing!(&was.record, &is.record, RecordConfig {
         file: "record.file",

@@ -1,0 +1,245 @@
+//! Policies that are loaded behind the reloads, by a compiler that a test holds.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use policy_runtime::{EngineLimits, LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
+use routing::CircuitSpec;
+use sha2::{Digest as _, Sha256};
+
+use super::*;
+
+/// A compiler that says what it is given, and begins when it is let.
+#[derive(Debug)]
+struct Held {
+    engine: PolicyEngine,
+    begun: SyncSender<Digest>,
+    go: Mutex<Receiver<()>>,
+}
+
+impl Loader for Held {
+    fn load(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        settings: &PolicySettings,
+        state: Arc<PolicyState>,
+    ) -> Result<WasmPolicy, LoadError> {
+        self.begun.send(Sha256::digest(bytes).into()).unwrap();
+        self.go.lock().unwrap().recv().unwrap();
+        self.engine.load(name, bytes, settings, state)
+    }
+}
+
+/// A library whose policies are loaded when the test says so.
+struct Story {
+    library: PolicyLibrary,
+    begun: Receiver<Digest>,
+    go: SyncSender<()>,
+    rung: Receiver<()>,
+}
+
+const A: &str = "round-robin";
+const B: &str = "load-weighted";
+const C: &str = "cache-aware";
+const D: &str = "pd-pairing";
+
+impl Story {
+    fn begin() -> Self {
+        let limits = EngineLimits {
+            instances_per_policy: 2,
+            instances: 16,
+            memory_bytes: 32 << 20,
+        };
+        let engine = PolicyEngine::new(limits).unwrap();
+        let ((begun, has_begun), (go, goes)) = (sync_channel(64), sync_channel(64));
+        let held = Held {
+            engine: engine.clone(),
+            begun,
+            go: Mutex::new(goes),
+        };
+        let mut library = PolicyLibrary::new(engine, Arc::default());
+        // What a router starts with is loaded while it starts.
+        let prepared = library.prepare(vec![wanted("p", A)]);
+        library.commit(prepared);
+        let (bell, rung) = sync_channel(64);
+        library.loader = Arc::new(held);
+        library.load_behind(move || _ = bell.send(())).unwrap();
+        Self {
+            library,
+            begun: has_begun,
+            go,
+            rung,
+        }
+    }
+
+    /// A look at the files: which of these policies has a new version, and which are being loaded.
+    fn look(&mut self, wanted: Vec<WantedPolicy>) -> (Vec<String>, Vec<String>) {
+        self.library.begin_look();
+        let prepared = self.library.prepare(wanted);
+        let loading = prepared.loading().map(|policy| policy.wanted.name.clone());
+        let loading = loading.collect();
+        let swapped = self.library.commit(prepared).swapped.into_iter();
+        (swapped.map(|swapped| swapped.policy).collect(), loading)
+    }
+
+    #[track_caller]
+    fn begins(&self, builtin: &str) {
+        assert_eq!(self.begun.recv().unwrap(), digest(builtin), "{builtin}");
+    }
+
+    /// Lets the compiler do what it began.
+    fn finish(&self) {
+        self.go.send(()).unwrap();
+        self.rung.recv().unwrap();
+    }
+
+    #[track_caller]
+    fn in_force(&self, policy: &str, builtin: &str) {
+        assert_eq!(
+            self.library.entries[policy].chain[0].digest,
+            digest(builtin),
+            "{builtin}"
+        );
+    }
+}
+
+fn wanted(name: &str, builtin: &str) -> WantedPolicy {
+    WantedPolicy {
+        name: name.to_owned(),
+        source: PolicySource::Builtin(builtin.to_owned()),
+        settings: PolicySettings::default(),
+        circuit: CircuitSpec::default(),
+        permit: Permit::Any,
+        sessions: 3,
+        scores: false,
+    }
+}
+
+fn digest(builtin: &str) -> Digest {
+    component::read(&wanted("p", builtin).source).unwrap().digest()
+}
+
+fn none() -> Vec<String> {
+    Vec::new()
+}
+
+fn only(policy: &str) -> Vec<String> {
+    vec![policy.to_owned()]
+}
+
+#[test]
+fn while_a_policy_is_compiled_the_version_before_decides_and_can_be_rolled_back() {
+    let mut story = Story::begin();
+    assert_eq!(story.look(vec![wanted("p", B)]), (none(), only("p")));
+    story.begins(B);
+    story.finish();
+    assert_eq!(story.look(vec![wanted("p", B)]), (only("p"), none()));
+    assert_eq!(story.look(vec![wanted("p", C)]), (none(), only("p")));
+    story.begins(C);
+    for _ in 0..3 {
+        assert_eq!(
+            story.look(vec![wanted("p", C)]),
+            (none(), only("p")),
+            "ordered once"
+        );
+        story.in_force("p", B);
+    }
+    assert!(story.library.is_loading("p"));
+    story.library.roll_back("p").unwrap();
+    story.in_force("p", A);
+    story.finish();
+    assert_eq!(story.look(vec![wanted("p", C)]), (only("p"), none()));
+    story.in_force("p", C);
+    assert!(!story.library.is_loading("p"));
+    assert!(story.begun.try_recv().is_err(), "nothing else was compiled");
+}
+
+#[test]
+fn of_the_files_that_wait_under_one_name_only_the_newest_is_compiled() {
+    let mut story = Story::begin();
+    let of_q = |builtin| vec![wanted("p", A), wanted("q", builtin)];
+    story.look(vec![wanted("p", B)]);
+    story.begins(B);
+    for builtin in [B, C, D] {
+        let wanted = vec![wanted("p", B), wanted("q", builtin)];
+        assert_eq!(story.look(wanted).0, none());
+    }
+    story.finish();
+    story.begins(D);
+    story.finish();
+    assert_eq!(story.look(of_q(D)), (only("q"), none()));
+    story.in_force("q", D);
+    assert!(story.begun.try_recv().is_err());
+}
+
+#[test]
+fn bytes_that_are_no_longer_wanted_do_not_come_into_force() {
+    let mut story = Story::begin();
+    story.look(vec![wanted("p", B)]);
+    story.begins(B);
+    assert_eq!(story.look(vec![wanted("p", A)]), (none(), none()), "put back");
+    story.finish();
+    assert_eq!(story.look(vec![wanted("p", A)]), (none(), none()));
+    story.in_force("p", A);
+}
+
+#[test]
+fn what_a_configuration_waits_for_is_kept_until_all_of_it_is_there() {
+    let mut story = Story::begin();
+    let next = || vec![wanted("p", A), wanted("q", B), wanted("r", C)];
+    // A reload prepares the next configuration, and commits the one that is active.
+    let look = |story: &mut Story| {
+        story.library.begin_look();
+        let prepared = story.library.prepare(next());
+        let is_loading = prepared.loading().next().is_some();
+        let active = story.library.prepare(vec![wanted("p", A)]);
+        story.library.commit(active);
+        is_loading.then_some(()).map_or(Some(prepared), |()| None)
+    };
+    assert!(look(&mut story).is_none());
+    for builtin in [B, C] {
+        story.begins(builtin);
+        assert!(look(&mut story).is_none());
+        story.finish();
+        if builtin == B {
+            assert!(look(&mut story).is_none(), "{C} is not there");
+            look(&mut story);
+        }
+    }
+    let prepared = look(&mut story).expect("all of it is there");
+    story.library.commit(prepared);
+    story.in_force("q", B);
+    story.in_force("r", C);
+    assert!(story.begun.try_recv().is_err(), "each was compiled once");
+    let memory = story.library.memory.of("q");
+    assert!(Arc::ptr_eq(&memory, &story.library.memory.of("q")));
+}
+
+#[test]
+fn a_policy_that_cannot_be_loaded_is_a_problem_once_and_the_version_before_goes_on() {
+    let mut story = Story::begin();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("p.wasm");
+    std::fs::write(&file, b"\0asm\x0d\0\x01\0 and then nothing good").unwrap();
+    // Old enough not to be half-written.
+    let old = std::time::SystemTime::now() - Duration::from_secs(60);
+    std::fs::File::options()
+        .write(true)
+        .open(&file)
+        .unwrap()
+        .set_modified(old)
+        .unwrap();
+    let mut bad = wanted("p", A);
+    story.library.entries.get_mut("p").unwrap().wanted.source = PolicySource::File(file.clone());
+    bad.source = PolicySource::File(file);
+    assert_eq!(story.look(vec![bad.clone()]), (none(), only("p")));
+    story.begun.recv().unwrap();
+    story.finish();
+    for _ in 0..3 {
+        assert_eq!(story.look(vec![bad.clone()]), (none(), none()));
+        story.in_force("p", A);
+        assert!(story.library.entries["p"].problem.is_some());
+    }
+    assert!(story.begun.try_recv().is_err(), "it was tried once");
+}

@@ -1,0 +1,255 @@
+//! While a compiler does not come to an end, everything goes through that needs nothing of it.
+
+use std::fs;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use policy_runtime::{LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::*;
+use crate::app::App;
+use crate::builtin;
+use crate::overlay::{Addition, InstanceChange};
+use crate::policy_library::{Loader, PolicyReport, hex};
+use crate::route_override::{RouteAction, RouteChange};
+
+const FIRST: &str = "round-robin";
+const SECOND: &str = "load-weighted";
+/// The compiler does not come to an end with this one until it is let.
+const HELD: &str = "cache-aware";
+
+fn text(head: &str, policy: &str) -> String {
+    format!(
+        r#"
+[server]
+listen = "127.0.0.1:0"
+admin-listen = "127.0.0.1:0"
+[policies.tuned]
+path = "tuned.wasm"
+{head}
+[[pools.chat.workers]]
+name = "w0"
+url = "http://127.0.0.1:10"
+kv-events = "off"
+[[routes]]
+pool = "chat"
+policy = "{policy}"
+"#
+    )
+}
+
+fn bytes(builtin: &str) -> &'static [u8] {
+    builtin::find(builtin).unwrap().bytes
+}
+
+#[derive(Debug)]
+struct Held {
+    engine: PolicyEngine,
+    begun: SyncSender<()>,
+    go: Mutex<Receiver<()>>,
+}
+
+impl Loader for Held {
+    fn load(
+        &self,
+        name: &str,
+        component: &[u8],
+        settings: &PolicySettings,
+        state: Arc<PolicyState>,
+    ) -> Result<WasmPolicy, LoadError> {
+        if component == bytes(HELD) {
+            self.begun.send(()).unwrap();
+            self.go.lock().unwrap().recv().unwrap();
+        }
+        self.engine.load(name, component, settings, state)
+    }
+}
+
+/// A router with two versions of `tuned`, whose reload thread runs.
+struct Story {
+    folder: TempDir,
+    bell: SyncSender<Bell>,
+    status: Status,
+    begun: Receiver<()>,
+    go: SyncSender<()>,
+    _running: DropGuard,
+}
+
+impl Story {
+    async fn begin() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tuned = folder.path().join("tuned.wasm");
+        fs::write(&tuned, bytes(FIRST)).unwrap();
+        let file = folder.path().join("conductor.toml");
+        fs::write(&file, text("", "tuned")).unwrap();
+        let app = App::build(ConfigSource::File(file)).await.unwrap();
+        let stop = CancellationToken::new();
+        let (mut reloader, _) = app.into_reloader(stop.clone());
+        fs::write(&tuned, bytes(SECOND)).unwrap();
+        let reload = move || {
+            assert!(reloader.reload().0.has_changes());
+            reloader
+        };
+        let mut reloader = tokio::task::spawn_blocking(reload).await.unwrap();
+        let ((begun, has_begun), (go, goes)) = (sync_channel(1), sync_channel(1));
+        reloader.library.load_with(Arc::new(Held {
+            engine: reloader.library.engine().clone(),
+            begun,
+            go: Mutex::new(goes),
+        }));
+        let status = reloader.status.clone();
+        let (bell, _) = reloader.spawn(stop.clone()).unwrap();
+        Self {
+            folder,
+            bell,
+            status,
+            begun: has_begun,
+            go,
+            _running: stop.drop_guard(),
+        }
+    }
+
+    fn write(&self, file: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.folder.path().join(file), bytes).unwrap();
+    }
+
+    fn ask<T>(&self, bell: impl FnOnce(oneshot::Sender<T>) -> Bell) -> oneshot::Receiver<T> {
+        let (to, answer) = oneshot::channel();
+        self.bell.send(bell(to)).unwrap();
+        answer
+    }
+
+    /// Waits until the compiler has the policy that it does not come to an end with.
+    fn is_compiling(&self) {
+        self.bell.send(Bell::Changed).unwrap();
+        tokio::task::block_in_place(|| self.begun.recv().unwrap());
+    }
+
+    async fn add_instance(&self, url: &str) {
+        let add = InstanceChange::Add(Addition {
+            url: url.to_owned(),
+            name: None,
+            role: routing::Role::Mixed,
+            pool: None,
+            bootstrap: None,
+        });
+        let answer = self.ask(|to| Bell::Instance(add, to)).await.unwrap();
+        answer.unwrap();
+    }
+
+    fn change(&self, action: PolicyAction) -> oneshot::Receiver<Result<PolicyReport, RefusedPolicyChange>> {
+        let policy = "tuned".to_owned();
+        self.ask(|to| Bell::Policy(PolicyChange { policy, action }, to))
+    }
+
+    /// Whether `tuned` has these bytes in force.
+    fn has(&self, builtin: &str) -> bool {
+        let digest = hex(&Sha256::digest(bytes(builtin)).into());
+        let policies = self.status.policies().policies;
+        let tuned = policies.iter().find(|policy| policy.name == "tuned").unwrap();
+        tuned.sha256.as_deref() == Some(&*digest)
+    }
+
+    fn generation(&self) -> u64 {
+        self.status.config().generation
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rollbacks_edits_and_instances_go_through_while_a_policy_is_compiled() {
+    let story = Story::begin().await;
+    story.write("tuned.wasm", bytes(HELD));
+    story.is_compiling();
+
+    story.change(PolicyAction::RollBack).await.unwrap().unwrap();
+    assert!(story.has(FIRST));
+
+    story.write("conductor.toml", text("[tokens]\ncache = \"1MiB\"", "tuned"));
+    let answer = story.ask(Bell::Asked).await.unwrap();
+    assert_eq!(answer.outcome.as_str(), "applied");
+    assert!(answer.outcome.has_changes() && answer.outcome.swapped().is_empty());
+
+    story.add_instance("http://127.0.0.1:30").await;
+    let policies = story.status.policies().policies;
+    assert!(
+        policies
+            .iter()
+            .any(|policy| policy.name == "tuned" && policy.compiling)
+    );
+
+    // Whoever asks how the new bytes are gets the answer once it is known, and holds up nobody until then.
+    let mut asked = story.ask(Bell::Asked);
+    story.add_instance("http://127.0.0.1:31").await;
+    assert!(asked.try_recv().is_err());
+    story.go.send(()).unwrap();
+    let answer = asked.await.unwrap();
+    assert_eq!(answer.outcome.swapped(), ["tuned"]);
+    assert!(story.has(HELD));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edit_that_names_a_policy_which_is_compiled_waits_as_a_whole_and_alone() {
+    let story = Story::begin().await;
+    story.write("other.wasm", bytes(HELD));
+    let edited = text("[policies.other]\npath = \"other.wasm\"", "other");
+    story.write("conductor.toml", edited);
+    story.is_compiling();
+    let mut asked = story.ask(Bell::Asked);
+    let before = story.generation();
+    story.change(PolicyAction::RollBack).await.unwrap().unwrap();
+    assert!(story.has(FIRST));
+    assert!(asked.try_recv().is_err());
+    assert_eq!(story.generation(), before + 1, "the rollback alone");
+    story.go.send(()).unwrap();
+    let answer = asked.await.unwrap();
+    assert_eq!(answer.outcome.as_str(), "applied");
+    assert_eq!(answer.outcome.swapped(), ["other"]);
+
+    // The next bytes of that file are a new version like any other.
+    story.write("other.wasm", bytes(SECOND));
+    let answer = story.ask(Bell::Asked).await.unwrap();
+    assert_eq!(answer.outcome.swapped(), ["other"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_that_is_given_a_policy_which_is_compiled_is_answered_when_it_is_there() {
+    let story = Story::begin().await;
+    story.write(
+        "conductor.toml",
+        format!("policy-dir = \"folder\"\n{}", text("", "tuned")),
+    );
+    fs::create_dir(story.folder.path().join("folder")).unwrap();
+    assert!(story.ask(Bell::Asked).await.unwrap().outcome.has_changes());
+    story.write("folder/fresh.wasm", bytes(HELD));
+    story.is_compiling();
+    let change = RouteChange {
+        policy: "fresh".to_owned(),
+        route: None,
+        action: RouteAction::Canary(1_000),
+    };
+    let mut changed = story.ask(|to| Bell::Route(change, to));
+    story.change(PolicyAction::RollBack).await.unwrap().unwrap();
+    assert!(changed.try_recv().is_err());
+    story.go.send(()).unwrap();
+    changed.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resumption_is_answered_when_the_bytes_of_the_file_are_there() {
+    let story = Story::begin().await;
+    story.change(PolicyAction::RollBack).await.unwrap().unwrap();
+    assert!(story.has(FIRST));
+    story.write("tuned.wasm", bytes(HELD));
+    story.is_compiling();
+    let mut resumed = story.change(PolicyAction::Resume);
+    story.add_instance("http://127.0.0.1:30").await;
+    assert!(resumed.try_recv().is_err());
+    story.go.send(()).unwrap();
+    let report = resumed.await.unwrap().unwrap();
+    assert_eq!(report.problem, None);
+    assert!(story.has(HELD));
+}

@@ -1,0 +1,74 @@
+//! How a child fails.
+
+use std::error::Error as StdError;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// A child did not compile a component.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ChildError {
+    /// No process, no pipe or no thread for it.
+    #[error("start `{}` to compile it", program.display())]
+    Start {
+        /// The router's own program.
+        program: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// It wanted more memory.
+    #[error(
+        "compile it within {most} bytes of memory: make it smaller, or raise `memory` of `[policy-compile]`"
+    )]
+    Memory {
+        /// From [`ChildLimits::memory_bytes`].
+        most: u64,
+    },
+    /// It wanted more CPU time.
+    #[error("compile it within {most:?} of CPU time: make it smaller, or raise `cpu` of `[policy-compile]`")]
+    Cpu {
+        /// From [`ChildLimits::cpu`].
+        most: Duration,
+    },
+    /// It took too long.
+    #[error("compile it within {most:?}: make it smaller, or raise `time` of `[policy-compile]`")]
+    Time {
+        /// From [`ChildLimits::time`].
+        most: Duration,
+    },
+    /// It gave more code than any policy has.
+    #[error("compile it to at most {most} bytes of machine code: make it smaller")]
+    Code {
+        /// The limit.
+        most: u64,
+    },
+    /// Something else ended it.
+    #[error("compile it: the compiler's process ended with {status}, saying {words:?}")]
+    Died {
+        /// How.
+        status: ExitStatus,
+        /// The end of its standard error.
+        words: String,
+    },
+    /// Its code is for another engine.
+    #[error("take the code of the compiler's process, which is for another engine")]
+    OtherEngine(#[source] Box<dyn StdError + Send + Sync>),
+}
+
+impl ChildError {
+    pub(super) fn result(&self) -> &'static str {
+        match self {
+            Self::Start { .. } => "not-started",
+            Self::Memory { .. } => "memory",
+            Self::Cpu { .. } => "cpu",
+            Self::Time { .. } => "time",
+            Self::Code { .. } => "code",
+            Self::Died { .. } | Self::OtherEngine(_) => "died",
+        }
+    }
+}

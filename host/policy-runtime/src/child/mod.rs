@@ -1,0 +1,385 @@
+//! Compiling in a child process: what a component costs to compile is the child's memory and time, and ends with it.
+//!
+//! The child is this very program, started again with a command that only it gives ([`COMMAND`]). It has no environment, no files but its
+//! three pipes, and limits that it sets itself before it reads a byte ([`serve`]). The component goes to its standard input; the code comes
+//! from its standard output, bounded in bytes; a refusal from its standard error.
+
+mod error;
+mod serve;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+pub use self::error::ChildError;
+pub use self::serve::{ServeError, serve, words};
+
+/// The command by which the program compiles its standard input.
+pub const COMMAND: &str = "compile-policy";
+/// Ends a child that refuses a component; its standard error says why.
+const REFUSED: u8 = 65;
+/// Most code that is taken from a child, in bytes; componentised Python has some 100 MB.
+const MOST_CODE: u64 = 512 << 20;
+/// What is read of a child's standard error, in bytes.
+const MOST_WORDS: u64 = 8 << 10;
+/// Threads of a child: each compiles a function, and holds the memory for it.
+const THREADS: usize = 4;
+/// Between looks at whether a child that said everything has ended.
+const ENDING: Duration = Duration::from_millis(2);
+/// Where Linux has the program that runs, also where its file was replaced since.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// What a child may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChildLimits {
+    /// Address space, in bytes.
+    pub memory_bytes: u64,
+    /// CPU time of all its threads; whole seconds.
+    pub cpu: Duration,
+    /// Real time, after which it is killed.
+    pub time: Duration,
+}
+
+impl Default for ChildLimits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 2 << 30,
+            cpu: Duration::from_secs(120),
+            time: Duration::from_secs(300),
+        }
+    }
+}
+
+/// What a child had to say.
+pub(crate) enum Verdict {
+    /// Machine code for an engine of the same settings.
+    Code(Vec<u8>),
+    /// The component is no good, and why.
+    Refused(String),
+}
+
+/// Has components compiled by children of this process.
+#[derive(Debug)]
+pub struct ChildCompiler {
+    program: PathBuf,
+    limits: ChildLimits,
+    results: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl ChildCompiler {
+    /// One whose children run this very program, which has to call [`serve`] for the command [`COMMAND`].
+    ///
+    /// # Errors
+    /// Where the system does not say which program this is.
+    pub fn of_this_program(limits: ChildLimits) -> io::Result<Self> {
+        let own = Path::new(OWN_PROGRAM);
+        let program = if own.exists() {
+            own.to_owned()
+        } else {
+            env::current_exe()?
+        };
+        Ok(Self::of_program(program, limits))
+    }
+
+    /// One whose children run another file of the same program, for tests. What it gives runs as machine code.
+    #[must_use]
+    pub fn of_program(program: PathBuf, limits: ChildLimits) -> Self {
+        Self {
+            program,
+            limits,
+            results: Mutex::default(),
+        }
+    }
+
+    /// What came of the components since the start, by name.
+    pub(crate) fn results(&self) -> Vec<(&'static str, u64)> {
+        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        results.iter().map(|(result, count)| (*result, *count)).collect()
+    }
+
+    /// Has one compiled. Blocks for at most [`ChildLimits::time`].
+    pub(crate) fn compile(&self, bytes: &[u8]) -> Result<Verdict, ChildError> {
+        let compiled = self.run(bytes);
+        let result = match &compiled {
+            Ok(Verdict::Code(_)) => "done",
+            Ok(Verdict::Refused(_)) => "refused",
+            Err(error) => error.result(),
+        };
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        *results.entry(result).or_default() += 1;
+        compiled
+    }
+
+    fn run(&self, bytes: &[u8]) -> Result<Verdict, ChildError> {
+        let start = |source| ChildError::Start {
+            program: self.program.clone(),
+            source,
+        };
+        let mut child = Running(self.command().spawn().map_err(start)?);
+        let deadline = Instant::now() + self.limits.time;
+        let talk = thread::scope(|scope| {
+            let talk = child.talk(scope, bytes, deadline);
+            // Whatever came of it, its pipes close now, and the threads at them end.
+            let status = child.end(deadline);
+            talk.map(|talk| (talk.stdout, talk.stderr.join().unwrap_or_default(), status))
+        });
+        let (code, words, status) = talk.map_err(start)?;
+        let words = String::from_utf8_lossy(&words).trim().to_owned();
+        let late = ChildError::Time {
+            most: self.limits.time,
+        };
+        let code = match code {
+            Said::All(code) => code,
+            Said::TooMuch => return Err(ChildError::Code { most: MOST_CODE }),
+            Said::TooLate => return Err(late),
+        };
+        let Some(status) = status.map_err(start)? else {
+            return Err(late);
+        };
+        match status.code().map(u8::try_from) {
+            Some(Ok(0)) => Ok(Verdict::Code(code)),
+            Some(Ok(REFUSED)) => Ok(Verdict::Refused(words)),
+            _ => Err(self.cause(status, words)),
+        }
+    }
+
+    fn command(&self) -> Command {
+        let threads = thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(THREADS);
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments(self.limits))
+            .env_clear()
+            .env("RAYON_NUM_THREADS", threads.to_string())
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        command
+    }
+
+    /// Why a child did not end by itself, as far as can be told.
+    fn cause(&self, status: ExitStatus, words: String) -> ChildError {
+        let signal = status.signal();
+        let is = |wanted: Signal| signal == Some(wanted.as_raw());
+        // The kernel's limit is a signal; the allocator's complaint ends in an abort, a thread's stack in a panic, the engine's in words.
+        let of_memory = [
+            "memory allocation of",
+            "Cannot allocate memory",
+            "out of memory",
+            "os error 11",
+        ];
+        if is(Signal::XCPU) {
+            return ChildError::Cpu {
+                most: self.limits.cpu,
+            };
+        }
+        if of_memory.iter().any(|complaint| words.contains(complaint)) {
+            return ChildError::Memory {
+                most: self.limits.memory_bytes,
+            };
+        }
+        ChildError::Died { status, words }
+    }
+}
+
+/// What a child said on a pipe.
+enum Said {
+    All(Vec<u8>),
+    TooMuch,
+    TooLate,
+}
+
+struct Talk<'s> {
+    stdout: Said,
+    stderr: thread::ScopedJoinHandle<'s, Vec<u8>>,
+}
+
+/// A child, which does not outlive this.
+struct Running(Child);
+
+impl Running {
+    /// Hands it the component and hears it to its end, or for as long as it may take.
+    fn talk<'s>(
+        &mut self,
+        scope: &'s thread::Scope<'s, '_>,
+        bytes: &'s [u8],
+        deadline: Instant,
+    ) -> io::Result<Talk<'s>> {
+        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let mut stdin = self.0.stdin.take().ok_or_else(gone)?;
+        let stdout = self.0.stdout.take().ok_or_else(gone)?;
+        let stderr = self.0.stderr.take().ok_or_else(gone)?;
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        // A child that ends early does not take everything: its status says why.
+        named("compile-in").spawn_scoped(scope, move || drop(stdin.write_all(bytes)))?;
+        let stderr = named("compile-err").spawn_scoped(scope, move || match hear(stderr, MOST_WORDS) {
+            Ok(Said::All(words)) => words,
+            _ => b"too much to be kept".to_vec(),
+        })?;
+        let (said, heard) = sync_channel(1);
+        named("compile-out").spawn_scoped(scope, move || drop(said.send(hear(stdout, MOST_CODE))))?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let stdout = heard.recv_timeout(left).unwrap_or(Ok(Said::TooLate))?;
+        Ok(Talk { stdout, stderr })
+    }
+
+    /// Waits for its end until the deadline, then kills it, with whatever it started. None: it was killed.
+    fn end(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
+        // A pipe that is no longer read ends a child that still writes.
+        while Instant::now() < deadline {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(Some(status));
+            }
+            thread::sleep(ENDING);
+        }
+        self.kill();
+        self.0.wait()?;
+        Ok(None)
+    }
+
+    fn kill(&mut self) {
+        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
+        // It may have ended by itself; then there is nobody to kill.
+        if let Some(pid) = pid {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        let _ = self.0.kill();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
+            self.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+fn hear(pipe: impl Read, most: u64) -> io::Result<Said> {
+    let mut said = Vec::new();
+    pipe.take(most + 1).read_to_end(&mut said)?;
+    Ok(if said.len() as u64 > most {
+        Said::TooMuch
+    } else {
+        Said::All(said)
+    })
+}
+
+fn arguments(limits: ChildLimits) -> [OsString; 3] {
+    [
+        COMMAND.into(),
+        limits.memory_bytes.to_string().into(),
+        limits.cpu.as_secs().max(1).to_string().into(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A program that is no compiler, and how it is waited for.
+    fn compile(script: &str, time: Duration) -> (TempDir, Result<Verdict, ChildError>) {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let limits = ChildLimits {
+            time,
+            ..ChildLimits::default()
+        };
+        let compiler = ChildCompiler::of_program(program, limits);
+        let said = compiler.compile(&vec![0; 1 << 20]);
+        let counted = compiler.results();
+        assert_eq!(counted.len(), 1, "{counted:?}");
+        (folder, said)
+    }
+
+    #[track_caller]
+    fn failed(script: &str, time: Duration) -> ChildError {
+        match compile(script, time).1 {
+            Err(error) => error,
+            Ok(Verdict::Code(code)) => panic!("{script} gave {} bytes", code.len()),
+            Ok(Verdict::Refused(why)) => panic!("{script} refused: {why}"),
+        }
+    }
+
+    /// Longer than any test waits.
+    const LONG: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn a_child_that_says_nothing_or_does_not_end_is_killed_at_the_deadline() {
+        let soon = Duration::from_millis(100);
+        for script in [
+            "exec sleep 1000",
+            "sleep 1000 & sleep 1000",
+            "exec >&-; exec sleep 1000",
+        ] {
+            let error = failed(script, soon);
+            assert!(matches!(error, ChildError::Time { .. }), "{script}: {error}");
+        }
+    }
+
+    #[test]
+    fn how_a_child_ended_is_told() {
+        let died = failed("echo this is bad >&2; exit 3", LONG).to_string();
+        assert!(died.contains("this is bad") && died.contains('3'), "{died}");
+        assert!(matches!(failed("kill -9 $$", LONG), ChildError::Died { .. }));
+        assert!(matches!(failed("kill -XCPU $$", LONG), ChildError::Cpu { .. }));
+        let memory = failed(
+            "echo memory allocation of 8 bytes failed >&2; kill -ABRT $$",
+            LONG,
+        );
+        assert!(matches!(memory, ChildError::Memory { .. }), "{memory}");
+        let refused = compile("cat > /dev/null; echo no good >&2; exit 65", LONG).1;
+        assert!(matches!(refused, Ok(Verdict::Refused(why)) if why == "no good"));
+        let limits = ChildLimits::default();
+        let missing = ChildCompiler::of_program("/nowhere/conductor".into(), limits).compile(b"");
+        assert!(matches!(missing, Err(ChildError::Start { .. })));
+    }
+
+    #[test]
+    fn a_child_that_pours_out_bytes_is_stopped() {
+        let words = failed("yes this is wrong | head -c 100000000 >&2; exit 1", LONG);
+        assert!(
+            matches!(&words, ChildError::Died { words, .. } if words.len() < 100),
+            "{words}"
+        );
+        assert!(matches!(hear(io::repeat(0), 10).unwrap(), Said::TooMuch));
+        assert!(matches!(hear(io::repeat(0).take(10), 10).unwrap(), Said::All(said) if said.len() == 10));
+    }
+
+    #[test]
+    fn a_child_has_no_environment_and_its_arguments_are_its_limits() {
+        let said = compile("cat > /dev/null; env; echo $0 \"$@\"; pwd", LONG).1;
+        let Ok(Verdict::Code(said)) = said else { panic!() };
+        let said = String::from_utf8(said).unwrap();
+        // The shell's own ones.
+        let own = ["PWD=", "SHLVL=", "_=", "OLDPWD=", "RAYON_NUM_THREADS="];
+        let variables = said.lines().filter(|line| line.contains('='));
+        let strange: Vec<_> = variables
+            .filter(|line| !own.iter().any(|own| line.starts_with(own)))
+            .collect();
+        assert!(strange.is_empty(), "{strange:?}");
+        assert!(said.contains("compile-policy 2147483648 120"), "{said}");
+        assert!(said.ends_with("\n/\n"), "{said}");
+    }
+}
