@@ -160,11 +160,3 @@ fn a_component_that_takes_too_long_ends_with_its_child() {
         "{refused}"
     );
 }
-
-/// For measurements by hand: writes the component to the file that `HOSTILE` names.
-#[test]
-#[ignore = "writes a file"]
-fn write_a_hostile_component() {
-    let file = std::env::var_os("HOSTILE").expect("HOSTILE=FILE");
-    std::fs::write(file, hostile(48, (9_000, 400))).unwrap();
-}
