@@ -18,6 +18,8 @@ use crate::bodies::{Arrival, BodiesFull, BodySlot, GivesWay};
 
 /// Most bytes of memory that are reserved before they came.
 const AHEAD: usize = 64 << 10;
+/// Bytes of one body that are read before other requests have a turn.
+const TURN: usize = 128 << 10;
 /// Most bytes that are read of a client that may not come in, and for how long.
 const MOST_DISCARDED: usize = 1 << 20;
 const DISCARD_WITHIN: Duration = Duration::from_secs(5);
@@ -131,10 +133,19 @@ where
     }
     let mut whole = BytesMut::with_capacity(announced.min(first.len() + AHEAD).max(first.len()));
     whole.extend_from_slice(&first);
+    let mut turn = 0;
     while whole.len() <= limit {
         match clock.next(&mut body).await? {
-            Some(data) => whole.extend_from_slice(&data),
+            Some(data) => {
+                turn += data.len();
+                whole.extend_from_slice(&data);
+            }
             None => return Ok(whole.freeze()),
+        }
+        if turn >= TURN {
+            turn = 0;
+            // While bytes are there, nothing else would end this task's turn.
+            tokio::task::yield_now().await;
         }
     }
     Err(IntakeError::TooLarge { limit })
