@@ -1,6 +1,7 @@
 //! Every attack that is known at once, scaled down, beside ordinary requests. First the router is measured without them, then with
 //! them. Its memory must stay below its limit, ordinary requests must not fail or become slow, and `/health` must always be answered.
 
+mod attackers;
 mod bodies;
 mod feeds;
 mod field;
@@ -21,6 +22,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use tokio::task::JoinSet;
 
+use self::attackers::Attackers;
 use self::feeds::Feeds;
 use self::field::Field;
 use self::setup::{ORDINARY_KEY, Router};
@@ -110,24 +112,8 @@ async fn play(options: &HostileOptions, interrupt: &Interrupt) -> Result<()> {
     eprintln!("{quiet:.0?} without attacks");
     let before = ordinary(options, &mut router, quiet, interrupt).await?;
     eprintln!("{attacked:.0?} under attack");
-    let mut attacks = JoinSet::new();
-    let mut feeds = Some(feeds);
-    for attack in Attack::value_variants() {
-        if options.without.contains(attack) {
-            continue;
-        }
-        match attack {
-            Attack::Feeds => feeds
-                .take()
-                .into_iter()
-                .for_each(|feeds| feeds.spawn(&mut attacks, &field)),
-            Attack::Bodies => bodies::spawn(&mut attacks, &field),
-            Attack::Prompts => bodies::spawn_prompts(&mut attacks, &field),
-            Attack::Lies => bodies::spawn_lies(&mut attacks, &field),
-            Attack::Listeners => listeners::spawn(&mut attacks, &field),
-            Attack::Policies => policies::spawn(&mut attacks, &field, router.folder(), options.seed)?,
-        }
-    }
+    let attackers = Attackers::start()?;
+    let mut attacks = spawn(options, &attackers, (feeds, &router), &field)?;
     let during = ordinary(options, &mut router, attacked, interrupt).await?;
     attacks.shutdown().await;
 
@@ -150,6 +136,35 @@ async fn play(options: &HostileOptions, interrupt: &Interrupt) -> Result<()> {
     let misses = verdict.misses();
     anyhow::ensure!(misses.is_empty(), "missed: {}", misses.join("; "));
     Ok(())
+}
+
+/// Begins every attack that is not left out.
+fn spawn(
+    options: &HostileOptions,
+    attackers: &Attackers,
+    (feeds, router): (Feeds, &Router),
+    field: &Arc<Field>,
+) -> Result<JoinSet<()>> {
+    let _on_their_threads = attackers.enter();
+    let mut attacks = JoinSet::new();
+    let mut feeds = Some(feeds);
+    for attack in Attack::value_variants() {
+        if options.without.contains(attack) {
+            continue;
+        }
+        match attack {
+            Attack::Feeds => feeds
+                .take()
+                .into_iter()
+                .for_each(|feeds| feeds.spawn(&mut attacks, field)),
+            Attack::Bodies => bodies::spawn(&mut attacks, field),
+            Attack::Prompts => bodies::spawn_prompts(&mut attacks, field),
+            Attack::Lies => bodies::spawn_lies(&mut attacks, field),
+            Attack::Listeners => listeners::spawn(&mut attacks, field),
+            Attack::Policies => policies::spawn(&mut attacks, field, router.folder(), options.seed)?,
+        }
+    }
+    Ok(attacks)
 }
 
 /// Ordinary requests for so long.
