@@ -19,7 +19,7 @@ use crate::bodies::{Arrival, BodiesFull, BodySlot, GivesWay};
 /// Most bytes of memory that are reserved before they came.
 const AHEAD: usize = 64 << 10;
 /// Bytes of one body that are read before other requests have a turn.
-const TURN: usize = 128 << 10;
+const TURN: usize = 16 << 10;
 /// Most bytes that are read of a client that may not come in, and for how long.
 const MOST_DISCARDED: usize = 1 << 20;
 const DISCARD_WITHIN: Duration = Duration::from_secs(5);

@@ -57,7 +57,7 @@ async fn informed_router_over(fleet: &Fleet) -> TestRouter {
 }
 
 /// Waits until the index knows all that the engines have told of their caches.
-async fn caught_up(router: &TestRouter, fleet: &Fleet) {
+pub(crate) async fn caught_up(router: &TestRouter, fleet: &Fleet) {
     let applied = |feed: &Value| feed["last_seq"].as_u64().map_or(0, |last| last + 1);
     router
         .admin_shows("/admin/feeds", "the index has caught up", |page| {

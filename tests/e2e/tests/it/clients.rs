@@ -158,8 +158,11 @@ async fn a_key_file_that_changes_alone_is_noticed() {
     assert!(is_in("two").await);
     replace(&folder, "search.key", "three");
     eventually("it is mended", || is_in("three")).await;
-    let page = router.admin("/admin/config").await.unwrap();
-    assert_eq!(page["problems"], Value::Array(vec![]));
+    router
+        .admin_shows("/admin/config", "no problem is left", |page| {
+            page["problems"] == Value::Array(vec![])
+        })
+        .await;
 }
 
 /// Everything that the admin listener has, with the methods it takes.

@@ -8,6 +8,7 @@ use harness::{TestRouter, eventually, route_all};
 use mock_engine::{MockConfig, tokenize};
 use serde_json::{Value, json};
 
+use crate::affinity::caught_up;
 use crate::{fast_fleet, long_prompt, router_with};
 
 const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
@@ -107,7 +108,8 @@ async fn a_chat_is_tokenised_here_and_found_in_the_engines_cache() {
     let (worker, ..) = ask(&router, &conversation(&[&first])).await;
     let turn = conversation(&[&first, "ok", &second]);
     let whole = u64::from(MockConfig::default().block_size);
-    // Events are on their way for a moment.
+    // Else the next turn may be placed elsewhere, and stays there.
+    caught_up(&router, &fleet).await;
     eventually("the next turn finds what the first one left", || async {
         let (again, matched, cached) = ask(&router, &turn).await;
         again == worker && matched >= cached && cached >= whole && matched > 0
