@@ -22,7 +22,7 @@ use crate::arrival::Arrival;
 use crate::body::Body;
 use crate::candidates::{NoCandidate, Standing};
 use crate::catalog::{self, RequestModel};
-use crate::clients::{Asked, Caller, Entry, Limited, UsageBound, Visit};
+use crate::clients::{Caller, Entry, FieldCheck, Limited, UsageBound, Visit};
 use crate::context::{self, HashedPrompt, RequestContext};
 use crate::crashes::{self, Crashes};
 use crate::decide::{self, Placement, Step};
@@ -235,19 +235,19 @@ async fn context(
     let pool = snapshot.pool_of(route);
     let terms = RequestTerms::read(pool, &arrival.headers, peek.priority);
     if let Some(caller) = &claim.caller {
-        caller.check_fields(Asked {
+        caller.check_fields(FieldCheck {
             route: &snapshot.routes[route],
             pool,
             headers: &arrival.headers,
             peek,
         })?;
     }
-    let salt = isolation_salt(pool, claim.caller.as_deref(), &terms, peek);
-    let sent = match &salt {
+    let isolated = isolation_salt(pool, claim.caller.as_deref(), &terms, peek);
+    let body = match &isolated {
         Some(salt) => isolation::salted(&body, salt),
-        None => body.clone(),
+        None => body,
     };
-    let split = context::split(pool, arrival.endpoint, peek, &sent).await?;
+    let split = context::split(pool, arrival.endpoint, peek, &body).await?;
     let client = claim.caller.as_deref().map(|caller| &*caller.name);
     let session = context::session(client, &arrival.headers, peek);
     headers::for_worker(&mut arrival.headers);
@@ -291,6 +291,7 @@ async fn context(
         realtime::ask_for(&mut arrival.headers);
     }
     let model: Box<str> = (&*peek.model).into();
+    let salt = isolated.map(Cow::Owned).or_else(|| peek.cache_salt());
     let prompt = tokens.map(|tokens| HashedPrompt::new(tokens, served.adapter(), salt.as_deref()));
     Ok(RequestContext {
         snapshot,
@@ -304,7 +305,7 @@ async fn context(
         method: arrival.method,
         target: arrival.target,
         headers: arrival.headers,
-        body: sent,
+        body,
         estimated_tokens: claim.tokens,
         model,
         served: RequestModel::new(served),
@@ -324,19 +325,18 @@ async fn context(
     })
 }
 
-/// The `cache_salt` of a request: its own, and that of its tenant where the pool keeps tenants apart. Forms have none.
+/// Returns the `cache_salt` that the router sets where the pool keeps tenants apart. Forms have none.
 fn isolation_salt(
     pool: &PoolState,
     caller: Option<&Caller>,
     terms: &RequestTerms,
     peek: &Peek<'_>,
 ) -> Option<String> {
-    let own = peek.cache_salt();
     if !pool.isolate_prefixes || peek.form_size().is_some() {
-        return own.map(Cow::into_owned);
+        return None;
     }
     let tenant = caller.map_or_else(|| terms.tenant(), |caller| &*caller.tenant);
-    Some(isolation::salt(tenant, own.as_deref()))
+    Some(isolation::salt(tenant, peek.cache_salt().as_deref()))
 }
 
 /// Places it, unless its time is up before: all of it, or that for the beginning of an answer.

@@ -23,8 +23,8 @@ use self::caller::Ledger;
 pub use self::key::KeyHash;
 pub(crate) use self::metrics::ClientFamilies;
 use self::metrics::Unknown;
-pub(crate) use self::rights::Asked;
 pub use self::rights::EngineFields;
+pub(crate) use self::rights::FieldCheck;
 pub(crate) use self::visit::{Limited, UsageBound, Visit};
 use crate::reply::Refusal;
 

@@ -19,9 +19,9 @@ pub struct EngineFields {
     pub rank: bool,
 }
 
-/// A request before anything is made of its prompt.
+/// What decides whether a request may set its fields.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct FieldCheck<'a> {
     pub(crate) route: &'a Route,
     pub(crate) pool: &'a PoolState,
     pub(crate) headers: &'a HeaderMap,
@@ -30,36 +30,36 @@ pub(crate) struct Asked<'a> {
 
 impl Caller {
     /// Checks the fields of engines that a request sets against the client's rights.
-    pub(crate) fn check_fields(&self, asked: Asked<'_>) -> Result<(), Refusal> {
-        let field = self.forbidden_field(asked);
+    pub(crate) fn check_fields(&self, request: FieldCheck<'_>) -> Result<(), Refusal> {
+        let field = self.forbidden_field(request);
         if let Some(field) = field {
             self.ledger.metrics.refused.field.inc();
             return Err(Refusal::FieldNotAllowed { field });
         }
-        let Some(adapter) = self.forbidden_adapter(asked.peek) else {
+        let Some(adapter) = self.forbidden_adapter(request.peek) else {
             return Ok(());
         };
         self.ledger.metrics.refused.model.inc();
         Err(Refusal::not_served(&adapter))
     }
 
-    fn forbidden_field(&self, asked: Asked<'_>) -> Option<&'static str> {
-        if asked.peek.sets_priority() && !self.may_set.priority && !self.is_within_class(asked) {
+    fn forbidden_field(&self, request: FieldCheck<'_>) -> Option<&'static str> {
+        if request.peek.sets_priority() && !self.may_set.priority && !self.is_within_class(request) {
             return Some("priority");
         }
         if self.may_set.rank {
             return None;
         }
-        let in_headers = asked.headers.contains_key(X_DATA_PARALLEL_RANK);
+        let in_headers = request.headers.contains_key(X_DATA_PARALLEL_RANK);
         in_headers
             .then_some("X-data-parallel-rank")
-            .or_else(|| asked.peek.rank_field())
+            .or_else(|| request.peek.rank_field())
     }
 
     /// Whether the pool reads the body's `priority`, and it is no sooner than the client's own class.
-    fn is_within_class(&self, asked: Asked<'_>) -> bool {
-        let class = asked.route.objectives.priority.unwrap_or(self.priority);
-        let of_body = class_of_body(asked.pool, asked.peek.priority);
+    fn is_within_class(&self, request: FieldCheck<'_>) -> bool {
+        let class = request.route.objectives.priority.unwrap_or(self.priority);
+        let of_body = class_of_body(request.pool, request.peek.priority);
         of_body.is_some_and(|own| own <= class.into())
     }
 

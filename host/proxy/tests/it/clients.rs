@@ -429,7 +429,6 @@ async fn tenants_of_an_isolating_pool_share_no_salt() {
     });
     let router = router.start().await;
     let mut salts = Vec::new();
-    // The third is what a client would send to pass for another.
     let first = "{\"model\":\"m\",\"prompt\":\"hi\"}".to_owned();
     for name in ["x", "x", "y"] {
         let answer = send(router.address, of(name, post("/v1/completions", first.clone()))).await;
@@ -445,6 +444,17 @@ async fn tenants_of_an_isolating_pool_share_no_salt() {
     let answer = send(router.address, of("y", post("/v1/completions", forged))).await;
     assert_eq!(answer.status, StatusCode::OK);
     assert!(!salts.contains(&last_salt(&worker)));
+}
+
+#[tokio::test]
+async fn a_salt_of_the_clients_own_stays_as_it_is_where_tenants_are_not_kept_apart() {
+    let worker = Worker::named("a").await;
+    let router = over(&worker, vec![client("x")]).await;
+    let body = r#"{"model":"m","cache_salt":"a\"b\\","prompt":"hi"} "#;
+    let answer = send(router.address, of("x", post("/v1/completions", body))).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    let received = worker.received();
+    assert_eq!(received.last().unwrap().body, body);
 }
 
 /// `cache_salt` of the last request, as an engine reads it.
