@@ -204,15 +204,21 @@ impl Upstream {
         if let Some(stream) = state.place(seat, now) {
             return Some(Carrier::Shared(stream));
         }
-        drop(state);
-        self.checkout_own(seat).map(Carrier::Own)
+        self.take_idle(state, seat, now).map(Carrier::Own)
     }
 
     /// A kept connection that no other request uses.
     pub(crate) fn checkout_own(&self, seat: &mut Seat) -> Option<Connection> {
-        let now = Instant::now();
+        self.take_idle(self.lock(), seat, Instant::now())
+    }
+
+    fn take_idle<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        seat: &mut Seat,
+        now: Instant,
+    ) -> Option<Connection> {
         loop {
-            let mut state = self.lock();
             let mut kept = state.idle.pop_back()?;
             let may_serve = state.spec.may_keep(&kept, now);
             drop(state);
@@ -220,6 +226,7 @@ impl Upstream {
                 kept.connection.seat = seat.take();
                 return Some(kept.connection);
             }
+            state = self.lock();
         }
     }
 
