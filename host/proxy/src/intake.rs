@@ -372,6 +372,21 @@ mod tests {
         ));
     }
 
+    #[tokio::test]
+    async fn a_large_body_that_is_all_there_lets_others_run_before_it_ends() {
+        let piece = Bytes::from(vec![b' '; TURN]);
+        let frames = [piece.clone(), piece].map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+        let ended = std::cell::Cell::new(false);
+        let reading = async {
+            let read = collect(StreamBody::new(stream::iter(frames)), 2 * TURN, PATIENCE).await;
+            ended.set(true);
+            read.unwrap().len()
+        };
+        // Polled in this order: the other one runs while the body is not read to its end.
+        let (length, was_ended) = tokio::join!(reading, async { ended.get() });
+        assert_eq!((length, was_ended), (2 * TURN, false));
+    }
+
     #[test]
     fn a_body_earns_its_time_by_what_came() {
         let pace = Pace {
