@@ -1,5 +1,7 @@
 //! `policy-headers` of `[server]`: headers of requests that policies may read.
 
+use routing::is_secret_header;
+
 use crate::code::Code;
 use crate::report::Problem;
 use crate::value::Item;
@@ -13,14 +15,6 @@ const SHOWN: [&str; 7] = [
     "user-agent",
     "x-request-id",
     "x-session-id",
-];
-/// Values of these let whoever has them in.
-const SECRETS: [&str; 5] = [
-    "authorization",
-    "cookie",
-    "proxy-authorization",
-    "x-api-key",
-    "api-key",
 ];
 /// Longest name of a header, in bytes.
 const LONGEST: usize = 128;
@@ -38,7 +32,7 @@ pub(crate) fn read(item: &Item<'_>) -> Vec<String> {
     for text in item.text_or_texts().unwrap_or_default() {
         let name = text.text.to_ascii_lowercase();
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        let (message, help) = if SECRETS.contains(&&*name) {
+        let (message, help) = if is_secret_header(&name) {
             (
                 format!("`{name}` holds a secret: policies never read it"),
                 "take it out of the list",
