@@ -19,6 +19,39 @@ use crate::proxy_cpu::{Running, free_port};
 /// As long may it take to start.
 const START: Duration = Duration::from_secs(30);
 
+/// The page that a router answers once it has started.
+pub(super) struct Ready {
+    pub(super) target: Loopback,
+    pub(super) page: &'static str,
+    pub(super) within: Duration,
+}
+
+/// Starts a router with the `conductor.toml` of a folder on one core, and waits until it answers.
+pub(super) async fn start_process(
+    conductor: &Path,
+    core: usize,
+    folder: &Path,
+    ready: Ready,
+) -> Result<Running> {
+    let program = conductor.canonicalize().with_context(|| {
+        format!(
+            "`{}`: `cargo build --release -p conductor` builds it",
+            conductor.display()
+        )
+    })?;
+    let mut command = Command::new(program);
+    command.args(["--config", "conductor.toml"]).current_dir(folder);
+    let log = folder.join("router.log");
+    let mut process = Running::start(core, "conductor", &mut command, log, false)?;
+    let deadline = Instant::now() + ready.within;
+    while client::get(ready.target, ready.page).await.is_err() {
+        process.ensure_alive()?;
+        anyhow::ensure!(Instant::now() < deadline, "not ready: {}", process.log_tail());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(process)
+}
+
 pub(super) struct Router {
     folder: TempDir,
     components: Vec<PathBuf>,
@@ -36,25 +69,17 @@ impl Router {
         fs::create_dir(folder.path().join("policies")).context("failed to create the folder of policies")?;
         swap(folder.path(), &components, 0)?;
         save(folder.path(), &fleet.config(&fleet.whole(), target, admin))?;
-        let program = &options.conductor;
-        let program = program.canonicalize().with_context(|| {
-            format!(
-                "`{}`: `cargo build --release -p conductor` builds it",
-                program.display()
-            )
-        })?;
-        let mut command = Command::new(program);
-        command
-            .args(["--config", "conductor.toml"])
-            .current_dir(folder.path());
-        let log = folder.path().join("router.log");
-        let mut process = Running::start(options.router_core, "conductor", &mut command, log, false)?;
-        let deadline = Instant::now() + START;
-        while client::get(target, "/metrics").await.is_err() {
-            process.ensure_alive()?;
-            anyhow::ensure!(Instant::now() < deadline, "not ready: {}", process.log_tail());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let process = start_process(
+            &options.conductor,
+            options.router_core,
+            folder.path(),
+            Ready {
+                target,
+                page: "/metrics",
+                within: START,
+            },
+        )
+        .await?;
         Ok(Self {
             folder,
             components,

@@ -2,8 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use harness::{sends_to, worker_toml};
@@ -17,6 +16,7 @@ use crate::proxy_cpu::processor::field_kib;
 use crate::proxy_cpu::{Running, free_port};
 use crate::soak::client;
 use crate::soak::fleet::Fleet;
+use crate::soak::router::{Ready, start_process};
 use crate::vocabulary;
 
 /// As long may it take to start: a debug build compiles its policies for a while.
@@ -77,25 +77,17 @@ impl Router {
         );
         text += "[[routes]]\npool = \"chat\"\npolicy = \"cache-aware\"\n";
         fs::write(folder.path().join("conductor.toml"), text).context("failed to write the router's file")?;
-        let program = &options.conductor;
-        let program = program.canonicalize().with_context(|| {
-            format!(
-                "`{}`: `cargo build --release -p conductor` builds it",
-                program.display()
-            )
-        })?;
-        let mut command = Command::new(program);
-        command
-            .args(["--config", "conductor.toml"])
-            .current_dir(folder.path());
-        let log = folder.path().join("router.log");
-        let mut process = Running::start(options.router_core, "conductor", &mut command, log, false)?;
-        let deadline = Instant::now() + START;
-        while client::get(target, "/readyz").await.is_err() {
-            process.ensure_alive()?;
-            anyhow::ensure!(Instant::now() < deadline, "not ready: {}", process.log_tail());
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let process = start_process(
+            &options.conductor,
+            options.router_core,
+            folder.path(),
+            Ready {
+                target,
+                page: "/readyz",
+                within: START,
+            },
+        )
+        .await?;
         Ok(Self {
             folder,
             process,
