@@ -34,7 +34,7 @@ fn look(proxy: &Proxy, room: &Room) {
     let reading = limit.and_then(|_| resident());
     let change = edge.memory.look(reading);
     if let Some(change) = change {
-        tell(change, reading, limit);
+        log_change(change, reading, limit);
     }
     let stage = edge.memory.stage();
     if change.is_some() || stage > MemoryStage::Calm {
@@ -49,7 +49,7 @@ fn look(proxy: &Proxy, room: &Room) {
     }
 }
 
-fn tell(Change { was, is }: Change, resident: Option<u64>, limit: Option<u64>) {
+fn log_change(Change { was, is }: Change, resident: Option<u64>, limit: Option<u64>) {
     let (was, stage) = (was.as_str(), is.as_str());
     if is > MemoryStage::Calm {
         warn!(stage, was, resident, limit, "memory is short: see `memory-limit`");
