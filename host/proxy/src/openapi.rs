@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_page_of_endpoints_has_every_row_of_the_tables_and_no_other() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/ENDPOINTS.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../host/docs/api/endpoints.md");
         let page = std::fs::read_to_string(path).unwrap();
         let rows: BTreeSet<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         let served = Endpoint::ALL.iter().map(|endpoint| row(endpoint.spec()));
@@ -199,13 +199,13 @@ mod tests {
         for row in &expected {
             assert!(
                 rows.contains(row.as_str()),
-                "config/ENDPOINTS.md misses this row:\n{row}"
+                "host/docs/api/endpoints.md misses this row:\n{row}"
             );
         }
         assert_eq!(
             rows.len(),
             expected.len(),
-            "config/ENDPOINTS.md has rows of no table"
+            "host/docs/api/endpoints.md has rows of no table"
         );
     }
 

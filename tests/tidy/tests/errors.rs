@@ -1,4 +1,4 @@
-//! `config/ERRORS.md` has every error code that the router's listeners answer with, and no other.
+//! `host/docs/api/errors.md` has every error code that the router's listeners answer with, and no other.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ type Codes = BTreeSet<String>;
 
 /// The codes of a section of the page.
 fn listed(heading: &str) -> Codes {
-    let page = std::fs::read_to_string(root().join("config/ERRORS.md")).expect("the page is there");
+    let page = std::fs::read_to_string(root().join("host/docs/api/errors.md")).expect("the page is there");
     let mut sections = page.split("\n## ").filter_map(|section| section.split_once('\n'));
     let (_, section) = sections
         .find(|(title, _)| *title == heading)
@@ -140,7 +140,7 @@ fn check(heading: &str, in_code: &Codes) {
     let gone: Vec<_> = on_page.difference(in_code).collect();
     assert!(
         missing.is_empty() && gone.is_empty(),
-        "config/ERRORS.md, `{heading}`: add {missing:?}, remove {gone:?}"
+        "host/docs/api/errors.md, `{heading}`: add {missing:?}, remove {gone:?}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! `conductor policy replay`: a policy decides again what a router recorded (`config/RECORD.md`).
+//! `conductor policy replay`: a policy decides again what a router recorded (`host/docs/policies/decision-log.md`).
 //!
 //! Decisions of the very same component and parameters are repeated from what was noted, and must come out bit for bit, as must
 //! those of pipelines that it was a scorer of. For

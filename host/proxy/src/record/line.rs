@@ -1,4 +1,4 @@
-//! The lines of a decision log, one JSON object each: `{"KIND": {...}}`. `config/RECORD.md` describes every field.
+//! The lines of a decision log, one JSON object each: `{"KIND": {...}}`. `host/docs/policies/decision-log.md` describes every field.
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[serde(tag = "ask", rename_all_fields = "kebab-case")]
 #[expect(
     missing_docs,
-    reason = "the fields are the contract's, and listed in config/RECORD.md"
+    reason = "the fields are the contract's, and listed in host/docs/policies/decision-log.md"
 )]
 pub enum NoteLine {
     /// `workers.describe`

@@ -1,4 +1,4 @@
-//! The lines of a shadow log, one JSON object each: `{"shadow": {...}}`. `config/TRIALS.md` describes every field.
+//! The lines of a shadow log, one JSON object each: `{"shadow": {...}}`. `host/docs/policies/trials.md` describes every field.
 
 use serde::Serialize;
 

@@ -259,7 +259,7 @@ fn scorers_see_their_own_columns_and_count_by_their_weight() {
     assert_eq!(scores, [[100.0, 0.0], [1.0, 2.0]]);
 }
 
-/// The table of `config/PIPELINES.md`.
+/// The table of `host/docs/policies/pipelines.md`.
 #[test]
 fn the_worked_example_comes_out_as_the_page_has_it() {
     let tokens = Scripted::new(&[ANY]);

@@ -195,7 +195,7 @@ fn block_tokens(pool: &LoggedPool) -> anyhow::Result<u32> {
     let Some(tokens) = pool.block_tokens else {
         bail!(
             "failed to simulate the log: it does not tell which prompts begin alike. Record with `prompt-blocks = 16` in `[record]`, \
-             in a pool whose prompts are tokenised (config/RECORD.md)"
+             in a pool whose prompts are tokenised (host/docs/policies/decision-log.md)"
         );
     };
     let share = pool.with_blocks as f64 / pool.requests.len() as f64;

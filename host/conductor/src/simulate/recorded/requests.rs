@@ -1,4 +1,4 @@
-//! The requests of a decision log (`config/RECORD.md`), pool by pool, with the workers and the policies that had them.
+//! The requests of a decision log (`host/docs/policies/decision-log.md`), pool by pool, with the workers and the policies that had them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
