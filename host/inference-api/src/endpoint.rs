@@ -244,13 +244,13 @@ endpoints! {
     }
     Classify = "/classify", "Classifies texts" { prompt: PromptField::Input, class: EndpointClass::Classify }
     SystemOne = "/v1/systemone", "Decides questions about a state" { class: EndpointClass::Decision }
-    Invocations = "/invocations", "Takes the body of any other endpoint (SageMaker)" {
+    Invocations = "/invocations", "SageMaker: the body of any endpoint" {
         prompt: PromptField::Any, streams: true, class: EndpointClass::Invocation,
     }
-    InferenceGenerate = "/inference/v1/generate", "Continues a prompt of token ids (vLLM)" {
+    InferenceGenerate = "/inference/v1/generate", "Continues tokens (vLLM)" {
         prompt: PromptField::Tokens, streams: true, class: EndpointClass::Generate,
     }
-    Generate = "/generate", "Continues a text or a prompt of token ids (SGLang)" {
+    Generate = "/generate", "Continues a text or tokens (SGLang)" {
         prompt: PromptField::Tokens, streams: true, class: EndpointClass::Generate,
     }
     Transcriptions = "/v1/audio/transcriptions", "Writes speech down" {
@@ -276,10 +276,10 @@ endpoints! {
     Detokenize = "/detokenize", "Returns the text of tokens" {
         work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
     }
-    RenderChat = "/v1/chat/completions/render", "Returns the tokens and parameters that a conversation comes to" {
+    RenderChat = "/v1/chat/completions/render", "Renders a conversation to tokens and parameters" {
         prompt: PromptField::Messages, work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
     }
-    RenderCompletion = "/v1/completions/render", "Returns the tokens and parameters that a text comes to" {
+    RenderCompletion = "/v1/completions/render", "Renders a text to tokens and parameters" {
         prompt: PromptField::Prompt, work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
     }
 }

@@ -105,7 +105,7 @@ fn codes() -> BTreeSet<(String, String)> {
 #[test]
 fn the_page_of_errors_lists_every_code_with_its_status() {
     let page = include_str!("../../../host/docs/api/errors.md");
-    let (_, page) = page.split_once("\n## To clients\n").unwrap();
+    let (_, page) = page.split_once("\n## Clients\n").unwrap();
     let (page, _) = page.split_once("\n## ").unwrap();
     let rows = page.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| `")?.split(" | ");

@@ -146,13 +146,13 @@ fn check(heading: &str, in_code: &Codes) {
 
 #[test]
 fn the_page_has_every_error_code_for_clients() {
-    check("To clients", &ErrorCodes::of("host/proxy/src/reply.rs"));
+    check("Clients", &ErrorCodes::of("host/proxy/src/reply.rs"));
 }
 
 #[test]
 fn the_page_has_every_error_code_of_the_admin_pages() {
     check(
-        "On the admin pages, and of instances",
+        "Admin pages",
         &ErrorCodes::of("host/conductor/src/"),
     );
 }
@@ -160,7 +160,7 @@ fn the_page_has_every_error_code_of_the_admin_pages() {
 #[test]
 fn the_page_has_every_reason_of_the_indexer() {
     check(
-        "Of the indexer",
+        "Indexer",
         &variants("host/indexer-api/src/refusal.rs", "Reason"),
     );
 }
