@@ -151,16 +151,10 @@ fn the_page_has_every_error_code_for_clients() {
 
 #[test]
 fn the_page_has_every_error_code_of_the_admin_pages() {
-    check(
-        "Admin pages",
-        &ErrorCodes::of("host/conductor/src/"),
-    );
+    check("Admin pages", &ErrorCodes::of("host/conductor/src/"));
 }
 
 #[test]
 fn the_page_has_every_reason_of_the_indexer() {
-    check(
-        "Indexer",
-        &variants("host/indexer-api/src/refusal.rs", "Reason"),
-    );
+    check("Indexer", &variants("host/indexer-api/src/refusal.rs", "Reason"));
 }

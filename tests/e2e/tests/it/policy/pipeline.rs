@@ -313,7 +313,10 @@ async fn a_pipeline_is_a_shadow_and_a_canary_like_any_policy() {
 
 #[tokio::test]
 async fn the_worked_example_of_the_page_does_what_it_says() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../host/docs/policies/pipelines.md");
+    let page = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../host/docs/policies/pipelines.md"
+    );
     let page = std::fs::read_to_string(page).unwrap();
     let example = page.split("## A worked example").nth(1).unwrap();
     let lines = example.lines().skip_while(|line| line.is_empty());
