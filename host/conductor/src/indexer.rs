@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use conductor_config::{Config, ServerConfig, ServiceConfig, ServiceKind as ConfiguredKind};
 use indexer_api::{
-    Algorithm, Follow, FollowError, Followed, FollowedFeed, FollowedWorker, HashProfile, Indexer,
+    Algorithm, FeedFollower, FollowError, FollowedFeed, FollowedSource, FollowedWorker, HashProfile, Indexer,
     IndexerAccess, IndexerParts, Service, ServiceKind,
 };
 use kv_feed::{Endpoint, FeedError, FeedSpec, StoreSpec};
@@ -155,7 +155,7 @@ pub(crate) struct RegisteredFeeds {
 }
 
 impl RegisteredFeeds {
-    fn follow_engine(&self, service: &Service, name: Box<str>) -> Result<Followed, FeedError> {
+    fn follow_engine(&self, service: &Service, name: Box<str>) -> Result<FollowedSource, FeedError> {
         let worker = self.ids.next();
         self.feeds.register(FeedSpec {
             worker,
@@ -166,10 +166,10 @@ impl RegisteredFeeds {
             rank: Some(service.rank),
             curve: None,
         })?;
-        Ok(Followed::Engine(worker))
+        Ok(FollowedSource::Engine(worker))
     }
 
-    fn follow_store(&self, service: &Service, name: Box<str>) -> Result<Followed, FeedError> {
+    fn follow_store(&self, service: &Service, name: Box<str>) -> Result<FollowedSource, FeedError> {
         let store = self.feeds.new_store();
         self.feeds.register_store(StoreSpec {
             store,
@@ -177,7 +177,7 @@ impl RegisteredFeeds {
             endpoint: Endpoint::Connect(service.endpoint.to_string()),
             curve: None,
         })?;
-        Ok(Followed::Store(store))
+        Ok(FollowedSource::Store(store))
     }
 }
 
@@ -185,8 +185,8 @@ fn replay(service: &Service) -> Option<&str> {
     (!service.replay.is_empty()).then_some(&*service.replay)
 }
 
-impl Follow for RegisteredFeeds {
-    fn follow(&self, service: &Service) -> Result<Followed, FollowError> {
+impl FeedFollower for RegisteredFeeds {
+    fn follow(&self, service: &Service) -> Result<FollowedSource, FollowError> {
         for endpoint in std::iter::once(&*service.endpoint).chain(replay(service)) {
             conductor_config::check_endpoint(endpoint).map_err(|why| FollowError::Endpoint {
                 endpoint: endpoint.into(),
@@ -201,10 +201,10 @@ impl Follow for RegisteredFeeds {
         followed.map_err(|error| FollowError::NoRoom(error.into()))
     }
 
-    fn unfollow(&self, followed: Followed) {
+    fn unfollow(&self, followed: FollowedSource) {
         match followed {
-            Followed::Engine(worker) => self.feeds.unregister(worker),
-            Followed::Store(store) => self.feeds.unregister_store(store),
+            FollowedSource::Engine(worker) => self.feeds.unregister(worker),
+            FollowedSource::Store(store) => self.feeds.unregister_store(store),
         }
     }
 
@@ -216,14 +216,14 @@ impl Follow for RegisteredFeeds {
         self.live.is_live(engine)
     }
 
-    fn states(&self) -> Vec<(Followed, &'static str)> {
+    fn feed_states(&self) -> Vec<(FollowedSource, &'static str)> {
         let (engines, stores) = (self.feeds.status(), self.feeds.store_status());
         let engines = engines
             .iter()
-            .map(|feed| (Followed::Engine(feed.worker), feed.state.as_str()));
+            .map(|feed| (FollowedSource::Engine(feed.worker), feed.state.as_str()));
         let stores = stores
             .iter()
-            .map(|feed| (Followed::Store(feed.store), feed.state.as_str()));
+            .map(|feed| (FollowedSource::Store(feed.store), feed.state.as_str()));
         engines.chain(stores).collect()
     }
 }

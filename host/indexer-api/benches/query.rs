@@ -1,8 +1,8 @@
-//! What a query of 32,768 tokens costs over loopback: `cargo bench -p indexer-api`.
+//! Cost of a query of 32,768 tokens over loopback: `cargo bench -p indexer-api`.
 //!
-//! The service runs in a process of its own (this program again), so that its CPU time is its alone; one client asks over one
-//! connection, one query at a time. All instances hold the whole prompt, in blocks of 16 tokens. Linux only: CPU time is read
-//! from `/proc`.
+//! The service runs in a separate process (this program again), so that its CPU time is measured alone. One client
+//! sends one query at a time over one connection. All instances hold the whole prompt, in blocks of 16 tokens. Linux
+//! only: CPU time is read from `/proc`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use indexer_api::{
-    Follow, FollowError, Followed, FollowedWorker, Indexer, IndexerAccess, IndexerParts, Service, ServiceKind,
+    FeedFollower, FollowError, FollowedSource, FollowedWorker, Indexer, IndexerAccess, IndexerParts, Service,
+    ServiceKind,
 };
 use kv_index::{Holder, IndexLimits, SharedPrefixIndex};
 use routing::{Attention, BlockEvent, DpRank, EngineBlockHash, StoredBlocks, Tier, WorkerId};
@@ -21,12 +22,12 @@ use routing::{Attention, BlockEvent, DpRank, EngineBlockHash, StoredBlocks, Tier
 const TOKENS: u32 = 32_768;
 const BLOCK: u32 = 16;
 const MEASURE: Duration = Duration::from_secs(3);
-/// What Linux counts CPU time in (`USER_HZ`).
+/// Unit of Linux' CPU times (`USER_HZ`).
 const TICKS_A_SECOND: f64 = 100.0;
 
-type Anyway<T> = Result<T, Box<dyn std::error::Error>>;
+type BenchResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> Anyway<()> {
+fn main() -> BenchResult<()> {
     let mut args = std::env::args().skip(1);
     match (args.next().as_deref(), args.next()) {
         (Some("--serve"), Some(instances)) => serve(instances.parse()?),
@@ -40,14 +41,14 @@ fn tokens() -> Vec<u32> {
         .collect()
 }
 
-/// Follows nobody: every service holds the prompt from the start.
-struct Preloaded {
+/// Follower without publishers: every service holds the prompt from the start.
+struct PreloadedFollower {
     index: SharedPrefixIndex,
     next: AtomicU32,
 }
 
-impl Follow for Preloaded {
-    fn follow(&self, _: &Service) -> Result<Followed, FollowError> {
+impl FeedFollower for PreloadedFollower {
+    fn follow(&self, _: &Service) -> Result<FollowedSource, FollowError> {
         let worker = WorkerId(self.next.fetch_add(1, Ordering::Relaxed));
         let stored = StoredBlocks {
             hashes: (0..u64::from(TOKENS / BLOCK)).map(EngineBlockHash).collect(),
@@ -65,10 +66,10 @@ impl Follow for Preloaded {
             rank: DpRank(0),
         };
         self.index.apply(holder, &BlockEvent::Stored(stored));
-        Ok(Followed::Engine(worker))
+        Ok(FollowedSource::Engine(worker))
     }
 
-    fn unfollow(&self, _: Followed) {}
+    fn unfollow(&self, _: FollowedSource) {}
 
     fn workers(&self) -> Arc<[FollowedWorker]> {
         Arc::new([])
@@ -78,16 +79,16 @@ impl Follow for Preloaded {
         true
     }
 
-    fn states(&self) -> Vec<(Followed, &'static str)> {
+    fn feed_states(&self) -> Vec<(FollowedSource, &'static str)> {
         Vec::new()
     }
 }
 
-fn serve(instances: u32) -> Anyway<()> {
+fn serve(instances: u32) -> BenchResult<()> {
     let index = SharedPrefixIndex::new(IndexLimits { max_blocks: 1 << 20 });
     let indexer = Indexer::new(IndexerParts {
         index: index.clone(),
-        follow: Arc::new(Preloaded {
+        follow: Arc::new(PreloadedFollower {
             index,
             next: AtomicU32::new(0),
         }),
@@ -116,20 +117,20 @@ fn serve(instances: u32) -> Anyway<()> {
     })
 }
 
-struct Process {
+struct ServerProcess {
     child: Child,
     stream: TcpStream,
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Process {
-    fn start(instances: u32) -> Anyway<Self> {
+impl ServerProcess {
+    fn start(instances: u32) -> BenchResult<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["--serve", &instances.to_string()])
             .stdout(Stdio::piped())
@@ -142,8 +143,8 @@ impl Process {
         Ok(Self { child, stream })
     }
 
-    /// CPU time so far, in seconds.
-    fn cpu(&self) -> Anyway<f64> {
+    /// Returns the CPU time so far, in seconds.
+    fn cpu(&self) -> BenchResult<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let (_, after_name) = stat.rsplit_once(')').ok_or("no such process")?;
         let fields: Vec<&str> = after_name.split_whitespace().collect();
@@ -151,8 +152,8 @@ impl Process {
         Ok(ticks / TICKS_A_SECOND)
     }
 
-    /// Sends a request; answers the length of its answer's body.
-    fn ask(&mut self, request: &[u8], buffer: &mut Vec<u8>) -> Anyway<usize> {
+    /// Sends a request; returns the length of the response body.
+    fn ask(&mut self, request: &[u8], buffer: &mut Vec<u8>) -> BenchResult<usize> {
         self.stream.write_all(request)?;
         buffer.clear();
         let mut chunk = [0; 65_536];
@@ -188,7 +189,7 @@ fn request(path: &str, kind: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// A msgpack map of model, block size and one field of bytes.
+/// Returns a MessagePack map of a model, a block size and one field of bytes.
 fn msgpack(field: &str, bytes: &[u8]) -> Vec<u8> {
     let mut body = b"\x83\xa5model\xa5llama\xaablock_size\x10".to_vec();
     body.push(0xa0 | field.len() as u8);
@@ -224,12 +225,12 @@ fn requests() -> BTreeMap<&'static str, Vec<u8>> {
     ])
 }
 
-fn compare() -> Anyway<()> {
+fn compare() -> BenchResult<()> {
     println!("| instances | query of {TOKENS} tokens | CPU a query | p50 | p99 | answer |");
     println!("|---|---|---|---|---|---|");
     for instances in [1, 64] {
         for (name, request) in requests() {
-            let mut process = Process::start(instances)?;
+            let mut process = ServerProcess::start(instances)?;
             let mut buffer = Vec::new();
             for _ in 0..50 {
                 process.ask(&request, &mut buffer)?;
@@ -238,9 +239,9 @@ fn compare() -> Anyway<()> {
             let mut times = Vec::new();
             let mut answer = 0;
             while start.elapsed() < MEASURE {
-                let asked = Instant::now();
+                let requested = Instant::now();
                 answer = process.ask(&request, &mut buffer)?;
-                times.push(asked.elapsed());
+                times.push(requested.elapsed());
             }
             let cpu = (process.cpu()? - cpu) * 1e6 / times.len() as f64;
             times.sort_unstable();

@@ -1,4 +1,4 @@
-//! Who may call.
+//! Access control: API keys, `Host` and `Origin` checks.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 pub struct ApiKey(Box<str>);
 
 impl ApiKey {
-    /// The key, as callers send it.
+    /// Creates the key from its text.
     #[must_use]
     pub fn new(key: &str) -> Self {
         Self(key.into())
     }
 
-    /// Looks for the key in the headers of a request; `X-API-Key` goes first.
+    /// Compares the key of a request with this one; `X-API-Key` has precedence over `Authorization`.
     #[must_use]
     pub fn sent_in(&self, headers: &HeaderMap) -> SentKey {
         let bearer = headers.get(AUTHORIZATION).and_then(|value| {
@@ -47,7 +47,7 @@ impl ApiKey {
         }
     }
 
-    /// Takes the same time however much of it is right.
+    /// Compares in constant time.
     fn is(&self, sent: &[u8]) -> bool {
         let key = self.0.as_bytes();
         let pairs = key.iter().zip(sent);
@@ -55,23 +55,23 @@ impl ApiKey {
     }
 }
 
-/// What a request has of a key.
+/// Result of comparing the key of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SentKey {
-    /// The key.
+    /// The request has the right key.
     Right,
-    /// Another one.
+    /// The request has another key.
     Wrong,
-    /// None.
+    /// The request has no key.
     Missing,
 }
 
-/// Who may call: a key, else the names that a listener answers to.
+/// Access rules: an API key or, without one, a list of host names.
 #[derive(Debug, Clone, Default)]
 pub struct IndexerAccess {
-    /// What callers must show, if anything.
+    /// Key that every caller must send, if any.
     pub api_key: Option<ApiKey>,
-    /// The names that it answers to without a key; none: any.
+    /// Host names accepted without a key; `None` accepts any.
     pub hosts: Option<HostNames>,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// Refuses a request to a name that is not the listener's own.
+/// Refuses a request whose `Host` is not a name of the listener.
 pub(crate) fn check_host(hosts: &HostNames, headers: &HeaderMap) -> Result<(), Refusal> {
     if hosts.allow(headers) {
         return Ok(());
@@ -94,7 +94,7 @@ pub(crate) fn check_host(hosts: &HostNames, headers: &HeaderMap) -> Result<(), R
     ))
 }
 
-/// Refuses a request that a web page sends: browsers name the page in `Origin`.
+/// Refuses a request sent by a web page: browsers name the page in `Origin`.
 pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
     if !headers.contains_key(ORIGIN) {
         return Ok(());

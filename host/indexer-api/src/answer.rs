@@ -1,23 +1,23 @@
-//! The bodies of answers to queries, in the shapes of two generations of upstream.
+//! Response bodies of queries, in the shapes of two upstream generations.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::lookup::{Found, Held, NotCurrent, Ranks};
+use crate::lookup::{HeldTokens, LookupResult, NotCurrent, RankHoldings};
 
-/// Which shape a caller asked for.
+/// Response shape, selected by the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum AnswerShape {
     /// `{"instances": {instance: ...}}`, of the third generation.
     Instances,
-    /// `{tenant: {instance: ...}}`, of the first one and the public documentation.
+    /// `{tenant: {instance: ...}}`, of the first generation and the public documentation.
     Tenant,
 }
 
-impl Shape {
-    /// As the query string says: `?shape=tenant` or `?shape=instances`.
-    pub(crate) fn named(query: Option<&str>) -> Option<Self> {
+impl AnswerShape {
+    /// Reads the query string: `?shape=tenant` or `?shape=instances`.
+    pub(crate) fn parse(query: Option<&str>) -> Option<Self> {
         let mut pairs = query.unwrap_or_default().split('&');
         match pairs.find_map(|pair| pair.strip_prefix("shape=")) {
             None | Some("instances") => Some(Self::Instances),
@@ -27,13 +27,13 @@ impl Shape {
     }
 }
 
-/// The whole answer.
+/// Response body of a query.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Answer {
+pub(crate) enum QueryAnswer {
     Instances {
         instances: BTreeMap<Box<str>, InstanceMatch>,
-        /// Our own member. Clients of upstream read `instances` only.
+        /// Member of this service only. Upstream's clients read only `instances`.
         #[serde(skip_serializing_if = "NotCurrent::is_empty")]
         not_current: NotCurrent,
     },
@@ -69,18 +69,18 @@ pub(crate) struct TenantMatch {
     disk: u32,
 }
 
-impl Answer {
-    pub(crate) fn new(shape: Shape, tenant: &str, found: Found) -> Self {
+impl QueryAnswer {
+    pub(crate) fn new(shape: AnswerShape, tenant: &str, found: LookupResult) -> Self {
         let instances = found.instances.into_iter();
         match shape {
-            Shape::Instances => Self::Instances {
+            AnswerShape::Instances => Self::Instances {
                 instances: instances
                     .map(|(name, ranks)| (name, InstanceMatch::of(&ranks)))
                     .collect(),
                 not_current: found.not_current,
             },
             // Every member of this shape is a tenant or an instance: there is no place for another one.
-            Shape::Tenant => {
+            AnswerShape::Tenant => {
                 let all: BTreeMap<_, _> = instances
                     .map(|(name, ranks)| (name, TenantMatch::of(&ranks)))
                     .collect();
@@ -95,22 +95,22 @@ impl Answer {
     }
 }
 
-fn best(ranks: &Ranks) -> Held {
-    ranks.values().fold(Held::default(), |mut best, held| {
+fn best(ranks: &RankHoldings) -> HeldTokens {
+    ranks.values().fold(HeldTokens::default(), |mut best, held| {
         best.raise(*held);
         best
     })
 }
 
-fn on_device(ranks: &Ranks) -> BTreeMap<String, u32> {
+fn on_device(ranks: &RankHoldings) -> BTreeMap<String, u32> {
     let ranks = ranks.iter();
     ranks.map(|(rank, held)| (rank.to_string(), held.gpu)).collect()
 }
 
 impl InstanceMatch {
-    fn of(ranks: &Ranks) -> Self {
-        let Held { gpu, cpu, disk } = best(ranks);
-        let tiers = |held: &Held| TierMatch {
+    fn of(ranks: &RankHoldings) -> Self {
+        let HeldTokens { gpu, cpu, disk } = best(ranks);
+        let tiers = |held: &HeldTokens| TierMatch {
             gpu: held.gpu,
             cpu: held.cpu,
             disk: held.disk,
@@ -130,8 +130,8 @@ impl InstanceMatch {
 }
 
 impl TenantMatch {
-    fn of(ranks: &Ranks) -> Self {
-        let Held { gpu, cpu, disk } = best(ranks);
+    fn of(ranks: &RankHoldings) -> Self {
+        let HeldTokens { gpu, cpu, disk } = best(ranks);
         Self {
             longest_matched: disk,
             dp: on_device(ranks),

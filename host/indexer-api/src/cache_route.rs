@@ -1,8 +1,8 @@
-//! `POST /cache` of the first generation: which of some engines holds most of a prompt, in percent.
+//! `POST /cache` of the first generation: share of a prompt that each listed engine holds, in percent.
 //!
-//! The answer has what that generation sent (`HitStatus`, `status`) and what its documentation planned (the rest). Engines are
-//! named by IP address there; here an instance's name does too. Upstream went on past a block that an engine did not hold;
-//! here only a prefix counts.
+//! The answer contains the members of that generation (`HitStatus`, `status`) and those planned in its documentation.
+//! That generation names engines by IP address; this service also accepts an instance's name. Upstream continued past
+//! a block that an engine did not hold; here only a prefix counts.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,27 @@ use serde::Serialize;
 
 use crate::directory::Directory;
 use crate::document::{Document, Field};
-use crate::lookup::{Candidates, Found, Instances, LookupSources};
+use crate::lookup::{EngineCandidates, InstanceHoldings, LookupResult, LookupSources};
 use crate::refusal::{Reason, Refusal};
-use crate::request::{Selection, Sought};
-use crate::service::{Context, Service, ServiceKind};
+use crate::request::{EngineSelection, LookupKeys};
+use crate::service::{QueryContext, Service, ServiceKind};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CacheRequest {
     instances: Vec<Box<str>>,
     tokens: Vec<u32>,
     model: Box<str>,
-    /// -1 is the base model.
+    /// Adapter number; -1 is the base model.
     lora: i64,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct CacheAnswer {
-    /// Who holds most, the first named of equals; none where nobody holds anything.
+    /// The engine that holds most, the first listed of equals. `None` if no engine holds anything.
     best_prefiller: Option<Box<str>>,
-    /// What it holds.
+    /// Share held by the best engine.
     cache_hit_percent: u32,
-    /// All who hold anything.
+    /// All engines that hold anything.
     matched_engines: BTreeMap<Box<str>, u32>,
     #[serde(rename = "HitStatus")]
     hit_status: BTreeMap<Box<str>, u32>,
@@ -39,7 +39,7 @@ pub(crate) struct CacheAnswer {
 }
 
 impl CacheRequest {
-    /// Reads the body; its messages are that generation's.
+    /// Reads the body. Its error messages are those of the first generation.
     pub(crate) fn read(body: &Document<'_>) -> Result<Self, Refusal> {
         let instances = list(body, "instances")?;
         let instance = |(index, field): (usize, Field<'_>)| match field {
@@ -75,8 +75,8 @@ impl CacheRequest {
         })
     }
 
-    /// Returns the answer, and how many instances are left out of it because their feeds are not live. Adapters are known by
-    /// name here, so a number other than that of the base model matches nothing.
+    /// Returns the answer and the number of instances left out because their feeds are not live. Adapters are known by
+    /// name here, so any adapter number but -1 matches nothing.
     pub(crate) fn answer(&self, sources: &LookupSources<'_>) -> Result<(CacheAnswer, usize), Refusal> {
         let (mut found, mut left_out) = (BTreeMap::new(), 0);
         if self.lora == -1 {
@@ -100,14 +100,14 @@ impl CacheRequest {
         Ok((self.rank(found), left_out))
     }
 
-    /// Adds the router's own workers; returns how many of them are left out.
+    /// Adds the router's own workers. Returns how many of them are left out.
     fn answer_workers(
         &self,
         sources: &LookupSources<'_>,
         found: &mut BTreeMap<Box<str>, u32>,
     ) -> Result<usize, Refusal> {
-        // One token a block: the workers' own block sizes count.
-        let context = Context {
+        // A block size of 1 token: the workers' own block sizes count.
+        let context = QueryContext {
             tenant: "default".into(),
             model: self.model.clone(),
             lora: "".into(),
@@ -127,17 +127,27 @@ impl CacheRequest {
         Ok(held.not_current.len())
     }
 
-    fn ask(&self, context: &Context, sources: &LookupSources<'_>) -> Result<Found, Refusal> {
-        let selection = Selection {
+    fn ask(&self, context: &QueryContext, sources: &LookupSources<'_>) -> Result<LookupResult, Refusal> {
+        let selection = EngineSelection {
             context: context.clone(),
             salt: "".into(),
             instance: None,
         };
-        let candidates = Candidates::of(&selection, sources);
-        candidates.ask(sources.index, &selection, &Sought::Tokens(self.tokens.clone()))
+        let candidates = EngineCandidates::of(&selection, sources);
+        candidates.ask(
+            sources.index,
+            &selection,
+            &LookupKeys::Tokens(self.tokens.clone()),
+        )
     }
 
-    fn note(&self, service: &Service, size: u32, held: &Instances, found: &mut BTreeMap<Box<str>, u32>) {
+    fn note(
+        &self,
+        service: &Service,
+        size: u32,
+        held: &InstanceHoldings,
+        found: &mut BTreeMap<Box<str>, u32>,
+    ) {
         self.note_named(&service.instance, &service.endpoint, size, held, found);
     }
 
@@ -146,16 +156,16 @@ impl CacheRequest {
         instance: &str,
         endpoint: &str,
         block_size: u32,
-        held: &Instances,
+        held: &InstanceHoldings,
         found: &mut BTreeMap<Box<str>, u32>,
     ) {
-        let mut asked = self.instances.iter().map(|name| &**name);
-        let Some(name) = asked.find(|name| *name == instance || *name == host(endpoint)) else {
+        let mut requested = self.instances.iter().map(|name| &**name);
+        let Some(name) = requested.find(|name| *name == instance || *name == host(endpoint)) else {
             return;
         };
         let ranks = held.get(instance).into_iter().flatten();
         let tokens = ranks.map(|(_, held)| held.disk).max().unwrap_or(0);
-        // As upstream counts: whole blocks held of whole blocks asked for.
+        // As upstream counts: whole blocks held, of the whole blocks queried.
         let blocks = self.tokens.len() as u64 / u64::from(block_size);
         let percent = (u64::from(tokens / block_size) * 100)
             .checked_div(blocks)
@@ -182,7 +192,7 @@ impl CacheRequest {
     }
 }
 
-/// `10.0.0.1` of `tcp://10.0.0.1:5557`.
+/// Returns the host of an endpoint: `10.0.0.1` of `tcp://10.0.0.1:5557`.
 fn host(endpoint: &str) -> &str {
     let address = endpoint
         .split_once("://")
@@ -208,7 +218,7 @@ fn list<'b>(body: &Document<'b>, name: &str) -> Result<Vec<Field<'b>>, Refusal> 
     }
 }
 
-/// That generation took numbers as floats and cut them off.
+/// Truncates floats, as the first generation did.
 fn number(field: &Field<'_>) -> Option<i64> {
     match field {
         Field::Int(number) => Some(*number),

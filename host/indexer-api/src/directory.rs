@@ -1,35 +1,35 @@
-//! Who is registered: by key for changing, by context for queries.
+//! Directory of registered services: by key for changes, by context for queries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use routing::{StoreId, WorkerId};
 
-use crate::follow::Followed;
+use crate::follow::FollowedSource;
 use crate::profile::HashProfile;
-use crate::service::{Context, Service, ServiceKey};
+use crate::service::{QueryContext, Service, ServiceKey};
 
-/// A service that is followed.
+/// A registered service and the source that the index knows it by.
 #[derive(Debug, Clone)]
-pub(crate) struct Registered {
+pub(crate) struct RegisteredService {
     pub(crate) service: Arc<Service>,
-    pub(crate) followed: Followed,
+    pub(crate) followed: FollowedSource,
 }
 
-/// All of them.
+/// All registered services.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    services: BTreeMap<ServiceKey, Registered>,
-    contexts: HashMap<Context, Vec<Registered>>,
+    services: BTreeMap<ServiceKey, RegisteredService>,
+    contexts: HashMap<QueryContext, Vec<RegisteredService>>,
 }
 
 impl Directory {
-    pub(crate) fn get(&self, key: &ServiceKey) -> Option<&Registered> {
+    pub(crate) fn get(&self, key: &ServiceKey) -> Option<&RegisteredService> {
         self.services.get(key)
     }
 
-    /// Sorted by key.
-    pub(crate) fn services(&self) -> impl Iterator<Item = &Registered> {
+    /// Returns the services, sorted by key.
+    pub(crate) fn services(&self) -> impl Iterator<Item = &RegisteredService> {
         self.services.values()
     }
 
@@ -37,12 +37,12 @@ impl Directory {
         self.services.len()
     }
 
-    pub(crate) fn contexts(&self) -> &HashMap<Context, Vec<Registered>> {
+    pub(crate) fn contexts(&self) -> &HashMap<QueryContext, Vec<RegisteredService>> {
         &self.contexts
     }
 
-    /// The services of a context; none where nobody registered any.
-    pub(crate) fn of(&self, context: &Context) -> &[Registered] {
+    /// Returns the services of a context.
+    pub(crate) fn of(&self, context: &QueryContext) -> &[RegisteredService] {
         self.contexts.get(context).map_or(&[], Vec::as_slice)
     }
 
@@ -50,29 +50,29 @@ impl Directory {
         self.services().any(|known| &*known.service.endpoint == endpoint)
     }
 
-    /// The profile of a context: every service that tells one tells the same.
-    pub(crate) fn profile(&self, context: &Context) -> Option<&HashProfile> {
+    /// Returns the hash profile of a context. All services of a context that have a profile have the same one.
+    pub(crate) fn profile(&self, context: &QueryContext) -> Option<&HashProfile> {
         self.of(context)
             .iter()
             .find_map(|known| known.service.profile.as_ref())
     }
 
-    /// The stores that have something to do with a tenant's model, and the engines that share them: block names do not tell
-    /// models apart, so only engines of the same one can.
+    /// Returns the stores and the engines of a tenant's model. Block names do not distinguish models, so only engines
+    /// of the same model can share a store.
     pub(crate) fn sharing(&self, tenant: &str, model: &str) -> (Vec<StoreId>, Vec<WorkerId>) {
         let (mut stores, mut engines) = (Vec::new(), Vec::new());
         let of_model =
-            |known: &&Registered| &*known.service.tenant == tenant && &*known.service.model == model;
+            |known: &&RegisteredService| &*known.service.tenant == tenant && &*known.service.model == model;
         for known in self.services().filter(of_model) {
             match known.followed {
-                Followed::Store(store) => stores.push(store),
-                Followed::Engine(worker) => engines.push(worker),
+                FollowedSource::Store(store) => stores.push(store),
+                FollowedSource::Engine(worker) => engines.push(worker),
             }
         }
         (stores, engines)
     }
 
-    pub(crate) fn insert(&mut self, registered: Registered) {
+    pub(crate) fn insert(&mut self, registered: RegisteredService) {
         let service = &registered.service;
         let context = self.contexts.entry(service.context()).or_default();
         context.push(registered.clone());
@@ -80,8 +80,8 @@ impl Directory {
         self.services.insert(service.key(), registered);
     }
 
-    /// A context ends with its last service, and its profile with it.
-    pub(crate) fn remove(&mut self, key: &ServiceKey) -> Option<Registered> {
+    /// Removes a service. The last service of a context removes the context and its profile.
+    pub(crate) fn remove(&mut self, key: &ServiceKey) -> Option<RegisteredService> {
         let removed = self.services.remove(key)?;
         let context = removed.service.context();
         if let Some(services) = self.contexts.get_mut(&context) {

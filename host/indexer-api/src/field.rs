@@ -1,16 +1,16 @@
-//! Reading one field as what it should be, with upstream's message where it is something else.
+//! Typed access to fields, with upstream's error messages.
 
 use crate::document::{Document, Field, Format};
 use crate::refusal::{Reason, Refusal};
 
-/// Most bytes of a registered instance's or tenant's name: it becomes a label of metrics.
+/// Longest name of an instance or tenant, in bytes: it becomes a metrics label.
 const LONGEST_NAME: usize = 128;
-/// Most bytes of another registered text: a model's name may be a path.
+/// Longest other registered text, in bytes: a model's name may be a path.
 const LONGEST_TEXT: usize = 512;
 
-type Read<T> = Result<T, Refusal>;
+type FieldResult<T> = Result<T, Refusal>;
 
-pub(crate) fn text<'f>(name: &str, field: &'f Field<'_>) -> Read<&'f str> {
+pub(crate) fn text<'f>(name: &str, field: &'f Field<'_>) -> FieldResult<&'f str> {
     match field {
         Field::Text(text) => Ok(text),
         _ => Err(Refusal::bad(
@@ -21,7 +21,7 @@ pub(crate) fn text<'f>(name: &str, field: &'f Field<'_>) -> Read<&'f str> {
     }
 }
 
-pub(crate) fn filled_text<'f>(name: &str, field: &'f Field<'_>) -> Read<&'f str> {
+pub(crate) fn filled_text<'f>(name: &str, field: &'f Field<'_>) -> FieldResult<&'f str> {
     let text = text(name, field)?;
     if text.is_empty() {
         return Err(Refusal::bad(
@@ -33,27 +33,27 @@ pub(crate) fn filled_text<'f>(name: &str, field: &'f Field<'_>) -> Read<&'f str>
     Ok(text)
 }
 
-/// The text of a field that must be there and say something.
-pub(crate) fn required_text<'f>(document: &'f Document<'_>, name: &str) -> Read<&'f str> {
+/// Returns the text of a required field that must not be empty.
+pub(crate) fn required_text<'f>(document: &'f Document<'_>, name: &str) -> FieldResult<&'f str> {
     filled_text(name, document.get(name).ok_or_else(|| Refusal::missing(name))?)
 }
 
-/// Empty where it is absent; nil is no text.
-pub(crate) fn optional_text<'f>(document: &'f Document<'_>, name: &str) -> Read<&'f str> {
+/// Returns the text of an optional field; empty if absent. Nil is refused.
+pub(crate) fn optional_text<'f>(document: &'f Document<'_>, name: &str) -> FieldResult<&'f str> {
     document.get(name).map_or(Ok(""), |field| text(name, field))
 }
 
-/// The same text as a name: short, and without control characters.
-pub(crate) fn as_name<'t>(name: &str, text: &'t str) -> Read<&'t str> {
+/// Checks that a text can be a name: short, and without control characters.
+pub(crate) fn as_name<'t>(name: &str, text: &'t str) -> FieldResult<&'t str> {
     bounded(name, text, LONGEST_NAME)
 }
 
-/// The same text, bounded, and without control characters.
-pub(crate) fn as_text<'t>(name: &str, text: &'t str) -> Read<&'t str> {
+/// Checks that a text is short enough and has no control characters.
+pub(crate) fn as_text<'t>(name: &str, text: &'t str) -> FieldResult<&'t str> {
     bounded(name, text, LONGEST_TEXT)
 }
 
-fn bounded<'t>(name: &str, text: &'t str, most: usize) -> Read<&'t str> {
+fn bounded<'t>(name: &str, text: &'t str, most: usize) -> FieldResult<&'t str> {
     if text.len() > most {
         let error = format!("{name} must not be longer than {most} bytes");
         return Err(Refusal::bad(Reason::TooLong, name, error));
@@ -65,7 +65,7 @@ fn bounded<'t>(name: &str, text: &'t str, most: usize) -> Read<&'t str> {
     Ok(text)
 }
 
-pub(crate) fn int(name: &str, field: &Field<'_>) -> Read<i64> {
+pub(crate) fn int(name: &str, field: &Field<'_>) -> FieldResult<i64> {
     match field {
         Field::Int(number) => Ok(*number),
         _ => Err(Refusal::bad(
@@ -76,8 +76,8 @@ pub(crate) fn int(name: &str, field: &Field<'_>) -> Read<i64> {
     }
 }
 
-/// A block size: above 0. `message` is what upstream says of others, which differs between routes.
-pub(crate) fn block_size(field: &Field<'_>, message: &str) -> Read<u32> {
+/// Reads a block size above 0. `message` is upstream's error text, which differs between routes.
+pub(crate) fn block_size(field: &Field<'_>, message: &str) -> FieldResult<u32> {
     let name = "block_size";
     let size = int(name, field)?;
     if size <= 0 {
@@ -86,13 +86,13 @@ pub(crate) fn block_size(field: &Field<'_>, message: &str) -> Read<u32> {
     u32::try_from(size).map_err(|_| Refusal::bad(Reason::OutOfRange, name, format!("{name} is too large")))
 }
 
-/// The tenant of requests that name none.
+/// Returns the tenant, or the default one if it is empty.
 pub(crate) fn or_default(tenant: &str) -> &str {
     if tenant.is_empty() { "default" } else { tenant }
 }
 
-/// A prompt: integers of 32 bits with a sign, as an array or, in msgpack, as little-endian bytes.
-pub(crate) fn tokens(format: Format, field: &Field<'_>) -> Read<Vec<u32>> {
+/// Reads a prompt: signed 32-bit integers as an array or, in MessagePack, as little-endian bytes.
+pub(crate) fn tokens(format: Format, field: &Field<'_>) -> FieldResult<Vec<u32>> {
     let name = "token_ids";
     match field {
         Field::Bin(bytes) => {
@@ -110,7 +110,7 @@ pub(crate) fn tokens(format: Format, field: &Field<'_>) -> Read<Vec<u32>> {
                 None => Ok(numbers.iter().map(|&number| number as u32).collect()),
             }
         }
-        // Something in it is no integer that fits: the first such element is told.
+        // Some element is not an integer that fits. The error reports the first one.
         Field::List(elements) => {
             for (index, element) in elements.iter().enumerate() {
                 match element {
@@ -125,8 +125,8 @@ pub(crate) fn tokens(format: Format, field: &Field<'_>) -> Read<Vec<u32>> {
     }
 }
 
-/// Block hashes: 64 bits, with or without a sign.
-pub(crate) fn hashes(format: Format, name: &str, field: &Field<'_>) -> Read<Vec<u64>> {
+/// Reads block hashes: 64 bits, signed or unsigned.
+pub(crate) fn hashes(format: Format, name: &str, field: &Field<'_>) -> FieldResult<Vec<u64>> {
     match field {
         Field::Bin(bytes) => {
             let (hashes, rest) = bytes.as_chunks();

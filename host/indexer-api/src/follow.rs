@@ -1,4 +1,4 @@
-//! What the service needs of the rest of the program: somebody who follows publishers into the index.
+//! Interface to the KV event feeds: the rest of the program follows publishers into the index.
 
 use std::sync::Arc;
 
@@ -7,68 +7,69 @@ use thiserror::Error;
 
 use crate::service::Service;
 
-/// Follows the publishers that are registered here, and knows those that the router follows anyway.
-pub trait Follow: Send + Sync {
-    /// Begins to follow an engine, or a store; the index holds what it says under the id answered, which nobody had before.
+/// Follows registered publishers, and lists those that the router follows itself.
+pub trait FeedFollower: Send + Sync {
+    /// Starts following an engine or a store. The index holds its blocks under the returned, unused id.
     ///
     /// # Errors
-    /// Where it cannot be followed; nothing changed then.
-    fn follow(&self, service: &Service) -> Result<Followed, FollowError>;
+    /// Returns an error if the publisher cannot be followed; nothing has changed then.
+    fn follow(&self, service: &Service) -> Result<FollowedSource, FollowError>;
 
-    /// Ends that. What the index holds of it goes.
-    fn unfollow(&self, followed: Followed);
+    /// Stops following. The index drops the source's blocks.
+    fn unfollow(&self, followed: FollowedSource);
 
-    /// The router's own workers whose events are followed.
+    /// Returns the router's own workers that publish events.
     fn workers(&self) -> Arc<[FollowedWorker]>;
 
-    /// Whether what the index holds of an engine is current: all its feeds are live. Policies see it as unknown otherwise.
+    /// Returns `true` if all feeds of an engine are live, so that the index is current. Policies see its cache as
+    /// unknown otherwise.
     fn is_current(&self, engine: WorkerId) -> bool;
 
-    /// How each feed is, such as `live`. A worker may have several.
-    fn states(&self) -> Vec<(Followed, &'static str)>;
+    /// Returns the state of each feed, such as `live`. A worker may have several feeds.
+    fn feed_states(&self) -> Vec<(FollowedSource, &'static str)>;
 }
 
-/// Under which id the index holds what somebody says.
+/// Id of a followed publisher in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Followed {
+pub enum FollowedSource {
     /// An engine, with a cache of its own.
     Engine(WorkerId),
     /// A store that engines share.
     Store(StoreId),
 }
 
-/// One of the router's workers.
+/// A worker of the router.
 #[derive(Debug, Clone)]
 pub struct FollowedWorker {
     /// The worker.
     pub worker: Arc<Worker>,
-    /// Its publishers: one, or one for each of its ranks.
+    /// Its publishers: one, or one for each data-parallel rank.
     pub feeds: Box<[FollowedFeed]>,
 }
 
-/// One publisher of a worker's events.
+/// A publisher of a worker's events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowedFeed {
-    /// Where its events come from.
+    /// Endpoint that publishes the events.
     pub endpoint: Box<str>,
-    /// Where they are asked for again; empty for nowhere.
+    /// Endpoint that replays missed events; empty for none.
     pub replay: Box<str>,
-    /// The rank that events are of which do not tell theirs.
+    /// Rank of events that do not name one.
     pub rank: DpRank,
 }
 
-/// Why a publisher cannot be followed.
+/// Error of following a publisher.
 #[derive(Debug, Error)]
 pub enum FollowError {
-    /// Its endpoint cannot be connected to.
+    /// The endpoint cannot be connected to.
     #[error("failed to connect to {endpoint}: {why}")]
     Endpoint {
-        /// Which.
+        /// The endpoint.
         endpoint: Box<str>,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
-    /// There is no room for another one.
+    /// The limit of followed publishers is reached.
     #[error("failed to follow another publisher")]
     NoRoom(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

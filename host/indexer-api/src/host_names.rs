@@ -1,25 +1,26 @@
 //! Check of the `Host` header, against DNS rebinding.
 //!
-//! A web page may point a name of its own at the loopback and then read from a listener there as if it were its own site. The
-//! browser names that site in `Host`: a listener that needs no key answers only to names of its own.
+//! A web page may point a domain of its own at the loopback and then read from a listener there as its own site. The
+//! browser names that domain in `Host`. A listener without a key therefore answers only to its own names.
 
 use std::net::IpAddr;
 
 use axum::http::header::{HOST, HeaderMap};
 use axum::http::uri::Authority;
 
-/// Names that a listener on the loopback answers to: those of the loopback itself, and others that the configuration lists.
+/// Host names of a loopback listener: those of the loopback, and those listed in the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostNames(Box<[Box<str>]>);
 
 impl HostNames {
-    /// The names of the loopback and these, without ports.
+    /// Creates the list: the loopback's names and `others`, without ports.
     #[must_use]
     pub fn with(others: &[String]) -> Self {
         Self(others.iter().map(|name| name.as_str().into()).collect())
     }
 
-    /// Whether every `Host` of a request is one of them, whatever the port. A request without `Host` comes from no browser.
+    /// Returns `true` if every `Host` of a request is listed, on any port. Browsers always send `Host`, so a request
+    /// without it is allowed.
     #[must_use]
     pub fn allow(&self, headers: &HeaderMap) -> bool {
         let mut hosts = headers.get_all(HOST).iter();
@@ -30,7 +31,7 @@ impl HostNames {
         let Ok(authority) = host.parse::<Authority>() else {
             return false;
         };
-        // An authority may carry a user, which no client sends.
+        // An authority may contain a user; no client sends one.
         if authority.as_str().contains('@') {
             return false;
         }

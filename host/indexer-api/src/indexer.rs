@@ -1,4 +1,4 @@
-//! The service: its routes, and what bounds a request.
+//! HTTP service: routes and request limits.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -14,62 +14,62 @@ use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
 use crate::access::{self, IndexerAccess};
-use crate::answer::{Answer, Shape};
+use crate::answer::{AnswerShape, QueryAnswer};
 use crate::cache_route::CacheRequest;
 use crate::document::{self, Document, Format};
-use crate::follow::Follow;
-use crate::lookup::{Candidates, LookupSources};
+use crate::follow::FeedFollower;
+use crate::lookup::{EngineCandidates, LookupSources};
 use crate::refusal::{Reason, Refusal};
 use crate::registry::Registry;
-use crate::request::{self, Selection, Sought};
+use crate::request::{self, EngineSelection, LookupKeys};
 use crate::service::{Service, ServiceKey};
 use crate::{views, wire};
 
-/// Larger bodies held in memory at a time; further ones wait.
+/// Most large bodies in memory at a time. Further ones wait.
 const BODIES: usize = 32;
-/// A body of at most so many bytes waits for nobody.
+/// Largest body that does not wait for a permit.
 const SMALL_BODY: u64 = 64 << 10;
-/// How long a body may take to arrive.
+/// Deadline for receiving a body.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
-/// What the service is made of.
+/// Dependencies of the service.
 pub struct IndexerParts {
-    /// Asked for every query.
+    /// Index that queries read.
     pub index: SharedPrefixIndex,
-    /// Follows what is registered.
-    pub follow: Arc<dyn Follow>,
-    /// Who may call.
+    /// Follower of registered publishers.
+    pub follow: Arc<dyn FeedFollower>,
+    /// Access rules.
     pub access: IndexerAccess,
     /// Largest request body, in bytes.
     pub body_limit: usize,
 }
 
-/// The index as a service.
+/// The prefix index as an HTTP service.
 pub struct Indexer {
     index: SharedPrefixIndex,
     registry: Registry,
-    /// Exchanged while it runs.
+    /// Replaced by [`Self::set_access`] while the service runs.
     access: RwLock<Arc<IndexerAccess>>,
     body_limit: usize,
     bodies: Semaphore,
 }
 
-type Answered = Result<Response<Body>, Refusal>;
+type RouteResult = Result<Response<Body>, Refusal>;
 
 #[derive(Serialize)]
-struct Registered<'r> {
+struct RegisterAnswer<'r> {
     status: &'static str,
     instance_id: &'r str,
 }
 
 #[derive(Serialize)]
-struct Unregistered {
+struct UnregisterAnswer {
     status: &'static str,
     removed_instances: [String; 1],
 }
 
 impl Indexer {
-    /// A service that nobody registered with yet.
+    /// Creates the service, without registrations.
     #[must_use]
     pub fn new(parts: IndexerParts) -> Arc<Self> {
         Arc::new(Self {
@@ -81,7 +81,7 @@ impl Indexer {
         })
     }
 
-    /// Makes another key or other names hold for requests that come from now on.
+    /// Replaces the access rules for later requests.
     pub fn set_access(&self, access: IndexerAccess) {
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
     }
@@ -90,7 +90,7 @@ impl Indexer {
         Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Registers what the configuration names. What cannot be is logged, and the others are.
+    /// Registers the services of the configuration. A service that fails is logged and skipped.
     pub fn register_all(&self, services: Vec<Service>) {
         for service in services {
             let key = service.key();
@@ -100,7 +100,8 @@ impl Indexer {
         }
     }
 
-    /// Returns the service of every path. Its listener bounds connections and the time of their heads.
+    /// Returns a router with one handler for every path. The listener limits connections and the time to receive
+    /// heads.
     pub fn routes(self: Arc<Self>) -> Router {
         Router::new()
             .fallback(
@@ -118,7 +119,7 @@ impl Indexer {
         })
     }
 
-    async fn route(&self, format: Format, request: Request<Body>) -> Answered {
+    async fn route(&self, format: Format, request: Request<Body>) -> RouteResult {
         let path = request.uri().path();
         let method = match path {
             "/register" | "/unregister" | "/query" | "/query_by_hash" | "/cache" => Method::POST,
@@ -138,14 +139,14 @@ impl Indexer {
         if method == Method::GET {
             return Ok(self.view(format, path));
         }
-        let shape = Shape::named(request.uri().query()).ok_or_else(|| {
+        let shape = AnswerShape::parse(request.uri().query()).ok_or_else(|| {
             Refusal::bad(Reason::InvalidValue, "shape", "shape must be tenant or instances")
         })?;
         let path = path.to_owned();
         let written = wire::of_body(request.headers(), access.api_key.is_none() && is_change(&path))?;
         let body = request.into_body();
         let is_small = body.size_hint().upper().is_some_and(|most| most <= SMALL_BODY);
-        // Whoever uploads slowly may hold up other long prompts, but nobody else.
+        // A slow upload can delay other large bodies, but no small ones.
         let _place = if is_small {
             None
         } else {
@@ -193,44 +194,50 @@ impl Indexer {
         }
     }
 
-    fn register(&self, format: Format, body: &Document<'_>) -> Answered {
+    fn register(&self, format: Format, body: &Document<'_>) -> RouteResult {
         let service = Service::read(body)?;
         let instance = service.instance.clone();
         self.registry.register(service)?;
-        let answer = Registered {
+        let answer = RegisterAnswer {
             status: "registered successfully",
             instance_id: &instance,
         };
         Ok(wire::answer(format, StatusCode::OK, &answer))
     }
 
-    fn unregister(&self, format: Format, body: &Document<'_>) -> Answered {
+    fn unregister(&self, format: Format, body: &Document<'_>) -> RouteResult {
         let key = ServiceKey::read(body)?;
         self.registry.unregister(&key)?;
-        let answer = Unregistered {
+        let answer = UnregisterAnswer {
             status: "unregistered successfully",
             removed_instances: [key.to_string()],
         };
         Ok(wire::answer(format, StatusCode::OK, &answer))
     }
 
-    fn query(&self, format: Format, shape: Shape, selection: &Selection, sought: &Sought) -> Answered {
-        let candidates = self.look_up(|sources| Candidates::of(selection, sources));
+    fn query(
+        &self,
+        format: Format,
+        shape: AnswerShape,
+        selection: &EngineSelection,
+        sought: &LookupKeys,
+    ) -> RouteResult {
+        let candidates = self.look_up(|sources| EngineCandidates::of(selection, sources));
         let found = candidates.ask(&self.index, selection, sought)?;
         let left_out = found.not_current.len();
-        let answer = Answer::new(shape, &selection.context.tenant, found);
+        let answer = QueryAnswer::new(shape, &selection.context.tenant, found);
         let response = wire::answer(format, StatusCode::OK, &answer);
-        Ok(wire::with_left_out(response, left_out))
+        Ok(wire::with_not_current_count(response, left_out))
     }
 
-    fn cache(&self, format: Format, body: &Document<'_>) -> Answered {
+    fn cache(&self, format: Format, body: &Document<'_>) -> RouteResult {
         let request = CacheRequest::read(body)?;
         let (answer, left_out) = self.look_up(|sources| request.answer(sources))?;
         let response = wire::answer(format, StatusCode::OK, &answer);
-        Ok(wire::with_left_out(response, left_out))
+        Ok(wire::with_not_current_count(response, left_out))
     }
 
-    /// Runs a lookup over everything that is registered or followed now.
+    /// Runs a lookup over the current registrations and workers.
     fn look_up<R>(&self, with: impl FnOnce(&LookupSources<'_>) -> R) -> R {
         let workers = self.registry.follow.workers();
         with(&LookupSources {
@@ -243,7 +250,7 @@ impl Indexer {
 }
 
 impl IndexerAccess {
-    /// Whether a caller may have the page: by its key where there is one, else as no web page.
+    /// Authorizes a caller: by the key if there is one, else by host name and origin.
     fn admit(&self, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
         if let Some(key) = &self.api_key {
             return key.check(headers);
@@ -258,7 +265,7 @@ impl IndexerAccess {
     }
 }
 
-/// Whether the page changes what is followed.
+/// Returns `true` if the route changes the followed publishers.
 fn is_change(path: &str) -> bool {
     ["/register", "/unregister"].contains(&path)
 }

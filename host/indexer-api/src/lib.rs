@@ -1,14 +1,14 @@
-//! The prefix index as an HTTP service, so that any gateway, proxy or engine plugin can ask it.
+//! The prefix index as an HTTP service for gateways, proxies and engine plugins.
 //!
-//! The API is that of Mooncake's conductor: the routes, validations and messages of its third generation (August 2026, msgpack),
-//! the JSON of the second, the answers of the first on request, and what its documentation promised beside. `README.md` tells
-//! the routes and where this service does more than upstream's.
+//! The API is that of Mooncake's conductor. Routes, validation and messages are those of its third generation (August
+//! 2026, MessagePack). JSON is the second generation's; `?shape=` selects the answers of the first. `README.md`
+//! documents the routes and the additions of this service.
 //!
-//! From the bottom: `document` (a body as fields), `field` (a field as what it should be), `service`, `profile` and `request`
-//! (bodies as values), `directory` and `registry` (who is registered), `lookup` (the index is asked), `answer`, `views` and
-//! `cache_route` (answers), `wire` and `indexer` (HTTP).
+//! Modules, bottom up: `document` (body as fields), `field` (typed fields), `service`, `profile` and `request` (bodies
+//! as values), `directory` and `registry` (registrations), `lookup` (index queries), `answer`, `views` and
+//! `cache_route` (response bodies), `wire` and `indexer` (HTTP).
 //!
-//! It must not know how events are followed: [`Follow`] does that.
+//! The crate does not depend on how events are followed: [`FeedFollower`] is the interface.
 
 mod access;
 mod answer;
@@ -30,7 +30,7 @@ mod wire;
 
 pub use access::{ApiKey, IndexerAccess, SentKey};
 pub use block_hash::Algorithm;
-pub use follow::{Follow, FollowError, Followed, FollowedFeed, FollowedWorker};
+pub use follow::{FeedFollower, FollowError, FollowedFeed, FollowedSource, FollowedWorker};
 pub use host_names::HostNames;
 pub use indexer::{Indexer, IndexerParts};
 pub use profile::HashProfile;

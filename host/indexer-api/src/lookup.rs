@@ -1,4 +1,4 @@
-//! From a question to what each engine holds: the one place that asks the index.
+//! Index lookup: from a query to the tokens that each engine holds. The only module that reads the index for queries.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,79 +6,79 @@ use std::collections::{BTreeMap, BTreeSet};
 use kv_index::{Prompt, RankMatch, SharedPrefixIndex};
 use routing::{DpRank, WorkerId};
 
-use crate::directory::{Directory, Registered};
-use crate::follow::{Follow, Followed, FollowedWorker};
+use crate::directory::{Directory, RegisteredService};
+use crate::follow::{FeedFollower, FollowedSource, FollowedWorker};
 use crate::profile::HashProfile;
 use crate::refusal::Refusal;
-use crate::request::{HashKind, Selection, Sought, check_rolling};
-use crate::service::Context;
+use crate::request::{EngineSelection, HashKind, LookupKeys, check_rolling};
+use crate::service::QueryContext;
 
-/// Tokens of a prompt's beginning that one cache holds: cumulative, gpu <= cpu <= disk.
+/// Leading prompt tokens that one cache holds: cumulative, gpu <= cpu <= disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HeldTokens {
     pub(crate) gpu: u32,
     pub(crate) cpu: u32,
-    /// On some tier, shared stores included.
+    /// Tokens on any tier, shared stores included.
     pub(crate) disk: u32,
 }
 
-/// What one instance holds, by rank.
-pub(crate) type Ranks = BTreeMap<u16, Held>;
+/// Holdings of one instance, by rank.
+pub(crate) type RankHoldings = BTreeMap<u16, HeldTokens>;
 
-/// What each instance holds, by name.
-pub(crate) type Instances = BTreeMap<Box<str>, Ranks>;
+/// Holdings of all instances, by name.
+pub(crate) type InstanceHoldings = BTreeMap<Box<str>, RankHoldings>;
 
-/// Instances and ranks that are left out of an answer: their feeds are not live, so that nobody knows what they hold.
+/// Instances and ranks left out of an answer: their feeds are not live, so their caches are unknown.
 pub(crate) type NotCurrent = BTreeMap<Box<str>, BTreeSet<u16>>;
 
-/// What a query found.
+/// Result of a lookup.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) instances: Instances,
+pub(crate) struct LookupResult {
+    pub(crate) instances: InstanceHoldings,
     pub(crate) not_current: NotCurrent,
 }
 
-/// Everything that a query reads.
+/// Sources of a lookup.
 #[derive(Clone, Copy)]
 pub(crate) struct LookupSources<'a> {
     pub(crate) index: &'a SharedPrefixIndex,
     pub(crate) directory: &'a Directory,
     /// The router's own workers.
     pub(crate) workers: &'a [FollowedWorker],
-    pub(crate) follow: &'a dyn Follow,
+    pub(crate) follow: &'a dyn FeedFollower,
 }
 
-/// An engine that is asked.
-struct Candidate {
+/// An engine to look up.
+struct QueriedEngine {
     instance: Box<str>,
-    /// Named in the answer even where it holds nothing.
+    /// Ranks listed in the answer even if they hold nothing.
     ranks: Box<[DpRank]>,
 }
 
-/// The engines that are asked, and under which ids the index knows them.
+/// The engines of a query and their ids in the index.
 #[derive(Default)]
-pub(crate) struct Candidates {
-    named: Vec<Candidate>,
+pub(crate) struct EngineCandidates {
+    engines: Vec<QueriedEngine>,
     workers: Vec<WorkerId>,
-    /// Engines whose block names are understood: those of the context, whichever instance is asked for.
-    namers: Vec<WorkerId>,
+    /// Engines whose block names are understood: all of the context, whichever instance is queried.
+    naming_engines: Vec<WorkerId>,
     not_current: NotCurrent,
     profile: Option<HashProfile>,
 }
 
-/// An engine of a context: which one, and the ranks it is known to have.
+/// An engine of a context, with its known ranks.
 struct ContextEngine<'a> {
     instance: &'a str,
     ranks: Box<[DpRank]>,
     worker: WorkerId,
-    /// Whether it is named even where it holds nothing.
+    /// Listed in the answer even if it holds nothing.
     always: bool,
 }
 
-impl Candidates {
-    /// Selects the services of the context, engines registered for the base model where the context names an adapter (their
-    /// events tell adapters apart), and the router's own workers that serve the model.
-    pub(crate) fn of(selection: &Selection, sources: &LookupSources<'_>) -> Self {
+impl EngineCandidates {
+    /// Selects the services of the context and the router's own workers that serve the model. If the context names an
+    /// adapter, engines registered for the base model are included, because their events distinguish adapters.
+    pub(crate) fn of(selection: &EngineSelection, sources: &LookupSources<'_>) -> Self {
         let (context, directory) = (&selection.context, sources.directory);
         let mut candidates = Self {
             profile: directory.profile(context).cloned(),
@@ -86,7 +86,7 @@ impl Candidates {
         };
         candidates.add_services(directory.of(context), true, selection, sources.follow);
         if !context.lora.is_empty() {
-            let base = Context {
+            let base = QueryContext {
                 lora: "".into(),
                 ..context.clone()
             };
@@ -110,14 +110,14 @@ impl Candidates {
 
     fn add_services(
         &mut self,
-        services: &[Registered],
+        services: &[RegisteredService],
         always: bool,
-        selection: &Selection,
-        follow: &dyn Follow,
+        selection: &EngineSelection,
+        follow: &dyn FeedFollower,
     ) {
-        for Registered { service, followed } in services {
-            // A store is no engine: what it holds counts for those that share it.
-            if let Followed::Engine(worker) = *followed {
+        for RegisteredService { service, followed } in services {
+            // A store is not an engine: its blocks count for the engines that share it.
+            if let FollowedSource::Engine(worker) = *followed {
                 let engine = ContextEngine {
                     instance: &service.instance,
                     ranks: [service.rank].into(),
@@ -129,9 +129,9 @@ impl Candidates {
         }
     }
 
-    /// Adds an engine to those that are asked, or to those that are left out.
-    fn add(&mut self, engine: ContextEngine<'_>, selection: &Selection, follow: &dyn Follow) {
-        self.namers.push(engine.worker);
+    /// Adds an engine to the lookup, or to the engines left out.
+    fn add(&mut self, engine: ContextEngine<'_>, selection: &EngineSelection, follow: &dyn FeedFollower) {
+        self.naming_engines.push(engine.worker);
         if selection
             .instance
             .as_deref()
@@ -144,30 +144,36 @@ impl Candidates {
             ranks.extend(engine.ranks.iter().map(|rank| rank.0));
             return;
         }
-        self.named.push(Candidate {
+        self.engines.push(QueriedEngine {
             instance: engine.instance.into(),
             ranks: if engine.always { engine.ranks } else { [].into() },
         });
         self.workers.push(engine.worker);
     }
 
-    /// Returns what they hold of what is sought, and which of them are left out.
+    /// Returns the tokens that each engine holds, and the engines left out.
     pub(crate) fn ask(
         self,
         index: &SharedPrefixIndex,
-        selection: &Selection,
-        sought: &Sought,
-    ) -> Result<Found, Refusal> {
+        selection: &EngineSelection,
+        sought: &LookupKeys,
+    ) -> Result<LookupResult, Refusal> {
         let context = &selection.context;
         let mut matches = Vec::new();
         match sought {
-            Sought::Tokens(tokens) => {
-                let mut prompt = Prompt::new(&tokens[..], given(&context.lora), given(&selection.salt));
+            LookupKeys::Tokens(tokens) => {
+                let mut prompt =
+                    Prompt::new(&tokens[..], non_empty(&context.lora), non_empty(&selection.salt));
                 index.rank_matches(&mut prompt, &self.workers, &mut matches);
             }
-            Sought::Hashes { hashes, kind } => match kind.unwrap_or_else(|| self.usual_kind()) {
+            LookupKeys::Hashes { hashes, kind } => match kind.unwrap_or_else(|| self.default_hash_kind()) {
                 HashKind::Engine => {
-                    index.rank_matches_by_engine_hash(hashes, &self.namers, &self.workers, &mut matches);
+                    index.rank_matches_by_engine_hash(
+                        hashes,
+                        &self.naming_engines,
+                        &self.workers,
+                        &mut matches,
+                    );
                 }
                 HashKind::Rolling => {
                     check_rolling(selection)?;
@@ -176,24 +182,24 @@ impl Candidates {
                 }
             },
         }
-        Ok(Found {
+        Ok(LookupResult {
             instances: self.gather(&matches),
             not_current: self.not_current,
         })
     }
 
-    /// The hashes of those who registered with the engine's profile are the engine's.
-    fn usual_kind(&self) -> HashKind {
+    /// Returns the kind of hashes if the query does not name it: the engine's own if it registered with its profile.
+    fn default_hash_kind(&self) -> HashKind {
         match self.profile {
             Some(HashProfile::Vllm { .. }) => HashKind::Engine,
             Some(HashProfile::Rolling) | None => HashKind::Rolling,
         }
     }
 
-    fn gather(&self, matches: &[RankMatch]) -> Instances {
-        let mut instances = Instances::new();
-        let mut names: Vec<(WorkerId, &Box<str>)> = Vec::with_capacity(self.named.len());
-        for (candidate, &worker) in self.named.iter().zip(&self.workers) {
+    fn gather(&self, matches: &[RankMatch]) -> InstanceHoldings {
+        let mut instances = InstanceHoldings::new();
+        let mut names: Vec<(WorkerId, &Box<str>)> = Vec::with_capacity(self.engines.len());
+        for (candidate, &worker) in self.engines.iter().zip(&self.workers) {
             names.push((worker, &candidate.instance));
             for rank in &candidate.ranks {
                 let ranks = instances.entry(candidate.instance.clone()).or_default();
@@ -205,12 +211,12 @@ impl Candidates {
             let Ok(at) = names.binary_search_by_key(&found.holder.worker, |(worker, _)| *worker) else {
                 continue;
             };
-            let held = Held {
+            let held = HeldTokens {
                 gpu: found.found.device_tokens,
                 cpu: found.found.host_tokens,
                 disk: found.found.any_tokens,
             };
-            // Who is not asked for by name is there for what it holds only.
+            // An engine that is not always listed appears only if it holds something.
             if held.disk == 0 && !instances.contains_key(names[at].1) {
                 continue;
             }
@@ -224,12 +230,12 @@ impl Candidates {
     }
 }
 
-fn given(text: &str) -> Option<&str> {
+fn non_empty(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-impl Held {
-    /// The better of two, tier by tier.
+impl HeldTokens {
+    /// Raises each tier to the larger of the two.
     pub(crate) fn raise(&mut self, other: Self) {
         self.gpu = self.gpu.max(other.gpu);
         self.cpu = self.cpu.max(other.cpu);

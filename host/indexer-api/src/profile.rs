@@ -1,5 +1,7 @@
-//! How an engine names its blocks: read from a registration, reported, and used to tell the two kinds of hashes apart that a
-//! query may bring. The index itself needs no profile: it learns prefixes from the tokens in the engines' events.
+//! Hash profile: the way an engine names its blocks.
+//!
+//! It is read from a registration, shown in views, and used to distinguish the two kinds of hashes in queries. The
+//! index needs no profile: it learns prefixes from the tokens of events.
 
 use block_hash::{Algorithm, RFC_1527_SEED, VllmHasher};
 use serde::Serialize;
@@ -13,33 +15,33 @@ const ROLLING: &str = "rfc1527";
 const XXH3: &str = "xxh3_64";
 const LOW_64: &str = "low64_be";
 
-/// A hash profile.
+/// Hash profile of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HashProfile {
     /// The engine's own hashes.
     Vllm {
         /// vLLM's `--prefix-caching-hash-algo`.
         algorithm: Algorithm,
-        /// `PYTHONHASHSEED`; none where it is not set.
+        /// `PYTHONHASHSEED`; `None` if not set.
         seed: Option<Box<str>>,
     },
     /// The rolling XXH3 hashes of RFC 1527, with its seed.
     Rolling,
 }
 
-/// As `/services` and `/global_view` show it.
+/// Hash profile in `/services` and `/global_view`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ProfileView {
     strategy: &'static str,
     algorithm: &'static str,
     python_hash_seed: Option<String>,
-    /// Hexadecimal; none where nobody outside the engine can know it, or there is none.
+    /// Hexadecimal; `None` if there is no root or only the engine knows it.
     root_digest: Option<String>,
     index_projection: &'static str,
 }
 
 impl HashProfile {
-    /// Reads the `hash_profile` of a registration; nil is none.
+    /// Reads the `hash_profile` of a registration; nil is `None`.
     pub(crate) fn read(field: &Field<'_>) -> Result<Option<Self>, Refusal> {
         let name = "hash_profile";
         let profile = match field {
@@ -113,7 +115,7 @@ impl HashProfile {
     }
 }
 
-/// Nil and absent are an unset `PYTHONHASHSEED`.
+/// Reads the seed. Nil and absent mean an unset `PYTHONHASHSEED`.
 fn read_seed<'f>(profile: &'f Document<'_>) -> Result<Option<&'f str>, Refusal> {
     let name = "python_hash_seed";
     match profile.get(name) {

@@ -1,11 +1,11 @@
-//! Why a request is refused, in upstream's words: status, message, reason, and where in the request.
+//! Error responses in upstream's form: status, message, reason, and position in the request.
 
 use axum::http::StatusCode;
 use serde::Serialize;
 
 use crate::document::{DocumentFault, Format};
 
-/// The class of a refusal, as clients match on it.
+/// Error class that clients match on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reason {
@@ -28,7 +28,7 @@ pub(crate) enum Reason {
     HostNotAllowed,
 }
 
-/// The body of an error, and its status.
+/// Status and body of an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Refusal {
     #[serde(skip)]
@@ -43,7 +43,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// An operation that failed: no reason, as it is not the request's fault.
+    /// Creates an error of a failed operation. It has no reason, because the request is valid.
     pub(crate) fn plain(status: StatusCode, error: impl Into<String>) -> Self {
         Self {
             status,
@@ -61,7 +61,7 @@ impl Refusal {
         }
     }
 
-    /// A request that cannot be meant.
+    /// Creates an error of an invalid field.
     pub(crate) fn bad(reason: Reason, field: &str, error: impl Into<String>) -> Self {
         Self {
             field: Some(field.to_owned()),

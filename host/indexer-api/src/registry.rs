@@ -1,4 +1,4 @@
-//! Registering and unregistering: one at a time, and never waiting for a publisher.
+//! Registration of services: one at a time, without waiting for a publisher.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -6,20 +6,20 @@ use axum::http::StatusCode;
 use kv_index::SharedPrefixIndex;
 use tracing::{info, warn};
 
-use crate::directory::{Directory, Registered};
-use crate::follow::{Follow, FollowError};
+use crate::directory::{Directory, RegisteredService};
+use crate::follow::{FeedFollower, FollowError};
 use crate::refusal::Refusal;
 use crate::service::{Service, ServiceKey};
 
-/// The services and who follows them. Kept in memory only: whoever registers does so again after a restart.
+/// The registered services and their follower. Kept in memory only: clients register again after a restart.
 pub(crate) struct Registry {
     directory: RwLock<Directory>,
-    pub(crate) follow: Arc<dyn Follow>,
+    pub(crate) follow: Arc<dyn FeedFollower>,
     index: SharedPrefixIndex,
 }
 
 impl Registry {
-    pub(crate) fn new(follow: Arc<dyn Follow>, index: SharedPrefixIndex) -> Self {
+    pub(crate) fn new(follow: Arc<dyn FeedFollower>, index: SharedPrefixIndex) -> Self {
         Self {
             directory: RwLock::default(),
             follow,
@@ -31,7 +31,7 @@ impl Registry {
         self.directory.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a service. One that is registered already with the same values stays as it is.
+    /// Registers and follows a service. A second registration with equal values changes nothing.
     pub(crate) fn register(&self, service: Service) -> Result<(), Refusal> {
         let mut directory = self.directory.write().unwrap_or_else(PoisonError::into_inner);
         let key = service.key();
@@ -59,7 +59,7 @@ impl Registry {
         let followed = self.follow.follow(&service).map_err(|error| refuse(&error))?;
         info!(service = %key, endpoint = &*service.endpoint, ?followed, "registered");
         let service = Arc::new(service);
-        directory.insert(Registered {
+        directory.insert(RegisteredService {
             service: Arc::clone(&service),
             followed,
         });
@@ -67,7 +67,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Has the engines of a model share its stores.
+    /// Binds the stores of a model to its engines.
     fn share(&self, directory: &Directory, changed: &Service) {
         let (stores, engines) = directory.sharing(&changed.tenant, &changed.model);
         for store in stores {
@@ -75,7 +75,7 @@ impl Registry {
         }
     }
 
-    /// The router's workers are instances too, of the default tenant.
+    /// Checks for conflicts with the router's workers, which are instances of the default tenant.
     fn check_workers(&self, service: &Service, key: &ServiceKey) -> Result<(), Refusal> {
         for known in self.follow.workers().iter() {
             if known.feeds.iter().any(|feed| feed.endpoint == service.endpoint) {

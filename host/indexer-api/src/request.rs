@@ -1,28 +1,28 @@
-//! The bodies of `/query` and `/query_by_hash`.
+//! Bodies of `/query` and `/query_by_hash`.
 //!
-//! Upstream's rules: fields are judged in the order written, each occurrence of one; the last of several counts; what is
-//! missing is told after everything that is there was judged.
+//! Upstream's rules: fields are validated in the order written, each occurrence of one. The last occurrence counts.
+//! Missing fields are reported after all present ones are validated.
 
 use axum::http::StatusCode;
 
 use crate::document::{Document, Field, Format};
 use crate::field::{block_size, filled_text, hashes, or_default, text, tokens};
 use crate::refusal::{Reason, Refusal};
-use crate::service::Context;
+use crate::service::QueryContext;
 
-/// Which engines are asked, and for whom.
+/// Selection of the engines to query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Selection {
-    pub(crate) context: Context,
-    /// Mixed into the first block; empty for none.
+pub(crate) struct EngineSelection {
+    pub(crate) context: QueryContext,
+    /// Salt of the first block; empty for none.
     pub(crate) salt: Box<str>,
-    /// Only this instance. Nobody is called by the empty text.
+    /// Restricts the query to one instance. No instance has the empty name.
     pub(crate) instance: Option<Box<str>>,
 }
 
-/// What is looked for.
+/// Lookup keys of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Sought {
+pub(crate) enum LookupKeys {
     Tokens(Vec<u32>),
     Hashes {
         hashes: Vec<u64>,
@@ -30,17 +30,17 @@ pub(crate) enum Sought {
     },
 }
 
-/// Which hashes a request brings.
+/// Kind of the hashes in a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HashKind {
-    /// The rolling XXH3 of RFC 1527.
+    /// Rolling XXH3 hashes of RFC 1527.
     Rolling,
-    /// The engines' own.
+    /// The engines' own hashes.
     Engine,
 }
 
 #[derive(Default)]
-struct Fields<'f> {
+struct QueryFields<'f> {
     model: Option<&'f str>,
     block_size: Option<u32>,
     tenant: &'f str,
@@ -49,8 +49,8 @@ struct Fields<'f> {
     instance: Option<&'f str>,
 }
 
-impl<'f> Fields<'f> {
-    /// Takes one field, if both routes have it.
+impl<'f> QueryFields<'f> {
+    /// Reads a field that both routes have; returns `false` for other fields.
     fn take(&mut self, name: &str, field: &'f Field<'_>) -> Result<bool, Refusal> {
         match name {
             "model" => self.model = Some(filled_text(name, field)?),
@@ -68,11 +68,11 @@ impl<'f> Fields<'f> {
         Ok(true)
     }
 
-    fn selection(&self) -> Result<Selection, Refusal> {
+    fn selection(&self) -> Result<EngineSelection, Refusal> {
         let model = self.model.ok_or_else(|| Refusal::missing("model"))?;
         let block_size = self.block_size.ok_or_else(|| Refusal::missing("block_size"))?;
-        Ok(Selection {
-            context: Context {
+        Ok(EngineSelection {
+            context: QueryContext {
                 tenant: or_default(self.tenant).into(),
                 model: model.into(),
                 lora: self.lora.into(),
@@ -84,9 +84,12 @@ impl<'f> Fields<'f> {
     }
 }
 
-/// Reads `POST /query`.
-pub(crate) fn by_tokens(format: Format, body: &Document<'_>) -> Result<(Selection, Sought), Refusal> {
-    let mut fields = Fields::default();
+/// Reads the body of `POST /query`.
+pub(crate) fn by_tokens(
+    format: Format,
+    body: &Document<'_>,
+) -> Result<(EngineSelection, LookupKeys), Refusal> {
+    let mut fields = QueryFields::default();
     let mut found = None;
     for (name, field) in &body.fields {
         if &**name == "token_ids" {
@@ -97,16 +100,19 @@ pub(crate) fn by_tokens(format: Format, body: &Document<'_>) -> Result<(Selectio
     }
     let selection = fields.selection()?;
     let tokens = found.ok_or_else(|| Refusal::missing("token_ids"))?;
-    Ok((selection, Sought::Tokens(tokens)))
+    Ok((selection, LookupKeys::Tokens(tokens)))
 }
 
-/// Reads `POST /query_by_hash`.
-pub(crate) fn by_hashes(format: Format, body: &Document<'_>) -> Result<(Selection, Sought), Refusal> {
-    let mut fields = Fields::default();
+/// Reads the body of `POST /query_by_hash`.
+pub(crate) fn by_hashes(
+    format: Format,
+    body: &Document<'_>,
+) -> Result<(EngineSelection, LookupKeys), Refusal> {
+    let mut fields = QueryFields::default();
     let (mut found, mut kind) = (None, None);
     for (name, field) in &body.fields {
         match &**name {
-            // The names in RFC 1403's text and its examples, and Dynamo's.
+            // The names in the text and the examples of RFC 1403, and Dynamo's.
             "seq_hashes" | "block_hash" | "block_hashes" => found = Some(hashes(format, name, field)?),
             "hash_kind" => kind = Some(read_kind(field)?),
             name if !fields.take(name, field)? => return Err(Refusal::unknown_field(name)),
@@ -115,7 +121,7 @@ pub(crate) fn by_hashes(format: Format, body: &Document<'_>) -> Result<(Selectio
     }
     let selection = fields.selection()?;
     let hashes = found.ok_or_else(|| Refusal::missing("seq_hashes"))?;
-    Ok((selection, Sought::Hashes { hashes, kind }))
+    Ok((selection, LookupKeys::Hashes { hashes, kind }))
 }
 
 fn read_kind(field: &Field<'_>) -> Result<HashKind, Refusal> {
@@ -131,8 +137,8 @@ fn read_kind(field: &Field<'_>) -> Result<HashKind, Refusal> {
     }
 }
 
-/// Rolling hashes are of tokens alone.
-pub(crate) fn check_rolling(selection: &Selection) -> Result<(), Refusal> {
+/// Refuses adapters and salts: rolling hashes cover only tokens.
+pub(crate) fn check_rolling(selection: &EngineSelection) -> Result<(), Refusal> {
     if selection.context.lora.is_empty() && selection.salt.is_empty() {
         return Ok(());
     }

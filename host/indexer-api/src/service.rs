@@ -1,4 +1,4 @@
-//! One registered publisher of KV events, and how a request describes it.
+//! Registered publisher of KV events, and its form in requests.
 
 use std::fmt;
 
@@ -9,32 +9,32 @@ use crate::field::{as_name, as_text, block_size, int, optional_text, or_default,
 use crate::profile::HashProfile;
 use crate::refusal::{Reason, Refusal};
 
-/// A publisher as registered. Two registrations of equal values are one.
+/// A registered publisher. Registrations with equal values are the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
     /// The ZMQ endpoint to subscribe to.
     pub endpoint: Box<str>,
-    /// The ZMQ endpoint that repeats missed batches; empty for none.
+    /// The ZMQ endpoint that replays missed batches; empty for none.
     pub replay: Box<str>,
-    /// Who publishes.
+    /// Type of the publisher.
     pub kind: ServiceKind,
     /// The model, as queries name it.
     pub model: Box<str>,
     /// The adapter, as queries name it; empty for the base model.
     pub lora: Box<str>,
-    /// Whose engine it is.
+    /// Tenant that the engine belongs to.
     pub tenant: Box<str>,
     /// The engine, as answers name it.
     pub instance: Box<str>,
-    /// Tokens a block, above 0.
+    /// Tokens per block, above 0.
     pub block_size: u32,
     /// The data-parallel rank.
     pub rank: DpRank,
-    /// How the engine names its blocks, where that was told.
+    /// The engine's block names, if the registration has a profile.
     pub profile: Option<HashProfile>,
 }
 
-/// Who publishes events.
+/// Type of a publisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceKind {
     /// A vLLM engine.
@@ -48,7 +48,7 @@ pub enum ServiceKind {
 impl ServiceKind {
     const ALL: [Self; 3] = [Self::Vllm, Self::Sglang, Self::Mooncake];
 
-    /// Its name in registrations.
+    /// Returns the name used in registrations.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl ServiceKind {
     }
 }
 
-/// What may be registered once.
+/// Key of a registration; it is unique.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ServiceKey {
     pub(crate) instance: Box<str>,
@@ -73,9 +73,9 @@ impl fmt::Display for ServiceKey {
     }
 }
 
-/// What a query selects engines by.
+/// Properties by which a query selects engines.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Context {
+pub(crate) struct QueryContext {
     pub(crate) tenant: Box<str>,
     pub(crate) model: Box<str>,
     pub(crate) lora: Box<str>,
@@ -94,7 +94,7 @@ const FIELDS: [&str; 12] = [
     "dp_rank",
     "cache_group",
     "hash_profile",
-    // Of the second generation. The salts of the engine's events are known without it.
+    // A field of the second generation. It has no effect: events contain the salts.
     "additionalsalt",
 ];
 
@@ -107,8 +107,8 @@ impl Service {
         }
     }
 
-    pub(crate) fn context(&self) -> Context {
-        Context {
+    pub(crate) fn context(&self) -> QueryContext {
+        QueryContext {
             tenant: self.tenant.clone(),
             model: self.model.clone(),
             lora: self.lora.clone(),
@@ -162,7 +162,7 @@ fn required<'f, 'b>(body: &'f Document<'b>, name: &str) -> Result<&'f Field<'b>,
     body.get(name).ok_or_else(|| Refusal::missing(name))
 }
 
-/// A path of this machine is the configuration's to name: whoever registers over HTTP may be elsewhere.
+/// Reads an endpoint. Only the configuration may name local paths: an HTTP client may run on another machine.
 fn read_endpoint<'t>(name: &str, endpoint: &'t str) -> Result<&'t str, Refusal> {
     let endpoint = as_text(name, endpoint)?;
     let scheme = endpoint.split_once("://").map(|(scheme, _)| scheme);
@@ -192,7 +192,7 @@ fn check_cache_group(body: &Document<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// Upstream takes 31 bits; no engine has more ranks than 16 bits hold.
+/// Reads a rank. Upstream allows 31 bits; no engine has more ranks than fit into 16 bits.
 fn read_rank(field: &Field<'_>) -> Result<DpRank, Refusal> {
     let name = "dp_rank";
     let rank = int(name, field)?;
@@ -208,7 +208,7 @@ fn read_rank(field: &Field<'_>) -> Result<DpRank, Refusal> {
     Ok(DpRank(rank))
 }
 
-/// Fields of `POST /unregister`. Those after the third are of the public documentation; the key says it all.
+/// Fields of `POST /unregister`. The public documentation has those after the third; the key needs none of them.
 const UNREGISTER_FIELDS: [&str; 7] = [
     "instance_id",
     "tenant_id",
@@ -241,7 +241,7 @@ impl ServiceKey {
         Ok(Self {
             instance: instance.into(),
             tenant: or_default(tenant).into(),
-            // No service has a rank beyond, so none is found either.
+            // No service has a higher rank, so the lookup finds nothing.
             rank: DpRank(rank.unwrap_or(u16::MAX)),
         })
     }

@@ -1,18 +1,18 @@
-//! `GET /services`, `/global_view` and `/health`: what is registered, and how it is.
+//! Views of the registrations and their state: `GET /services`, `/global_view` and `/health`.
 
 use std::collections::{BTreeMap, HashMap};
 
 use kv_index::SharedPrefixIndex;
 use serde::Serialize;
 
-use crate::directory::{Directory, Registered};
-use crate::follow::{Follow, Followed, FollowedFeed, FollowedWorker};
+use crate::directory::{Directory, RegisteredService};
+use crate::follow::{FeedFollower, FollowedFeed, FollowedSource, FollowedWorker};
 use crate::profile::{HashProfile, ProfileView};
 
-/// The state of a feed whose events are flowing.
+/// State of a feed that receives events.
 const LIVE: &str = "live";
 
-/// Upstream's fields, and how the feed is.
+/// A service: upstream's fields and the state of its feed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct ServiceView {
@@ -36,7 +36,7 @@ pub(crate) struct ServiceView {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Services {
+pub(crate) struct ServiceList {
     count: usize,
     services: Vec<ServiceView>,
 }
@@ -53,39 +53,43 @@ struct ContextView {
     lora_name: Box<str>,
     block_size: u32,
     tenant_id: Box<str>,
-    /// Blocks held by its services, counted once for each.
+    /// Blocks held by the context's services, counted once per service.
     prefix_count: u64,
     hash_profile: Option<ProfileView>,
     instances: BTreeMap<Box<str>, Vec<u16>>,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Health {
+pub(crate) struct HealthView {
     status: &'static str,
-    /// Registered ones and the router's workers.
+    /// Number of registered services and of the router's workers.
     services: usize,
-    /// Those whose events are flowing.
+    /// Number of those with a live feed.
     live: usize,
     contexts: usize,
 }
 
-/// How each worker's feeds are: the one that is not live, where there is one.
-fn states(follow: &dyn Follow) -> HashMap<Followed, &'static str> {
-    let mut states = HashMap::new();
-    for (followed, state) in follow.states() {
-        let known = states.entry(followed).or_insert(state);
+/// Returns the state of each source: of several feeds, the one that is not live.
+fn feed_states(follow: &dyn FeedFollower) -> HashMap<FollowedSource, &'static str> {
+    let mut feed_states = HashMap::new();
+    for (followed, state) in follow.feed_states() {
+        let known = feed_states.entry(followed).or_insert(state);
         if *known == LIVE {
             *known = state;
         }
     }
-    states
+    feed_states
 }
 
-pub(crate) fn services(directory: &Directory, follow: &dyn Follow, index: &SharedPrefixIndex) -> Services {
-    let states = states(follow);
+pub(crate) fn services(
+    directory: &Directory,
+    follow: &dyn FeedFollower,
+    index: &SharedPrefixIndex,
+) -> ServiceList {
+    let feed_states = feed_states(follow);
     let registered = directory
         .services()
-        .map(|Registered { service, followed }| ServiceView {
+        .map(|RegisteredService { service, followed }| ServiceView {
             endpoint: service.endpoint.clone(),
             replay_endpoint: service.replay.clone(),
             kind: service.kind.as_str(),
@@ -97,33 +101,33 @@ pub(crate) fn services(directory: &Directory, follow: &dyn Follow, index: &Share
             rank: service.rank.0,
             cache_group: None,
             hash_profile: service.profile.as_ref().map(HashProfile::view),
-            state: states.get(followed).copied(),
+            state: feed_states.get(followed).copied(),
             held_blocks: held_blocks(index, *followed),
         });
     let workers = follow.workers();
     let configured = workers
         .iter()
-        .flat_map(|known| worker_views(known, &states, index));
+        .flat_map(|known| worker_views(known, &feed_states, index));
     let services: Vec<_> = registered.chain(configured).collect();
-    Services {
+    ServiceList {
         count: services.len(),
         services,
     }
 }
 
-/// What a store holds is counted at no engine.
-fn held_blocks(index: &SharedPrefixIndex, followed: Followed) -> u64 {
+/// Returns the held blocks of an engine. The blocks of a store count for no engine.
+fn held_blocks(index: &SharedPrefixIndex, followed: FollowedSource) -> u64 {
     match followed {
-        Followed::Engine(worker) => index.held_blocks(worker),
-        Followed::Store(_) => 0,
+        FollowedSource::Engine(worker) => index.held_blocks(worker),
+        FollowedSource::Store(_) => 0,
     }
 }
 
-/// One for each model and publisher; without a model where it serves any. Its type and, before its first event, its block
-/// size are not known.
+/// Returns one view per model and publisher, with an empty model if the worker serves any. The type is unknown, and so
+/// is the block size before the first event.
 fn worker_views(
     known: &FollowedWorker,
-    states: &HashMap<Followed, &'static str>,
+    feed_states: &HashMap<FollowedSource, &'static str>,
     index: &SharedPrefixIndex,
 ) -> Vec<ServiceView> {
     let (worker, spec) = (known.worker.id(), known.worker.spec());
@@ -145,7 +149,7 @@ fn worker_views(
         rank: feed.rank.0,
         cache_group: None,
         hash_profile: None,
-        state: states.get(&Followed::Engine(worker)).copied(),
+        state: feed_states.get(&FollowedSource::Engine(worker)).copied(),
         held_blocks: index.held_blocks(worker),
     };
     let of_model = |model| known.feeds.iter().map(move |feed| view(model, feed));
@@ -155,7 +159,7 @@ fn worker_views(
 pub(crate) fn global_view(directory: &Directory, index: &SharedPrefixIndex) -> GlobalView {
     let contexts = directory.contexts().iter().map(|(context, services)| {
         let mut instances: BTreeMap<Box<str>, Vec<u16>> = BTreeMap::new();
-        for Registered { service, .. } in services {
+        for RegisteredService { service, .. } in services {
             let ranks = instances.entry(service.instance.clone()).or_default();
             ranks.push(service.rank.0);
         }
@@ -179,15 +183,19 @@ pub(crate) fn global_view(directory: &Directory, index: &SharedPrefixIndex) -> G
     }
 }
 
-pub(crate) fn health(directory: &Directory, follow: &dyn Follow) -> Health {
-    let (workers, states) = (follow.workers(), states(follow));
+pub(crate) fn health(directory: &Directory, follow: &dyn FeedFollower) -> HealthView {
+    let (workers, feed_states) = (follow.workers(), feed_states(follow));
     let registered = directory.services().map(|known| known.followed);
-    let configured = workers.iter().map(|known| Followed::Engine(known.worker.id()));
+    let configured = workers
+        .iter()
+        .map(|known| FollowedSource::Engine(known.worker.id()));
     let all = registered.chain(configured);
-    Health {
+    HealthView {
         status: "ok",
         services: directory.len() + workers.len(),
-        live: all.filter(|followed| states.get(followed) == Some(&LIVE)).count(),
+        live: all
+            .filter(|followed| feed_states.get(followed) == Some(&LIVE))
+            .count(),
         contexts: directory.contexts().len(),
     }
 }

@@ -1,4 +1,4 @@
-//! In which format a request is written and its answer wanted, and writing the answer.
+//! Content negotiation and response encoding.
 
 use axum::body::Body;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -13,8 +13,8 @@ const JSON: &str = "application/json";
 const MSGPACK: &str = "application/msgpack";
 const NOT_CURRENT: HeaderName = HeaderName::from_static("x-conductor-not-current");
 
-/// The format of a body, by its media type without parameters. `x-msgpack` and `vnd.msgpack` are msgpack too. Without a
-/// `Content-Type` it is JSON, as clients of the earlier generations sent it, unless one is `required`.
+/// Returns the format of a body by its media type, ignoring parameters. `x-msgpack` and `vnd.msgpack` are MessagePack
+/// too. Without `Content-Type` it is JSON, as clients of the earlier generations sent it, unless a type is `required`.
 pub(crate) fn of_body(headers: &HeaderMap, required: bool) -> Result<Format, Refusal> {
     let mut kinds = headers.get_all(CONTENT_TYPE).iter();
     let format = match (kinds.next(), kinds.next()) {
@@ -31,8 +31,8 @@ pub(crate) fn of_body(headers: &HeaderMap, required: bool) -> Result<Format, Ref
     })
 }
 
-/// The format of a media type, whatever its parameters. No web page can have a browser send these to another site unasked; a type
-/// that only contains one of the names, such as `text/plain; json`, it can.
+/// Returns the format of a media type, ignoring parameters. A browser does not send these types across sites without a
+/// preflight. It does send types that only contain such a name, for example `text/plain; json`.
 fn exactly(kind: &str) -> Option<Format> {
     let essence = kind.split(';').next().unwrap_or_default().trim();
     match essence.to_ascii_lowercase().as_str() {
@@ -42,10 +42,10 @@ fn exactly(kind: &str) -> Option<Format> {
     }
 }
 
-/// The format of the answer: what the caller accepts, else what its body was written in, else JSON.
+/// Returns the format of the answer: the accepted one, else that of the body, else JSON.
 pub(crate) fn of_answer(headers: &HeaderMap) -> Format {
-    let accepted = header(headers, &ACCEPT).and_then(named);
-    let sent = || header(headers, &CONTENT_TYPE).and_then(named);
+    let accepted = header(headers, &ACCEPT).and_then(parse);
+    let sent = || header(headers, &CONTENT_TYPE).and_then(parse);
     accepted.or_else(sent).unwrap_or(Format::Json)
 }
 
@@ -53,8 +53,8 @@ fn header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// The first of the two that a list of types names, for answers.
-fn named(kind: &str) -> Option<Format> {
+/// Returns the first of the two formats in a list of types.
+fn parse(kind: &str) -> Option<Format> {
     let kind = kind.to_ascii_lowercase();
     match (kind.find("msgpack"), kind.find("json")) {
         (Some(msgpack), Some(json)) if json < msgpack => Some(Format::Json),
@@ -87,9 +87,9 @@ pub(crate) fn answer(format: Format, status: StatusCode, body: &impl Serialize) 
     response
 }
 
-/// Marks an answer that leaves out instances whose feeds are not live, with their number. Unlike a member of the body it fits
-/// every shape.
-pub(crate) fn with_left_out(mut response: Response<Body>, instances: usize) -> Response<Body> {
+/// Adds a header with the number of instances left out because their feeds are not live. Unlike a member of the body,
+/// it fits every shape.
+pub(crate) fn with_not_current_count(mut response: Response<Body>, instances: usize) -> Response<Body> {
     if instances > 0 {
         response
             .headers_mut()

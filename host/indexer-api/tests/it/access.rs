@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::service::{Running, registration};
 
 #[test]
-fn without_the_key_only_health_is_told() {
+fn without_the_key_only_health_is_served() {
     let running = Running::start_with(Some("secret"), Vec::new());
     let status = |path: &str, headers: &[(&str, &str)]| running.send("GET", path, headers, b"").status;
     assert_eq!(status("/services", &[]), 401);
@@ -21,7 +21,7 @@ fn without_the_key_only_health_is_told() {
     );
 }
 
-/// What a browser sends to another site unasked: its page's name, and a body of one of three types, or of none.
+/// Requests that a browser sends across sites without a preflight: with `Origin`, and no body or one of three types.
 #[test]
 fn a_web_page_can_register_nothing() {
     let running = Running::start();
@@ -69,7 +69,7 @@ fn with_its_key_a_page_may_register() {
     );
 }
 
-/// A page's own name that points at the loopback.
+/// A page's domain that points at the loopback.
 #[test]
 fn a_rebound_name_is_answered_nothing() {
     let running = Running::start();

@@ -1,4 +1,4 @@
-//! The first generation's `/cache`.
+//! `/cache` of the first generation.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn cache(changes: Value) -> Value {
 }
 
 #[test]
-fn engines_are_told_by_address_or_name_in_percent_of_whole_blocks() {
+fn engines_are_listed_by_address_or_name_in_percent_of_whole_blocks() {
     let running = Running::start_with(None, vec![own_worker()]);
     let first = running.register("a", json!({"endpoint": "tcp://10.0.0.1:5557"}));
     let second = running.register("b", json!({}));
@@ -41,7 +41,7 @@ fn engines_are_told_by_address_or_name_in_percent_of_whole_blocks() {
 }
 
 #[test]
-fn nobody_is_best_where_nothing_matches() {
+fn no_engine_is_best_if_nothing_matches() {
     let running = Running::start();
     running.register("b", json!({}));
     let nothing = json!({
@@ -65,26 +65,26 @@ fn nobody_is_best_where_nothing_matches() {
 #[test]
 fn requests_are_refused_in_the_words_of_that_generation() {
     let running = Running::start();
-    let told = |changes: Value| {
+    let answered = |changes: Value| {
         let answer = running.post("/cache", &cache(changes));
         assert_eq!(answer.status, 400);
         answer.json()["error"].as_str().unwrap().to_owned()
     };
-    assert_eq!(told(json!({"instances": null})), "missing key: instances");
+    assert_eq!(answered(json!({"instances": null})), "missing key: instances");
     assert_eq!(
-        told(json!({"token_ids": "x"})),
+        answered(json!({"token_ids": "x"})),
         "the value of token_ids is not an array"
     );
     assert_eq!(
-        told(json!({"instances": ["a", 1]})),
+        answered(json!({"instances": ["a", 1]})),
         "\"instances[1]\" is not a string"
     );
     assert_eq!(
-        told(json!({"model_name": 1})),
+        answered(json!({"model_name": 1})),
         "\"the value of: model_name\" is not a string"
     );
     assert_eq!(
-        told(json!({"lora_id": "x"})),
+        answered(json!({"lora_id": "x"})),
         "\"the value of: lora_id\" is not a number"
     );
 }

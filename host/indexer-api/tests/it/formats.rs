@@ -1,10 +1,10 @@
-//! JSON and msgpack, in and out.
+//! JSON and MessagePack bodies and answers.
 
 use serde_json::{Value, json};
 
 use crate::service::{ON_DEVICE, Running};
 
-/// `{"model": "llama", "block_size": 4, "token_ids": ...}` in msgpack, up to the tokens.
+/// Returns `{"model": "llama", "block_size": 4, "token_ids": ...}` in MessagePack, up to the tokens.
 fn msgpack_query() -> Vec<u8> {
     b"\x83\xa5model\xa5llama\xaablock_size\x04\xa9token_ids".to_vec()
 }
@@ -32,14 +32,14 @@ fn tokens_are_taken_as_little_endian_bytes_and_as_an_array() {
 fn an_answer_is_in_the_format_accepted_or_else_that_of_the_request() {
     let running = Running::start();
     let body = br#"{"model": "m", "block_size": 4, "token_ids": []}"#;
-    let ask = |headers: &[(&str, &str)]| running.send("POST", "/query", headers, body);
-    let nobody = json!({"instances": {}});
-    assert_eq!(ask(&[]).json(), nobody);
+    let send = |headers: &[(&str, &str)]| running.send("POST", "/query", headers, body);
+    let empty = json!({"instances": {}});
+    assert_eq!(send(&[]).json(), empty);
     assert_eq!(
-        ask(&[("content-type", "application/json"), ("accept", "*/*")]).json(),
-        nobody
+        send(&[("content-type", "application/json"), ("accept", "*/*")]).json(),
+        empty
     );
-    assert_eq!(ask(&[("accept", "application/msgpack")]).msgpack(), nobody);
+    assert_eq!(send(&[("accept", "application/msgpack")]).msgpack(), empty);
     let get = |accept: &str| running.send("GET", "/services", &[("accept", accept)], b"");
     assert_eq!(get("*/*").json()["count"], 0);
     assert_eq!(get("application/x-msgpack").msgpack()["count"], 0);
@@ -51,13 +51,13 @@ fn bodies_that_are_no_documents_are_refused_by_format() {
     let running = Running::start();
     let check = |kind: &str, body: &[u8], reason: &str, error: &str| {
         let answer = running.send("POST", "/query", &[("content-type", kind)], body);
-        let told: Value = if kind.contains("msgpack") {
+        let answered: Value = if kind.contains("msgpack") {
             answer.msgpack()
         } else {
             answer.json()
         };
         assert_eq!(
-            (answer.status, &told["reason"], &told["error"]),
+            (answer.status, &answered["reason"], &answered["error"]),
             (400, &json!(reason), &json!(error))
         );
     };
@@ -108,7 +108,7 @@ fn of_a_repeated_key_a_query_takes_the_last_and_a_registration_the_first() {
     let body = br#"{"model": "x", "model": "m", "block_size": 4, "token_ids": []}"#;
     let answer = running.send("POST", "/query", &[], body).ok();
     assert_eq!(answer["instances"]["a"]["longest_matched"], 0);
-    // Each occurrence is judged, though.
+    // Each occurrence is validated, though.
     let body = br#"{"model": 1, "model": "m", "block_size": 4, "token_ids": []}"#;
     assert_eq!(
         running.send("POST", "/query", &[], body).json()["reason"],

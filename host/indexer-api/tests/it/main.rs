@@ -1,4 +1,4 @@
-//! The service over real sockets, with an index of its own and nobody behind it.
+//! Tests of the service over real sockets, with an index of its own and no publishers.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

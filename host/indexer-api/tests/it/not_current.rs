@@ -1,4 +1,4 @@
-//! Engines whose feeds are not live: no answer claims anything of them, and each says that they are left out.
+//! Engines whose feeds are not live are left out of answers, and each answer says so.
 
 use routing::WorkerId;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn query() -> Value {
     json!({"model": "llama", "block_size": 4, "token_ids": TOKENS})
 }
 
-/// Two engines that hold the prompt, and the first one's feed is lost.
+/// Starts two engines that hold the prompt; the feed of the first is lost.
 fn one_of_two_lost() -> Running {
     let running = Running::start();
     let [lost, live] = ["a", "b"].map(|name| running.register(name, json!({})));

@@ -1,7 +1,7 @@
-//! What queries find, by tokens and by both kinds of hashes.
+//! Queries by tokens and by both kinds of hashes.
 
 use block_hash::{Algorithm, RFC_1527_SEED, VllmHasher, sequence_hashes};
-use indexer_api::Followed;
+use indexer_api::FollowedSource;
 use routing::{EngineBlockHash, ObjectEvent, Shard, StoreObject, Tier, WorkerId};
 use serde_json::{Value, json};
 
@@ -52,9 +52,9 @@ fn each_rank_of_each_instance_is_answered_in_tokens_by_tier() {
         .post("/query", &query(&tokens, json!({"instance_id": "b"})))
         .ok();
     assert_eq!(only["instances"].as_object().unwrap().len(), 1);
-    for nobody in ["", "c"] {
+    for empty in ["", "c"] {
         let none = running
-            .post("/query", &query(&tokens, json!({"instance_id": nobody})))
+            .post("/query", &query(&tokens, json!({"instance_id": empty})))
             .ok();
         assert_eq!(none, json!({"instances": {}}));
     }
@@ -128,7 +128,7 @@ fn the_routers_workers_answer_for_the_models_they_serve() {
     running.store(WorkerId(9), 0, &[1, 2, 3, 4], ON_DEVICE);
     let found = |changes: Value| running.post("/query", &query(&[1, 2, 3, 4], changes)).ok();
     assert_eq!(found(json!({}))["instances"]["gpu-9"]["longest_matched"], 4);
-    // Their block size is known from their events: whatever the query names.
+    // Events define their block size, whatever the query names.
     assert_eq!(
         found(json!({"block_size": 64}))["instances"]["gpu-9"]["longest_matched"],
         4
@@ -138,9 +138,9 @@ fn the_routers_workers_answer_for_the_models_they_serve() {
 }
 
 #[test]
-fn what_a_store_holds_counts_for_the_engines_of_its_model() {
+fn blocks_of_a_store_count_for_the_engines_of_its_model() {
     let running = Running::start();
-    let Followed::Store(store) = running.register_any("store", json!({"type": "Mooncake"})) else {
+    let FollowedSource::Store(store) = running.register_any("store", json!({"type": "Mooncake"})) else {
         panic!("an engine was registered")
     };
     let writer = running.register("a", json!({}));
@@ -148,7 +148,7 @@ fn what_a_store_holds_counts_for_the_engines_of_its_model() {
     let other = running.register("c", json!({"modelname": "other"}));
     let tokens = prompt();
     running.store(writer, 0, &tokens[..8], ON_DEVICE);
-    // An engine is known by its events only.
+    // An engine is known only by its events.
     for engine in [reader, other] {
         running.store(engine, 0, &[9; 4], ON_DEVICE);
     }
@@ -182,7 +182,7 @@ fn what_a_store_holds_counts_for_the_engines_of_its_model() {
 }
 
 #[test]
-fn rolling_hashes_find_what_tokens_find() {
+fn rolling_hashes_and_tokens_find_the_same_blocks() {
     let running = Running::start();
     let worker = running.register("a", json!({}));
     let tokens = prompt();
@@ -197,7 +197,7 @@ fn rolling_hashes_find_what_tokens_find() {
             .ok();
         assert_eq!(answer["instances"]["a"]["longest_matched"], 12, "{name}");
     }
-    // As some clients send them: with a sign.
+    // Some clients send them signed.
     let signed: Vec<i64> = hashes.iter().map(|hash| *hash as i64).collect();
     let body = json!({"model": "llama", "block_size": 4, "seq_hashes": signed});
     assert_eq!(
@@ -259,7 +259,7 @@ fn engine_hashes_are_looked_up_where_the_engine_registered_with_its_profile() {
 }
 
 #[test]
-fn either_engines_hashes_find_both_who_hold_the_same_tokens() {
+fn hashes_of_either_engine_find_both_holders_of_the_same_tokens() {
     let running = Running::start();
     let tokens = prompt();
     for (name, first_hash) in [("a", 1_000), ("b", 2_000)] {
@@ -293,11 +293,11 @@ fn either_engines_hashes_find_both_who_hold_the_same_tokens() {
 #[test]
 fn missing_hashes_and_unknown_kinds_are_refused() {
     let running = Running::start();
-    let told = |body: Value| running.post("/query_by_hash", &body).json();
+    let answered = |body: Value| running.post("/query_by_hash", &body).json();
     assert_eq!(
-        told(json!({"model": "m", "block_size": 4}))["field"],
+        answered(json!({"model": "m", "block_size": 4}))["field"],
         "seq_hashes"
     );
-    assert_eq!(told(json!({"hash_kind": "x"}))["reason"], "invalid_value");
-    assert_eq!(told(json!({"seq_hashes": [1, "x"]}))["index"], 1);
+    assert_eq!(answered(json!({"hash_kind": "x"}))["reason"], "invalid_value");
+    assert_eq!(answered(json!({"seq_hashes": [1, "x"]}))["index"], 1);
 }

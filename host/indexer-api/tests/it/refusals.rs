@@ -1,5 +1,4 @@
-//! What upstream's third generation refuses, with its statuses, reasons, fields and messages, as probed there; and where
-//! this service takes what upstream does not.
+//! Errors of upstream's third generation, with its statuses, reasons, fields and messages, as probed there.
 
 use serde_json::{Value, json};
 
@@ -8,11 +7,11 @@ use crate::service::{BODY_LIMIT, Running, registration};
 #[track_caller]
 fn check(running: &Running, path: &str, body: &Value, reason: &str, field: Option<&str>, error: &str) {
     let answer = running.post(path, body);
-    let told = answer.json();
-    assert_eq!(answer.status, 400, "{body} -> {told}");
-    assert_eq!(told["reason"], reason, "{body} -> {told}");
-    assert_eq!(told["field"].as_str(), field, "{body} -> {told}");
-    assert_eq!(told["error"], error, "{body} -> {told}");
+    let answered = answer.json();
+    assert_eq!(answer.status, 400, "{body} -> {answered}");
+    assert_eq!(answered["reason"], reason, "{body} -> {answered}");
+    assert_eq!(answered["field"].as_str(), field, "{body} -> {answered}");
+    assert_eq!(answered["error"], error, "{body} -> {answered}");
 }
 
 fn profile(changes: &[(&str, Value)]) -> Value {
@@ -33,7 +32,7 @@ fn check_registration(running: &Running, changes: Value, reason: &str, error: &s
 }
 
 #[test]
-fn registrations_need_their_fields_as_upstream_does() {
+fn registrations_need_their_fields() {
     let running = Running::start();
     for field in [
         "endpoint",
@@ -215,7 +214,7 @@ fn checks_come_in_upstreams_order() {
             body.as_object_mut().unwrap().remove(field);
         }
     }
-    // The value of a type is judged after everything but the rank.
+    // The value of a type is validated after everything but the rank.
     body["type"] = json!("X");
     body["dp_rank"] = json!(-1);
     assert_eq!(running.post("/register", &body).json()["field"], "type");
@@ -355,7 +354,7 @@ fn queries_are_refused_as_upstream_refuses_them() {
         "instance_id",
         "instance_id must be a string",
     );
-    // What is missing is told after everything that is there was judged.
+    // Missing fields are reported after all present ones are validated.
     refused(
         json!({"model": null, "tenant_id": 1}),
         "invalid_type",
@@ -365,36 +364,39 @@ fn queries_are_refused_as_upstream_refuses_them() {
 }
 
 #[test]
-fn a_bad_token_is_told_with_its_place() {
+fn a_bad_token_is_reported_with_its_index() {
     let running = Running::start();
     let query = |tokens: Value| json!({"model": "m", "block_size": 4, "token_ids": tokens});
     let refused = |tokens: Value, reason: &str, index: usize| {
-        let told = running.post("/query", &query(tokens)).json();
+        let answered = running.post("/query", &query(tokens)).json();
         assert_eq!(
-            (&told["reason"], &told["index"]),
+            (&answered["reason"], &answered["index"]),
             (&json!(reason), &json!(index)),
-            "{told}"
+            "{answered}"
         );
     };
     refused(json!([1, 2.0]), "invalid_type", 1);
     refused(json!([1, 2, "3"]), "invalid_type", 2);
     refused(json!([2_147_483_648_u32]), "out_of_range", 0);
     refused(json!([0, -2_147_483_649_i64, "x"]), "out_of_range", 1);
-    let told = running.post_msgpack(
+    let answered = running.post_msgpack(
         "/query",
         b"\x83\xa5model\xa1m\xaablock_size\x04\xa9token_ids\x91\xc3",
     );
-    assert_eq!(told.msgpack()["error"], "token_ids element must be an integer");
-    let told = running.post_msgpack(
+    assert_eq!(
+        answered.msgpack()["error"],
+        "token_ids element must be an integer"
+    );
+    let answered = running.post_msgpack(
         "/query",
         b"\x83\xa5model\xa1m\xaablock_size\x04\xa9token_ids\xc4\x01\x00",
     );
     assert_eq!(
-        told.msgpack()["error"],
+        answered.msgpack()["error"],
         "token_ids bin size must be a multiple of 4"
     );
-    let told = running.post_msgpack("/query", b"\x83\xa5model\xa1m\xaablock_size\x04\xa9token_ids\xc0");
-    assert_eq!(told.msgpack()["error"], "token_ids must be a bin or an array");
+    let answered = running.post_msgpack("/query", b"\x83\xa5model\xa1m\xaablock_size\x04\xa9token_ids\xc0");
+    assert_eq!(answered.msgpack()["error"], "token_ids must be a bin or an array");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Registering, listing and unregistering; and what is taken here that upstream refuses.
+//! Registering, listing and unregistering; and values accepted here that upstream refuses.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn a_registration_is_answered_listed_and_idempotent() {
 }
 
 #[test]
-fn what_an_engine_held_is_gone_once_it_is_unregistered() {
+fn unregistering_an_engine_removes_its_blocks() {
     let running = Running::start();
     let worker = running.register("a", json!({}));
     running.store(worker, 0, &[1, 2, 3, 4], ON_DEVICE);
@@ -45,7 +45,7 @@ fn what_an_engine_held_is_gone_once_it_is_unregistered() {
         running.get("/global_view").ok(),
         json!({"context_count": 0, "contexts": []})
     );
-    // Upstream keeps the context, and with it the profile, until it is restarted.
+    // Upstream keeps the context and its profile until a restart.
     running.register("a", json!({"block_size": 8}));
 }
 

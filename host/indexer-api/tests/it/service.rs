@@ -1,4 +1,4 @@
-//! A running service, its index, and a client that speaks HTTP by hand.
+//! A running service, its index, and a plain HTTP client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use indexer_api::{
-    ApiKey, Follow, FollowError, Followed, FollowedFeed, FollowedWorker, HostNames, Indexer, IndexerAccess,
-    IndexerParts, Service, ServiceKind,
+    ApiKey, FeedFollower, FollowError, FollowedFeed, FollowedSource, FollowedWorker, HostNames, Indexer,
+    IndexerAccess, IndexerParts, Service, ServiceKind,
 };
 use kv_index::{Holder, IndexLimits, SharedPrefixIndex};
 use routing::{
@@ -21,18 +21,18 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) const BODY_LIMIT: usize = 1 << 20;
 
-/// Gives out ids and remembers who has them.
+/// Follower that assigns ids and records them.
 #[derive(Default)]
 pub(crate) struct Follower {
     next: AtomicU32,
-    pub(crate) followed: Mutex<BTreeMap<Followed, Service>>,
+    pub(crate) followed: Mutex<BTreeMap<FollowedSource, Service>>,
     workers: Vec<FollowedWorker>,
     /// Engines whose feeds are not live.
     pub(crate) down: Mutex<BTreeSet<WorkerId>>,
 }
 
-impl Follow for Follower {
-    fn follow(&self, service: &Service) -> Result<Followed, FollowError> {
+impl FeedFollower for Follower {
+    fn follow(&self, service: &Service) -> Result<FollowedSource, FollowError> {
         if !service.endpoint.contains("://") {
             return Err(FollowError::Endpoint {
                 endpoint: service.endpoint.clone(),
@@ -41,14 +41,14 @@ impl Follow for Follower {
         }
         let id = 100 + self.next.fetch_add(1, Ordering::Relaxed);
         let followed = match service.kind {
-            ServiceKind::Mooncake => Followed::Store(StoreId(id)),
-            ServiceKind::Vllm | ServiceKind::Sglang => Followed::Engine(WorkerId(id)),
+            ServiceKind::Mooncake => FollowedSource::Store(StoreId(id)),
+            ServiceKind::Vllm | ServiceKind::Sglang => FollowedSource::Engine(WorkerId(id)),
         };
         self.followed.lock().unwrap().insert(followed, service.clone());
         Ok(followed)
     }
 
-    fn unfollow(&self, followed: Followed) {
+    fn unfollow(&self, followed: FollowedSource) {
         self.followed.lock().unwrap().remove(&followed).unwrap();
     }
 
@@ -60,12 +60,12 @@ impl Follow for Follower {
         !self.down.lock().unwrap().contains(&engine)
     }
 
-    fn states(&self) -> Vec<(Followed, &'static str)> {
+    fn feed_states(&self) -> Vec<(FollowedSource, &'static str)> {
         let followed = self.followed.lock().unwrap();
         let workers = self
             .workers
             .iter()
-            .map(|known| Followed::Engine(known.worker.id()));
+            .map(|known| FollowedSource::Engine(known.worker.id()));
         followed
             .keys()
             .copied()
@@ -75,12 +75,12 @@ impl Follow for Follower {
     }
 }
 
-/// The router's worker `gpu-9`, which serves `llama` and has id 9.
+/// Returns the router's worker `gpu-9`, which serves `llama` and has id 9.
 pub(crate) fn own_worker() -> FollowedWorker {
     own_worker_of(&[0])
 }
 
-/// The same with a publisher for each of these ranks.
+/// Returns the same worker with a publisher for each of these ranks.
 pub(crate) fn own_worker_of(ranks: &[u16]) -> FollowedWorker {
     let spec = WorkerSpec {
         name: "gpu-9".into(),
@@ -202,7 +202,7 @@ impl Running {
         }
         head += &format!("content-length: {}\r\n\r\n", body.len());
         stream.write_all(head.as_bytes()).unwrap();
-        // The service may answer, and close, before it has read all of a body it refuses.
+        // The service may answer and close before it has read all of a refused body.
         let _ = stream.write_all(body);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -219,7 +219,7 @@ impl Running {
         }
     }
 
-    /// The feed of an engine is not live from now on.
+    /// Marks the feed of an engine as lost.
     pub(crate) fn lose(&self, engine: WorkerId) {
         self.follower.down.lock().unwrap().insert(engine);
     }
@@ -237,27 +237,27 @@ impl Running {
         self.send("POST", path, &[("content-type", "application/msgpack")], body)
     }
 
-    /// Registers a vLLM engine of `llama` with blocks of 4 tokens; answers the id its blocks are held under.
+    /// Registers a vLLM engine of `llama` with blocks of 4 tokens. Returns its id in the index.
     pub(crate) fn register(&self, instance: &str, changes: Value) -> WorkerId {
         match self.register_any(instance, changes) {
-            Followed::Engine(worker) => worker,
-            Followed::Store(_) => panic!("a store was registered"),
+            FollowedSource::Engine(worker) => worker,
+            FollowedSource::Store(_) => panic!("a store was registered"),
         }
     }
 
-    /// The same for an engine or a store.
-    pub(crate) fn register_any(&self, instance: &str, changes: Value) -> Followed {
+    /// Registers an engine or a store.
+    pub(crate) fn register_any(&self, instance: &str, changes: Value) -> FollowedSource {
         let before = self.followed();
         self.post("/register", &registration(instance, changes)).ok();
         let now = self.followed();
         *now.iter().find(|followed| !before.contains(followed)).unwrap()
     }
 
-    pub(crate) fn followed(&self) -> Vec<Followed> {
+    pub(crate) fn followed(&self) -> Vec<FollowedSource> {
         self.follower.followed.lock().unwrap().keys().copied().collect()
     }
 
-    /// An engine stores a prompt in blocks of 4 tokens, whose hashes are `first_hash` and those after it.
+    /// Stores a prompt of an engine in blocks of 4 tokens with consecutive hashes from `first_hash` on.
     pub(crate) fn store(&self, worker: WorkerId, rank: u16, tokens: &[u32], stored: Stored) {
         let blocks = tokens.len() as u64 / 4;
         let holder = Holder {
@@ -281,7 +281,7 @@ impl Running {
     }
 }
 
-/// How blocks are stored.
+/// Properties of stored blocks.
 #[derive(Clone, Copy)]
 pub(crate) struct Stored {
     pub(crate) tier: Tier,
@@ -295,7 +295,7 @@ pub(crate) const ON_DEVICE: Stored = Stored {
     lora: None,
 };
 
-/// A registration; `changes` adds or, with null, takes away fields.
+/// Returns a registration; `changes` adds fields or, with null, removes them.
 pub(crate) fn registration(instance: &str, changes: Value) -> Value {
     let mut body = serde_json::json!({
         "endpoint": format!("tcp://{instance}:5557"), "type": "vLLM", "modelname": "llama", "instance_id": instance,
