@@ -47,7 +47,7 @@ impl Upkeep {
             while !stop.is_cancelled() {
                 upkeep.age(Instant::now());
                 // One step after the other, so that whoever asks or tells the index something comes in between.
-                (0..STEPS).find(|_| !upkeep.index.tend());
+                (0..STEPS).find(|_| !upkeep.index.gc_step());
                 std::thread::park_timeout(PACE);
             }
         })

@@ -1,8 +1,8 @@
-//! One cache's lanes, and what its engine calls the blocks in them.
+//! Per-cache state: a cache's lanes, and the names its engine gives to blocks.
 //!
-//! A block has one name that all caches share: the one it was first stored under. Engines that hash alike, which is the
-//! normal case, need nothing else. Where a cache calls a block otherwise, its lane keeps that alias; where it does not hold the
-//! block under the shared name, the lane says so.
+//! All caches share one name per block: the one it was first stored under. Engines that hash alike, the normal case,
+//! need nothing else. If a cache uses another name, its lane stores that alias. If it does not hold the block under
+//! the shared name, the lane records that.
 
 use std::collections::hash_map::IntoIter;
 use std::collections::{HashMap, HashSet};
@@ -10,45 +10,45 @@ use std::collections::{HashMap, HashSet};
 use routing::{Attention, DpRank, Tier, WorkerId};
 
 use crate::extent::BlockId;
-use crate::forest::{Forest, Place};
+use crate::forest::{BlockPosition, RunForest};
 use crate::lanes::LaneId;
 use crate::shared::Holder;
 
-/// Names that a cache may have used for two contents each; at one more, everything that it told is forgotten.
+/// Most names that a cache may have used for two contents each. One more clears the cache.
 const MOST_AMBIGUOUS: usize = 65_536;
 
-/// What one lane calls a block that it does not simply hold under the shared name.
+/// Names of the blocks that a lane does not hold under exactly the shared name.
 #[derive(Debug, Default)]
-pub(crate) struct Renamed {
+pub(crate) struct LaneNames {
     is_held_by_shared_name: bool,
     aliases: Vec<u64>,
 }
 
-/// What a lane that left called its blocks: dropped a few at a time.
-pub(crate) type SpentNames = IntoIter<BlockId, Renamed>;
+/// Block names of a removed lane, dropped a few at a time.
+pub(crate) type SpentNames = IntoIter<BlockId, LaneNames>;
 
-/// One cache's blocks on one tier, in one group.
+/// Lane: the blocks of one cache on one tier, in one group.
 #[derive(Debug, Default)]
-pub(crate) struct Lane {
+pub(crate) struct HolderLane {
     /// Blocks held.
     pub(crate) held: u64,
     aliases: HashMap<u64, BlockId>,
-    renamed: HashMap<BlockId, Renamed>,
-    /// Whether nobody told of its blocks.
+    renamed: HashMap<BlockId, LaneNames>,
+    /// The lane holds predicted blocks: no event reported them.
     pub(crate) is_expected: bool,
-    /// The block removed last: engines evict tail first, so that its neighbour is likely to be next.
-    pub(crate) last_removed: Option<Place>,
+    /// The block removed last. Engines evict the tail first, so its neighbour is likely to be next.
+    pub(crate) last_removed: Option<BlockPosition>,
 }
 
-/// What the blocks of a group are like.
+/// Block size and attention of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Group {
+pub(crate) struct CacheGroup {
     pub(crate) index: u32,
     pub(crate) attention: Attention,
     pub(crate) block_size: u32,
 }
 
-/// Where a lane belongs.
+/// Owner of a lane.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CacheLane {
     pub(crate) tier: Tier,
@@ -56,32 +56,32 @@ pub(crate) struct CacheLane {
     pub(crate) id: LaneId,
 }
 
-/// One cache.
+/// One KV cache.
 #[derive(Debug, Default)]
-pub(crate) struct Cache {
+pub(crate) struct KvCache {
     pub(crate) lanes: Vec<CacheLane>,
-    pub(crate) groups: Vec<Group>,
-    /// Tokens of the blocks that all groups are counted in; 0 before the first.
+    pub(crate) groups: Vec<CacheGroup>,
+    /// Block size in tokens that all groups are counted in; 0 before the first store.
     pub(crate) base: u32,
     ambiguous: HashSet<u64>,
-    /// Where the last store ended, under which name: the next one mostly goes on from there.
-    pub(crate) last_stored: Option<(u64, Place)>,
+    /// End of the last store, and its name: the next store mostly continues there.
+    pub(crate) last_stored: Option<(u64, BlockPosition)>,
 }
 
-/// All caches, by worker and rank. Workers' numbers count up from 0 and are dense.
+/// All caches, by worker and rank. Worker numbers are dense and start at 0.
 #[derive(Debug, Default)]
-pub(crate) struct Caches {
-    workers: Vec<Vec<(DpRank, Cache)>>,
+pub(crate) struct CacheTable {
+    workers: Vec<Vec<(DpRank, KvCache)>>,
 }
 
-impl Caches {
-    pub(crate) fn get(&self, holder: Holder) -> Option<&Cache> {
+impl CacheTable {
+    pub(crate) fn get(&self, holder: Holder) -> Option<&KvCache> {
         self.ranks(holder.worker)
             .find(|(rank, _)| *rank == holder.rank)
             .map(|(_, cache)| cache)
     }
 
-    pub(crate) fn get_mut(&mut self, holder: Holder) -> Option<&mut Cache> {
+    pub(crate) fn get_mut(&mut self, holder: Holder) -> Option<&mut KvCache> {
         let ranks = self.workers.get_mut(holder.worker.0 as usize)?;
         ranks
             .iter_mut()
@@ -89,8 +89,8 @@ impl Caches {
             .map(|(_, cache)| cache)
     }
 
-    /// A cache, made where it is not there.
-    pub(crate) fn make(&mut self, holder: Holder) -> &mut Cache {
+    /// Returns a cache; creates it if needed.
+    pub(crate) fn make(&mut self, holder: Holder) -> &mut KvCache {
         let worker = holder.worker.0 as usize;
         if self.workers.len() <= worker {
             self.workers.resize_with(worker + 1, Vec::new);
@@ -99,34 +99,34 @@ impl Caches {
         let at = match ranks.binary_search_by_key(&holder.rank, |(rank, _)| *rank) {
             Ok(at) => at,
             Err(at) => {
-                ranks.insert(at, (holder.rank, Cache::default()));
+                ranks.insert(at, (holder.rank, KvCache::default()));
                 at
             }
         };
         &mut ranks[at].1
     }
 
-    pub(crate) fn remove(&mut self, holder: Holder) -> Option<Cache> {
+    pub(crate) fn remove(&mut self, holder: Holder) -> Option<KvCache> {
         let ranks = self.workers.get_mut(holder.worker.0 as usize)?;
         let at = ranks.iter().position(|(rank, _)| *rank == holder.rank)?;
         let (_, cache) = ranks.remove(at);
         if ranks.is_empty() {
-            // The number is not given again: nothing is to be kept for it.
+            // Worker numbers are not reused, so the memory is freed.
             *ranks = Vec::new();
         }
         Some(cache)
     }
 
-    /// A worker's, by rank.
-    pub(crate) fn ranks(&self, worker: WorkerId) -> impl Iterator<Item = &(DpRank, Cache)> {
+    /// Returns the caches of a worker, by rank.
+    pub(crate) fn ranks(&self, worker: WorkerId) -> impl Iterator<Item = &(DpRank, KvCache)> {
         self.workers.get(worker.0 as usize).into_iter().flatten()
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Cache> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &KvCache> {
         self.workers.iter().flatten().map(|(_, cache)| cache)
     }
 
-    /// The workers that have any.
+    /// Returns the workers that have a cache.
     pub(crate) fn workers(&self) -> impl Iterator<Item = WorkerId> {
         let any = self
             .workers
@@ -137,21 +137,21 @@ impl Caches {
     }
 }
 
-impl Cache {
+impl KvCache {
     pub(crate) fn lane(&self, tier: Tier, group: u32) -> Option<LaneId> {
         let here = |lane: &&CacheLane| lane.tier == tier && lane.group == group;
         self.lanes.iter().find(here).map(|lane| lane.id)
     }
 
-    pub(crate) fn group(&self, index: u32) -> Option<Group> {
+    pub(crate) fn group(&self, index: u32) -> Option<CacheGroup> {
         self.groups.iter().copied().find(|group| group.index == index)
     }
 
-    /// Whether one walk answers for the whole cache.
+    /// Returns `true` if one walk covers the whole cache.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(
             self.groups[..],
-            [Group {
+            [CacheGroup {
                 attention: Attention::Full,
                 ..
             }]
@@ -166,7 +166,7 @@ impl Cache {
         !self.ambiguous.is_empty() && self.ambiguous.contains(&name)
     }
 
-    /// Distrusts a name; false if too many are distrusted.
+    /// Marks a name as ambiguous. Returns `false` if too many are.
     pub(crate) fn distrust(&mut self, name: u64) -> bool {
         self.ambiguous.len() < MOST_AMBIGUOUS && {
             self.ambiguous.insert(name);
@@ -175,14 +175,14 @@ impl Cache {
     }
 }
 
-impl Lane {
-    /// Whether this lane holds blocks under names of its own.
+impl HolderLane {
+    /// Returns `true` if this lane has aliases.
     pub(crate) fn has_aliases(&self) -> bool {
         !self.renamed.is_empty()
     }
 
-    /// The block that the lane holds under this name.
-    pub(crate) fn resolve(&self, id: LaneId, name: u64, forest: &Forest) -> Option<BlockId> {
+    /// Returns the block that the lane holds under a name.
+    pub(crate) fn resolve(&self, id: LaneId, name: u64, forest: &RunForest) -> Option<BlockId> {
         if let Some(&block) = self.aliases.get(&name) {
             return Some(block);
         }
@@ -191,8 +191,8 @@ impl Lane {
         })
     }
 
-    /// Whether the lane holds the block, and under the shared name.
-    pub(crate) fn holds_by_shared_name(&self, id: LaneId, block: BlockId, forest: &Forest) -> bool {
+    /// Returns `true` if the lane holds the block under its shared name.
+    pub(crate) fn holds_by_shared_name(&self, id: LaneId, block: BlockId, forest: &RunForest) -> bool {
         let place = forest.place(block);
         forest.run(place.run).covers(id, place.at)
             && (self.renamed.is_empty()
@@ -202,12 +202,12 @@ impl Lane {
                     .is_none_or(|renamed| renamed.is_held_by_shared_name))
     }
 
-    /// Whether the lane has a say about this block's names beyond what coverage says.
+    /// Returns `true` if the lane stores names of this block in addition to the coverage.
     pub(crate) fn is_renamed(&self, block: BlockId) -> bool {
         !self.renamed.is_empty() && self.renamed.contains_key(&block)
     }
 
-    /// The alias's block, if the name is one.
+    /// Returns the block of an alias.
     pub(crate) fn alias(&self, name: u64) -> Option<BlockId> {
         if self.aliases.is_empty() {
             None
@@ -216,7 +216,8 @@ impl Lane {
         }
     }
 
-    /// Notes that a block that is held (`was_held` before) goes by its shared name; false if that was so.
+    /// Records that a held block (`was_held`: before this call) has its shared name here. Returns `false` if that was
+    /// recorded.
     pub(crate) fn add_shared_name(&mut self, block: BlockId, was_held: bool) -> bool {
         match self.renamed.get_mut(&block) {
             Some(renamed) => !std::mem::replace(&mut renamed.is_held_by_shared_name, true),
@@ -224,17 +225,17 @@ impl Lane {
         }
     }
 
-    /// Notes that a block that is held (`was_held` before) goes by this name of the lane's own.
+    /// Records an alias of a held block (`was_held`: before this call).
     pub(crate) fn add_alias(&mut self, name: u64, block: BlockId, was_held: bool) {
         self.aliases.insert(name, block);
-        let renamed = self.renamed.entry(block).or_insert(Renamed {
+        let renamed = self.renamed.entry(block).or_insert(LaneNames {
             is_held_by_shared_name: was_held,
             aliases: Vec::new(),
         });
         renamed.aliases.push(name);
     }
 
-    /// Takes a name away from a block that goes by it; answers whether that was its last.
+    /// Removes a name of a block. Returns `true` if it was the last one.
     pub(crate) fn remove_name(&mut self, name: u64, block: BlockId) -> bool {
         let was_alias = !self.aliases.is_empty() && self.aliases.remove(&name).is_some();
         let Some(renamed) = self.renamed.get_mut(&block) else {
@@ -252,7 +253,7 @@ impl Lane {
         is_last
     }
 
-    /// Forgets every name of a block that is taken from the lane whatever it is called.
+    /// Forgets every name of a block that is removed from the lane.
     pub(crate) fn forget_names(&mut self, block: BlockId) {
         for alias in self
             .renamed
@@ -264,16 +265,16 @@ impl Lane {
         }
     }
 
-    /// What the name of one block takes, roughly.
-    pub(crate) const NAME_BYTES: usize = size_of::<(BlockId, Renamed)>() + 9;
+    /// Approximate memory of one name.
+    pub(crate) const NAME_BYTES: usize = size_of::<(BlockId, LaneNames)>() + 9;
 
-    /// A rough count of the memory its names take.
+    /// Returns the approximate memory of the names.
     pub(crate) fn bytes(&self) -> usize {
         self.aliases.capacity() * (size_of::<(u64, BlockId)>() + 1)
             + self.renamed.capacity() * Self::NAME_BYTES
     }
 
-    /// Returns what it called blocks, where it did, for that to be dropped a little at a time: each name has memory of its own.
+    /// Returns the lane's names, if it has any, to be dropped a few at a time: each has its own allocation.
     pub(crate) fn into_names(self) -> Option<SpentNames> {
         (!self.renamed.is_empty()).then(|| self.renamed.into_iter())
     }
@@ -285,7 +286,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_for_workers_that_left() {
-        let mut caches = Caches::default();
+        let mut caches = CacheTable::default();
         for worker in 0..100 {
             for rank in [0, 1] {
                 caches.make(Holder {

@@ -1,76 +1,76 @@
-//! The index for one writer at a time: what is held by whom, and how it changes. Events are taken in by `ingest.rs`,
-//! questions answered by `query.rs`.
+//! Index core for one writer at a time: held blocks and their changes. `ingest.rs` applies events, `query.rs` answers
+//! queries.
 //!
-//! It must not know about threads (`shared.rs` does).
+//! This module does not know about threads (`shared.rs` does).
 
 use std::collections::{HashMap, VecDeque};
 
 use routing::{DpRank, StoreId, Tier, WorkerId};
 
-use crate::cache::{CacheLane, Caches, Lane, SpentNames};
+use crate::cache::{CacheLane, CacheTable, HolderLane, SpentNames};
 use crate::count::{Applied, IndexLimits, IndexStats};
-use crate::expected::Expected;
-use crate::forest::Forest;
+use crate::expected::WorkerPredictions;
+use crate::forest::RunForest;
 use crate::lanes::{LaneBits, LaneId, LaneNumbers};
-use crate::objects::Objects;
-use crate::rows::Rows;
+use crate::objects::StoreObjects;
 use crate::run::RunId;
 use crate::shared::Holder;
+use crate::worker_table::WorkerTable;
 
-/// Runs looked at by the reclaiming hand with every change.
-const TEND_EVERY_CHANGE: u32 = 4;
+/// Runs that the eviction hand examines with every change.
+const GC_RUNS_PER_CHANGE: u32 = 4;
 
-/// Lanes on their way out: one look at every run takes them all out of it.
+/// Lanes being removed: one pass over all runs takes them out.
 #[derive(Debug, Default)]
-pub(crate) struct Leaving {
-    /// Left before the current round began.
+pub(crate) struct RemovedLanes {
+    /// Lanes removed before the current pass began.
     pub(crate) lanes: LaneBits,
-    /// Left since: they wait for the next round.
+    /// Lanes removed since; they wait for the next pass.
     pub(crate) later: LaneBits,
-    /// Blocks that both held.
+    /// Number of blocks that both held.
     pub(crate) blocks: u64,
-    /// The next run to look at; none between rounds.
+    /// The next run to process; `None` between passes.
     pub(crate) next: Option<u32>,
-    /// Where the round ends.
+    /// End of the pass.
     pub(crate) end: u32,
 }
 
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct IndexCore {
     pub(crate) limits: IndexLimits,
-    pub(crate) forest: Forest,
-    pub(crate) caches: Caches,
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) forest: RunForest,
+    pub(crate) caches: CacheTable,
+    pub(crate) lanes: Vec<HolderLane>,
     pub(crate) numbers: LaneNumbers,
-    pub(crate) expected: HashMap<WorkerId, Expected>,
-    pub(crate) stores: HashMap<StoreId, Objects>,
-    /// What a query needs of each worker at hand.
-    pub(crate) rows: Rows,
-    pub(crate) leaving: Leaving,
-    /// Runs whose last blocks nobody may hold.
+    pub(crate) expected: HashMap<WorkerId, WorkerPredictions>,
+    pub(crate) stores: HashMap<StoreId, StoreObjects>,
+    /// Query data of each worker.
+    pub(crate) rows: WorkerTable,
+    pub(crate) leaving: RemovedLanes,
+    /// Runs whose last blocks may be unused.
     pub(crate) to_trim: VecDeque<RunId>,
-    /// About how many blocks those are.
+    /// Approximate number of those blocks.
     pub(crate) loose: usize,
-    /// Names of lanes that left, which nobody asks for any more.
+    /// Names of removed lanes, not used any more.
     pub(crate) spent_names: VecDeque<SpentNames>,
-    /// The next run that may have to make room.
+    /// The next run that may be evicted.
     pub(crate) hand: u32,
     pub(crate) evicted: u64,
     pub(crate) applied: Applied,
 }
 
-impl Core {
+impl IndexCore {
     pub(crate) fn new(limits: IndexLimits) -> Self {
         Self {
             limits,
-            forest: Forest::new(limits.max_blocks),
-            caches: Caches::default(),
+            forest: RunForest::new(limits.max_blocks),
+            caches: CacheTable::default(),
             lanes: Vec::new(),
             numbers: LaneNumbers::default(),
             expected: HashMap::new(),
             stores: HashMap::new(),
-            rows: Rows::default(),
-            leaving: Leaving::default(),
+            rows: WorkerTable::default(),
+            leaving: RemovedLanes::default(),
             to_trim: VecDeque::new(),
             loose: 0,
             spent_names: VecDeque::new(),
@@ -84,11 +84,11 @@ impl Core {
         let applied = self.forget(holder);
         self.forget_expected(holder.worker);
         self.applied += applied;
-        self.tend(TEND_EVERY_CHANGE);
+        self.gc_step(GC_RUNS_PER_CHANGE);
         applied
     }
 
-    /// Takes everything from a cache, down to its block size.
+    /// Clears a cache, including its block size.
     pub(crate) fn forget(&mut self, holder: Holder) -> Applied {
         let mut applied = Applied::default();
         if let Some(cache) = self.caches.remove(holder) {
@@ -113,16 +113,16 @@ impl Core {
         applied
     }
 
-    /// A lane of its own for what nobody held before.
+    /// Creates a lane for a new owner.
     pub(crate) fn new_lane(&mut self) -> LaneId {
         let id = self.numbers.take();
         if self.lanes.len() <= id.0 as usize {
-            self.lanes.resize_with(id.0 as usize + 1, Lane::default);
+            self.lanes.resize_with(id.0 as usize + 1, HolderLane::default);
         }
         id
     }
 
-    /// A lane for a cache that has none on this tier in this group.
+    /// Adds a lane to a cache that has none on this tier in this group.
     pub(crate) fn add_lane(&mut self, holder: Holder, tier: Tier, group: u32) -> LaneId {
         let id = self.new_lane();
         let cache = self.caches.make(holder);
@@ -130,7 +130,7 @@ impl Core {
         id
     }
 
-    /// Takes a lane out of every answer at once; its blocks are reclaimed later.
+    /// Removes a lane from all answers at once. Its blocks are reclaimed later.
     pub(crate) fn drop_lane(&mut self, id: LaneId) {
         let lane = std::mem::take(&mut self.lanes[id.0 as usize]);
         let held = lane.held;
@@ -151,7 +151,7 @@ impl Core {
     pub(crate) fn stats(&self) -> IndexStats {
         let held = |lane: LaneId| self.lanes[lane.0 as usize].held as usize;
         let lanes = self.caches.all().flat_map(|cache| &cache.lanes);
-        let expected = self.expected.values().flat_map(Expected::lanes);
+        let expected = self.expected.values().flat_map(WorkerPredictions::lanes);
         IndexStats {
             distinct_blocks: self.forest.blocks(),
             runs: self.forest.runs().count(),
@@ -159,11 +159,11 @@ impl Core {
             expected: expected.map(held).sum(),
             leaving: self.leaving.blocks as usize,
             holders: self.caches.all().count(),
-            objects: self.stores.values().map(Objects::len).sum(),
+            objects: self.stores.values().map(StoreObjects::len).sum(),
             bytes: self.forest.bytes()
-                + self.stores.values().map(Objects::bytes).sum::<usize>()
-                + self.lanes.iter().map(Lane::bytes).sum::<usize>()
-                + self.spent_names.iter().map(SpentNames::len).sum::<usize>() * Lane::NAME_BYTES
+                + self.stores.values().map(StoreObjects::bytes).sum::<usize>()
+                + self.lanes.iter().map(HolderLane::bytes).sum::<usize>()
+                + self.spent_names.iter().map(SpentNames::len).sum::<usize>() * HolderLane::NAME_BYTES
                 + self.to_trim.capacity() * size_of::<RunId>(),
             evicted: self.evicted,
             applied: self.applied,

@@ -1,46 +1,46 @@
-//! What the index counts, and what bounds it. All counts are of blocks unless named otherwise.
+//! Counters and limits of the index. Counts are of blocks unless named otherwise.
 
 use std::ops::AddAssign;
 
-/// How large the index may become.
+/// Limits of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexLimits {
-    /// Different blocks kept, however many hold each: about 24 bytes each in long chains, up to 500 where none follows another.
-    /// Beyond it the least used ones go, which costs hits and never makes one up. A store's objects count apart: as many
-    /// blocks again for each store, at some 60 bytes.
+    /// Most different blocks, independent of the number of holders. A block takes about 24 bytes in long chains, up to
+    /// 500 without successors. Beyond the limit the least used blocks are evicted: that costs hits, but never reports
+    /// false ones. Objects of stores count separately: the same limit for each store, at about 60 bytes.
     pub max_blocks: usize,
 }
 
-/// What became of the blocks of one event, or of all events so far.
+/// Result of applying one event, or totals over all events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// New at this holder, or on this tier of it.
+    /// New for this holder or tier.
     pub stored: u64,
     /// Stored before, with the same content on the same tier.
     pub known: u64,
-    /// Gone from at least one tier.
+    /// Removed from at least one tier.
     pub removed: u64,
-    /// Gone because the holder was emptied.
+    /// Removed because the holder was cleared.
     pub cleared: u64,
-    /// Removals of blocks that were not held there.
+    /// Removals of blocks that were not held.
     pub absent: u64,
-    /// Not indexed: their parent was never announced, or is gone, so their content is not known.
+    /// Not indexed: the parent was never announced or is gone, so the content is unknown.
     pub unknown_parent: u64,
-    /// Not indexed: of a KV-cache group whose layers need something that is not known here.
+    /// Not indexed: the KV-cache group has layers with unknown requirements.
     pub skipped_group: u64,
-    /// Not indexed: of another block size or kind than the other blocks of the holder's group.
+    /// Not indexed: block size or kind differs from the other blocks of the holder's group.
     pub other_block_size: u64,
-    /// Not indexed: the holder used one engine hash for two contents, of which neither is trusted until it is cleared; or 256
-    /// holders already use the hash for contents of their own.
+    /// Not indexed: the holder used one engine hash for two contents, and the hash is ambiguous until the holder is
+    /// cleared; or 256 holders already use the hash for other contents.
     pub ambiguous: u64,
-    /// Not indexed: [`IndexLimits::max_blocks`] is reached and everything is in use.
+    /// Not indexed: [`IndexLimits::max_blocks`] is reached and all blocks are in use.
     pub over_limit: u64,
-    /// Not indexed: token ids or extra keys do not fit the number of blocks.
+    /// Not indexed: token ids or extra keys do not match the number of blocks.
     pub malformed: u64,
 }
 
 impl Applied {
-    /// Each count with its field's name, as metrics spell it.
+    /// Returns each count with its field name, as used in metrics.
     #[must_use]
     pub fn named(self) -> [(&'static str, u64); 11] {
         [
@@ -75,16 +75,16 @@ impl AddAssign for Applied {
     }
 }
 
-/// What became of a store's objects.
+/// Result of applying store events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ObjectsApplied {
-    /// Copies of objects noted.
+    /// Copies of objects added.
     pub stored: u64,
-    /// Copies gone.
+    /// Copies removed.
     pub removed: u64,
-    /// Blocks gone because the store was emptied.
+    /// Blocks removed because the store was cleared.
     pub cleared: u64,
-    /// Not noted: as many blocks as the index may have, or more kinds of shards than it knows.
+    /// Not added: the block limit or the limit of shard kinds is reached.
     pub over_limit: u64,
 }
 
@@ -97,28 +97,28 @@ impl AddAssign for ObjectsApplied {
     }
 }
 
-/// The index at one moment.
+/// State of the index at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexStats {
-    /// Different prefixes kept, including those that nobody holds and that are about to go: what
-    /// [`IndexLimits::max_blocks`] bounds.
+    /// Different prefixes kept, including unused ones that are about to be reclaimed. [`IndexLimits::max_blocks`]
+    /// limits this number.
     pub distinct_blocks: usize,
-    /// The unbranched chains they form.
+    /// Number of unbranched chains that they form.
     pub runs: usize,
-    /// Blocks held, counted once per cache, tier and group.
+    /// Blocks held, counted per cache, tier and group.
     pub blocks: usize,
-    /// Blocks expected at workers.
+    /// Blocks predicted at workers.
     pub expected: usize,
-    /// Blocks of cleared caches and removed workers: in no answer any more, their memory not yet returned.
+    /// Blocks of cleared caches and removed workers: in no answer, but their memory is not freed yet.
     pub leaving: usize,
-    /// Caches (a worker's ranks) known.
+    /// Number of known caches (ranks of workers).
     pub holders: usize,
-    /// Blocks that stores have objects of.
+    /// Blocks with objects in stores.
     pub objects: usize,
-    /// Memory taken, in bytes, but for a few dozen for each run.
+    /// Memory in bytes, except a few dozen bytes per run.
     pub bytes: usize,
-    /// Blocks forgotten because the bound was reached.
+    /// Blocks evicted because the limit was reached.
     pub evicted: u64,
-    /// Everything that was ever applied.
+    /// Totals of all applied events.
     pub applied: Applied,
 }

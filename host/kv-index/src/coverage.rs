@@ -1,38 +1,38 @@
-//! Which lanes hold which blocks of one run.
+//! Coverage of one run: the lanes that hold its blocks.
 //!
-//! Engines evict tail first, so that nearly every holder holds a run whole or its first blocks. Both are kept compactly;
-//! whatever else is held is an island. A lane is in one of `whole` and `prefixes`, or in none, and may have islands
-//! besides; blocks of a lane never overlap or touch across these.
+//! Engines evict the tail first, so nearly every holder has the whole run or a prefix of it. Both are stored
+//! compactly. Other spans are islands. A lane is in `whole`, in `prefixes` or in neither, and may have islands in
+//! addition. The spans of a lane never overlap or touch.
 
 use crate::lanes::{LaneBits, LaneId, LaneSet};
 
-/// The first `end` blocks, not all of the run.
+/// Prefix of the run: its first `end` blocks, but not all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Prefix {
+pub(crate) struct PrefixSpan {
     pub(crate) lane: LaneId,
     pub(crate) end: u32,
 }
 
 /// The blocks `start..end`, with `start` above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Island {
+struct IslandSpan {
     lane: LaneId,
     start: u32,
     end: u32,
 }
 
-/// Who holds what of a run. Its length is the run's to know, and every call is told.
+/// Holders of a run's blocks. The run knows its own length and passes it to each call.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage {
     pub(crate) whole: LaneSet,
-    /// By lane.
-    pub(crate) prefixes: Vec<Prefix>,
-    /// By lane, then start.
-    islands: Vec<Island>,
+    /// Sorted by lane.
+    pub(crate) prefixes: Vec<PrefixSpan>,
+    /// Sorted by lane, then start.
+    islands: Vec<IslandSpan>,
 }
 
 impl Coverage {
-    /// Where the lane's blocks from the first one on end.
+    /// Returns the end of the lane's prefix.
     pub(crate) fn prefix_end(&self, lane: LaneId, len: u32) -> u32 {
         if self.whole.contains(lane) {
             return len;
@@ -40,7 +40,7 @@ impl Coverage {
         self.prefix_at(lane).map_or(0, |at| self.prefixes[at].end)
     }
 
-    /// Where the lane's blocks from `start` on end; `start` where it does not hold that one.
+    /// Returns the end of the lane's span that contains `start`, or `start` if none does.
     pub(crate) fn end_from(&self, lane: LaneId, start: u32, len: u32) -> u32 {
         let end = self.prefix_end(lane, len);
         if start < end {
@@ -56,7 +56,7 @@ impl Coverage {
         self.end_from(lane, at, len) > at
     }
 
-    /// All that the lane holds, in order.
+    /// Returns the lane's spans in order.
     pub(crate) fn spans(&self, lane: LaneId, len: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         let prefix = self.prefix_end(lane, len);
         let islands = self
@@ -66,7 +66,7 @@ impl Coverage {
         (prefix > 0).then_some((0, prefix)).into_iter().chain(islands)
     }
 
-    /// Takes `start..end` to be held; answers how many blocks were not held before.
+    /// Adds `start..end` to a lane. Returns the number of blocks it did not hold before.
     pub(crate) fn cover(&mut self, lane: LaneId, start: u32, end: u32, len: u32) -> u32 {
         let prefix = self.prefix_end(lane, len);
         if end <= prefix || start >= end {
@@ -93,12 +93,12 @@ impl Coverage {
         self.islands.drain(first..last);
         match span {
             (0, end) => self.set_prefix(lane, end, len),
-            (start, end) => self.islands.insert(first, Island { lane, start, end }),
+            (start, end) => self.islands.insert(first, IslandSpan { lane, start, end }),
         }
         end - start - known
     }
 
-    /// Takes block `at` not to be held; false if it was not.
+    /// Removes block `at` from a lane. Returns `false` if the lane did not hold it.
     pub(crate) fn uncover(&mut self, lane: LaneId, at: u32, len: u32) -> bool {
         let prefix = self.prefix_end(lane, len);
         if at < prefix {
@@ -111,13 +111,13 @@ impl Coverage {
             .iter()
             .position(|island| island.lane == lane && island.start <= at && at < island.end);
         let Some(found) = found else { return false };
-        let Island { start, end, .. } = self.islands.remove(found);
+        let IslandSpan { start, end, .. } = self.islands.remove(found);
         self.insert_island(lane, start, at);
         self.insert_island(lane, at + 1, end);
         true
     }
 
-    /// Forgets a lane; answers how many blocks it held.
+    /// Removes a lane. Returns the number of blocks it held.
     pub(crate) fn forget(&mut self, lane: LaneId, len: u32) -> u32 {
         let held = self.spans(lane, len).map(|(start, end)| end - start).sum();
         if held > 0 {
@@ -127,7 +127,7 @@ impl Coverage {
         held
     }
 
-    /// Forgets several lanes at once.
+    /// Removes several lanes at once.
     pub(crate) fn forget_all(&mut self, lanes: &LaneBits) {
         for lane in self.whole.to_vec() {
             if lanes.contains(lane) {
@@ -138,7 +138,7 @@ impl Coverage {
         self.islands.retain(|island| !lanes.contains(island.lane));
     }
 
-    /// Every lane that holds anything, some more than once.
+    /// Returns every lane that holds anything, some more than once.
     pub(crate) fn lanes(&self) -> Vec<LaneId> {
         let mut lanes = self.whole.to_vec();
         lanes.extend(self.prefixes.iter().map(|prefix| prefix.lane));
@@ -146,7 +146,7 @@ impl Coverage {
         lanes
     }
 
-    /// Where the last block that anyone holds ends.
+    /// Returns the end of the last held block.
     pub(crate) fn end(&self, len: u32) -> u32 {
         if !self.whole.is_empty() {
             return len;
@@ -156,7 +156,7 @@ impl Coverage {
         prefixes.max(islands).unwrap_or(0)
     }
 
-    /// How far the first blocks go that any of `among` holds.
+    /// Returns the length of the longest prefix that a lane of `among` holds.
     pub(crate) fn reach(&self, among: &LaneBits, scratch: &mut LaneBits, len: u32) -> u32 {
         self.whole.intersect(among, scratch);
         if !scratch.is_empty() {
@@ -166,7 +166,7 @@ impl Coverage {
         held.map(|prefix| prefix.end).max().unwrap_or(0)
     }
 
-    /// The run's length is another now; no block that is gone was held.
+    /// Adapts to a new length of the run. Removed blocks are not held.
     pub(crate) fn resize(&mut self, from: u32, to: u32) {
         if to > from {
             for lane in self.whole.to_vec() {
@@ -174,7 +174,7 @@ impl Coverage {
                 self.set_prefix(lane, from, to);
             }
         } else {
-            let all = |prefix: &Prefix| prefix.end == to;
+            let all = |prefix: &PrefixSpan| prefix.end == to;
             for lane in self
                 .prefixes
                 .iter()
@@ -208,7 +208,7 @@ impl Coverage {
             }
             (Ok(at), end) => self.prefixes[at].end = end,
             (Err(_), 0) => {}
-            (Err(at), end) => self.prefixes.insert(at, Prefix { lane, end }),
+            (Err(at), end) => self.prefixes.insert(at, PrefixSpan { lane, end }),
         }
     }
 
@@ -223,11 +223,11 @@ impl Coverage {
             let at = self
                 .islands
                 .partition_point(|island| (island.lane, island.start) < (lane, start));
-            self.islands.insert(at, Island { lane, start, end });
+            self.islands.insert(at, IslandSpan { lane, start, end });
         }
     }
 
-    fn islands_of(&self, lane: LaneId) -> &[Island] {
+    fn islands_of(&self, lane: LaneId) -> &[IslandSpan] {
         let first = self.islands.partition_point(|island| island.lane < lane);
         let rest = &self.islands[first..];
         &rest[..rest.partition_point(|island| island.lane == lane)]

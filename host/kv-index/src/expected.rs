@@ -1,50 +1,52 @@
-//! Blocks that are expected at a worker because a request was just sent there, before its engine says so; and, for workers whose
-//! engine never says anything, all that is known of them.
+//! Speculative inserts: blocks predicted at a worker because a request was just sent there.
 //!
-//! What is expected is kept as two generations. A request's blocks go into the current one; ageing drops the previous one
-//! whole and makes the current one previous. So a block is expected for one to two ages after the last request for it, and
-//! at most `capacity` blocks are: beyond half of it the generations age early. Events settle it: what the engine stores is held
-//! by a lane of its own, what it removes or clears is expected no longer, and what was expected in vain goes with its
-//! generation.
+//! For workers without events, predictions are all that the index knows. They are kept in two generations. A request's
+//! blocks go into the current one. Ageing drops the previous generation and makes the current one previous. A block is
+//! therefore predicted for one to two ages after its last request, and at most `capacity` blocks are. Beyond half of
+//! that the generations age early.
+//!
+//! Events confirm predictions: a stored block is held by its own lane, and a removed or cleared block is no longer
+//! predicted. Wrong predictions expire with their generation.
 
 use routing::WorkerId;
 
-use crate::core::Core;
+use crate::core::IndexCore;
 use crate::lanes::LaneId;
 use crate::prompt::Prompt;
 
-/// What is expected of one worker.
+/// Predictions for one worker.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Expected {
+pub(crate) struct WorkerPredictions {
     pub(crate) block_size: u32,
     pub(crate) current: Option<LaneId>,
     pub(crate) previous: Option<LaneId>,
 }
 
-/// A request that was sent to a worker.
+/// A request sent to a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
-    /// Where to.
+    /// The worker.
     pub worker: WorkerId,
-    /// Tokens a block of that worker's cache, where the index does not know it from events; 0: nothing is expected then.
+    /// Block size in tokens, if the index does not know it from events. With 0 nothing is predicted then.
     pub block_size: u32,
-    /// Most blocks to expect there at a time.
+    /// Most predicted blocks of the worker.
     pub capacity: u64,
 }
 
-impl Expected {
+impl WorkerPredictions {
     pub(crate) fn lanes(&self) -> impl Iterator<Item = LaneId> + use<> {
         self.current.into_iter().chain(self.previous)
     }
 }
 
-impl Core {
-    /// Tokens a block at a worker, as far as events or expectations told.
+impl IndexCore {
+    /// Returns a worker's block size in tokens, as known from events or predictions.
     pub(crate) fn block_size(&self, worker: WorkerId) -> Option<u32> {
         Some(self.rows.get(worker).block_size).filter(|&size| size > 0)
     }
 
-    /// Expects the blocks `from..to` of a prompt at a worker; answers where the next ones start, none at the end.
+    /// Inserts the blocks `from..to` of a prompt at a worker. Returns the start of the next part, or `None` at the
+    /// end.
     pub(crate) fn expect(
         &mut self,
         sent: &Sent,
@@ -75,16 +77,16 @@ impl Core {
             let known = self.forest.common(run, place.at, &hashes[at..at + most as usize]);
             self.cover(lane, place.run, place.at, place.at + known);
             at += known as usize;
-            parent = Some(crate::forest::Place {
+            parent = Some(crate::forest::BlockPosition {
                 run: place.run,
                 at: place.at + known - 1,
             });
         }
-        self.tend(2);
+        self.gc_step(2);
         Some(to).filter(|&to| to < prompt.blocks(block_size))
     }
 
-    /// The lane that requests' blocks go to now.
+    /// Returns the lane of the current generation.
     fn expecting_lane(&mut self, sent: &Sent, block_size: u32) -> LaneId {
         let known = self.expected.get(&sent.worker).copied();
         if let Some(known) = known {
@@ -99,7 +101,7 @@ impl Core {
         }
         let lane = self.new_lane();
         self.lanes[lane.0 as usize].is_expected = true;
-        let expected = self.expected.entry(sent.worker).or_insert(Expected {
+        let expected = self.expected.entry(sent.worker).or_insert(WorkerPredictions {
             block_size,
             current: None,
             previous: None,
@@ -109,7 +111,7 @@ impl Core {
         lane
     }
 
-    /// Drops what was expected of a worker an age ago and not since.
+    /// Drops predictions that no request has renewed for one age.
     pub(crate) fn age_expected(&mut self, worker: WorkerId) {
         let Some(expected) = self.expected.get_mut(&worker) else {
             return;
@@ -125,7 +127,7 @@ impl Core {
         self.refresh_row(worker);
     }
 
-    /// Expects nothing of a worker any more.
+    /// Drops all predictions of a worker.
     pub(crate) fn forget_expected(&mut self, worker: WorkerId) {
         if let Some(expected) = self.expected.remove(&worker) {
             expected.lanes().for_each(|lane| self.drop_lane(lane));

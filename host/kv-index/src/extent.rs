@@ -1,23 +1,23 @@
-//! Where blocks are kept: sixteen neighbours of a run at a time, each with its two identities.
+//! Block storage: extents of sixteen neighbouring blocks of a run, with two identities each.
 //!
-//! A block's number stays the same for as long as it is kept. Memory is taken a slab at a time, lowest slab first, and a
-//! slab that is empty is given back.
+//! A block's number is stable while the block is kept. Memory is allocated in slabs, lowest slab first. An empty slab
+//! is freed.
 
 use std::collections::BTreeSet;
 
 use crate::run::RunId;
 use crate::table::MAX_ID;
 
-/// Blocks of one extent.
+/// Blocks per extent.
 pub(crate) const EXTENT: usize = 16;
-/// Extents of one slab.
+/// Extents per slab.
 const SLAB: usize = 256;
 
-/// A kept block.
+/// Number of a kept block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct BlockId(u32);
 
-/// An extent; never 0.
+/// Number of an extent; never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExtentId(pub(crate) u32);
 
@@ -37,34 +37,34 @@ impl ExtentId {
     }
 }
 
-/// The identities of sixteen blocks: four cache lines.
+/// Identities of sixteen blocks: four cache lines.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-pub(crate) struct Columns {
-    /// Our identity of the prefix that ends with each block.
+pub(crate) struct ExtentColumns {
+    /// Sequence hash of the prefix that ends with each block.
     pub(crate) content: [u64; EXTENT],
-    /// The engines' name of each, where `named` says so.
+    /// Engine hash of each block whose bit in `named` is set.
     pub(crate) engine: [u64; EXTENT],
 }
 
-/// Whose sixteen blocks they are.
+/// Owner of an extent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Owner {
+pub(crate) struct ExtentOwner {
     pub(crate) run: RunId,
-    /// Their place among the extents of the run.
+    /// Position among the extents of the run.
     pub(crate) ordinal: u16,
-    /// One bit a block.
+    /// One bit per block.
     pub(crate) named: u16,
 }
 
-impl Columns {
+impl ExtentColumns {
     const EMPTY: Self = Self {
         content: [0; EXTENT],
         engine: [0; EXTENT],
     };
 }
 
-impl Owner {
+impl ExtentOwner {
     const NOBODY: Self = Self {
         run: RunId(0),
         ordinal: 0,
@@ -72,20 +72,20 @@ impl Owner {
     };
 }
 
-/// An extent to be read.
+/// Read access to an extent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extent<'a> {
-    pub(crate) blocks: &'a Columns,
-    pub(crate) owner: &'a Owner,
+    pub(crate) blocks: &'a ExtentColumns,
+    pub(crate) owner: &'a ExtentOwner,
 }
 
 impl Extent<'_> {
-    /// The engines' name of a block.
+    /// Returns the engine hash of a block.
     pub(crate) fn name(&self, place: usize) -> Option<u64> {
         (self.owner.named >> place & 1 == 1).then(|| self.blocks.engine[place])
     }
 
-    /// The places of the blocks with this name.
+    /// Returns the positions of the blocks with this engine hash.
     pub(crate) fn places_named(&self, name: u64) -> impl Iterator<Item = usize> + use<> {
         let equal = |places: u16, (place, &named): (usize, &u64)| places | u16::from(named == name) << place;
         let places = self.blocks.engine.iter().enumerate().fold(0, equal) & self.owner.named;
@@ -95,23 +95,23 @@ impl Extent<'_> {
 
 #[derive(Debug)]
 struct Slab {
-    blocks: Box<[Columns]>,
-    owners: Box<[Owner]>,
-    /// One bit an extent.
+    blocks: Box<[ExtentColumns]>,
+    owners: Box<[ExtentOwner]>,
+    /// One bit per extent.
     free: [u64; SLAB / 64],
 }
 
 /// All extents.
 #[derive(Debug, Default)]
-pub(crate) struct Extents {
+pub(crate) struct ExtentTable {
     slabs: Vec<Option<Slab>>,
-    /// Slabs with a free extent, or none at all.
+    /// Slabs that have a free extent or are not allocated.
     with_room: BTreeSet<usize>,
     in_use: usize,
 }
 
-impl Extents {
-    /// A blank extent; none when there are as many as numbers.
+impl ExtentTable {
+    /// Returns a blank extent, or `None` if all numbers are in use.
     pub(crate) fn take(&mut self, run: RunId, ordinal: u16) -> Option<ExtentId> {
         let at = match self.with_room.first() {
             Some(&at) => at,
@@ -126,7 +126,7 @@ impl Extents {
         let word = slab.free.iter().position(|&word| word != 0)?;
         let place = word * 64 + slab.free[word].trailing_zeros() as usize;
         slab.free[word] &= slab.free[word] - 1;
-        slab.owners[place] = Owner {
+        slab.owners[place] = ExtentOwner {
             run,
             ordinal,
             named: 0,
@@ -153,12 +153,12 @@ impl Extents {
         }
     }
 
-    /// One more than the highest number there may be.
+    /// Returns one more than the highest possible number.
     pub(crate) fn end(&self) -> u32 {
         (self.slabs.len() * SLAB) as u32
     }
 
-    /// An extent, unless its slab is not there.
+    /// Returns an extent, or `None` if its slab is not allocated.
     pub(crate) fn find(&self, id: ExtentId) -> Option<Extent<'_>> {
         let slab = self.slabs.get(id.0 as usize / SLAB)?.as_ref()?;
         Some(Extent {
@@ -167,13 +167,13 @@ impl Extents {
         })
     }
 
-    /// An extent in use.
+    /// Returns an extent in use.
     pub(crate) fn get(&self, id: ExtentId) -> Extent<'_> {
         self.find(id).expect("an extent in use keeps its slab")
     }
 
-    /// An extent in use, to be written.
-    pub(crate) fn get_mut(&mut self, id: ExtentId) -> (&mut Columns, &mut Owner) {
+    /// Returns an extent in use, for writing.
+    pub(crate) fn get_mut(&mut self, id: ExtentId) -> (&mut ExtentColumns, &mut ExtentOwner) {
         let slab = self.slabs[id.0 as usize / SLAB].as_mut();
         let slab = slab.expect("an extent in use keeps its slab");
         let at = id.0 as usize % SLAB;
@@ -182,12 +182,12 @@ impl Extents {
 
     pub(crate) fn bytes(&self) -> usize {
         let slabs = self.slabs.iter().flatten().count();
-        slabs * SLAB * (size_of::<Columns>() + size_of::<Owner>())
+        slabs * SLAB * (size_of::<ExtentColumns>() + size_of::<ExtentOwner>())
             + self.slabs.capacity() * size_of::<Option<Slab>>()
     }
 }
 
-/// Gives back the room of a list that most of is gone of.
+/// Frees capacity of a list that has become much smaller.
 pub(crate) fn shrink<T>(list: &mut Vec<T>) {
     const LEAST: usize = 64;
     if list.capacity() > LEAST.max(list.len() * 4) {
@@ -198,13 +198,13 @@ pub(crate) fn shrink<T>(list: &mut Vec<T>) {
 impl Slab {
     fn new(is_first: bool) -> Self {
         Self {
-            blocks: vec![Columns::EMPTY; SLAB].into(),
-            owners: vec![Owner::NOBODY; SLAB].into(),
+            blocks: vec![ExtentColumns::EMPTY; SLAB].into(),
+            owners: vec![ExtentOwner::NOBODY; SLAB].into(),
             free: Self::all_free(is_first),
         }
     }
 
-    /// Number 0 is no extent.
+    /// Number 0 is reserved.
     fn all_free(is_first: bool) -> [u64; SLAB / 64] {
         let mut free = [u64::MAX; SLAB / 64];
         free[0] -= u64::from(is_first);
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn gives_back_the_memory_of_a_slab_that_is_empty() {
-        let mut extents = Extents::default();
+        let mut extents = ExtentTable::default();
         let ids: Vec<ExtentId> = (0..3 * SLAB).filter_map(|_| extents.take(RunId(1), 0)).collect();
         assert!(ids.iter().all(|id| id.0 != 0));
         let full = extents.bytes();

@@ -1,30 +1,30 @@
-//! All blocks, as runs: found by the prefix they end, or by the name that engines gave them.
+//! All blocks as runs, indexed by prefix and by engine hash.
 //!
-//! It must not know holders beyond what a run's coverage says, nor events.
+//! This module knows nothing of holders beyond a run's coverage, and nothing of events.
 
 use routing::EngineBlockHash;
 
-use crate::extent::{BlockId, EXTENT, ExtentId, Extents};
-use crate::run::{LONGEST_RUN, Run, RunId, Runs};
+use crate::extent::{BlockId, EXTENT, ExtentId, ExtentTable};
+use crate::run::{BlockRun, LONGEST_RUN, RunId, RunTable};
 use crate::table::{HashesOf, IdTable, MAX_ID};
 
-/// A block's place in its run.
+/// Position of a block: its run and its index there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BlockPosition {
     pub(crate) run: RunId,
     pub(crate) at: u32,
 }
 
-/// Runs by their first block.
-struct Heads<'a> {
-    runs: &'a Runs,
-    extents: &'a Extents,
-    /// Not in the table yet.
+/// Hash lookup of runs by their first block.
+struct RunHeads<'a> {
+    runs: &'a RunTable,
+    extents: &'a ExtentTable,
+    /// A run that is not in the table yet.
     new: Option<RunId>,
 }
 
-impl HashesOf for Heads<'_> {
-    fn tell(&self, id: u32, to: &mut dyn FnMut(u64)) {
+impl HashesOf for RunHeads<'_> {
+    fn report(&self, id: u32, to: &mut dyn FnMut(u64)) {
         if let Some(&first) = self.runs.find(RunId(id)).and_then(|run| run.extents.first())
             && Some(RunId(id)) != self.new
         {
@@ -37,41 +37,42 @@ impl HashesOf for Heads<'_> {
     }
 }
 
-impl HashesOf for Extents {
-    fn tell(&self, id: u32, to: &mut dyn FnMut(u64)) {
+impl HashesOf for ExtentTable {
+    fn report(&self, id: u32, to: &mut dyn FnMut(u64)) {
         if let Some(extent) = self.find(ExtentId(id)) {
             (0..EXTENT).filter_map(|place| extent.name(place)).for_each(to);
         }
     }
 
     fn end(&self) -> u32 {
-        Extents::end(self)
+        ExtentTable::end(self)
     }
 }
 
-/// There are as many runs or blocks as numbers.
+/// All numbers of runs or blocks are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct NumbersExhausted;
 
-/// The blocks.
+/// Storage and lookup tables of all blocks.
 #[derive(Debug)]
-pub(crate) struct Forest {
-    extents: Extents,
-    runs: Runs,
+pub(crate) struct RunForest {
+    extents: ExtentTable,
+    runs: RunTable,
     /// Runs by the content of their first block.
     heads: IdTable,
     /// Extents by the names of their blocks.
     names: IdTable,
     blocks: usize,
-    /// Names beyond the first of several blocks that share one. Honest engines' hashes never do; those that count do.
+    /// Number of names shared by several blocks, beyond the first block. Content hashes never collide; counting names
+    /// do.
     shared_names: usize,
 }
 
-impl Forest {
+impl RunForest {
     pub(crate) fn new(max_blocks: usize) -> Self {
         Self {
-            extents: Extents::default(),
-            runs: Runs::default(),
+            extents: ExtentTable::default(),
+            runs: RunTable::default(),
             heads: IdTable::new(max_blocks),
             names: IdTable::new(max_blocks),
             blocks: 0,
@@ -79,30 +80,30 @@ impl Forest {
         }
     }
 
-    /// Blocks kept, whether anyone still holds them or not.
+    /// Returns the number of blocks kept, used or not.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks
     }
 
-    pub(crate) fn runs(&self) -> &Runs {
+    pub(crate) fn runs(&self) -> &RunTable {
         &self.runs
     }
 
-    pub(crate) fn run(&self, id: RunId) -> &Run {
+    pub(crate) fn run(&self, id: RunId) -> &BlockRun {
         self.runs.get(id)
     }
 
-    pub(crate) fn run_mut(&mut self, id: RunId) -> &mut Run {
+    pub(crate) fn run_mut(&mut self, id: RunId) -> &mut BlockRun {
         self.runs.get_mut(id)
     }
 
-    /// A run that may be gone, to be written.
-    pub(crate) fn find_run_mut(&mut self, id: RunId) -> Option<&mut Run> {
+    /// Returns a run for writing, or `None` if it is gone.
+    pub(crate) fn find_run_mut(&mut self, id: RunId) -> Option<&mut BlockRun> {
         self.runs.find_mut(id)
     }
 
-    /// Gives back memory of the tables that what is left does not need, a little at a time; returns whether there is more.
-    pub(crate) fn tend(&mut self) -> bool {
+    /// Frees memory of oversized tables in small steps. Returns `true` if there is more to do.
+    pub(crate) fn gc_step(&mut self) -> bool {
         let Self {
             heads,
             names,
@@ -111,57 +112,58 @@ impl Forest {
             ..
         } = self;
         let new = None;
-        heads.tend(&Heads { runs, extents, new }) || names.tend(extents)
+        heads.gc_step(&RunHeads { runs, extents, new }) || names.gc_step(extents)
     }
 
-    /// Whether several blocks have one name.
+    /// Returns `true` if several blocks share a name.
     pub(crate) fn has_shared_names(&self) -> bool {
         self.shared_names > 0
     }
 
-    /// What a run has besides is not counted, which would take long, but taken for what a short one has.
+    /// Counts the lists of each run as those of a short one: exact counting would take long.
     pub(crate) fn bytes(&self) -> usize {
         const RUN: usize = 48;
         let runs = self.runs.bytes() + self.runs.count() * RUN;
         self.extents.bytes() + runs + self.heads.bytes() + self.names.bytes()
     }
 
-    pub(crate) fn block(&self, place: Place) -> BlockId {
+    pub(crate) fn block(&self, place: BlockPosition) -> BlockId {
         self.block_of(self.run(place.run), place.at)
     }
 
-    pub(crate) fn block_of(&self, run: &Run, at: u32) -> BlockId {
+    pub(crate) fn block_of(&self, run: &BlockRun, at: u32) -> BlockId {
         run.extents[at as usize / EXTENT].block(at as usize % EXTENT)
     }
 
-    pub(crate) fn place(&self, block: BlockId) -> Place {
+    pub(crate) fn place(&self, block: BlockId) -> BlockPosition {
         let owner = self.extents.get(block.extent()).owner;
-        Place {
+        BlockPosition {
             run: owner.run,
             at: u32::from(owner.ordinal) * EXTENT as u32 + block.place() as u32,
         }
     }
 
-    /// The prefix that a block of a run ends.
-    pub(crate) fn content(&self, run: &Run, at: u32) -> u64 {
+    /// Returns the sequence hash of the prefix that ends with a block.
+    pub(crate) fn content(&self, run: &BlockRun, at: u32) -> u64 {
         self.extents.get(run.extents[at as usize / EXTENT]).blocks.content[at as usize % EXTENT]
     }
 
-    /// What engines call a block; none where it is only expected.
-    pub(crate) fn name(&self, run: &Run, at: u32) -> Option<u64> {
+    /// Returns the engine hash of a block; `None` if the block is only predicted.
+    pub(crate) fn name(&self, run: &BlockRun, at: u32) -> Option<u64> {
         self.extents
             .get(run.extents[at as usize / EXTENT])
             .name(at as usize % EXTENT)
     }
 
-    /// How many of a run's blocks from `at` on are these; 1 at least, as the caller knows the first to be.
-    pub(crate) fn common(&self, run: &Run, at: u32, contents: &[u64]) -> u32 {
+    /// Returns the number of blocks from `at` on that have these contents. It is at least 1: the caller has checked
+    /// the first.
+    pub(crate) fn common(&self, run: &BlockRun, at: u32, contents: &[u64]) -> u32 {
         let is = |more: u32| self.content(run, at + more) == contents[more as usize];
         let last = contents.len() as u32 - 1;
         if is(last) {
             return last + 1;
         }
-        // Equal hashes mean equal prefixes, so that where the two part can be bisected.
+        // Equal hashes mean equal prefixes, so the end of the common part is found by bisection.
         let (mut same, mut other) = (0, last);
         while other - same > 1 {
             let middle = same + (other - same) / 2;
@@ -170,10 +172,10 @@ impl Forest {
         same + 1
     }
 
-    /// How many of a run's blocks from `at` on have these contents and shared names.
+    /// Returns the number of blocks from `at` on that have these contents and shared names.
     pub(crate) fn common_named(
         &self,
-        run: &Run,
+        run: &BlockRun,
         at: u32,
         contents: &[u64],
         names: &[EngineBlockHash],
@@ -196,7 +198,7 @@ impl Forest {
         same as u32
     }
 
-    /// The run that starts with this prefix's last block.
+    /// Returns the run whose first block ends this prefix.
     pub(crate) fn head(&self, content: u64) -> Option<RunId> {
         self.heads.find(content, |id| {
             let run = self.runs.find(RunId(id))?;
@@ -204,7 +206,7 @@ impl Forest {
         })
     }
 
-    /// The first answer that `accept` gives for a block with this name.
+    /// Returns the first result of `accept` for a block with this name.
     pub(crate) fn find_named<R>(&self, name: u64, mut accept: impl FnMut(BlockId) -> Option<R>) -> Option<R> {
         self.names.find(name, |id| {
             let extent_id = ExtentId(id);
@@ -215,17 +217,17 @@ impl Forest {
         })
     }
 
-    /// Whether another block has this name.
+    /// Returns `true` if another block has this name.
     pub(crate) fn has_namesake(&self, name: u64, block: BlockId) -> bool {
         let other = |other| (other != block).then_some(());
         self.find_named(name, other).is_some()
     }
 
-    /// Other blocks with this name, at most so many.
+    /// Returns at most `most` other blocks with this name.
     pub(crate) fn namesakes(&self, name: u64, block: BlockId, most: usize) -> Vec<BlockId> {
         let mut found = Vec::new();
         self.find_named(name, |other| {
-            // While the table grows, some are found twice.
+            // While the table grows, a lookup may find a block twice.
             if other != block && !found.contains(&other) {
                 found.push(other);
             }
@@ -234,20 +236,20 @@ impl Forest {
         found
     }
 
-    /// Brings near what [`Forest::head`] will read.
+    /// Prefetches the memory that [`RunForest::head`] will read.
     pub(crate) fn touch_head(&self, content: u64) -> u32 {
         self.heads.touch(content)
     }
 
-    /// Brings near what [`Forest::set_name`] will read.
+    /// Prefetches the memory that [`RunForest::set_name`] will read.
     pub(crate) fn touch_name(&self, name: u64) -> u32 {
         self.names.touch(name)
     }
 
-    /// A new run of one block, which follows the prefix `parent` if any.
-    pub(crate) fn start(&mut self, content: u64, parent: Option<u64>) -> Result<RunId, Full> {
+    /// Creates a run of one block after the prefix `parent`.
+    pub(crate) fn start(&mut self, content: u64, parent: Option<u64>) -> Result<RunId, NumbersExhausted> {
         if self.runs.count() + 2 >= MAX_ID as usize {
-            return Err(Full);
+            return Err(NumbersExhausted);
         }
         let run = self.runs.take();
         self.runs.get_mut(run).parent = parent;
@@ -261,7 +263,7 @@ impl Forest {
         heads.insert(
             content,
             run.0,
-            &Heads {
+            &RunHeads {
                 runs,
                 extents,
                 new: Some(run),
@@ -270,16 +272,17 @@ impl Forest {
         Ok(run)
     }
 
-    /// One more block at a run's end. Who held the whole run holds all but that now.
-    pub(crate) fn append(&mut self, id: RunId, content: u64) -> Result<u32, Full> {
+    /// Appends a block to a run. Lanes that held the whole run now hold all but that block.
+    pub(crate) fn append(&mut self, id: RunId, content: u64) -> Result<u32, NumbersExhausted> {
         let run = self.runs.get_mut(id);
         let at = run.len;
         if at >= LONGEST_RUN {
-            return Err(Full);
+            return Err(NumbersExhausted);
         }
         if (at as usize).is_multiple_of(EXTENT) {
             let ordinal = (at as usize / EXTENT) as u16;
-            run.extents.push(self.extents.take(id, ordinal).ok_or(Full)?);
+            run.extents
+                .push(self.extents.take(id, ordinal).ok_or(NumbersExhausted)?);
         }
         let (blocks, _) = self.extents.get_mut(run.extents[at as usize / EXTENT]);
         blocks.content[at as usize % EXTENT] = content;
@@ -291,7 +294,7 @@ impl Forest {
         Ok(at)
     }
 
-    /// Gives a name to a block that has none. `is_shared`: whether another block has it too.
+    /// Names an unnamed block. `is_shared`: another block has the same name.
     pub(crate) fn set_name(&mut self, block: BlockId, name: u64, is_shared: bool) {
         self.shared_names += usize::from(is_shared);
         self.names.insert(name, block.extent().0, &self.extents);
@@ -300,8 +303,8 @@ impl Forest {
         owner.named |= 1 << block.place();
     }
 
-    /// Forgets a block's name.
-    pub(crate) fn drop_name(&mut self, place: Place) {
+    /// Removes a block's name.
+    pub(crate) fn drop_name(&mut self, place: BlockPosition) {
         let block = self.block(place);
         let (blocks, owner) = self.extents.get_mut(block.extent());
         let name = blocks.engine[block.place()];
@@ -310,14 +313,14 @@ impl Forest {
         self.unshare(name);
     }
 
-    /// A block with this name is gone.
+    /// Updates the count after a block with this name is removed.
     fn unshare(&mut self, name: u64) {
         if self.shared_names > 0 && self.find_named(name, |_| Some(())).is_some() {
             self.shared_names -= 1;
         }
     }
 
-    /// Takes away a run's blocks from `to` on, which nobody holds; the run too if none are left.
+    /// Removes a run's unused blocks from `to` on; also the run if none are left.
     pub(crate) fn truncate(&mut self, id: RunId, to: u32) {
         let len = self.run(id).len;
         if to >= len {
@@ -344,7 +347,7 @@ impl Forest {
         }
     }
 
-    /// Forgets the names of an extent's blocks from place `from` on.
+    /// Removes the names of an extent's blocks from place `from` on.
     fn drop_names(&mut self, id: RunId, ordinal: usize, from: usize) {
         let extent_id = self.runs.get(id).extents[ordinal];
         let extent = self.extents.get(extent_id);

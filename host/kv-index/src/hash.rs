@@ -1,10 +1,10 @@
-//! Our own identity of a prefix: a rolling hash over its blocks' tokens.
+//! Sequence hash: the index's identity of a prefix, a rolling hash over the tokens of its blocks.
 //!
-//! `local_i = XXH3-64(tokens of block i as u32 LE)`, `seq_0 = local_0`, `seq_i = XXH3-64(seq_{i-1} LE || local_i LE)`, all
-//! with [`SEQUENCE_HASH_SEED`]: the recommendation of Mooncake RFC 1527 with Dynamo's seed, so that engines and routers
-//! that follow it agree with us. What the RFC leaves open is kept apart: an adapter's chain starts from a digest of the
-//! adapter instead of from nothing, and a block with extra keys has their digest mixed into its local hash. Equal hashes mean
-//! equal prefixes up to a 64-bit collision; `host/adr/0004-prefix-identity.md` says what one would cost.
+//! `local_i = XXH3-64(tokens of block i as u32 LE)`, `seq_0 = local_0`, `seq_i = XXH3-64(seq_{i-1} LE || local_i LE)`,
+//! all with [`SEQUENCE_HASH_SEED`]. This is the recommendation of Mooncake RFC 1527 with Dynamo's seed, so engines and
+//! routers that follow it have the same hashes. The RFC leaves adapters and extra keys open. An adapter's chain starts
+//! from a digest of the adapter. The digest of a block's extra keys is mixed into its local hash. Equal hashes mean
+//! equal prefixes up to a 64-bit collision; `host/adr/0004-prefix-identity.md` describes the cost of one.
 
 use routing::{ExtraKey, Lora};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 /// The seed of every hash of the chain (Dynamo's).
 pub const SEQUENCE_HASH_SEED: u64 = 1337;
 
-/// Which chains may match: those of one adapter, or of the base model.
+/// Chain namespace: an adapter or the base model. Chains of different namespaces never match.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Namespace<'a> {
     Base,
@@ -33,7 +33,7 @@ impl<'a> Namespace<'a> {
         lora.map_or(Self::Base, Self::Name)
     }
 
-    /// What a chain starts from.
+    /// Returns the start value of a chain.
     pub(crate) fn root(self) -> Option<u64> {
         let (kind, bytes): (u8, &[u8]) = match &self {
             Self::Base => return None,
@@ -44,7 +44,7 @@ impl<'a> Namespace<'a> {
     }
 }
 
-/// A block by itself. `extra`: see [`extra_digest`].
+/// Returns the hash of a single block. `extra`: see [`extra_digest`].
 pub(crate) fn local_hash(tokens: &[u32], extra: Option<u64>) -> u64 {
     let local = if cfg!(target_endian = "little") {
         xxh3_64_with_seed(bytemuck::cast_slice(tokens), SEQUENCE_HASH_SEED)
@@ -55,7 +55,7 @@ pub(crate) fn local_hash(tokens: &[u32], extra: Option<u64>) -> u64 {
     extra.map_or(local, |extra| rolled(local, extra))
 }
 
-/// The prefix that `parent` and one more block make; without a parent, that one block.
+/// Returns the hash of the prefix that consists of `parent` and one more block.
 pub(crate) fn sequence_hash(parent: Option<u64>, local: u64) -> u64 {
     parent.map_or(local, |parent| rolled(parent, local))
 }
@@ -67,9 +67,9 @@ fn rolled(first: u64, second: u64) -> u64 {
     xxh3_64_with_seed(&both, SEQUENCE_HASH_SEED)
 }
 
-/// The digest of what besides tokens went into a block; none where there is nothing. vLLM puts the adapter's name
-/// first among every block's keys: as the namespace says it already, that one occurrence is left out. Only one: a
-/// salt may read like the adapter's name.
+/// Returns the digest of a block's inputs other than tokens; `None` if it has none. vLLM puts the adapter's name first
+/// among the keys of every block. That one occurrence is skipped, because the namespace contains it. Only one is
+/// skipped: a salt may equal the adapter's name.
 pub(crate) fn extra_digest(keys: &[ExtraKey], namespace: Namespace<'_>) -> Option<u64> {
     if keys.is_empty() {
         return None;
@@ -95,14 +95,14 @@ pub(crate) fn extra_digest(keys: &[ExtraKey], namespace: Namespace<'_>) -> Optio
     (!bytes.is_empty()).then(|| xxh3_64(&bytes))
 }
 
-/// What [`extra_digest`] makes of a block whose only key is this salt.
+/// Returns the [`extra_digest`] of a block whose only key is this salt.
 pub(crate) fn salt_digest(salt: &str) -> u64 {
     let mut bytes = Vec::new();
     push_key(&mut bytes, 0, salt.as_bytes());
     xxh3_64(&bytes)
 }
 
-/// Kind and length first, so that no two lists of keys read the same.
+/// Appends a key with its kind and length, so that different lists never have equal bytes.
 fn push_key(out: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
     out.push(kind);
     out.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
@@ -117,7 +117,7 @@ mod tests {
         ExtraKey::Text(text.into())
     }
 
-    /// The numbers are of the xxHash reference implementation, by the RFC's formula.
+    /// Expected values are from the xxHash reference implementation, by the RFC's formula.
     #[test]
     fn hashes_as_rfc_1527_says() {
         let bytes: Vec<u8> = (1..=4_u32).flat_map(u32::to_le_bytes).collect();

@@ -1,36 +1,37 @@
-//! Caches of hybrid models: several groups of layers, each with blocks of its own and a need of its own.
+//! Caches of hybrid models: several groups of layers with separate blocks and requirements.
 //!
-//! A prefix of n tokens is usable where every group has what it needs to go on from there: full attention all blocks before
-//! n, a window of w tokens the blocks of the last w - 1 tokens before n, a state the block that ends at n. That n is a whole
-//! number of blocks in every group is vLLM's rule too (its hit length is a multiple of all groups' block sizes). Groups whose
-//! blocks are longer than the cache's shortest are kept in blocks of that: vLLM names such a block as the last short one in it.
+//! A prefix of n tokens is usable if every group holds what it needs to continue there. Full attention needs all
+//! blocks before n, a window of w tokens the blocks of the last w - 1 tokens before n, a state the block that ends at
+//! n. n is a whole number of blocks in every group, as in vLLM, where a hit length is a multiple of all groups' block
+//! sizes. Groups with longer blocks are stored in blocks of the cache's shortest size: vLLM names such a block as the
+//! last short one in it.
 
 use routing::Attention;
 
-use crate::cache::{Cache, Group};
-use crate::forest::Forest;
+use crate::cache::{CacheGroup, KvCache};
+use crate::forest::RunForest;
 use crate::lanes::LaneId;
-use crate::path::Path;
+use crate::path::BlockPath;
 use crate::run::RunId;
 
-/// A stretch of a run that a path leads through: `blocks` of it, `base` blocks from the path's start.
+/// Part of a run on a path: `blocks` blocks of it, `base` blocks after the path's start.
 #[derive(Debug, Clone, Copy)]
-struct Stretch {
+struct PathSpan {
     run: RunId,
     base: u32,
     blocks: u32,
 }
 
-/// All that the index has of one path.
+/// All indexed parts of one path.
 #[derive(Debug, Default)]
-pub(crate) struct Stretches(Vec<Stretch>);
+pub(crate) struct PathSpans(Vec<PathSpan>);
 
-impl Stretches {
-    pub(crate) fn of(forest: &Forest, path: &mut dyn Path) -> Self {
+impl PathSpans {
+    pub(crate) fn of(forest: &RunForest, path: &mut dyn BlockPath) -> Self {
         let mut stretches = Vec::new();
         let mut base = 0;
         while base < path.blocks() {
-            // Windows and states do without what lies before them, so that a gap is not the end.
+            // Windows and states do not need earlier blocks, so a gap does not end the path.
             let Some(id) = path.enter(forest, base) else {
                 base += 1;
                 continue;
@@ -38,7 +39,7 @@ impl Stretches {
             let run = forest.run(id);
             run.mark_used();
             let blocks = path.matched(forest, run, base, run.len);
-            stretches.push(Stretch {
+            stretches.push(PathSpan {
                 run: id,
                 base,
                 blocks,
@@ -48,9 +49,9 @@ impl Stretches {
         Self(stretches)
     }
 
-    /// What any of the lanes holds of the path in tokens, joined and in order. Each block that is held stands for `stride`
-    /// blocks of `base` tokens, of which it is the last.
-    fn held(&self, forest: &Forest, lanes: &[LaneId], base: u32, stride: u32) -> Vec<(u32, u32)> {
+    /// Returns the token ranges of the path that any of the lanes holds, joined and in order. Each held block stands
+    /// for `stride` blocks of `base` tokens, of which it is the last.
+    fn held(&self, forest: &RunForest, lanes: &[LaneId], base: u32, stride: u32) -> Vec<(u32, u32)> {
         let mut spans: Vec<(u32, u32)> = Vec::new();
         for stretch in &self.0 {
             let run = forest.run(stretch.run);
@@ -77,14 +78,14 @@ impl Stretches {
     }
 }
 
-/// One group's need, and what is held towards it.
-struct Need {
-    group: Group,
+/// Requirement of one group, and the ranges held for it.
+struct GroupNeed {
+    group: CacheGroup,
     base: u32,
     held: Vec<(u32, u32)>,
 }
 
-impl Need {
+impl GroupNeed {
     fn allows(&self, end: u32) -> bool {
         let start = match self.group.attention {
             Attention::Full => 0,
@@ -96,7 +97,7 @@ impl Need {
         start >= end || (at > 0 && self.held[at - 1].1 >= end)
     }
 
-    /// No longer prefix than this can be usable.
+    /// Returns an upper bound of the usable prefix.
     fn bound(&self) -> u32 {
         match self.group.attention {
             Attention::Full => self
@@ -109,28 +110,28 @@ impl Need {
     }
 }
 
-/// The longest usable prefix in tokens, going by these lanes of the cache, each with its group's number.
-pub(crate) fn usable(forest: &Forest, cache: &Cache, lanes: &[(u32, LaneId)], path: &Stretches) -> u32 {
-    let needs: Vec<Need> = cache
+/// Returns the longest usable prefix in tokens over these lanes of the cache, each with its group's number.
+pub(crate) fn usable(forest: &RunForest, cache: &KvCache, lanes: &[(u32, LaneId)], path: &PathSpans) -> u32 {
+    let needs: Vec<GroupNeed> = cache
         .groups
         .iter()
         .map(|&group| {
             let of_group = lanes.iter().filter(|(index, _)| *index == group.index);
             let lanes: Vec<LaneId> = of_group.map(|&(_, lane)| lane).collect();
             let stride = match group.attention {
-                // A state is where its block ends, whatever the block spans.
+                // A state is located where its block ends, whatever the block spans.
                 Attention::State => 1,
                 _ => group.block_size / cache.base,
             };
             let held = path.held(forest, &lanes, cache.base, stride);
             let base = cache.base;
-            Need { group, base, held }
+            GroupNeed { group, base, held }
         })
         .collect();
     let unit = needs
         .iter()
         .fold(1, |unit, need| common_multiple(unit, need.group.block_size));
-    let bound = needs.iter().map(Need::bound).min().unwrap_or(0);
+    let bound = needs.iter().map(GroupNeed::bound).min().unwrap_or(0);
     let mut end = bound - bound % unit;
     while end > 0 && !needs.iter().all(|need| need.allows(end)) {
         end -= unit;

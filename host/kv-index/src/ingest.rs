@@ -1,38 +1,39 @@
-//! Taking in events of caches: which blocks are stored, and what they stand for. How one block is held is `hold.rs`' part.
+//! Applying events of caches: admission of stores, and the content of their blocks. `hold.rs` stores each block.
 
 use std::ops::Range;
 
 use routing::{Attention, BlockEvent, EngineBlockHash, StoredBlocks};
 
-use crate::cache::{Cache, Group};
-use crate::core::Core;
+use crate::cache::{CacheGroup, KvCache};
+use crate::core::IndexCore;
 use crate::count::Applied;
-use crate::forest::{Full, Place};
+use crate::forest::{BlockPosition, NumbersExhausted};
 use crate::hash::{Namespace, extra_digest, local_hash, sequence_hash};
-use crate::hold::{Outcome, Storing};
+use crate::hold::{StoreOutcome, StoreProgress};
 use crate::shared::Holder;
 
-/// Runs looked at by the reclaiming hand with every event.
-const TEND_EVERY_EVENT: u32 = 2;
-/// KV-cache groups of one cache; models have up to a handful.
+/// Runs that the eviction hand examines with every event.
+const GC_RUNS_PER_EVENT: u32 = 2;
+/// Most KV-cache groups of one cache; models have a handful.
 const MOST_GROUPS: usize = 32;
-/// Blocks that a cache may hold when it turns out what its blocks are like.
+/// Most blocks that a cache may hold when the kind of its blocks becomes known.
 const BEGINNING: u64 = 1024;
-/// Blocks of an event that are taken in at a time.
+/// Blocks of an event that are applied in one step.
 pub(crate) const PART: usize = 64;
-/// Blocks whose places in memory are read ahead together.
+/// Blocks whose memory is prefetched together.
 const AHEAD: usize = 16;
 
-/// Why a store is not indexed.
-enum Refused {
+/// Reason why a store is not indexed.
+enum StoreRefusal {
     Malformed,
     UnknownGroup,
     OtherBlockSize,
     UnknownParent,
 }
 
-impl Core {
-    /// Takes in some blocks of an event, from a given one on; answers where the next part starts, none at the end.
+impl IndexCore {
+    /// Applies some blocks of an event, starting at a given one. Returns the start of the next part, or `None` at the
+    /// end.
     pub(crate) fn apply_part(
         &mut self,
         holder: Holder,
@@ -55,11 +56,11 @@ impl Core {
             BlockEvent::Cleared => return (self.clear(holder), None),
         }
         self.applied += applied;
-        self.tend(TEND_EVERY_EVENT);
+        self.gc_step(GC_RUNS_PER_EVENT);
         (applied, Some(to).filter(|&to| to < blocks_of(event)))
     }
 
-    /// False where the rest of the event cannot be indexed either, and then it is counted.
+    /// Returns `false` if the rest of the event cannot be indexed either; it is counted then.
     fn store(
         &mut self,
         holder: Holder,
@@ -82,10 +83,10 @@ impl Core {
             }
             Err(refused) => {
                 let count = match refused {
-                    Refused::Malformed => &mut applied.malformed,
-                    Refused::UnknownGroup => &mut applied.skipped_group,
-                    Refused::OtherBlockSize => &mut applied.other_block_size,
-                    Refused::UnknownParent => &mut applied.unknown_parent,
+                    StoreRefusal::Malformed => &mut applied.malformed,
+                    StoreRefusal::UnknownGroup => &mut applied.skipped_group,
+                    StoreRefusal::OtherBlockSize => &mut applied.other_block_size,
+                    StoreRefusal::UnknownParent => &mut applied.unknown_parent,
                 };
                 *count += (stored.hashes.len() - part.start) as u64;
                 false
@@ -93,41 +94,41 @@ impl Core {
         }
     }
 
-    /// Where the parent is; none for a chain's start.
+    /// Returns the position of the parent; `None` at the start of a chain.
     fn admit(
         &mut self,
         holder: Holder,
         stored: &StoredBlocks,
         from: usize,
         applied: &mut Applied,
-    ) -> Result<Option<Place>, Refused> {
+    ) -> Result<Option<BlockPosition>, StoreRefusal> {
         let count = stored.hashes.len();
         let width = stored.block_size as usize;
         let keys_fit = stored.extra_keys.is_empty() || stored.extra_keys.len() == count;
         if stored.attention == Attention::Unknown {
-            return Err(Refused::UnknownGroup);
+            return Err(StoreRefusal::UnknownGroup);
         }
         if width == 0 || count.checked_mul(width) != Some(stored.tokens.len()) || !keys_fit {
-            return Err(Refused::Malformed);
+            return Err(StoreRefusal::Malformed);
         }
         if !self.admit_group(holder, stored, applied) {
-            return Err(Refused::OtherBlockSize);
+            return Err(StoreRefusal::OtherBlockSize);
         }
         let before = from.checked_sub(1).map(|before| stored.hashes[before]);
         let Some(parent) = before.or(stored.parent) else {
             return Ok(None);
         };
         let place = self.held_under(holder, parent.0);
-        place.map(Some).ok_or(Refused::UnknownParent)
+        place.map(Some).ok_or(StoreRefusal::UnknownParent)
     }
 
-    /// Gets to know what a group's blocks are like; false where these are not like the others.
+    /// Learns the kind of a group's blocks. Returns `false` if these blocks differ from the others.
     ///
-    /// A block shorter than its group's others is a partial one, as vLLM announces some. Those that came before the
-    /// first whole one are forgotten with it, and so is everything held where a group counts in smaller blocks than the
-    /// cache was known to: both only happen at a cache's beginning.
+    /// A block shorter than the others of its group is partial; vLLM announces some. If the first blocks were partial,
+    /// they are forgotten at the first whole one. All blocks are forgotten if a group has smaller blocks than the
+    /// cache was known to have. Both happen only at a cache's beginning.
     fn admit_group(&mut self, holder: Holder, stored: &StoredBlocks, applied: &mut Applied) -> bool {
-        let group = Group {
+        let group = CacheGroup {
             index: stored.group,
             attention: stored.attention,
             block_size: stored.block_size,
@@ -136,7 +137,7 @@ impl Core {
             self.know_groups(holder, group.block_size, vec![group]);
             return true;
         };
-        let held = |cache: &Cache| -> u64 {
+        let held = |cache: &KvCache| -> u64 {
             let lanes = cache.lanes.iter();
             lanes.map(|lane| self.lanes[lane.id.0 as usize].held).sum()
         };
@@ -148,11 +149,11 @@ impl Core {
             }
             None if cache.base == 0 || group.block_size.is_multiple_of(cache.base) => {}
             None if !cache.base.is_multiple_of(group.block_size) => return false,
-            // So late it is no beginning.
+            // Too late to be the beginning.
             _ if held(cache) > BEGINNING => return false,
             _ => {
                 let others = cache.groups.iter().filter(|known| known.index != group.index);
-                let mut groups: Vec<Group> = others.copied().collect();
+                let mut groups: Vec<CacheGroup> = others.copied().collect();
                 *applied += self.forget(holder);
                 groups.retain(|known| known.block_size.is_multiple_of(group.block_size));
                 self.know_groups(holder, group.block_size, groups);
@@ -162,7 +163,7 @@ impl Core {
         true
     }
 
-    fn know_groups(&mut self, holder: Holder, base: u32, groups: Vec<Group>) {
+    fn know_groups(&mut self, holder: Holder, base: u32, groups: Vec<CacheGroup>) {
         let cache = self.caches.make(holder);
         if cache.base == 0 {
             cache.base = base;
@@ -177,8 +178,8 @@ impl Core {
         holder: Holder,
         stored: &'a StoredBlocks,
         part: Range<usize>,
-        parent: Option<Place>,
-    ) -> Storing<'a> {
+        parent: Option<BlockPosition>,
+    ) -> StoreProgress<'a> {
         let cache = self.caches.make(holder);
         let base = cache.base;
         let lane = match cache.lane(stored.tier, stored.group) {
@@ -189,7 +190,7 @@ impl Core {
                 lane
             }
         };
-        Storing {
+        StoreProgress {
             holder,
             stored,
             part,
@@ -201,8 +202,8 @@ impl Core {
         }
     }
 
-    /// Blocks of the cache's own size. False where one could not be indexed, and so none after it.
-    fn store_each(&mut self, storing: &mut Storing<'_>, applied: &mut Applied) -> bool {
+    /// Stores blocks of the cache's own size. Returns `false` if one cannot be indexed, and so none after it.
+    fn store_each(&mut self, storing: &mut StoreProgress<'_>, applied: &mut Applied) -> bool {
         let names = storing.names();
         let contents = self.chained(storing, &locals(storing));
         let (mut at, mut near) = (0, 0);
@@ -217,7 +218,7 @@ impl Core {
             }
             let outcome = match self.find_or_add(storing.parent, contents[at]) {
                 Ok(place) => self.hold(storing, place, names[at].0, applied),
-                Err(_) => Outcome::OverLimit,
+                Err(_) => StoreOutcome::OverLimit,
             };
             if !outcome.goes_on(storing.left() - at, applied) {
                 return false;
@@ -227,25 +228,26 @@ impl Core {
         true
     }
 
-    /// Blocks of a group that counts in several of the cache's own: each is held by the last of those, whose name it has.
-    fn store_long(&mut self, storing: &mut Storing<'_>, stride: usize, applied: &mut Applied) -> bool {
+    /// Stores blocks of a group whose blocks span several of the cache's own. Each is held by the last of those, which
+    /// has its name.
+    fn store_long(&mut self, storing: &mut StoreProgress<'_>, stride: usize, applied: &mut Applied) -> bool {
         let names = storing.names();
         let locals = locals(storing);
         for (at, name) in names.iter().enumerate() {
             self.write_down(storing, applied);
             let named = self.held_under(storing.holder, name.0);
-            // Its prefix is known by name where another group told of it, whatever extra keys went into that.
-            let place = named.ok_or(Full).or_else(|_| {
+            // If another group announced the prefix, it is known by name, whatever extra keys it has.
+            let place = named.ok_or(NumbersExhausted).or_else(|_| {
                 let parts = self.chained(storing, &locals[at * stride..(at + 1) * stride]);
                 let mut parent = storing.parent;
                 for content in parts {
                     parent = Some(self.find_or_add(parent, content)?);
                 }
-                parent.ok_or(Full)
+                parent.ok_or(NumbersExhausted)
             });
             let outcome = match place {
                 Ok(place) => self.hold(storing, place, name.0, applied),
-                Err(Full) => Outcome::OverLimit,
+                Err(NumbersExhausted) => StoreOutcome::OverLimit,
             };
             if !outcome.goes_on(storing.left() - at, applied) {
                 return false;
@@ -254,10 +256,10 @@ impl Core {
         true
     }
 
-    /// The prefixes that blocks end which follow the parent.
-    fn chained(&self, storing: &Storing<'_>, locals: &[u64]) -> Vec<u64> {
+    /// Returns the sequence hashes of the blocks that follow the parent.
+    fn chained(&self, storing: &StoreProgress<'_>, locals: &[u64]) -> Vec<u64> {
         let mut sequence = match storing.parent {
-            Some(Place { run, at }) => Some(self.forest.content(self.forest.run(run), at)),
+            Some(BlockPosition { run, at }) => Some(self.forest.content(self.forest.run(run), at)),
             None => Namespace::of(storing.stored.lora.as_ref()).root(),
         };
         let link = |&local: &u64| {
@@ -268,7 +270,7 @@ impl Core {
         locals.iter().map(link).collect()
     }
 
-    /// Reads the lines of memory that the next blocks will need, together: the misses then overlap.
+    /// Prefetches the memory of the next blocks together, so that the cache misses overlap.
     fn read_ahead(&self, contents: &[u64], names: &[EngineBlockHash]) {
         let ahead = contents.iter().zip(names).take(AHEAD);
         let near = ahead.fold(0, |near: u32, (&content, name)| {
@@ -278,8 +280,8 @@ impl Core {
         std::hint::black_box(near);
     }
 
-    /// The block that any lane of the cache holds under this name.
-    fn held_under(&self, holder: Holder, name: u64) -> Option<Place> {
+    /// Returns the block that any lane of the cache holds under this name.
+    fn held_under(&self, holder: Holder, name: u64) -> Option<BlockPosition> {
         let cache = self.caches.get(holder)?;
         if cache.is_ambiguous(name) {
             return None;
@@ -303,13 +305,13 @@ impl Core {
         Some(self.forest.place(block))
     }
 
-    /// Whether the place is still a block, and has this shared name.
-    pub(crate) fn is_named(&self, place: Place, name: u64) -> bool {
+    /// Returns `true` if the block still exists with this shared name.
+    pub(crate) fn is_named(&self, place: BlockPosition, name: u64) -> bool {
         let run = self.forest.runs().find(place.run);
         run.is_some_and(|run| place.at < run.len && self.forest.name(run, place.at) == Some(name))
     }
 
-    fn remember_end(&mut self, storing: &Storing<'_>) {
+    fn remember_end(&mut self, storing: &StoreProgress<'_>) {
         if let (Some(place), Some(name)) = (storing.parent, storing.names().last())
             && let Some(cache) = self.caches.get_mut(storing.holder)
         {
@@ -318,9 +320,9 @@ impl Core {
     }
 }
 
-/// The blocks by themselves, of the cache's own size. Apart from their chain, whose links wait for each other, so that the
-/// processor does several at once.
-fn locals(storing: &Storing<'_>) -> Vec<u64> {
+/// Returns the local hashes of the blocks. They are computed apart from their chain, whose steps depend on each other,
+/// so that the processor computes several in parallel.
+fn locals(storing: &StoreProgress<'_>) -> Vec<u64> {
     let (stored, part) = (storing.stored, &storing.part);
     let namespace = Namespace::of(stored.lora.as_ref());
     let (width, base) = (stored.block_size as usize, storing.base as usize);
@@ -329,7 +331,7 @@ fn locals(storing: &Storing<'_>) -> Vec<u64> {
         .chunks_exact(base)
         .enumerate()
         .map(|(at, tokens)| {
-            // Of a block in several parts, the keys are taken to be the first one's, as a salt is.
+            // Of a block in several parts, the first part gets the keys, as with a salt.
             let is_first = (at * base).is_multiple_of(width);
             let keys = is_first.then(|| stored.extra_keys.get(part.start + at * base / width));
             let keys = keys.flatten().map_or(&[][..], Vec::as_slice);

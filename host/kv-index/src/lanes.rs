@@ -1,21 +1,21 @@
-//! Sets of lanes. A lane is one cache's blocks on one tier and in one group, as a small number that is reused once nothing
-//! refers to it any more.
+//! Lane numbers and sets of lanes. A lane is the blocks of one cache on one tier in one group. Its number is reused
+//! once nothing refers to it.
 
-/// A small number for one lane.
+/// Number of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LaneId(pub(crate) u32);
 
-/// Which word of a bit set, and which bit of it.
+/// Returns the word and the bit of a lane in a bit set.
 fn place(lane: LaneId) -> (usize, u64) {
     ((lane.0 / 64) as usize, 1 << (lane.0 % 64))
 }
 
-/// Any set of lanes, as bits.
+/// Set of lanes as bits.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct LaneBits(Vec<u64>);
 
 impl LaneBits {
-    /// An empty set with room for lanes below `end`.
+    /// Creates an empty set with capacity for lanes below `end`.
     pub(crate) fn with_room(end: usize) -> Self {
         Self(Vec::with_capacity(end.div_ceil(64)))
     }
@@ -52,7 +52,7 @@ impl LaneBits {
         self.0.iter().enumerate().flat_map(|(at, &word)| bits(at, word))
     }
 
-    /// Keeps those that are in `other` too, and tells those that are not.
+    /// Keeps lanes that are also in `other`, and reports the dropped ones.
     pub(crate) fn keep(&mut self, other: &Self, mut dropped: impl FnMut(LaneId)) {
         for (at, word) in self.0.iter_mut().enumerate() {
             let other = other.0.get(at).copied().unwrap_or(0);
@@ -70,7 +70,7 @@ fn bits(at: usize, word: u64) -> impl Iterator<Item = LaneId> {
     .map(move |word| LaneId(at as u32 * 64 + word.trailing_zeros()))
 }
 
-/// Lanes held as a sorted list while they are few, as bits when they are many: most runs have few holders, some have all.
+/// Set of lanes: a sorted list if small, bits if large. Most runs have few holders, some have all.
 #[derive(Debug, Clone)]
 pub(crate) enum LaneSet {
     Few { lanes: [LaneId; FEW], len: u8 },
@@ -103,7 +103,7 @@ impl LaneSet {
         }
     }
 
-    /// Adds a lane that is not there.
+    /// Adds a lane that is not in the set.
     pub(crate) fn insert(&mut self, lane: LaneId) {
         match self {
             Self::Few { lanes, len } if usize::from(*len) < FEW => {
@@ -120,7 +120,7 @@ impl LaneSet {
         }
     }
 
-    /// Takes a lane out; false if it was not there.
+    /// Removes a lane. Returns `false` if it was not in the set.
     pub(crate) fn remove(&mut self, lane: LaneId) -> bool {
         match self {
             Self::Few { lanes, len } => {
@@ -161,7 +161,7 @@ impl LaneSet {
         }
     }
 
-    /// Replaces `out` by the lanes that are here and in `among`.
+    /// Replaces `out` by the lanes that are in this set and in `among`.
     pub(crate) fn intersect(&self, among: &LaneBits, out: &mut LaneBits) {
         out.clear();
         match self {
@@ -179,7 +179,7 @@ impl LaneSet {
     }
 }
 
-/// Hands out lane numbers.
+/// Allocator of lane numbers.
 #[derive(Debug, Default)]
 pub(crate) struct LaneNumbers {
     next: u32,
@@ -187,7 +187,7 @@ pub(crate) struct LaneNumbers {
 }
 
 impl LaneNumbers {
-    /// A number that nothing refers to.
+    /// Returns an unused number.
     pub(crate) fn take(&mut self) -> LaneId {
         self.free.pop().unwrap_or_else(|| {
             let lane = LaneId(self.next);
@@ -196,12 +196,12 @@ impl LaneNumbers {
         })
     }
 
-    /// Gives back a number that nothing refers to any more.
+    /// Returns a number to the allocator.
     pub(crate) fn give_back(&mut self, lane: LaneId) {
         self.free.push(lane);
     }
 
-    /// One more than the highest number in use.
+    /// Returns one more than the highest number in use.
     pub(crate) fn end(&self) -> usize {
         self.next as usize
     }

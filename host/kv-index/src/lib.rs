@@ -1,19 +1,20 @@
-//! Which worker holds which prefix, on which tier.
+//! KV-cache prefix index: which worker holds which prefix, on which tier.
 //!
-//! The index is fed with [block events](routing::BlockEvent) and answers how many of a prompt's first tokens each worker
-//! has cached. It is exact for what it was told: an answer may fall short of the truth (an event is still on its way, a
-//! parent was never announced, the bound is reached), but it never claims a block that no event stored or that an event
-//! removed. Besides, requests that were just sent somewhere are [expected](SharedPrefixIndex::expect) to be cached there.
-//! How engine hashes become comparable between workers: `host/adr/0004-prefix-identity.md`; how it is kept:
-//! `host/adr/0007-run-compressed-index.md`.
+//! The index applies [block events](routing::BlockEvent) and returns the number of leading prompt tokens that each
+//! worker has cached. It is exact for its events. An answer may fall short of the truth: an event is still in flight,
+//! a parent was never announced, or the limit is reached. It never reports a block that no event stored or that an
+//! event removed. In addition, requests that were just sent insert [predicted blocks](SharedPrefixIndex::expect). ADR
+//! 0004 describes how hashes of different engines become comparable (`host/adr/0004-prefix-identity.md`), ADR 0007 the
+//! data structure (`host/adr/0007-run-compressed-index.md`).
 //!
-//! Bottom up: `table` (hash to number), `extent` (sixteen blocks), `run` and `coverage` (a chain, and who holds what of it),
-//! `forest` (all chains), `cache` (what one engine calls its blocks), `core` with `ingest`, `hold`, `removal`, `objects`, `expected`
-//! and `reclaim`
-//! (how it changes), `naming`, `path`, `walk`, `hybrid` and `query` (how it
-//! answers), `polite` and `shared` (how threads share it).
+//! Modules, bottom up:
+//! - storage: `table` (hash to number), `extent` (sixteen blocks), `run` and `coverage` (a chain and its holders),
+//!   `forest` (all chains), `cache` (a cache's lanes and block names)
+//! - changes: `core` with `ingest`, `hold`, `removal`, `objects`, `expected` and `reclaim`
+//! - queries: `naming`, `path`, `walk`, `hybrid` and `query`
+//! - threads: `reader_preferring` and `shared`
 //!
-//! It must not know where events come from, what a request is, or what time it is.
+//! The crate does not know the sources of events, requests, or time.
 
 mod cache;
 mod core;
@@ -30,17 +31,17 @@ mod lanes;
 mod naming;
 mod objects;
 mod path;
-mod polite;
 mod prompt;
 mod query;
+mod reader_preferring;
 mod reclaim;
 mod removal;
-mod rows;
 mod run;
 mod shared;
 mod sync;
 mod table;
 mod walk;
+mod worker_table;
 
 pub use count::{Applied, IndexLimits, IndexStats, ObjectsApplied};
 pub use expected::Sent;

@@ -1,65 +1,65 @@
-//! Objects of stores that workers share, joined to prefixes by the name in their keys.
+//! Objects of shared stores, joined to prefixes by the name in their keys.
 //!
-//! A store says which object it holds, an engine's events say which prefix a name stands for; whichever comes later joins them.
-//! A block counts as held by the store once all its shards are there, on whichever tiers.
+//! A store's events report its objects, an engine's events report the prefix of a name; the later of the two joins
+//! them. A store holds a block once it has all shards of it, on any tiers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use routing::{ObjectEvent, Shard, StoreId, StoreObject, Tier, WorkerId};
 
-use crate::core::Core;
+use crate::core::IndexCore;
 use crate::count::ObjectsApplied;
 use crate::extent::BlockId;
-use crate::forest::Place;
+use crate::forest::BlockPosition;
 use crate::lanes::LaneId;
 
-/// Kinds of shards that a block can have.
+/// Most kinds of shards per block.
 const MOST_KINDS: usize = 128;
 
-/// The shards of one block, a bit for each kind.
+/// Shards of one block, a bit per kind.
 #[derive(Debug, Clone, Copy, Default)]
-struct Shards {
+struct ShardSet {
     host: u128,
     disk: u128,
 }
 
-/// One store.
+/// A shared store.
 #[derive(Debug)]
-pub(crate) struct Objects {
+pub(crate) struct StoreObjects {
     lane: LaneId,
-    /// Shards of a complete block; none: as many as kinds were ever seen.
+    /// Shards of a complete block. `None`: as many as kinds were ever seen.
     shards: Option<u32>,
     kinds: Vec<Shard>,
-    blocks: HashMap<u64, Shards>,
+    blocks: HashMap<u64, ShardSet>,
     workers: HashSet<WorkerId>,
-    /// The model of its objects, as their keys spell it.
+    /// Model of the objects, as in their keys.
     model: Option<Arc<str>>,
-    /// Whether the objects do not tell enough: of several models, which names do not tell apart, or of more kinds of shards
-    /// than are told apart. Nothing is joined then.
+    /// The objects are ambiguous: they belong to several models, which names do not distinguish, or have too many
+    /// kinds of shards. Nothing is joined then.
     is_unclear: bool,
 }
 
-impl Objects {
+impl StoreObjects {
     pub(crate) fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// A rough count of the memory they take.
+    /// Returns the approximate memory of the objects.
     pub(crate) fn bytes(&self) -> usize {
-        self.blocks.capacity() * (size_of::<(u64, Shards)>() + 1)
+        self.blocks.capacity() * (size_of::<(u64, ShardSet)>() + 1)
     }
 
     pub(crate) fn is_bound(&self, worker: WorkerId) -> bool {
         self.workers.contains(&worker)
     }
 
-    fn is_complete(&self, shards: Shards) -> bool {
+    fn is_complete(&self, shards: ShardSet) -> bool {
         let needed = self.shards.unwrap_or(self.kinds.len() as u32).max(1);
         !self.is_unclear && (shards.host | shards.disk).count_ones() >= needed
     }
 
-    /// The bit of a kind of shard that is known.
+    /// Returns the bit of a known kind of shard.
     fn known_kind(&self, shard: Shard) -> Option<u128> {
         self.kinds
             .iter()
@@ -67,7 +67,7 @@ impl Objects {
             .map(|at| 1 << at)
     }
 
-    /// Gets to know a kind of shard; none if there are too many.
+    /// Adds a kind of shard. Returns `None` if there are too many.
     fn new_kind(&mut self, shard: Shard) -> Option<u128> {
         if self.kinds.len() >= MOST_KINDS {
             return None;
@@ -76,7 +76,7 @@ impl Objects {
         self.known_kind(shard)
     }
 
-    fn change(&mut self, block: u64, change: impl FnOnce(&mut Shards)) {
+    fn change(&mut self, block: u64, change: impl FnOnce(&mut ShardSet)) {
         let shards = self.blocks.entry(block).or_default();
         change(shards);
         if shards.host | shards.disk == 0 {
@@ -85,18 +85,18 @@ impl Objects {
     }
 }
 
-fn side(tier: Tier) -> fn(&mut Shards) -> &mut u128 {
+fn side(tier: Tier) -> fn(&mut ShardSet) -> &mut u128 {
     match tier {
         Tier::Disk => |shards| &mut shards.disk,
         Tier::Device | Tier::Host | Tier::Shared => |shards| &mut shards.host,
     }
 }
 
-impl Core {
-    fn objects_of(&mut self, id: StoreId) -> &mut Objects {
+impl IndexCore {
+    fn objects_of(&mut self, id: StoreId) -> &mut StoreObjects {
         if !self.stores.contains_key(&id) {
             let lane = self.new_lane();
-            let objects = Objects {
+            let objects = StoreObjects {
                 lane,
                 shards: None,
                 kinds: Vec::new(),
@@ -110,13 +110,13 @@ impl Core {
         self.stores.get_mut(&id).expect("it was put there above")
     }
 
-    /// Says who shares a store, and of how many shards its blocks are.
+    /// Sets the workers that share a store, and the number of shards per block.
     pub(crate) fn bind_store(&mut self, id: StoreId, shards: Option<u32>, workers: &[WorkerId]) {
         let store = self.objects_of(id);
         let was_bound = std::mem::replace(&mut store.workers, workers.iter().copied().collect());
         if store.shards != shards {
             store.shards = shards;
-            self.join_anew(id);
+            self.rejoin_all(id);
         }
         for &worker in was_bound.iter().chain(workers) {
             self.refresh_row(worker);
@@ -129,7 +129,7 @@ impl Core {
         }
     }
 
-    /// Forgets a store's objects, and whom it is bound to as well if `all`.
+    /// Removes a store's objects, and its binding if `all`.
     pub(crate) fn clear_store(&mut self, id: StoreId, all: bool) {
         let Some(store) = self.stores.get_mut(&id) else {
             return;
@@ -172,11 +172,11 @@ impl Core {
                 }
             }
         }
-        self.tend(2);
+        self.gc_step(2);
         applied
     }
 
-    /// A copy of an object; false if there is no room to note it.
+    /// Adds a copy of an object. Returns `false` if there is no room.
     fn note_object(&mut self, id: StoreId, object: &StoreObject, tier: Tier) -> bool {
         let (name, most) = (object.block.0, self.limits.max_blocks);
         let store = self.objects_of(id);
@@ -189,7 +189,7 @@ impl Core {
         let is_too_many = known.is_none() && store.kinds.len() >= MOST_KINDS && store.shards.is_none();
         if (is_other || is_too_many) && !store.is_unclear {
             store.is_unclear = true;
-            self.join_anew(id);
+            self.rejoin_all(id);
         }
         let store = self.objects_of(id);
         let Some(bit) = known.or_else(|| store.new_kind(object.shard)) else {
@@ -197,14 +197,14 @@ impl Core {
         };
         store.change(name, |shards| *side(tier)(shards) |= bit);
         if known.is_none() && store.shards.is_none() {
-            self.join_anew(id);
+            self.rejoin_all(id);
         } else {
             self.settle(id, name);
         }
         true
     }
 
-    /// A copy is gone; without a tier, all are.
+    /// Removes a copy of an object; without a tier, all copies.
     fn drop_object(&mut self, id: StoreId, object: &StoreObject, tier: Option<Tier>) {
         let store = self.objects_of(id);
         let Some(bit) = store.known_kind(object.shard) else {
@@ -217,13 +217,13 @@ impl Core {
         self.settle(id, object.block.0);
     }
 
-    /// The lanes of the stores that a worker shares.
+    /// Returns the lanes of the stores that a worker shares.
     pub(crate) fn store_lanes(&self, worker: WorkerId) -> impl Iterator<Item = LaneId> + '_ {
         let bound = self.stores.values().filter(move |store| store.is_bound(worker));
         bound.map(|store| store.lane)
     }
 
-    /// A name was given to a block: the stores may have its objects.
+    /// Joins the stores' objects to a block that has just been named.
     pub(crate) fn join_objects(&mut self, name: u64) {
         let with: Vec<StoreId> = self
             .stores
@@ -236,9 +236,9 @@ impl Core {
         }
     }
 
-    /// Has the store hold what a name stands for, or not, as it has all the shards or has not.
+    /// Updates the store's blocks with this name: held if it has all the shards.
     ///
-    /// Where engines give several contents one name, it means what the store's own workers mean by it.
+    /// If engines use one name for several contents, the meaning of the store's own workers counts.
     fn settle(&mut self, id: StoreId, name: u64) {
         let store = self.objects_of(id);
         let lane = store.lane;
@@ -257,8 +257,9 @@ impl Core {
         }
     }
 
-    /// Has a store hold a block, by the name in its key: a cache that calls it so may leave before the object does.
-    fn join(&mut self, lane: LaneId, place: Place, name: u64) {
+    /// Adds a block to the store's lane, with the name in its key: a cache with that name may be removed before the
+    /// object is.
+    fn join(&mut self, lane: LaneId, place: BlockPosition, name: u64) {
         let block = self.forest.block(place);
         let is_alias = self.forest.name(self.forest.run(place.run), place.at) != Some(name);
         let known = self.lanes[lane.0 as usize].alias(name);
@@ -274,8 +275,8 @@ impl Core {
         }
     }
 
-    /// The opposite of joining.
-    fn part(&mut self, lane: LaneId, place: Place, name: u64) {
+    /// Reverses [`IndexCore::join`].
+    fn part(&mut self, lane: LaneId, place: BlockPosition, name: u64) {
         let block = self.forest.block(place);
         let names = &self.lanes[lane.0 as usize];
         let is_joined = match names.alias(name) {
@@ -290,8 +291,8 @@ impl Core {
         }
     }
 
-    /// Whether a worker that shares the store holds the block under this name.
-    fn is_meant(&self, id: StoreId, place: Place, name: u64) -> bool {
+    /// Returns `true` if a worker that shares the store holds the block under this name.
+    fn is_meant(&self, id: StoreId, place: BlockPosition, name: u64) -> bool {
         let workers = self.stores.get(&id).into_iter().flat_map(|store| &store.workers);
         let caches = workers.flat_map(|&worker| self.caches.ranks(worker));
         let mut lanes = caches.flat_map(|(_, cache)| &cache.lanes);
@@ -299,8 +300,8 @@ impl Core {
         lanes.any(|lane| self.lanes[lane.id.0 as usize].resolve(lane.id, name, &self.forest) == Some(block))
     }
 
-    /// Every block that any engine calls so.
-    fn places_named(&self, name: u64) -> Vec<Place> {
+    /// Returns every block that any engine has under this name.
+    fn places_named(&self, name: u64) -> Vec<BlockPosition> {
         let mut blocks: Vec<BlockId> = self.lanes.iter().filter_map(|lane| lane.alias(name)).collect();
         self.forest.find_named(name, |block| {
             blocks.push(block);
@@ -311,8 +312,8 @@ impl Core {
         blocks.into_iter().map(|block| self.forest.place(block)).collect()
     }
 
-    /// What makes a block complete has changed: starts over with a lane of its own.
-    fn join_anew(&mut self, id: StoreId) {
+    /// Joins all objects again in a new lane, after the number of shards per block has changed.
+    fn rejoin_all(&mut self, id: StoreId) {
         let lane = self.new_lane();
         let gone = std::mem::replace(&mut self.objects_of(id).lane, lane);
         self.drop_lane(gone);

@@ -1,42 +1,42 @@
-//! The runs that a prompt leads through, one after the other.
+//! Path of a prompt through the runs.
 
-use crate::forest::Forest;
-use crate::naming::Naming;
+use crate::forest::RunForest;
+use crate::naming::AliasLookup;
 use crate::prompt::Prompt;
-use crate::run::{Run, RunId};
+use crate::run::{BlockRun, RunId};
 
-/// Blocks hashed beyond what is known to match.
+/// Blocks hashed beyond the known match.
 const STRIDE: u32 = 64;
 
-/// A chain of blocks to follow. Only whole blocks count, and `base` is how many lie behind.
-pub(crate) trait Path {
-    /// How many blocks it has.
+/// A chain of blocks to follow. Only whole blocks count; `base` is the number already passed.
+pub(crate) trait BlockPath {
+    /// Returns the number of blocks.
     fn blocks(&self) -> u32;
 
-    /// The run that goes on from there.
-    fn enter(&mut self, forest: &Forest, base: u32) -> Option<RunId>;
+    /// Returns the run that continues the path.
+    fn enter(&mut self, forest: &RunForest, base: u32) -> Option<RunId>;
 
-    /// How many blocks of the run that was entered there are the path's, at most `most` (which is at least 1).
-    fn matched(&mut self, forest: &Forest, run: &Run, base: u32, most: u32) -> u32;
+    /// Returns the number of blocks of the entered run that are on the path, at most `most` (at least 1).
+    fn matched(&mut self, forest: &RunForest, run: &BlockRun, base: u32, most: u32) -> u32;
 }
 
-/// A prompt's blocks of one size.
+/// Blocks of a prompt, of one size.
 pub(crate) struct PromptPath<'p, 't> {
     pub(crate) prompt: &'p mut Prompt<'t>,
     pub(crate) block_size: u32,
 }
 
-impl Path for PromptPath<'_, '_> {
+impl BlockPath for PromptPath<'_, '_> {
     fn blocks(&self) -> u32 {
         u32::try_from(self.prompt.blocks(self.block_size)).unwrap_or(u32::MAX)
     }
 
-    fn enter(&mut self, forest: &Forest, base: u32) -> Option<RunId> {
+    fn enter(&mut self, forest: &RunForest, base: u32) -> Option<RunId> {
         let hashes = self.prompt.hashes(self.block_size, base as usize + 1);
         forest.head(*hashes.get(base as usize)?)
     }
 
-    fn matched(&mut self, forest: &Forest, run: &Run, base: u32, most: u32) -> u32 {
+    fn matched(&mut self, forest: &RunForest, run: &BlockRun, base: u32, most: u32) -> u32 {
         let most = most.min(self.blocks().saturating_sub(base));
         let mut same = 1;
         while same < most {
@@ -54,41 +54,41 @@ impl Path for PromptPath<'_, '_> {
     }
 }
 
-/// Sequence hashes that somebody else computed as we do.
+/// Sequence hashes computed by a client.
 pub(crate) struct SequencePath<'a>(pub(crate) &'a [u64]);
 
-impl Path for SequencePath<'_> {
+impl BlockPath for SequencePath<'_> {
     fn blocks(&self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    fn enter(&mut self, forest: &Forest, base: u32) -> Option<RunId> {
+    fn enter(&mut self, forest: &RunForest, base: u32) -> Option<RunId> {
         let run = forest.head(*self.0.get(base as usize)?)?;
-        // The hashes may be made up: only what was stored one after the other, from a chain's start on, is a prefix.
+        // The hashes may be forged: only blocks stored consecutively from a chain's start on form a prefix.
         let before = base.checked_sub(1).map(|before| self.0[before as usize]);
         (forest.run(run).parent == before).then_some(run)
     }
 
-    fn matched(&mut self, forest: &Forest, run: &Run, base: u32, most: u32) -> u32 {
+    fn matched(&mut self, forest: &RunForest, run: &BlockRun, base: u32, most: u32) -> u32 {
         let rest = &self.0[base as usize..];
         forest.common(run, 0, &rest[..rest.len().min(most as usize)])
     }
 }
 
-/// Names that engines give to blocks.
+/// Engine hashes of a path's blocks.
 pub(crate) struct NamedPath<'a> {
     pub(crate) names: &'a [u64],
-    pub(crate) naming: Naming<'a>,
-    /// The prefix that the blocks behind end.
+    pub(crate) naming: AliasLookup<'a>,
+    /// Sequence hash of the passed blocks.
     pub(crate) behind: Option<u64>,
 }
 
-impl Path for NamedPath<'_> {
+impl BlockPath for NamedPath<'_> {
     fn blocks(&self) -> u32 {
         u32::try_from(self.names.len()).unwrap_or(u32::MAX)
     }
 
-    fn enter(&mut self, forest: &Forest, base: u32) -> Option<RunId> {
+    fn enter(&mut self, forest: &RunForest, base: u32) -> Option<RunId> {
         let name = *self.names.get(base as usize)?;
         let behind = self.behind;
         let follows = |block| {
@@ -100,7 +100,7 @@ impl Path for NamedPath<'_> {
             .or_else(|| self.naming.find(name, follows))
     }
 
-    fn matched(&mut self, forest: &Forest, run: &Run, base: u32, most: u32) -> u32 {
+    fn matched(&mut self, forest: &RunForest, run: &BlockRun, base: u32, most: u32) -> u32 {
         let names = self.names[base as usize..]
             .iter()
             .take(most.min(run.len) as usize);

@@ -1,33 +1,33 @@
-//! A prompt to be found, and its hashes as far as anything needed them.
+//! Prompt of a query, with its block hashes computed on demand.
 
 use std::borrow::Cow;
 
 use crate::hash::{Namespace, local_hash, salt_digest, sequence_hash};
 
-/// A prompt. Hashing stops where the longest match ends, and what was hashed is kept: asking again, or
-/// [expecting](crate::SharedPrefixIndex::expect) the prompt's blocks, goes on from there.
+/// A prompt. Hashing stops where the longest match ends. Later queries and
+/// [`expect`](crate::SharedPrefixIndex::expect) continue with the hashes computed so far.
 #[derive(Debug, Clone)]
 pub struct Prompt<'a> {
     tokens: Cow<'a, [u32]>,
     root: Option<u64>,
     salt: Option<u64>,
-    /// One for each block size that was asked for: nearly always one.
-    chains: Vec<Chain>,
+    /// One chain per queried block size: nearly always one.
+    chains: Vec<HashChain>,
 }
 
 #[derive(Debug, Clone)]
-struct Chain {
+struct HashChain {
     block_size: u32,
     hashes: Vec<u64>,
 }
 
 impl<'a> Prompt<'a> {
-    /// Tokens of the blocks of a [key](Self::key), whatever those of the engines are: every router has the same keys. With vLLM's own default
-    /// the index has hashed them already.
+    /// Block size in tokens of a [key](Self::key). It does not depend on the engines, so all routers have the same
+    /// keys. With vLLM's default the index has computed these hashes already.
     pub const KEY_BLOCK: u32 = 16;
 
-    /// The whole prompt; the adapter's name, none for the base model; the request's `cache_salt`, which engines mix into
-    /// the first block. Only complete blocks can match.
+    /// Creates a prompt from all its tokens, its adapter (`None` for the base model) and the request's `cache_salt`,
+    /// which engines mix into the first block. Only complete blocks can match.
     #[must_use]
     pub fn new(tokens: impl Into<Cow<'a, [u32]>>, lora: Option<&str>, cache_salt: Option<&str>) -> Self {
         Self {
@@ -38,20 +38,20 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// The whole prompt.
+    /// Returns all tokens.
     #[must_use]
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
 
-    /// Complete blocks of this size, above 0.
+    /// Returns the number of complete blocks of this size, which is above 0.
     #[must_use]
     pub fn blocks(&self, block_size: u32) -> usize {
         self.tokens.len().checked_div(block_size as usize).unwrap_or(0)
     }
 
-    /// The sequence hashes ([`SEQUENCE_HASH_SEED`](crate::SEQUENCE_HASH_SEED)) of the first `count` blocks of this size, above
-    /// 0; of all where there are fewer. More where more are known.
+    /// Returns the sequence hashes ([`SEQUENCE_HASH_SEED`](crate::SEQUENCE_HASH_SEED)) of the first `count` blocks of
+    /// this size, above 0. Returns fewer if the prompt is shorter, more if more are computed.
     pub fn hashes(&mut self, block_size: u32, count: usize) -> &[u64] {
         let count = count.min(self.blocks(block_size));
         let at = match self
@@ -61,7 +61,7 @@ impl<'a> Prompt<'a> {
         {
             Some(at) => at,
             None => {
-                self.chains.push(Chain {
+                self.chains.push(HashChain {
                     block_size,
                     hashes: Vec::new(),
                 });
@@ -73,7 +73,8 @@ impl<'a> Prompt<'a> {
         if known < count {
             let width = block_size as usize;
             let blocks = self.tokens[known * width..count * width].chunks_exact(width);
-            // Apart from the chain, whose links wait for each other, so that the processor does several at once.
+            // Apart from the chain, whose steps depend on each other, so that the processor computes several in
+            // parallel.
             hashes.extend(blocks.map(|block| local_hash(block, None)));
             if known == 0
                 && let Some(salt) = self.salt
@@ -93,8 +94,9 @@ impl<'a> Prompt<'a> {
         hashes
     }
 
-    /// The sequence hash of the first `tokens` tokens, in whole blocks of [`KEY_BLOCK`](Self::KEY_BLOCK); of all whole blocks where the
-    /// prompt is shorter. None where there is no whole one. Its adapter and its salt are part of it.
+    /// Returns the sequence hash of the first `tokens` tokens in whole blocks of [`KEY_BLOCK`](Self::KEY_BLOCK), or of
+    /// all whole blocks of a shorter prompt. Returns `None` if there is no whole block. Adapter and salt are part of
+    /// it.
     pub fn key(&mut self, tokens: usize) -> Option<u64> {
         let count = (tokens / Self::KEY_BLOCK as usize).min(self.blocks(Self::KEY_BLOCK));
         let last = count.checked_sub(1)?;

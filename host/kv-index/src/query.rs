@@ -1,86 +1,86 @@
-//! Answering questions: how much of a prompt each worker holds.
+//! Queries: the part of a prompt that each worker holds.
 
 use routing::{DpRank, Tier, WorkerId};
 
-use crate::cache::Cache;
-use crate::core::Core;
-use crate::hybrid::{Stretches, usable};
+use crate::cache::KvCache;
+use crate::core::IndexCore;
+use crate::hybrid::{PathSpans, usable};
 use crate::lanes::LaneId;
-use crate::path::{NamedPath, Path, PromptPath, SequencePath};
+use crate::path::{BlockPath, NamedPath, PromptPath, SequencePath};
 use crate::prompt::Prompt;
-use crate::rows::Shape;
 use crate::shared::Holder;
-use crate::walk::{Depth, Tiered, Walk};
+use crate::walk::{MatchDepth, PathWalk, TieredCache};
+use crate::worker_table::QueryShape;
 
-/// How many of a prompt's first tokens one worker holds, at its best rank: the one with most of them on any tier, then on the
-/// device, then the lowest. Cumulative: device <= host <= any, and one walk: host goes on where the device ends, disk and
-/// shared storage where host ends.
+/// Leading prompt tokens that one worker holds, at its best rank: the rank with most of them on any tier, then on the
+/// device, then the lowest number. Cumulative: device <= host <= any. It is one walk: host continues where the device
+/// ends, disk and shared storage where host ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorkerMatch {
-    /// All of them in the accelerator's memory, or expected there.
+    /// Tokens in the accelerator's memory, or predicted there.
     pub device_tokens: u32,
-    /// All of them there or, from there on, in host memory.
+    /// Tokens there or, after them, in host memory.
     pub host_tokens: u32,
-    /// All of them on some tier.
+    /// Tokens on any tier.
     pub any_tokens: u32,
-    /// How many are expected on the device because [such a request was just sent](crate::SharedPrefixIndex::expect).
+    /// Tokens predicted on the device because [such a request was just sent](crate::SharedPrefixIndex::expect).
     pub expected_tokens: u32,
-    /// The rank that holds them.
+    /// Best rank.
     pub rank: DpRank,
 }
 
-/// The match of one cache, without what is expected.
+/// Match of one cache, without predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankMatch {
-    /// Whose.
+    /// The cache.
     pub holder: Holder,
-    /// How much.
+    /// Its match.
     pub found: WorkerMatch,
 }
 
-/// Something to ask for.
-pub(crate) enum Question<'q, 't> {
+/// Query by prompt, sequence hashes or engine hashes.
+pub(crate) enum IndexQuery<'q, 't> {
     Prompt(&'q mut Prompt<'t>),
     Sequence {
         hashes: &'q [u64],
         block_size: u32,
     },
-    /// Names that any of the `namers` gives to blocks.
+    /// Engine hashes of any of the `namers`.
     Names {
         names: &'q [u64],
         namers: &'q [WorkerId],
     },
 }
 
-/// A cache that is asked.
+/// A cache in a query.
 #[derive(Debug)]
-struct Asked {
+struct QueriedCache {
     row: usize,
     holder: Holder,
     block_size: u32,
     device: Option<LaneId>,
     expected: [Option<LaneId>; 2],
-    /// Its place among the tiered ones of its block size.
+    /// Index among the tiered caches of its block size.
     tiered: Option<usize>,
 }
 
-/// Everyone who is asked about a path of one block size.
+/// All caches of a query that have one block size.
 #[derive(Debug, Default)]
-struct Party {
-    asked: Vec<Asked>,
-    tiered: Vec<Tiered>,
+struct SizeGroup {
+    asked: Vec<QueriedCache>,
+    tiered: Vec<TieredCache>,
 }
 
-/// The parties, by block size: nearly always one.
+/// Caches by block size: nearly always one size.
 #[derive(Debug, Default)]
-struct Parties(Vec<(u32, Party)>);
+struct SizeGroups(Vec<(u32, SizeGroup)>);
 
-impl Parties {
-    fn of(&mut self, block_size: u32) -> &mut Party {
+impl SizeGroups {
+    fn of(&mut self, block_size: u32) -> &mut SizeGroup {
         let at = match self.0.iter().position(|(size, _)| *size == block_size) {
             Some(at) => at,
             None => {
-                self.0.push((block_size, Party::default()));
+                self.0.push((block_size, SizeGroup::default()));
                 self.0.len() - 1
             }
         };
@@ -88,11 +88,11 @@ impl Parties {
     }
 }
 
-impl Core {
-    /// One answer a worker, in order.
+impl IndexCore {
+    /// Returns one match per worker, in order.
     pub(crate) fn matches(
         &self,
-        question: &mut Question<'_, '_>,
+        question: &mut IndexQuery<'_, '_>,
         workers: &[WorkerId],
         out: &mut Vec<WorkerMatch>,
     ) {
@@ -106,15 +106,15 @@ impl Core {
         out.iter_mut().for_each(WorkerMatch::count_expected);
     }
 
-    /// The block size of all these workers' caches, if one plain walk answers for them all.
+    /// Returns the block size of all these workers' caches if one plain walk covers them all.
     fn one_size(&self, workers: &[WorkerId]) -> Option<u32> {
         let mut size = 0;
         for &worker in workers {
             let row = self.rows.get(worker);
             match row.shape {
-                Shape::Empty => {}
-                Shape::Plain if size == 0 || size == row.block_size => size = row.block_size,
-                Shape::Plain | Shape::Special => return None,
+                QueryShape::Empty => {}
+                QueryShape::Plain if size == 0 || size == row.block_size => size = row.block_size,
+                QueryShape::Plain | QueryShape::Special => return None,
             }
         }
         Some(size)
@@ -122,12 +122,12 @@ impl Core {
 
     fn match_plain(
         &self,
-        question: &mut Question<'_, '_>,
+        question: &mut IndexQuery<'_, '_>,
         workers: &[WorkerId],
         block_size: u32,
         out: &mut [WorkerMatch],
     ) {
-        let mut walk = Walk::new(self.numbers.end());
+        let mut walk = PathWalk::new(self.numbers.end());
         for &worker in workers {
             let lanes = self.rows.get(worker).lanes.into_iter();
             lanes.flatten().for_each(|lane| walk.ask(lane));
@@ -148,22 +148,22 @@ impl Core {
         }
     }
 
-    /// The same for caches of any kind.
-    fn match_any(&self, question: &mut Question<'_, '_>, workers: &[WorkerId], out: &mut [WorkerMatch]) {
-        let (mut parties, mut paths) = (Parties::default(), Vec::new());
+    /// Matches caches of any kind.
+    fn match_any(&self, question: &mut IndexQuery<'_, '_>, workers: &[WorkerId], out: &mut [WorkerMatch]) {
+        let (mut parties, mut paths) = (SizeGroups::default(), Vec::new());
         for (row, &worker) in workers.iter().enumerate() {
             let known = self.rows.get(worker);
             let [device, current, previous] = known.lanes;
             let (device, rank) = match known.shape {
-                Shape::Empty => continue,
-                Shape::Plain => (device, known.rank),
-                Shape::Special => {
+                QueryShape::Empty => continue,
+                QueryShape::Plain => (device, known.rank),
+                QueryShape::Special => {
                     self.ask_caches(row, worker, &mut parties);
                     self.ask_hybrids(question, worker, &mut paths, |found| out[row].raise(found.found));
                     (None, DpRank(0))
                 }
             };
-            parties.of(known.block_size).asked.push(Asked {
+            parties.of(known.block_size).asked.push(QueriedCache {
                 row,
                 holder: Holder { worker, rank },
                 block_size: known.block_size,
@@ -175,15 +175,15 @@ impl Core {
         self.answer(question, parties, |row, found| out[row].raise(found.found));
     }
 
-    /// One answer for each cache of the workers, by worker and rank.
+    /// Returns one match per cache of the workers, by worker and rank.
     pub(crate) fn rank_matches(
         &self,
-        question: &mut Question<'_, '_>,
+        question: &mut IndexQuery<'_, '_>,
         workers: &[WorkerId],
         out: &mut Vec<RankMatch>,
     ) {
         out.clear();
-        let (mut parties, mut paths) = (Parties::default(), Vec::new());
+        let (mut parties, mut paths) = (SizeGroups::default(), Vec::new());
         for (row, &worker) in workers.iter().enumerate() {
             self.ask_caches(row, worker, &mut parties);
             self.ask_hybrids(question, worker, &mut paths, |found| out.push(found));
@@ -192,8 +192,8 @@ impl Core {
         out.sort_unstable_by_key(|found| found.holder);
     }
 
-    /// Adds a worker's caches that one walk answers for.
-    fn ask_caches(&self, row: usize, worker: WorkerId, parties: &mut Parties) {
+    /// Adds a worker's caches that one walk covers.
+    fn ask_caches(&self, row: usize, worker: WorkerId, parties: &mut SizeGroups) {
         for (rank, cache) in self.caches.ranks(worker).filter(|(_, cache)| cache.is_plain()) {
             let holder = Holder { worker, rank: *rank };
             let block_size = cache.base;
@@ -208,8 +208,8 @@ impl Core {
             let party = parties.of(block_size);
             party
                 .tiered
-                .push(Tiered::new(device, lanes(&[Tier::Host]).next(), slow));
-            party.asked.push(Asked {
+                .push(TieredCache::new(device, lanes(&[Tier::Host]).next(), slow));
+            party.asked.push(QueriedCache {
                 row,
                 holder,
                 block_size,
@@ -222,12 +222,12 @@ impl Core {
 
     fn answer(
         &self,
-        question: &mut Question<'_, '_>,
-        parties: Parties,
-        mut tell: impl FnMut(usize, RankMatch),
+        question: &mut IndexQuery<'_, '_>,
+        parties: SizeGroups,
+        mut report: impl FnMut(usize, RankMatch),
     ) {
-        for (block_size, Party { asked, mut tiered }) in parties.0 {
-            let mut walk = Walk::new(self.numbers.end());
+        for (block_size, SizeGroup { asked, mut tiered }) in parties.0 {
+            let mut walk = PathWalk::new(self.numbers.end());
             for cache in &asked {
                 let lanes = cache.expected.iter().chain([&cache.device]);
                 lanes.flatten().for_each(|&lane| walk.ask(lane));
@@ -238,7 +238,9 @@ impl Core {
             let depth = |lane: Option<LaneId>| lane.map_or(0, |lane| walk.depth(lane));
             for cache in asked {
                 let device = depth(cache.device);
-                let found = cache.tiered.map_or(Depth::device(device), |at| tiered[at].depth);
+                let found = cache
+                    .tiered
+                    .map_or(MatchDepth::device(device), |at| tiered[at].depth);
                 let expected = cache.expected.into_iter().map(depth).max().unwrap_or(0);
                 let found = WorkerMatch {
                     device_tokens: found.device.saturating_mul(cache.block_size),
@@ -247,7 +249,7 @@ impl Core {
                     expected_tokens: expected.saturating_mul(cache.block_size),
                     rank: cache.holder.rank,
                 };
-                tell(
+                report(
                     cache.row,
                     RankMatch {
                         holder: cache.holder,
@@ -258,30 +260,31 @@ impl Core {
         }
     }
 
-    /// Answers for a worker's caches of several groups, or of layers that forget. `paths` keeps what was found for each block size.
+    /// Matches a worker's caches of several groups, or of layers with windows or states. `paths` caches the path of
+    /// each block size.
     fn ask_hybrids(
         &self,
-        question: &mut Question<'_, '_>,
+        question: &mut IndexQuery<'_, '_>,
         worker: WorkerId,
-        paths: &mut Vec<(u32, Stretches)>,
-        mut tell: impl FnMut(RankMatch),
+        paths: &mut Vec<(u32, PathSpans)>,
+        mut report: impl FnMut(RankMatch),
     ) {
         for (rank, cache) in self.caches.ranks(worker).filter(|(_, cache)| !cache.is_plain()) {
             let holder = Holder { worker, rank: *rank };
             let at = match paths.iter().position(|(base, _)| *base == cache.base) {
                 Some(at) => at,
                 None => {
-                    let path = self.follow(question, cache.base, |path| Stretches::of(&self.forest, path));
+                    let path = self.follow(question, cache.base, |path| PathSpans::of(&self.forest, path));
                     paths.push((cache.base, path));
                     paths.len() - 1
                 }
             };
             let found = self.hybrid_match(holder, cache, &paths[at].1);
-            tell(RankMatch { holder, found });
+            report(RankMatch { holder, found });
         }
     }
 
-    fn hybrid_match(&self, holder: Holder, cache: &Cache, path: &Stretches) -> WorkerMatch {
+    fn hybrid_match(&self, holder: Holder, cache: &KvCache, path: &PathSpans) -> WorkerMatch {
         let upto = |slowest: Tier| {
             let mut lanes: Vec<(u32, LaneId)> = cache
                 .lanes
@@ -306,21 +309,22 @@ impl Core {
         }
     }
 
-    /// Follows what is asked for in blocks of a size. Hashes that others computed have one size only, names any.
+    /// Follows the query's path in blocks of one size. Sequence hashes of a client have one size only, engine hashes
+    /// any.
     fn follow<R: Default>(
         &self,
-        question: &mut Question<'_, '_>,
+        question: &mut IndexQuery<'_, '_>,
         block_size: u32,
-        along: impl FnOnce(&mut dyn Path) -> R,
+        along: impl FnOnce(&mut dyn BlockPath) -> R,
     ) -> R {
         match question {
-            Question::Prompt(prompt) => along(&mut PromptPath { prompt, block_size }),
-            Question::Sequence {
+            IndexQuery::Prompt(prompt) => along(&mut PromptPath { prompt, block_size }),
+            IndexQuery::Sequence {
                 hashes,
                 block_size: size,
             } if *size == block_size => along(&mut SequencePath(hashes)),
-            Question::Sequence { .. } => R::default(),
-            Question::Names { names, namers } => along(&mut NamedPath {
+            IndexQuery::Sequence { .. } => R::default(),
+            IndexQuery::Names { names, namers } => along(&mut NamedPath {
                 names,
                 naming: self.naming(namers),
                 behind: None,
@@ -330,7 +334,7 @@ impl Core {
 }
 
 impl WorkerMatch {
-    /// Takes over a better rank's match.
+    /// Takes the match of a better rank.
     fn raise(&mut self, found: Self) {
         let expected = self.expected_tokens.max(found.expected_tokens);
         let order = |found: &Self| {
@@ -346,7 +350,7 @@ impl WorkerMatch {
         self.expected_tokens = expected;
     }
 
-    /// What is expected on the device is as good as there.
+    /// Counts predicted blocks as held on the device.
     fn count_expected(&mut self) {
         self.device_tokens = self.device_tokens.max(self.expected_tokens);
         self.host_tokens = self.host_tokens.max(self.device_tokens);

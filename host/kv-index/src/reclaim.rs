@@ -1,26 +1,25 @@
-//! Giving memory back: blocks that nobody holds any more, lanes that left, and, at the bound, the least used blocks.
+//! Garbage collection: frees unused blocks and removed lanes and, at the limit, evicts the least used blocks.
 //!
-//! All of it is done a little with every change (and by [`Core::tend`] when nothing changes), so that no single change
-//! takes long.
+//! Each change does a small step (as does [`IndexCore::gc_step`] when nothing changes), so no single change takes long.
 
 use std::collections::VecDeque;
 
-use crate::core::Core;
-use crate::forest::Place;
+use crate::core::IndexCore;
+use crate::forest::BlockPosition;
 use crate::lanes::LaneBits;
 use crate::run::RunId;
 
-/// Unheld blocks that changes leave to later ones: what was evicted is often stored again soon.
+/// Unused blocks kept for later changes: evicted blocks are often stored again soon.
 const LOOSE_BLOCKS: usize = 4096;
-/// Blocks taken from a run's end at a time.
+/// Blocks removed from a run's end at a time.
 const TRIM: u32 = 64;
-/// Times that is done with every change, which is one of at most [`PART`](crate::ingest::PART) blocks.
+/// Trims with every change, which is one of at most [`PART`](crate::ingest::PART) blocks.
 const TRIMS: usize = 2;
-/// Runs that may refuse to make room before a store is refused instead.
+/// Runs to examine for eviction before a store is refused.
 const TRIES: usize = 1024;
 
-impl Core {
-    /// Notes that a run may have blocks at its end that nobody holds.
+impl IndexCore {
+    /// Queues a run that may have unused blocks at its end.
     pub(crate) fn note_loose(&mut self, id: RunId) {
         let run = self.forest.run_mut(id);
         let loose = run.len - run.coverage.end(run.len);
@@ -38,8 +37,8 @@ impl Core {
         }
     }
 
-    /// Reclaims from up to `runs` runs; answers whether there is more to do.
-    pub(crate) fn tend(&mut self, runs: u32) -> bool {
+    /// Reclaims from up to `runs` runs. Returns `true` if there is more to do.
+    pub(crate) fn gc_step(&mut self, runs: u32) -> bool {
         self.drop_spent_names(TRIM as usize);
         for _ in 0..TRIMS {
             if self.loose > LOOSE_BLOCKS {
@@ -50,8 +49,8 @@ impl Core {
         self.leaving.blocks > 0 || self.loose > LOOSE_BLOCKS
     }
 
-    /// The same when nothing changes: nothing is left for later, and tables shrink to what is left.
-    pub(crate) fn tend_all(&mut self, runs: u32) -> bool {
+    /// Reclaims without changes: keeps no unused blocks, and shrinks tables.
+    pub(crate) fn gc_step_idle(&mut self, runs: u32) -> bool {
         let blocks = self.forest.blocks();
         for _ in 0..TRIM {
             if self.to_trim.is_empty() || blocks - self.forest.blocks() >= TRIM as usize {
@@ -60,14 +59,14 @@ impl Core {
             self.trim_next();
         }
         self.drop_spent_names(TRIM as usize);
-        if self.tend(runs) || !self.to_trim.is_empty() || !self.spent_names.is_empty() {
+        if self.gc_step(runs) || !self.to_trim.is_empty() || !self.spent_names.is_empty() {
             return true;
         }
         self.to_trim = VecDeque::new();
-        self.forest.tend()
+        self.forest.gc_step()
     }
 
-    /// Forgets the names of a lane that left, which may be millions, a few at a time.
+    /// Frees at most `most` names of removed lanes, which may have millions.
     pub(crate) fn drop_spent_names(&mut self, most: usize) {
         if let Some(names) = self.spent_names.front_mut() {
             names.by_ref().take(most).for_each(drop);
@@ -77,13 +76,13 @@ impl Core {
         }
     }
 
-    /// Trims the run that has waited longest; one with more to trim waits again.
+    /// Trims the run that has waited longest. A run with more to trim is queued again.
     fn trim_next(&mut self) {
         let Some(id) = self.to_trim.pop_front() else {
             self.loose = 0;
             return;
         };
-        // A run without blocks goes with its segment.
+        // A run without blocks is removed with its segment.
         let Some(run) = self.forest.find_run_mut(id) else {
             return;
         };
@@ -97,7 +96,7 @@ impl Core {
         }
     }
 
-    /// Takes lanes that left out of the next runs.
+    /// Removes lanes from the next runs.
     fn sweep_out(&mut self, runs: u32) {
         let Some(first) = self.leaving.next.or_else(|| self.begin_round()) else {
             return;
@@ -142,7 +141,7 @@ impl Core {
         }
     }
 
-    /// Frees at least one block, none of them of `keep`; false if every run that was looked at is in use.
+    /// Frees at least one block outside `keep`. Returns `false` if every examined run is in use.
     pub(crate) fn make_room(&mut self, keep: Option<RunId>) -> bool {
         let before = self.forest.blocks();
         while self.forest.blocks() == before && !self.to_trim.is_empty() {
@@ -169,7 +168,7 @@ impl Core {
         self.forest.blocks() < before
     }
 
-    /// Forgets a whole run, whoever holds it. Its memory is given back from its end on, some of it at once.
+    /// Evicts a whole run. Its memory is freed from its end on, some of it at once.
     fn evict(&mut self, id: RunId) {
         let len = self.forest.run(id).len;
         let mut lanes = self.forest.run(id).coverage.lanes();
@@ -180,7 +179,7 @@ impl Core {
             let names = &mut self.lanes[lane.0 as usize];
             names.held = names.held.saturating_sub(u64::from(forgotten));
             if names.has_aliases() {
-                (0..len).for_each(|at| names.forget_names(self.forest.block(Place { run: id, at })));
+                (0..len).for_each(|at| names.forget_names(self.forest.block(BlockPosition { run: id, at })));
             }
         }
         self.evicted += u64::from(len);

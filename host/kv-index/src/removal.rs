@@ -1,19 +1,19 @@
-//! Taking blocks away from lanes, by the names their caches give them.
+//! Removal of blocks from lanes by engine hash.
 
 use std::ops::Range;
 
 use routing::{RemovedBlocks, Tier};
 
-use crate::core::Core;
+use crate::core::IndexCore;
 use crate::count::Applied;
-use crate::forest::Place;
+use crate::forest::BlockPosition;
 use crate::lanes::LaneId;
 use crate::shared::Holder;
 
-/// Tiers that a group's blocks can be on.
+/// Number of tiers of a group's blocks.
 const TIERS: usize = 4;
 
-impl Core {
+impl IndexCore {
     pub(crate) fn remove(
         &mut self,
         holder: Holder,
@@ -44,7 +44,7 @@ impl Core {
             for lane in left.into_iter().flatten() {
                 was_held = self.remove_name(lane, hash.0).or(was_held);
             }
-            // What its engine drops is expected no longer.
+            // A block that the engine drops is not predicted any more.
             if let (Some(place), Some(expected)) = (was_held, &expected) {
                 expected.lanes().for_each(|lane| self.uncover(lane, place));
             }
@@ -56,11 +56,11 @@ impl Core {
         }
     }
 
-    /// Takes what a lane holds under this name from it, and tells where that was.
-    pub(crate) fn remove_name(&mut self, id: LaneId, name: u64) -> Option<Place> {
+    /// Removes the block that a lane holds under this name. Returns its position.
+    pub(crate) fn remove_name(&mut self, id: LaneId, name: u64) -> Option<BlockPosition> {
         let lane = &self.lanes[id.0 as usize];
         let neighbour = lane.last_removed.and_then(|last| {
-            let place = Place {
+            let place = BlockPosition {
                 run: last.run,
                 at: last.at.checked_sub(1)?,
             };
@@ -82,8 +82,8 @@ impl Core {
         Some(place)
     }
 
-    /// Takes one block from a lane.
-    pub(crate) fn uncover(&mut self, lane: LaneId, place: Place) {
+    /// Removes one block from a lane.
+    pub(crate) fn uncover(&mut self, lane: LaneId, place: BlockPosition) {
         let run = self.forest.run_mut(place.run);
         if run.coverage.uncover(lane, place.at, run.len) {
             self.lanes[lane.0 as usize].held -= 1;

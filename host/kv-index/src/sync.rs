@@ -1,4 +1,4 @@
-//! What `polite.rs` is made of, so that loom can try every order of its steps (`tests` in `polite.rs`, under `--cfg loom`).
+//! Synchronization primitives of `reader_preferring.rs`, replaced by loom's under `--cfg loom`.
 
 #[cfg(not(loom))]
 mod real {

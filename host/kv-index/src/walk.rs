@@ -1,22 +1,22 @@
-//! One walk along a path, for all caches at once.
+//! Walk along a path, for all caches at once.
 //!
-//! A cache's match is one prefix: as far as the device holds it, from there as far as host memory does, from there as far as
-//! disk or a shared store does. It never goes back to a faster tier, as no engine does.
+//! A cache's match is one prefix: the device's part, then host memory, then disk or a shared store. It never returns
+//! to a faster tier, as in the engines.
 
 use crate::coverage::Coverage;
-use crate::forest::Forest;
+use crate::forest::RunForest;
 use crate::lanes::{LaneBits, LaneId};
-use crate::path::Path;
+use crate::path::BlockPath;
 
-/// How far a cache's match goes, in blocks. Cumulative.
+/// Length of a cache's match in blocks, cumulative.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Depth {
+pub(crate) struct MatchDepth {
     pub(crate) device: u32,
     pub(crate) host: u32,
     pub(crate) any: u32,
 }
 
-impl Depth {
+impl MatchDepth {
     pub(crate) fn device(device: u32) -> Self {
         Self {
             device,
@@ -26,19 +26,19 @@ impl Depth {
     }
 }
 
-/// A cache with more than a device: its match goes on where the device's ends.
+/// A cache with more tiers than the device: its match continues where the device's ends.
 #[derive(Debug, Default)]
-pub(crate) struct Tiered {
+pub(crate) struct TieredCache {
     device: Option<LaneId>,
     host: Option<LaneId>,
-    /// Its disk and the stores it shares.
+    /// Lanes of its disk and of the stores it shares.
     slow: Vec<LaneId>,
-    pub(crate) depth: Depth,
-    phase: Phase,
+    pub(crate) depth: MatchDepth,
+    phase: WalkPhase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Phase {
+enum WalkPhase {
     #[default]
     Device,
     Host,
@@ -46,7 +46,7 @@ enum Phase {
     Ended,
 }
 
-impl Tiered {
+impl TieredCache {
     pub(crate) fn new(device: Option<LaneId>, host: Option<LaneId>, slow: Vec<LaneId>) -> Self {
         Self {
             device,
@@ -57,18 +57,18 @@ impl Tiered {
     }
 }
 
-/// What a walk needs and leaves behind.
+/// State and result of a walk.
 #[derive(Debug, Default)]
-pub(crate) struct Walk {
-    /// Device lanes that match so far.
+pub(crate) struct PathWalk {
+    /// Device lanes that still match.
     alive: LaneBits,
     next: LaneBits,
-    /// How far each device lane did, in blocks.
+    /// Matched blocks of each device lane.
     depth: Vec<u32>,
 }
 
-impl Walk {
-    /// A walk for lanes below `end`.
+impl PathWalk {
+    /// Creates a walk for lanes below `end`.
     pub(crate) fn new(end: usize) -> Self {
         Self {
             alive: LaneBits::with_room(end),
@@ -81,16 +81,16 @@ impl Walk {
         self.alive.insert(lane);
     }
 
-    /// How far a device lane matched, after the walk.
+    /// Returns the matched blocks of a device lane, after the walk.
     pub(crate) fn depth(&self, lane: LaneId) -> u32 {
         self.depth[lane.0 as usize]
     }
 
-    pub(crate) fn run(&mut self, forest: &Forest, path: &mut dyn Path, tiered: &mut [Tiered]) {
+    pub(crate) fn run(&mut self, forest: &RunForest, path: &mut dyn BlockPath, tiered: &mut [TieredCache]) {
         let mut base = 0;
         while let Some(id) = path.enter(forest, base) {
             let run = forest.run(id);
-            let reach = if tiered.iter().any(|cache| cache.phase != Phase::Ended) {
+            let reach = if tiered.iter().any(|cache| cache.phase != WalkPhase::Ended) {
                 run.len
             } else {
                 run.coverage.reach(&self.alive, &mut self.next, run.len)
@@ -105,18 +105,18 @@ impl Walk {
                 self.step_down(cache, &run.coverage, base, matched, run.len);
             }
             base += matched;
-            if self.alive.is_empty() && tiered.iter().all(|cache| cache.phase == Phase::Ended) {
+            if self.alive.is_empty() && tiered.iter().all(|cache| cache.phase == WalkPhase::Ended) {
                 break;
             }
         }
         let Self { alive, depth, .. } = self;
         alive.iter().for_each(|lane| depth[lane.0 as usize] = base);
-        for cache in tiered.iter_mut().filter(|cache| cache.phase == Phase::Device) {
-            cache.depth = Depth::device(cache.device.map_or(0, |lane| self.depth(lane)));
+        for cache in tiered.iter_mut().filter(|cache| cache.phase == WalkPhase::Device) {
+            cache.depth = MatchDepth::device(cache.device.map_or(0, |lane| self.depth(lane)));
         }
     }
 
-    /// Past the first `matched` blocks of a run: who holds them all lives on.
+    /// Advances past the first `matched` blocks of a run. Lanes that hold all of them remain.
     fn step(&mut self, coverage: &Coverage, base: u32, matched: u32) {
         coverage.whole.intersect(&self.alive, &mut self.next);
         let Self { alive, next, depth } = self;
@@ -133,16 +133,16 @@ impl Walk {
         alive.keep(next, |lane| depth[lane.0 as usize] = base);
     }
 
-    /// The slower tiers of one cache along the same blocks.
-    fn step_down(&self, cache: &mut Tiered, coverage: &Coverage, base: u32, matched: u32, len: u32) {
-        if cache.phase == Phase::Device {
+    /// Advances the slower tiers of one cache along the same blocks.
+    fn step_down(&self, cache: &mut TieredCache, coverage: &Coverage, base: u32, matched: u32, len: u32) {
+        if cache.phase == WalkPhase::Device {
             if cache.device.is_some_and(|lane| self.alive.contains(lane)) {
                 return;
             }
-            cache.depth = Depth::device(cache.device.map_or(0, |lane| self.depth(lane)));
-            cache.phase = Phase::Host;
+            cache.depth = MatchDepth::device(cache.device.map_or(0, |lane| self.depth(lane)));
+            cache.phase = WalkPhase::Host;
         }
-        if cache.phase == Phase::Host {
+        if cache.phase == WalkPhase::Host {
             let from = cache.depth.host.max(base) - base;
             let end = cache.host.map_or(from, |lane| {
                 coverage.end_from(lane, from, len).min(matched).max(from)
@@ -150,10 +150,10 @@ impl Walk {
             cache.depth.host = base + end;
             cache.depth.any = base + end;
             if end < matched {
-                cache.phase = Phase::Slow;
+                cache.phase = WalkPhase::Slow;
             }
         }
-        if cache.phase == Phase::Slow {
+        if cache.phase == WalkPhase::Slow {
             let mut end = cache.depth.any - base;
             loop {
                 let further = cache
@@ -168,7 +168,7 @@ impl Walk {
             }
             cache.depth.any = base + end.min(matched);
             if end < matched {
-                cache.phase = Phase::Ended;
+                cache.phase = WalkPhase::Ended;
             }
         }
     }

@@ -125,7 +125,7 @@ fn removals_tail_first_shorten_the_match_one_by_one() {
         assert_eq!(matched(&index, 1, "abcd"), [left; 3]);
     }
     assert_eq!(index.stats().blocks, 0);
-    while index.tend() {}
+    while index.gc_step() {}
     assert_eq!(index.stats().distinct_blocks, 0);
 }
 
@@ -200,7 +200,7 @@ fn removes_all_ranks_of_a_worker_and_gives_the_memory_back() {
     assert_eq!(index.remove_worker(WorkerId(1)).cleared, 3 * 520);
     assert_eq!(matched(&index, 1, &long), [0; 3]);
     assert_eq!(index.held_blocks(WorkerId(1)), 0);
-    while index.tend() {}
+    while index.gc_step() {}
     let stats = index.stats();
     assert_eq!(
         (stats.blocks, stats.distinct_blocks, stats.leaving, stats.holders),

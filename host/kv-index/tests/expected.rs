@@ -48,7 +48,7 @@ fn an_expectation_passes_with_the_second_ageing_since_the_last_request() {
     assert_eq!(matched(&index, 1, "ab"), [1; 3], "only `a` was sent again");
     age();
     assert_eq!(matched(&index, 1, "ab"), [0; 3]);
-    while index.tend() {}
+    while index.gc_step() {}
     let stats = index.stats();
     assert_eq!((stats.expected, stats.distinct_blocks), (0, 0));
 }

@@ -30,7 +30,7 @@ fn fill(index: &SharedPrefixIndex, worker: u32, salt: u32, [chains, blocks]: [u3
 }
 
 fn settled(index: &SharedPrefixIndex) -> IndexStats {
-    while index.tend() {}
+    while index.gc_step() {}
     index.stats()
 }
 

@@ -130,7 +130,7 @@ fn beyond_the_bound_it_forgets_what_nobody_asks_for_and_never_lies() {
     for worker in [1, 2] {
         index.remove_worker(WorkerId(worker));
     }
-    while index.tend() {}
+    while index.gc_step() {}
     assert_eq!(
         index.apply(holder(2, 0), &stored(alphabet, 0)).stored,
         26,

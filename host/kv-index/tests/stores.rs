@@ -77,7 +77,7 @@ fn outlives_the_worker_that_stored_it_and_waits_for_a_name() {
     index.apply(holder(1, 0), &stored("ab", 0));
     assert_eq!(matched(&index, 2, "ab"), [0, 0, 2]);
     index.clear(holder(1, 0));
-    while index.tend() {}
+    while index.gc_step() {}
     assert_eq!(matched(&index, 2, "ab"), [0, 0, 2]);
     index.clear_store(STORE);
     assert_eq!(matched(&index, 2, "ab"), [0; 3]);

@@ -151,7 +151,7 @@ impl Session<'_, Ours> {
             let done = AtomicBool::new(false);
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    swept.time(self.machine, || while index.tend() {});
+                    swept.time(self.machine, || while index.gc_step() {});
                     done.store(true, Ordering::Relaxed);
                 });
                 keep_asking(index, asked, &mut sweeping, self.machine, || {

@@ -1,4 +1,4 @@
-//! Names that publishers choose to be equal.
+//! Tests of block names that publishers choose to be equal.
 
 use routing::{Attention, BlockEvent, DpRank, RemovedBlocks, Tier, WorkerId};
 
@@ -7,12 +7,12 @@ use crate::count::IndexLimits;
 
 const NAME: u64 = 7;
 
-fn core() -> Core {
-    Core::new(IndexLimits { max_blocks: 1 << 16 })
+fn core() -> IndexCore {
+    IndexCore::new(IndexLimits { max_blocks: 1 << 16 })
 }
 
-/// Has a worker store one block of its own content under the name.
-fn store(core: &mut Core, worker: u32, content: u32) -> Applied {
+/// Stores one block with content of its own under the shared name.
+fn store(core: &mut IndexCore, worker: u32, content: u32) -> Applied {
     let event = BlockEvent::Stored(StoredBlocks {
         hashes: vec![EngineBlockHash(NAME)],
         parent: None,
@@ -27,7 +27,7 @@ fn store(core: &mut Core, worker: u32, content: u32) -> Applied {
     core.apply_part(holder(worker), &event, 0).0
 }
 
-fn remove(core: &mut Core, worker: u32) -> Applied {
+fn remove(core: &mut IndexCore, worker: u32) -> Applied {
     let event = BlockEvent::Removed(RemovedBlocks {
         hashes: vec![EngineBlockHash(NAME)],
         tier: Some(Tier::Device),
@@ -43,8 +43,8 @@ fn holder(worker: u32) -> Holder {
     }
 }
 
-/// Blocks that the index finds by the name.
-fn named(core: &Core) -> usize {
+/// Returns the number of blocks found by the name.
+fn named(core: &IndexCore) -> usize {
     let mut blocks = Vec::new();
     core.forest.find_named(NAME, |block| {
         blocks.push(block);

@@ -1,12 +1,12 @@
-//! The table alone, over ids whose hashes are made up.
+//! Tests of the table with synthetic ids and hashes.
 
 use super::*;
 
-/// Keys of ids, for those that were added.
-struct Keys(Vec<Option<u64>>);
+/// Keys of the added ids.
+struct KeyTable(Vec<Option<u64>>);
 
-impl HashesOf for Keys {
-    fn tell(&self, id: u32, to: &mut dyn FnMut(u64)) {
+impl HashesOf for KeyTable {
+    fn report(&self, id: u32, to: &mut dyn FnMut(u64)) {
         self.0.get(id as usize).copied().flatten().map(to);
     }
 
@@ -15,7 +15,7 @@ impl HashesOf for Keys {
     }
 }
 
-fn ids(table: &IdTable, keys: &Keys, wanted: u64) -> Vec<u32> {
+fn ids(table: &IdTable, keys: &KeyTable, wanted: u64) -> Vec<u32> {
     let mut ids = Vec::new();
     table.find(wanted, |id| {
         if keys.0.get(id as usize).copied().flatten() == Some(wanted) {
@@ -28,10 +28,10 @@ fn ids(table: &IdTable, keys: &Keys, wanted: u64) -> Vec<u32> {
     ids
 }
 
-/// Adds an id for each key, taking every second one out again some time after.
+/// Adds an id for each key, and removes every second one later.
 fn check(all: &[u64]) {
     let mut table = IdTable::new(all.len());
-    let mut keys = Keys(vec![None; all.len() + 1]);
+    let mut keys = KeyTable(vec![None; all.len() + 1]);
     for id in 1..=all.len() {
         table.insert(all[id - 1], id as u32, &keys);
         keys.0[id] = Some(all[id - 1]);
@@ -55,10 +55,10 @@ fn finds_what_was_added_and_not_removed_while_it_grows() {
     check(&(0..3_000).map(|n| (n * n) << 40).collect::<Vec<_>>());
 }
 
-/// Fills a table, takes out all but the first `left` ids, and tends it while every seventh id comes back.
+/// Fills a table, removes all but the first `left` ids, and shrinks it while every seventh id returns.
 fn check_shrinking(keys: &[u64], left: usize) {
     let mut table = IdTable::new(keys.len());
-    let mut known = Keys(vec![None; keys.len() + 1]);
+    let mut known = KeyTable(vec![None; keys.len() + 1]);
     for (id, &key) in (1..).zip(keys) {
         table.insert(key, id, &known);
         known.0[id as usize] = Some(key);
@@ -70,7 +70,7 @@ fn check_shrinking(keys: &[u64], left: usize) {
     }
     known.0.truncate(left + 1);
     let mut tended = 0;
-    while table.tend(&known) {
+    while table.gc_step(&known) {
         tended += 1;
         assert!(tended < keys.len(), "it ends");
         if tended % 7 == 0 && known.0.len() <= left + left / 2 {
@@ -110,10 +110,10 @@ fn keeps_ids_of_equal_hashes_apart() {
     check(&[7; 300]);
 }
 
-/// Lines that a lookup of each key reads, in sum.
+/// Returns the number of lines that a lookup of every key reads.
 fn lines_read(keys: &[u64]) -> usize {
     let mut table = IdTable::new(keys.len());
-    let mut known = Keys(vec![None; keys.len() + 1]);
+    let mut known = KeyTable(vec![None; keys.len() + 1]);
     for (id, &key) in (1..).zip(keys) {
         table.insert(key, id, &known);
         known.0[id as usize] = Some(key);
@@ -128,7 +128,8 @@ fn lines_read(keys: &[u64]) -> usize {
         .sum()
 }
 
-/// Keys that one multiplication by 2^64 over the golden ratio leaves next to each other: sums of two Fibonacci numbers' multiples.
+/// Returns keys that one multiplication by 2^64 over the golden ratio maps close together: sums of two Fibonacci
+/// numbers' multiples.
 fn chosen(count: u64) -> Vec<u64> {
     const STEPS: (u64, u64) = (102_334_155, 165_580_141);
     let side = count.isqrt();
@@ -144,7 +145,7 @@ fn chosen(count: u64) -> Vec<u64> {
 #[test]
 fn chosen_keys_are_read_in_as_few_lines_as_random_ones() {
     let chosen = chosen(1 << 16);
-    let random = Secret::random();
+    let random = HashSecret::random();
     let others: Vec<u64> = (0..chosen.len() as u64).map(|at| random.stir(at)).collect();
     let (chosen, random) = (lines_read(&chosen), lines_read(&others));
     assert!(chosen < random * 2, "{chosen} lines, of random keys {random}");

@@ -1,90 +1,90 @@
-//! From 64-bit hashes to 24-bit ids, at 5 to 10 bytes an entry and one cache miss a lookup.
+//! Hash table from 64-bit hashes to 24-bit ids, at 5 to 10 bytes per entry and one cache miss per lookup.
 //!
-//! A table stores neither hashes nor keys: 8 bits of the hash tell most wrong ids apart and the caller, who has the key
-//! of an id at hand, tells the rest. Fifteen entries share a cache line; entries that do not fit into their line go to one of
-//! the next, which the line counts in its last place (as F14 does), so that nothing is left behind by a removal.
+//! A table stores neither hashes nor keys. 8 bits of the hash exclude most wrong ids; the caller has the key of an id
+//! and excludes the rest. Fifteen entries share a cache line. Entries that do not fit into their line overflow to one
+//! of the next. The line counts them in its last place (as F14 does), so a removal leaves no tombstone.
 //!
-//! A full table grows without a pause: a larger one takes its place, and every later insertion moves a few ids over, in the
-//! order of their numbers, which is how their keys lie in memory. A table that is nearly empty is replaced by a smaller one
-//! in the same way, where nothing is inserted by [`IdTable::tend`].
+//! A full table grows without a pause. A larger one replaces it, and every later insertion moves a few ids in the
+//! order of their numbers, which is the order of their keys in memory. A nearly empty table is replaced by a smaller
+//! one in the same way, without insertions by [`IdTable::gc_step`].
 //!
-//! Publishers choose the names of blocks and clients choose tokens, so every table hashes its keys again under a secret of its
-//! own: chosen keys spread over the lines as random ones do. Equal keys share a line whatever the secret; the caller bounds
-//! how many there are.
+//! Publishers choose block names and clients choose tokens. Every table therefore hashes its keys again with a secret
+//! of its own, so chosen keys spread like random ones. Equal keys share a line with any secret; the caller bounds
+//! their number.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Ids are below this; 0 is no id.
+/// Upper bound of ids; 0 is not an id.
 pub(crate) const MAX_ID: u32 = 1 << 24;
 
 const LINE: usize = 16;
-/// Entries of a line; the place after them counts entries that had to go past it.
+/// Entries of a line. The place after them counts overflowed entries.
 const ENTRIES: usize = 15;
 const PASSED: usize = ENTRIES;
 /// Most hashes of one id.
 const MOST_HASHES: usize = 16;
-/// Lines allocated together, when the first of them is needed.
+/// Lines allocated together, on demand.
 const SEGMENT: usize = 1024;
-/// 12 entries in 15 may be taken.
+/// Maximum load: 12 of 15 entries.
 const LOAD: usize = 12;
-/// Ids moved over with every insertion: growing ends long before the next time.
+/// Ids moved with every insertion: growing ends long before the next growth.
 const MOVES: u32 = 2;
-/// A table is moved to a smaller one that is at least so many times smaller.
+/// A table shrinks if the smaller one is at least this many times smaller.
 const SHRINK: usize = 4;
-/// Ids and hashes moved over at a time when nothing is inserted.
-const TENDED_IDS: usize = 1024;
+/// Ids and hashes moved at a time without insertions.
+const GC_IDS_PER_STEP: usize = 1024;
 const TENDED_HASHES: usize = 64;
 
 /// `tag << 24 | id`, or 0.
-type Entry = u32;
+type TableEntry = u32;
 
-/// Where an id's hashes can be looked up.
+/// Lookup of an id's hashes.
 pub(crate) trait HashesOf {
-    /// Tells every hash under which the id was added and not removed.
-    fn tell(&self, id: u32, to: &mut dyn FnMut(u64));
+    /// Reports every hash under which the id is in the table.
+    fn report(&self, id: u32, to: &mut dyn FnMut(u64));
 
-    /// One more than the highest id.
+    /// Returns one more than the highest id.
     fn end(&self) -> u32;
 }
 
-/// A multimap from hashes to ids.
+/// Multimap from hashes to ids.
 #[derive(Debug)]
 pub(crate) struct IdTable {
-    secret: Secret,
-    lines: Lines,
-    /// While growing: the table before.
-    old: Option<Growing>,
-    /// Of the table before the last growth: given back one by one, as all at once would take long.
-    spent: Vec<Option<Box<[Line]>>>,
-    /// As many lines as will ever be needed.
+    secret: HashSecret,
+    lines: TableLines,
+    /// The previous table, while growing.
+    old: Option<TableGrowth>,
+    /// Segments of the table before: freed one by one, because freeing all at once would take long.
+    spent: Vec<Option<Box<[TableLine]>>>,
+    /// Most lines that will ever be needed.
     most_lines: usize,
 }
 
 #[derive(Debug)]
-struct Growing {
-    lines: Lines,
+struct TableGrowth {
+    lines: TableLines,
     /// The next id to move.
     next: u32,
-    /// Ids from here on were never in the table before.
+    /// Ids from here on are only in the new table.
     end: u32,
-    /// One bit an id: moved out of turn.
+    /// One bit per id that was moved out of order.
     moved: Vec<u64>,
 }
 
 impl IdTable {
-    /// A table that never has more than `most` entries.
+    /// Creates a table for at most `most` entries.
     pub(crate) fn new(most: usize) -> Self {
         Self {
-            secret: Secret::random(),
-            lines: Lines::new(1),
+            secret: HashSecret::random(),
+            lines: TableLines::new(1),
             old: None,
             spent: Vec::new(),
             most_lines: most.div_ceil(LOAD).saturating_add(1),
         }
     }
 
-    /// The first answer that `accept` gives for an id under this hash. It is also asked about a few ids that are not, and
-    /// while growing about some twice.
+    /// Returns the first result of `accept` for an id under this hash. `accept` is also called for a few other ids,
+    /// and while growing for some twice.
     pub(crate) fn find<R>(&self, hash: u64, mut accept: impl FnMut(u32) -> Option<R>) -> Option<R> {
         let stirred = self.secret.stir(hash);
         let found = self.lines.find(stirred, &mut accept);
@@ -94,12 +94,12 @@ impl IdTable {
         }
     }
 
-    /// Brings the hash's line near. The answer means nothing: it only keeps the read from being left out.
+    /// Prefetches the hash's line. The result only keeps the compiler from removing the read.
     pub(crate) fn touch(&self, hash: u64) -> u32 {
         self.lines.touch(self.secret.stir(hash))
     }
 
-    /// Adds an id, of which `hashes` does not yet tell this hash.
+    /// Adds an id that `hashes` does not report under this hash yet.
     pub(crate) fn insert(&mut self, hash: u64, id: u32, hashes: &impl HashesOf) {
         debug_assert!(id != 0 && id < MAX_ID, "ids are 1 to 2^24 - 1");
         if self.lines.is_full() {
@@ -116,7 +116,7 @@ impl IdTable {
         self.lines.insert(self.secret.stir(hash), id);
     }
 
-    /// Takes out an id that was added under this hash; false if it was not.
+    /// Removes an id that was added under this hash. Returns `false` if it was not.
     pub(crate) fn remove(&mut self, hash: u64, id: u32) -> bool {
         let stirred = self.secret.stir(hash);
         match &mut self.old {
@@ -139,11 +139,11 @@ impl IdTable {
         self.lines.bytes() + old + spent
     }
 
-    /// Gives back memory of a table that few entries are left in, a little at a time; returns whether there is more to do.
-    pub(crate) fn tend(&mut self, hashes: &impl HashesOf) -> bool {
+    /// Frees memory of a nearly empty table in small steps. Returns `true` if there is more to do.
+    pub(crate) fn gc_step(&mut self, hashes: &impl HashesOf) -> bool {
         if self.old.is_some() {
             let mut moved = 0;
-            for _ in 0..TENDED_IDS {
+            for _ in 0..GC_IDS_PER_STEP {
                 moved += self.move_next(hashes);
                 if moved >= TENDED_HASHES {
                     break;
@@ -155,12 +155,12 @@ impl IdTable {
             return true;
         }
         self.spent = Vec::new();
-        // Twice as many entries fit, and those that are inserted while the ids move.
+        // Capacity for twice as many entries, and for insertions while the ids move.
         let room = self.lines.entries * 2 + (hashes.end() / MOVES) as usize;
         let enough = room.div_ceil(LOAD).max(1);
         let is_sparse = enough * SHRINK <= self.lines.len;
         if is_sparse {
-            self.move_to(Lines::new(enough), hashes);
+            self.move_to(TableLines::new(enough), hashes);
         }
         is_sparse
     }
@@ -177,13 +177,13 @@ impl IdTable {
         } else {
             usize::MAX
         };
-        self.move_to(Lines::new((len * 2).min(enough)), hashes);
+        self.move_to(TableLines::new((len * 2).min(enough)), hashes);
     }
 
-    /// Begins to move all entries over.
-    fn move_to(&mut self, lines: Lines, hashes: &impl HashesOf) {
+    /// Starts moving all entries.
+    fn move_to(&mut self, lines: TableLines, hashes: &impl HashesOf) {
         let end = hashes.end();
-        self.old = Some(Growing {
+        self.old = Some(TableGrowth {
             lines: std::mem::replace(&mut self.lines, lines),
             next: 1,
             end,
@@ -191,7 +191,7 @@ impl IdTable {
         });
     }
 
-    /// Moves the next id over; returns how many hashes it has.
+    /// Moves the next id; returns the number of its hashes.
     fn move_next(&mut self, hashes: &impl HashesOf) -> usize {
         let Some(old) = &mut self.old else { return 0 };
         if old.next >= old.end {
@@ -213,7 +213,7 @@ impl IdTable {
         let mut stirred = [0; MOST_HASHES];
         let mut count = 0;
         let secret = self.secret;
-        hashes.tell(id, &mut |hash| {
+        hashes.report(id, &mut |hash| {
             if let Some(place) = stirred.get_mut(count) {
                 *place = secret.stir(hash);
                 count += 1;
@@ -224,7 +224,7 @@ impl IdTable {
             near.wrapping_add(self.lines.touch(stirred))
         });
         std::hint::black_box(near);
-        // The old entries stay: asked about them, the id denies what it no longer has.
+        // The old entries stay; the id's own hashes no longer match them.
         for &stirred in stirred {
             self.lines.insert(stirred, id);
         }
@@ -232,7 +232,7 @@ impl IdTable {
     }
 }
 
-impl Growing {
+impl TableGrowth {
     fn is_moved(&self, id: u32) -> bool {
         self.is_moved_out_of_turn(id) || id < self.next
     }
@@ -242,10 +242,10 @@ impl Growing {
     }
 }
 
-/// A table of fixed size.
+/// Table of fixed size.
 #[derive(Debug)]
-struct Lines {
-    segments: Vec<Option<Box<[Line]>>>,
+struct TableLines {
+    segments: Vec<Option<Box<[TableLine]>>>,
     len: usize,
     entries: usize,
 }
@@ -253,9 +253,9 @@ struct Lines {
 /// One cache line.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-struct Line([Entry; LINE]);
+struct TableLine([TableEntry; LINE]);
 
-impl Lines {
+impl TableLines {
     fn new(len: usize) -> Self {
         Self {
             segments: std::iter::repeat_with(|| None)
@@ -273,7 +273,7 @@ impl Lines {
     fn find<R>(&self, stirred: u64, accept: &mut impl FnMut(u32) -> Option<R>) -> Option<R> {
         let tag = tag(stirred);
         for at in self.probe(stirred) {
-            let Line(line) = &self.segments[at / SEGMENT].as_ref()?[at % SEGMENT];
+            let TableLine(line) = &self.segments[at / SEGMENT].as_ref()?[at % SEGMENT];
             let mut places = places(line, |entry| entry >> 24 == tag);
             while places != 0 {
                 let id = line[places.trailing_zeros() as usize] & (MAX_ID - 1);
@@ -297,13 +297,13 @@ impl Lines {
         segment.map_or(0, |lines| lines[at % SEGMENT].0[PASSED])
     }
 
-    /// There is room: the caller saw to that.
+    /// The caller checks that there is room.
     fn insert(&mut self, stirred: u64, id: u32) {
         for at in self.probe(stirred) {
             let lines = SEGMENT.min(self.len - at / SEGMENT * SEGMENT);
             let segment =
-                self.segments[at / SEGMENT].get_or_insert_with(|| vec![Line([0; LINE]); lines].into());
-            let Line(line) = &mut segment[at % SEGMENT];
+                self.segments[at / SEGMENT].get_or_insert_with(|| vec![TableLine([0; LINE]); lines].into());
+            let TableLine(line) = &mut segment[at % SEGMENT];
             let free = places(line, |entry| entry == 0).trailing_zeros() as usize;
             if free < ENTRIES {
                 line[free] = tag(stirred) << 24 | id;
@@ -320,7 +320,7 @@ impl Lines {
             let Some(segment) = &mut self.segments[at / SEGMENT] else {
                 return false;
             };
-            let Line(line) = &mut segment[at % SEGMENT];
+            let TableLine(line) = &mut segment[at % SEGMENT];
             let found = places(line, |entry| entry == wanted).trailing_zeros() as usize;
             if found < ENTRIES {
                 line[found] = 0;
@@ -335,7 +335,7 @@ impl Lines {
         false
     }
 
-    /// An entry that had gone past every line before `to` is gone.
+    /// Updates the overflow counts of the lines before `to` after a removal.
     fn unpass(&mut self, stirred: u64, to: usize) {
         for at in self.probe(stirred).take_while(|&at| at != to) {
             if let Some(segment) = &mut self.segments[at / SEGMENT] {
@@ -344,13 +344,13 @@ impl Lines {
         }
     }
 
-    /// The lines to look at, from the one that the hash belongs to.
+    /// Returns the lines to search, starting with the hash's own.
     fn probe(&self, stirred: u64) -> impl Iterator<Item = usize> + use<> {
         let first = self.home(stirred);
         (first..self.len).chain(0..first)
     }
 
-    /// Spread over the lines, however many there are.
+    /// Maps the hash to one of any number of lines.
     fn home(&self, stirred: u64) -> usize {
         (((stirred >> 32) * self.len as u64) >> 32) as usize
     }
@@ -362,26 +362,26 @@ impl Lines {
             .flatten()
             .map(|lines| size_of_val(&**lines))
             .sum::<usize>();
-        used + self.segments.len() * size_of::<Option<Box<[Line]>>>()
+        used + self.segments.len() * size_of::<Option<Box<[TableLine]>>>()
     }
 }
 
-/// One bit for each entry that is so: without branches, for the compiler to compare several at once.
-fn places(line: &[Entry; LINE], is: impl Fn(Entry) -> bool) -> u32 {
+/// Returns one bit per matching entry. Without branches, so that the compiler compares several at once.
+fn places(line: &[TableEntry; LINE], is: impl Fn(TableEntry) -> bool) -> u32 {
     let bit = |places: u32, place: usize| places | u32::from(is(line[place])) << place;
     (0..ENTRIES).fold(0, bit)
 }
 
-/// A hash function that others cannot predict: two multiplications to 128 bits, folded, with factors of the table's own.
+/// Unpredictable hash function: two folded 128-bit multiplications with secret factors.
 #[derive(Debug, Clone, Copy)]
-struct Secret {
+struct HashSecret {
     mask: u64,
     first: u64,
     second: u64,
 }
 
-impl Secret {
-    /// Draws a secret from the operating system's random numbers, by way of the standard library's hash tables.
+impl HashSecret {
+    /// Draws the factors from the operating system's random numbers, by way of the standard library's hash tables.
     fn random() -> Self {
         let random = RandomState::new();
         Self {
@@ -391,13 +391,13 @@ impl Secret {
         }
     }
 
-    /// Hashes a key. The second round breaks what regular steps between keys leave of the first.
+    /// Hashes a key. The second round removes the remaining pattern of keys with regular steps.
     fn stir(self, key: u64) -> u64 {
         folded(folded(key ^ self.mask, self.first) ^ self.mask, self.second)
     }
 }
 
-/// Returns both halves of the product, one upon the other.
+/// Multiplies, and combines both halves of the product by exclusive or.
 fn folded(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
     ((product >> 64) as u64) ^ (product as u64)

@@ -1,68 +1,68 @@
-//! Holding one block: finding or making it, and what its cache calls it.
+//! Storing one block: finds or creates it, and records its name in the cache.
 
 use std::ops::Range;
 
 use routing::{EngineBlockHash, StoredBlocks};
 
-use crate::cache::Cache;
-use crate::core::Core;
+use crate::cache::KvCache;
+use crate::core::IndexCore;
 use crate::count::Applied;
 use crate::extent::BlockId;
-use crate::forest::{Full, Place};
+use crate::forest::{BlockPosition, NumbersExhausted};
 use crate::lanes::LaneId;
 use crate::run::RunId;
 use crate::shared::Holder;
 
-/// Blocks that may share one name. Engines that hash content never share any; those that count upwards share each name with as
-/// many others as there are of them.
+/// Most blocks that may share one name. Content hashes never collide. Counting engines share each name with as many
+/// blocks as there are such engines.
 pub(crate) const MOST_NAMESAKES: usize = 256;
 
-/// A store that was found to fit, and how far it got.
-pub(crate) struct Storing<'a> {
+/// A store event that is being applied, and its progress.
+pub(crate) struct StoreProgress<'a> {
     pub(crate) holder: Holder,
     pub(crate) stored: &'a StoredBlocks,
-    /// The blocks of it that are taken in now.
+    /// The blocks that are applied in this step.
     pub(crate) part: Range<usize>,
     pub(crate) lane: LaneId,
-    /// Tokens of the blocks that the cache is counted in.
+    /// Block size of the cache in tokens.
     pub(crate) base: u32,
     /// The block before the next one.
-    pub(crate) parent: Option<Place>,
-    /// Whether a name can only mean what its shared block says, as far as this cache goes.
+    pub(crate) parent: Option<BlockPosition>,
+    /// Names need no check for aliases or ambiguity in this cache.
     pub(crate) is_plain: bool,
-    /// Blocks that the lane now holds by their shared name, not yet written down.
-    pub(crate) pending: Option<Span>,
+    /// Blocks that the lane now holds by their shared name, not recorded in the coverage yet.
+    pub(crate) pending: Option<RunSpan>,
 }
 
-/// Neighbours of one run.
+/// Consecutive blocks of one run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Span {
+pub(crate) struct RunSpan {
     run: RunId,
     start: u32,
     end: u32,
 }
 
-impl<'a> Storing<'a> {
-    /// The names of the part's blocks.
+impl<'a> StoreProgress<'a> {
+    /// Returns the names of the part's blocks.
     pub(crate) fn names(&self) -> &'a [EngineBlockHash] {
         &self.stored.hashes[self.part.clone()]
     }
 
-    /// Blocks of the event from the part's start on.
+    /// Returns the number of the event's blocks from the part's start on.
     pub(crate) fn left(&self) -> usize {
         self.stored.hashes.len() - self.part.start
     }
 }
 
-/// What became of one block.
-pub(crate) enum Outcome {
+/// Result of storing one block.
+pub(crate) enum StoreOutcome {
     Held,
     Ambiguous,
     OverLimit,
 }
 
-impl Outcome {
-    /// Whether the next block has a parent now. If not, this one and the `left - 1` after it are counted.
+impl StoreOutcome {
+    /// Returns `true` if the next block has a parent now. Otherwise counts this block and the `left - 1` after it.
     pub(crate) fn goes_on(&self, left: usize, applied: &mut Applied) -> bool {
         match self {
             Self::Held => return true,
@@ -76,28 +76,28 @@ impl Outcome {
     }
 }
 
-impl Core {
-    /// Whether neither this cache nor the index has names that need a closer look.
+impl IndexCore {
+    /// Returns `true` if neither this cache nor the index has names that need a check.
     pub(crate) fn has_plain_names(&self, holder: Holder) -> bool {
-        let aliased = |cache: &Cache| {
+        let aliased = |cache: &KvCache| {
             cache
                 .lanes
                 .iter()
                 .any(|lane| self.lanes[lane.id.0 as usize].has_aliases())
         };
-        let is_odd = |cache: &Cache| cache.distrusts_any() || aliased(cache);
+        let is_odd = |cache: &KvCache| cache.distrusts_any() || aliased(cache);
         !self.forest.has_shared_names() && !self.caches.get(holder).is_some_and(is_odd)
     }
 
-    /// Blocks that go on along the parent's run under the names they have there, all at once; answers how many.
+    /// Holds all blocks at once that continue the parent's run under the names they have there. Returns their number.
     pub(crate) fn hold_known(
         &mut self,
-        storing: &mut Storing<'_>,
+        storing: &mut StoreProgress<'_>,
         contents: &[u64],
         names: &[EngineBlockHash],
         applied: &mut Applied,
     ) -> usize {
-        let Some(Place { run, at }) = storing.parent else {
+        let Some(BlockPosition { run, at }) = storing.parent else {
             return 0;
         };
         if !storing.is_plain {
@@ -109,55 +109,59 @@ impl Core {
             .common_named(self.forest.run(run), start, contents, names);
         if known > 0 {
             let end = start + known;
-            self.add_pending(storing, Span { run, start, end }, applied);
-            storing.parent = Some(Place { run, at: end - 1 });
+            self.add_pending(storing, RunSpan { run, start, end }, applied);
+            storing.parent = Some(BlockPosition { run, at: end - 1 });
         }
         known as usize
     }
 
-    /// The block with this content, made where it is not there.
-    pub(crate) fn find_or_add(&mut self, parent: Option<Place>, content: u64) -> Result<Place, Full> {
-        if let Some(Place { run, at }) = parent {
+    /// Returns the block with this content; creates it if needed.
+    pub(crate) fn find_or_add(
+        &mut self,
+        parent: Option<BlockPosition>,
+        content: u64,
+    ) -> Result<BlockPosition, NumbersExhausted> {
+        if let Some(BlockPosition { run, at }) = parent {
             let here = self.forest.run(run);
             if at + 1 < here.len && self.forest.content(here, at + 1) == content {
-                return Ok(Place { run, at: at + 1 });
+                return Ok(BlockPosition { run, at: at + 1 });
             }
         }
         if let Some(run) = self.forest.head(content) {
-            return Ok(Place { run, at: 0 });
+            return Ok(BlockPosition { run, at: 0 });
         }
         if self.forest.blocks() >= self.limits.max_blocks && !self.make_room(parent.map(|parent| parent.run))
         {
-            return Err(Full);
+            return Err(NumbersExhausted);
         }
-        if let Some(Place { run, at }) = parent {
+        if let Some(BlockPosition { run, at }) = parent {
             let here = self.forest.run(run);
             if at + 1 == here.len
                 && !here.coverage.whole.is_many()
                 && let Ok(at) = self.forest.append(run, content)
             {
-                return Ok(Place { run, at });
+                return Ok(BlockPosition { run, at });
             }
         }
-        let before = parent.map(|Place { run, at }| self.forest.content(self.forest.run(run), at));
+        let before = parent.map(|BlockPosition { run, at }| self.forest.content(self.forest.run(run), at));
         let run = match self.forest.start(content, before) {
-            // All numbers are taken.
-            Err(Full) if self.make_room(parent.map(|parent| parent.run)) => {
+            // All numbers are in use.
+            Err(NumbersExhausted) if self.make_room(parent.map(|parent| parent.run)) => {
                 self.forest.start(content, before)?
             }
             started => started?,
         };
-        Ok(Place { run, at: 0 })
+        Ok(BlockPosition { run, at: 0 })
     }
 
-    /// Has the store's lane hold a block under a name.
+    /// Adds a block with its name to the store's lane.
     pub(crate) fn hold(
         &mut self,
-        storing: &mut Storing<'_>,
-        place: Place,
+        storing: &mut StoreProgress<'_>,
+        place: BlockPosition,
         name: u64,
         applied: &mut Applied,
-    ) -> Outcome {
+    ) -> StoreOutcome {
         let block = self.forest.block(place);
         let mut shared_name = self.forest.name(self.forest.run(place.run), place.at);
         let is_usual = shared_name == Some(name) && storing.is_plain;
@@ -166,14 +170,14 @@ impl Core {
             self.write_down(storing, applied);
             if !self.admits_namesake(name, block) {
                 self.note_loose(place.run);
-                return Outcome::Ambiguous;
+                return StoreOutcome::Ambiguous;
             }
         }
         if (is_shared || !storing.is_plain) && self.stands_for_another(storing, name, block, applied) {
             self.note_loose(place.run);
-            return Outcome::Ambiguous;
+            return StoreOutcome::Ambiguous;
         }
-        if shared_name.is_some_and(|shared| shared != name) && !self.is_called(place) {
+        if shared_name.is_some_and(|shared| shared != name) && !self.is_named_by_any(place) {
             self.forest.drop_name(place);
             shared_name = None;
         }
@@ -185,7 +189,7 @@ impl Core {
         if shared_name == Some(name) && !self.lanes[storing.lane.0 as usize].is_renamed(block) {
             let (run, start) = (place.run, place.at);
             let end = start + 1;
-            self.add_pending(storing, Span { run, start, end }, applied);
+            self.add_pending(storing, RunSpan { run, start, end }, applied);
         } else {
             self.write_down(storing, applied);
             storing.is_plain = false;
@@ -196,17 +200,17 @@ impl Core {
             self.write_down(storing, applied);
             self.join_objects(name);
         }
-        Outcome::Held
+        StoreOutcome::Held
     }
 
-    /// Drops the name of other blocks that no cache calls by it any more. False where the blocks left are so many that the name
-    /// is given to no further one: lookups read each of them.
+    /// Removes the name from other blocks that no cache uses it for any more. Returns `false` if so many blocks keep
+    /// it that no further block gets it: lookups read each of them.
     fn admits_namesake(&mut self, name: u64, block: BlockId) -> bool {
         let namesakes = self.forest.namesakes(name, block, MOST_NAMESAKES);
         let mut left = namesakes.len();
         for namesake in namesakes {
             let place = self.forest.place(namesake);
-            if !self.is_called(place) {
+            if !self.is_named_by_any(place) {
                 self.forest.drop_name(place);
                 left -= 1;
             }
@@ -214,8 +218,8 @@ impl Core {
         left < MOST_NAMESAKES
     }
 
-    /// Whether any cache may still call the block by its shared name.
-    fn is_called(&self, place: Place) -> bool {
+    /// Returns `true` if any cache may still use the block's shared name.
+    fn is_named_by_any(&self, place: BlockPosition) -> bool {
         let run = self.forest.run(place.run);
         run.coverage.lanes().into_iter().any(|lane| {
             let has_left = self.leaving.lanes.contains(lane) || self.leaving.later.contains(lane);
@@ -223,10 +227,10 @@ impl Core {
         })
     }
 
-    /// Whether the cache uses the name for other content already. If so, the name is trusted for neither.
+    /// Checks if the cache uses the name for other content already. If so, the name becomes ambiguous.
     fn stands_for_another(
         &mut self,
-        storing: &mut Storing<'_>,
+        storing: &mut StoreProgress<'_>,
         name: u64,
         block: BlockId,
         applied: &mut Applied,
@@ -257,7 +261,7 @@ impl Core {
         stands
     }
 
-    /// Gives up a name: nobody can tell which of two contents it means.
+    /// Marks a name as ambiguous: it has two contents.
     fn distrust(&mut self, holder: Holder, name: u64) {
         let Some(cache) = self.caches.get_mut(holder) else {
             return;
@@ -272,7 +276,7 @@ impl Core {
         }
     }
 
-    fn add_pending(&mut self, storing: &mut Storing<'_>, more: Span, applied: &mut Applied) {
+    fn add_pending(&mut self, storing: &mut StoreProgress<'_>, more: RunSpan, applied: &mut Applied) {
         if let Some(span) = &mut storing.pending
             && span.run == more.run
             && span.end == more.start
@@ -284,9 +288,9 @@ impl Core {
         storing.pending = Some(more);
     }
 
-    /// Writes down what is pending.
-    pub(crate) fn write_down(&mut self, storing: &mut Storing<'_>, applied: &mut Applied) {
-        let Some(Span { run, start, end }) = storing.pending.take() else {
+    /// Records pending blocks in the coverage.
+    pub(crate) fn write_down(&mut self, storing: &mut StoreProgress<'_>, applied: &mut Applied) {
+        let Some(RunSpan { run, start, end }) = storing.pending.take() else {
             return;
         };
         let new = u64::from(self.cover(storing.lane, run, start, end));
@@ -294,7 +298,7 @@ impl Core {
         applied.known += u64::from(end - start) - new;
     }
 
-    /// Has a lane hold a span of a run; answers how many blocks it did not hold.
+    /// Adds a span of a run to a lane. Returns the number of blocks it did not hold before.
     pub(crate) fn cover(&mut self, lane: LaneId, run: RunId, start: u32, end: u32) -> u32 {
         let run = self.forest.run_mut(run);
         let new = run.coverage.cover(lane, start, end, run.len);
@@ -303,11 +307,11 @@ impl Core {
         new
     }
 
-    /// A block that the lane calls otherwise than others do, or did.
+    /// Holds a block that the lane names, or named, differently than others do.
     fn hold_renamed(
         &mut self,
         lane: LaneId,
-        place: Place,
+        place: BlockPosition,
         name: u64,
         is_shared_name: bool,
         applied: &mut Applied,

@@ -1,76 +1,76 @@
-//! What a query needs of each worker, in one line of memory a few workers share.
+//! Worker table: the query data of each worker, several workers per cache line.
 
 use routing::{DpRank, Tier, WorkerId};
 
-use crate::core::Core;
+use crate::core::IndexCore;
 use crate::lanes::LaneId;
 
-/// How a worker is asked about.
+/// Kind of query that a worker needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Shape {
-    /// Nothing is known of it.
+pub(crate) enum QueryShape {
+    /// Nothing is known of the worker.
     #[default]
     Empty,
-    /// One cache, on the device only, of full attention: its lanes are all there is to it.
+    /// One cache with full attention, only on the device: its lanes are complete.
     Plain,
-    /// Anything else.
+    /// Any other worker.
     Special,
 }
 
-/// One worker.
+/// Query data of one worker.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Row {
-    /// The device's lane, and those of what is expected there.
+pub(crate) struct WorkerRow {
+    /// Lane of the device, and those of predictions.
     pub(crate) lanes: [Option<LaneId>; 3],
     pub(crate) block_size: u32,
     pub(crate) rank: DpRank,
-    pub(crate) shape: Shape,
+    pub(crate) shape: QueryShape,
 }
 
-/// All workers, by number: those count up from 0 and are dense.
+/// Table by worker number. Numbers are dense and start at 0.
 #[derive(Debug, Default)]
-pub(crate) struct Rows(Vec<Row>);
+pub(crate) struct WorkerTable(Vec<WorkerRow>);
 
-impl Rows {
-    pub(crate) fn get(&self, worker: WorkerId) -> &Row {
-        const UNKNOWN: &Row = &Row {
+impl WorkerTable {
+    pub(crate) fn get(&self, worker: WorkerId) -> &WorkerRow {
+        const UNKNOWN: &WorkerRow = &WorkerRow {
             lanes: [None; 3],
             block_size: 0,
             rank: DpRank(0),
-            shape: Shape::Empty,
+            shape: QueryShape::Empty,
         };
         self.0.get(worker.0 as usize).unwrap_or(UNKNOWN)
     }
 
     pub(crate) fn forget(&mut self, worker: WorkerId) {
         if let Some(row) = self.0.get_mut(worker.0 as usize) {
-            *row = Row::default();
+            *row = WorkerRow::default();
         }
     }
 
-    fn set(&mut self, worker: WorkerId, row: Row) {
+    fn set(&mut self, worker: WorkerId, row: WorkerRow) {
         let at = worker.0 as usize;
         if self.0.len() <= at {
-            self.0.resize(at + 1, Row::default());
+            self.0.resize(at + 1, WorkerRow::default());
         }
         self.0[at] = row;
     }
 }
 
-impl Core {
-    /// Brings a worker's row up to date with its lanes.
+impl IndexCore {
+    /// Updates a worker's row from its lanes.
     pub(crate) fn refresh_row(&mut self, worker: WorkerId) {
         let row = self.row_of(worker);
         self.rows.set(worker, row);
     }
 
-    fn row_of(&self, worker: WorkerId) -> Row {
+    fn row_of(&self, worker: WorkerId) -> WorkerRow {
         let expected = self.expected.get(&worker);
-        let mut row = Row::default();
+        let mut row = WorkerRow::default();
         if let Some(expected) = expected {
             row.lanes = [None, expected.current, expected.previous];
             row.block_size = expected.block_size;
-            row.shape = Shape::Plain;
+            row.shape = QueryShape::Plain;
         }
         let mut caches = self
             .caches
@@ -88,7 +88,11 @@ impl Core {
         row.lanes[0] = cache.lanes.first().map(|lane| lane.id);
         row.block_size = block_size;
         row.rank = *rank;
-        row.shape = if is_plain { Shape::Plain } else { Shape::Special };
+        row.shape = if is_plain {
+            QueryShape::Plain
+        } else {
+            QueryShape::Special
+        };
         row
     }
 }

@@ -1,23 +1,23 @@
-//! A lock whose writers, who come back at once for more, let waiting readers go first.
+//! Read-write lock that prefers readers over busy writers.
 //!
-//! With a plain lock a reader sleeps in the kernel while a busy writer takes the lock again and again, and waking costs more
-//! than what it waits for. Here a reader that is refused announces itself and spins for a moment, and a writer takes the
-//! lock only when nobody is announced, or after having waited a moment itself. Whoever waits longer sleeps, as ever.
+//! With a plain lock a reader sleeps in the kernel while a busy writer takes the lock again and again, and waking up
+//! costs more than the wait itself. Here a blocked reader announces itself and spins briefly. A writer takes the lock
+//! only if no reader is announced, or after a short wait. Longer waits sleep as usual.
 
 use std::sync::{PoisonError, TryLockError};
 
 use crate::sync::{AtomicU32, Ordering, RwLock, RwLockReadGuard, spin};
 
-/// Turns that either side waits awake: some ten microseconds.
+/// Spins before a thread sleeps: about ten microseconds.
 const TURNS: u32 = crate::sync::TURNS;
 
 #[derive(Debug)]
-pub(crate) struct PoliteLock<T> {
+pub(crate) struct ReaderPreferringLock<T> {
     inner: RwLock<T>,
     waiting: AtomicU32,
 }
 
-impl<T> PoliteLock<T> {
+impl<T> ReaderPreferringLock<T> {
     pub(crate) fn new(inner: T) -> Self {
         Self {
             inner: RwLock::new(inner),
@@ -42,8 +42,8 @@ impl<T> PoliteLock<T> {
         with(&inner)
     }
 
-    /// A thread that panicked inside, which would be a bug of this crate, may have left a change half made: one worker's answers may
-    /// be wrong until its cache is cleared. Serving goes on.
+    /// Ignores poisoning. A panic under the lock would be a bug of this crate and may leave a change half made: one
+    /// worker's answers may be wrong until its cache is cleared. Serving continues.
     fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         match self.inner.try_read() {
             Ok(inner) => Some(inner),
@@ -70,11 +70,11 @@ mod tests {
 
     use super::*;
 
-    /// Every order of two writers' and one reader's steps.
+    /// Explores every interleaving of two writers and one reader.
     #[test]
     fn a_reader_sees_each_change_whole_and_everyone_gets_their_turn() {
         loom::model(|| {
-            let lock = Arc::new(PoliteLock::new((0, 0)));
+            let lock = Arc::new(ReaderPreferringLock::new((0, 0)));
             let writers: Vec<_> = (0..2)
                 .map(|_| {
                     let lock = Arc::clone(&lock);
