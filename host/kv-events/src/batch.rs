@@ -1,37 +1,37 @@
-//! One payload: the envelope around the events, the same for engines and for a store.
+//! Batch decoder: the envelope around events, the same for engines and stores.
 //!
-//! Layouts: `[ts, events]`, `[ts, events, dp_rank]`, longer arrays (the rest is ignored), and the map
-//! `{"ts", "events", "data_parallel_rank"}` that vLLM sent for a while (`data/fixtures/wire_vectors.json`).
+//! Layouts: `[ts, events]`, `[ts, events, dp_rank]`, longer arrays (further elements are ignored), and the map `{"ts",
+//! "events", "data_parallel_rank"}` of some vLLM versions (`data/fixtures/wire_vectors.json`).
 
 use rmp::Marker;
 use routing::{BlockEvent, DpRank, ObjectEvent};
 
-use crate::event::{Read, read_event};
+use crate::event::{ReadEvent, read_event};
 use crate::object::read_object_event;
-use crate::reject::{EventKind, RejectReason, RejectedEvent, Rejections};
+use crate::reject::{EventKind, RejectReason, RejectedEvent, RejectedEvents};
 use crate::sparse::{SparseStore, settle};
-use crate::wire::{Cursor, ReadError};
+use crate::wire::{PayloadCursor, ReadError};
 
-/// A decoded batch. One bad event never discards the good ones.
+/// A decoded batch. A bad event never discards the good ones.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Decoded<E> {
-    /// When the publisher made it, in milliseconds since the Unix epoch; none where it did not say.
+pub struct DecodedPayload<E> {
+    /// Creation time in milliseconds since the Unix epoch, if sent.
     pub ts_ms: Option<f64>,
-    /// The data-parallel rank whose cache changed; none where it did not say.
+    /// Data-parallel rank of the changed cache, if sent.
     pub dp_rank: Option<DpRank>,
     /// The changes, in order.
     pub events: Vec<E>,
-    /// What was skipped.
-    pub rejected: Rejections,
+    /// Skipped events.
+    pub rejected: RejectedEvents,
 }
 
-/// What an engine says of its blocks.
-pub type DecodedBatch = Decoded<BlockEvent>;
+/// Batch of an engine's block events.
+pub type DecodedBatch = DecodedPayload<BlockEvent>;
 
-/// What a store says of its objects. The rank is the publisher's setting and means nothing to an object.
-pub type DecodedObjects = Decoded<ObjectEvent>;
+/// Batch of a store's object events. Its rank is a setting of the publisher without meaning for objects.
+pub type DecodedObjects = DecodedPayload<ObjectEvent>;
 
-/// Why a payload is no batch. Nothing of it can be used: without the whole envelope the rank is not known.
+/// Error of the envelope. The whole payload is unusable, because the rank is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The payload ends too early or is not MessagePack.
@@ -43,7 +43,7 @@ pub enum DecodeError {
     /// The rank is neither nil nor a number from 0 to 65535.
     #[error("data-parallel rank is not a number from 0 to 65535")]
     BadRank,
-    /// A batch, and then more bytes, which no publisher sends: events may be in them.
+    /// Bytes follow the batch, and may contain events. No publisher sends any.
     #[error("payload goes on after its batch")]
     TrailingBytes,
 }
@@ -57,16 +57,17 @@ impl From<ReadError> for DecodeError {
     }
 }
 
-/// Decodes one payload of an engine, the last frame of a live or replayed message.
+/// Decodes a payload of an engine: the last frame of a live or replayed message.
 ///
 /// # Errors
-/// Where the envelope is unusable; a bad event within a good envelope is only [rejected](Decoded::rejected).
+/// Returns an error if the envelope is unusable. A bad event in a good envelope is [rejected](Decoded::rejected)
+/// instead.
 pub fn decode_batch(payload: &[u8]) -> Result<DecodedBatch, DecodeError> {
     let mut sparse = Vec::new();
     let mut batch = decode(payload, |cursor, index, events| {
         match read_event(cursor)? {
-            Read::Whole(event) => events.push(event),
-            Read::Sparse(stored) => sparse.push(SparseStore {
+            ReadEvent::Whole(event) => events.push(event),
+            ReadEvent::Sparse(stored) => sparse.push(SparseStore {
                 index,
                 place: events.len(),
                 stored,
@@ -78,27 +79,28 @@ pub fn decode_batch(payload: &[u8]) -> Result<DecodedBatch, DecodeError> {
     Ok(batch)
 }
 
-/// Decodes one payload of a store's publisher (Mooncake RFC 1527), the last frame of a live message.
+/// Decodes a payload of a store's publisher (Mooncake RFC 1527): the last frame of a live message.
 ///
 /// # Errors
-/// Where the envelope is unusable; a bad event within a good envelope is only [rejected](Decoded::rejected).
+/// Returns an error if the envelope is unusable. A bad event in a good envelope is [rejected](Decoded::rejected)
+/// instead.
 pub fn decode_objects(payload: &[u8]) -> Result<DecodedObjects, DecodeError> {
     decode(payload, |cursor, _, events| read_object_event(cursor, events))
 }
 
-/// Why an event was skipped, and what it would have been.
-pub(crate) type Rejection = (EventKind, RejectReason);
+/// Kind of a skipped event, and the reason.
+pub(crate) type EventRejection = (EventKind, RejectReason);
 
 fn decode<E>(
     payload: &[u8],
-    read: impl FnMut(&mut Cursor<'_>, usize, &mut Vec<E>) -> Result<(), Rejection>,
-) -> Result<Decoded<E>, DecodeError> {
-    let mut cursor = Cursor::new(payload);
-    let mut batch = Decoded {
+    read: impl FnMut(&mut PayloadCursor<'_>, usize, &mut Vec<E>) -> Result<(), EventRejection>,
+) -> Result<DecodedPayload<E>, DecodeError> {
+    let mut cursor = PayloadCursor::new(payload);
+    let mut batch = DecodedPayload {
         ts_ms: None,
         dp_rank: None,
         events: Vec::new(),
-        rejected: Rejections::default(),
+        rejected: RejectedEvents::default(),
     };
     match cursor.peek()? {
         Marker::FixArray(_) | Marker::Array16 | Marker::Array32 => {
@@ -114,9 +116,9 @@ fn decode<E>(
 }
 
 fn array_envelope<E>(
-    cursor: &mut Cursor<'_>,
-    batch: &mut Decoded<E>,
-    read: impl FnMut(&mut Cursor<'_>, usize, &mut Vec<E>) -> Result<(), Rejection>,
+    cursor: &mut PayloadCursor<'_>,
+    batch: &mut DecodedPayload<E>,
+    read: impl FnMut(&mut PayloadCursor<'_>, usize, &mut Vec<E>) -> Result<(), EventRejection>,
 ) -> Result<(), DecodeError> {
     let count = cursor.array()?;
     if count < 2 {
@@ -134,9 +136,9 @@ fn array_envelope<E>(
 }
 
 fn map_envelope<E>(
-    cursor: &mut Cursor<'_>,
-    batch: &mut Decoded<E>,
-    mut read: impl FnMut(&mut Cursor<'_>, usize, &mut Vec<E>) -> Result<(), Rejection>,
+    cursor: &mut PayloadCursor<'_>,
+    batch: &mut DecodedPayload<E>,
+    mut read: impl FnMut(&mut PayloadCursor<'_>, usize, &mut Vec<E>) -> Result<(), EventRejection>,
 ) -> Result<(), DecodeError> {
     let mut found = false;
     for _ in 0..cursor.map()? {
@@ -147,7 +149,7 @@ fn map_envelope<E>(
                 found = true;
             }
             Some("data_parallel_rank" | "attn_dp_rank" | "dp_rank") => batch.dp_rank = rank(cursor)?,
-            // A second list of events would be as good as the first: such a batch is not understood.
+            // A second list of events is ambiguous, so the batch is refused.
             Some("events") => return Err(DecodeError::NotABatch),
             _ => cursor.skip()?,
         }
@@ -160,9 +162,9 @@ fn map_envelope<E>(
 }
 
 fn events<E>(
-    cursor: &mut Cursor<'_>,
-    batch: &mut Decoded<E>,
-    mut read: impl FnMut(&mut Cursor<'_>, usize, &mut Vec<E>) -> Result<(), Rejection>,
+    cursor: &mut PayloadCursor<'_>,
+    batch: &mut DecodedPayload<E>,
+    mut read: impl FnMut(&mut PayloadCursor<'_>, usize, &mut Vec<E>) -> Result<(), EventRejection>,
 ) -> Result<(), DecodeError> {
     for index in 0..cursor.array()? {
         let start = *cursor;
@@ -175,10 +177,10 @@ fn events<E>(
     Ok(())
 }
 
-/// vLLM and SGLang send seconds, mostly as a float, Mooncake's store milliseconds as an integer. No clock of either
-/// unit is on the wrong side of 10^11: that is the year 1973 in milliseconds and 5138 in seconds. A time before the epoch
-/// is no clock's.
-fn timestamp(cursor: &mut Cursor<'_>) -> Result<Option<f64>, DecodeError> {
+/// Reads a timestamp. vLLM and SGLang send seconds, mostly as a float, Mooncake's store milliseconds as an integer.
+/// 10^11 separates the units: it is the year 1973 in milliseconds and 5138 in seconds. A time before the epoch is
+/// invalid.
+fn timestamp(cursor: &mut PayloadCursor<'_>) -> Result<Option<f64>, DecodeError> {
     const MILLISECONDS_FROM: f64 = 1e11;
     let start = *cursor;
     match cursor.number() {
@@ -194,7 +196,7 @@ fn timestamp(cursor: &mut Cursor<'_>) -> Result<Option<f64>, DecodeError> {
     }
 }
 
-fn rank(cursor: &mut Cursor<'_>) -> Result<Option<DpRank>, DecodeError> {
+fn rank(cursor: &mut PayloadCursor<'_>) -> Result<Option<DpRank>, DecodeError> {
     if cursor.take_nil()? {
         return Ok(None);
     }

@@ -1,36 +1,37 @@
-//! One event: a tagged array whose fields are known by position, or a map whose fields are known by name.
+//! Event decoder: a tagged array with positional fields, or a map with named fields.
 //!
-//! Positions (each version only appended; fields after the known ones are ignored):
-//! `BlockStored`: hashes, parent, token ids, block size, lora id, medium, lora name, extra keys, group, spec kind,
-//! sliding window. `BlockRemoved`: hashes, medium, group. `AllBlocksCleared`: nothing.
+//! Positions (newer versions only append; unknown further fields are ignored): `BlockStored`: hashes, parent, token
+//! ids, block size, lora id, medium, lora name, extra keys, group, spec kind, sliding window. `BlockRemoved`: hashes,
+//! medium, group. `AllBlocksCleared`: none.
 
 use std::cmp::Ordering;
 
 use rmp::Marker;
 use routing::{BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 
-use crate::batch::Rejection;
+use crate::batch::EventRejection;
 use crate::reject::{EventKind, RejectReason};
 use crate::values::{self, ExtraKeys};
-use crate::wire::{Cursor, ReadError};
+use crate::wire::{PayloadCursor, ReadError};
 
-/// Extra keys that a token may bring: a multimodal item's identifier and offset.
+/// Most extra keys per token: a multimodal item's identifier and offset.
 const KEYS_A_TOKEN: usize = 2;
-/// Extra keys that a block may have beside: its adapter, its salt.
+/// Most further extra keys per block: its adapter, its salt.
 const KEYS_A_BLOCK: usize = 4;
 
-/// What an event was read as.
+/// Result of reading one event.
 #[derive(Debug)]
-pub(crate) enum Read {
+pub(crate) enum ReadEvent {
     /// An event.
     Whole(BlockEvent),
-    /// A store of fewer blocks than its tokens make: what it says depends on the batch's others, see `sparse.rs`.
+    /// A store with fewer hashes than its tokens have blocks. The batch's other events define its blocks, see
+    /// `sparse.rs`.
     Sparse(StoredBlocks),
 }
 
-/// Reads one event. On an error the cursor may stand anywhere: the caller goes back and skips the event.
-pub(crate) fn read_event(cursor: &mut Cursor<'_>) -> Result<Read, Rejection> {
-    let mut fields = Fields::default();
+/// Reads one event. After an error the position of the cursor is undefined: the caller goes back and skips the event.
+pub(crate) fn read_event(cursor: &mut PayloadCursor<'_>) -> Result<ReadEvent, EventRejection> {
+    let mut fields = EventFields::default();
     let outcome = match cursor.peek() {
         Ok(Marker::FixMap(_) | Marker::Map16 | Marker::Map32) => fields.read_map(cursor),
         _ => fields.read_array(cursor),
@@ -40,13 +41,13 @@ pub(crate) fn read_event(cursor: &mut Cursor<'_>) -> Result<Read, Rejection> {
         .map_err(|reason| (fields.kind, reason))
 }
 
-/// What the fields said so far.
+/// Fields read so far.
 #[derive(Debug)]
-struct Fields<'a> {
+struct EventFields<'a> {
     kind: EventKind,
     tagged: bool,
     store_pool: bool,
-    /// The first thing wrong with a map's fields: it is read to its end, to know its type whatever the order.
+    /// The first error in a map's fields. The map is read to its end, because the type may come last.
     fault: Option<RejectReason>,
     hashes: Option<Vec<EngineBlockHash>>,
     parent: Option<EngineBlockHash>,
@@ -62,7 +63,7 @@ struct Fields<'a> {
     sliding_window: Option<u32>,
 }
 
-impl Default for Fields<'_> {
+impl Default for EventFields<'_> {
     fn default() -> Self {
         Self {
             kind: EventKind::Unknown,
@@ -100,8 +101,8 @@ const STORED_FIELDS: &[&str] = &[
 ];
 const REMOVED_FIELDS: &[&str] = &["block_hashes", "medium", "group_idx"];
 
-impl<'a> Fields<'a> {
-    fn read_array(&mut self, cursor: &mut Cursor<'a>) -> Result<(), RejectReason> {
+impl<'a> EventFields<'a> {
+    fn read_array(&mut self, cursor: &mut PayloadCursor<'a>) -> Result<(), RejectReason> {
         let count = cursor.array().map_err(|_| RejectReason::NotAnEvent)?;
         if count == 0 {
             return Err(RejectReason::NotAnEvent);
@@ -122,7 +123,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    fn read_map(&mut self, cursor: &mut Cursor<'a>) -> Result<(), RejectReason> {
+    fn read_map(&mut self, cursor: &mut PayloadCursor<'a>) -> Result<(), RejectReason> {
         let malformed = |_: ReadError| RejectReason::NotAnEvent;
         for _ in 0..cursor.map().map_err(malformed)? {
             let name = cursor.key().map_err(malformed)?;
@@ -150,8 +151,8 @@ impl<'a> Fields<'a> {
         };
     }
 
-    /// Reads the value of one field, or steps over that of an unknown one.
-    fn field(&mut self, name: &str, cursor: &mut Cursor<'a>) -> Result<(), RejectReason> {
+    /// Reads the value of one field, or skips that of an unknown one.
+    fn field(&mut self, name: &str, cursor: &mut PayloadCursor<'a>) -> Result<(), RejectReason> {
         match name {
             "block_hashes" => self.hashes = Some(values::hashes(cursor)?),
             "parent_block_hash" => self.parent = values::optional_hash(cursor)?,
@@ -168,7 +169,7 @@ impl<'a> Fields<'a> {
             "kv_cache_spec_kind" => self.spec_kind = values::optional_text(cursor)?,
             "kv_cache_spec_sliding_window" => self.sliding_window = values::optional(cursor)?,
             other => {
-                // Only a store's publisher names these (RFC 1527 and Mooncake's own).
+                // Only a store's publisher sends these fields (RFC 1527 and Mooncake's own).
                 self.store_pool |= matches!(other, "seq_hashes" | "object_key" | "event_type");
                 cursor.skip().map_err(|_| RejectReason::BadField)?;
             }
@@ -176,7 +177,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    fn build(&mut self) -> Result<Read, RejectReason> {
+    fn build(&mut self) -> Result<ReadEvent, RejectReason> {
         if self.store_pool {
             return Err(RejectReason::StorePool);
         }
@@ -185,7 +186,7 @@ impl<'a> Fields<'a> {
         }
         match self.kind {
             EventKind::Unknown => return Err(RejectReason::UnknownType),
-            EventKind::Cleared => return Ok(Read::Whole(BlockEvent::Cleared)),
+            EventKind::Cleared => return Ok(ReadEvent::Whole(BlockEvent::Cleared)),
             EventKind::Stored | EventKind::Removed => {}
         }
         if let Some(fault) = self.fault {
@@ -193,8 +194,8 @@ impl<'a> Fields<'a> {
         }
         let hashes = self.hashes.take().ok_or(RejectReason::MissingField)?;
         if self.kind == EventKind::Removed {
-            // A removal that does not say from where may mean every tier: assuming less could keep a gone block.
-            return Ok(Read::Whole(BlockEvent::Removed(RemovedBlocks {
+            // A removal without a medium may mean every tier: assuming fewer could keep removed blocks.
+            return Ok(ReadEvent::Whole(BlockEvent::Removed(RemovedBlocks {
                 hashes,
                 tier: self.medium,
                 group: self.group,
@@ -203,7 +204,7 @@ impl<'a> Fields<'a> {
         self.stored(hashes)
     }
 
-    fn stored(&mut self, hashes: Vec<EngineBlockHash>) -> Result<Read, RejectReason> {
+    fn stored(&mut self, hashes: Vec<EngineBlockHash>) -> Result<ReadEvent, RejectReason> {
         let tokens = self
             .tokens
             .take()
@@ -213,7 +214,7 @@ impl<'a> Fields<'a> {
         let blocks = whole_blocks(tokens.len(), block_size)?;
         let mut extra_keys = self.keys_of(hashes.len(), tokens.len())?;
         if let (Some(salt), None) = (self.cache_salt, self.parent) {
-            // SGLang salts the event as a whole; like vLLM's, the salt then lives in the chain's first block.
+            // SGLang sends one salt per event. Like vLLM's, it belongs to the chain's first block.
             extra_keys.resize(hashes.len(), Vec::new());
             if let Some(first) = extra_keys.first_mut() {
                 first.push(ExtraKey::Text(salt.into()));
@@ -232,15 +233,15 @@ impl<'a> Fields<'a> {
             attention: values::attention(self.spec_kind, self.sliding_window),
         };
         match blocks.cmp(&count) {
-            Ordering::Equal => Ok(Read::Whole(BlockEvent::Stored(stored))),
-            // A salt is the first block's own, and which one that is is not known yet.
-            Ordering::Greater if self.cache_salt.is_none() => Ok(Read::Sparse(stored)),
+            Ordering::Equal => Ok(ReadEvent::Whole(BlockEvent::Stored(stored))),
+            // A salt belongs to the first block, which is not known yet.
+            Ordering::Greater if self.cache_salt.is_none() => Ok(ReadEvent::Sparse(stored)),
             Ordering::Greater => Err(RejectReason::SkippedBlocks),
             Ordering::Less => Err(RejectReason::TokenCount),
         }
     }
 
-    /// The extra keys of so many blocks. What does not fit is not kept.
+    /// Returns the extra keys of `blocks` blocks. Keys beyond the limit are dropped.
     fn keys_of(&self, blocks: usize, tokens: usize) -> Result<Vec<Vec<ExtraKey>>, RejectReason> {
         let Some(keys) = self.extra_keys.filter(|keys| keys.blocks > 0) else {
             return Ok(Vec::new());
@@ -254,7 +255,8 @@ impl<'a> Fields<'a> {
         keys.read()
     }
 
-    /// Engines number adapters from 1; Dynamo's mocker says 0 and old configurations -1 for the base model.
+    /// Returns the adapter. Engines number adapters from 1; Dynamo's mocker sends 0 and old configurations -1 for the
+    /// base model.
     fn lora(&self) -> Option<Lora> {
         let name = self.lora_name.filter(|name| !name.is_empty());
         let by_id = || self.lora_id.filter(|&id| id > 0).map(Lora::Id);
@@ -262,7 +264,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// How many blocks the tokens fill.
+/// Returns the number of blocks that the tokens fill.
 fn whole_blocks(tokens: usize, block_size: u32) -> Result<usize, RejectReason> {
     let width = usize::try_from(block_size)
         .ok()

@@ -1,50 +1,50 @@
-//! The frames around a payload, live and replayed.
+//! Frames around a payload, live and replayed.
 //!
-//! Live: `[topic, sequence, payload]`. Replayed, as a DEALER sees it: `["", sequence, payload]` (vLLM to 0.25, SGLang to
-//! 0.5.6) or `["", topic, sequence, payload]` (later), closed by a sequence of -1 and an empty payload. Both are found
-//! from the end of the list, so that one rule reads every form.
+//! Live: `[topic, sequence, payload]`. Replayed, as received by a DEALER: `["", sequence, payload]` (vLLM to 0.25,
+//! SGLang to 0.5.6) or `["", topic, sequence, payload]` (later). A sequence of -1 with an empty payload ends the
+//! replay. Frames are located from the end of the list, so one rule reads every form.
 
 use std::ops::Deref;
 
-/// A payload and its place in the publisher's sequence.
+/// Payload with its sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SequencedPayload<'a> {
-    /// Counts the publisher's batches from 0 (Mooncake's store: from 1), anew with each of its starts.
+    /// Number of the publisher's batch. Each start of the publisher counts from 0 (Mooncake's store: from 1).
     pub sequence: u64,
-    /// What [`decode_batch`](crate::decode_batch) takes.
+    /// Input of [`decode_batch`](crate::decode_batch).
     pub payload: &'a [u8],
 }
 
 /// One message of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayPart<'a> {
-    /// A batch the publisher still had.
+    /// A batch that the publisher still has.
     Batch(SequencedPayload<'a>),
-    /// There are no more.
+    /// End of the replay.
     End,
 }
 
-/// Why frames are not a message of the event wire.
+/// Error of a message's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A number of frames no publisher sends.
+    /// Unexpected number of frames.
     #[error("message of {0} frames is no event message")]
     Count(usize),
-    /// The frame before the last is not a number of 8 bytes.
+    /// The second-last frame is not a number of 8 bytes.
     #[error("sequence frame has {0} bytes instead of 8")]
     SequenceLength(usize),
-    /// Only a replay ends; a live message never has the number -1.
+    /// A live message has the number -1, which only ends replays.
     #[error("live message has the sequence number of a replay's end")]
     EndOutsideReplay,
 }
 
-/// -1 as the publishers send it.
+/// -1, as publishers send it.
 const END: u64 = u64::MAX;
 
 /// Reads a message of the SUB socket.
 ///
 /// # Errors
-/// Where it is not `[topic, sequence, payload]`.
+/// Returns an error if it is not `[topic, sequence, payload]`.
 pub fn live_message<F: Deref<Target = [u8]>>(frames: &[F]) -> Result<SequencedPayload<'_>, FrameError> {
     if frames.len() != 3 {
         return Err(FrameError::Count(frames.len()));
@@ -57,10 +57,10 @@ pub fn live_message<F: Deref<Target = [u8]>>(frames: &[F]) -> Result<SequencedPa
     }
 }
 
-/// Reads a message of the DEALER socket that asked for a replay.
+/// Reads a message of the DEALER socket that requested a replay.
 ///
 /// # Errors
-/// Where it has neither the form of 3 nor that of 4 frames.
+/// Returns an error if it has neither 3 nor 4 frames.
 pub fn replay_part<F: Deref<Target = [u8]>>(frames: &[F]) -> Result<ReplayPart<'_>, FrameError> {
     if !matches!(frames.len(), 3 | 4) {
         return Err(FrameError::Count(frames.len()));

@@ -1,21 +1,21 @@
-//! Digests spelt in hexadecimal, with or without `0x`.
+//! Hexadecimal digests, with or without `0x`.
 //!
-//! It must not know whose digests they are: engines differ in which end of one they announce.
+//! This module does not know the engines, which announce different ends of a digest.
 
-/// A 64-bit number has this many digits; shorter text names no block.
+/// Digits of a 64-bit number. Shorter text is not a block hash.
 const DIGITS: usize = 16;
 
-/// The last 64 bits; none where it is not hexadecimal or too short.
+/// Returns the last 64 bits, or `None` if the text is too short or not hexadecimal.
 pub(crate) fn low64(text: &[u8]) -> Option<u64> {
     digits(text)?.last_chunk().map(number)
 }
 
-/// The first 64 bits; none where it is not hexadecimal or too short.
+/// Returns the first 64 bits, or `None` if the text is too short or not hexadecimal.
 pub(crate) fn high64(text: &[u8]) -> Option<u64> {
     digits(text)?.first_chunk().map(number)
 }
 
-/// Whether it is hexadecimal digits and nothing else.
+/// Returns `true` if the text contains only hexadecimal digits.
 pub(crate) fn is_hex(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(u8::is_ascii_hexdigit)
 }

@@ -1,45 +1,45 @@
-//! One event of a store's publisher: a map that says which object is in the store or no longer is (Mooncake RFC 1527).
+//! Object event decoder: a map with an object that was added to a store or removed from it (Mooncake RFC 1527).
 //!
-//! The object is known by its `object_key`. Two kinds of publisher are about: the released one (Mooncake `main`) names the
-//! raw key and nothing else of it; an earlier one (`dev/conductor`) had taken keys apart itself and sends the parts too,
-//! which are used where its key is of no grammar known here or not sent. Where neither is sent, `seq_hashes` are the
-//! objects' names. Fields, kinds and both layouts after captures (`data/captures/mooncake`).
+//! `object_key` identifies the object. There are two kinds of publishers. The released one (Mooncake `main`) sends
+//! only the raw key. An earlier one (`dev/conductor`) parsed keys itself and also sends the parts. These are used if
+//! the key is missing or of an unknown grammar. Without both, `seq_hashes` are the names of the objects. Fields, kinds
+//! and both layouts follow captures (`data/captures/mooncake`).
 
 use std::sync::Arc;
 
 use routing::{EngineBlockHash, ObjectEvent, Shard, StoreObject, Tier};
 
-use crate::batch::Rejection;
+use crate::batch::EventRejection;
 use crate::hex;
 use crate::object_key::{ObjectKeyError, parse_object_key};
 use crate::reject::{EventKind, RejectReason};
 use crate::values;
-use crate::wire::{Cursor, ReadError};
+use crate::wire::{PayloadCursor, ReadError};
 
-/// Reads one event into the changes it tells of, several where it names objects by several hashes. On an error nothing
-/// was added, and the cursor may stand anywhere.
+/// Reads one event into its changes: several if it names objects by several hashes. After an error nothing is added,
+/// and the position of the cursor is undefined.
 pub(crate) fn read_object_event(
-    cursor: &mut Cursor<'_>,
+    cursor: &mut PayloadCursor<'_>,
     events: &mut Vec<ObjectEvent>,
-) -> Result<(), Rejection> {
-    let mut fields = Fields::default();
+) -> Result<(), EventRejection> {
+    let mut fields = ObjectFields::default();
     let outcome = fields.read(cursor).and_then(|()| fields.build(events));
     outcome.map_err(|reason| (fields.kind(), reason))
 }
 
-/// What the fields said so far.
+/// Fields read so far.
 #[derive(Debug, Default)]
-struct Fields<'a> {
-    /// Of `event_type`.
+struct ObjectFields<'a> {
+    /// Value of `event_type`.
     kind: Option<EventKind>,
-    /// Of `type`, which old consumers know.
+    /// Value of `type`, the field for old consumers.
     legacy_kind: Option<EventKind>,
-    /// Whether a field was there that only a store names.
+    /// A field of stores only was present.
     store: bool,
-    /// The first thing wrong with the fields: the map is read to its end, to know its type whatever the order.
+    /// The first error. The map is read to its end, because the type may come last.
     fault: Option<RejectReason>,
     key: Option<&'a str>,
-    /// The key's parts, as the earlier publisher took it apart.
+    /// Parts of the key, as parsed by the earlier publisher.
     connector_hash: Option<&'a str>,
     cache_prefix: Option<&'a str>,
     model: Option<&'a str>,
@@ -48,12 +48,12 @@ struct Fields<'a> {
     medium: Option<Tier>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> ObjectFields<'a> {
     fn kind(&self) -> EventKind {
         self.kind.or(self.legacy_kind).unwrap_or(EventKind::Unknown)
     }
 
-    fn read(&mut self, cursor: &mut Cursor<'a>) -> Result<(), RejectReason> {
+    fn read(&mut self, cursor: &mut PayloadCursor<'a>) -> Result<(), RejectReason> {
         let malformed = |_: ReadError| RejectReason::NotAnEvent;
         for _ in 0..cursor.map().map_err(malformed)? {
             let name = cursor.key().map_err(malformed)?.unwrap_or_default();
@@ -68,8 +68,8 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// Reads the value of one field, or steps over that of an unknown one.
-    fn field(&mut self, name: &str, cursor: &mut Cursor<'a>) -> Result<(), RejectReason> {
+    /// Reads the value of one field, or skips that of an unknown one.
+    fn field(&mut self, name: &str, cursor: &mut PayloadCursor<'a>) -> Result<(), RejectReason> {
         let shard = &mut self.shard;
         match name {
             "event_type" => self.kind = values::optional_text(cursor)?.map(kind_of),
@@ -85,7 +85,7 @@ impl<'a> Fields<'a> {
             "dcp_rank" => part(cursor, &mut shard.decode_context)?,
             "pp_rank" => part(cursor, &mut shard.pipeline)?,
             "layer_id" => part(cursor, &mut shard.layer)?,
-            // The earlier publisher's KV-cache group in decimal; the released one's name of a lifecycle, which is not.
+            // The earlier publisher sends the KV-cache group in decimal, the released one the name of a lifecycle.
             "group_id" => {
                 let group = values::optional_text(cursor)?.and_then(|group| group.parse().ok());
                 shard.group = group.unwrap_or_default();
@@ -117,7 +117,7 @@ impl<'a> Fields<'a> {
             }
             EventKind::Stored | EventKind::Removed => {}
         }
-        // What the object is counts first: of one that is not followed, no fault matters.
+        // Errors do not matter for an object that is not followed.
         let objects = self.objects();
         let sidecar = matches!(
             objects,
@@ -139,7 +139,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// The objects meant.
+    /// Returns the objects of the event.
     fn objects(&mut self) -> Result<Vec<StoreObject>, RejectReason> {
         let parsed = self.key.map(parse_object_key);
         match (parsed, self.connector_hash) {
@@ -170,7 +170,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The model that the fields name, spelt as in a key.
+    /// Returns the model of the fields, spelled as in a key.
     fn model(&self) -> Arc<str> {
         let model = self.model.unwrap_or_default();
         match self.cache_prefix.filter(|prefix| !prefix.is_empty()) {
@@ -189,7 +189,7 @@ fn kind_of(name: &str) -> EventKind {
     }
 }
 
-fn part(cursor: &mut Cursor<'_>, place: &mut u16) -> Result<(), RejectReason> {
+fn part(cursor: &mut PayloadCursor<'_>, place: &mut u16) -> Result<(), RejectReason> {
     if let Some(number) = values::optional(cursor)? {
         *place = number;
     }

@@ -1,4 +1,4 @@
-//! The keys under which engines put their blocks into a Mooncake store, one grammar each.
+//! Object key parser: the keys of engine blocks in a Mooncake store, one grammar per engine.
 //!
 //! * vLLM (0.32, `mooncake/store/data.py`): `[prefix@]model[namespace]@tp_rank:N@pcpN@dcpN@pp_rank:N[@group:N]@HEX`, where
 //!   the prefix may hold `@` and the namespace is segments of its own (`@store_tp:4@store_pp:1@store_format:...`).
@@ -11,7 +11,7 @@
 //!   tensor rank: an MLA model's pipeline rank looks the same. From 0.5.17 the prefix holds the model, `/` as `-`.
 //! * A 64-bit number in decimal or `0x` hexadecimal, which is the block's hash itself (RFC 1527).
 //!
-//! The block is the engine's own 64-bit name of it, as in its events: vLLM announces the last 8 bytes of a digest, SGLang
+//! The block is named by the engine hash of its events: vLLM announces the last 8 bytes of a digest, SGLang
 //! the first 8 (`hash_str_to_int64` in its `mem_cache/utils.py`).
 
 use routing::{EngineBlockHash, Shard, StoreObject};
@@ -19,13 +19,13 @@ use routing::{EngineBlockHash, Shard, StoreObject};
 use crate::hex;
 use crate::reject::RejectReason;
 
-/// Why a key names no object of a block.
+/// Reason why a key is not a block's object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectKeyError {
-    /// None of the grammars.
+    /// No known grammar.
     #[error("object key follows no known grammar")]
     Unknown,
-    /// A hash of less than 64 bits, or a rank that is repeated or beyond 65535.
+    /// A hash of less than 64 bits, or a rank that is repeated or above 65535.
     #[error("object key has a hash or a rank that cannot be one")]
     Bad,
     /// An object beside a block's keys and values: a draft model's, an indexer's, a state.
@@ -43,10 +43,10 @@ impl From<ObjectKeyError> for RejectReason {
     }
 }
 
-/// Reads the key of an object, as a store's events name it and its `GET /get_all_keys` lists it.
+/// Parses the key of an object, as in a store's events and in its `GET /get_all_keys`.
 ///
 /// # Errors
-/// [`ObjectKeyError`] where it names no block's object.
+/// Returns [`ObjectKeyError`] if the key is not a block's object.
 pub fn parse_object_key(key: &str) -> Result<StoreObject, ObjectKeyError> {
     if let Some(block) = number(key) {
         return Ok(StoreObject {
@@ -58,7 +58,7 @@ pub fn parse_object_key(key: &str) -> Result<StoreObject, ObjectKeyError> {
     if key.contains('@') { vllm(key) } else { sglang(key) }
 }
 
-/// A bare number of 64 bits.
+/// Parses a plain number of 64 bits.
 fn number(key: &str) -> Option<u64> {
     match key.strip_prefix("0x").or_else(|| key.strip_prefix("0X")) {
         Some(digits) if hex::is_hex(digits.as_bytes()) => u64::from_str_radix(digits, 16).ok(),
@@ -67,24 +67,24 @@ fn number(key: &str) -> Option<u64> {
     }
 }
 
-/// Digits and nothing else: `parse` alone would take a sign.
+/// Returns the text if it has only digits: `parse` alone would accept a sign.
 fn decimal(text: &str) -> Option<&str> {
     (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then_some(text)
 }
 
 fn vllm(key: &str) -> Result<StoreObject, ObjectKeyError> {
     let (mut head, mut last) = key.rsplit_once('@').ok_or(ObjectKeyError::Unknown)?;
-    let mut labels = Labels::default();
-    // A layer after the hash is the only number that short in that place.
+    let mut labels = KeyLabels::default();
+    // A layer after the hash is the only number that short at this position.
     if decimal(last).is_some_and(|layer| layer.len() < 16)
         && let Some((front, before)) = head.rsplit_once('@')
-        && Label::of(before).is_none()
+        && KeyLabel::of(before).is_none()
     {
-        labels.set(Field::Layer, last)?;
+        labels.set(KeyField::Layer, last)?;
         (head, last) = (front, before);
     }
     while let Some((front, segment)) = head.rsplit_once('@')
-        && let Some(Label { field, value }) = Label::of(segment)
+        && let Some(KeyLabel { field, value }) = KeyLabel::of(segment)
     {
         labels.set(field, value)?;
         head = front;
@@ -103,9 +103,9 @@ fn vllm(key: &str) -> Result<StoreObject, ObjectKeyError> {
     })
 }
 
-/// What a labelled segment is about.
+/// Meaning of a labelled segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
+enum KeyField {
     Tensor,
     Pipeline,
     PrefillContext,
@@ -116,23 +116,23 @@ enum Field {
     Family,
 }
 
-/// One segment between the model and the hash.
-struct Label<'a> {
-    field: Field,
+/// A segment between the model and the hash.
+struct KeyLabel<'a> {
+    field: KeyField,
     value: &'a str,
 }
 
-impl<'a> Label<'a> {
+impl<'a> KeyLabel<'a> {
     fn of(segment: &'a str) -> Option<Self> {
-        const NAMES: &[(&str, Field)] = &[
-            ("tp_rank:", Field::Tensor),
-            ("head_or_tp_rank:", Field::Tensor),
-            ("pp_rank:", Field::Pipeline),
-            ("group:", Field::Group),
-            ("layer_id:", Field::Layer),
-            ("cache_role:", Field::Role),
-            // Follows from the group, so it tells no two objects apart.
-            ("cache_family:", Field::Family),
+        const NAMES: &[(&str, KeyField)] = &[
+            ("tp_rank:", KeyField::Tensor),
+            ("head_or_tp_rank:", KeyField::Tensor),
+            ("pp_rank:", KeyField::Pipeline),
+            ("group:", KeyField::Group),
+            ("layer_id:", KeyField::Layer),
+            ("cache_role:", KeyField::Role),
+            // The group implies it, so it distinguishes no objects.
+            ("cache_family:", KeyField::Family),
         ];
         let named = NAMES
             .iter()
@@ -143,43 +143,43 @@ impl<'a> Label<'a> {
             decimal(value).map(|value| Self { field, value })
         };
         named
-            .or_else(|| context("pcp", Field::PrefillContext))
-            .or_else(|| context("dcp", Field::DecodeContext))
+            .or_else(|| context("pcp", KeyField::PrefillContext))
+            .or_else(|| context("dcp", KeyField::DecodeContext))
     }
 }
 
-/// What the labels of one key say.
+/// Labels of one key.
 #[derive(Debug, Default)]
-struct Labels {
+struct KeyLabels {
     shard: Shard,
-    /// The fields seen, a bit each.
+    /// Fields seen, one bit each.
     seen: u8,
     ranked: bool,
     other_role: bool,
 }
 
-impl Labels {
-    fn set(&mut self, field: Field, value: &str) -> Result<(), ObjectKeyError> {
+impl KeyLabels {
+    fn set(&mut self, field: KeyField, value: &str) -> Result<(), ObjectKeyError> {
         let bit = 1 << field as u8;
         if self.seen & bit != 0 {
             return Err(ObjectKeyError::Bad);
         }
         self.seen |= bit;
         let place = match field {
-            Field::Tensor => {
+            KeyField::Tensor => {
                 self.ranked = true;
                 &mut self.shard.tensor
             }
-            Field::Pipeline => &mut self.shard.pipeline,
-            Field::PrefillContext => &mut self.shard.prefill_context,
-            Field::DecodeContext => &mut self.shard.decode_context,
-            Field::Group => &mut self.shard.group,
-            Field::Layer => &mut self.shard.layer,
-            Field::Role => {
+            KeyField::Pipeline => &mut self.shard.pipeline,
+            KeyField::PrefillContext => &mut self.shard.prefill_context,
+            KeyField::DecodeContext => &mut self.shard.decode_context,
+            KeyField::Group => &mut self.shard.group,
+            KeyField::Layer => &mut self.shard.layer,
+            KeyField::Role => {
                 self.other_role = value != "kv";
                 return Ok(());
             }
-            Field::Family => return Ok(()),
+            KeyField::Family => return Ok(()),
         };
         *place = rank(value)?;
         Ok(())

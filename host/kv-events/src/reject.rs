@@ -1,21 +1,21 @@
-//! Events that were skipped, and why.
+//! Rejected events and their reasons.
 
-/// What a rejected event would have been.
+/// Kind of a rejected event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// Blocks stored: rejecting it can only cost hits.
+    /// Blocks stored: rejecting it only costs hits.
     Stored,
-    /// Blocks removed: rejecting it leaves blocks claimed that are gone.
+    /// Blocks removed: rejecting it leaves removed blocks in the index.
     Removed,
-    /// The cache was emptied; like a removal.
+    /// Cache cleared; like a removal.
     Cleared,
-    /// A type this decoder does not know, or none at all.
+    /// An unknown type, or none.
     Unknown,
 }
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $reason:ident = $label:literal, $message:literal;)+) => {
-        /// Why an event was rejected. A closed set, so that each can be a metric's label.
+        /// Reason why an event was rejected. The set is closed, so reasons can be metrics labels.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
         pub enum RejectReason {
             $($(#[doc = $doc])+ #[error($message)] $reason,)+
@@ -25,7 +25,7 @@ macro_rules! reasons {
             /// Every reason, in the order of their numbers (`reason as usize`).
             pub const ALL: &[Self] = &[$(Self::$reason,)+];
 
-            /// The reason in a metric's label.
+            /// Returns the reason as a metrics label.
             #[must_use]
             pub fn label(self) -> &'static str {
                 match self {
@@ -43,71 +43,72 @@ reasons! {
     UnknownType = "unknown-type", "event is of an unknown type";
     /// A required field is absent or nil.
     MissingField = "missing-field", "event lacks a required field";
-    /// Another field has a value of the wrong kind, or contradicts its fellow.
+    /// Another field has a value of the wrong kind, or contradicts another one.
     BadField = "bad-field", "field has a value of the wrong kind";
     /// Not an integer of 64 bits, not hexadecimal text of at least 16 digits and not at least 8 bytes.
     BadHash = "bad-hash", "block hash is neither an integer nor at least 8 bytes";
     /// Not an unsigned 32-bit number.
     BadToken = "bad-token", "token id is not an unsigned 32-bit number";
-    /// Token ids in pairs, as SGLang publishes them where speculative decoding keys its cache by bigrams. The last pair
-    /// of a page names the token after it, so the page fits one continuation only: taking the pairs' first halves for
-    /// the page's tokens would claim a page too many wherever a prompt goes on otherwise.
+    /// Pairs of token ids, as SGLang publishes them if speculative decoding keys its cache by bigrams. The last pair
+    /// of a page contains the next token, so the page fits one continuation only. Using the first halves as the page's
+    /// tokens would report a page too many for other continuations.
     BigramTokens = "bigram-tokens", "token ids are bigram pairs";
     /// No token ids, so its content is unknown: offloading connectors (vLLM's placeholder has a block size of 0 too).
     NoTokens = "no-tokens", "event carries no token ids";
-    /// Fewer hashes than the token ids make blocks, and no store of the same batch tells which they are; see `sparse.rs`.
+    /// Fewer hashes than the token ids have blocks, and no store of the same batch identifies them; see `sparse.rs`.
     SkippedBlocks = "skipped-blocks", "event has token ids of blocks it leaves out";
-    /// `token_ids` is not `block_hashes` times `block_size` long.
+    /// The length of `token_ids` is not `block_hashes` times `block_size`.
     TokenCount = "token-count", "number of token ids is not blocks times block size";
     /// A block size of 0 or not a number.
     BadBlockSize = "bad-block-size", "block size is not a positive number";
-    /// A medium this decoder cannot put on a tier.
+    /// A medium without a known tier.
     UnknownMedium = "unknown-medium", "medium is unknown";
-    /// Extra keys that are not one list a block, or hold something other than text, numbers and bytes.
+    /// Extra keys are not one list per block, or contain other values than text, numbers and bytes.
     BadExtraKeys = "bad-extra-keys", "extra keys are not one list of scalars a block";
-    /// A store's event among an engine's: `decode_objects` reads these.
+    /// A store's event in an engine's batch: `decode_objects` reads these.
     StorePool = "store-pool", "event is a store's and not an engine's";
-    /// An engine's event among a store's: `decode_batch` reads these.
+    /// An engine's event in a store's batch: `decode_batch` reads these.
     EngineEvent = "engine-event", "event is an engine's and not a store's";
-    /// An object under a key of no known grammar: written by something else than an engine's cache.
+    /// The key of an object has no known grammar: it was not written by an engine's cache.
     UnknownObjectKey = "unknown-object-key", "object key follows no known grammar";
-    /// An object key whose hash or rank cannot be one.
+    /// An object key with an impossible hash or rank.
     BadObjectKey = "bad-object-key", "object key has a hash or a rank that cannot be one";
-    /// An object beside a block's keys and values (a draft model's, an indexer's, a state): it is not followed.
+    /// An object beside a block's keys and values (a draft model's, an indexer's, a state). Such objects are not
+    /// followed.
     SidecarObject = "sidecar-object", "object is no part of a block's keys and values";
 }
 
-/// Rejected events of a batch whose places are kept; further ones are only counted.
+/// Most rejected events kept with their positions. Further ones are only counted.
 const SAMPLES: usize = 32;
 
-/// The events of a batch that were skipped: counted by reason, the first ones kept.
+/// Rejected events of a batch: counted by reason, and the first ones in detail.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rejections {
+pub struct RejectedEvents {
     samples: Vec<RejectedEvent>,
     counts: [usize; RejectReason::ALL.len()],
     hides_removal: bool,
 }
 
-impl Rejections {
-    /// The first rejected events, by their places.
+impl RejectedEvents {
+    /// Returns the first rejected events.
     #[must_use]
     pub fn samples(&self) -> &[RejectedEvent] {
         &self.samples
     }
 
-    /// How many events were rejected.
+    /// Returns the number of rejected events.
     #[must_use]
     pub fn total(&self) -> usize {
         self.counts.iter().sum()
     }
 
-    /// Each reason that was met, with its events.
+    /// Returns each reason that occurred, with its count.
     pub fn by_reason(&self) -> impl Iterator<Item = (RejectReason, usize)> {
         let reasons = RejectReason::ALL.iter().copied().zip(self.counts);
         reasons.filter(|&(_, events)| events > 0)
     }
 
-    /// Whether any of them [hides a removal](RejectedEvent::hides_removal).
+    /// Returns `true` if any of them [hides a removal](RejectedEvent::hides_removal).
     #[must_use]
     pub fn hides_removal(&self) -> bool {
         self.hides_removal
@@ -121,26 +122,26 @@ impl Rejections {
         }
     }
 
-    /// Puts the kept ones into the order of the batch.
+    /// Sorts the kept events into the order of the batch.
     pub(crate) fn sort(&mut self) {
         self.samples.sort_by_key(|rejected| rejected.index);
     }
 }
 
-/// One event that was skipped; its batch's other events are not affected.
+/// A rejected event. The batch's other events are not affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RejectedEvent {
-    /// Its place in the batch, from 0.
+    /// Position in the batch, from 0.
     pub index: usize,
-    /// What it would have been.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// Why it was skipped.
+    /// Reason of the rejection.
     pub reason: RejectReason,
 }
 
 impl RejectedEvent {
-    /// Whether blocks or objects may be gone that this event would have told of. What is rejected for its kind of
-    /// content is rejected when it is stored too, so nothing that was indexed can be meant.
+    /// Returns `true` if the event may have reported the removal of blocks or objects. Content that is rejected on
+    /// removal is also rejected when stored, so it was never indexed.
     #[must_use]
     pub fn hides_removal(&self) -> bool {
         let never_indexed = matches!(

@@ -1,14 +1,14 @@
-//! Telling a message in order from one repeated, one after a gap, and one of a restarted publisher.
+//! Sequence tracker: classifies a message as in order, duplicate, after a gap, or of a restarted publisher.
 //!
-//! Numbers alone cannot tell a repetition (a live message that a replay had already brought) from a publisher that
-//! started again at 0. So the tracker also remembers a fingerprint of the latest messages: the same number with the
+//! Numbers alone do not distinguish a duplicate (a live message that a replay already delivered) from a publisher that
+//! restarted at 0. The tracker therefore also stores fingerprints of the latest messages. The same number with the
 //! same fingerprint is the same message.
 
 use std::collections::VecDeque;
 
-/// What a message's number says.
+/// Classification of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum SequenceStep {
     /// The next one, or the first ever.
     InOrder,
     /// Seen before.
@@ -20,14 +20,14 @@ pub enum Step {
         /// The last missing number.
         to: u64,
     },
-    /// The number went back: the publisher started anew, and what it held before is gone.
+    /// The number decreased: the publisher has restarted with an empty cache.
     Restarted,
 }
 
-/// How many messages are remembered. A repetition further back is taken for a restart, which costs a rebuild.
+/// Number of messages kept. An older duplicate is taken for a restart, which costs a rebuild.
 const REMEMBERED: usize = 1024;
 
-/// Follows one publisher's sequence.
+/// Tracker of one publisher's sequence.
 #[derive(Debug, Clone, Default)]
 pub struct SequenceTracker {
     /// The latest messages, oldest first: number and fingerprint.
@@ -35,13 +35,13 @@ pub struct SequenceTracker {
 }
 
 impl SequenceTracker {
-    /// The number of the latest message, if there was one.
+    /// Returns the number of the latest message.
     #[must_use]
     pub fn last(&self) -> Option<u64> {
         self.recent.back().map(|&(sequence, _)| sequence)
     }
 
-    /// Whether this very message was observed.
+    /// Returns `true` if this message was observed.
     #[must_use]
     pub fn knows(&self, sequence: u64, fingerprint: u64) -> bool {
         self.recent
@@ -50,29 +50,29 @@ impl SequenceTracker {
             .any(|&known| known == (sequence, fingerprint))
     }
 
-    /// Judges a message by its number and the [`fingerprint`] of its payload. Only a message in order is remembered:
-    /// after a gap or a restart the caller decides how to go on.
-    pub fn observe(&mut self, sequence: u64, fingerprint: u64) -> Step {
+    /// Classifies a message by its number and the [`fingerprint`] of its payload. Only a message in order is recorded:
+    /// after a gap or a restart the caller decides how to continue.
+    pub fn observe(&mut self, sequence: u64, fingerprint: u64) -> SequenceStep {
         match self.last() {
             Some(last) if sequence <= last => {
                 if self.knows(sequence, fingerprint) {
-                    Step::Duplicate
+                    SequenceStep::Duplicate
                 } else {
-                    Step::Restarted
+                    SequenceStep::Restarted
                 }
             }
-            Some(last) if sequence - last > 1 => Step::Gap {
+            Some(last) if sequence - last > 1 => SequenceStep::Gap {
                 from: last + 1,
                 to: sequence - 1,
             },
             _ => {
                 self.accept(sequence, fingerprint);
-                Step::InOrder
+                SequenceStep::InOrder
             }
         }
     }
 
-    /// Goes on from this message whatever came before it.
+    /// Continues from this message, whatever came before.
     pub fn accept(&mut self, sequence: u64, fingerprint: u64) {
         if self.recent.len() == REMEMBERED {
             self.recent.pop_front();
@@ -80,13 +80,13 @@ impl SequenceTracker {
         self.recent.push_back((sequence, fingerprint));
     }
 
-    /// Forgets everything, for a publisher that started anew.
+    /// Forgets everything after a restart of the publisher.
     pub fn forget(&mut self) {
         self.recent.clear();
     }
 }
 
-/// A number that tells one payload from another with the same sequence number. Reads only the head: it holds the
+/// Returns a number that distinguishes payloads with the same sequence number. Only the head is read: it contains the
 /// batch's timestamp, which differs between two runs of a publisher.
 #[must_use]
 pub fn fingerprint(payload: &[u8]) -> u64 {
@@ -109,8 +109,8 @@ mod tests {
     #[test]
     fn counts_up_from_whatever_comes_first() {
         let mut tracker = SequenceTracker::default();
-        assert_eq!(tracker.observe(7, 1), Step::InOrder);
-        assert_eq!(tracker.observe(8, 2), Step::InOrder);
+        assert_eq!(tracker.observe(7, 1), SequenceStep::InOrder);
+        assert_eq!(tracker.observe(8, 2), SequenceStep::InOrder);
         assert_eq!(tracker.last(), Some(8));
     }
 
@@ -118,8 +118,8 @@ mod tests {
     fn names_what_a_gap_misses_and_waits_for_it() {
         let mut tracker = SequenceTracker::default();
         tracker.accept(3, 0);
-        assert_eq!(tracker.observe(6, 0), Step::Gap { from: 4, to: 5 });
-        assert_eq!(tracker.observe(4, 0), Step::InOrder);
+        assert_eq!(tracker.observe(6, 0), SequenceStep::Gap { from: 4, to: 5 });
+        assert_eq!(tracker.observe(4, 0), SequenceStep::InOrder);
     }
 
     #[test]
@@ -128,10 +128,10 @@ mod tests {
         for sequence in 0..3 {
             tracker.accept(sequence, 100 + sequence);
         }
-        assert_eq!(tracker.observe(1, 101), Step::Duplicate);
-        assert_eq!(tracker.observe(2, 102), Step::Duplicate);
-        assert_eq!(tracker.observe(2, 999), Step::Restarted);
-        assert_eq!(tracker.observe(0, 999), Step::Restarted);
+        assert_eq!(tracker.observe(1, 101), SequenceStep::Duplicate);
+        assert_eq!(tracker.observe(2, 102), SequenceStep::Duplicate);
+        assert_eq!(tracker.observe(2, 999), SequenceStep::Restarted);
+        assert_eq!(tracker.observe(0, 999), SequenceStep::Restarted);
     }
 
     #[test]
@@ -140,8 +140,8 @@ mod tests {
         for sequence in 0..=(REMEMBERED as u64) {
             tracker.accept(sequence, 0);
         }
-        assert_eq!(tracker.observe(1, 0), Step::Duplicate);
-        assert_eq!(tracker.observe(0, 0), Step::Restarted);
+        assert_eq!(tracker.observe(1, 0), SequenceStep::Duplicate);
+        assert_eq!(tracker.observe(0, 0), SequenceStep::Restarted);
     }
 
     #[test]
@@ -149,19 +149,19 @@ mod tests {
         let mut tracker = SequenceTracker::default();
         tracker.accept(9, 0);
         tracker.forget();
-        assert_eq!(tracker.observe(0, 0), Step::InOrder);
+        assert_eq!(tracker.observe(0, 0), SequenceStep::InOrder);
     }
 
     #[test]
     fn the_last_numbers_do_not_overflow() {
         let mut tracker = SequenceTracker::default();
         tracker.accept(u64::MAX, 0);
-        assert_eq!(tracker.observe(u64::MAX, 1), Step::Restarted);
+        assert_eq!(tracker.observe(u64::MAX, 1), SequenceStep::Restarted);
         tracker.forget();
         tracker.accept(0, 0);
         assert_eq!(
             tracker.observe(u64::MAX, 0),
-            Step::Gap {
+            SequenceStep::Gap {
                 from: 1,
                 to: u64::MAX - 1
             }

@@ -1,13 +1,13 @@
-//! Stores that leave out blocks, laid upon a full one of the same batch.
+//! Sparse stores: stores that omit blocks, resolved by a full store of the same batch.
 //!
-//! vLLM's groups share one list of block hashes: the hash at a place of a prompt is the same in each, and so is the
-//! parent's (0.32: `v1/core/block_pool.py`, `cache_full_blocks`; recorded in `tests/recorded`). A group that does not keep
-//! every block (a sliding window behind which blocks were given back, a state-space group that keeps checkpoints)
-//! announces the token ids of a whole range and only the hashes it keeps, without saying where in the range they belong.
-//! The full-attention group announces the same range of the same request in the same step, and tells by its hashes.
+//! vLLM's groups share one list of block hashes: at one position of a prompt all groups have the same hash and the
+//! same parent (0.32: `v1/core/block_pool.py`, `cache_full_blocks`; recorded in `tests/recorded`). Some groups do not
+//! keep every block: a sliding window frees blocks behind it, a state-space group keeps checkpoints. They announce the
+//! token ids of a whole range and only the hashes they keep, without positions. The full-attention group announces the
+//! same range of the same request in the same step. Its hashes define the positions.
 //!
-//! Nothing is guessed: where no store of the batch tells, the event is rejected. Nor is a batch compared without end: candidates
-//! are found by their parent, and what the comparisons of one batch may cost grows with its length only.
+//! Nothing is guessed: without such a store the event is rejected. The work is bounded: candidates are found by their
+//! parent, and the comparisons of one batch grow only with its length.
 
 use std::collections::HashMap;
 
@@ -16,21 +16,22 @@ use routing::{BlockEvent, EngineBlockHash, StoredBlocks};
 use crate::batch::DecodedBatch;
 use crate::reject::{EventKind, RejectReason, RejectedEvent};
 
-/// How many events on either side may be the full one. An engine announces the groups of a request one after another.
+/// Events on either side that may be the full one. An engine announces the groups of a request consecutively.
 const NEAR: usize = 64;
-/// Comparisons for each token and hash of a batch. An engine's take two, more where many prompts of it begin alike.
+/// Comparisons per token and hash of a batch. Engines need two, or more if many prompts of a batch share a prefix.
 const COMPARISONS: usize = 32;
-/// Stores that the sparse ones of a batch may come apart into. A state-space group's checkpoints of a million tokens are fewer.
+/// Most runs that the sparse stores of a batch are split into. A state-space group has fewer checkpoints for a million
+/// tokens.
 const MAX_RUNS: usize = 16_384;
 
-/// What may still be spent on one batch.
+/// Remaining budget of one batch.
 #[derive(Debug)]
-struct Budget {
+struct BatchBudget {
     comparisons: usize,
     runs: usize,
 }
 
-impl Budget {
+impl BatchBudget {
     fn of(events: &[BlockEvent], sparse: &[SparseStore]) -> Self {
         let full = events.iter().filter_map(store_of);
         let stores = full.chain(sparse.iter().map(|store| &store.stored));
@@ -41,15 +42,15 @@ impl Budget {
         }
     }
 
-    /// Spends comparisons; none where there are not enough.
+    /// Spends comparisons. Returns `None` if the budget is too small.
     fn spend(&mut self, comparisons: usize) -> Option<()> {
         self.comparisons = self.comparisons.checked_sub(comparisons)?;
         Some(())
     }
 }
 
-/// The full stores of a batch by their parents: places among the good events, ascending.
-type Stores = HashMap<Option<EngineBlockHash>, Vec<usize>>;
+/// Full stores of a batch by their parents: positions among the good events, ascending.
+type StoresByParent = HashMap<Option<EngineBlockHash>, Vec<usize>>;
 
 fn store_of(event: &BlockEvent) -> Option<&StoredBlocks> {
     match event {
@@ -58,24 +59,24 @@ fn store_of(event: &BlockEvent) -> Option<&StoredBlocks> {
     }
 }
 
-/// A store with the tokens of more blocks than it has hashes.
+/// A store with more blocks of tokens than hashes.
 #[derive(Debug)]
 pub(crate) struct SparseStore {
-    /// Its place in the batch, from 0.
+    /// Position in the batch, from 0.
     pub(crate) index: usize,
-    /// How many good events were read before it.
+    /// Number of good events before it.
     pub(crate) place: usize,
-    /// The event; fewer hashes than its tokens make blocks, and extra keys for none or for each hash.
+    /// The event: it has fewer hashes than blocks, and extra keys for none or for each hash.
     pub(crate) stored: StoredBlocks,
 }
 
-/// Puts what can be laid out into the batch, as one store a run of neighbouring blocks, and rejects the others.
+/// Adds the resolvable stores to the batch, one store per run of neighbouring blocks, and rejects the others.
 pub(crate) fn settle(batch: &mut DecodedBatch, sparse: Vec<SparseStore>) {
     if sparse.is_empty() {
         return;
     }
-    let mut budget = Budget::of(&batch.events, &sparse);
-    let mut stores = Stores::new();
+    let mut budget = BatchBudget::of(&batch.events, &sparse);
+    let mut stores = StoresByParent::new();
     for (place, stored) in batch.events.iter().enumerate() {
         if let Some(stored) = store_of(stored) {
             stores.entry(stored.parent).or_default().push(place);
@@ -106,15 +107,15 @@ pub(crate) fn settle(batch: &mut DecodedBatch, sparse: Vec<SparseStore>) {
     batch.events = settled;
 }
 
-/// Where among the good events the runs belong, and the runs: after the full store that names their parents. Past a
-/// removal no store is moved, since it may be of its blocks.
+/// Returns the runs and their position among the good events: after the full store that names their parents. A store
+/// is never moved past a removal, which may concern its blocks.
 fn lay_out(
     events: &[BlockEvent],
-    stores: &Stores,
+    stores: &StoresByParent,
     sparse: &SparseStore,
-    budget: &mut Budget,
+    budget: &mut BatchBudget,
 ) -> Option<(usize, Vec<BlockEvent>)> {
-    // A range of which nothing is kept.
+    // The group keeps no block of the range.
     if sparse.stored.hashes.is_empty() {
         return Some((sparse.place, Vec::new()));
     }
@@ -122,7 +123,7 @@ fn lay_out(
     let (before, after) = places.split_at(places.partition_point(|&place| place < sparse.place));
     let mut lay = |place: usize| {
         let full = store_of(events.get(place)?)?;
-        Layout::new(full, &sparse.stored, budget)?.runs(budget)
+        SparseLayout::new(full, &sparse.stored, budget)?.runs(budget)
     };
     let nearest = sparse.place.saturating_sub(NEAR);
     let before = before.iter().rev().take_while(|place| **place >= nearest);
@@ -136,19 +137,19 @@ fn lay_out(
     laid.find_map(|laid| laid)
 }
 
-/// A sparse store's blocks upon a full one's.
-struct Layout<'a> {
+/// Mapping of a sparse store's blocks to a full one's.
+struct SparseLayout<'a> {
     full: &'a StoredBlocks,
     sparse: &'a StoredBlocks,
-    /// The full store's blocks in one of the sparse one's.
+    /// Number of the full store's blocks per block of the sparse one.
     ratio: usize,
-    /// Which block of its range each of the sparse store's hashes is, ascending.
+    /// Block index of each hash of the sparse store, ascending.
     blocks: Vec<usize>,
 }
 
-impl<'a> Layout<'a> {
-    /// None where the full store is of another range, or does not have all the hashes, or where the budget is spent.
-    fn new(full: &'a StoredBlocks, sparse: &'a StoredBlocks, budget: &mut Budget) -> Option<Self> {
+impl<'a> SparseLayout<'a> {
+    /// Returns `None` if the full store has another range, lacks a hash, or the budget is spent.
+    fn new(full: &'a StoredBlocks, sparse: &'a StoredBlocks, budget: &mut BatchBudget) -> Option<Self> {
         if full.lora != sparse.lora || !sparse.block_size.is_multiple_of(full.block_size) {
             return None;
         }
@@ -160,7 +161,7 @@ impl<'a> Layout<'a> {
         if same < full.tokens.len().min(sparse.tokens.len()) {
             return None;
         }
-        // A hash behind the sparse store's own range would be of no block of it.
+        // A hash after the sparse store's own range belongs to none of its blocks.
         let within = sparse.tokens.len() / width * ratio;
         let mut names = full.hashes.iter().take(within).enumerate();
         let blocks = sparse.hashes.iter().map(|hash| {
@@ -178,8 +179,8 @@ impl<'a> Layout<'a> {
         })
     }
 
-    /// The runs; none where the batch has had its share of them.
-    fn runs(&self, budget: &mut Budget) -> Option<Vec<BlockEvent>> {
+    /// Returns the runs, or `None` if the batch has too many.
+    fn runs(&self, budget: &mut BatchBudget) -> Option<Vec<BlockEvent>> {
         let mut runs = Vec::new();
         let mut from = 0;
         for run in self.blocks.chunk_by(|one, next| one + 1 == *next) {
@@ -191,7 +192,7 @@ impl<'a> Layout<'a> {
         Some(runs)
     }
 
-    /// The store of the hashes in `range`, which are of neighbouring blocks.
+    /// Returns the store of the hashes in `range`, which are neighbouring blocks.
     fn run(&self, range: std::ops::Range<usize>) -> Option<StoredBlocks> {
         let sparse = self.sparse;
         let first = *self.blocks.get(range.start)?;
@@ -212,7 +213,7 @@ impl<'a> Layout<'a> {
         })
     }
 
-    /// The hash of the block before one of the range's.
+    /// Returns the hash of the block before `block`.
     fn parent(&self, block: usize) -> Option<EngineBlockHash> {
         match (block * self.ratio).checked_sub(1) {
             None => self.sparse.parent,
@@ -227,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// A store of one-token blocks after none: `blocks` tokens, of which these hashes are kept.
+    /// Returns a store of `blocks` one-token blocks without parent, with these hashes.
     fn store(blocks: u32, hashes: impl IntoIterator<Item = u64>) -> StoredBlocks {
         StoredBlocks {
             hashes: hashes.into_iter().map(EngineBlockHash).collect(),
@@ -261,11 +262,11 @@ mod tests {
 
     #[test]
     fn many_short_stores_after_one_long_one_cost_no_more_than_the_batch_is_long() {
-        // Each sparse store's hash is the last of the full one: looked for to its end, it cost two billion comparisons.
+        // Each sparse store's hash is the last of the full one: an unbounded search needed two billion comparisons.
         let full = store(100_000, 0..100_000);
         let (mut batch, sparse) = batch(vec![full], vec![store(2, [99_999]); 20_000]);
-        let mut budget = Budget::of(&batch.events, &sparse);
-        let stores = Stores::from([(None, vec![0])]);
+        let mut budget = BatchBudget::of(&batch.events, &sparse);
+        let stores = StoresByParent::from([(None, vec![0])]);
         let most = budget.comparisons;
         assert_eq!(most, (200_000 + 3 * 20_000) * COMPARISONS);
         for store in &sparse {
@@ -278,11 +279,11 @@ mod tests {
 
     #[test]
     fn stores_that_all_look_alike_are_given_up_when_the_budget_is_spent() {
-        // Every full store has the tokens, and none the hash: each sparse one would be compared with all that are near.
+        // Every full store has the tokens but not the hash, so each sparse one would be compared with all near ones.
         let full = vec![store(64, 0..64); NEAR];
         let (batch, sparse) = batch(full, vec![store(64, [1_000]); 1_000]);
-        let mut budget = Budget::of(&batch.events, &sparse);
-        let stores = Stores::from([(None, (0..NEAR).collect())]);
+        let mut budget = BatchBudget::of(&batch.events, &sparse);
+        let stores = StoresByParent::from([(None, (0..NEAR).collect())]);
         for store in &sparse {
             assert_eq!(lay_out(&batch.events, &stores, store, &mut budget), None);
         }

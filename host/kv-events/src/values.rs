@@ -1,21 +1,21 @@
-//! The values that appear in events: hashes, token ids, media, extra keys.
+//! Values of events: hashes, token ids, media, extra keys.
 //!
-//! It must not know in which field of which event they stand; see `event.rs`.
+//! This module does not know the fields; see `event.rs`.
 
 use rmp::Marker;
 use routing::{Attention, EngineBlockHash, ExtraKey, Tier};
 
 use crate::hex;
 use crate::reject::RejectReason;
-use crate::wire::{Cursor, Integer, ReadError, be};
+use crate::wire::{PayloadCursor, ReadError, WireInteger, be};
 
-/// How deep extra keys may nest before they are refused. vLLM nests one level, `(identifier, offset)`.
+/// Deepest nesting of extra keys. vLLM nests one level, `(identifier, offset)`.
 const EXTRA_KEY_DEPTH: usize = 4;
 
-/// vLLM sends u64 or the digest's bytes, SGLang and Mooncake's store i64: negative numbers are the same 64 bits.
-/// Digests are reduced to their last 8 bytes, big endian, as vLLM does for its integer form. A digest spelt in hexadecimal
-/// is read as such: the last 8 of its characters would be 32 bits of a hash.
-pub(crate) fn hash(cursor: &mut Cursor<'_>) -> Result<EngineBlockHash, RejectReason> {
+/// Reads a block hash. vLLM sends u64 or the digest's bytes, SGLang and Mooncake's store i64: negative numbers are the
+/// same 64 bits. Digests are reduced to their last 8 bytes, big endian, as vLLM does for its integer form. A
+/// hexadecimal digest is decoded first: its last 8 characters would be only 32 bits of a hash.
+pub(crate) fn hash(cursor: &mut PayloadCursor<'_>) -> Result<EngineBlockHash, RejectReason> {
     let number = match cursor.peek().map_err(|_| RejectReason::BadHash)? {
         Marker::FixNeg(_) | Marker::I8 | Marker::I16 | Marker::I32 | Marker::I64 => {
             cursor.integer::<i64>().map(i64::cast_unsigned)
@@ -34,7 +34,7 @@ pub(crate) fn hash(cursor: &mut Cursor<'_>) -> Result<EngineBlockHash, RejectRea
     number.map(EngineBlockHash).map_err(|_| RejectReason::BadHash)
 }
 
-pub(crate) fn optional_hash(cursor: &mut Cursor<'_>) -> Result<Option<EngineBlockHash>, RejectReason> {
+pub(crate) fn optional_hash(cursor: &mut PayloadCursor<'_>) -> Result<Option<EngineBlockHash>, RejectReason> {
     if nil(cursor)? {
         Ok(None)
     } else {
@@ -42,13 +42,13 @@ pub(crate) fn optional_hash(cursor: &mut Cursor<'_>) -> Result<Option<EngineBloc
     }
 }
 
-pub(crate) fn hashes(cursor: &mut Cursor<'_>) -> Result<Vec<EngineBlockHash>, RejectReason> {
+pub(crate) fn hashes(cursor: &mut PayloadCursor<'_>) -> Result<Vec<EngineBlockHash>, RejectReason> {
     let count = cursor.array().map_err(|_| RejectReason::BadHash)?;
     (0..count).map(|_| hash(cursor)).collect()
 }
 
-/// Token ids; none where the list is nil.
-pub(crate) fn tokens(cursor: &mut Cursor<'_>) -> Result<Option<Vec<u32>>, RejectReason> {
+/// Reads token ids; `None` if the list is nil.
+pub(crate) fn tokens(cursor: &mut PayloadCursor<'_>) -> Result<Option<Vec<u32>>, RejectReason> {
     if nil(cursor)? {
         return Ok(None);
     }
@@ -74,9 +74,9 @@ pub(crate) fn tokens(cursor: &mut Cursor<'_>) -> Result<Option<Vec<u32>>, Reject
     Ok(Some(tokens))
 }
 
-/// Where the blocks are; none where the engine did not say. Dynamo's mocker sends a number in this place of a removal
-/// (`data/captures/mocker`), which names no medium.
-pub(crate) fn medium(cursor: &mut Cursor<'_>) -> Result<Option<Tier>, RejectReason> {
+/// Reads the tier of blocks, if the engine sends it. Dynamo's mocker sends a number at this position of a removal
+/// (`data/captures/mocker`), which is not a medium.
+pub(crate) fn medium(cursor: &mut PayloadCursor<'_>) -> Result<Option<Tier>, RejectReason> {
     const NAMES: &[(&str, Tier)] = &[
         ("gpu", Tier::Device),
         ("cpu", Tier::Host),
@@ -99,20 +99,20 @@ pub(crate) fn medium(cursor: &mut Cursor<'_>) -> Result<Option<Tier>, RejectReas
         .ok_or(RejectReason::UnknownMedium)
 }
 
-/// The extra keys of an event, checked and not yet kept: one list a block, nil for a block without any.
+/// Extra keys of an event, validated but not copied: one list per block, nil for a block without keys.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExtraKeys<'a> {
-    /// At the first list.
-    lists: Cursor<'a>,
-    /// How many lists there are.
+    /// Cursor at the first list.
+    lists: PayloadCursor<'a>,
+    /// Number of lists.
     pub(crate) blocks: usize,
-    /// How many keys are in them.
+    /// Number of keys in all lists.
     pub(crate) keys: usize,
 }
 
 impl<'a> ExtraKeys<'a> {
-    /// Checks the lists and counts them; none where there is nil.
-    pub(crate) fn check(cursor: &mut Cursor<'a>) -> Result<Option<Self>, RejectReason> {
+    /// Validates and counts the lists; `None` for nil.
+    pub(crate) fn check(cursor: &mut PayloadCursor<'a>) -> Result<Option<Self>, RejectReason> {
         if nil(cursor)? {
             return Ok(None);
         }
@@ -127,7 +127,7 @@ impl<'a> ExtraKeys<'a> {
         Ok(Some(Self { lists, blocks, keys }))
     }
 
-    /// Reads the lists, nested ones laid flat; nothing where no block has a key.
+    /// Reads the lists and flattens nested ones. Returns an empty list if no block has a key.
     pub(crate) fn read(mut self) -> Result<Vec<Vec<ExtraKey>>, RejectReason> {
         if self.keys == 0 {
             return Ok(Vec::new());
@@ -144,7 +144,7 @@ impl<'a> ExtraKeys<'a> {
     }
 }
 
-/// A key where it stands in the payload.
+/// A key, borrowed from the payload.
 enum KeyRef<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),
@@ -162,7 +162,7 @@ impl KeyRef<'_> {
 }
 
 fn block_keys<'a>(
-    cursor: &mut Cursor<'a>,
+    cursor: &mut PayloadCursor<'a>,
     depth: usize,
     found: &mut dyn FnMut(KeyRef<'a>),
 ) -> Result<(), RejectReason> {
@@ -183,10 +183,10 @@ fn block_keys<'a>(
     Ok(())
 }
 
-/// What the layers of a KV-cache group need, by vLLM's `kv_cache_spec_kind` and `kv_cache_spec_sliding_window` (0.32:
-/// `v1/kv_cache_interface.py`). [`Attention::Unknown`]: a window of unknown width (chunked local attention never
-/// tells its chunk's), encoder-only and cross attention (their blocks stand for no prefix of tokens), a mixture that
-/// vLLM itself calls `unknown`, and any kind not known here.
+/// Returns the requirement of a KV-cache group's layers by vLLM's `kv_cache_spec_kind` and
+/// `kv_cache_spec_sliding_window` (0.32: `v1/kv_cache_interface.py`). [`Attention::Unknown`] covers a window of
+/// unknown width (chunked local attention never sends its chunk size), encoder-only and cross attention (their blocks
+/// are not prefixes of tokens), a mixture that vLLM calls `unknown`, and unknown kinds.
 pub(crate) fn attention(kind: Option<&str>, window: Option<u32>) -> Attention {
     match (kind, window.filter(|&tokens| tokens > 0)) {
         (Some("full_attention" | "mla_attention" | "sink_full_attention"), _) | (None, None) => {
@@ -200,7 +200,7 @@ pub(crate) fn attention(kind: Option<&str>, window: Option<u32>) -> Attention {
     }
 }
 
-pub(crate) fn optional_text<'a>(cursor: &mut Cursor<'a>) -> Result<Option<&'a str>, RejectReason> {
+pub(crate) fn optional_text<'a>(cursor: &mut PayloadCursor<'a>) -> Result<Option<&'a str>, RejectReason> {
     if nil(cursor)? {
         Ok(None)
     } else {
@@ -208,7 +208,7 @@ pub(crate) fn optional_text<'a>(cursor: &mut Cursor<'a>) -> Result<Option<&'a st
     }
 }
 
-pub(crate) fn optional<T: Integer>(cursor: &mut Cursor<'_>) -> Result<Option<T>, RejectReason> {
+pub(crate) fn optional<T: WireInteger>(cursor: &mut PayloadCursor<'_>) -> Result<Option<T>, RejectReason> {
     if nil(cursor)? {
         Ok(None)
     } else {
@@ -216,6 +216,6 @@ pub(crate) fn optional<T: Integer>(cursor: &mut Cursor<'_>) -> Result<Option<T>,
     }
 }
 
-fn nil(cursor: &mut Cursor<'_>) -> Result<bool, RejectReason> {
+fn nil(cursor: &mut PayloadCursor<'_>) -> Result<bool, RejectReason> {
     cursor.take_nil().map_err(|_| RejectReason::BadField)
 }

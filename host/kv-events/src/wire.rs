@@ -1,27 +1,27 @@
-//! A cursor over one MessagePack payload: `rmp`'s low-level reads, bounded by the bytes that are left.
+//! Cursor over one MessagePack payload: `rmp`'s low-level reads, bounded by the remaining bytes.
 //!
-//! It must not know what the values mean. No count found in the payload is believed before the remaining bytes could
-//! hold that many values, so nothing here allocates or loops more than the payload is long.
+//! This module does not know the meaning of values. A count in the payload is accepted only if the remaining bytes can
+//! hold that many values. Allocations and loops are therefore bounded by the payload's length.
 
 use rmp::Marker;
 use rmp::decode::{NumValueReadError, read_int, read_marker};
 
-/// Why a value could not be read.
+/// Error of reading a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadError {
-    /// The payload ends inside the value, or a byte opens no value at all.
+    /// The payload ends inside the value, or a byte starts no value.
     Malformed,
-    /// The value is fine, only not of this kind.
+    /// The value is valid but of another kind.
     Mismatch,
 }
 
-/// What is left to read. Cheap to copy: a copy remembers a place to come back to.
+/// Remaining input. A copy is cheap and saves a position.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cursor<'a> {
+pub(crate) struct PayloadCursor<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> PayloadCursor<'a> {
     pub(crate) fn new(payload: &'a [u8]) -> Self {
         Self { rest: payload }
     }
@@ -33,18 +33,18 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The kind of the next value, which stays unread.
+    /// Returns the kind of the next value without reading it.
     pub(crate) fn peek(&self) -> Result<Marker, ReadError> {
         let mut ahead = *self;
         ahead.marker()
     }
 
-    /// Whether everything was read.
+    /// Returns `true` at the end of the input.
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// A map's key; none where it is not text, and then it is stepped over like any unknown one.
+    /// Reads a map's key. A key that is not text is skipped and returned as `None`.
     pub(crate) fn key(&mut self) -> Result<Option<&'a str>, ReadError> {
         let start = *self;
         match self.text() {
@@ -73,7 +73,7 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    /// A big-endian unsigned length of `width` bytes, at most 4.
+    /// Reads a big-endian unsigned length of `width` bytes, at most 4.
     fn length(&mut self, width: usize) -> Result<usize, ReadError> {
         let bytes = self.take(width)?;
         Ok(bytes
@@ -81,7 +81,7 @@ impl<'a> Cursor<'a> {
             .fold(0, |length, &byte| (length << 8) | usize::from(byte)))
     }
 
-    /// `count` values of at least `least` bytes each, believed only if they can be there.
+    /// Checks that `count` values of at least `least` bytes each can be in the remaining input.
     fn believable(&self, count: usize, least: usize) -> Result<usize, ReadError> {
         match count.checked_mul(least) {
             Some(bytes) if bytes <= self.rest.len() => Ok(count),
@@ -89,7 +89,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Opens an array; answers how many values follow.
+    /// Opens an array; returns the number of values.
     pub(crate) fn array(&mut self) -> Result<usize, ReadError> {
         let count = match self.marker()? {
             Marker::FixArray(count) => usize::from(count),
@@ -100,7 +100,7 @@ impl<'a> Cursor<'a> {
         self.believable(count, 1)
     }
 
-    /// Opens a map; answers how many pairs follow.
+    /// Opens a map; returns the number of pairs.
     pub(crate) fn map(&mut self) -> Result<usize, ReadError> {
         let pairs = match self.marker()? {
             Marker::FixMap(pairs) => usize::from(pairs),
@@ -111,7 +111,7 @@ impl<'a> Cursor<'a> {
         self.believable(pairs, 2)
     }
 
-    /// A string's bytes or a binary's.
+    /// Reads the bytes of a string or binary.
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], ReadError> {
         let length = match self.marker()? {
             Marker::FixStr(length) => usize::from(length),
@@ -123,13 +123,13 @@ impl<'a> Cursor<'a> {
         self.take(length)
     }
 
-    /// A UTF-8 string (or a binary that is one: some encoders know only one of the two).
+    /// Reads a UTF-8 string, or a binary with UTF-8 text: some encoders have only one of the two.
     pub(crate) fn text(&mut self) -> Result<&'a str, ReadError> {
         std::str::from_utf8(self.bytes()?).map_err(|_| ReadError::Mismatch)
     }
 
-    /// An integer of any width, if `T` can hold it.
-    pub(crate) fn integer<T: Integer>(&mut self) -> Result<T, ReadError> {
+    /// Reads an integer of any width, if `T` can hold it.
+    pub(crate) fn integer<T: WireInteger>(&mut self) -> Result<T, ReadError> {
         T::read(&mut self.rest).map_err(|error| match error {
             NumValueReadError::TypeMismatch(marker) if marker != Marker::Reserved => ReadError::Mismatch,
             NumValueReadError::OutOfRange => ReadError::Mismatch,
@@ -137,7 +137,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// An unsigned integer, its usual forms read without a detour: a payload is token ids mostly.
+    /// Reads an unsigned integer, with a fast path for its usual forms: a payload is mostly token ids.
     pub(crate) fn unsigned(&mut self) -> Result<u32, ReadError> {
         let (number, rest) = match *self.rest {
             [one @ ..0x80, ref rest @ ..] => (u32::from(one), rest),
@@ -152,7 +152,7 @@ impl<'a> Cursor<'a> {
         Ok(number)
     }
 
-    /// An integer or a float.
+    /// Reads an integer or a float.
     pub(crate) fn number(&mut self) -> Result<f64, ReadError> {
         match self.peek()? {
             Marker::F32 => {
@@ -169,20 +169,20 @@ impl<'a> Cursor<'a> {
         self.take(length)
     }
 
-    /// Steps over one value with everything in it. Iterative: nesting costs no stack.
+    /// Skips one value with its content. Iterative: nesting costs no stack.
     pub(crate) fn skip(&mut self) -> Result<(), ReadError> {
         let mut pending: usize = 1;
         while pending > 0 {
             pending -= 1;
             let opened = self.skip_one()?;
-            // Each value takes a byte at least, so more pending than bytes left is never satisfied.
+            // Each value takes at least one byte, so more pending values than bytes can never be satisfied.
             pending = pending.checked_add(opened).ok_or(ReadError::Malformed)?;
             self.believable(pending, 1)?;
         }
         Ok(())
     }
 
-    /// Steps over one scalar or one header; answers how many values the header announces.
+    /// Skips one scalar or header; returns the number of values that the header announces.
     fn skip_one(&mut self) -> Result<usize, ReadError> {
         let marker = self.marker()?;
         let scalar = match marker {
@@ -199,7 +199,7 @@ impl<'a> Cursor<'a> {
             Marker::Str8 | Marker::Bin8 => self.length(1)?,
             Marker::Str16 | Marker::Bin16 => self.length(2)?,
             Marker::Str32 | Marker::Bin32 => self.length(4)?,
-            // The length of an extension does not count its type byte.
+            // The length of an extension excludes its type byte.
             Marker::Ext8 => self.length(1)?.saturating_add(1),
             Marker::Ext16 => self.length(2)?.saturating_add(1),
             Marker::Ext32 => self.length(4)?.saturating_add(1),
@@ -216,14 +216,14 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The integers the event formats need; `rmp` converts between all widths and checks the range.
-pub(crate) trait Integer: Sized {
+/// Integers of the event formats. `rmp` converts between widths and checks the range.
+pub(crate) trait WireInteger: Sized {
     fn read(rest: &mut &[u8]) -> Result<Self, NumValueReadError>;
 }
 
 macro_rules! integers {
     ($($kind:ty),*) => {$(
-        impl Integer for $kind {
+        impl WireInteger for $kind {
             #[inline]
             fn read(rest: &mut &[u8]) -> Result<Self, NumValueReadError> {
                 read_int(rest)
@@ -233,7 +233,7 @@ macro_rules! integers {
 }
 integers!(u16, u32, u64, i64);
 
-/// Up to 8 bytes as a big-endian number.
+/// Returns up to 8 bytes as a big-endian number.
 pub(crate) fn be(bytes: &[u8]) -> u64 {
     bytes
         .iter()

@@ -1,60 +1,60 @@
-//! What one feed tells the sink: payloads decoded, and resets of what they were about.
+//! Delivery of one feed's payloads to the sink: decoding, and resets.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use kv_events::{Decoded, decode_batch, decode_objects};
+use kv_events::{DecodedPayload, decode_batch, decode_objects};
 use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
 use tracing::{info, warn};
 
-use crate::spec::{Feed, FeedSink, ResetReason};
-use crate::status::{Count, FeedCounters};
+use crate::spec::{FeedSink, FeedTarget, ResetReason};
+use crate::status::{EventCounter, FeedCounters};
 use crate::zmtp::Fault;
 
-/// Ranks one publisher may name. Batches of further ones are dropped: they would be a malfunction.
+/// Most ranks of one publisher. Batches of further ranks are dropped as a malfunction.
 const MAX_RANKS: usize = 1024;
-/// Between two warnings of connections that were closed; the counters have all.
+/// Pause between two warnings of closed connections; counters include all.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-pub(crate) struct Delivery {
+pub(crate) struct FeedDelivery {
     counters: Arc<FeedCounters>,
     name: Box<str>,
     endpoint: String,
-    subject: Subject,
-    /// Whether something undecodable was already logged.
+    subject: FeedSubject,
+    /// An undecodable message was logged.
     warned: bool,
-    /// When a closed connection was logged last.
+    /// Time of the last warning of a closed connection.
     warned_refused: Option<Instant>,
     announced_live: bool,
 }
 
-/// What is told of, and what of that since the last reset.
-enum Subject {
+/// Subject of the events, and its state since the last reset.
+enum FeedSubject {
     Engine {
         worker: WorkerId,
-        /// Of batches that name none.
+        /// Rank of batches that do not name one.
         rank: DpRank,
-        told: BTreeSet<DpRank>,
+        assert_actions: BTreeSet<DpRank>,
     },
     Store {
         store: StoreId,
-        told: bool,
+        assert_actions: bool,
     },
 }
 
-impl Delivery {
-    pub(crate) fn new(feed: &Feed, counters: Arc<FeedCounters>) -> Self {
+impl FeedDelivery {
+    pub(crate) fn new(feed: &FeedTarget, counters: Arc<FeedCounters>) -> Self {
         let subject = match feed {
-            Feed::Engine(spec) => Subject::Engine {
+            FeedTarget::Engine(spec) => FeedSubject::Engine {
                 worker: spec.worker,
                 rank: spec.rank.unwrap_or_default(),
-                told: BTreeSet::new(),
+                assert_actions: BTreeSet::new(),
             },
-            Feed::Store(spec) => Subject::Store {
+            FeedTarget::Store(spec) => FeedSubject::Store {
                 store: spec.store,
-                told: false,
+                assert_actions: false,
             },
         };
         Self {
@@ -69,36 +69,36 @@ impl Delivery {
     }
 
     pub(crate) fn open(&self, sink: &mut dyn FeedSink) {
-        if let Subject::Engine { worker, .. } = self.subject {
+        if let FeedSubject::Engine { worker, .. } = self.subject {
             sink.opened(worker);
         }
     }
 
-    /// Nothing keeps what was told up to date any more.
+    /// Ends delivery: nothing keeps the delivered state up to date any more.
     pub(crate) fn end(&mut self, sink: &mut dyn FeedSink) {
         self.reset(sink, ResetReason::FeedRemoved);
         self.announce(sink, false);
     }
 
-    /// After [`Delivery::end`].
+    /// Closes the subject, after [`FeedDelivery::end`].
     pub(crate) fn close(&self, sink: &mut dyn FeedSink) {
         match self.subject {
-            Subject::Engine { worker, .. } => sink.closed(worker),
-            Subject::Store { store, .. } => sink.store_closed(store),
+            FeedSubject::Engine { worker, .. } => sink.closed(worker),
+            FeedSubject::Store { store, .. } => sink.store_closed(store),
         }
     }
 
-    /// Passes a payload on. `is_current`: it is not of a past that is being replayed.
+    /// Delivers a payload. `is_current`: it is not part of a replay of the past.
     pub(crate) fn apply(&mut self, payload: &[u8], is_current: bool, sink: &mut dyn FeedSink) {
-        let told = match self.subject {
-            Subject::Engine { worker, rank, .. } => decode_batch(payload)
+        let assert_actions = match self.subject {
+            FeedSubject::Engine { worker, rank, .. } => decode_batch(payload)
                 .map(|batch| self.blocks(worker, batch.dp_rank.unwrap_or(rank), &batch, is_current, sink)),
-            Subject::Store { store, .. } => {
+            FeedSubject::Store { store, .. } => {
                 decode_objects(payload).map(|batch| self.objects(store, &batch, is_current, sink))
             }
         };
-        if let Err(error) = told {
-            // Any cache of this publisher may have been meant, and removals may have been in it.
+        if let Err(error) = assert_actions {
+            // The message may concern any cache of this publisher, and may contain removals.
             self.drop_message(&error);
             self.reset(sink, ResetReason::Undecodable);
         }
@@ -108,15 +108,15 @@ impl Delivery {
         &mut self,
         worker: WorkerId,
         rank: DpRank,
-        batch: &Decoded<BlockEvent>,
+        batch: &DecodedPayload<BlockEvent>,
         is_current: bool,
         sink: &mut dyn FeedSink,
     ) {
-        if let Subject::Engine { told, .. } = &mut self.subject {
-            if told.len() >= MAX_RANKS && !told.contains(&rank) {
+        if let FeedSubject::Engine { assert_actions, .. } = &mut self.subject {
+            if assert_actions.len() >= MAX_RANKS && !assert_actions.contains(&rank) {
                 return self.drop_message(&"batch of one rank too many");
             }
-            told.insert(rank);
+            assert_actions.insert(rank);
         }
         self.count(batch, is_current, |counters, event| match event {
             BlockEvent::Stored(_) => &counters.stored,
@@ -132,12 +132,12 @@ impl Delivery {
     fn objects(
         &mut self,
         store: StoreId,
-        batch: &Decoded<ObjectEvent>,
+        batch: &DecodedPayload<ObjectEvent>,
         is_current: bool,
         sink: &mut dyn FeedSink,
     ) {
-        if let Subject::Store { told, .. } = &mut self.subject {
-            *told = true;
+        if let FeedSubject::Store { assert_actions, .. } = &mut self.subject {
+            *assert_actions = true;
         }
         self.count(batch, is_current, |counters, event| match event {
             ObjectEvent::Stored { .. } => &counters.stored,
@@ -152,9 +152,9 @@ impl Delivery {
 
     fn count<E>(
         &mut self,
-        batch: &Decoded<E>,
+        batch: &DecodedPayload<E>,
         is_current: bool,
-        of_kind: impl for<'a> Fn(&'a FeedCounters, &E) -> &'a Count,
+        of_kind: impl for<'a> Fn(&'a FeedCounters, &E) -> &'a EventCounter,
     ) {
         let counters = &*self.counters;
         counters.batches.add(1);
@@ -178,14 +178,21 @@ impl Delivery {
             self.counters.restarts.add(1);
         }
         match &mut self.subject {
-            Subject::Engine { worker, told, .. } => {
+            FeedSubject::Engine {
+                worker,
+                assert_actions,
+                ..
+            } => {
                 let worker = *worker;
-                for rank in std::mem::take(told) {
+                for rank in std::mem::take(assert_actions) {
                     self.reset_rank(worker, rank, reason, sink);
                 }
             }
-            Subject::Store { store, told } => {
-                if std::mem::take(told) {
+            FeedSubject::Store {
+                store,
+                assert_actions,
+            } => {
+                if std::mem::take(assert_actions) {
                     self.counters.resets.add(1);
                     info!(store = %self.name, %reason, "dropped what was known of a store");
                     sink.reset_store(*store, reason);
@@ -195,19 +202,19 @@ impl Delivery {
     }
 
     fn reset_rank(&mut self, worker: WorkerId, rank: DpRank, reason: ResetReason, sink: &mut dyn FeedSink) {
-        if let Subject::Engine { told, .. } = &mut self.subject {
-            told.remove(&rank);
+        if let FeedSubject::Engine { assert_actions, .. } = &mut self.subject {
+            assert_actions.remove(&rank);
         }
         self.counters.resets.add(1);
         info!(worker = %self.name, rank = rank.0, %reason, "dropped what was known of a KV cache");
         sink.reset(worker, rank, reason);
     }
 
-    /// Whether what was told is current.
+    /// Reports whether the delivered state is current.
     pub(crate) fn announce(&mut self, sink: &mut dyn FeedSink, live: bool) {
         if self.announced_live != live {
             self.announced_live = live;
-            if let Subject::Engine { worker, .. } = self.subject {
+            if let FeedSubject::Engine { worker, .. } = self.subject {
                 sink.live(worker, live);
             }
         }
@@ -218,7 +225,7 @@ impl Delivery {
         self.warn_once(why);
     }
 
-    /// Logs that a connection was closed for what the publisher sent, once a minute.
+    /// Logs a connection closed for a protocol error, at most once a minute.
     pub(crate) fn warn_refused(&mut self, fault: Fault, now: Instant) {
         let is_recent = |at: Instant| now.saturating_duration_since(at) < WARN_EVERY;
         if self.warned_refused.is_some_and(is_recent) {
@@ -231,7 +238,7 @@ impl Delivery {
         );
     }
 
-    /// The first sample only: a publisher of another version would fill the log. The counters tell the rest.
+    /// Logs only the first sample: a publisher of another version would fill the log. Counters include the rest.
     pub(crate) fn warn_once(&mut self, why: &dyn Display) {
         if !self.warned {
             self.warned = true;
@@ -240,7 +247,7 @@ impl Delivery {
     }
 }
 
-/// Since a time in milliseconds after the Unix epoch; 0 for one that is still to come.
+/// Returns the age of a time in milliseconds after the Unix epoch; 0 for a future one.
 fn age(ts_ms: f64) -> Option<Duration> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let made = Duration::try_from_secs_f64(ts_ms / 1000.0).ok()?;

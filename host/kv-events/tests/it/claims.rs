@@ -1,6 +1,6 @@
 //! What holds of every decoder whatever bytes it is given. The fuzz targets (`fuzz/`) claim the same.
 
-use kv_events::{Decoded, ObjectKeyError, RejectReason, ReplayPart, decode_batch, decode_objects};
+use kv_events::{DecodedPayload, ObjectKeyError, RejectReason, ReplayPart, decode_batch, decode_objects};
 use kv_events::{fingerprint, live_message, parse_object_key, replay_part};
 use routing::{BlockEvent, ObjectEvent, Shard, StoreObject, StoredBlocks, Tier};
 
@@ -37,7 +37,7 @@ pub(crate) fn objects(payload: &[u8]) {
     }
 }
 
-fn outside_the_events<E>(batch: &Decoded<E>, payload: &[u8]) {
+fn outside_the_events<E>(batch: &DecodedPayload<E>, payload: &[u8]) {
     assert!(batch.events.len() + batch.rejected.total() <= payload.len());
     assert!(batch.ts_ms.is_none_or(f64::is_finite));
     let samples = batch.rejected.samples();

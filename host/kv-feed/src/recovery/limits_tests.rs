@@ -1,9 +1,9 @@
-//! What limits and faults of a publisher mean for what is known of it, as stories of letters (see `tests`).
+//! Tests of limits and faults, as stories of letters (see `tests`).
 
 use super::tests::Story;
 use super::*;
 
-/// A connected feed that knows `a0` to `a2`.
+/// Returns a connected feed that knows `a0` to `a2`.
 fn caught_up(can_replay: bool) -> Story {
     let mut story = Story::new(can_replay);
     story.up();
@@ -12,42 +12,48 @@ fn caught_up(can_replay: bool) -> Story {
     }
     story.live('a', 0..=2);
     let asked = if can_replay { "ask 0, stop, " } else { "" };
-    story.told(&format!("{asked}a0, a1, a2"));
+    story.assert_actions(&format!("{asked}a0, a1, a2"));
     story
 }
 
 #[test]
 fn a_message_that_was_not_taken_voids_what_is_known_and_everything_is_asked_for_again() {
     let mut story = caught_up(true);
-    story.recovery.spoiled(&mut story.actions);
-    story.down().told("reset limit-exceeded");
-    story.up().told("ask 0");
-    story.replayed('a', 0..=3).end().told("a0, a1, a2, a3, stop");
+    story.recovery.message_lost(&mut story.actions);
+    story.down().assert_actions("reset limit-exceeded");
+    story.up().assert_actions("ask 0");
+    story
+        .replayed('a', 0..=3)
+        .end()
+        .assert_actions("a0, a1, a2, a3, stop");
     assert!(story.recovery.complete());
 }
 
 #[test]
 fn without_replay_a_message_that_was_not_taken_voids_what_is_known_once() {
     let mut story = caught_up(false);
-    story.recovery.spoiled(&mut story.actions);
-    story.down().up().told("reset limit-exceeded");
-    story.live('a', [4]).told("a4");
+    story.recovery.message_lost(&mut story.actions);
+    story.down().up().assert_actions("reset limit-exceeded");
+    story.live('a', [4]).assert_actions("a4");
 }
 
 #[test]
 fn a_replay_that_was_refused_is_given_up_at_once() {
     let mut story = Story::new(true);
-    story.up().live('a', [5]).told("ask 0");
+    story.up().live('a', [5]).assert_actions("ask 0");
     story.recovery.replay_failed(story.now);
-    story.later(Duration::ZERO).told("stop, unanswered, a5");
+    story.later(Duration::ZERO).assert_actions("stop, unanswered, a5");
     assert!(!story.recovery.is_behind());
 }
 
 #[test]
 fn messages_that_made_room_are_asked_for_when_the_replay_has_ended() {
     let mut story = Story::new(true);
-    story.up().live('a', 2..=3).told("ask 0");
+    story.up().live('a', 2..=3).assert_actions("ask 0");
     story.recovery.make_room();
-    story.replayed('a', 0..=1).end().told("a0, a1, stop, gap, ask 1");
-    story.replayed('a', 1..=3).end().told("a2, a3, stop");
+    story
+        .replayed('a', 0..=1)
+        .end()
+        .assert_actions("a0, a1, stop, gap, ask 1");
+    story.replayed('a', 1..=3).end().assert_actions("a2, a3, stop");
 }

@@ -1,15 +1,17 @@
-//! A publisher that loses messages and connections, forgets its history, restarts and falls silent, at random: whatever it
-//! does, what is passed on is one unbroken stretch of one run that reaches the latest live message, unless the recovery
-//! says that it is behind; and once the faults end, it reaches the publisher's last message without another being sent.
+//! Model test: a publisher loses messages and connections, forgets its history, restarts and falls silent at random.
+//!
+//! The delivered messages are always one unbroken part of one run up to the latest live message, unless the recovery
+//! reports that it is behind. Once the faults end, it reaches the publisher's last message without another one being
+//! sent.
 
 use std::collections::VecDeque;
 
 use super::*;
 
-/// Numbers that look random and are the same in every run (a linear congruence with Knuth's factor).
-struct Dice(u64);
+/// Reproducible pseudo-random numbers (a linear congruential generator with Knuth's factor).
+struct RandomNumbers(u64);
 
-impl Dice {
+impl RandomNumbers {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self
             .0
@@ -19,36 +21,36 @@ impl Dice {
     }
 }
 
-type Numbered = (u64, Vec<u8>);
+type NumberedMessage = (u64, Vec<u8>);
 
-/// What is on the way of an answer to one request: batches, then the end.
-type Answer = VecDeque<Option<Numbered>>;
+/// Answer to one request, in transit: batches, then the end.
+type ReplayAnswer = VecDeque<Option<NumberedMessage>>;
 
-struct World {
-    dice: Dice,
+struct PublisherModel {
+    dice: RandomNumbers,
     now: Instant,
-    recovery: Recovery<Vec<u8>>,
-    actions: Actions<Vec<u8>>,
+    recovery: FeedRecovery<Vec<u8>>,
+    actions: RecoveryActions<Vec<u8>>,
     run: u64,
-    history: VecDeque<Numbered>,
+    history: VecDeque<NumberedMessage>,
     next: u64,
-    on_the_wire: VecDeque<Numbered>,
+    on_the_wire: VecDeque<NumberedMessage>,
     /// A request that waits for the publisher, or its answer.
     asked: Option<u64>,
-    answer: Option<Answer>,
-    heard: Option<u64>,
-    /// Whether the subscription is connected: what is published else goes nowhere.
+    answer: Option<ReplayAnswer>,
+    received: Option<u64>,
+    /// The subscription is connected; otherwise messages are lost.
     up: bool,
-    /// Runs and numbers passed on since the last reset.
+    /// Runs and numbers delivered since the last reset.
     applied: Vec<(u64, u64)>,
 }
 
-impl World {
+impl PublisherModel {
     fn new(seed: u64) -> Self {
         let (now, mut actions) = (Instant::now(), Vec::new());
-        let recovery = Recovery::new(true, now, &mut actions);
+        let recovery = FeedRecovery::new(true, now, &mut actions);
         let mut world = Self {
-            dice: Dice(seed),
+            dice: RandomNumbers(seed),
             now,
             recovery,
             actions,
@@ -58,7 +60,7 @@ impl World {
             on_the_wire: VecDeque::new(),
             asked: None,
             answer: None,
-            heard: None,
+            received: None,
             up: false,
             applied: Vec::new(),
         };
@@ -69,7 +71,7 @@ impl World {
     fn step(&mut self) {
         match self.dice.below(100) {
             0..=29 => self.publish(),
-            30..=59 => self.hear(),
+            30..=59 => self.receive(),
             60..=64 => self.publisher_answers(),
             65..=91 => self.hear_answer(),
             92..=97 => self.wait(),
@@ -93,9 +95,9 @@ impl World {
         }
     }
 
-    fn hear(&mut self) {
+    fn receive(&mut self) {
         if let Some((sequence, payload)) = self.on_the_wire.pop_front() {
-            self.heard = Some(sequence);
+            self.received = Some(sequence);
             self.recovery.live(sequence, payload, self.now, &mut self.actions);
         }
     }
@@ -111,13 +113,13 @@ impl World {
         let Some(part) = self.answer.as_mut().and_then(VecDeque::pop_front) else {
             return;
         };
-        // Some are lost on the way.
+        // Some are lost in transit.
         if part.is_none() || self.dice.below(20) > 0 {
             self.bring(part);
         }
     }
 
-    fn bring(&mut self, part: Option<Numbered>) {
+    fn bring(&mut self, part: Option<NumberedMessage>) {
         match part {
             Some((sequence, payload)) => {
                 self.recovery
@@ -139,10 +141,10 @@ impl World {
         self.drop_connection();
     }
 
-    /// What came over the connection is read to its end first.
+    /// Messages already received are processed before the connection ends.
     fn drop_connection(&mut self) {
         while !self.on_the_wire.is_empty() {
-            self.hear();
+            self.receive();
             self.act();
         }
         (self.up, self.asked, self.answer) = (false, None, None);
@@ -152,11 +154,11 @@ impl World {
 
     fn connect(&mut self) {
         self.up = true;
-        self.heard = None;
+        self.received = None;
         self.recovery.connected(self.now, &mut self.actions);
     }
 
-    /// No more faults, and nothing more is published.
+    /// Stops faults and publishing.
     fn settle(&mut self) {
         if !self.up {
             self.connect();
@@ -164,7 +166,7 @@ impl World {
         for _ in 0..40 {
             self.act();
             while !self.on_the_wire.is_empty() || self.asked.is_some() || self.answer.is_some() {
-                self.hear();
+                self.receive();
                 self.act();
                 self.publisher_answers();
                 while let Some(part) = self.answer.as_mut().and_then(VecDeque::pop_front) {
@@ -181,15 +183,16 @@ impl World {
     fn act(&mut self) {
         for action in self.actions.drain(..) {
             match action {
-                Action::Apply(payload) => {
+                RecoveryAction::Apply(payload) => {
                     let text = String::from_utf8(payload).unwrap();
                     let (run, number) = text.split_once(':').unwrap();
                     self.applied.push((run.parse().unwrap(), number.parse().unwrap()));
                 }
-                Action::Reset(_) => self.applied.clear(),
-                Action::Ask(from) => (self.asked, self.answer) = (Some(from), None),
-                Action::StopAsking => (self.asked, self.answer) = (None, None),
-                Action::CountGap | Action::TellUnanswered | Action::Resubscribe => {}
+                RecoveryAction::Reset(_) => self.applied.clear(),
+                RecoveryAction::RequestReplay(from) => (self.asked, self.answer) = (Some(from), None),
+                RecoveryAction::CancelReplay => (self.asked, self.answer) = (None, None),
+                RecoveryAction::CountGap | RecoveryAction::ReportUnanswered | RecoveryAction::Resubscribe => {
+                }
             }
         }
     }
@@ -202,10 +205,10 @@ impl World {
         let current = self.recovery.reached() && !self.recovery.is_behind();
         if let (true, Some((_, last))) = (current, self.applied.last()) {
             assert!(
-                Some(*last) >= self.heard,
+                Some(*last) >= self.received,
                 "{place}: {:?} is behind {:?}",
                 self.applied,
-                self.heard
+                self.received
             );
         }
     }
@@ -214,7 +217,7 @@ impl World {
 #[test]
 fn what_is_passed_on_is_never_behind_what_was_heard() {
     for seed in 0..1000 {
-        let mut world = World::new(seed);
+        let mut world = PublisherModel::new(seed);
         for step in 0..500 {
             world.step();
             world.check(&format!("seed {seed}, step {step}"));

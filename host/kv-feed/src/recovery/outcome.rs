@@ -1,55 +1,56 @@
-//! What becomes of a replay: it ends, or it is given up; and how what waited for it is taken in.
+//! End of a replay: completed or given up, and the handling of queued messages.
 
 use std::ops::Deref;
 use std::time::Instant;
 
-use kv_events::{Step, fingerprint};
+use kv_events::{SequenceStep, fingerprint};
 
-use super::replay::Goal;
-use super::{Action, Actions, Connection, FIRST_RETRY, LAST_RETRY, Recovery};
+use super::replay::ReplayGoal;
+use super::{ConnectionState, FIRST_RETRY, FeedRecovery, LAST_RETRY, RecoveryAction, RecoveryActions};
 use crate::spec::ResetReason;
 
-impl<P: Deref<Target = [u8]>> Recovery<P> {
-    /// The replay asked for last has brought everything.
-    pub(crate) fn replay_ended(&mut self, now: Instant, actions: &mut Actions<P>) {
+impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
+    /// Handles the end of the latest replay.
+    pub(crate) fn replay_ended(&mut self, now: Instant, actions: &mut RecoveryActions<P>) {
         self.reached = true;
         let Some(replay) = self.replay.take() else { return };
-        actions.push(Action::StopAsking);
+        actions.push(RecoveryAction::CancelReplay);
         self.retry_at = None;
         self.retry_delay = FIRST_RETRY;
         (self.answers, self.unanswered, self.doubtful) = (true, false, false);
         let silent = self
-            .vigil
-            .looked(replay.goal == Goal::Look && replay.progress, now);
-        if silent && self.connection == Connection::Up {
-            actions.push(Action::Resubscribe);
+            .idle_probe
+            .check_ended(replay.goal == ReplayGoal::Look && replay.progress, now);
+        if silent && self.connection == ConnectionState::Up {
+            actions.push(RecoveryAction::Resubscribe);
         }
         if !replay.started {
             let known = self.tracker.last().is_some();
             match replay.goal {
-                // It keeps nothing: over one connection it is the same publisher.
-                Goal::Look if known => {}
-                Goal::Prove | Goal::Fill if known => {
-                    // Not even the last message known: this publisher never sent it.
-                    self.void(ResetReason::Restarted, actions);
+                // Nothing to replay: over one connection the publisher is the same.
+                ReplayGoal::Look if known => {}
+                ReplayGoal::Prove | ReplayGoal::Fill if known => {
+                    // The publisher never sent the last known message.
+                    self.reset(ResetReason::Restarted, actions);
                     self.newest_live = self.newest_live.filter(|_| !self.waiting.is_empty());
-                    return self.ask(Goal::Rebuild, now, actions);
+                    return self.request_replay(ReplayGoal::Rebuild, now, actions);
                 }
                 _ => self.nothing_published(actions),
             }
         }
-        let stuck = (replay.goal == Goal::Fill && !replay.progress).then_some(ResetReason::GapNotReplayed);
+        let stuck =
+            (replay.goal == ReplayGoal::Fill && !replay.progress).then_some(ResetReason::GapNotReplayed);
         self.catch_up(stuck, now, actions);
         if self.rebuild_owed && self.replay.is_none() {
-            self.ask_in_passing(Goal::Rebuild, now, actions);
+            self.request_in_passing(ReplayGoal::Rebuild, now, actions);
         }
     }
 
-    /// The publisher has nothing from its start on, unless a live message tells otherwise.
-    fn nothing_published(&mut self, actions: &mut Actions<P>) {
+    /// Handles a publisher without history, unless a live message disproves that.
+    fn nothing_published(&mut self, actions: &mut RecoveryActions<P>) {
         self.rebuild_owed = false;
         if self.tracker.last().is_some() {
-            self.void(ResetReason::Restarted, actions);
+            self.reset(ResetReason::Restarted, actions);
         }
         self.complete = self
             .waiting
@@ -58,8 +59,8 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
             .is_none_or(|sequence| sequence == 0);
     }
 
-    /// Time has passed; for deadlines.
-    pub(crate) fn tick(&mut self, now: Instant, actions: &mut Actions<P>) {
+    /// Handles expired deadlines.
+    pub(crate) fn tick(&mut self, now: Instant, actions: &mut RecoveryActions<P>) {
         if let Some(replay) = &self.replay {
             if now >= replay.deadline {
                 self.give_up(now, actions);
@@ -67,79 +68,79 @@ impl<P: Deref<Target = [u8]>> Recovery<P> {
         } else if self.retry_at.is_some_and(|at| now >= at) {
             self.retry_at = None;
             if self.doubtful || (self.complete && self.answers) {
-                self.ask_in_passing(Goal::Look, now, actions);
+                self.request_in_passing(ReplayGoal::Look, now, actions);
             } else if !self.complete {
-                self.ask_in_passing(Goal::Rebuild, now, actions);
+                self.request_in_passing(ReplayGoal::Rebuild, now, actions);
             }
-        } else if self.vigil.is_due(now) && !self.unanswered {
-            self.ask_in_passing(Goal::Look, now, actions);
+        } else if self.idle_probe.is_due(now) && !self.unanswered {
+            self.request_in_passing(ReplayGoal::Look, now, actions);
         }
     }
 
-    /// No replay: go on with what there is, and try to learn the rest later.
-    fn give_up(&mut self, now: Instant, actions: &mut Actions<P>) {
+    /// Gives up the replay: continues with the known state and retries later.
+    fn give_up(&mut self, now: Instant, actions: &mut RecoveryActions<P>) {
         let Some(replay) = self.replay.take() else { return };
-        actions.push(Action::StopAsking);
+        actions.push(RecoveryAction::CancelReplay);
         if !self.unanswered {
             self.unanswered = true;
-            actions.push(Action::TellUnanswered);
+            actions.push(RecoveryAction::ReportUnanswered);
         }
         self.retry_at = Some(now + self.retry_delay);
         self.retry_delay = (self.retry_delay * 2).min(LAST_RETRY);
-        self.rebuild_owed |= replay.goal == Goal::Rebuild && !replay.started;
+        self.rebuild_owed |= replay.goal == ReplayGoal::Rebuild && !replay.started;
         let known = self.tracker.last().is_some();
-        if replay.goal == Goal::Prove && !replay.started && known {
-            self.void(ResetReason::ReplayTimedOut, actions);
+        if replay.goal == ReplayGoal::Prove && !replay.started && known {
+            self.reset(ResetReason::ReplayTimedOut, actions);
         } else if known {
             self.doubtful |= match replay.goal {
-                Goal::Look => replay.started || !replay.overtaken,
-                Goal::Fill => true,
-                Goal::Prove | Goal::Rebuild => replay.started,
+                ReplayGoal::Look => replay.started || !replay.overtaken,
+                ReplayGoal::Fill => true,
+                ReplayGoal::Prove | ReplayGoal::Rebuild => replay.started,
             };
         }
         self.catch_up(Some(ResetReason::ReplayTimedOut), now, actions);
     }
 
-    /// Applies the messages that waited. Where any is missing, before them or after: gives up what is known for `stuck`,
-    /// or asks for it.
-    fn catch_up(&mut self, stuck: Option<ResetReason>, now: Instant, actions: &mut Actions<P>) {
+    /// Applies the queued messages. If any are missing, before or among them, resets the state for `stuck`, or
+    /// requests them.
+    fn catch_up(&mut self, stuck: Option<ResetReason>, now: Instant, actions: &mut RecoveryActions<P>) {
         let mut stuck = stuck;
         while let Some((sequence, payload)) = self.waiting.pop() {
             if self.tracker.last().is_some_and(|last| sequence <= last) {
-                // Replayed already. A restart in between would have shown in the live numbers.
+                // Already replayed. The live numbers would show a restart in between.
                 continue;
             }
             match self.tracker.observe(sequence, fingerprint(&payload)) {
-                Step::Gap { .. } => match stuck.take() {
+                SequenceStep::Gap { .. } => match stuck.take() {
                     Some(reason) => {
-                        self.void(reason, actions);
+                        self.reset(reason, actions);
                         self.accept(sequence, payload, actions);
                     }
                     None => {
-                        actions.push(Action::CountGap);
-                        self.ask(Goal::Fill, now, actions);
+                        actions.push(RecoveryAction::CountGap);
+                        self.request_replay(ReplayGoal::Fill, now, actions);
                         return self.waiting.put_back(sequence, payload);
                     }
                 },
                 _ => {
                     self.doubtful = false;
-                    actions.push(Action::Apply(payload));
+                    actions.push(RecoveryAction::Apply(payload));
                 }
             }
         }
-        // Live messages that did not fit the queue, or were applied before the replay voided them.
+        // Live messages that did not fit into the queue, or were applied before the replay reset them.
         if self.behind_live() {
             match stuck {
-                Some(reason) => self.void(reason, actions),
+                Some(reason) => self.reset(reason, actions),
                 None => {
-                    actions.push(Action::CountGap);
-                    self.ask(Goal::Fill, now, actions);
+                    actions.push(RecoveryAction::CountGap);
+                    self.request_replay(ReplayGoal::Fill, now, actions);
                 }
             }
         }
     }
 
-    /// Whether something is known, but not the latest live message.
+    /// Returns `true` if the state is known but behind the latest live message.
     fn behind_live(&self) -> bool {
         self.tracker
             .last()

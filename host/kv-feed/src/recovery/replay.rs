@@ -1,36 +1,37 @@
-//! A replay that was asked for.
+//! Requested replay.
 
 use std::time::Instant;
 
-/// What it is for.
+/// Purpose of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Goal {
-    /// Everything the publisher still has, in place of what is known.
+pub(super) enum ReplayGoal {
+    /// Rebuild: everything the publisher still has, replacing the known state.
     Rebuild,
-    /// What came after the last message known: some is known to be missing.
+    /// Fill: messages after the last known one; some are known to be missing.
     Fill,
-    /// The same after a connection came back: without an answer nothing known can stand.
+    /// Proof after a new connection: without an answer the known state is reset.
     Prove,
-    /// The same while all seems well: is the silence true?
+    /// Check of a silent publisher.
     Look,
 }
 
 #[derive(Debug)]
-pub(super) struct Replay {
-    pub(super) goal: Goal,
-    /// Nothing is known to be missing, or the one before brought nothing: live messages go on until it brings something.
+pub(super) struct PendingReplay {
+    pub(super) goal: ReplayGoal,
+    /// Nothing is known to be missing, or the replay before delivered nothing: live messages continue until this one
+    /// delivers something.
     pub(super) in_passing: bool,
-    /// Whether a batch has come.
+    /// A batch was received.
     pub(super) started: bool,
-    /// Whether a batch was applied.
+    /// A batch was applied.
     pub(super) progress: bool,
-    /// Whether a live message was applied in order meanwhile.
+    /// A live message was applied in order meanwhile.
     pub(super) overtaken: bool,
     pub(super) deadline: Instant,
 }
 
-impl Replay {
-    pub(super) fn new(goal: Goal, deadline: Instant) -> Self {
+impl PendingReplay {
+    pub(super) fn new(goal: ReplayGoal, deadline: Instant) -> Self {
         Self {
             goal,
             in_passing: false,
@@ -41,7 +42,7 @@ impl Replay {
         }
     }
 
-    /// Whether live messages wait for it.
+    /// Returns `true` if live messages are queued behind it.
     pub(super) fn holds_up(&self) -> bool {
         self.started || !self.in_passing
     }

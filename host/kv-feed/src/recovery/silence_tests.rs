@@ -1,15 +1,19 @@
-//! Connections that break and silence that means something, as stories of letters (see `tests`).
+//! Tests of broken connections and silence, as stories of letters (see `tests`).
 
+use super::idle_probe::{FIRST_LOOK, LAST_LOOK};
 use super::tests::Story;
-use super::vigil::{FIRST_LOOK, LAST_LOOK};
 use super::*;
 
 use ResetReason::{ConnectionLost, GapNotReplayed, ReplayTimedOut, Restarted};
 
-/// A connected feed that knows all of what its publisher sent, `a0` to `a2`.
+/// Returns a connected feed that knows everything its publisher sent, `a0` to `a2`.
 fn caught_up() -> Story {
     let mut story = Story::new(true);
-    story.up().end().live('a', 0..=2).told("ask 0, stop, a0, a1, a2");
+    story
+        .up()
+        .end()
+        .live('a', 0..=2)
+        .assert_actions("ask 0, stop, a0, a1, a2");
     story
 }
 
@@ -18,9 +22,9 @@ fn a_connection_that_comes_back_proves_that_nothing_was_missed() {
     let mut story = caught_up();
     story.down();
     assert!(!story.recovery.reached());
-    story.up().told("ask 2");
+    story.up().assert_actions("ask 2");
     assert!(story.recovery.reached() && story.recovery.is_behind());
-    story.replayed('a', 2..=2).end().told("stop");
+    story.replayed('a', 2..=2).end().assert_actions("stop");
     assert!(!story.recovery.is_behind() && story.recovery.complete());
 }
 
@@ -32,7 +36,7 @@ fn what_was_published_while_the_connection_was_down_is_fetched_when_it_is_back()
         .up()
         .replayed('a', 2..=4)
         .end()
-        .told("ask 2, a3, a4, stop");
+        .assert_actions("ask 2, a3, a4, stop");
     assert!(story.recovery.complete());
 }
 
@@ -45,61 +49,66 @@ fn a_publisher_that_restarted_meanwhile_is_known_whatever_number_it_has_reached(
         if replayed.is_empty() {
             story.end();
         }
-        story.told(&format!("ask 2, {proof}reset {Restarted}, ask 0"));
+        story.assert_actions(&format!("ask 2, {proof}reset {Restarted}, ask 0"));
         story.replayed('b', 0..reached).end();
         let all: String = (0..reached).map(|number| format!("b{number}, ")).collect();
-        story.told(&format!("{all}stop"));
+        story.assert_actions(&format!("{all}stop"));
         assert!(story.recovery.complete() && !story.recovery.is_behind());
     };
     check(0, "stop, ");
     check(1, "stop, ");
-    // The next live message would be `b3`, which is what would have followed `a2`.
+    // The next live message would be `b3`, the number after `a2`.
     check(3, "");
 }
 
 #[test]
 fn a_connection_that_comes_back_without_replay_voids_what_is_known() {
     let mut story = Story::new(false);
-    story.up().live('a', 0..=2).told("a0, a1, a2");
-    story.down().up().told(&format!("reset {ConnectionLost}"));
-    story.live('b', 3..=3).told("b3");
+    story.up().live('a', 0..=2).assert_actions("a0, a1, a2");
+    story
+        .down()
+        .up()
+        .assert_actions(&format!("reset {ConnectionLost}"));
+    story.live('b', 3..=3).assert_actions("b3");
     assert!(!story.recovery.complete());
 }
 
 #[test]
 fn a_publisher_that_proves_nothing_in_time_is_followed_from_where_it_is() {
     let mut story = caught_up();
-    story.down().up().live('a', 3..=3).told("ask 2");
+    story.down().up().live('a', 3..=3).assert_actions("ask 2");
     story
         .later(REPLAY_TIMEOUT)
-        .told(&format!("stop, unanswered, reset {ReplayTimedOut}, a3"));
+        .assert_actions(&format!("stop, unanswered, reset {ReplayTimedOut}, a3"));
 }
 
 #[test]
 fn a_replay_that_was_running_when_the_connection_broke_is_asked_for_again() {
     let mut story = Story::new(true);
-    story.up().replayed('a', 0..=1).told("ask 0, a0, a1");
-    story.down().up().told("stop, ask 1");
-    story.replayed('a', 1..=2).end().told("a2, stop");
+    story.up().replayed('a', 0..=1).assert_actions("ask 0, a0, a1");
+    story.down().up().assert_actions("stop, ask 1");
+    story.replayed('a', 1..=2).end().assert_actions("a2, stop");
     assert!(story.recovery.complete());
 }
 
 #[test]
 fn a_first_connection_that_comes_late_asks_for_everything() {
     let mut story = Story::new(true);
-    story.later(REPLAY_TIMEOUT).told("ask 0, stop, unanswered");
-    story.up().told("ask 0");
+    story
+        .later(REPLAY_TIMEOUT)
+        .assert_actions("ask 0, stop, unanswered");
+    story.up().assert_actions("ask 0");
 }
 
 #[test]
 fn a_replay_that_breaks_off_leaves_doubt_until_it_is_finished() {
     let mut story = Story::new(true);
     story.up().replayed('a', 0..=1).later(REPLAY_TIMEOUT);
-    story.told("ask 0, a0, a1, stop, unanswered");
+    story.assert_actions("ask 0, a0, a1, stop, unanswered");
     assert!(story.recovery.is_behind());
-    story.later(FIRST_RETRY).told("ask 1");
+    story.later(FIRST_RETRY).assert_actions("ask 1");
     assert!(story.recovery.is_behind());
-    story.replayed('a', 1..=3).end().told("a2, a3, stop");
+    story.replayed('a', 1..=3).end().assert_actions("a2, a3, stop");
     assert!(!story.recovery.is_behind() && story.recovery.complete());
 }
 
@@ -111,17 +120,17 @@ fn a_live_message_in_order_ends_the_doubt_of_a_broken_replay() {
         .replayed('a', 0..=1)
         .later(REPLAY_TIMEOUT)
         .live('a', 2..=2);
-    story.told("ask 0, a0, a1, stop, unanswered, a2");
+    story.assert_actions("ask 0, a0, a1, stop, unanswered, a2");
     assert!(!story.recovery.is_behind() && story.recovery.complete());
 }
 
 #[test]
 fn a_lost_last_message_is_found_by_looking() {
     let mut story = caught_up();
-    story.later(FIRST_LOOK).told("ask 2");
+    story.later(FIRST_LOOK).assert_actions("ask 2");
     assert!(!story.recovery.is_behind());
-    story.replayed('a', 2..=3).end().told("a3, stop");
-    story.live('a', 3..=4).told("a4");
+    story.replayed('a', 2..=3).end().assert_actions("a3, stop");
+    story.live('a', 3..=4).assert_actions("a4");
 }
 
 #[test]
@@ -131,12 +140,15 @@ fn an_idle_publisher_is_looked_at_ever_more_rarely() {
     while pause < LAST_LOOK {
         story
             .later(pause.checked_sub(Duration::from_millis(1)).unwrap())
-            .told("");
+            .assert_actions("");
         story.later(Duration::from_millis(1)).replayed('a', 2..=2).end();
-        story.told("ask 2, stop");
+        story.assert_actions("ask 2, stop");
         pause = (pause * 2).min(LAST_LOOK);
     }
-    story.live('a', 3..=3).later(FIRST_LOOK).told("a3, ask 3");
+    story
+        .live('a', 3..=3)
+        .later(FIRST_LOOK)
+        .assert_actions("a3, ask 3");
 }
 
 #[test]
@@ -146,20 +158,20 @@ fn a_subscription_that_brings_nothing_of_what_is_published_is_made_anew() {
         .later(FIRST_LOOK)
         .replayed('a', 2..=3)
         .end()
-        .told("ask 2, a3, stop");
+        .assert_actions("ask 2, a3, stop");
     story
         .later(FIRST_LOOK)
         .replayed('a', 3..=4)
         .end()
-        .told("ask 3, a4, stop, resubscribe");
-    let mut heard = caught_up();
-    heard
+        .assert_actions("ask 3, a4, stop, resubscribe");
+    let mut received = caught_up();
+    received
         .later(FIRST_LOOK)
         .replayed('a', 2..=3)
         .end()
         .live('a', 3..=3);
-    heard.later(FIRST_LOOK).replayed('a', 3..=4).end();
-    heard.told("ask 2, a3, stop, ask 3, a4, stop");
+    received.later(FIRST_LOOK).replayed('a', 3..=4).end();
+    received.assert_actions("ask 2, a3, stop, ask 3, a4, stop");
 }
 
 #[test]
@@ -167,31 +179,31 @@ fn a_publisher_that_stops_answering_is_not_trusted_until_it_does_or_is_heard() {
     let mut story = caught_up();
     story
         .later(FIRST_LOOK)
-        .told("ask 2")
+        .assert_actions("ask 2")
         .later(REPLAY_TIMEOUT)
-        .told("stop, unanswered");
+        .assert_actions("stop, unanswered");
     assert!(story.recovery.is_behind());
     story
         .later(FIRST_RETRY)
         .replayed('a', 2..=2)
         .end()
-        .told("ask 2, stop");
+        .assert_actions("ask 2, stop");
     assert!(!story.recovery.is_behind());
     story
         .later(LAST_LOOK)
         .later(REPLAY_TIMEOUT)
-        .told("ask 2, stop, unanswered");
+        .assert_actions("ask 2, stop, unanswered");
     assert!(story.recovery.is_behind());
-    story.live('a', 3..=3).told("a3");
+    story.live('a', 3..=3).assert_actions("a3");
     assert!(!story.recovery.is_behind());
 }
 
 #[test]
 fn a_publisher_that_keeps_nothing_is_believed() {
     let mut story = caught_up();
-    story.later(FIRST_LOOK).end().told("ask 2, stop");
+    story.later(FIRST_LOOK).end().assert_actions("ask 2, stop");
     assert!(!story.recovery.is_behind());
-    story.live('a', 3..=3).told("a3");
+    story.live('a', 3..=3).assert_actions("a3");
 }
 
 #[test]
@@ -202,9 +214,9 @@ fn a_gap_while_looking_is_asked_for() {
         .replayed('a', 2..=2)
         .live('a', 4..=4)
         .end();
-    story.told("ask 2, stop, gap, ask 2");
-    story.replayed('a', 2..=4).end().told("a3, a4, stop");
+    story.assert_actions("ask 2, stop, gap, ask 2");
+    story.replayed('a', 2..=4).end().assert_actions("a3, a4, stop");
     let mut forgotten = caught_up();
     forgotten.later(FIRST_LOOK).replayed('a', 4..=5).end();
-    forgotten.told(&format!("ask 2, reset {GapNotReplayed}, a4, a5, stop"));
+    forgotten.assert_actions(&format!("ask 2, reset {GapNotReplayed}, a4, a5, stop"));
 }

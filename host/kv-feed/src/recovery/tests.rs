@@ -1,4 +1,4 @@
-//! Histories as letters: a payload is its number and its run's name, so that two runs of a publisher differ.
+//! Stories of letters: a payload is its number and the name of its run, so two runs of a publisher differ.
 
 use super::waiting::MAX_WAITING;
 use super::*;
@@ -6,9 +6,9 @@ use super::*;
 use ResetReason::{GapNotReplayed, GapWithoutReplay, Rebuild, ReplayTimedOut, Restarted};
 
 pub(super) struct Story {
-    pub(super) recovery: Recovery<Vec<u8>>,
+    pub(super) recovery: FeedRecovery<Vec<u8>>,
     pub(super) now: Instant,
-    pub(super) actions: Vec<Action<Vec<u8>>>,
+    pub(super) actions: Vec<RecoveryAction<Vec<u8>>>,
 }
 
 fn payload(run: char, sequence: u64) -> Vec<u8> {
@@ -18,7 +18,7 @@ fn payload(run: char, sequence: u64) -> Vec<u8> {
 impl Story {
     pub(super) fn new(can_replay: bool) -> Self {
         let (now, mut actions) = (Instant::now(), Vec::new());
-        let recovery = Recovery::new(can_replay, now, &mut actions);
+        let recovery = FeedRecovery::new(can_replay, now, &mut actions);
         Self {
             recovery,
             now,
@@ -26,10 +26,10 @@ impl Story {
         }
     }
 
-    /// After a replay of nothing.
+    /// Returns the state after a replay without messages.
     pub(super) fn fresh() -> Self {
         let mut story = Self::new(true);
-        story.end().told("ask 0, stop");
+        story.end().assert_actions("ask 0, stop");
         story
     }
 
@@ -54,13 +54,13 @@ impl Story {
         self
     }
 
-    /// The connection stands, maybe again.
+    /// Connects, possibly again.
     pub(super) fn up(&mut self) -> &mut Self {
         self.recovery.connected(self.now, &mut self.actions);
         self
     }
 
-    /// It is lost.
+    /// Loses the connection.
     pub(super) fn down(&mut self) -> &mut Self {
         self.recovery.disconnected(&mut self.actions);
         self
@@ -72,20 +72,20 @@ impl Story {
         self
     }
 
-    /// The actions since last told, as text.
+    /// Returns the actions since the last call, as text.
     #[track_caller]
-    pub(super) fn told(&mut self, expected: &str) -> &mut Self {
-        let spell = |action: Action<Vec<u8>>| match action {
-            Action::Apply(payload) => String::from_utf8(payload).unwrap(),
-            Action::Reset(reason) => format!("reset {reason}"),
-            Action::Ask(from) => format!("ask {from}"),
-            Action::StopAsking => "stop".to_owned(),
-            Action::CountGap => "gap".to_owned(),
-            Action::TellUnanswered => "unanswered".to_owned(),
-            Action::Resubscribe => "resubscribe".to_owned(),
+    pub(super) fn assert_actions(&mut self, expected: &str) -> &mut Self {
+        let spell = |action: RecoveryAction<Vec<u8>>| match action {
+            RecoveryAction::Apply(payload) => String::from_utf8(payload).unwrap(),
+            RecoveryAction::Reset(reason) => format!("reset {reason}"),
+            RecoveryAction::RequestReplay(from) => format!("ask {from}"),
+            RecoveryAction::CancelReplay => "stop".to_owned(),
+            RecoveryAction::CountGap => "gap".to_owned(),
+            RecoveryAction::ReportUnanswered => "unanswered".to_owned(),
+            RecoveryAction::Resubscribe => "resubscribe".to_owned(),
         };
-        let told: Vec<String> = self.actions.drain(..).map(spell).collect();
-        assert_eq!(told.join(", "), expected);
+        let assert_actions: Vec<String> = self.actions.drain(..).map(spell).collect();
+        assert_eq!(assert_actions.join(", "), expected);
         self
     }
 }
@@ -93,14 +93,14 @@ impl Story {
 #[test]
 fn live_messages_wait_for_the_first_replay_and_follow_it() {
     let mut story = Story::new(true);
-    story.live('a', 2..=3).told("ask 0");
+    story.live('a', 2..=3).assert_actions("ask 0");
     story
         .replayed('a', 0..=2)
-        .told("a0, a1, a2")
+        .assert_actions("a0, a1, a2")
         .end()
-        .told("stop, a3");
+        .assert_actions("stop, a3");
     assert!(story.recovery.complete() && !story.recovery.is_behind());
-    story.live('a', 4..=4).told("a4");
+    story.live('a', 4..=4).assert_actions("a4");
 }
 
 #[test]
@@ -109,14 +109,17 @@ fn a_live_message_that_a_replay_already_brought_is_a_repetition() {
     story
         .replayed('a', 0..=5)
         .end()
-        .told("ask 0, a0, a1, a2, a3, a4, a5, stop");
-    story.live('a', 4..=6).told("a6");
+        .assert_actions("ask 0, a0, a1, a2, a3, a4, a5, stop");
+    story.live('a', 4..=6).assert_actions("a6");
 }
 
 #[test]
 fn a_history_that_starts_late_is_taken_but_known_to_be_incomplete() {
     let mut story = Story::new(true);
-    story.replayed('a', 7..=8).end().told("ask 0, a7, a8, stop");
+    story
+        .replayed('a', 7..=8)
+        .end()
+        .assert_actions("ask 0, a7, a8, stop");
     assert!(!story.recovery.complete());
 }
 
@@ -125,14 +128,14 @@ fn a_gap_is_filled_from_the_last_message_known() {
     let mut story = Story::fresh();
     story
         .live('a', 0..=2)
-        .told("a0, a1, a2")
+        .assert_actions("a0, a1, a2")
         .live('a', 5..=6)
-        .told("gap, ask 2");
+        .assert_actions("gap, ask 2");
     story
         .replayed('a', 2..=5)
-        .told("a3, a4, a5")
+        .assert_actions("a3, a4, a5")
         .end()
-        .told("stop, a6");
+        .assert_actions("stop, a6");
     assert!(story.recovery.complete());
 }
 
@@ -141,85 +144,106 @@ fn a_gap_without_replay_voids_what_is_known() {
     let mut story = Story::new(false);
     story
         .live('a', 3..=4)
-        .told("a3, a4")
+        .assert_actions("a3, a4")
         .live('a', 6..=6)
-        .told(&format!("gap, reset {GapWithoutReplay}, a6"));
+        .assert_actions(&format!("gap, reset {GapWithoutReplay}, a6"));
     assert!(!story.recovery.complete());
 }
 
 #[test]
 fn a_gap_that_the_publisher_no_longer_holds_voids_what_is_known() {
     let mut story = Story::fresh();
-    story.live('a', 0..=1).live('a', 9..=9).told("a0, a1, gap, ask 1");
+    story
+        .live('a', 0..=1)
+        .live('a', 9..=9)
+        .assert_actions("a0, a1, gap, ask 1");
     story
         .replayed('a', 5..=9)
         .end()
-        .told(&format!("reset {GapNotReplayed}, a5, a6, a7, a8, a9, stop"));
+        .assert_actions(&format!("reset {GapNotReplayed}, a5, a6, a7, a8, a9, stop"));
     assert!(!story.recovery.complete());
 }
 
 #[test]
 fn a_gap_that_a_replay_leaves_open_voids_what_is_known() {
     let mut story = Story::fresh();
-    story.live('a', 0..=1).live('a', 9..=9).told("a0, a1, gap, ask 1");
+    story
+        .live('a', 0..=1)
+        .live('a', 9..=9)
+        .assert_actions("a0, a1, gap, ask 1");
     story
         .replayed('a', 1..=1)
         .end()
-        .told(&format!("stop, reset {GapNotReplayed}, a9"));
+        .assert_actions(&format!("stop, reset {GapNotReplayed}, a9"));
 }
 
 #[test]
 fn messages_lost_within_a_replay_are_asked_for_again() {
     let mut story = Story::new(true);
-    story.replayed('a', [0, 1, 4]).told("ask 0, a0, a1, ask 1");
-    story.replayed('a', 1..=4).end().told("a2, a3, a4, stop");
+    story
+        .replayed('a', [0, 1, 4])
+        .assert_actions("ask 0, a0, a1, ask 1");
+    story
+        .replayed('a', 1..=4)
+        .end()
+        .assert_actions("a2, a3, a4, stop");
     assert!(story.recovery.complete());
 }
 
 #[test]
 fn a_silent_publisher_costs_what_is_known_and_is_asked_again_later() {
     let mut story = Story::fresh();
-    story.live('a', 0..=0).live('a', 2..=3).told("a0, gap, ask 0");
+    story
+        .live('a', 0..=0)
+        .live('a', 2..=3)
+        .assert_actions("a0, gap, ask 0");
     story
         .later(REPLAY_TIMEOUT)
-        .told(&format!("stop, unanswered, reset {ReplayTimedOut}, a2, a3"));
-    story.live('a', 4..=4).told("a4").later(FIRST_RETRY).told("ask 0");
+        .assert_actions(&format!("stop, unanswered, reset {ReplayTimedOut}, a2, a3"));
+    story
+        .live('a', 4..=4)
+        .assert_actions("a4")
+        .later(FIRST_RETRY)
+        .assert_actions("ask 0");
     story
         .replayed('a', 0..=1)
-        .told(&format!("reset {Rebuild}, a0, a1"))
+        .assert_actions(&format!("reset {Rebuild}, a0, a1"))
         .live('a', 5..=5)
-        .told("");
-    story.replayed('a', 2..=4).end().told("a2, a3, a4, stop, a5");
+        .assert_actions("");
+    story
+        .replayed('a', 2..=4)
+        .end()
+        .assert_actions("a2, a3, a4, stop, a5");
     assert!(story.recovery.complete());
 }
 
-/// A feed that knows `a3` without what came before, and whose first replay was not answered, asks again.
+/// Returns a feed that knows only `a3`, and requests a replay again after the first one failed.
 fn retrying() -> Story {
     let mut story = Story::new(true);
     story
         .live('a', 3..=3)
         .later(REPLAY_TIMEOUT)
-        .told("ask 0, stop, unanswered, a3")
+        .assert_actions("ask 0, stop, unanswered, a3")
         .later(FIRST_RETRY)
-        .told("ask 0");
+        .assert_actions("ask 0");
     story
 }
 
 #[test]
 fn a_retry_that_brings_nothing_holds_nothing_up_and_is_not_told_of_again() {
     let mut story = retrying();
-    story.live('a', 4..=4).told("a4");
+    story.live('a', 4..=4).assert_actions("a4");
     assert!(!story.recovery.is_behind());
     story
         .later(REPLAY_TIMEOUT)
-        .told("stop")
+        .assert_actions("stop")
         .live('a', 5..=5)
-        .told("a5");
+        .assert_actions("a5");
     story
         .later(FIRST_RETRY * 2)
-        .told("ask 0")
+        .assert_actions("ask 0")
         .live('a', 6..=6)
-        .told("a6");
+        .assert_actions("a6");
 }
 
 #[test]
@@ -227,12 +251,15 @@ fn a_retry_that_is_answered_replaces_what_is_known() {
     let mut story = retrying();
     story
         .live('a', 4..=4)
-        .told("a4")
+        .assert_actions("a4")
         .replayed('a', 0..=1)
-        .told(&format!("reset {Rebuild}, a0, a1"));
+        .assert_actions(&format!("reset {Rebuild}, a0, a1"));
     assert!(story.recovery.is_behind());
-    story.live('a', 5..=5).told("");
-    story.replayed('a', 2..=4).end().told("a2, a3, a4, stop, a5");
+    story.live('a', 5..=5).assert_actions("");
+    story
+        .replayed('a', 2..=4)
+        .end()
+        .assert_actions("a2, a3, a4, stop, a5");
     assert!(story.recovery.complete() && !story.recovery.is_behind());
 }
 
@@ -241,33 +268,37 @@ fn what_a_retry_voided_and_did_not_bring_is_asked_for_at_once() {
     let mut story = retrying();
     story
         .live('a', 4..=5)
-        .told("a4, a5")
+        .assert_actions("a4, a5")
         .replayed('a', 0..=3)
         .end()
-        .told(&format!("reset {Rebuild}, a0, a1, a2, a3, stop, gap, ask 3"));
+        .assert_actions(&format!("reset {Rebuild}, a0, a1, a2, a3, stop, gap, ask 3"));
     assert!(story.recovery.is_behind());
-    story.replayed('a', 3..=5).end().told("a4, a5, stop");
+    story.replayed('a', 3..=5).end().assert_actions("a4, a5, stop");
     assert!(story.recovery.complete() && !story.recovery.is_behind());
 }
 
 #[test]
 fn what_a_retry_voided_and_no_replay_brings_voids_the_rest() {
     let mut story = retrying();
-    story.live('a', 4..=5).replayed('a', 0..=3).end().told(&format!(
-        "a4, a5, reset {Rebuild}, a0, a1, a2, a3, stop, gap, ask 3"
-    ));
+    story
+        .live('a', 4..=5)
+        .replayed('a', 0..=3)
+        .end()
+        .assert_actions(&format!(
+            "a4, a5, reset {Rebuild}, a0, a1, a2, a3, stop, gap, ask 3"
+        ));
     story
         .replayed('a', 3..=3)
         .end()
-        .told(&format!("stop, reset {GapNotReplayed}"));
+        .assert_actions(&format!("stop, reset {GapNotReplayed}"));
     let mut story = retrying();
     story
         .live('a', 4..=5)
         .replayed('a', 0..=3)
-        .told(&format!("a4, a5, reset {Rebuild}, a0, a1, a2, a3"));
+        .assert_actions(&format!("a4, a5, reset {Rebuild}, a0, a1, a2, a3"));
     story
         .later(REPLAY_TIMEOUT)
-        .told(&format!("stop, unanswered, reset {ReplayTimedOut}"));
+        .assert_actions(&format!("stop, unanswered, reset {ReplayTimedOut}"));
 }
 
 #[test]
@@ -276,7 +307,7 @@ fn a_retry_of_a_publisher_that_has_nothing_voids_what_is_known() {
     story
         .live('a', 4..=4)
         .end()
-        .told(&format!("a4, stop, reset {Restarted}"));
+        .assert_actions(&format!("a4, stop, reset {Restarted}"));
     assert!(!story.recovery.complete());
 }
 
@@ -285,23 +316,29 @@ fn a_restart_during_a_retry_asks_afresh() {
     let mut story = retrying();
     story
         .live('b', 2..=2)
-        .told(&format!("reset {Restarted}, ask 0"))
+        .assert_actions(&format!("reset {Restarted}, ask 0"))
         .live('b', 3..=3)
-        .told("");
-    story.replayed('b', 0..=2).end().told("b0, b1, b2, stop, b3");
+        .assert_actions("");
+    story
+        .replayed('b', 0..=2)
+        .end()
+        .assert_actions("b0, b1, b2, stop, b3");
     let mut story = retrying();
     story
         .live('b', 0..=1)
-        .told(&format!("reset {Restarted}, stop, b0, b1"));
+        .assert_actions(&format!("reset {Restarted}, stop, b0, b1"));
     assert!(story.recovery.complete());
 }
 
 #[test]
 fn a_gap_during_a_retry_holds_up_until_it_is_filled() {
     let mut story = retrying();
-    story.live('a', 6..=6).told("gap, ask 3");
+    story.live('a', 6..=6).assert_actions("gap, ask 3");
     assert!(story.recovery.is_behind());
-    story.replayed('a', 3..=5).end().told("a4, a5, stop, a6, ask 0");
+    story
+        .replayed('a', 3..=5)
+        .end()
+        .assert_actions("a4, a5, stop, a6, ask 0");
 }
 
 #[test]
@@ -310,10 +347,13 @@ fn an_answered_replay_ends_the_outage() {
     story
         .replayed('a', 0..=3)
         .end()
-        .told(&format!("reset {Rebuild}, a0, a1, a2, a3, stop"));
-    story.live('a', 5..=5).later(REPLAY_TIMEOUT).told(&format!(
-        "gap, ask 3, stop, unanswered, reset {ReplayTimedOut}, a5"
-    ));
+        .assert_actions(&format!("reset {Rebuild}, a0, a1, a2, a3, stop"));
+    story
+        .live('a', 5..=5)
+        .later(REPLAY_TIMEOUT)
+        .assert_actions(&format!(
+            "gap, ask 3, stop, unanswered, reset {ReplayTimedOut}, a5"
+        ));
 }
 
 #[test]
@@ -321,16 +361,16 @@ fn a_failed_retry_leaves_what_is_known_and_waits_longer() {
     let mut story = Story::new(true);
     story
         .later(REPLAY_TIMEOUT)
-        .told("ask 0, stop, unanswered")
+        .assert_actions("ask 0, stop, unanswered")
         .later(FIRST_RETRY)
-        .told("ask 0");
+        .assert_actions("ask 0");
     story
         .later(REPLAY_TIMEOUT)
-        .told("stop")
+        .assert_actions("stop")
         .later(FIRST_RETRY)
-        .told("")
+        .assert_actions("")
         .later(FIRST_RETRY)
-        .told("ask 0");
+        .assert_actions("ask 0");
 }
 
 #[test]
@@ -338,11 +378,11 @@ fn a_publisher_that_comes_up_late_needs_no_replay() {
     let mut story = Story::new(true);
     story
         .later(REPLAY_TIMEOUT)
-        .told("ask 0, stop, unanswered")
+        .assert_actions("ask 0, stop, unanswered")
         .live('a', 0..=1)
-        .told("a0, a1");
+        .assert_actions("a0, a1");
     assert!(story.recovery.complete());
-    story.later(LAST_RETRY).told("");
+    story.later(LAST_RETRY).assert_actions("");
 }
 
 #[test]
@@ -350,16 +390,16 @@ fn a_restart_voids_what_is_known() {
     let mut story = Story::fresh();
     story
         .live('a', 0..=3)
-        .told("a0, a1, a2, a3")
+        .assert_actions("a0, a1, a2, a3")
         .live('b', 0..=1)
-        .told(&format!("reset {Restarted}, b0, b1"));
+        .assert_actions(&format!("reset {Restarted}, b0, b1"));
     assert!(story.recovery.complete());
     let mut story = Story::new(false);
     story
         .live('a', 0..=3)
-        .told("a0, a1, a2, a3")
+        .assert_actions("a0, a1, a2, a3")
         .live('b', 2..=2)
-        .told(&format!("reset {Restarted}, b2"));
+        .assert_actions(&format!("reset {Restarted}, b2"));
 }
 
 #[test]
@@ -367,10 +407,13 @@ fn a_restart_whose_beginning_was_missed_is_replayed() {
     let mut story = Story::fresh();
     story
         .live('a', 0..=3)
-        .told("a0, a1, a2, a3")
+        .assert_actions("a0, a1, a2, a3")
         .live('b', 2..=2)
-        .told(&format!("reset {Restarted}, ask 0"));
-    story.replayed('b', 0..=2).end().told("b0, b1, b2, stop");
+        .assert_actions(&format!("reset {Restarted}, ask 0"));
+    story
+        .replayed('b', 0..=2)
+        .end()
+        .assert_actions("b0, b1, b2, stop");
 }
 
 #[test]
@@ -379,14 +422,14 @@ fn a_restart_hidden_behind_higher_numbers_is_seen_by_the_replay() {
     story
         .live('a', 0..=3)
         .live('b', 6..=6)
-        .told("a0, a1, a2, a3, gap, ask 3");
+        .assert_actions("a0, a1, a2, a3, gap, ask 3");
     story
         .replayed('b', 3..=3)
-        .told(&format!("reset {Restarted}, ask 0"));
+        .assert_actions(&format!("reset {Restarted}, ask 0"));
     story
         .replayed('b', 0..=6)
         .end()
-        .told("b0, b1, b2, b3, b4, b5, b6, stop");
+        .assert_actions("b0, b1, b2, b3, b4, b5, b6, stop");
 }
 
 #[test]
@@ -395,18 +438,24 @@ fn a_restart_during_a_replay_discards_what_waited() {
     story
         .live('a', 5..=6)
         .live('b', 0..=0)
-        .told(&format!("ask 0, reset {Restarted}, stop, b0"));
-    story.live('b', 1..=1).told("b1");
+        .assert_actions(&format!("ask 0, reset {Restarted}, stop, b0"));
+    story.live('b', 1..=1).assert_actions("b1");
 }
 
 #[test]
 fn what_does_not_fit_the_queue_is_asked_for_after_the_replay() {
     let mut story = Story::new(true);
-    story.told("ask 0");
+    story.assert_actions("ask 0");
     let waiting = MAX_WAITING as u64;
     story.live('a', 0..waiting + 10).end();
     let asked = story.actions.split_off(1 + MAX_WAITING);
-    assert_eq!(asked, [Action::CountGap, Action::Ask(waiting - 1)]);
+    assert_eq!(
+        asked,
+        [
+            RecoveryAction::CountGap,
+            RecoveryAction::RequestReplay(waiting - 1)
+        ]
+    );
     story.actions.clear();
-    story.live('a', [waiting + 10]).told("");
+    story.live('a', [waiting + 10]).assert_actions("");
 }

@@ -1,21 +1,21 @@
-//! Live messages that wait for a replay, within bounds.
+//! Bounded queue of live messages during a replay.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-/// Messages that wait. Further ones are dropped, to be asked for when the replay has ended.
+/// Most queued messages. Further ones are dropped, and requested after the replay.
 pub(super) const MAX_WAITING: usize = 4096;
-/// Bytes of them.
+/// Most queued bytes.
 const MAX_WAITING_BYTES: usize = 8 << 20;
 
-/// In the order they came.
+/// Messages in the order of arrival.
 #[derive(Debug)]
-pub(super) struct Waiting<P> {
+pub(super) struct WaitingMessages<P> {
     messages: VecDeque<(u64, P)>,
     bytes: usize,
 }
 
-impl<P: Deref<Target = [u8]>> Waiting<P> {
+impl<P: Deref<Target = [u8]>> WaitingMessages<P> {
     pub(super) fn new() -> Self {
         Self {
             messages: VecDeque::new(),
@@ -27,7 +27,7 @@ impl<P: Deref<Target = [u8]>> Waiting<P> {
         self.messages.is_empty()
     }
 
-    /// The number of the first that waits.
+    /// Returns the number of the first message.
     pub(super) fn first(&self) -> Option<u64> {
         self.messages.front().map(|&(sequence, _)| sequence)
     }
@@ -46,7 +46,7 @@ impl<P: Deref<Target = [u8]>> Waiting<P> {
         Some(message)
     }
 
-    /// Puts back what was popped last.
+    /// Puts back the message popped last.
     pub(super) fn put_back(&mut self, sequence: u64, payload: P) {
         self.bytes += payload.len();
         self.messages.push_front((sequence, payload));

@@ -1,24 +1,24 @@
-//! When to look whether a silent publisher is really idle: soon after it fell silent, then ever more rarely.
+//! Idle probe: schedules checks of a silent publisher with exponential backoff.
 //!
-//! A message that got lost shows as a gap as soon as another follows. After the last one of a burst none follows, maybe
-//! for hours: only a look finds that one.
+//! A lost message shows as a gap as soon as another one follows. After the last one of a burst none may follow for
+//! hours: only a check finds that loss.
 
 use std::time::{Duration, Instant};
 
-/// The first look after a message.
+/// Delay of the first check after a message.
 pub(super) const FIRST_LOOK: Duration = Duration::from_millis(500);
-/// The longest pause between two looks; each is twice the one before.
+/// Longest pause between two checks; each is twice the one before.
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub(super) struct Vigil {
+pub(super) struct IdleProbe {
     at: Option<Instant>,
     pause: Duration,
-    /// A look found what the live stream had not brought, and it has brought nothing since.
+    /// A check found messages that the live stream had not delivered, and none has arrived since.
     missed: bool,
 }
 
-impl Vigil {
+impl IdleProbe {
     pub(super) fn new() -> Self {
         Self {
             at: None,
@@ -35,16 +35,16 @@ impl Vigil {
         self.at.is_some_and(|at| now >= at)
     }
 
-    /// The live stream brought something.
-    pub(super) fn heard(&mut self, now: Instant) {
+    /// Records a live message.
+    pub(super) fn received(&mut self, now: Instant) {
         self.pause = FIRST_LOOK;
         self.at = Some(now + FIRST_LOOK);
         self.missed = false;
     }
 
-    /// A replay ended. Answers whether the live stream is silent though the publisher is not: two looks found `news`,
-    /// and nothing was heard in between.
-    pub(super) fn looked(&mut self, news: bool, now: Instant) -> bool {
+    /// Records the end of a check. Returns `true` if the live stream is broken: two checks found `news`, and nothing
+    /// was received in between.
+    pub(super) fn check_ended(&mut self, news: bool, now: Instant) -> bool {
         self.pause = if news {
             FIRST_LOOK
         } else {
@@ -56,7 +56,7 @@ impl Vigil {
         silent
     }
 
-    /// Nothing is to be looked for until something is heard again.
+    /// Stops checking until the next live message.
     pub(super) fn end(&mut self) {
         self.at = None;
     }
