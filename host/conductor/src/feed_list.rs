@@ -155,7 +155,7 @@ impl FeedList {
 
     /// Has the feeds of a worker find out whether they missed something.
     pub(crate) fn doubt(&self, worker: WorkerId) {
-        self.feeds.doubt(worker);
+        self.feeds.mark_suspect(worker);
     }
 
     fn lists(&self) -> MutexGuard<'_, Lists> {

@@ -1,14 +1,14 @@
-//! ZMQ subscriptions to the engines' KV events, with replay.
+//! Subscriptions to the engines' KV events over ZMQ, with replay of missed messages.
 //!
-//! One thread reads from all sockets (`link`), within limits in bytes and time; another decodes what was read and steps the
-//! feeds. Each feed follows one publisher: it asks for what was published before it came, asks again for what it missed, and
-//! resets its sink when what the sink knows of a cache is no longer true. Everything a publisher can do wrong ends in a
-//! closed connection or a reset of that cache, never in blocks claimed that are gone, nor in memory without bound.
+//! The I/O thread (`link`) reads from all sockets, within limits in bytes and time. The feeds' thread decodes the
+//! messages and steps the feeds. Each feed follows one publisher. It requests a replay of earlier messages at the
+//! start and of missed ones later. It resets its sink when the known state of a cache becomes invalid. Any fault of a
+//! publisher ends in a closed connection or a reset of that cache, never in wrong blocks or unbounded memory.
 //!
-//! ZeroMQ's protocol is read by this crate itself (`zmtp`): libzmq bounds a frame, and neither a message that does not end nor
-//! what it has queued. See `host/adr/0025-own-zmtp-reader.md`.
+//! The crate has a ZMTP implementation of its own (`zmtp`). libzmq bounds a frame, but neither an endless message nor
+//! its queues. See `host/adr/0025-own-zmtp-reader.md`.
 //!
-//! It must not know what a sink does with events (there is an index behind it), nor where the list of feeds comes from.
+//! The crate does not know the index behind the sink, nor the source of the feed list.
 
 mod delivery;
 mod feeds;

@@ -1,20 +1,20 @@
-//! The payload of a message, with the memory that it is charged for.
+//! Payload of a message, with the memory it is charged for.
 
 use std::ops::Deref;
 
-use crate::link::{Charge, Received};
+use crate::link::{MemoryCharge, ReceivedMessage};
 
-/// What is decoded. Dropping it gives its memory back to the feeds.
+/// Bytes to decode. Dropping it releases its memory.
 #[derive(Debug)]
-pub(crate) struct Payload {
+pub(crate) struct ChargedPayload {
     bytes: Vec<u8>,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
-impl Payload {
-    /// The last frame of a message; none of a message without frames.
-    pub(crate) fn of(received: Received) -> Option<Self> {
-        let Received { mut frames, charge } = received;
+impl ChargedPayload {
+    /// Returns the last frame of a message; `None` if it has no frames.
+    pub(crate) fn of(received: ReceivedMessage) -> Option<Self> {
+        let ReceivedMessage { mut frames, charge } = received;
         let bytes = frames.pop()?;
         Some(Self {
             bytes,
@@ -23,7 +23,7 @@ impl Payload {
     }
 }
 
-impl Deref for Payload {
+impl Deref for ChargedPayload {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {

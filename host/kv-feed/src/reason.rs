@@ -1,28 +1,28 @@
-//! Reasons of a feed's state: why it is not live, since when, and when something is tried next.
+//! Reason of a feed's state: cause, duration, and next retry.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Why a feed is in its state.
+/// Cause of a feed's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FeedCause {
-    /// It is live, or its thread has ended.
+    /// The feed is live, or its thread has ended.
     None,
     /// The publisher was never connected.
     NotConnected,
     /// The connection to the publisher is lost.
     ConnectionLost,
-    /// The publisher is connected, and nothing was received yet.
+    /// The publisher is connected, but has sent nothing yet.
     NothingReceived,
     /// The subscription cannot be opened.
     NotOpened,
-    /// A replay brings what was missed.
+    /// A replay of missed messages is running.
     Replaying,
-    /// The engine works, and its feed brings nothing.
+    /// The engine works, but its feed is silent.
     Mute,
-    /// It is not known whether something was missed: a replay was not answered.
+    /// A replay was not answered, so messages may be missing.
     Doubtful,
-    /// The connection was closed for what the publisher sent.
+    /// The connection was closed for a protocol error of the publisher.
     Refused,
 }
 
@@ -56,35 +56,36 @@ impl FeedCause {
     }
 }
 
-/// The reason of a feed's state at one moment.
+/// Reason of a feed's state at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedReason {
-    /// Why it is in its state.
+    /// Cause of the state.
     pub cause: FeedCause,
-    /// How long it has been there.
+    /// Duration of the state.
     pub lasted: Duration,
-    /// Until the feed asks or subscribes again by itself; none where it only waits. Connections are tried again all the time.
+    /// Time until the feed retries a request or subscription; `None` if it only waits. Connections are retried all the
+    /// time.
     pub next_try: Option<Duration>,
-    /// Whether requests for a replay are not answered.
+    /// Replay requests are not answered.
     pub is_unanswered: bool,
 }
 
 impl FeedReason {
-    /// The cause in words; none while the feed is live.
+    /// Returns the cause in words; `None` while the feed is live.
     #[must_use]
     pub fn text(&self) -> Option<&'static str> {
         self.cause.text()
     }
 }
 
-/// The live reason; written by one thread.
+/// Current reason; written by one thread.
 #[derive(Debug)]
 pub(crate) struct ReasonCell {
     began: Instant,
     cause: AtomicU8,
-    /// Microseconds from `began` to the latest change of the state.
+    /// Microseconds from `began` to the latest state change.
     since_us: AtomicU64,
-    /// Microseconds plus one from `began` to the next try: 0 for none.
+    /// Microseconds plus one from `began` to the next retry; 0 for none.
     next_us: AtomicU64,
     is_unanswered: AtomicBool,
 }
@@ -102,7 +103,7 @@ impl Default for ReasonCell {
 }
 
 impl ReasonCell {
-    /// Records the cause and the next try.
+    /// Records the cause and the next retry.
     pub(crate) fn set(&self, cause: FeedCause, next_try: Option<Instant>, is_unanswered: bool) {
         self.cause.store(cause as u8, Relaxed);
         let next_us = next_try.map_or(0, |at| self.micros(at).saturating_add(1));
@@ -110,7 +111,7 @@ impl ReasonCell {
         self.is_unanswered.store(is_unanswered, Relaxed);
     }
 
-    /// Records that the state changed now.
+    /// Records a state change now.
     pub(crate) fn changed(&self) {
         self.since_us.store(self.micros(Instant::now()), Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Events that were skipped and connections that were closed, counted by reason.
+//! Counters of rejected events and closed connections, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -6,24 +6,24 @@ use kv_events::RejectReason;
 
 use crate::zmtp::Fault;
 
-/// Events skipped as undecodable or not understood, or connections closed for what the publisher sent; by reason.
+/// Rejected events, or closed connections, by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rejected(Vec<(&'static str, u64)>);
 
 impl Rejected {
-    /// All of them.
+    /// Returns the total.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().map(|(_, events)| events).sum()
     }
 
-    /// Each reason that was met, as a metric's label, with its events.
+    /// Returns each reason that occurred, as a metrics label, with its count.
     pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().copied()
     }
 }
 
-/// The live counters; written by one thread.
+/// Current counters of events; written by one thread.
 #[derive(Debug, Default)]
 pub(crate) struct RejectCounters([AtomicU64; RejectReason::ALL.len()]);
 
@@ -39,7 +39,7 @@ impl RejectCounters {
     }
 }
 
-/// The same for connections that were closed.
+/// Current counters of closed connections.
 #[derive(Debug, Default)]
 pub(crate) struct FaultCounters([AtomicU64; Fault::ALL.len()]);
 

@@ -1,23 +1,23 @@
-//! A feed's turn: so much is taken from one feed before the others have theirs.
+//! Time slice of a feed: limits the work for one feed before the others are served.
 
 use std::time::{Duration, Instant};
 
-/// Messages of one turn.
+/// Messages per slice.
 const MESSAGES: u16 = 256;
-/// Bytes of one turn, but for its first message.
+/// Bytes per slice, except its first message.
 const BYTES: usize = 1 << 20;
-/// Time of one turn, but for its first message.
+/// Time per slice, except its first message.
 const TIME: Duration = Duration::from_millis(10);
 
-/// What is left of a turn.
+/// Remaining slice.
 #[derive(Debug)]
-pub(crate) struct Slice {
+pub(crate) struct TimeSlice {
     messages: u16,
     bytes: usize,
     until: Instant,
 }
 
-impl Slice {
+impl TimeSlice {
     pub(crate) fn begin(now: Instant) -> Self {
         Self {
             messages: MESSAGES,
@@ -32,7 +32,7 @@ impl Slice {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Whether the others have their turn now.
+    /// Returns `true` if the slice is used up.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.messages == 0 || self.bytes == 0 || (self.messages < MESSAGES && now >= self.until)
     }
@@ -42,10 +42,10 @@ impl Slice {
 mod tests {
     use super::*;
 
-    /// Messages that fit a turn where each has so many bytes and takes so long.
+    /// Returns the number of messages in a slice if each has this size and takes this time.
     fn taken(bytes: usize, time: Duration) -> u32 {
         let began = Instant::now();
-        let mut slice = Slice::begin(began);
+        let mut slice = TimeSlice::begin(began);
         let mut messages = 0;
         while !slice.is_over(began + time * messages) {
             slice.spend(bytes);

@@ -1,4 +1,4 @@
-//! What a feed is asked to follow, and whom it tells.
+//! Feed specification, and the sink interface.
 
 use std::fmt;
 
@@ -6,46 +6,46 @@ use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
 
 use crate::zmtp::CurveKeys;
 
-/// One publisher to follow. Feeds with equal specs are the same feed to [`KvFeeds::set`](crate::KvFeeds::set).
+/// A publisher to follow. Feeds with equal specs are the same feed for [`KvFeeds::set`](crate::KvFeeds::set).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedSpec {
-    /// Whose caches the events are about.
+    /// The worker whose caches the events describe.
     pub worker: WorkerId,
     /// The worker's name, for logs and status.
     pub name: Box<str>,
-    /// Where its PUB socket and ours meet.
+    /// Endpoint of the PUB socket.
     pub endpoint: Endpoint,
-    /// Its ROUTER socket for replays; none where it has none, and then a gap costs the whole cache's blocks.
+    /// Endpoint of the ROUTER socket for replays. Without it a gap resets the cache.
     pub replay: Option<String>,
-    /// Only messages whose topic begins so; empty for all.
+    /// Prefix of the topics to receive; empty for all.
     pub topic: String,
-    /// The data-parallel rank of batches that do not name theirs; none for rank 0.
+    /// Rank of batches that do not name one; `None` for rank 0.
     pub rank: Option<DpRank>,
-    /// Keys of its CURVE sockets; none where they are open.
+    /// Keys of its CURVE sockets; `None` for unencrypted ones.
     pub curve: Option<CurveKeys>,
 }
 
-/// The publisher of a store that workers share. It repeats nothing: a lost message costs all that is known of it.
+/// The publisher of a shared store. It has no replay: a lost message resets all its objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSpec {
-    /// Whose objects the events are about.
+    /// The store whose objects the events describe.
     pub store: StoreId,
     /// The store's name, for logs and status.
     pub name: Box<str>,
-    /// Where its PUB socket and ours meet.
+    /// Endpoint of the PUB socket.
     pub endpoint: Endpoint,
     /// As for [`FeedSpec::curve`].
     pub curve: Option<CurveKeys>,
 }
 
-/// Either of both.
+/// An engine's or a store's feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Feed {
+pub(crate) enum FeedTarget {
     Engine(FeedSpec),
     Store(StoreSpec),
 }
 
-impl Feed {
+impl FeedTarget {
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Engine(spec) => &spec.name,
@@ -82,18 +82,18 @@ impl Feed {
     }
 }
 
-/// Where a publisher's PUB socket and our SUB socket meet.
+/// Meeting point of a publisher's PUB socket and our SUB socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// The publisher binds it, such as `tcp://10.0.0.1:5557`: we connect.
+    /// The publisher binds it, for example `tcp://10.0.0.1:5557`; we connect.
     Connect(String),
-    /// The publisher connects to it, such as `tcp://0.0.0.0:5557`: we bind. For one publisher: nothing in its messages
-    /// tells two apart.
+    /// The publisher connects to it, for example `tcp://0.0.0.0:5557`; we bind. For one publisher only: its messages
+    /// do not identify it.
     Bind(String),
 }
 
 impl Endpoint {
-    /// The address, whoever binds it.
+    /// Returns the address, whichever side binds it.
     #[must_use]
     pub fn address(&self) -> &str {
         match self {
@@ -102,58 +102,58 @@ impl Endpoint {
     }
 }
 
-/// Takes in what the feeds learn, on the feeds' thread: it should be quick, as nothing is received meanwhile.
+/// Receiver of the feeds' events, on the feeds' thread. It should be quick: nothing is received meanwhile.
 pub trait FeedSink: Send {
-    /// One more feed tells of this worker from now on. It is not live yet.
+    /// A further feed of this worker was opened. It is not live yet.
     fn opened(&mut self, worker: WorkerId);
 
-    /// A feed of this worker ended. It is not live any more, and every cache that it told of was reset.
+    /// A feed of this worker ended. It is not live any more, and all its caches were reset.
     fn closed(&mut self, worker: WorkerId);
 
-    /// Changes of one cache, in order.
+    /// Delivers changes of one cache, in order.
     fn events(&mut self, worker: WorkerId, rank: DpRank, events: &[BlockEvent]);
 
-    /// Everything told of this cache so far is void.
+    /// All earlier events of this cache are void.
     fn reset(&mut self, worker: WorkerId, rank: DpRank, reason: ResetReason);
 
-    /// Changes of a store's objects, in order.
+    /// Delivers changes of a store's objects, in order.
     fn objects(&mut self, store: StoreId, events: &[ObjectEvent]);
 
-    /// Everything told of this store so far is void.
+    /// All earlier events of this store are void.
     fn reset_store(&mut self, store: StoreId, reason: ResetReason);
 
-    /// Nothing more will be told of this store.
+    /// The feed of this store ended.
     fn store_closed(&mut self, store: StoreId);
 
-    /// Whether what one feed tells of this worker is current from now on. Each call changes it for that feed.
+    /// Reports if one feed of this worker is current from now on. Each call reports a change.
     fn live(&mut self, worker: WorkerId, live: bool);
 }
 
-/// Why what was known of a cache is void.
+/// Reason why the known state of a cache is void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ResetReason {
-    /// The publisher started anew, with an empty cache.
+    /// The publisher restarted with an empty cache.
     Restarted,
-    /// Messages were lost, and there is no replay to ask for them.
+    /// Messages were lost, and the publisher has no replay.
     GapWithoutReplay,
     /// Messages were lost, and the publisher no longer has them.
     GapNotReplayed,
     /// Messages were lost, and the publisher did not answer in time.
     ReplayTimedOut,
-    /// The connection was lost, and there is no replay to tell what was published meanwhile, nor by whom.
+    /// The connection was lost, and without a replay the messages in between are unknown.
     ConnectionLost,
-    /// A replay of everything the publisher still has follows, in place of what was known.
+    /// A replay of everything the publisher still has follows and replaces the state.
     Rebuild,
-    /// A message that may have held removals could not be read.
+    /// A message that may contain removals is unreadable.
     Undecodable,
-    /// A message was larger than the limits, or broke the protocol: removals may have been in it.
+    /// A message exceeded the limits or broke the protocol. It may contain removals.
     LimitExceeded,
-    /// The feed was taken away.
+    /// The feed was removed.
     FeedRemoved,
 }
 
 impl ResetReason {
-    /// Its name in logs and metrics.
+    /// Returns the name used in logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What each feed is doing, as numbers that the feeds' thread writes and any thread may read without holding it up.
+//! Status of each feed: counters written by the feeds' thread and read by any thread without blocking it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -9,24 +9,25 @@ use crate::reason::{FeedReason, ReasonCell};
 use crate::rejected::{FaultCounters, RejectCounters, Rejected};
 use crate::spec::{FeedSpec, StoreSpec};
 
-/// What a feed is doing.
+/// State of a feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FeedState {
-    /// Not connected, or nothing was received yet: the publisher is not up, not reachable, or idle and without a replay
+    /// Not connected, or nothing received yet: the publisher is not up, not reachable, or idle and without a replay
     /// socket.
     Connecting,
-    /// Following the publisher.
+    /// Receives the publisher's messages.
     Live,
-    /// Following the publisher, and waiting for messages it missed or may have missed.
+    /// Receives messages, but waits for messages that it missed or may have missed.
     Rebuilding,
-    /// Not following: its sockets could not be opened (the log says why; it is tried again), or the feeds' thread ended.
+    /// Not following: its sockets could not be opened (the log has the reason, and it is retried), or the feeds'
+    /// thread ended.
     Broken,
 }
 
 impl FeedState {
     const ALL: [Self; 4] = [Self::Connecting, Self::Live, Self::Rebuilding, Self::Broken];
 
-    /// Its name in logs and metrics.
+    /// Returns the name used in logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -38,7 +39,7 @@ impl FeedState {
     }
 }
 
-/// One feed at one moment. Counts are since the feed was set.
+/// Status of one feed at one moment. Counts start when the feed is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedStatus {
     /// As in its spec.
@@ -47,54 +48,54 @@ pub struct FeedStatus {
     pub name: Box<str>,
     /// As in its spec.
     pub endpoint: String,
-    /// As in its spec; 0 where it gives none.
+    /// As in its spec; 0 if it has none.
     pub rank: DpRank,
-    /// What it is doing.
+    /// State of the feed.
     pub state: FeedState,
-    /// Whether everything since the publisher's start was seen: false means that hits are missed, not that any is wrong.
+    /// Everything since the publisher's start was received. Otherwise hits may be missing, but none are wrong.
     pub complete: bool,
-    /// Batches passed on.
+    /// Delivered batches.
     pub batches: u64,
-    /// Events passed on.
+    /// Delivered events.
     pub events: u64,
     /// Of those, stores.
     pub stored: u64,
     /// Of those, removals.
     pub removed: u64,
-    /// Of those, that a whole cache is empty.
+    /// Of those, clears of a whole cache.
     pub cleared: u64,
-    /// Times that messages were missing.
+    /// Number of gaps.
     pub gaps: u64,
-    /// Replays asked for.
+    /// Requested replays.
     pub replays: u64,
-    /// Times that the publisher was seen to have started anew.
+    /// Detected restarts of the publisher.
     pub restarts: u64,
-    /// Resets of a cache passed on.
+    /// Delivered resets of a cache.
     pub resets: u64,
-    /// Times that the subscription was silent while replays brought messages.
+    /// Times that the subscription was silent while replays delivered messages.
     pub silences: u64,
-    /// Events skipped as undecodable or not understood.
+    /// Rejected events.
     pub rejected: Rejected,
-    /// Messages dropped whole: wrong frames, or a payload that is no batch.
+    /// Messages dropped whole: wrong frames, or a payload that is not a batch.
     pub rejected_messages: u64,
-    /// Connections closed for what the publisher sent, by reason.
+    /// Connections closed for protocol errors of the publisher, by reason.
     pub refused: Rejected,
-    /// The number of the latest message passed on; none before the first.
+    /// Number of the latest delivered message.
     pub last_seq: Option<u64>,
-    /// Whether the publisher answers replays, so that its silence is looked into.
+    /// The publisher answers replays, so its silence is checked.
     pub answers: bool,
-    /// Whether the publisher is connected and mute: it leaves a look unanswered, or its engine is known to work.
+    /// The publisher is connected but silent: it does not answer a check, or its engine is known to work.
     pub silent: bool,
-    /// Since the latest live message; none before the first.
+    /// Time since the latest live message.
     pub silent_for: Option<Duration>,
-    /// From the engine's making of the latest live batch to its being passed on, by the two clocks; 0 where the engine's
-    /// is ahead, none where it does not say.
+    /// Time from the creation of the latest live batch to its delivery, by the two clocks. 0 if the engine's clock is
+    /// ahead, `None` if the batch has no time.
     pub lag: Option<Duration>,
-    /// Why it is in its state, since when, and what comes next.
+    /// Reason of the state, its duration and the next retry.
     pub reason: FeedReason,
 }
 
-/// One store's feed at one moment. Counts are since the feed was set.
+/// Status of one store's feed at one moment. Counts start when the feed is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreStatus {
     /// As in its spec.
@@ -103,25 +104,25 @@ pub struct StoreStatus {
     pub name: Box<str>,
     /// As in its spec.
     pub endpoint: String,
-    /// What it is doing; never rebuilding, as a store repeats nothing.
+    /// State of the feed; never rebuilding, as a store has no replay.
     pub state: FeedState,
-    /// Batches passed on.
+    /// Delivered batches.
     pub batches: u64,
-    /// Objects that were stored.
+    /// Stored objects.
     pub stored: u64,
-    /// Objects that were removed.
+    /// Removed objects.
     pub removed: u64,
-    /// Times that messages were missing, or the connection was lost: each voided what was known.
+    /// Gaps and lost connections; each one resets the store.
     pub resets: u64,
-    /// Events skipped as undecodable or not understood.
+    /// Rejected events.
     pub rejected: Rejected,
-    /// Messages dropped whole: wrong frames, or a payload that is no batch.
+    /// Messages dropped whole: wrong frames, or a payload that is not a batch.
     pub rejected_messages: u64,
-    /// Connections closed for what the publisher sent, by reason.
+    /// Connections closed for protocol errors of the publisher, by reason.
     pub refused: Rejected,
-    /// The number of the latest message passed on; none before the first.
+    /// Number of the latest delivered message.
     pub last_seq: Option<u64>,
-    /// Since the latest message; none before the first.
+    /// Time since the latest message.
     pub silent_for: Option<Duration>,
     /// As for [`FeedStatus::lag`].
     pub lag: Option<Duration>,
@@ -129,23 +130,23 @@ pub struct StoreStatus {
     pub reason: FeedReason,
 }
 
-/// The live counters of one feed; written by one thread.
+/// Current counters of one feed; written by one thread.
 #[derive(Debug)]
 pub(crate) struct FeedCounters {
-    pub(crate) batches: Count,
-    pub(crate) events: Count,
-    pub(crate) stored: Count,
-    pub(crate) removed: Count,
-    pub(crate) cleared: Count,
-    pub(crate) gaps: Count,
-    pub(crate) replays: Count,
-    pub(crate) restarts: Count,
-    pub(crate) resets: Count,
-    pub(crate) silences: Count,
+    pub(crate) batches: EventCounter,
+    pub(crate) events: EventCounter,
+    pub(crate) stored: EventCounter,
+    pub(crate) removed: EventCounter,
+    pub(crate) cleared: EventCounter,
+    pub(crate) gaps: EventCounter,
+    pub(crate) replays: EventCounter,
+    pub(crate) restarts: EventCounter,
+    pub(crate) resets: EventCounter,
+    pub(crate) silences: EventCounter,
     pub(crate) rejected: RejectCounters,
-    pub(crate) rejected_messages: Count,
+    pub(crate) rejected_messages: EventCounter,
     pub(crate) refused: FaultCounters,
-    /// The latest number plus one: 0 before the first.
+    /// The latest number plus one; 0 before the first.
     next_seq: AtomicU64,
     state: AtomicU8,
     complete: AtomicBool,
@@ -153,27 +154,27 @@ pub(crate) struct FeedCounters {
     silent: AtomicBool,
     pub(crate) reason: ReasonCell,
     since: Instant,
-    /// Microseconds plus one from `since` to the latest live message: 0 before the first.
-    heard: AtomicU64,
-    /// Microseconds plus one: 0 where it is not known.
+    /// Microseconds plus one from `since` to the latest live message; 0 before the first.
+    received: AtomicU64,
+    /// Microseconds plus one; 0 if unknown.
     lag: AtomicU64,
 }
 
 impl Default for FeedCounters {
     fn default() -> Self {
         Self {
-            batches: Count::default(),
-            events: Count::default(),
-            stored: Count::default(),
-            removed: Count::default(),
-            cleared: Count::default(),
-            gaps: Count::default(),
-            replays: Count::default(),
-            restarts: Count::default(),
-            resets: Count::default(),
-            silences: Count::default(),
+            batches: EventCounter::default(),
+            events: EventCounter::default(),
+            stored: EventCounter::default(),
+            removed: EventCounter::default(),
+            cleared: EventCounter::default(),
+            gaps: EventCounter::default(),
+            replays: EventCounter::default(),
+            restarts: EventCounter::default(),
+            resets: EventCounter::default(),
+            silences: EventCounter::default(),
             rejected: RejectCounters::default(),
-            rejected_messages: Count::default(),
+            rejected_messages: EventCounter::default(),
             refused: FaultCounters::default(),
             next_seq: AtomicU64::default(),
             state: AtomicU8::default(),
@@ -182,17 +183,17 @@ impl Default for FeedCounters {
             silent: AtomicBool::default(),
             reason: ReasonCell::default(),
             since: Instant::now(),
-            heard: AtomicU64::default(),
+            received: AtomicU64::default(),
             lag: AtomicU64::default(),
         }
     }
 }
 
-/// A number that only goes up.
+/// Monotonic counter.
 #[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct EventCounter(AtomicU64);
 
-impl Count {
+impl EventCounter {
     pub(crate) fn add(&self, more: usize) {
         self.0.fetch_add(more as u64, Relaxed);
     }
@@ -222,10 +223,10 @@ impl FeedCounters {
         self.silent.store(silent, Relaxed);
     }
 
-    /// A live message came.
-    pub(crate) fn heard(&self, now: Instant) {
+    /// Records a live message.
+    pub(crate) fn received(&self, now: Instant) {
         let since = now.saturating_duration_since(self.since);
-        self.heard.store(micros(since).saturating_add(1), Relaxed);
+        self.received.store(micros(since).saturating_add(1), Relaxed);
     }
 
     pub(crate) fn set_lag(&self, lag: Option<Duration>) {
@@ -233,7 +234,7 @@ impl FeedCounters {
         self.lag.store(lag, Relaxed);
     }
 
-    /// The store's, of a thread that has ended or not.
+    /// Returns the status of a store's feed. `ended`: the feeds' thread has ended.
     pub(crate) fn read_store(&self, spec: &StoreSpec, ended: bool) -> StoreStatus {
         StoreStatus {
             store: spec.store,
@@ -266,10 +267,10 @@ impl FeedCounters {
     }
 
     fn silent_for(&self) -> Option<Duration> {
-        time(&self.heard).map(|heard| self.since.elapsed().saturating_sub(heard))
+        time(&self.received).map(|received| self.since.elapsed().saturating_sub(received))
     }
 
-    /// The engine's, of a thread that has ended or not.
+    /// Returns the status of an engine's feed. `ended`: the feeds' thread has ended.
     pub(crate) fn read(&self, spec: &FeedSpec, ended: bool) -> FeedStatus {
         FeedStatus {
             worker: spec.worker,

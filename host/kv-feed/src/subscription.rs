@@ -1,4 +1,4 @@
-//! One feed: its links and its publisher's history.
+//! Subscription: one feed's connections and its recovery state.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,62 +6,62 @@ use std::time::{Duration, Instant};
 use kv_events::{ReplayPart, live_message, replay_part};
 use tracing::{debug, warn};
 
-use crate::delivery::Delivery;
-use crate::link::{Link, Note, Reader, Received};
-use crate::payload::Payload;
+use crate::delivery::FeedDelivery;
+use crate::link::{FeedLink, LinkNote, LinkReader, ReceivedMessage};
+use crate::payload::ChargedPayload;
 use crate::reason::FeedCause;
-use crate::recovery::{Action, Recovery};
-use crate::slice::Slice;
-use crate::spec::{Feed, FeedSink, ResetReason};
+use crate::recovery::{FeedRecovery, RecoveryAction};
+use crate::slice::TimeSlice;
+use crate::spec::{FeedSink, FeedTarget, ResetReason};
 use crate::status::{FeedCounters, FeedState};
 use crate::zmtp::Fault;
 
-/// A subscription that could not be opened is tried again in this time: the address may still be in use.
+/// Pause before a failed socket is opened again: the address may still be in use.
 const REOPEN: Duration = Duration::from_secs(1);
 
-pub(crate) struct Subscription {
-    pub(crate) feed: Feed,
+pub(crate) struct FeedSubscription {
+    pub(crate) feed: FeedTarget,
     pub(crate) counters: Arc<FeedCounters>,
-    /// The one that the bell rings for.
+    /// Number that the bell rings for.
     pub(crate) number: u64,
-    links: Links,
-    recovery: Recovery<Payload>,
-    delivery: Delivery,
-    /// Its engine is known to work, and nothing was heard since that was told.
+    links: FeedLinks,
+    recovery: FeedRecovery<ChargedPayload>,
+    delivery: FeedDelivery,
+    /// The engine is known to work, and nothing was received since that was reported.
     mute: bool,
-    actions: Vec<Action<Payload>>,
+    actions: Vec<RecoveryAction<ChargedPayload>>,
 }
 
-/// The connections of a feed.
-struct Links {
-    reader: Arc<Reader>,
-    live: Option<Link>,
-    replay: Option<Link>,
-    /// When to open the live one again, where it is not.
+/// Connections of a feed.
+struct FeedLinks {
+    reader: Arc<LinkReader>,
+    live: Option<FeedLink>,
+    replay: Option<FeedLink>,
+    /// Time to open the live link again, if it is closed.
     reopen_at: Option<Instant>,
-    /// Whether a failure to open was logged.
+    /// A failure to open was logged.
     warned_closed: bool,
-    /// Why the latest connection was closed; none while one stands.
+    /// Fault of the latest connection; `None` while one is established.
     fault: Option<Fault>,
 }
 
-impl Subscription {
+impl FeedSubscription {
     pub(crate) fn open(
-        reader: Arc<Reader>,
-        feed: Feed,
+        reader: Arc<LinkReader>,
+        feed: FeedTarget,
         counters: Arc<FeedCounters>,
         sink: &mut dyn FeedSink,
         now: Instant,
     ) -> Self {
-        let delivery = Delivery::new(&feed, Arc::clone(&counters));
+        let delivery = FeedDelivery::new(&feed, Arc::clone(&counters));
         delivery.open(sink);
         let mut actions = Vec::new();
-        let recovery = Recovery::new(feed.replay().is_some(), now, &mut actions);
+        let recovery = FeedRecovery::new(feed.replay().is_some(), now, &mut actions);
         let mut subscription = Self {
             feed,
             counters,
             number: reader.new_feed(),
-            links: Links {
+            links: FeedLinks {
                 reader,
                 live: None,
                 replay: None,
@@ -78,7 +78,7 @@ impl Subscription {
         subscription
     }
 
-    /// Opens the live link, in place of the one there is.
+    /// Opens the live link; it replaces an existing one.
     fn subscribe(&mut self, now: Instant) {
         let links = &mut self.links;
         links.live = None;
@@ -108,10 +108,10 @@ impl Subscription {
         }
     }
 
-    /// Whether notes wait for the next turn.
+    /// Returns `true` if notes wait for the next slice.
     pub(crate) fn has_notes(&self) -> bool {
         let links = [&self.links.live, &self.links.replay];
-        links.into_iter().flatten().any(Link::has_notes)
+        links.into_iter().flatten().any(FeedLink::has_notes)
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -119,27 +119,27 @@ impl Subscription {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Drops messages that wait for a replay: other feeds have no memory left. They are asked for when it has ended.
+    /// Drops messages queued during a replay, because other feeds have no memory left. They are requested after it.
     pub(crate) fn make_room(&mut self) {
         self.recovery.make_room();
     }
 
-    /// Takes what was read, within a turn, and acts on it and on the time.
+    /// Processes received notes within one slice, and handles timeouts.
     pub(crate) fn step(&mut self, sink: &mut dyn FeedSink, now: Instant) {
         if self.links.reopen_at.is_some_and(|at| now >= at) {
             self.subscribe(now);
         }
-        let mut slice = Slice::begin(now);
+        let mut slice = TimeSlice::begin(now);
         while !slice.is_over(Instant::now()) {
-            let Some(note) = self.links.live.as_ref().and_then(Link::next) else {
+            let Some(note) = self.links.live.as_ref().and_then(FeedLink::next) else {
                 break;
             };
             self.on_live(note, &mut slice, sink, now);
             self.act(sink, now);
         }
-        let mut slice = Slice::begin(Instant::now());
+        let mut slice = TimeSlice::begin(Instant::now());
         while !slice.is_over(Instant::now()) {
-            let Some(note) = self.links.replay.as_ref().and_then(Link::next) else {
+            let Some(note) = self.links.replay.as_ref().and_then(FeedLink::next) else {
                 break;
             };
             self.on_replay(note, &mut slice, now);
@@ -150,9 +150,9 @@ impl Subscription {
         self.publish_status(sink);
     }
 
-    fn on_live(&mut self, note: Note, slice: &mut Slice, sink: &mut dyn FeedSink, now: Instant) {
+    fn on_live(&mut self, note: LinkNote, slice: &mut TimeSlice, sink: &mut dyn FeedSink, now: Instant) {
         match note {
-            Note::Connected { beside } => {
+            LinkNote::Connected { beside } => {
                 if beside {
                     self.delivery.warn_once(
                         &"another publisher connected to the same address: each needs one of its own",
@@ -161,30 +161,30 @@ impl Subscription {
                 self.links.fault = None;
                 self.recovery.connected(now, &mut self.actions);
             }
-            Note::Message(received) => self.live_message(received, slice, now),
-            Note::Closed(fault) => {
+            LinkNote::Message(received) => self.live_message(received, slice, now),
+            LinkNote::Closed(fault) => {
                 self.refuse(fault, now);
                 self.links.fault = Some(fault);
                 if !fault.is_handshake() {
-                    // Removals may have been in what was not taken.
-                    self.recovery.spoiled(&mut self.actions);
+                    // The lost message may contain removals.
+                    self.recovery.message_lost(&mut self.actions);
                 }
             }
-            Note::Disconnected => {
+            LinkNote::Disconnected => {
                 debug!(
                     feed = self.feed.name(),
                     "the connection to the publisher of KV events is lost"
                 );
                 self.recovery.disconnected(&mut self.actions);
-                if matches!(self.feed, Feed::Store(_)) {
-                    // Workers go on without it, so that nothing else marks it as out of date.
+                if matches!(self.feed, FeedTarget::Store(_)) {
+                    // Workers continue without the store, so nothing else marks it as outdated.
                     self.delivery.reset(sink, ResetReason::ConnectionLost);
                 }
             }
         }
     }
 
-    fn live_message(&mut self, received: Received, slice: &mut Slice, now: Instant) {
+    fn live_message(&mut self, received: ReceivedMessage, slice: &mut TimeSlice, now: Instant) {
         let sequence = match live_message(&received.frames) {
             Ok(message) => message.sequence,
             Err(error) => {
@@ -192,23 +192,23 @@ impl Subscription {
                 return self.delivery.drop_message(&error);
             }
         };
-        self.counters.heard(now);
+        self.counters.received(now);
         self.mute = false;
-        if let Some(payload) = Payload::of(received) {
+        if let Some(payload) = ChargedPayload::of(received) {
             slice.spend(payload.len());
             self.recovery.live(sequence, payload, now, &mut self.actions);
         }
     }
 
-    fn on_replay(&mut self, note: Note, slice: &mut Slice, now: Instant) {
+    fn on_replay(&mut self, note: LinkNote, slice: &mut TimeSlice, now: Instant) {
         let received = match note {
-            Note::Message(received) => received,
-            Note::Closed(fault) => {
+            LinkNote::Message(received) => received,
+            LinkNote::Closed(fault) => {
                 self.refuse(fault, now);
                 return self.recovery.replay_failed(now);
             }
-            // A connection that breaks shows as a replay that times out.
-            Note::Connected { .. } | Note::Disconnected => return,
+            // A broken connection appears as a replay timeout.
+            LinkNote::Connected { .. } | LinkNote::Disconnected => return,
         };
         match replay_part(&received.frames) {
             Ok(ReplayPart::End) => {
@@ -217,7 +217,7 @@ impl Subscription {
             }
             Ok(ReplayPart::Batch(message)) => {
                 let sequence = message.sequence;
-                if let Some(payload) = Payload::of(received) {
+                if let Some(payload) = ChargedPayload::of(received) {
                     slice.spend(payload.len());
                     self.recovery.replayed(sequence, payload, now, &mut self.actions);
                 }
@@ -229,14 +229,15 @@ impl Subscription {
         }
     }
 
-    /// Records that a connection was closed for what the publisher sent.
+    /// Records that a connection was closed for a protocol error.
     fn refuse(&mut self, fault: Fault, now: Instant) {
         self.counters.refused.add(fault);
         self.delivery.warn_refused(fault, now);
     }
 
-    /// The engine works, and nothing is heard of it: what is known is not to be trusted until something is.
-    pub(crate) fn doubt(&mut self, sink: &mut dyn FeedSink, now: Instant) {
+    /// Marks the feed as suspect: the engine works, but nothing is received. The known state is not used until
+    /// something is.
+    pub(crate) fn mark_suspect(&mut self, sink: &mut dyn FeedSink, now: Instant) {
         self.mute = true;
         self.resubscribe(now);
         self.publish_status(sink);
@@ -251,18 +252,18 @@ impl Subscription {
         self.subscribe(now);
     }
 
-    /// Nothing keeps what was told up to date any more.
+    /// Ends delivery: nothing keeps the delivered state up to date any more.
     pub(crate) fn end(&mut self, sink: &mut dyn FeedSink) {
         self.delivery.end(sink);
     }
 
-    /// After [`Subscription::end`].
+    /// Closes the feed, after [`FeedSubscription::end`].
     pub(crate) fn close(self, sink: &mut dyn FeedSink) {
         self.delivery.close(sink);
     }
 
     fn act(&mut self, sink: &mut dyn FeedSink, now: Instant) {
-        // What a replay brings is of the past: nobody may take it for the present.
+        // A replay delivers the past, which must not be taken for the current state.
         if self.recovery.is_behind() {
             self.delivery.announce(sink, false);
         }
@@ -270,28 +271,28 @@ impl Subscription {
         while !actions.is_empty() {
             for action in actions.drain(..) {
                 match action {
-                    Action::Apply(payload) => {
+                    RecoveryAction::Apply(payload) => {
                         let is_current = !self.recovery.is_behind();
                         self.delivery.apply(&payload, is_current, sink);
                     }
-                    Action::Reset(reason) => self.delivery.reset(sink, reason),
-                    Action::CountGap => self.counters.gaps.add(1),
-                    Action::StopAsking => self.links.replay = None,
-                    Action::Ask(from) => self.ask(from),
-                    Action::TellUnanswered => self.tell_unanswered(),
-                    Action::Resubscribe => self.resubscribe(now),
+                    RecoveryAction::Reset(reason) => self.delivery.reset(sink, reason),
+                    RecoveryAction::CountGap => self.counters.gaps.add(1),
+                    RecoveryAction::CancelReplay => self.links.replay = None,
+                    RecoveryAction::RequestReplay(from) => self.request_replay(from),
+                    RecoveryAction::ReportUnanswered => self.log_unanswered(),
+                    RecoveryAction::Resubscribe => self.resubscribe(now),
                 }
             }
-            // Acting may have led to more.
+            // Executing actions may have added more.
             std::mem::swap(&mut actions, &mut self.actions);
         }
-        // Nothing is left: the allocation is kept.
+        // The list is empty: its allocation is kept.
         self.actions = actions;
     }
 
-    /// Opens a socket for each replay: what an earlier one still brings goes with its socket. A failure is noticed as
-    /// a replay that times out.
-    fn ask(&mut self, from: u64) {
+    /// Opens a socket per replay: late messages of an earlier one end with its socket. A failure appears as a replay
+    /// timeout.
+    fn request_replay(&mut self, from: u64) {
         let Some(endpoint) = self.feed.replay() else {
             return;
         };
@@ -303,7 +304,7 @@ impl Subscription {
         let asked = self
             .links
             .reader
-            .ask(self.number, endpoint, from, self.feed.curve());
+            .request_replay(self.number, endpoint, from, self.feed.curve());
         self.links.replay = asked
             .inspect_err(|error| {
                 let error: &dyn std::error::Error = error;
@@ -315,7 +316,7 @@ impl Subscription {
             .ok();
     }
 
-    fn tell_unanswered(&self) {
+    fn log_unanswered(&self) {
         let endpoint = self.feed.replay().unwrap_or_default();
         warn!(
             feed = self.feed.name(),
@@ -349,7 +350,7 @@ impl Subscription {
         self.counters
             .reason
             .set(self.cause(state), self.deadline(), is_unanswered);
-        // The sink first: whoever reads that the feed is live can rely on it.
+        // The sink first: readers of the status can rely on the sink being live.
         self.delivery.announce(sink, state == FeedState::Live);
         self.counters.set_state(state);
         let silent = self.recovery.reached() && (self.mute || self.recovery.is_doubtful());

@@ -1,4 +1,4 @@
-//! The thread that serves all feeds: waits for what the I/O thread has read, and steps every feed that has something to do.
+//! Feeds' thread: waits for notes of the I/O thread, and steps every feed that has work.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,66 +6,71 @@ use std::time::Instant;
 
 use routing::WorkerId;
 
-use crate::link::{Bell, Reader};
-use crate::spec::{Feed, FeedSink};
+use crate::link::{FeedBell, LinkReader};
+use crate::spec::{FeedSink, FeedTarget};
 use crate::status::FeedCounters;
-use crate::subscription::Subscription;
+use crate::subscription::FeedSubscription;
 
-/// A feed as it is asked for.
-pub(crate) type Wanted = (Feed, Arc<FeedCounters>);
+/// A requested feed and its counters.
+pub(crate) type WantedFeed = (FeedTarget, Arc<FeedCounters>);
 
-/// What the thread is asked to do. Only the latest list counts, so a single place for it bounds the queue.
+/// Commands for the thread. Only the latest feed list counts, so one slot bounds the queue.
 #[derive(Debug, Default)]
-pub(crate) struct Orders {
-    pub(crate) feeds: Option<Vec<Wanted>>,
-    /// Workers whose silence is not to be believed.
-    pub(crate) doubted: BTreeSet<WorkerId>,
+pub(crate) struct Commands {
+    pub(crate) feeds: Option<Vec<WantedFeed>>,
+    /// Workers whose silent feeds are suspect.
+    pub(crate) suspects: BTreeSet<WorkerId>,
     pub(crate) stop: bool,
 }
 
 pub(crate) struct FeedThread {
-    pub(crate) reader: Arc<Reader>,
-    pub(crate) bell: Arc<Bell>,
-    pub(crate) orders: Arc<Mutex<Orders>>,
+    pub(crate) reader: Arc<LinkReader>,
+    pub(crate) bell: Arc<FeedBell>,
+    pub(crate) commands: Arc<Mutex<Commands>>,
     pub(crate) sink: Box<dyn FeedSink>,
-    pub(crate) subscriptions: Vec<Subscription>,
+    pub(crate) subscriptions: Vec<FeedSubscription>,
 }
 
 impl FeedThread {
     pub(crate) fn run(mut self) {
-        // Feeds whose turn ended before their notes did.
+        // Feeds whose slice ended before their notes did.
         let mut unfinished = BTreeSet::new();
         loop {
             let until = if unfinished.is_empty() {
-                self.subscriptions.iter().filter_map(Subscription::deadline).min()
+                self.subscriptions
+                    .iter()
+                    .filter_map(FeedSubscription::deadline)
+                    .min()
             } else {
                 Some(Instant::now())
             };
-            let mut rung = self.bell.wait(until);
-            rung.feeds.append(&mut unfinished);
-            let orders = std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner));
-            if orders.stop {
+            let mut woken = self.bell.wait(until);
+            woken.feeds.append(&mut unfinished);
+            let commands = std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner));
+            if commands.stop {
                 return;
             }
-            if rung.is_pressed && self.reader.is_scarce() {
-                self.subscriptions.iter_mut().for_each(Subscription::make_room);
+            if woken.is_pressed && self.reader.is_scarce() {
+                self.subscriptions
+                    .iter_mut()
+                    .for_each(FeedSubscription::make_room);
             }
-            self.step(&rung.feeds, &mut unfinished);
+            self.step(&woken.feeds, &mut unfinished);
             let now = Instant::now();
             for subscription in &mut self.subscriptions {
-                if let Feed::Engine(spec) = &subscription.feed
-                    && orders.doubted.contains(&spec.worker)
+                if let FeedTarget::Engine(spec) = &subscription.feed
+                    && commands.suspects.contains(&spec.worker)
                 {
-                    subscription.doubt(&mut *self.sink, now);
+                    subscription.mark_suspect(&mut *self.sink, now);
                 }
             }
-            if let Some(feeds) = orders.feeds {
+            if let Some(feeds) = commands.feeds {
                 self.set(feeds, now);
             }
         }
     }
 
-    /// Gives each feed that has something to do its turn.
+    /// Runs one slice of each feed that has work.
     fn step(&mut self, ready: &BTreeSet<u64>, unfinished: &mut BTreeSet<u64>) {
         for subscription in &mut self.subscriptions {
             let now = Instant::now();
@@ -79,10 +84,10 @@ impl FeedThread {
         }
     }
 
-    /// Ends what is not wanted any more, keeps what is, opens the rest: in this order, so that a worker whose endpoint
-    /// changed is reset before its new feed tells of it. What ended is closed last: that worker has a feed throughout.
-    fn set(&mut self, wanted: Vec<Wanted>, now: Instant) {
-        let known = |counters: &Arc<FeedCounters>, feeds: &[Wanted]| {
+    /// Closes removed feeds, keeps unchanged ones, opens new ones. In this order a worker with a new endpoint is reset
+    /// before its new feed delivers. Removed feeds are closed last, so that worker has a feed throughout.
+    fn set(&mut self, wanted: Vec<WantedFeed>, now: Instant) {
+        let known = |counters: &Arc<FeedCounters>, feeds: &[WantedFeed]| {
             feeds.iter().any(|(_, wanted)| Arc::ptr_eq(wanted, counters))
         };
         let (kept, mut ended): (Vec<_>, Vec<_>) = std::mem::take(&mut self.subscriptions)
@@ -99,7 +104,7 @@ impl FeedThread {
                 .any(|open| Arc::ptr_eq(&open.counters, &counters));
             if !open {
                 let reader = Arc::clone(&self.reader);
-                let mut subscription = Subscription::open(reader, feed, counters, &mut *self.sink, now);
+                let mut subscription = FeedSubscription::open(reader, feed, counters, &mut *self.sink, now);
                 subscription.step(&mut *self.sink, now);
                 self.subscriptions.push(subscription);
             }

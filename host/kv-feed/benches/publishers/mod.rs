@@ -11,7 +11,7 @@ pub(crate) const EVENTS: usize = 4;
 /// libzmq allows 1,023 sockets a context.
 const A_CONTEXT: usize = 400;
 
-struct Publisher {
+struct BenchPublisher {
     live: Socket,
     replay: Socket,
     kept: Vec<Vec<u8>>,
@@ -25,7 +25,7 @@ pub(crate) fn run(count: usize) {
         if number % A_CONTEXT == 0 {
             context = Context::new();
         }
-        let publisher = Publisher {
+        let publisher = BenchPublisher {
             live: bind(&context, SocketType::PUB),
             replay: bind(&context, SocketType::ROUTER),
             kept: Vec::new(),
@@ -57,22 +57,22 @@ fn orders() -> Receiver<usize> {
     received
 }
 
-fn serve(publishers: &mut [Publisher], orders: &Receiver<usize>) {
+fn serve(publishers: &mut [BenchPublisher], orders: &Receiver<usize>) {
     loop {
         match orders.try_recv() {
             Ok(batches) => {
                 for _ in 0..batches {
-                    publishers.iter_mut().for_each(Publisher::publish);
+                    publishers.iter_mut().for_each(BenchPublisher::publish);
                 }
             }
             Err(TryRecvError::Empty) => std::thread::sleep(Duration::from_millis(5)),
             Err(TryRecvError::Disconnected) => return,
         }
-        publishers.iter().for_each(Publisher::answer);
+        publishers.iter().for_each(BenchPublisher::answer);
     }
 }
 
-impl Publisher {
+impl BenchPublisher {
     fn publish(&mut self) {
         let number = self.kept.len() as u64;
         let payload = batch(number);

@@ -5,18 +5,18 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Where a publisher is.
+/// Address of a publisher.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Address {
+pub(super) enum PublisherAddress {
     Tcp {
         host: String,
         port: u16,
     },
-    /// A path; one that begins with a zero byte is a name in Linux's abstract namespace.
+    /// A path; with a leading zero byte a name in Linux's abstract namespace.
     Unix(PathBuf),
 }
 
-/// Why text is no address.
+/// Error of parsing an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum AddressError {
     /// Another transport, or none.
@@ -25,15 +25,15 @@ pub enum AddressError {
     /// No host or no port.
     #[error("it is not tcp://HOST:PORT")]
     Tcp,
-    /// No path, or one that no socket can have.
+    /// No path, or an impossible one for a socket.
     #[error("its path is empty or longer than {MAX_PATH} bytes")]
     Path,
 }
 
-/// Linux's `sun_path` without its end.
+/// Size of Linux's `sun_path` without its terminator.
 const MAX_PATH: usize = 107;
 
-impl Address {
+impl PublisherAddress {
     pub(super) fn parse(endpoint: &str) -> Result<Self, AddressError> {
         match endpoint.split_once("://") {
             Some(("tcp", address)) => {
@@ -56,7 +56,7 @@ impl Address {
     }
 }
 
-/// ZMQ spells the abstract namespace with an `@`.
+/// Converts a path. ZMQ spells the abstract namespace with an `@`.
 fn unix_path(path: &str) -> PathBuf {
     match path.strip_prefix('@') {
         Some(name) => OsString::from(format!("\0{name}")).into(),
@@ -68,8 +68,8 @@ fn unix_path(path: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn tcp(host: &str, port: u16) -> Address {
-        Address::Tcp {
+    fn tcp(host: &str, port: u16) -> PublisherAddress {
+        PublisherAddress::Tcp {
             host: host.to_owned(),
             port,
         }
@@ -77,14 +77,20 @@ mod tests {
 
     #[test]
     fn both_transports_are_read() {
-        assert_eq!(Address::parse("tcp://gpu-1:5557"), Ok(tcp("gpu-1", 5557)));
-        assert_eq!(Address::parse("tcp://[::1]:1"), Ok(tcp("::1", 1)));
-        assert_eq!(Address::parse("tcp://*:1"), Ok(tcp("*", 1)));
         assert_eq!(
-            Address::parse("ipc:///run/kv"),
-            Ok(Address::Unix("/run/kv".into()))
+            PublisherAddress::parse("tcp://gpu-1:5557"),
+            Ok(tcp("gpu-1", 5557))
         );
-        assert_eq!(Address::parse("ipc://@kv"), Ok(Address::Unix("\0kv".into())));
+        assert_eq!(PublisherAddress::parse("tcp://[::1]:1"), Ok(tcp("::1", 1)));
+        assert_eq!(PublisherAddress::parse("tcp://*:1"), Ok(tcp("*", 1)));
+        assert_eq!(
+            PublisherAddress::parse("ipc:///run/kv"),
+            Ok(PublisherAddress::Unix("/run/kv".into()))
+        );
+        assert_eq!(
+            PublisherAddress::parse("ipc://@kv"),
+            Ok(PublisherAddress::Unix("\0kv".into()))
+        );
     }
 
     #[test]
@@ -97,9 +103,9 @@ mod tests {
             ("tcp://host:70000", AddressError::Tcp),
             ("ipc://", AddressError::Path),
         ] {
-            assert_eq!(Address::parse(text), Err(fault), "{text}");
+            assert_eq!(PublisherAddress::parse(text), Err(fault), "{text}");
         }
         let long = format!("ipc://{}", "a".repeat(MAX_PATH + 1));
-        assert_eq!(Address::parse(&long), Err(AddressError::Path));
+        assert_eq!(PublisherAddress::parse(&long), Err(AddressError::Path));
     }
 }

@@ -1,40 +1,40 @@
-//! Memory that messages hold between the socket and the decoder: taken before they are read, given back when they are
+//! Memory budget of messages between socket and decoder: reserved before they are read, released when they are
 //! dropped.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::mailbox::Bell;
+use super::mailbox::FeedBell;
 use crate::zmtp::FeedLimits;
 
-/// The share of the total below which messages that only wait are given up.
+/// Share of the total below which queued messages are dropped.
 const SCARCE: usize = 4;
 
-/// What all feeds share.
+/// Memory shared by all feeds.
 #[derive(Debug, Clone)]
-pub(super) struct Budget {
+pub(super) struct MemoryBudget {
     total: Arc<Semaphore>,
     limit: usize,
-    bell: Arc<Bell>,
+    bell: Arc<FeedBell>,
 }
 
-/// One feed's part, and the whole behind it.
+/// One feed's share, and the total behind it.
 #[derive(Debug, Clone)]
-pub(super) struct Allowance {
+pub(super) struct FeedBudget {
     own: Arc<Semaphore>,
-    all: Budget,
+    all: MemoryBudget,
 }
 
-/// Bytes that a message holds; dropping it gives them back.
+/// Memory of a message; dropping it releases the memory.
 #[derive(Debug, Default)]
-pub(crate) struct Charge {
+pub(crate) struct MemoryCharge {
     own: Option<OwnedSemaphorePermit>,
     all: Option<OwnedSemaphorePermit>,
 }
 
-impl Budget {
-    pub(super) fn new(limits: FeedLimits, bell: Arc<Bell>) -> Self {
+impl MemoryBudget {
+    pub(super) fn new(limits: FeedLimits, bell: Arc<FeedBell>) -> Self {
         let limit = limits.total.max(limits.largest_message());
         Self {
             total: Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS))),
@@ -43,49 +43,49 @@ impl Budget {
         }
     }
 
-    /// Bytes that messages hold now.
+    /// Returns the bytes that messages hold now.
     pub(super) fn used(&self) -> usize {
         self.limit.saturating_sub(self.total.available_permits())
     }
 
-    /// Whether so little is left that what merely waits should make room.
+    /// Returns `true` if so little memory is left that queued messages should be dropped.
     pub(super) fn is_scarce(&self) -> bool {
         self.total.available_permits() < self.limit / SCARCE
     }
 
-    pub(super) fn allowance(&self, limits: FeedLimits) -> Allowance {
+    pub(super) fn allowance(&self, limits: FeedLimits) -> FeedBudget {
         let own = limits.feed.max(limits.largest_message());
-        Allowance {
+        FeedBudget {
             own: Arc::new(Semaphore::new(own.min(Semaphore::MAX_PERMITS))),
             all: self.clone(),
         }
     }
 }
 
-impl Allowance {
-    /// Waits until so many bytes may be held.
-    pub(super) async fn take(&self, bytes: usize) -> Charge {
+impl FeedBudget {
+    /// Waits until the bytes can be reserved.
+    pub(super) async fn take(&self, bytes: usize) -> MemoryCharge {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        // The semaphores are never closed: waiting ends with room.
+        // The semaphores are never closed: waiting ends with a permit.
         let own = Arc::clone(&self.own).acquire_many_owned(bytes).await.ok();
         let total = Arc::clone(&self.all.total);
         let all = match total.try_acquire_many_owned(bytes) {
             Ok(all) => Some(all),
             Err(_) => {
-                self.all.bell.press();
+                self.all.bell.ring_for_memory();
                 Arc::clone(&self.all.total).acquire_many_owned(bytes).await.ok()
             }
         };
-        Charge { own, all }
+        MemoryCharge { own, all }
     }
 }
 
-impl Charge {
+impl MemoryCharge {
     pub(super) fn is_empty(&self) -> bool {
         self.own.is_none() && self.all.is_none()
     }
 
-    /// Holds the other's bytes as well.
+    /// Merges the other charge.
     pub(super) fn add(&mut self, other: Self) {
         join(&mut self.own, other.own);
         join(&mut self.all, other.all);
@@ -120,7 +120,7 @@ mod tests {
     #[tokio::test]
     async fn a_feed_waits_for_its_own_messages_and_not_for_those_of_others() {
         let limits = limits(largest(), 10 * largest());
-        let budget = Budget::new(limits, Arc::default());
+        let budget = MemoryBudget::new(limits, Arc::default());
         let (one, other) = (budget.allowance(limits), budget.allowance(limits));
         let held = one.take(largest()).await;
         let mut waits = Box::pin(one.take(1));
@@ -135,14 +135,14 @@ mod tests {
     #[tokio::test]
     async fn all_feeds_together_hold_no_more_than_the_total() {
         let limits = limits(4 * largest(), 2 * largest());
-        let bell = Arc::<Bell>::default();
-        let budget = Budget::new(limits, Arc::clone(&bell));
+        let bell = Arc::<FeedBell>::default();
+        let budget = MemoryBudget::new(limits, Arc::clone(&bell));
         let held = budget.allowance(limits).take(2 * largest()).await;
         assert!(budget.is_scarce());
         let other = budget.allowance(limits);
         let mut waits = Box::pin(other.take(1));
         assert!(futures_util::poll!(&mut waits).is_pending());
-        // Whoever keeps messages is asked to make room.
+        // The bell requests that queued messages are dropped.
         assert!(bell.wait(None).is_pressed);
         drop(held);
         assert!(futures_util::poll!(&mut waits).is_ready());
@@ -152,9 +152,9 @@ mod tests {
     #[tokio::test]
     async fn a_charge_that_was_added_is_given_back_with_the_other() {
         let limits = limits(0, 0);
-        let budget = Budget::new(limits, Arc::default());
+        let budget = MemoryBudget::new(limits, Arc::default());
         let allowance = budget.allowance(limits);
-        let mut charge = Charge::default();
+        let mut charge = MemoryCharge::default();
         assert!(charge.is_empty());
         charge.add(allowance.take(3).await);
         charge.add(allowance.take(4).await);

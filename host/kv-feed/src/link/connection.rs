@@ -1,32 +1,32 @@
-//! One connection: reads from a socket into a session, within the limits in bytes and time.
+//! Connection: reads from a socket into a session, within limits in bytes and time.
 
 use std::io;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::budget::Charge;
-use super::mailbox::{Mailbox, Received};
-use super::pause::Ending;
-use super::stream::Stream;
-use crate::zmtp::{Event, Fault, Session};
+use super::budget::MemoryCharge;
+use super::mailbox::{FeedMailbox, ReceivedMessage};
+use super::pause::AttemptEnd;
+use super::stream::PeerStream;
+use crate::zmtp::{Fault, SessionEvent, ZmtpSession};
 
-/// How long a peer may take.
+/// Timeouts of a peer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct PeerTimeouts {
     /// For the whole handshake.
     handshake: Duration,
     /// For the rest of a message after its first byte, and for memory that its further frames wait for.
     message: Duration,
-    /// Between two pings. Publishers are silent while idle, so only pings tell a dead connection.
+    /// Between two pings. Idle publishers are silent, so only pings detect a dead connection.
     ping: Duration,
-    /// A connection that brings nothing for so long is lost.
+    /// A silent connection is lost after this time.
     silence: Duration,
-    /// For what is sent: a few hundred bytes, and answers to pings.
+    /// For writes: a few hundred bytes, and answers to pings.
     write: Duration,
 }
 
-impl Default for Patience {
+impl Default for PeerTimeouts {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(10),
@@ -38,20 +38,20 @@ impl Default for Patience {
     }
 }
 
-/// Why a connection ended.
+/// Cause of a connection's end.
 #[derive(Debug)]
-enum End {
+enum ConnectionEnd {
     Lost,
     Fault(Fault),
 }
 
-impl From<Fault> for End {
+impl From<Fault> for ConnectionEnd {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<io::Error> for End {
+impl From<io::Error> for ConnectionEnd {
     fn from(_: io::Error) -> Self {
         Self::Lost
     }
@@ -59,68 +59,68 @@ impl From<io::Error> for End {
 
 /// Reads one connection to its end, and records it in the mailbox.
 pub(super) async fn follow(
-    session: Session,
-    stream: Stream,
-    mailbox: &Mailbox,
-    patience: Patience,
-) -> Ending {
+    session: ZmtpSession,
+    stream: PeerStream,
+    mailbox: &FeedMailbox,
+    timeouts: PeerTimeouts,
+) -> AttemptEnd {
     let began = Instant::now();
     let mut connection = Connection {
         session,
         stream,
         mailbox,
-        charge: Charge::default(),
-        times: Times::new(began, patience),
+        charge: MemoryCharge::default(),
+        times: ConnectionDeadlines::new(began, timeouts),
     };
     let mut end = connection.run().await;
     let was_ready = connection.session.is_ready();
-    if matches!(end, End::Lost) && !was_ready && connection.session.has_greeted() {
-        // libzmq closes the connection where keys or types of sockets do not fit.
-        end = End::Fault(Fault::Refused);
+    if matches!(end, ConnectionEnd::Lost) && !was_ready && connection.session.has_greeted() {
+        // libzmq closes the connection if keys or socket types do not match.
+        end = ConnectionEnd::Fault(Fault::Refused);
     }
-    // What an unfinished message held is free before anything waits for room.
+    // Releases the memory of an unfinished message before anything waits for memory.
     drop(connection);
-    if let End::Fault(fault) = end {
+    if let ConnectionEnd::Fault(fault) = end {
         mailbox.closed(fault).await;
     }
     if was_ready {
         mailbox.disconnected().await;
     }
     match end {
-        End::Fault(_) => Ending::Fault(began.elapsed()),
-        End::Lost if was_ready => Ending::Lost(began.elapsed()),
-        End::Lost => Ending::NotMade,
+        ConnectionEnd::Fault(_) => AttemptEnd::Fault(began.elapsed()),
+        ConnectionEnd::Lost if was_ready => AttemptEnd::Lost(began.elapsed()),
+        ConnectionEnd::Lost => AttemptEnd::NotMade,
     }
 }
 
 struct Connection<'a> {
-    session: Session,
-    stream: Stream,
-    mailbox: &'a Mailbox,
-    /// Of the message that is being read.
-    charge: Charge,
-    times: Times,
+    session: ZmtpSession,
+    stream: PeerStream,
+    mailbox: &'a FeedMailbox,
+    /// Memory of the message being read.
+    charge: MemoryCharge,
+    times: ConnectionDeadlines,
 }
 
-/// When something is due.
-struct Times {
-    patience: Patience,
-    /// By when the handshake must be done.
+/// Deadlines of a connection.
+struct ConnectionDeadlines {
+    timeouts: PeerTimeouts,
+    /// Deadline of the handshake.
     handshake: Instant,
-    /// By when the message that was begun must be complete.
+    /// Deadline of the message being read.
     message: Option<Instant>,
     ping: Instant,
-    heard: Instant,
+    received: Instant,
 }
 
-impl Times {
-    fn new(now: Instant, patience: Patience) -> Self {
+impl ConnectionDeadlines {
+    fn new(now: Instant, timeouts: PeerTimeouts) -> Self {
         Self {
-            patience,
-            handshake: now + patience.handshake,
+            timeouts,
+            handshake: now + timeouts.handshake,
             message: None,
-            ping: now + patience.ping,
-            heard: now,
+            ping: now + timeouts.ping,
+            received: now,
         }
     }
 
@@ -128,13 +128,13 @@ impl Times {
         if !is_ready {
             return self.handshake;
         }
-        let next = self.ping.min(self.heard + self.patience.silence);
+        let next = self.ping.min(self.received + self.timeouts.silence);
         self.message.map_or(next, |message| next.min(message))
     }
 }
 
 impl Connection<'_> {
-    async fn run(&mut self) -> End {
+    async fn run(&mut self) -> ConnectionEnd {
         loop {
             if let Err(end) = self.turn().await {
                 return end;
@@ -142,11 +142,11 @@ impl Connection<'_> {
         }
     }
 
-    async fn turn(&mut self) -> Result<(), End> {
+    async fn turn(&mut self) -> Result<(), ConnectionEnd> {
         let out = self.session.take_output();
         if !out.is_empty() {
-            let written = timeout(self.times.patience.write, self.stream.write(&out)).await;
-            written.map_err(|_| End::Lost)??;
+            let written = timeout(self.times.timeouts.write, self.stream.write(&out)).await;
+            written.map_err(|_| ConnectionEnd::Lost)??;
         }
         let due = self.times.next(self.session.is_ready());
         let Ok(readable) = timeout_at(due, self.stream.readable()).await else {
@@ -154,23 +154,23 @@ impl Connection<'_> {
         };
         readable?;
         let chunk = match self.stream.read() {
-            Ok(chunk) if chunk.is_empty() => return Err(End::Lost),
+            Ok(chunk) if chunk.is_empty() => return Err(ConnectionEnd::Lost),
             Ok(chunk) => chunk,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        self.times.heard = Instant::now();
+        self.times.received = Instant::now();
         self.take(&chunk).await?;
         if !self.session.is_ready() || !self.session.is_amid_message() {
             self.times.message = None;
         } else if self.times.message.is_none() {
-            self.times.message = Some(Instant::now() + self.times.patience.message);
+            self.times.message = Some(Instant::now() + self.times.timeouts.message);
         }
         Ok(())
     }
 
-    /// Acts on the time.
-    fn fall_due(&mut self) -> Result<(), End> {
+    /// Handles expired deadlines.
+    fn fall_due(&mut self) -> Result<(), ConnectionEnd> {
         let now = Instant::now();
         if !self.session.is_ready() {
             return Err(Fault::HandshakeTimeout.into());
@@ -178,52 +178,52 @@ impl Connection<'_> {
         if self.times.message.is_some_and(|due| now >= due) {
             return Err(Fault::Unfinished.into());
         }
-        if now >= self.times.heard + self.times.patience.silence {
-            return Err(End::Lost);
+        if now >= self.times.received + self.times.timeouts.silence {
+            return Err(ConnectionEnd::Lost);
         }
         if now >= self.times.ping {
-            self.times.ping = now + self.times.patience.ping;
+            self.times.ping = now + self.times.timeouts.ping;
             self.session.ping()?;
         }
         Ok(())
     }
 
-    async fn take(&mut self, chunk: &[u8]) -> Result<(), End> {
+    async fn take(&mut self, chunk: &[u8]) -> Result<(), ConnectionEnd> {
         let mut input = chunk;
         while let Some(event) = self.session.advance(&mut input)? {
             match event {
-                Event::Ready => self.mailbox.connected().await,
-                Event::Reserve(bytes) => self.reserve(bytes).await?,
-                Event::Skipped => drop(self.end_message()),
-                Event::Message(frames) => {
+                SessionEvent::Ready => self.mailbox.connected().await,
+                SessionEvent::Reserve(bytes) => self.reserve(bytes).await?,
+                SessionEvent::Skipped => drop(self.end_message()),
+                SessionEvent::Message(frames) => {
                     let charge = self.end_message();
-                    self.mailbox.message(Received { frames, charge });
+                    self.mailbox.message(ReceivedMessage { frames, charge });
                 }
             }
         }
         Ok(())
     }
 
-    fn end_message(&mut self) -> Charge {
+    fn end_message(&mut self) -> MemoryCharge {
         self.times.message = None;
         std::mem::take(&mut self.charge)
     }
 
-    /// Waits for memory; nothing is read meanwhile. A message that holds some must not keep it from others forever.
-    async fn reserve(&mut self, bytes: usize) -> Result<(), End> {
+    /// Waits for memory without reading. A message that holds some must not block others forever.
+    async fn reserve(&mut self, bytes: usize) -> Result<(), ConnectionEnd> {
         let began = Instant::now();
         let more = self.mailbox.allowance().take(bytes);
         let more = if self.charge.is_empty() {
             more.await
         } else {
-            timeout(self.times.patience.message, more)
+            timeout(self.times.timeouts.message, more)
                 .await
                 .map_err(|_| Fault::Unfinished)?
         };
         self.charge.add(more);
-        // The peer is not to blame for this time.
+        // This time is not the peer's fault.
         let waited = began.elapsed();
-        self.times.heard += waited;
+        self.times.received += waited;
         self.times.message = self.times.message.map(|due| due + waited);
         Ok(())
     }
@@ -237,43 +237,43 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::link::budget::Budget;
-    use crate::link::mailbox::Bell;
+    use crate::link::budget::MemoryBudget;
+    use crate::link::mailbox::FeedBell;
     use crate::zmtp::{FeedLimits, SocketRole};
 
-    /// The opening of a publisher: its greeting and its READY command.
+    /// Returns a publisher's greeting and READY command.
     fn opening() -> Vec<u8> {
         let greeting = [&b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL"[..], &[0; 48]].concat();
         [&greeting[..], b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03PUB"].concat()
     }
 
-    /// How a connection ends whose peer sends this, and nothing more.
-    async fn ending(sent: &[u8], patience: Patience) -> Ending {
+    /// Returns the end of a connection whose peer sends this and nothing more.
+    async fn ending(sent: &[u8], timeouts: PeerTimeouts) -> AttemptEnd {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(sent).await.unwrap();
-        end_of(ours, patience).await
+        end_of(ours, timeouts).await
     }
 
-    async fn end_of(ours: UnixStream, patience: Patience) -> Ending {
+    async fn end_of(ours: UnixStream, timeouts: PeerTimeouts) -> AttemptEnd {
         let limits = FeedLimits::default();
-        let bell = Arc::<Bell>::default();
-        let allowance = Budget::new(limits, Arc::clone(&bell)).allowance(limits);
-        let mailbox = Mailbox::new(0, bell, allowance);
+        let bell = Arc::<FeedBell>::default();
+        let allowance = MemoryBudget::new(limits, Arc::clone(&bell)).allowance(limits);
+        let mailbox = FeedMailbox::new(0, bell, allowance);
         let topic = Box::default();
-        let session = Session::new(SocketRole::Subscriber { topic }, limits, None);
-        follow(session, Stream::Unix(ours), &mailbox, patience).await
+        let session = ZmtpSession::new(SocketRole::Subscriber { topic }, limits, None);
+        follow(session, PeerStream::Unix(ours), &mailbox, timeouts).await
     }
 
     const SHORT: Duration = Duration::from_millis(10);
 
     #[tokio::test]
     async fn a_peer_that_says_nothing_is_given_up_in_the_handshake() {
-        let patience = Patience {
+        let timeouts = PeerTimeouts {
             handshake: SHORT,
-            ..Patience::default()
+            ..PeerTimeouts::default()
         };
         for sent in [&b""[..], b"\xff", &opening()[..70]] {
-            assert!(matches!(ending(sent, patience).await, Ending::Fault(_)));
+            assert!(matches!(ending(sent, timeouts).await, AttemptEnd::Fault(_)));
         }
     }
 
@@ -283,33 +283,36 @@ mod tests {
         theirs.write_all(&opening()[..64]).await.unwrap();
         theirs.shutdown().await.unwrap();
         assert!(matches!(
-            end_of(ours, Patience::default()).await,
-            Ending::Fault(_)
+            end_of(ours, PeerTimeouts::default()).await,
+            AttemptEnd::Fault(_)
         ));
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        assert!(matches!(end_of(ours, Patience::default()).await, Ending::NotMade));
+        assert!(matches!(
+            end_of(ours, PeerTimeouts::default()).await,
+            AttemptEnd::NotMade
+        ));
     }
 
     #[tokio::test]
     async fn a_message_that_is_begun_and_not_finished_is_a_fault() {
-        let patience = Patience {
+        let timeouts = PeerTimeouts {
             message: SHORT,
-            ..Patience::default()
+            ..PeerTimeouts::default()
         };
         for begun in [&b"\x01"[..], b"\x01\x05top", b"\x01\x00"] {
             let sent = [&opening()[..], begun].concat();
-            assert!(matches!(ending(&sent, patience).await, Ending::Fault(_)));
+            assert!(matches!(ending(&sent, timeouts).await, AttemptEnd::Fault(_)));
         }
     }
 
     #[tokio::test]
     async fn a_peer_that_answers_no_ping_is_lost() {
-        let patience = Patience {
+        let timeouts = PeerTimeouts {
             ping: SHORT,
             silence: 3 * SHORT,
-            ..Patience::default()
+            ..PeerTimeouts::default()
         };
-        assert!(matches!(ending(&opening(), patience).await, Ending::Lost(_)));
+        assert!(matches!(ending(&opening(), timeouts).await, AttemptEnd::Lost(_)));
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps a link connected: connects again and again, or accepts publishers that connect.
+//! Connection maintenance of a link: reconnects, or accepts publishers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,58 +7,58 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::address::Address;
-use super::connection::{Patience, follow};
-use super::mailbox::Mailbox;
-use super::pause::{Ending, Pause};
-use super::stream::{Listener, Resolver, Stream};
-use crate::zmtp::{CurveKeys, CurveSecrets, FeedLimits, Session, SocketRole};
+use super::address::PublisherAddress;
+use super::connection::{PeerTimeouts, follow};
+use super::mailbox::FeedMailbox;
+use super::pause::{AttemptEnd, ReconnectBackoff};
+use super::stream::{NameResolver, PeerStream, PublisherListener};
+use crate::zmtp::{CurveKeys, CurveSecrets, FeedLimits, SocketRole, ZmtpSession};
 
-/// Publishers connected to one bound address at a time. One is meant; one more may replace it.
+/// Most publishers connected to one bound address. One is intended; a second may replace it.
 const MAX_ACCEPTED: usize = 4;
-/// Before the next publisher is accepted after one that broke a limit, or after a failure.
+/// Pause before the next publisher is accepted after a protocol error or a failure.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// What each connection of a link is made of.
+/// Shared parts of a link's connections.
 #[derive(Clone)]
-pub(super) struct Wire {
+pub(super) struct LinkParts {
     pub(super) role: SocketRole,
     pub(super) limits: FeedLimits,
     pub(super) curve: Option<CurveKeys>,
-    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) mailbox: Arc<FeedMailbox>,
 }
 
-impl Wire {
+impl LinkParts {
     /// Reads one connection to its end.
-    async fn follow(&self, stream: Stream) -> Ending {
+    async fn follow(&self, stream: PeerStream) -> AttemptEnd {
         let curve = match &self.curve {
             None => None,
             Some(keys) => match CurveSecrets::random() {
                 Ok(secrets) => Some((keys.clone(), secrets)),
                 Err(error) => {
                     warn!(%error, "failed to make keys for a connection to a publisher of KV events: trying again");
-                    return Ending::NotMade;
+                    return AttemptEnd::NotMade;
                 }
             },
         };
-        let session = Session::new(self.role.clone(), self.limits, curve);
-        follow(session, stream, &self.mailbox, Patience::default()).await
+        let session = ZmtpSession::new(self.role.clone(), self.limits, curve);
+        follow(session, stream, &self.mailbox, PeerTimeouts::default()).await
     }
 }
 
-/// Connects until the link is dropped. A replay is asked for over one connection only.
-pub(super) async fn dial(wire: Wire, address: Address, resolver: Resolver) {
-    let mut pause = Pause::new();
+/// Connects until the link is dropped. A replay is requested over one connection only.
+pub(super) async fn dial(wire: LinkParts, address: PublisherAddress, resolver: NameResolver) {
+    let mut pause = ReconnectBackoff::new();
     loop {
-        let ending = match Stream::connect(&address, &resolver).await {
+        let ending = match PeerStream::connect(&address, &resolver).await {
             Ok(stream) => wire.follow(stream).await,
             Err(error) => {
                 debug!(?address, %error, "failed to connect to a publisher of KV events: trying again");
-                Ending::NotMade
+                AttemptEnd::NotMade
             }
         };
         let is_asked = matches!(wire.role, SocketRole::Requester { .. });
-        if is_asked && ending != Ending::NotMade {
+        if is_asked && ending != AttemptEnd::NotMade {
             return;
         }
         sleep(pause.after(ending)).await;
@@ -66,12 +66,12 @@ pub(super) async fn dial(wire: Wire, address: Address, resolver: Resolver) {
 }
 
 /// Accepts publishers until the link is dropped.
-pub(super) async fn accept(wire: Wire, listener: Listener) {
-    let mut accepted: JoinSet<Ending> = JoinSet::new();
+pub(super) async fn accept(wire: LinkParts, listener: PublisherListener) {
+    let mut accepted: JoinSet<AttemptEnd> = JoinSet::new();
     loop {
         tokio::select! {
             ended = accepted.join_next(), if !accepted.is_empty() => {
-                if matches!(ended, Some(Ok(Ending::Fault(_)))) {
+                if matches!(ended, Some(Ok(AttemptEnd::Fault(_)))) {
                     sleep(ACCEPT_PAUSE).await;
                 }
             }

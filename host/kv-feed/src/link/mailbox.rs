@@ -1,4 +1,4 @@
-//! Notes of the I/O thread for the feeds' thread: one queue a feed, and a bell that says which have something.
+//! Mailboxes from the I/O thread to the feeds' thread: one queue per feed, and a bell that names the feeds with notes.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,112 +6,112 @@ use std::time::Instant;
 
 use tokio::task::AbortHandle;
 
-use super::budget::{Allowance, Charge};
+use super::budget::{FeedBudget, MemoryCharge};
 use crate::zmtp::{FRAME_COST, Fault};
 
-/// What happened on the connections of one link, in order.
+/// Event on a link's connections; notes are in order.
 #[derive(Debug)]
-pub(crate) enum Note {
-    /// A connection stands. Whether another did before, and does still.
+pub(crate) enum LinkNote {
+    /// A connection is established. `beside`: another one already was.
     Connected { beside: bool },
-    /// A message came.
-    Message(Received),
-    /// A connection was closed for what the peer sent.
+    /// A message was received.
+    Message(ReceivedMessage),
+    /// A connection was closed for a protocol error.
     Closed(Fault),
-    /// The last connection is gone.
+    /// The last connection is closed.
     Disconnected,
 }
 
 /// A message, and the memory it is charged for.
 #[derive(Debug)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedMessage {
     pub(crate) frames: Vec<Vec<u8>>,
-    pub(crate) charge: Charge,
+    pub(crate) charge: MemoryCharge,
 }
 
 /// Wakes the feeds' thread.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
-    rung: Mutex<Rung>,
+pub(crate) struct FeedBell {
+    woken: Mutex<WakeReasons>,
     changed: Condvar,
 }
 
-/// Why the feeds' thread was woken.
+/// Reasons of a wake-up.
 #[derive(Debug, Default)]
-pub(crate) struct Rung {
-    /// Feeds that have notes, by the number they were opened with.
+pub(crate) struct WakeReasons {
+    /// Feeds with notes, by number.
     pub(crate) feeds: BTreeSet<u64>,
-    /// Orders were given.
-    has_orders: bool,
-    /// A feed waits for memory that all share.
+    /// Commands were given.
+    has_commands: bool,
+    /// A feed waits for shared memory.
     pub(crate) is_pressed: bool,
 }
 
-impl Bell {
-    /// Wakes for a feed.
+impl FeedBell {
+    /// Wakes the thread for a feed.
     pub(crate) fn ring(&self, feed: u64) {
-        self.change(|rung| {
-            rung.feeds.insert(feed);
+        self.change(|woken| {
+            woken.feeds.insert(feed);
         });
     }
 
-    /// Wakes for orders.
-    pub(crate) fn order(&self) {
-        self.change(|rung| rung.has_orders = true);
+    /// Wakes the thread for commands.
+    pub(crate) fn ring_for_commands(&self) {
+        self.change(|woken| woken.has_commands = true);
     }
 
-    /// Wakes for memory.
-    pub(super) fn press(&self) {
-        self.change(|rung| rung.is_pressed = true);
+    /// Wakes the thread to release memory.
+    pub(super) fn ring_for_memory(&self) {
+        self.change(|woken| woken.is_pressed = true);
     }
 
-    /// Waits for a reason to wake up, or until a time.
-    pub(crate) fn wait(&self, until: Option<Instant>) -> Rung {
-        let mut rung = self.lock();
-        while rung.feeds.is_empty() && !rung.has_orders && !rung.is_pressed {
-            rung = match until {
-                None => self.changed.wait(rung).unwrap_or_else(PoisonError::into_inner),
+    /// Waits for a reason to wake up, or until a deadline.
+    pub(crate) fn wait(&self, until: Option<Instant>) -> WakeReasons {
+        let mut woken = self.lock();
+        while woken.feeds.is_empty() && !woken.has_commands && !woken.is_pressed {
+            woken = match until {
+                None => self.changed.wait(woken).unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         break;
                     }
-                    let waited = self.changed.wait_timeout(rung, left);
+                    let waited = self.changed.wait_timeout(woken, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
-        std::mem::take(&mut rung)
+        std::mem::take(&mut woken)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Rung)) {
+    fn change(&self, change: impl FnOnce(&mut WakeReasons)) {
         change(&mut self.lock());
         self.changed.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Rung> {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, WakeReasons> {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The queue between the connections of a link and its feed.
+/// Queue between the connections of a link and its feed.
 #[derive(Debug)]
-pub(super) struct Mailbox {
+pub(super) struct FeedMailbox {
     feed: u64,
-    bell: Arc<Bell>,
-    allowance: Allowance,
-    notes: Mutex<Notes>,
+    bell: Arc<FeedBell>,
+    allowance: FeedBudget,
+    notes: Mutex<NoteQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Notes {
-    queue: VecDeque<(Note, Charge)>,
-    /// Connections that stand.
+struct NoteQueue {
+    queue: VecDeque<(LinkNote, MemoryCharge)>,
+    /// Number of established connections.
     open: usize,
 }
 
-impl Mailbox {
-    pub(super) fn new(feed: u64, bell: Arc<Bell>, allowance: Allowance) -> Self {
+impl FeedMailbox {
+    pub(super) fn new(feed: u64, bell: Arc<FeedBell>, allowance: FeedBudget) -> Self {
         Self {
             feed,
             bell,
@@ -120,42 +120,42 @@ impl Mailbox {
         }
     }
 
-    pub(super) fn allowance(&self) -> &Allowance {
+    pub(super) fn allowance(&self) -> &FeedBudget {
         &self.allowance
     }
 
-    /// Records that a connection stands.
+    /// Records an established connection.
     pub(super) async fn connected(&self) {
         let charge = self.allowance.take(FRAME_COST).await;
         self.push(charge, |notes| {
             notes.open += 1;
-            Some(Note::Connected {
+            Some(LinkNote::Connected {
                 beside: notes.open > 1,
             })
         });
     }
 
-    /// Records that one is gone.
+    /// Records a closed connection.
     pub(super) async fn disconnected(&self) {
         let charge = self.allowance.take(FRAME_COST).await;
         self.push(charge, |notes| {
             notes.open = notes.open.saturating_sub(1);
-            (notes.open == 0).then_some(Note::Disconnected)
+            (notes.open == 0).then_some(LinkNote::Disconnected)
         });
     }
 
-    /// Records that one was closed for a fault.
+    /// Records a connection closed for a fault.
     pub(super) async fn closed(&self, fault: Fault) {
         let charge = self.allowance.take(FRAME_COST).await;
-        self.push(charge, |_| Some(Note::Closed(fault)));
+        self.push(charge, |_| Some(LinkNote::Closed(fault)));
     }
 
-    /// Passes on a message that is charged already.
-    pub(super) fn message(&self, received: Received) {
-        self.push(Charge::default(), |_| Some(Note::Message(received)));
+    /// Queues a message whose memory is reserved.
+    pub(super) fn message(&self, received: ReceivedMessage) {
+        self.push(MemoryCharge::default(), |_| Some(LinkNote::Message(received)));
     }
 
-    fn push(&self, charge: Charge, note: impl FnOnce(&mut Notes) -> Option<Note>) {
+    fn push(&self, charge: MemoryCharge, note: impl FnOnce(&mut NoteQueue) -> Option<LinkNote>) {
         let mut notes = self.notes();
         let Some(note) = note(&mut notes) else { return };
         notes.queue.push_back((note, charge));
@@ -166,36 +166,36 @@ impl Mailbox {
         }
     }
 
-    fn notes(&self) -> MutexGuard<'_, Notes> {
+    fn notes(&self) -> MutexGuard<'_, NoteQueue> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A feed's end of its connections, which are closed with it.
 #[derive(Debug)]
-pub(crate) struct Link {
-    mailbox: Arc<Mailbox>,
+pub(crate) struct FeedLink {
+    mailbox: Arc<FeedMailbox>,
     task: Option<AbortHandle>,
 }
 
-impl Link {
-    pub(super) fn new(mailbox: Arc<Mailbox>, task: Option<AbortHandle>) -> Self {
+impl FeedLink {
+    pub(super) fn new(mailbox: Arc<FeedMailbox>, task: Option<AbortHandle>) -> Self {
         Self { mailbox, task }
     }
 
-    /// Takes the next note.
-    pub(crate) fn next(&self) -> Option<Note> {
+    /// Returns the next note.
+    pub(crate) fn next(&self) -> Option<LinkNote> {
         let next = self.mailbox.notes().queue.pop_front();
         next.map(|(note, _)| note)
     }
 
-    /// Whether there are notes.
+    /// Returns `true` if there are notes.
     pub(crate) fn has_notes(&self) -> bool {
         !self.mailbox.notes().queue.is_empty()
     }
 }
 
-impl Drop for Link {
+impl Drop for FeedLink {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
             task.abort();
@@ -207,15 +207,15 @@ impl Drop for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::budget::Budget;
+    use crate::link::budget::MemoryBudget;
     use crate::zmtp::FeedLimits;
 
-    fn mailbox() -> (Arc<Bell>, Link) {
-        let bell = Arc::<Bell>::default();
+    fn mailbox() -> (Arc<FeedBell>, FeedLink) {
+        let bell = Arc::<FeedBell>::default();
         let limits = FeedLimits::default();
-        let allowance = Budget::new(limits, Arc::clone(&bell)).allowance(limits);
-        let mailbox = Arc::new(Mailbox::new(7, Arc::clone(&bell), allowance));
-        let link = Link { mailbox, task: None };
+        let allowance = MemoryBudget::new(limits, Arc::clone(&bell)).allowance(limits);
+        let mailbox = Arc::new(FeedMailbox::new(7, Arc::clone(&bell), allowance));
+        let link = FeedLink { mailbox, task: None };
         (bell, link)
     }
 
@@ -223,14 +223,14 @@ mod tests {
     async fn the_bell_names_the_feed_that_has_notes() {
         let (bell, link) = mailbox();
         link.mailbox.connected().await;
-        link.mailbox.message(Received {
+        link.mailbox.message(ReceivedMessage {
             frames: Vec::new(),
-            charge: Charge::default(),
+            charge: MemoryCharge::default(),
         });
         assert_eq!(bell.wait(None).feeds, BTreeSet::from([7]));
         assert!(bell.wait(Some(Instant::now())).feeds.is_empty());
-        assert!(matches!(link.next(), Some(Note::Connected { beside: false })));
-        assert!(matches!(link.next(), Some(Note::Message(_))));
+        assert!(matches!(link.next(), Some(LinkNote::Connected { beside: false })));
+        assert!(matches!(link.next(), Some(LinkNote::Message(_))));
         assert!(link.next().is_none());
     }
 
@@ -241,9 +241,9 @@ mod tests {
         link.mailbox.connected().await;
         link.mailbox.disconnected().await;
         link.mailbox.disconnected().await;
-        assert!(matches!(link.next(), Some(Note::Connected { beside: false })));
-        assert!(matches!(link.next(), Some(Note::Connected { beside: true })));
-        assert!(matches!(link.next(), Some(Note::Disconnected)));
+        assert!(matches!(link.next(), Some(LinkNote::Connected { beside: false })));
+        assert!(matches!(link.next(), Some(LinkNote::Connected { beside: true })));
+        assert!(matches!(link.next(), Some(LinkNote::Disconnected)));
         assert!(!link.has_notes());
     }
 }

@@ -1,8 +1,8 @@
-//! Connections to publishers: one I/O thread for all of them, and a queue of notes for each feed.
+//! Connections to publishers: one I/O thread for all of them, and a queue of notes per feed.
 //!
-//! Nothing here knows what a message means. What is read is bounded before it is read: by each frame and message
-//! (`zmtp`), by what waits in one feed's queue, and by what all feeds hold together. A feed without room is not read from, so
-//! that TCP holds its publisher back.
+//! This module does not interpret messages. Memory is bounded before reading: by frame and message limits (`zmtp`), by
+//! each feed's queue, and by the total of all feeds. A feed without memory is not read from, so TCP slows its
+//! publisher down.
 
 mod address;
 mod budget;
@@ -14,7 +14,7 @@ mod reader;
 mod stream;
 
 pub use address::AddressError;
-pub(crate) use budget::Charge;
-pub(crate) use mailbox::{Bell, Link, Note, Received};
+pub(crate) use budget::MemoryCharge;
+pub(crate) use mailbox::{FeedBell, FeedLink, LinkNote, ReceivedMessage};
 pub use reader::LinkError;
-pub(crate) use reader::Reader;
+pub(crate) use reader::LinkReader;

@@ -1,35 +1,35 @@
-//! Pauses before a connection is made again. Pure: what ended and how long it lasted come in.
+//! Reconnect backoff. Pure: the end of a connection and its duration are inputs.
 
 use std::time::Duration;
 
-/// How a connection, or the attempt to make one, ended.
+/// End of a connection or of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// None was made.
+pub(super) enum AttemptEnd {
+    /// The attempt failed.
     NotMade,
-    /// It was lost after so long.
+    /// Lost after this time.
     Lost(Duration),
-    /// It was closed after so long for what the peer sent.
+    /// Closed after this time for a protocol error.
     Fault(Duration),
 }
 
-/// First and longest pause of an address that does not answer, doubling in between.
+/// First and longest pause of an address that does not answer; pauses double.
 const FIRST: Duration = Duration::from_millis(100);
 const LAST: Duration = Duration::from_millis(500);
-/// The same for a peer that broke a limit or the protocol.
+/// First and longest pause after a protocol error.
 const FIRST_AFTER_FAULT: Duration = Duration::from_secs(1);
 const LAST_AFTER_FAULT: Duration = Duration::from_secs(60);
-/// A connection that lasted so long shows that its peer is well.
+/// A connection of this duration resets the backoff.
 const WELL: Duration = Duration::from_secs(60);
 
-/// The pauses of one address.
+/// Backoff of one address.
 #[derive(Debug)]
-pub(super) struct Pause {
+pub(super) struct ReconnectBackoff {
     next: Duration,
     after_fault: Duration,
 }
 
-impl Pause {
+impl ReconnectBackoff {
     pub(super) fn new() -> Self {
         Self {
             next: FIRST,
@@ -37,18 +37,18 @@ impl Pause {
         }
     }
 
-    /// Returns the pause after an ending.
-    pub(super) fn after(&mut self, ending: Ending) -> Duration {
-        if matches!(ending, Ending::Lost(lasted) | Ending::Fault(lasted) if lasted >= WELL) {
+    /// Returns the pause after an end.
+    pub(super) fn after(&mut self, ending: AttemptEnd) -> Duration {
+        if matches!(ending, AttemptEnd::Lost(lasted) | AttemptEnd::Fault(lasted) if lasted >= WELL) {
             self.after_fault = FIRST_AFTER_FAULT;
         }
         match ending {
-            Ending::NotMade => take_doubling(&mut self.next, LAST),
-            Ending::Lost(_) => {
+            AttemptEnd::NotMade => take_doubling(&mut self.next, LAST),
+            AttemptEnd::Lost(_) => {
                 self.next = FIRST;
                 FIRST
             }
-            Ending::Fault(_) => take_doubling(&mut self.after_fault, LAST_AFTER_FAULT),
+            AttemptEnd::Fault(_) => take_doubling(&mut self.after_fault, LAST_AFTER_FAULT),
         }
     }
 }
@@ -65,8 +65,8 @@ mod tests {
 
     const SHORT: Duration = Duration::from_secs(1);
 
-    fn pauses(endings: &[Ending]) -> Vec<u128> {
-        let mut pause = Pause::new();
+    fn pauses(endings: &[AttemptEnd]) -> Vec<u128> {
+        let mut pause = ReconnectBackoff::new();
         endings
             .iter()
             .map(|ending| pause.after(*ending).as_millis())
@@ -75,22 +75,26 @@ mod tests {
 
     #[test]
     fn an_address_that_does_not_answer_is_tried_twice_a_second() {
-        assert_eq!(pauses(&[Ending::NotMade; 5]), [100, 200, 400, 500, 500]);
+        assert_eq!(pauses(&[AttemptEnd::NotMade; 5]), [100, 200, 400, 500, 500]);
         let lost = [
-            Ending::NotMade,
-            Ending::NotMade,
-            Ending::Lost(SHORT),
-            Ending::NotMade,
+            AttemptEnd::NotMade,
+            AttemptEnd::NotMade,
+            AttemptEnd::Lost(SHORT),
+            AttemptEnd::NotMade,
         ];
         assert_eq!(pauses(&lost), [100, 200, 100, 100]);
     }
 
     #[test]
     fn a_peer_that_breaks_limits_waits_up_to_a_minute_until_it_was_well() {
-        let faults = [Ending::Fault(SHORT); 8];
+        let faults = [AttemptEnd::Fault(SHORT); 8];
         let seconds = [1, 2, 4, 8, 16, 32, 60, 60].map(|seconds| seconds * 1000);
         assert_eq!(pauses(&faults), seconds);
-        let well = [Ending::Fault(SHORT), Ending::Fault(SHORT), Ending::Fault(WELL)];
+        let well = [
+            AttemptEnd::Fault(SHORT),
+            AttemptEnd::Fault(SHORT),
+            AttemptEnd::Fault(WELL),
+        ];
         assert_eq!(pauses(&well), [1000, 2000, 1000]);
     }
 }

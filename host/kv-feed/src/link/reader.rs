@@ -1,4 +1,4 @@
-//! The I/O thread, and how links are opened on it.
+//! I/O thread, and the opening of links.
 
 use std::io;
 use std::sync::Arc;
@@ -7,53 +7,53 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 
-use super::address::{Address, AddressError};
-use super::budget::Budget;
-use super::dial::{Wire, accept, dial};
-use super::mailbox::{Bell, Link, Mailbox};
-use super::stream::{LOOK_UPS, Listener, Resolver};
+use super::address::{AddressError, PublisherAddress};
+use super::budget::MemoryBudget;
+use super::dial::{LinkParts, accept, dial};
+use super::mailbox::{FeedBell, FeedLink, FeedMailbox};
+use super::stream::{LOOK_UPS, NameResolver, PublisherListener};
 use crate::spec::Endpoint;
 use crate::zmtp::{CurveKeys, FeedLimits, SocketRole};
 
-/// Why a link cannot be opened.
+/// Error of opening a link.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// The endpoint cannot be read.
+    /// The endpoint is invalid.
     #[error("`{endpoint}` is not an endpoint of a publisher")]
     Address {
-        /// As it was given.
+        /// The endpoint.
         endpoint: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: AddressError,
     },
     /// The endpoint cannot be bound.
     #[error("failed to bind `{endpoint}`")]
     Bind {
-        /// As it was given.
+        /// The endpoint.
         endpoint: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
 /// Opens links. Dropping it closes all of them.
-pub(crate) struct Reader {
+pub(crate) struct LinkReader {
     runtime: Option<Runtime>,
     limits: FeedLimits,
-    budget: Budget,
-    bell: Arc<Bell>,
-    resolver: Resolver,
+    budget: MemoryBudget,
+    bell: Arc<FeedBell>,
+    resolver: NameResolver,
     last_feed: AtomicU64,
 }
 
-impl Reader {
+impl LinkReader {
     /// Starts the I/O thread.
     ///
     /// # Errors
-    /// Where the system has no more threads or file descriptors.
-    pub(crate) fn start(limits: FeedLimits, bell: Arc<Bell>) -> io::Result<Self> {
+    /// Returns an error if the system has no more threads or file descriptors.
+    pub(crate) fn start(limits: FeedLimits, bell: Arc<FeedBell>) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(LOOK_UPS)
@@ -63,39 +63,39 @@ impl Reader {
         Ok(Self {
             runtime: Some(runtime),
             limits,
-            budget: Budget::new(limits, Arc::clone(&bell)),
+            budget: MemoryBudget::new(limits, Arc::clone(&bell)),
             bell,
-            resolver: Resolver::new(),
+            resolver: NameResolver::new(),
             last_feed: AtomicU64::new(0),
         })
     }
 
-    /// Returns a number for a feed, under which the bell rings for it.
+    /// Returns the number of a new feed, for the bell.
     pub(crate) fn new_feed(&self) -> u64 {
         self.last_feed.fetch_add(1, Relaxed)
     }
 
-    /// Returns how many bytes all messages hold between sockets and decoder.
+    /// Returns the bytes of all messages between sockets and decoder.
     pub(crate) fn held_bytes(&self) -> usize {
         self.budget.used()
     }
 
-    /// Whether so little memory is left that messages that only wait should make room.
+    /// Returns `true` if so little memory is left that queued messages should be dropped.
     pub(crate) fn is_scarce(&self) -> bool {
         self.budget.is_scarce()
     }
 
-    /// Subscribes to a publisher that is connected to, or that connects to us. Returns before a connection stands.
+    /// Subscribes to a publisher, by connecting or by binding. Returns before the connection is established.
     ///
     /// # Errors
-    /// Where the endpoint cannot be read or bound.
+    /// Returns an error if the endpoint is invalid or cannot be bound.
     pub(crate) fn subscribe(
         &self,
         feed: u64,
         endpoint: &Endpoint,
         topic: &str,
         curve: Option<&CurveKeys>,
-    ) -> Result<Link, LinkError> {
+    ) -> Result<FeedLink, LinkError> {
         let topic = topic.as_bytes().into();
         let wire = self.wire(feed, SocketRole::Subscriber { topic }, curve);
         let address = parse(endpoint.address())?;
@@ -104,7 +104,7 @@ impl Reader {
                 Ok(self.spawn(&wire.mailbox.clone(), dial(wire, address, self.resolver.clone())))
             }
             Endpoint::Bind(text) => {
-                let listener = self.enter(|| Listener::bind(&address));
+                let listener = self.enter(|| PublisherListener::bind(&address));
                 let listener = listener.map_err(|source| LinkError::Bind {
                     endpoint: text.clone(),
                     source,
@@ -114,38 +114,38 @@ impl Reader {
         }
     }
 
-    /// Asks for a replay from a number.
+    /// Requests a replay from a number.
     ///
     /// # Errors
-    /// Where the endpoint cannot be read.
-    pub(crate) fn ask(
+    /// Returns an error if the endpoint is invalid.
+    pub(crate) fn request_replay(
         &self,
         feed: u64,
         endpoint: &str,
         from: u64,
         curve: Option<&CurveKeys>,
-    ) -> Result<Link, LinkError> {
+    ) -> Result<FeedLink, LinkError> {
         let wire = self.wire(feed, SocketRole::Requester { from }, curve);
         let address = parse(endpoint)?;
         Ok(self.spawn(&wire.mailbox.clone(), dial(wire, address, self.resolver.clone())))
     }
 
-    fn wire(&self, feed: u64, role: SocketRole, curve: Option<&CurveKeys>) -> Wire {
+    fn wire(&self, feed: u64, role: SocketRole, curve: Option<&CurveKeys>) -> LinkParts {
         let allowance = self.budget.allowance(self.limits);
-        Wire {
+        LinkParts {
             role,
             limits: self.limits,
             curve: curve.cloned(),
-            mailbox: Arc::new(Mailbox::new(feed, Arc::clone(&self.bell), allowance)),
+            mailbox: Arc::new(FeedMailbox::new(feed, Arc::clone(&self.bell), allowance)),
         }
     }
 
-    fn spawn(&self, mailbox: &Arc<Mailbox>, task: impl Future<Output = ()> + Send + 'static) -> Link {
+    fn spawn(&self, mailbox: &Arc<FeedMailbox>, task: impl Future<Output = ()> + Send + 'static) -> FeedLink {
         let task = self
             .runtime
             .as_ref()
             .map(|runtime| runtime.spawn(task).abort_handle());
-        Link::new(Arc::clone(mailbox), task)
+        FeedLink::new(Arc::clone(mailbox), task)
     }
 
     fn enter<T>(&self, act: impl FnOnce() -> T) -> T {
@@ -154,16 +154,16 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for LinkReader {
     fn drop(&mut self) {
-        // Whoever drops it may run on a runtime itself, which must not block.
+        // The owner may drop it on a runtime, which must not block.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-impl std::fmt::Debug for Reader {
+impl std::fmt::Debug for LinkReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reader")
             .field("limits", &self.limits)
@@ -171,8 +171,8 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-fn parse(endpoint: &str) -> Result<Address, LinkError> {
-    Address::parse(endpoint).map_err(|source| LinkError::Address {
+fn parse(endpoint: &str) -> Result<PublisherAddress, LinkError> {
+    PublisherAddress::parse(endpoint).map_err(|source| LinkError::Address {
         endpoint: endpoint.to_owned(),
         source,
     })

@@ -14,40 +14,42 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::address::Address;
+use super::address::PublisherAddress;
 
-/// An attempt to connect that is not answered is given up after this, and made again.
+/// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(2);
-/// The same for a look-up of a name.
+/// Timeout of a name lookup.
 const LOOK_UP: Duration = Duration::from_secs(10);
-/// Look-ups at a time; the system's resolver blocks a thread for each.
+/// Concurrent lookups; the system's resolver blocks a thread for each.
 pub(super) const LOOK_UPS: usize = 4;
-/// Bytes read at once.
+/// Bytes per read.
 const READ: usize = 32 << 10;
 
 /// One connection.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum PeerStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Stream {
+impl PeerStream {
     /// Connects to the first of a host's addresses that answers.
-    pub(super) async fn connect(address: &Address, resolver: &Resolver) -> io::Result<Self> {
+    pub(super) async fn connect(address: &PublisherAddress, resolver: &NameResolver) -> io::Result<Self> {
         match address {
-            Address::Tcp { host, port } => {
+            PublisherAddress::Tcp { host, port } => {
                 let addresses = resolver.look_up(host, *port).await?;
                 let connecting = TcpStream::connect(&addresses[..]);
                 let stream = timeout(CONNECT, connecting).await??;
                 set_up(&stream)?;
                 Ok(Self::Tcp(stream))
             }
-            Address::Unix(path) => timeout(CONNECT, UnixStream::connect(path)).await?.map(Self::Unix),
+            PublisherAddress::Unix(path) => {
+                timeout(CONNECT, UnixStream::connect(path)).await?.map(Self::Unix)
+            }
         }
     }
 
-    /// Waits until something can be read.
+    /// Waits until data is readable.
     pub(super) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.readable().await,
@@ -55,7 +57,7 @@ impl Stream {
         }
     }
 
-    /// Reads what is there, up to a bound; empty at the end. The buffer is held while it is needed, not by idle connections.
+    /// Reads available data up to a bound; empty at the end. Idle connections hold no buffer.
     pub(super) fn read(&self) -> io::Result<Vec<u8>> {
         let mut chunk = Vec::with_capacity(READ);
         match self {
@@ -73,11 +75,11 @@ impl Stream {
     }
 }
 
-/// Looks up names, a few at a time: one that nobody answers for leaves no more threads and no queue behind than that.
+/// Name resolver with a concurrency limit: unanswered lookups occupy no more threads or queue than that.
 #[derive(Debug, Clone)]
-pub(super) struct Resolver(Arc<Semaphore>);
+pub(super) struct NameResolver(Arc<Semaphore>);
 
-impl Resolver {
+impl NameResolver {
     pub(super) fn new() -> Self {
         Self(Arc::new(Semaphore::new(LOOK_UPS)))
     }
@@ -103,7 +105,7 @@ impl Resolver {
     }
 }
 
-/// A dead peer is noticed by the kernel too, within a minute.
+/// Sets socket options. Keepalive lets the kernel detect a dead peer within a minute.
 fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
@@ -115,7 +117,7 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
 
 /// A bound address that publishers connect to.
 #[derive(Debug)]
-pub(super) enum Listener {
+pub(super) enum PublisherListener {
     Tcp(TcpListener),
     Unix {
         listener: UnixListener,
@@ -123,27 +125,27 @@ pub(super) enum Listener {
     },
 }
 
-/// The path of a bound socket, removed with it.
+/// Path of a bound socket, removed with it.
 #[derive(Debug)]
 pub(super) struct BoundPath(PathBuf);
 
 impl Drop for BoundPath {
     fn drop(&mut self) {
-        // A name in the abstract namespace is no file, and ends by itself.
+        // A name in the abstract namespace is not a file, and ends by itself.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-impl Listener {
-    /// Binds an address. Within a runtime.
-    pub(super) fn bind(address: &Address) -> io::Result<Self> {
+impl PublisherListener {
+    /// Binds an address. Must be called within a runtime.
+    pub(super) fn bind(address: &PublisherAddress) -> io::Result<Self> {
         match address {
-            Address::Tcp { host, port } => {
+            PublisherAddress::Tcp { host, port } => {
                 let listener = std::net::TcpListener::bind(&resolve(host, *port)?[..])?;
                 listener.set_nonblocking(true)?;
                 TcpListener::from_std(listener).map(Self::Tcp)
             }
-            Address::Unix(path) => {
+            PublisherAddress::Unix(path) => {
                 let listener = match UnixListener::bind(path) {
                     Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
                         std::fs::remove_file(path)?;
@@ -159,22 +161,22 @@ impl Listener {
         }
     }
 
-    pub(super) async fn accept(&self) -> io::Result<Stream> {
+    pub(super) async fn accept(&self) -> io::Result<PeerStream> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
                 set_up(&stream)?;
-                Ok(Stream::Tcp(stream))
+                Ok(PeerStream::Tcp(stream))
             }
             Self::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
-                Ok(Stream::Unix(stream))
+                Ok(PeerStream::Unix(stream))
             }
         }
     }
 }
 
-/// `*` is every interface, over IPv6 and IPv4 where the system has both.
+/// Resolves a host. `*` is every interface, over IPv6 and IPv4 if the system has both.
 fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if host == "*" {
         return Ok(vec![
@@ -185,7 +187,7 @@ fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok((host, port).to_socket_addrs()?.collect())
 }
 
-/// Whether a path is the socket of a process that has ended.
+/// Returns `true` if a path is the socket of an ended process.
 fn is_left_behind(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     let refused = || {

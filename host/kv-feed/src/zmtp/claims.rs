@@ -1,4 +1,4 @@
-//! Claims about sessions that hold for whatever bytes a peer sends.
+//! Properties of sessions for arbitrary bytes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::fault::Fault;
 use super::frames::write_frame;
 use super::greeting::greeting;
 use super::limits::FeedLimits;
-use super::session::{Event, Session, SocketRole};
+use super::session::{SessionEvent, SocketRole, ZmtpSession};
 
 const LIMITS: FeedLimits = FeedLimits {
     frame: 600,
@@ -18,9 +18,9 @@ const LIMITS: FeedLimits = FeedLimits {
 };
 
 /// Feeds a session in pieces of these lengths, the rest at once.
-fn run(bytes: &[u8], pieces: &[usize]) -> (Vec<Event>, Option<Fault>) {
+fn run(bytes: &[u8], pieces: &[usize]) -> (Vec<SessionEvent>, Option<Fault>) {
     let topic = Box::default();
-    let mut session = Session::new(SocketRole::Subscriber { topic }, LIMITS, None);
+    let mut session = ZmtpSession::new(SocketRole::Subscriber { topic }, LIMITS, None);
     let (mut events, mut held, mut rest) = (Vec::new(), 0, bytes);
     let lengths = pieces.iter().copied().chain([usize::MAX]);
     for length in lengths {
@@ -31,16 +31,16 @@ fn run(bytes: &[u8], pieces: &[usize]) -> (Vec<Event>, Option<Fault>) {
             match session.advance(&mut input) {
                 Ok(Some(event)) => {
                     match &event {
-                        Event::Reserve(bytes) => held += bytes,
-                        Event::Message(frames) => {
+                        SessionEvent::Reserve(bytes) => held += bytes,
+                        SessionEvent::Message(frames) => {
                             let message: usize = frames.iter().map(Vec::len).sum();
                             assert!(message <= LIMITS.message);
                             held = 0;
                         }
-                        Event::Skipped => held = 0,
-                        Event::Ready => {}
+                        SessionEvent::Skipped => held = 0,
+                        SessionEvent::Ready => {}
                     }
-                    // What is granted for a message bounds what is read of it.
+                    // The grants for a message bound the bytes read of it.
                     assert!(held <= LIMITS.largest_message());
                     assert!(session.body_capacity() <= LIMITS.largest_message());
                     events.push(event);
@@ -54,7 +54,7 @@ fn run(bytes: &[u8], pieces: &[usize]) -> (Vec<Event>, Option<Fault>) {
     (events, None)
 }
 
-/// A publisher's opening, then frames of any kind and length.
+/// Generates a publisher's opening, then frames of any kind and length.
 fn conversation() -> impl Strategy<Value = Vec<u8>> {
     let body = prop_oneof![
         vec(any::<u8>(), 0..40),

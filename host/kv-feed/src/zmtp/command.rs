@@ -1,24 +1,24 @@
-//! Commands: a name, then what belongs to it.
+//! Commands: a name, then its data.
 
 use super::fault::Fault;
 
-/// The longest context of a ping that is answered; RFC 37 allows no more.
+/// Longest ping context that is answered; RFC 37 allows no more.
 const MAX_CONTEXT: usize = 16;
 
 /// A command of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Command<'a> {
+pub(super) enum PeerCommand<'a> {
     Ready(&'a [u8]),
     Welcome(&'a [u8]),
     Error,
-    /// With the context that is sent back.
+    /// Ping, with the context to return.
     Ping(&'a [u8]),
-    /// Any other; it means nothing to a subscriber.
+    /// Any other command; a subscriber ignores it.
     Other,
 }
 
-impl<'a> Command<'a> {
-    /// Reads the body of a command frame.
+impl<'a> PeerCommand<'a> {
+    /// Parses the body of a command frame.
     pub(super) fn parse(body: &'a [u8]) -> Result<Self, Fault> {
         let (&length, rest) = body.split_first().ok_or(Fault::Malformed)?;
         let (name, data) = rest
@@ -29,7 +29,7 @@ impl<'a> Command<'a> {
             b"WELCOME" => Self::Welcome(data),
             b"ERROR" => Self::Error,
             b"PING" => {
-                // Two bytes tell how long the peer waits for traffic.
+                // The first two bytes are the time that the peer waits for traffic.
                 let context = data.get(2..).ok_or(Fault::Malformed)?;
                 if context.len() > MAX_CONTEXT {
                     return Err(Fault::Malformed);
@@ -51,12 +51,12 @@ pub(super) fn command(name: &str, data: &[u8]) -> Vec<u8> {
     body
 }
 
-/// Returns the body of a ping. The time to live is none: the publisher has its own way to find dead subscribers.
+/// Returns the body of a ping. Its time to live is zero: the publisher detects dead subscribers itself.
 pub(super) fn ping() -> Vec<u8> {
     command("PING", &[0, 0])
 }
 
-/// Returns properties of a connection, as a READY command lists them.
+/// Returns properties of a connection, as in a READY command.
 pub(super) fn metadata(properties: &[(&str, &[u8])]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in properties {
@@ -68,10 +68,10 @@ pub(super) fn metadata(properties: &[(&str, &[u8])]) -> Vec<u8> {
     out
 }
 
-/// Returns the value of a property; none where it is not listed. Names are compared without regard to case.
+/// Returns the value of a property, or `None` if it is not listed. Names are case-insensitive.
 ///
 /// # Errors
-/// Where the list is malformed.
+/// Returns an error if the list is malformed.
 pub(super) fn property<'a>(mut list: &'a [u8], wanted: &str) -> Result<Option<&'a [u8]>, Fault> {
     let mut found = None;
     while let Some((&length, rest)) = list.split_first() {
@@ -106,16 +106,16 @@ mod tests {
     #[test]
     fn a_ping_is_read_with_its_context_within_its_bound() {
         let body = command("PING", b"\x00\x64context");
-        assert_eq!(Command::parse(&body), Ok(Command::Ping(b"context")));
+        assert_eq!(PeerCommand::parse(&body), Ok(PeerCommand::Ping(b"context")));
         let long = command("PING", &[0; 2 + MAX_CONTEXT + 1]);
-        assert_eq!(Command::parse(&long), Err(Fault::Malformed));
-        assert_eq!(Command::parse(&command("PING", &[0])), Err(Fault::Malformed));
+        assert_eq!(PeerCommand::parse(&long), Err(Fault::Malformed));
+        assert_eq!(PeerCommand::parse(&command("PING", &[0])), Err(Fault::Malformed));
     }
 
     #[test]
     fn a_name_longer_than_its_command_is_malformed() {
-        assert_eq!(Command::parse(b"\x09READY"), Err(Fault::Malformed));
-        assert_eq!(Command::parse(b""), Err(Fault::Malformed));
-        assert_eq!(Command::parse(b"\x03JOB"), Ok(Command::Other));
+        assert_eq!(PeerCommand::parse(b"\x09READY"), Err(Fault::Malformed));
+        assert_eq!(PeerCommand::parse(b""), Err(Fault::Malformed));
+        assert_eq!(PeerCommand::parse(b"\x03JOB"), Ok(PeerCommand::Other));
     }
 }

@@ -1,6 +1,6 @@
-//! CURVE (RFC 26) as a client: the handshake's boxes, and those around each frame.
+//! CURVE client (RFC 26): the handshake's boxes, and those around each frame.
 //!
-//! The boxes are NaCl's `crypto_box` (X25519, XSalsa20, Poly1305); the crate `crypto_box` makes and opens them.
+//! The boxes are NaCl's `crypto_box` (X25519, XSalsa20, Poly1305), from the crate `crypto_box`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use super::fault::Fault;
 const KEY: usize = 32;
 const TAG: usize = 16;
 const COOKIE: usize = 96;
-/// `WELCOME`'s data: a nonce and a box of a key and the cookie.
+/// Length of `WELCOME`'s data: a nonce and a box of a key and the cookie.
 const WELCOME: usize = 16 + TAG + KEY + COOKIE;
-/// What `MESSAGE` puts before a payload: its name, a nonce, a tag, a byte of flags.
+/// Bytes of `MESSAGE` before a payload: name, nonce, tag and flags.
 pub(super) const MESSAGE_OVERHEAD: usize = MESSAGE.len() + 8 + TAG + 1;
 const MESSAGE: &[u8] = b"\x07MESSAGE";
 
-/// Keys of one connection: the publisher's public key, and the pair by which it knows us.
+/// Keys of one connection: the publisher's public key, and our own key pair.
 #[derive(Clone)]
 pub struct CurveKeys {
     server: PublicKey,
@@ -27,7 +27,7 @@ pub struct CurveKeys {
 }
 
 impl CurveKeys {
-    /// Keys from the publisher's public key and our secret key.
+    /// Creates the keys from the publisher's public key and our secret key.
     #[must_use]
     pub fn new(server_public: [u8; KEY], client_secret: [u8; KEY]) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl CurveKeys {
         }
     }
 
-    /// Returns our public key, which the publisher may have to know.
+    /// Returns our public key, which the publisher may need.
     #[must_use]
     pub fn client_public(&self) -> [u8; KEY] {
         *self.client.public_key().as_bytes()
@@ -61,15 +61,15 @@ impl fmt::Debug for CurveKeys {
 pub(crate) struct CurveSecrets {
     /// The connection's own secret key.
     pub(super) short: [u8; KEY],
-    /// Part of the nonce of the vouch.
+    /// Part of the vouch's nonce.
     pub(super) vouch: [u8; 16],
 }
 
 impl CurveSecrets {
-    /// Takes fresh ones from the system.
+    /// Draws fresh bytes from the system.
     ///
     /// # Errors
-    /// Where the system has none.
+    /// Returns an error if the system has none.
     pub(crate) fn random() -> Result<Self, getrandom::Error> {
         let (mut short, mut vouch) = ([0; KEY], [0; 16]);
         getrandom::fill(&mut short)?;
@@ -78,16 +78,16 @@ impl CurveSecrets {
     }
 }
 
-/// The client's side of one connection.
+/// Client side of one connection.
 pub(super) struct CurveClient {
     keys: CurveKeys,
     short: SecretKey,
     vouch: [u8; 16],
     /// The session's box, once the server's short-term key is known.
     session: Option<SalsaBox>,
-    /// The next nonce of ours.
+    /// Our next nonce.
     next: u64,
-    /// The latest nonce of the peer.
+    /// The peer's latest nonce.
     seen: u64,
 }
 
@@ -197,7 +197,7 @@ impl CurveClient {
         Ok(flags)
     }
 
-    /// Nonces of a peer only grow, so that no box of the connection can be sent again.
+    /// Checks that the peer's nonces grow, so that no box can be replayed within the connection.
     fn accept_nonce(&mut self, nonce: &[u8; 8]) -> Result<(), Fault> {
         let nonce = u64::from_be_bytes(*nonce);
         if nonce <= self.seen {
@@ -212,7 +212,7 @@ fn long_nonce(prefix: &[u8], rest: &[u8]) -> Nonce {
     prefix.iter().chain(rest).copied().collect()
 }
 
-/// Returns a box as NaCl lays it out: the tag, then the text.
+/// Returns a box in NaCl's layout: the tag, then the text.
 fn seal(key: &SalsaBox, nonce: &Nonce, parts: &[&[u8]]) -> Result<Vec<u8>, Fault> {
     let mut text = parts.concat();
     let tag = key.encrypt_in_place_detached(nonce, b"", &mut text);

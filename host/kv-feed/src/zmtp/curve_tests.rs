@@ -1,9 +1,9 @@
-//! CURVE against what libzmq sent to a client with the same random bytes (`tests/recorded/curve.py`).
+//! Tests of CURVE with bytes that libzmq sent to a client with the same random bytes (`tests/recorded/curve.py`).
 
 use super::curve::{CurveKeys, CurveSecrets};
 use super::fault::Fault;
 use super::limits::FeedLimits;
-use super::session::{Event, Session, SocketRole};
+use super::session::{SessionEvent, SocketRole, ZmtpSession};
 
 const RECORDED: &str = include_str!("../../tests/recorded/curve.txt");
 
@@ -18,7 +18,7 @@ fn counting<const N: usize>(from: u8) -> [u8; N] {
     std::array::from_fn(|at| from + u8::try_from(at).unwrap())
 }
 
-fn session(client_secret: [u8; 32], limits: FeedLimits) -> Session {
+fn session(client_secret: [u8; 32], limits: FeedLimits) -> ZmtpSession {
     let server = recorded("server-public").try_into().unwrap();
     let keys = CurveKeys::new(server, client_secret);
     let secrets = CurveSecrets {
@@ -26,17 +26,17 @@ fn session(client_secret: [u8; 32], limits: FeedLimits) -> Session {
         vouch: counting(100),
     };
     let topic = b"kv"[..].into();
-    Session::new(SocketRole::Subscriber { topic }, limits, Some((keys, secrets)))
+    ZmtpSession::new(SocketRole::Subscriber { topic }, limits, Some((keys, secrets)))
 }
 
-/// The messages that a session makes of the server's bytes, what it sends, and the fault that ends it.
-fn replay(session: &mut Session, received: &[u8]) -> (Vec<Vec<Vec<u8>>>, Vec<u8>, Option<Fault>) {
+/// Returns the messages of the server's bytes, the session's output, and the final fault.
+fn replay(session: &mut ZmtpSession, received: &[u8]) -> (Vec<Vec<Vec<u8>>>, Vec<u8>, Option<Fault>) {
     let (mut input, mut messages, mut sent) = (received, Vec::new(), Vec::new());
     loop {
         let event = session.advance(&mut input);
         sent.extend(session.take_output());
         match event {
-            Ok(Some(Event::Message(message))) => messages.push(message),
+            Ok(Some(SessionEvent::Message(message))) => messages.push(message),
             Ok(Some(_)) => {}
             Ok(None) => return (messages, sent, None),
             Err(fault) => return (messages, sent, Some(fault)),
@@ -67,7 +67,7 @@ fn a_server_of_another_key_is_refused() {
     };
     let topic = Box::default();
     let limits = FeedLimits::default();
-    let mut session = Session::new(SocketRole::Subscriber { topic }, limits, Some((keys, secrets)));
+    let mut session = ZmtpSession::new(SocketRole::Subscriber { topic }, limits, Some((keys, secrets)));
     assert_eq!(replay(&mut session, &recorded("received")).2, Some(Fault::Curve));
 }
 
@@ -78,7 +78,7 @@ fn a_box_that_was_changed_or_sent_again_is_refused() {
     *changed.last_mut().unwrap() ^= 1;
     let (messages, _, fault) = replay(&mut session(counting(200), FeedLimits::default()), &changed);
     assert_eq!((messages.len(), fault), (1, Some(Fault::Curve)));
-    // The last frame, once more: its nonce does not grow.
+    // The last frame again: its nonce does not grow.
     let last = received.len() - (9 + 33 + 300);
     let again = [&received[..], &received[last..]].concat();
     let (messages, _, fault) = replay(&mut session(counting(200), FeedLimits::default()), &again);

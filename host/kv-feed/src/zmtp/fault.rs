@@ -1,8 +1,8 @@
-//! Faults of a peer: each ends its connection.
+//! Protocol faults of a peer: each ends its connection.
 
 use thiserror::Error;
 
-/// Why a connection to a publisher was closed.
+/// Reason why a connection to a publisher was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
 pub enum Fault {
     /// The first bytes are not those of ZMTP 3.
@@ -41,7 +41,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Every fault, in the order of their numbers (`fault as usize`).
+    /// All faults, in the order of their numbers (`fault as usize`).
     pub const ALL: [Self; 11] = [
         Self::NotZmtp,
         Self::Malformed,
@@ -56,7 +56,7 @@ impl Fault {
         Self::Unfinished,
     ];
 
-    /// The fault as a metric's label.
+    /// Returns the fault as a metrics label.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ impl Fault {
         }
     }
 
-    /// Whether the handshake failed: no message of this connection was taken.
+    /// Returns `true` if the handshake failed: no message of this connection was received.
     #[must_use]
     pub fn is_handshake(self) -> bool {
         matches!(

@@ -6,25 +6,25 @@ const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 
-/// Memory that a frame costs beside its body.
+/// Memory overhead of a frame.
 pub(crate) const FRAME_COST: usize = 256;
-/// Frames of one message; no message of the event wire has more than four.
+/// Most frames of one message; event messages have at most four.
 pub(super) const MAX_FRAMES: usize = 8;
-/// The longest command. Those of a handshake have a few hundred bytes.
+/// Longest command. Those of a handshake have a few hundred bytes.
 pub(super) const MAX_COMMAND: usize = 8 << 10;
 
 /// Header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameHeader {
-    /// Whether another frame of the same message follows.
+    /// Another frame of the same message follows.
     pub(super) has_more: bool,
-    /// Whether it is a command of the protocol instead of a part of a message.
+    /// The frame is a command of the protocol instead of a part of a message.
     pub(super) is_command: bool,
     pub(super) length: u64,
 }
 
 impl FrameHeader {
-    /// Reads the header at the start of `bytes` and returns it with its own length; none while bytes are missing.
+    /// Parses the header at the start of `bytes` and returns it with its own length, or `None` if bytes are missing.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Fault> {
         let [flags, rest @ ..] = bytes else {
             return Ok(None);

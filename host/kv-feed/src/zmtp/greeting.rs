@@ -1,8 +1,8 @@
-//! The greeting: the first 64 bytes of either side.
+//! Greeting: the first 64 bytes of either side.
 
 use super::fault::Fault;
 
-/// Bytes of a greeting.
+/// Length of a greeting.
 pub(super) const GREETING: usize = 64;
 const SIGNATURE_START: u8 = 0xff;
 const SIGNATURE_END: u8 = 0x7f;
@@ -12,11 +12,11 @@ const VERSION_AT: usize = 10;
 const MECHANISM_AT: usize = 12;
 const MECHANISM_WIDTH: usize = 20;
 
-/// Returns the greeting of a client of a mechanism, of ZMTP 3.0: peers of later minor versions speak that too.
+/// Returns a client's greeting of a mechanism, in ZMTP 3.0: peers of later minor versions accept it.
 pub(super) fn greeting(mechanism: &str) -> [u8; GREETING] {
     let mut bytes = [0; GREETING];
     bytes[0] = SIGNATURE_START;
-    // Versions before 3 read a length here, and find no older version in what follows.
+    // Versions before 3 read a length here, and find no older version in the following bytes.
     bytes[SIGNATURE_END_AT - 1] = 1;
     bytes[SIGNATURE_END_AT] = SIGNATURE_END;
     bytes[VERSION_AT] = VERSION;
@@ -26,7 +26,7 @@ pub(super) fn greeting(mechanism: &str) -> [u8; GREETING] {
     bytes
 }
 
-/// Checks the start of a peer's greeting, as far as it has come.
+/// Checks the received part of a peer's greeting.
 pub(super) fn check_greeting(bytes: &[u8], mechanism: &str) -> Result<(), Fault> {
     let is = |at: usize, fits: fn(u8) -> bool| bytes.get(at).is_none_or(|&byte| fits(byte));
     let is_zmtp = is(0, |byte| byte == SIGNATURE_START)

@@ -1,18 +1,18 @@
-//! The handshake after the greetings, for either mechanism.
+//! Handshake after the greetings, for either mechanism.
 
-use super::command::{Command, command, metadata, property};
+use super::command::{PeerCommand, command, metadata, property};
 use super::curve::{CurveClient, CurveKeys, CurveSecrets};
 use super::fault::Fault;
 
-/// How a connection is secured.
-pub(super) enum Mechanism {
-    /// Not at all.
+/// Security mechanism of a connection.
+pub(super) enum SecurityMechanism {
+    /// No security.
     Null,
-    /// By keys.
+    /// CURVE keys.
     Curve(Box<CurveClient>),
 }
 
-impl Mechanism {
+impl SecurityMechanism {
     pub(super) fn new(curve: Option<(CurveKeys, CurveSecrets)>) -> Self {
         match curve {
             None => Self::Null,
@@ -28,17 +28,17 @@ impl Mechanism {
     }
 }
 
-/// What the socket is for.
+/// Role of the socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SocketRole {
-    /// Messages whose topic begins so.
+    /// Subscriber to messages with a topic prefix.
     Subscriber {
-        /// Empty for all.
+        /// Topic prefix; empty for all.
         topic: Box<[u8]>,
     },
-    /// A replay from a number: `["", number]`, for a ROUTER to see three frames.
+    /// Requester of a replay from a number: `["", number]`, so that a ROUTER receives three frames.
     Requester {
-        /// The first number wanted.
+        /// First requested number.
         from: u64,
     },
 }
@@ -59,39 +59,45 @@ impl SocketRole {
     }
 }
 
-/// What a command of the handshake leads to.
-pub(super) enum Progress {
-    /// This command is sent, and another awaited.
+/// Result of a handshake command.
+pub(super) enum HandshakeProgress {
+    /// Send this command and wait for the next.
     Send(Vec<u8>),
     /// The connection is ready.
     Ready,
 }
 
 /// Returns the first command, sent after the peer's greeting.
-pub(super) fn begin(mechanism: &mut Mechanism, role: &SocketRole) -> Result<Vec<u8>, Fault> {
+pub(super) fn begin(mechanism: &mut SecurityMechanism, role: &SocketRole) -> Result<Vec<u8>, Fault> {
     match mechanism {
-        Mechanism::Null => Ok(command("READY", &role.metadata())),
-        Mechanism::Curve(client) => client.hello(),
+        SecurityMechanism::Null => Ok(command("READY", &role.metadata())),
+        SecurityMechanism::Curve(client) => client.hello(),
     }
 }
 
-/// Takes a command of the peer.
-pub(super) fn proceed(mechanism: &mut Mechanism, role: &SocketRole, body: &[u8]) -> Result<Progress, Fault> {
+/// Handles a command of the peer.
+pub(super) fn proceed(
+    mechanism: &mut SecurityMechanism,
+    role: &SocketRole,
+    body: &[u8],
+) -> Result<HandshakeProgress, Fault> {
     let opened;
-    let properties = match (mechanism, Command::parse(body)?) {
-        (_, Command::Error) => return Err(Fault::Refused),
-        (Mechanism::Null, Command::Ready(properties)) => properties,
-        (Mechanism::Curve(client), Command::Welcome(data)) => {
-            return client.initiate(data, &role.metadata()).map(Progress::Send);
+    let properties = match (mechanism, PeerCommand::parse(body)?) {
+        (_, PeerCommand::Error) => return Err(Fault::Refused),
+        (SecurityMechanism::Null, PeerCommand::Ready(properties)) => properties,
+        (SecurityMechanism::Curve(client), PeerCommand::Welcome(data)) => {
+            return client
+                .initiate(data, &role.metadata())
+                .map(HandshakeProgress::Send);
         }
-        (Mechanism::Curve(client), Command::Ready(data)) => {
+        (SecurityMechanism::Curve(client), PeerCommand::Ready(data)) => {
             opened = client.ready(data)?;
             &opened
         }
         _ => return Err(Fault::Malformed),
     };
     match property(properties, "Socket-Type")? {
-        Some(peer) if role.fits(peer) => Ok(Progress::Ready),
+        Some(peer) if role.fits(peer) => Ok(HandshakeProgress::Ready),
         _ => Err(Fault::SocketType),
     }
 }

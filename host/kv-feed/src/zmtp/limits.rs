@@ -1,18 +1,18 @@
-//! Limits of what publishers may make the router hold.
+//! Memory limits per publisher and in total.
 
 use super::curve::MESSAGE_OVERHEAD;
 use super::frames::{FRAME_COST, MAX_FRAMES};
 
-/// Limits in bytes. Each is checked before memory is taken.
+/// Limits in bytes. Each is checked before memory is allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedLimits {
-    /// The longest frame; a longer one closes the connection.
+    /// Longest frame; a longer one closes the connection.
     pub frame: usize,
-    /// All frames of one message; more close the connection.
+    /// Longest message over all frames; a longer one closes the connection.
     pub message: usize,
-    /// Messages of one socket that wait to be decoded; beyond it nothing is read from that socket.
+    /// Most bytes queued per socket; beyond that the socket is not read.
     pub feed: usize,
-    /// The same for all feeds together.
+    /// Most bytes queued over all feeds.
     pub total: usize,
 }
 
@@ -28,7 +28,7 @@ impl Default for FeedLimits {
 }
 
 impl FeedLimits {
-    /// Returns the memory that the largest message may be charged with.
+    /// Returns the memory charged for the largest message.
     pub(crate) fn largest_message(&self) -> usize {
         self.message + MAX_FRAMES * (FRAME_COST + MESSAGE_OVERHEAD)
     }

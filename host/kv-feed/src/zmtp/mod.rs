@@ -1,8 +1,8 @@
-//! The part of ZMTP 3 (ZeroMQ's wire protocol) that a subscriber and a requester of replays need: RFC 23 and 37, with the
+//! ZMTP 3 (ZeroMQ's wire protocol), as far as a subscriber and a replay requester need it: RFC 23 and 37, with the
 //! mechanisms NULL and CURVE (RFC 26).
 //!
-//! Pure: bytes come in, events and bytes to send come out. It must not know about sockets or the time. Every length that a
-//! peer announces is checked against the limits before memory is taken for it.
+//! Pure: received bytes are the input, events and bytes to send the output. No sockets, no time. Every announced
+//! length is checked against the limits before memory is allocated for it.
 
 mod command;
 mod curve;
@@ -18,7 +18,7 @@ pub(crate) use curve::CurveSecrets;
 pub use fault::Fault;
 pub(crate) use frames::FRAME_COST;
 pub use limits::FeedLimits;
-pub(crate) use session::{Event, Session, SocketRole};
+pub(crate) use session::{SessionEvent, SocketRole, ZmtpSession};
 
 #[cfg(test)]
 mod claims;

@@ -1,126 +1,128 @@
-//! One connection as a state machine: bytes of the peer in, events and bytes to send out.
+//! Session: the state machine of one connection, from received bytes to events and bytes to send.
 //!
-//! The caller grants memory for each frame of a message before its body is read: [`Event::Reserve`] names the bytes, and
-//! nothing of the body is taken until the session is advanced again.
+//! The caller reserves memory for each frame of a message before its body is read. [`SessionEvent::Reserve`] contains the
+//! number of bytes; the body is read once the session is advanced again.
 
-use super::command::{Command, command, ping};
+use super::command::{PeerCommand, command, ping};
 use super::curve::{CurveKeys, CurveSecrets, MESSAGE_OVERHEAD};
 use super::fault::Fault;
 use super::frames::{FRAME_COST, FrameHeader, MAX_COMMAND, MAX_FRAMES, write_frame};
 use super::greeting::{GREETING, check_greeting, greeting};
 pub(crate) use super::handshake::SocketRole;
-use super::handshake::{Mechanism, Progress, begin, proceed};
+use super::handshake::{HandshakeProgress, SecurityMechanism, begin, proceed};
 use super::limits::FeedLimits;
 
 /// Flags inside a CURVE box.
 const BOXED_MORE: u8 = 1;
 const BOXED_COMMAND: u8 = 2;
 
-/// What the bytes of a peer amount to.
+/// Event of a session.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// The handshake is done.
+pub(crate) enum SessionEvent {
+    /// The handshake is complete.
     Ready,
-    /// A frame of so many bytes begins, its cost beside the body included. It is read once the session is advanced again.
+    /// A frame of this size begins, including its overhead. It is read once the session is advanced again.
     Reserve(usize),
-    /// A message that does not belong to the topic ended; what was reserved for it is free again.
+    /// A message of another topic ended; its reserved memory is free again.
     Skipped,
     /// A message is complete.
     Message(Vec<Vec<u8>>),
 }
 
-enum Phase {
+enum SessionPhase {
     Greeting,
     Header,
     Body(FrameHeader),
 }
 
 /// One connection to a publisher.
-pub(crate) struct Session {
+pub(crate) struct ZmtpSession {
     role: SocketRole,
     limits: FeedLimits,
-    mechanism: Mechanism,
-    phase: Phase,
+    mechanism: SecurityMechanism,
+    phase: SessionPhase,
     is_ready: bool,
-    /// The greeting or the header that is being read.
+    /// The greeting or header being read.
     head: Vec<u8>,
-    /// The frame that is being read.
+    /// The frame being read.
     body: Vec<u8>,
-    message: Message,
+    message: PartialMessage,
     out: Vec<u8>,
 }
 
-/// The message that is being read.
+/// The message being read.
 #[derive(Default)]
-struct Message {
+struct PartialMessage {
     frames: Vec<Vec<u8>>,
     bytes: usize,
 }
 
-impl Session {
+impl ZmtpSession {
     /// Starts a connection; the greeting is ready to be sent.
     pub(crate) fn new(
         role: SocketRole,
         limits: FeedLimits,
         curve: Option<(CurveKeys, CurveSecrets)>,
     ) -> Self {
-        let mechanism = Mechanism::new(curve);
+        let mechanism = SecurityMechanism::new(curve);
         let out = greeting(mechanism.name()).to_vec();
         Self {
             role,
             limits,
             mechanism,
-            phase: Phase::Greeting,
+            phase: SessionPhase::Greeting,
             is_ready: false,
             head: Vec::with_capacity(GREETING),
             body: Vec::new(),
-            message: Message::default(),
+            message: PartialMessage::default(),
             out,
         }
     }
 
-    /// Whether the handshake is done.
+    /// Returns `true` once the handshake is complete.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_ready
     }
 
-    /// Whether the peer has sent its greeting: it is there, and speaks ZMTP.
+    /// Returns `true` once the peer has sent its greeting: it is reachable and speaks ZMTP.
     pub(crate) fn has_greeted(&self) -> bool {
-        !matches!(self.phase, Phase::Greeting)
+        !matches!(self.phase, SessionPhase::Greeting)
     }
 
-    /// Whether a message was begun and is not complete.
+    /// Returns `true` between the first and the last frame of a message.
     pub(crate) fn is_amid_message(&self) -> bool {
-        !self.message.frames.is_empty() || !self.head.is_empty() || matches!(self.phase, Phase::Body(_))
+        !self.message.frames.is_empty()
+            || !self.head.is_empty()
+            || matches!(self.phase, SessionPhase::Body(_))
     }
 
-    /// Memory taken for the frame that is being read.
+    /// Returns the memory of the frame being read.
     #[cfg(test)]
     pub(super) fn body_capacity(&self) -> usize {
         self.body.capacity()
     }
 
-    /// Takes the bytes to send.
+    /// Returns the bytes to send.
     pub(crate) fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
 
-    /// Asks the peer for a sign of life.
+    /// Sends a ping.
     ///
     /// # Errors
-    /// Where a box cannot be made.
+    /// Returns an error if a box cannot be sealed.
     pub(crate) fn ping(&mut self) -> Result<(), Fault> {
         self.send_command(&ping())
     }
 
-    /// Takes bytes from the front of `input` up to the next event; none where they are used up.
+    /// Consumes bytes of `input` up to the next event. Returns `None` if all are consumed.
     ///
     /// # Errors
-    /// The connection is to be closed.
-    pub(crate) fn advance(&mut self, input: &mut &[u8]) -> Result<Option<Event>, Fault> {
+    /// The connection must be closed.
+    pub(crate) fn advance(&mut self, input: &mut &[u8]) -> Result<Option<SessionEvent>, Fault> {
         loop {
             match self.phase {
-                Phase::Greeting => {
+                SessionPhase::Greeting => {
                     let is_whole = fill(&mut self.head, GREETING, input);
                     check_greeting(&self.head, self.mechanism.name())?;
                     if !is_whole {
@@ -129,19 +131,19 @@ impl Session {
                     self.head.clear();
                     let first = begin(&mut self.mechanism, &self.role)?;
                     write_frame(&mut self.out, true, false, &first);
-                    self.phase = Phase::Header;
+                    self.phase = SessionPhase::Header;
                 }
-                Phase::Header => {
+                SessionPhase::Header => {
                     let Some(header) = self.header(input)? else {
                         return Ok(None);
                     };
                     let length = self.check(header)?;
-                    self.phase = Phase::Body(header);
+                    self.phase = SessionPhase::Body(header);
                     if self.is_part(header) {
-                        return Ok(Some(Event::Reserve(length + FRAME_COST)));
+                        return Ok(Some(SessionEvent::Reserve(length + FRAME_COST)));
                     }
                 }
-                Phase::Body(header) => {
+                SessionPhase::Body(header) => {
                     let Ok(length) = usize::try_from(header.length) else {
                         return Err(Fault::FrameTooLarge);
                     };
@@ -151,7 +153,7 @@ impl Session {
                     if !fill(&mut self.body, length, input) {
                         return Ok(None);
                     }
-                    self.phase = Phase::Header;
+                    self.phase = SessionPhase::Header;
                     let body = std::mem::take(&mut self.body);
                     if let Some(event) = self.frame(header, body)? {
                         return Ok(Some(event));
@@ -175,12 +177,12 @@ impl Session {
         }
     }
 
-    /// Whether a frame is part of a message, as far as its header says. In a box it may still be a command.
+    /// Returns `true` if a frame is part of a message by its header. In a box it may still be a command.
     fn is_part(&self, header: FrameHeader) -> bool {
-        self.is_ready && (!header.is_command || matches!(self.mechanism, Mechanism::Curve(_)))
+        self.is_ready && (!header.is_command || matches!(self.mechanism, SecurityMechanism::Curve(_)))
     }
 
-    /// Checks a frame's length against the limits before any of its body is read.
+    /// Checks a frame's length against the limits before its body is read.
     fn check(&self, header: FrameHeader) -> Result<usize, Fault> {
         let length = usize::try_from(header.length).map_err(|_| Fault::FrameTooLarge)?;
         if !self.is_part(header) {
@@ -192,8 +194,8 @@ impl Session {
             };
         }
         let overhead = match self.mechanism {
-            Mechanism::Null => 0,
-            Mechanism::Curve(_) => MESSAGE_OVERHEAD,
+            SecurityMechanism::Null => 0,
+            SecurityMechanism::Curve(_) => MESSAGE_OVERHEAD,
         };
         let payload = length.saturating_sub(overhead);
         if payload > self.limits.frame {
@@ -208,8 +210,8 @@ impl Session {
         Ok(length)
     }
 
-    /// Takes a frame whose body is complete.
-    fn frame(&mut self, header: FrameHeader, mut body: Vec<u8>) -> Result<Option<Event>, Fault> {
+    /// Handles a complete frame.
+    fn frame(&mut self, header: FrameHeader, mut body: Vec<u8>) -> Result<Option<SessionEvent>, Fault> {
         if !self.is_ready {
             if !header.is_command {
                 return Err(Fault::Malformed);
@@ -217,8 +219,8 @@ impl Session {
             return self.handshake(&body);
         }
         let (is_command, has_more) = match &mut self.mechanism {
-            Mechanism::Null => (header.is_command, header.has_more),
-            Mechanism::Curve(client) => {
+            SecurityMechanism::Null => (header.is_command, header.has_more),
+            SecurityMechanism::Curve(client) => {
                 let flags = client.open(&mut body)?;
                 (flags & BOXED_COMMAND != 0, flags & BOXED_MORE != 0)
             }
@@ -233,30 +235,30 @@ impl Session {
         }
         let message = std::mem::take(&mut self.message);
         Ok(Some(if self.is_wanted(&message.frames) {
-            Event::Message(message.frames)
+            SessionEvent::Message(message.frames)
         } else {
-            Event::Skipped
+            SessionEvent::Skipped
         }))
     }
 
-    fn handshake(&mut self, body: &[u8]) -> Result<Option<Event>, Fault> {
+    fn handshake(&mut self, body: &[u8]) -> Result<Option<SessionEvent>, Fault> {
         match proceed(&mut self.mechanism, &self.role, body)? {
-            Progress::Send(next) => {
+            HandshakeProgress::Send(next) => {
                 write_frame(&mut self.out, true, false, &next);
                 Ok(None)
             }
-            Progress::Ready => {
+            HandshakeProgress::Ready => {
                 self.is_ready = true;
                 self.introduce()?;
-                Ok(Some(Event::Ready))
+                Ok(Some(SessionEvent::Ready))
             }
         }
     }
 
-    /// Sends what the connection is for.
+    /// Sends the subscription or the replay request.
     fn introduce(&mut self) -> Result<(), Fault> {
         match self.role.clone() {
-            // The form of ZMTP 3.0, which later peers take too.
+            // The form of ZMTP 3.0, which later peers accept.
             SocketRole::Subscriber { topic } => self.send(false, &[&[1], &topic[..]].concat()),
             SocketRole::Requester { from } => {
                 self.send(true, b"")?;
@@ -265,18 +267,18 @@ impl Session {
         }
     }
 
-    fn command(&mut self, header: FrameHeader, body: &[u8]) -> Result<Option<Event>, Fault> {
-        match Command::parse(body)? {
-            Command::Ping(context) => self.send_command(&command("PONG", context))?,
-            Command::Error => return Err(Fault::Refused),
-            Command::Ready(_) | Command::Welcome(_) | Command::Other => {}
+    fn command(&mut self, header: FrameHeader, body: &[u8]) -> Result<Option<SessionEvent>, Fault> {
+        match PeerCommand::parse(body)? {
+            PeerCommand::Ping(context) => self.send_command(&command("PONG", context))?,
+            PeerCommand::Error => return Err(Fault::Refused),
+            PeerCommand::Ready(_) | PeerCommand::Welcome(_) | PeerCommand::Other => {}
         }
-        // What was reserved for it in a box is free again, unless it came amid a message.
+        // Its reserved memory is free again, unless the box came within a message.
         let is_free = self.is_part(header) && self.message.frames.is_empty();
-        Ok(is_free.then_some(Event::Skipped))
+        Ok(is_free.then_some(SessionEvent::Skipped))
     }
 
-    /// Whether a message belongs to the topic. Publishers leave out the others; one that does not is not followed in them.
+    /// Returns `true` if a message belongs to the topic. Publishers filter; one that does not is filtered here.
     fn is_wanted(&self, frames: &[Vec<u8>]) -> bool {
         match &self.role {
             SocketRole::Subscriber { topic } => frames.first().is_some_and(|first| first.starts_with(topic)),
@@ -286,8 +288,8 @@ impl Session {
 
     fn send(&mut self, has_more: bool, payload: &[u8]) -> Result<(), Fault> {
         match &mut self.mechanism {
-            Mechanism::Null => write_frame(&mut self.out, false, has_more, payload),
-            Mechanism::Curve(client) => {
+            SecurityMechanism::Null => write_frame(&mut self.out, false, has_more, payload),
+            SecurityMechanism::Curve(client) => {
                 let flags = if has_more { BOXED_MORE } else { 0 };
                 let sealed = client.seal(flags, payload)?;
                 write_frame(&mut self.out, false, false, &sealed);
@@ -298,8 +300,8 @@ impl Session {
 
     fn send_command(&mut self, body: &[u8]) -> Result<(), Fault> {
         match &mut self.mechanism {
-            Mechanism::Null => write_frame(&mut self.out, true, false, body),
-            Mechanism::Curve(client) => {
+            SecurityMechanism::Null => write_frame(&mut self.out, true, false, body),
+            SecurityMechanism::Curve(client) => {
                 let sealed = client.seal(BOXED_COMMAND, body)?;
                 write_frame(&mut self.out, false, false, &sealed);
             }
@@ -308,7 +310,7 @@ impl Session {
     }
 }
 
-/// Moves bytes from the front of `input` until `place` has `length`; returns whether it has.
+/// Moves bytes of `input` to `place` until it has `length`. Returns `true` once it has.
 fn fill(place: &mut Vec<u8>, length: usize, input: &mut &[u8]) -> bool {
     let missing = length.saturating_sub(place.len());
     let (taken, rest) = input.split_at(missing.min(input.len()));

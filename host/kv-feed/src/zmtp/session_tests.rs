@@ -1,10 +1,10 @@
-//! A session with a peer played by the test, over NULL.
+//! Tests of a session with a simulated peer, over NULL.
 
 use super::fault::Fault;
 use super::frames::{FRAME_COST, MAX_FRAMES, write_frame};
 use super::greeting::greeting;
 use super::limits::FeedLimits;
-use super::session::{Event, Session, SocketRole};
+use super::session::{SessionEvent, SocketRole, ZmtpSession};
 use super::{command, frames};
 
 const LIMITS: FeedLimits = FeedLimits {
@@ -14,12 +14,12 @@ const LIMITS: FeedLimits = FeedLimits {
     total: 10_000,
 };
 
-fn subscriber(topic: &str) -> Session {
+fn subscriber(topic: &str) -> ZmtpSession {
     let topic = topic.as_bytes().into();
-    Session::new(SocketRole::Subscriber { topic }, LIMITS, None)
+    ZmtpSession::new(SocketRole::Subscriber { topic }, LIMITS, None)
 }
 
-/// What a publisher's socket of a type sends until it is ready.
+/// Returns the opening of a publisher's socket of a type.
 fn opening(socket_type: &[u8]) -> Vec<u8> {
     let mut bytes = greeting("NULL").to_vec();
     let ready = command::command("READY", &command::metadata(&[("Socket-Type", socket_type)]));
@@ -27,8 +27,8 @@ fn opening(socket_type: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Every event of some bytes, and the fault that ends them.
-fn feed(session: &mut Session, bytes: &[u8]) -> (Vec<Event>, Option<Fault>) {
+/// Returns all events of some bytes, and the final fault.
+fn feed(session: &mut ZmtpSession, bytes: &[u8]) -> (Vec<SessionEvent>, Option<Fault>) {
     let (mut input, mut events) = (bytes, Vec::new());
     loop {
         match session.advance(&mut input) {
@@ -39,9 +39,12 @@ fn feed(session: &mut Session, bytes: &[u8]) -> (Vec<Event>, Option<Fault>) {
     }
 }
 
-fn ready(topic: &str) -> Session {
+fn ready(topic: &str) -> ZmtpSession {
     let mut session = subscriber(topic);
-    assert_eq!(feed(&mut session, &opening(b"PUB")), (vec![Event::Ready], None));
+    assert_eq!(
+        feed(&mut session, &opening(b"PUB")),
+        (vec![SessionEvent::Ready], None)
+    );
     session.take_output();
     session
 }
@@ -65,13 +68,13 @@ fn a_subscriber_greets_and_subscribes_once_the_peer_is_ready() {
     let ours = command::command("READY", &command::metadata(&[("Socket-Type", b"SUB")]));
     write_frame(&mut expected, true, false, &ours);
     assert_eq!(session.take_output(), expected);
-    assert_eq!(feed(&mut session, rest), (vec![Event::Ready], None));
+    assert_eq!(feed(&mut session, rest), (vec![SessionEvent::Ready], None));
     assert_eq!(session.take_output(), message(&[b"\x01kv"]));
 }
 
 #[test]
 fn a_requester_asks_for_a_replay_once_the_peer_is_ready() {
-    let mut session = Session::new(SocketRole::Requester { from: 7 }, LIMITS, None);
+    let mut session = ZmtpSession::new(SocketRole::Requester { from: 7 }, LIMITS, None);
     feed(&mut session, &opening(b"ROUTER"));
     let out = session.take_output();
     assert!(out.ends_with(&message(&[b"", &7_u64.to_be_bytes()])), "{out:?}");
@@ -84,16 +87,19 @@ fn a_message_is_charged_before_its_body_is_read() {
     let mut input = &bytes[..];
     assert_eq!(
         session.advance(&mut input),
-        Ok(Some(Event::Reserve(5 + FRAME_COST)))
+        Ok(Some(SessionEvent::Reserve(5 + FRAME_COST)))
     );
     assert_eq!(&input[..5], b"topic");
     assert_eq!(
         session.advance(&mut input),
-        Ok(Some(Event::Reserve(300 + FRAME_COST)))
+        Ok(Some(SessionEvent::Reserve(300 + FRAME_COST)))
     );
     assert_eq!(input.len(), 300);
     let frames = vec![b"topic".to_vec(), vec![7; 300]];
-    assert_eq!(session.advance(&mut input), Ok(Some(Event::Message(frames))));
+    assert_eq!(
+        session.advance(&mut input),
+        Ok(Some(SessionEvent::Message(frames)))
+    );
     assert!(!session.is_amid_message());
 }
 
@@ -112,7 +118,7 @@ fn a_message_over_the_limit_is_refused_at_the_frame_that_exceeds_it() {
     let mut session = ready("");
     let bytes = message(&[&[0; 1_000], &[0; 501], b"end"]);
     let (events, fault) = feed(&mut session, &bytes);
-    assert_eq!(events, [Event::Reserve(1_000 + FRAME_COST)]);
+    assert_eq!(events, [SessionEvent::Reserve(1_000 + FRAME_COST)]);
     assert_eq!(fault, Some(Fault::MessageTooLarge));
 }
 
@@ -129,12 +135,12 @@ fn messages_of_other_topics_are_skipped() {
     let mut session = ready("kv");
     let bytes = [message(&[b"load", b"1"]), message(&[b"kv-events", b"2"])].concat();
     let (events, _) = feed(&mut session, &bytes);
-    let told: Vec<_> = events
+    let assert_actions: Vec<_> = events
         .into_iter()
-        .filter(|event| !matches!(event, Event::Reserve(_)))
+        .filter(|event| !matches!(event, SessionEvent::Reserve(_)))
         .collect();
-    let wanted = Event::Message(vec![b"kv-events".to_vec(), b"2".to_vec()]);
-    assert_eq!(told, [Event::Skipped, wanted]);
+    let wanted = SessionEvent::Message(vec![b"kv-events".to_vec(), b"2".to_vec()]);
+    assert_eq!(assert_actions, [SessionEvent::Skipped, wanted]);
 }
 
 #[test]

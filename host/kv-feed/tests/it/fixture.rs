@@ -13,12 +13,12 @@ use crate::publisher::Publisher;
 type Told = Vec<String>;
 
 #[derive(Clone, Default)]
-pub(crate) struct Notes(Arc<Mutex<Told>>, Arc<AtomicBool>, Gate);
+pub(crate) struct RecordedNotes(Arc<Mutex<Told>>, Arc<AtomicBool>, Gate);
 
 /// While it is locked, nothing is taken in: the feeds' thread waits.
 pub(crate) type Gate = Arc<Mutex<()>>;
 
-impl Notes {
+impl RecordedNotes {
     fn add(&self, rank: DpRank, note: String) {
         let rank = if rank.0 == 0 {
             String::new()
@@ -42,7 +42,7 @@ impl Notes {
     }
 }
 
-impl FeedSink for Notes {
+impl FeedSink for RecordedNotes {
     fn opened(&mut self, worker: WorkerId) {
         assert_eq!(worker, WorkerId(1));
     }
@@ -96,7 +96,7 @@ impl FeedSink for Notes {
 /// Feeds, and what their sink was told.
 pub(crate) struct Fixture {
     pub(crate) feeds: KvFeeds,
-    pub(crate) notes: Notes,
+    pub(crate) notes: RecordedNotes,
 }
 
 impl Fixture {
@@ -105,7 +105,7 @@ impl Fixture {
     }
 
     pub(crate) fn within(limits: FeedLimits) -> Self {
-        let notes = Notes::default();
+        let notes = RecordedNotes::default();
         Self {
             feeds: KvFeeds::start(Box::new(notes.clone()), limits).unwrap(),
             notes,

@@ -114,7 +114,7 @@ fn a_doubted_feed_is_not_live_until_something_is_heard() {
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10);
     fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
-    fixture.feeds.doubt(WorkerId(1));
+    fixture.feeds.mark_suspect(WorkerId(1));
     publisher.await_subscriber();
     fixture.told(&mut publisher, "10, connection-lost");
     fixture.shows(&mut publisher, |status| status.silent && status.silences == 1);
