@@ -1,42 +1,42 @@
-//! Exit codes: part of the command line's contract, so scripts may rely on them.
+//! Exit codes: a part of the command line's contract that scripts rely on.
 
 use std::process::ExitCode;
 
-use crate::config_source::ReadConfigError;
-use crate::import::ImportError;
-use crate::policy_tools::{LogError, SettingsError, SubjectError};
-use crate::quick_flags::QuickFlagError;
-use crate::simulate::BadInput;
+use thiserror::Error;
 
-/// How a run of the program ended.
+/// End of a run of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It did what was asked.
+    /// The command succeeded.
     Success,
-    /// `check` found mistakes; or the router could not start or go on.
+    /// `check` found mistakes, or the router could not start or continue.
     Failure,
-    /// The command line or a file named on it could not be used. Clap's own code for a wrong command line.
+    /// The command line, or a file that it names, is unusable. Clap has the same code for a wrong command line.
     Usage,
-    /// Requests were still running when the drain deadline passed, and were cut.
+    /// Requests were cut because they were still running at the drain deadline.
     DrainCut,
-    /// The user ended it with Ctrl-C; what was ready was printed. What a shell says of a program that SIGINT ended.
+    /// The user pressed Ctrl-C, and the finished results were printed. Shells report the same code after SIGINT.
     Interrupted,
 }
 
+/// Marker of an error in the command line or in a file that it names: the run ends with [`Exit::Usage`].
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub struct UsageError(anyhow::Error);
+
+impl UsageError {
+    /// Marks an error.
+    #[must_use]
+    pub fn new(error: impl Into<anyhow::Error>) -> Self {
+        Self(error.into())
+    }
+}
+
 impl Exit {
-    /// How a run ended that failed for this reason.
+    /// Returns the end of a run that failed with this error.
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Self {
-        let usage = |cause: &(dyn std::error::Error + 'static)| {
-            cause.is::<ReadConfigError>()
-                || cause.is::<QuickFlagError>()
-                || cause.is::<ImportError>()
-                || cause.is::<SubjectError>()
-                || cause.is::<SettingsError>()
-                || cause.is::<LogError>()
-                || cause.is::<BadInput>()
-        };
-        if error.chain().any(usage) {
+        if error.chain().any(<dyn std::error::Error>::is::<UsageError>) {
             Self::Usage
         } else {
             Self::Failure
@@ -58,24 +58,16 @@ impl From<Exit> for ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use anyhow::Context;
+    use anyhow::{Context, anyhow};
 
     use super::*;
-    use crate::cli::QuickArgs;
-    use crate::config_source::ConfigSource;
-    use crate::quick_flags::from_flags;
 
     #[test]
-    fn what_was_typed_wrong_is_told_from_what_went_wrong() {
-        let unreadable = ConfigSource::File("/nowhere/conductor.toml".into()).read();
-        let error = unreadable.context("start").unwrap_err();
+    fn a_marked_error_is_a_usage_error_under_any_context_and_reads_as_before() {
+        let marked = Err::<(), _>(UsageError::new(anyhow!("no file").context("read it")));
+        let error = marked.context("start").unwrap_err();
         assert_eq!(Exit::of(&error), Exit::Usage);
-        let args = QuickArgs {
-            worker: vec!["http://127.0.0.1:1,weight=2".into()],
-            ..QuickArgs::default()
-        };
-        let nonsense = from_flags(&args, false);
-        assert_eq!(Exit::of(&nonsense.unwrap_err().into()), Exit::Usage);
-        assert_eq!(Exit::of(&anyhow::anyhow!("no port")), Exit::Failure);
+        assert_eq!(format!("{error:#}"), "start: read it: no file");
+        assert_eq!(Exit::of(&anyhow!("no port")), Exit::Failure);
     }
 }

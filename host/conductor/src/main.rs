@@ -79,7 +79,7 @@ fn router(mut args: ServeArgs) -> anyhow::Result<Exit> {
         let start = Start::choose();
         match &start {
             Start::File(file) => args.config = Some(file.clone()),
-            Start::OldConfiguration => {}
+            Start::LegacyConfiguration => {}
             Start::Demo => {
                 let missing = format!(
                     "nothing to serve: give --config FILE, or --worker URL and the like, or run it where there is a `{CONFIG_FILE}`"

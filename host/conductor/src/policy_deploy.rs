@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::builtin;
 use crate::cli::{DeployArgs, PromoteArgs, RouterArgs, SettingsArgs};
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 use crate::policy_remote::{RemoteError, ask, ask_with, in_a_path, print};
 use crate::policy_tools::{Subject, check_policy};
 
@@ -63,7 +63,7 @@ pub(crate) enum DeployError {
 
 /// Deploys a component as a shadow or a canary.
 pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
-    let mut subject = Subject::read(&args.file)?;
+    let mut subject = Subject::read(&args.file).map_err(UsageError::new)?;
     if let Some(name) = &args.name {
         subject.name.clone_from(name);
     }

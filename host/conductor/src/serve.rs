@@ -1,22 +1,22 @@
-//! `conductor serve`: from what the user typed to a router that runs until a signal.
+//! `conductor serve`, `check` and `import`: from parsed arguments to a router that runs until a signal.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use conductor_config::LogFormat as ConfiguredFormat;
+use mooncake_compat::fleet_flags::{FlagDefaults, FleetArgs, configuration};
+use mooncake_compat::import::{LegacyEnvironment, import_file};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::app::{App, Surroundings};
 use crate::cli::{CheckArgs, CheckFormat, ServeArgs};
 use crate::config_source::{ConfigSource, ReadConfigError};
-use crate::exit::Exit;
-use crate::import::{OldEnvironment, import_file};
-use crate::quick_flags::from_flags;
+use crate::exit::{Exit, UsageError};
 use crate::signals::{Asked, Signals};
 use crate::start::CONFIG_FILE;
 use crate::telemetry::{self, LogFormat, LogLevel};
-use crate::{compiled, live_check, open_files, paint, print, reload};
+use crate::{builtin, compiled, live_check, open_files, paint, print, reload};
 
 /// Runs the router until it has drained.
 ///
@@ -25,13 +25,13 @@ use crate::{compiled, live_check, open_files, paint, print, reload};
 pub async fn run(args: &ServeArgs) -> Result<Exit> {
     // Before anything that a signal may interrupt.
     let signals = Signals::listen().context("take over signals")?;
-    let (source, old) = choose_source(args, &OldEnvironment::of_process())?;
+    let (source, warnings) = choose_source(args, &LegacyEnvironment::of_process())?;
     let text = match source.read() {
         Err(ReadConfigError::NotUtf8(mistakes)) => {
             eprint!("{}", mistakes.render(paint::of_stderr()));
             return Ok(Exit::Failure);
         }
-        read => read?,
+        read => read.map_err(UsageError::new)?,
     };
     let config = match reload::read(&source, &text) {
         Ok(parsed) => parsed.config,
@@ -56,7 +56,7 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
         "starting"
     );
     open_files::check(open_files::raise(), config.server.max_connections);
-    for warning in old {
+    for warning in warnings {
         warn!("{warning}");
     }
     let surroundings = Surroundings {
@@ -68,13 +68,13 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
     Box::pin(until_signalled(app, signals)).await
 }
 
-/// The configuration, and what to say about the old conductor's environment.
-fn choose_source(args: &ServeArgs, old: &OldEnvironment) -> Result<(ConfigSource, Vec<String>)> {
+/// Returns the configuration, and warnings about the environment variables of older conductors.
+fn choose_source(args: &ServeArgs, legacy: &LegacyEnvironment) -> Result<(ConfigSource, Vec<String>)> {
     if let Some(file) = &args.config {
-        return Ok((ConfigSource::File(file.clone()), old.ignored()));
+        return Ok((ConfigSource::File(file.clone()), legacy.ignored()));
     }
-    if let (true, Some(path)) = (args.quick.is_empty(), &old.config_path) {
-        let mut imported = import_file(path, old)?;
+    if let (true, Some(path)) = (args.fleet.is_empty(), &legacy.config_path) {
+        let mut imported = import_file(path, legacy).map_err(UsageError::new)?;
         let path = path.display();
         imported.warnings.insert(
             0,
@@ -85,10 +85,7 @@ fn choose_source(args: &ServeArgs, old: &OldEnvironment) -> Result<(ConfigSource
         );
         return Ok((ConfigSource::Text(imported.toml), imported.warnings));
     }
-    Ok((
-        ConfigSource::Text(from_flags(&args.quick, has_engine_key())?),
-        old.ignored(),
-    ))
+    Ok((source_of(&args.fleet)?, legacy.ignored()))
 }
 
 /// Runs a router until a signal has stopped it: the first drains, the second cuts.
@@ -143,24 +140,29 @@ pub fn check(args: &CheckArgs) -> Result<Exit> {
 }
 
 fn checked_source(args: &CheckArgs) -> Result<ConfigSource> {
-    if !args.quick.is_empty() {
-        return Ok(ConfigSource::Text(from_flags(&args.quick, has_engine_key())?));
+    if !args.fleet.is_empty() {
+        return source_of(&args.fleet);
     }
     let file = args.file.as_deref().unwrap_or(Path::new(CONFIG_FILE));
     Ok(ConfigSource::File(file.to_owned()))
 }
 
-/// Whether the environment has the key that the quick flags of other proxies send to workers.
-fn has_engine_key() -> bool {
-    std::env::var_os("OPENAI_API_KEY").is_some_and(|key| !key.is_empty())
+/// Returns the configuration that flags stand for.
+fn source_of(flags: &FleetArgs) -> Result<ConfigSource> {
+    let defaults = FlagDefaults {
+        policy: builtin::DEFAULT,
+        has_engine_key: std::env::var_os("OPENAI_API_KEY").is_some_and(|key| !key.is_empty()),
+    };
+    let text = configuration(flags, defaults).map_err(UsageError::new)?;
+    Ok(ConfigSource::Text(text))
 }
 
-/// `conductor import`: prints an old conductor's configuration in our form.
+/// Runs `conductor import`: prints the configuration of an older conductor in our form.
 ///
 /// # Errors
-/// Where the file cannot be read or is no such configuration.
+/// If the file cannot be read or is not such a configuration.
 pub fn import(file: &Path) -> Result<Exit> {
-    let imported = import_file(file, &OldEnvironment::of_process())?;
+    let imported = import_file(file, &LegacyEnvironment::of_process())?;
     for warning in &imported.warnings {
         eprintln!("warning: {warning}");
     }

@@ -1,43 +1,46 @@
-//! What `conductor` runs where the command line names nothing: the configuration of the working directory, or the demo.
+//! Choice of what `conductor` runs if the command line names nothing: the configuration of the working directory, or the demo.
 
 use std::path::{Path, PathBuf};
 
-use crate::import::OldEnvironment;
+use mooncake_compat::import::LegacyEnvironment;
 
-/// The file that is looked for in the working directory.
+/// Name of the configuration in the working directory.
 pub const CONFIG_FILE: &str = "conductor.toml";
 
-/// What to run.
+/// Program to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// A configuration file.
+    /// Configuration file.
     File(PathBuf),
-    /// The configuration of an old conductor that the environment names.
-    OldConfiguration,
-    /// The demo.
+    /// Configuration of an older conductor that the environment names.
+    LegacyConfiguration,
+    /// Demo.
     Demo,
 }
 
 impl Start {
-    /// Chooses for this process.
+    /// Returns the choice for this process.
     #[must_use]
     pub fn choose() -> Self {
-        Self::choose_in(Path::new("."), OldEnvironment::of_process().config_path.is_some())
+        Self::choose_in(
+            Path::new("."),
+            LegacyEnvironment::of_process().config_path.is_some(),
+        )
     }
 
-    /// Chooses for the working directory `folder`. `CONDUCTOR_CONFIG_PATH` comes first: it was set on purpose.
-    fn choose_in(folder: &Path, has_old_configuration: bool) -> Self {
-        if has_old_configuration {
-            return Self::OldConfiguration;
+    /// Returns the choice for a working directory. `CONDUCTOR_CONFIG_PATH` comes first: it was set on purpose.
+    fn choose_in(folder: &Path, has_legacy_configuration: bool) -> Self {
+        if has_legacy_configuration {
+            return Self::LegacyConfiguration;
         }
-        // What is there and cannot be read is a mistake to be reported, not a reason to run something else.
+        // A file that cannot be read is a mistake to report, not a reason to run something else.
         match folder.join(CONFIG_FILE).symlink_metadata() {
             Ok(_) => Self::File(CONFIG_FILE.into()),
             Err(_) => Self::Demo,
         }
     }
 
-    /// Says what was chosen, and why.
+    /// Returns the choice and its reason, as text.
     #[must_use]
     pub fn reason(&self) -> String {
         match self {
@@ -45,7 +48,7 @@ impl Start {
                 "serving `{}`, which is in the working directory (`conductor demo` runs the demo)",
                 file.display()
             ),
-            Self::OldConfiguration => {
+            Self::LegacyConfiguration => {
                 "serving the old configuration that CONDUCTOR_CONFIG_PATH names".to_owned()
             }
             Self::Demo => format!(
@@ -70,7 +73,7 @@ mod tests {
             Start::choose_in(folder.path(), false),
             Start::File(CONFIG_FILE.into())
         );
-        assert_eq!(Start::choose_in(folder.path(), true), Start::OldConfiguration);
+        assert_eq!(Start::choose_in(folder.path(), true), Start::LegacyConfiguration);
     }
 
     #[test]

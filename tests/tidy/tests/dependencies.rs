@@ -21,6 +21,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("proxy", &["inference-api", "kv-index", "routing", "tokenize"]),
     ("indexer-api", &["block-hash", "kv-index", "routing"]),
     ("mock-engine", &[]),
+    ("mooncake-compat", &["conductor-config", "routing"]),
     ("simulator", &["kv-index", "routing"]),
     (
         "conductor",
@@ -32,6 +33,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "kv-feed",
             "kv-index",
             "mock-engine",
+            "mooncake-compat",
             "policy-component",
             "policy-runtime",
             "proxy",
@@ -49,7 +51,10 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("crypto_box", &["kv-feed"]),
     ("toml", &["conductor-config", "policy-builder"]),
     ("notify", &["conductor"]),
-    ("clap", &["conductor", "policy-builder", "load"]),
+    (
+        "clap",
+        &["conductor", "mooncake-compat", "policy-builder", "load"],
+    ),
     ("axum", &["conductor", "indexer-api", "mock-engine", "proxy"]),
     ("hyper", &["harness", "load", "mock-engine", "proxy"]),
     ("tokenizers", &["tokenize"]),
@@ -69,6 +74,7 @@ const PURE: &[&str] = &[
     "block-hash",
     "tokenize",
     "conductor-config",
+    "mooncake-compat",
     "policy-component",
     "simulator",
 ];

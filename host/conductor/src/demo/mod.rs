@@ -12,13 +12,13 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use mock_engine::{MockConfig, MockEngine};
+use mooncake_compat::fleet_flags::port_after;
 use tempfile::TempDir;
 
 use crate::app::{App, Surroundings};
 use crate::cli::DemoArgs;
 use crate::config_source::ConfigSource;
 use crate::exit::Exit;
-use crate::quick_flags::port_beside;
 use crate::signals::Signals;
 use crate::telemetry::{self, LogFormat, LogLevel};
 use crate::{builtin, compiled, serve};
@@ -40,7 +40,7 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
         .prefix("conductor-demo-")
         .tempdir()
         .context("make a folder for the demo")?;
-    let admin = SocketAddr::new(args.listen.ip(), port_beside(args.listen));
+    let admin = SocketAddr::new(args.listen.ip(), port_after(args.listen));
     let file = write_config(&folder, &config(args.listen, admin, &fleet, builtin::DEFAULT))?;
     let surroundings = Surroundings {
         log: Some(log),

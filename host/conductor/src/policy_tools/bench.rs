@@ -18,7 +18,7 @@ use super::table::{Side, Table};
 use super::{engine, print, settings};
 use crate::builtin::{self, Builtin};
 use crate::cli::SubjectArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 
 /// Fleets of so many candidates.
 const SIZES: [usize; 4] = [8, 64, 256, 1024];
@@ -41,8 +41,8 @@ struct NotTimed {
 /// # Errors
 /// Where it, its settings or the runtime cannot be had, or a decision fails.
 pub(super) fn run(args: &SubjectArgs) -> anyhow::Result<Exit> {
-    let subject = Subject::find(&args.policy)?;
-    let given = match settings::read(&args.settings, &subject.name)? {
+    let subject = Subject::find(&args.policy).map_err(UsageError::new)?;
+    let given = match settings::read(&args.settings, &subject.name).map_err(UsageError::new)? {
         Ok(given) => given,
         Err(mistakes) => return Ok(not_loaded(&mistakes)),
     };

@@ -18,7 +18,7 @@ use super::print;
 use super::subject::Subject;
 use super::table::size;
 use crate::cli::BuildArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 
 /// No component could be built.
 #[derive(Debug, Error)]
@@ -56,7 +56,7 @@ pub(super) fn run(args: &BuildArgs) -> anyhow::Result<Exit> {
     } else {
         Compiled::file(&args.path)
     };
-    let built = Subject::read(&compiled.file)?;
+    let built = Subject::read(&compiled.file).map_err(UsageError::new)?;
     let was_module = built.dissect()?.layer == Layer::Module;
     let bytes = if was_module {
         Cow::Owned(component_of(&built)?)

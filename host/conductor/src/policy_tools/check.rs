@@ -14,7 +14,7 @@ use super::subject::Subject;
 use super::table::{size, time};
 use super::{engine, print, settings};
 use crate::cli::{GateArgs, IdleVerdict, PolicyCheckArgs, SettingsArgs};
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 
 /// A call that takes one part in this many of its CPU budget, or more, is told of.
 const MUCH_OF_THE_BUDGET: u32 = 2;
@@ -26,7 +26,7 @@ const TRIED_WITH: usize = 256;
 /// # Errors
 /// Where the component, its settings or the runtime cannot be had.
 pub(super) fn run(args: &PolicyCheckArgs) -> anyhow::Result<Exit> {
-    let subject = Subject::find(&args.subject.policy)?;
+    let subject = Subject::find(&args.subject.policy).map_err(UsageError::new)?;
     let report = check(&subject, &args.subject.settings, &args.gate)?;
     print(&report, args.subject.json)?;
     Ok(report.exit())
@@ -38,7 +38,7 @@ pub(super) fn run(args: &PolicyCheckArgs) -> anyhow::Result<Exit> {
 /// As [`run`].
 pub(crate) fn check(subject: &Subject, args: &SettingsArgs, gate: &GateArgs) -> anyhow::Result<CheckReport> {
     let mut report = CheckReport::of(subject);
-    let given = match settings::read(args, &subject.name)? {
+    let given = match settings::read(args, &subject.name).map_err(UsageError::new)? {
         Ok(given) => given,
         Err(mistakes) => {
             report.findings = mistakes;

@@ -13,16 +13,19 @@ use super::subject::Subject;
 use super::table::{micros, size};
 use super::{engine, parameters, print, settings};
 use crate::cli::InspectArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 
 /// Tells what it is.
 ///
 /// # Errors
 /// Where the file, its settings or the runtime cannot be had, or the file is no WebAssembly.
 pub(super) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
-    let subject = Subject::find(&args.policy)?;
+    let subject = Subject::find(&args.policy).map_err(UsageError::new)?;
     let mut report = Report::of(&subject, subject.dissect()?);
-    match (report.layer, settings::read(&args.settings, &subject.name)?) {
+    match (
+        report.layer,
+        settings::read(&args.settings, &subject.name).map_err(UsageError::new)?,
+    ) {
         ("component", Ok(given)) => report.ask(&subject, &given)?,
         (_, Err(mistakes)) => report.findings = mistakes,
         _ => report.findings.push(

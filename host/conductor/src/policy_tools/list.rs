@@ -13,7 +13,7 @@ use super::table::{Side, Table, size};
 use super::{engine, print};
 use crate::builtin::{BUILTINS, DEFAULT};
 use crate::cli::ListArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 use crate::policy_library::{misnamed_in, policies_in};
 
 /// Lists them.
@@ -35,14 +35,22 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
 
 fn in_folder(folder: &Path, engine: &PolicyEngine) -> anyhow::Result<Vec<Listed>> {
     // A folder that cannot be read holds no policies for the router; whoever asks by name is told.
-    std::fs::read_dir(folder).map_err(|source| super::SubjectError::Read {
-        path: folder.to_owned(),
-        source,
+    std::fs::read_dir(folder).map_err(|source| {
+        UsageError::new(super::SubjectError::Read {
+            path: folder.to_owned(),
+            source,
+        })
     })?;
     let files = policies_in(folder).into_iter();
-    let listed = files.map(|(_, path)| Ok(Listed::new(engine, &Subject::read(&path)?, None)));
+    let listed = files.map(|(_, path)| {
+        Ok(Listed::new(
+            engine,
+            &Subject::read(&path).map_err(UsageError::new)?,
+            None,
+        ))
+    });
     let misnamed = misnamed_in(folder).map(|path| {
-        let listed = Listed::new(engine, &Subject::read(&path)?, None);
+        let listed = Listed::new(engine, &Subject::read(&path).map_err(UsageError::new)?, None);
         let problem = check_policy_name(&listed.name).err();
         Ok(Listed { problem, ..listed })
     });

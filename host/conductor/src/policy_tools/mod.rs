@@ -26,7 +26,7 @@ use serde::Serialize;
 
 pub(crate) use self::check::check as check_policy;
 pub(crate) use self::replay::{Lines as LogLines, LogError};
-pub(crate) use self::settings::SettingsError;
+
 pub(crate) use self::subject::{Subject, SubjectError};
 use crate::cli::{PolicyArgs, PolicyCommand};
 use crate::exit::Exit;

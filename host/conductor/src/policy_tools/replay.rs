@@ -27,7 +27,7 @@ use self::report::ReplayReport;
 use super::subject::Subject;
 use super::{engine, print, settings};
 use crate::cli::ReplayArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 
 /// For one decision.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -37,19 +37,19 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 /// Where the component, its settings, the log or the runtime cannot be had.
 pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Exit> {
-    let subject = Subject::find(&args.policy)?;
+    let subject = Subject::find(&args.policy).map_err(UsageError::new)?;
     let settings = patient(chosen_settings(args, &subject)?);
     let engine = engine()?;
     let state = Arc::<PolicyState>::default();
     let policy = engine.load(&subject.name, &subject.bytes, &settings, state)?;
-    let report = replay(&policy, &subject, &settings, Log::open(&args.log))?;
+    let report = replay(&policy, &subject, &settings, Log::open(&args.log)).map_err(UsageError::new)?;
     print(&report, args.json)?;
     Ok(report.exit())
 }
 
 /// As told; else those that the log has for this component.
 fn chosen_settings(args: &ReplayArgs, subject: &Subject) -> anyhow::Result<PolicySettings> {
-    let mut settings = match settings::read(&args.settings, &subject.name)? {
+    let mut settings = match settings::read(&args.settings, &subject.name).map_err(UsageError::new)? {
         Ok(given) => given.settings,
         Err(mistakes) => {
             let mistakes: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
@@ -57,7 +57,7 @@ fn chosen_settings(args: &ReplayArgs, subject: &Subject) -> anyhow::Result<Polic
         }
     };
     if args.settings.params.is_none() && args.settings.config.is_none() {
-        let mut recorded = log::params_of(&args.log, &subject.sha256())?;
+        let mut recorded = log::params_of(&args.log, &subject.sha256()).map_err(UsageError::new)?;
         match (recorded.pop(), recorded.is_empty()) {
             (Some(params), true) => settings.params_json = params,
             (None, _) => {}

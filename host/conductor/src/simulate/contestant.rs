@@ -9,9 +9,9 @@ use anyhow::{Context as _, anyhow};
 use policy_runtime::{CodeCache, EngineLimits, PolicyEngine, PolicySettings};
 use routing::Policy;
 
-use super::bad_input::BadInput;
 use crate::builtin;
 use crate::compiled::folder_of_user;
+use crate::exit::UsageError;
 use crate::policy_library::chain;
 use crate::policy_tools::subject::Subject;
 
@@ -48,7 +48,7 @@ impl Contestant {
         let mut contestants = Vec::with_capacity(names.len());
         for name in names {
             let contestant = Self::find(name, &engine)?;
-            let policy = contestant.load().map_err(BadInput)?;
+            let policy = contestant.load().map_err(UsageError::new)?;
             if !asked.is_empty() || policy.scorer().is_none() {
                 contestants.push(contestant);
             }
@@ -60,8 +60,8 @@ impl Contestant {
         let (which, params) = split(asked);
         let params: serde_json::Map<String, serde_json::Value> = serde_json::from_str(params)
             .with_context(|| format!("failed to read the parameters of `{which}` as a JSON object"))
-            .map_err(BadInput)?;
-        let subject = Subject::find(Path::new(which))?;
+            .map_err(UsageError::new)?;
+        let subject = Subject::find(Path::new(which)).map_err(UsageError::new)?;
         Ok(Self {
             label: asked.to_owned(),
             sha256: subject.sha256(),

@@ -1,7 +1,6 @@
 //! `conductor simulate`: what policies would have done with a trace of requests, on a model of a cluster (`host/adr/0013-simulator.md`).
 //! The components are the server's own, loaded by the server's loader; only time is not.
 
-mod bad_input;
 mod cluster;
 mod compare;
 mod contestant;
@@ -23,7 +22,6 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 
-pub(crate) use self::bad_input::BadInput;
 use self::contestant::Contestant;
 use self::grid::{Grid, Keep};
 use self::html::Page;
@@ -31,7 +29,7 @@ use self::recorded::Recorded;
 use self::report::Report;
 use self::setting::Setting;
 use crate::cli::SimulateArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 use crate::print;
 
 /// Runs every policy at every speed with every seed.
@@ -44,14 +42,14 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
         let missing = anyhow!(
             "failed to compare: --compare needs at least two policies, the first is what the others are compared with"
         );
-        return Err(BadInput(missing).into());
+        return Err(UsageError::new(missing).into());
     }
     if let Some(path) = &args.html {
-        check(path).map_err(BadInput)?;
+        check(path).map_err(UsageError::new)?;
     }
-    let recorded = Recorded::read(args).map_err(BadInput)?;
+    let recorded = Recorded::read(args).map_err(UsageError::new)?;
     let grid = Arc::new(Grid {
-        setting: Setting::of(args, recorded.as_ref()).map_err(BadInput)?,
+        setting: Setting::of(args, recorded.as_ref()).map_err(UsageError::new)?,
         contestants: match &recorded {
             Some(recorded) => recorded.contestants(&args.policies)?,
             None => Contestant::all(&args.policies)?,

@@ -17,6 +17,7 @@ use self::requests::{LeftOut, LoggedPolicy, LoggedPool, LoggedRequests, LoggedWo
 use super::contestant::{Contestant, split};
 use crate::builtin;
 use crate::cli::{ProfileName, SimulateArgs};
+use crate::exit::UsageError;
 use crate::policy_tools::subject::Subject;
 
 /// Prompts whose beginnings are not known share nothing in a simulation, while they did where they were recorded: with more of them, another
@@ -143,7 +144,7 @@ impl Recorded {
             .find(|builtin| is_it(&Subject::of(builtin)))
             .map(|it| it.name);
         for (file, _) in given.iter().map(|given| split(given)) {
-            if which.is_none() && is_it(&Subject::find(Path::new(file))?) {
+            if which.is_none() && is_it(&Subject::find(Path::new(file)).map_err(UsageError::new)?) {
                 which = Some(file);
             }
         }

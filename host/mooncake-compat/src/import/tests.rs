@@ -1,18 +1,25 @@
-//! Both old shapes, from text of our own and from upstream's samples where the shared data is there.
+//! Tests of both shapes: text of our own, and upstream's samples if the shared data is present.
+
+use conductor_config::{Code, Paint};
 
 use super::*;
-use crate::ConfigSource;
+use crate::tests::diagnostics_of;
 
 #[track_caller]
-fn imported(text: &str, environment: &OldEnvironment) -> Imported {
+fn imported(text: &str, environment: &LegacyEnvironment) -> ImportedConfig {
     let imported = import("old.json", text, environment).unwrap();
-    let checked = crate::check(&ConfigSource::Text(imported.toml.clone())).unwrap();
-    // The old conductor listened for everybody, without a key.
-    let mut others = checked
-        .problems
+    let diagnostics = diagnostics_of(&imported.toml);
+    // The older conductor listened on every interface, without a key.
+    let mut others = diagnostics
+        .items()
         .iter()
-        .filter(|problem| problem.code != "open-listener");
-    assert_eq!(others.next(), None, "{}\n{}", imported.toml, checked.rendered());
+        .filter(|item| item.code != Code::OpenListener);
+    assert!(
+        others.next().is_none(),
+        "{}\n{}",
+        imported.toml,
+        diagnostics.render(Paint::Plain)
+    );
     imported
 }
 
@@ -26,10 +33,10 @@ fn the_first_shape_gets_endpoints_and_the_global_block_size() {
         "a": {"ip": "10.0.0.1", "port": 5557, "type": "vLLM", "modelname": "qwen", "lora_id": -1},
         "b": {"ip": "::1", "port": 5557, "type": "vLLM", "modelname": "qwen", "lora_id": 3}
     }, "http_server_port": 7000}"#;
-    let environment = OldEnvironment {
+    let environment = LegacyEnvironment {
         block_size: Some("64".into()),
         log_level: Some("Debug".into()),
-        ..OldEnvironment::default()
+        ..LegacyEnvironment::default()
     };
     let imported = imported(text, &environment);
     assert!(imported.toml.contains("listen = \"0.0.0.0:7000\""));
@@ -54,7 +61,7 @@ fn the_later_shape_keeps_its_fields() {
         "lora_name": "ad", "tenant_id": "", "instance_id": "i", "block_size": 16, "dp_rank": 2, "cache_group": null,
         "hash_profile": {"strategy": "vllm_v1", "algorithm": "sha256_cbor", "python_hash_seed": "0",
                          "index_projection": "low64_be"}}}}"#;
-    let imported = imported(text, &OldEnvironment::default());
+    let imported = imported(text, &LegacyEnvironment::default());
     assert_eq!(imported.warnings, [""; 0]);
     assert_eq!(
         services(&imported.toml),
@@ -67,18 +74,18 @@ fn the_later_shape_keeps_its_fields() {
 }
 
 #[test]
-fn what_cannot_be_carried_over_is_told_and_left_out() {
+fn settings_without_a_counterpart_are_left_out_with_a_warning() {
     let entry = |fields: &str| {
         format!(
             r#"{{"kvevent_instance": {{"x": {{"type": "vLLM", "modelname": "m", "block_size": 16, {fields}}}}}, "http_server_port": 1}}"#
         )
     };
-    let check = |text: &str, carried: usize, told: &str| {
-        let imported = imported(text, &OldEnvironment::default());
+    let check = |text: &str, carried: usize, expected: &str| {
+        let imported = imported(text, &LegacyEnvironment::default());
         assert_eq!(services(&imported.toml).len(), carried, "{text}");
         let warnings = imported.warnings.join("\n");
-        assert!(warnings.contains(told), "{text}: {warnings}");
-        assert!(imported.toml.contains(told), "the file tells it too");
+        assert!(warnings.contains(expected), "{text}: {warnings}");
+        assert!(imported.toml.contains(expected), "the warning is in the file too");
     };
     check(
         &entry(r#""endpoint": "tcp://*:1""#),
@@ -134,8 +141,8 @@ fn what_cannot_be_carried_over_is_told_and_left_out() {
 }
 
 #[test]
-fn a_bad_hash_profile_is_left_out_with_what_is_wrong_with_it() {
-    let check = |changes: Value, told: &str| {
+fn an_invalid_hash_profile_is_left_out_with_the_reason() {
+    let check = |changes: Value, expected: &str| {
         let mut profile = serde_json::json!({
             "strategy": "vllm_v1", "algorithm": "sha256", "python_hash_seed": "0", "index_projection": "low64_be",
         });
@@ -146,12 +153,12 @@ fn a_bad_hash_profile_is_left_out_with_what_is_wrong_with_it() {
         let text = serde_json::json!({"http_server_port": 1, "kvevent_instance": {"x": {
             "endpoint": "tcp://a:1", "type": "vLLM", "modelname": "m", "block_size": 16, "hash_profile": profile,
         }}});
-        let imported = imported(&text.to_string(), &OldEnvironment::default());
+        let imported = imported(&text.to_string(), &LegacyEnvironment::default());
         assert_eq!(services(&imported.toml).len(), 1, "the service stays");
         assert!(!imported.toml.contains("hash-algorithm"), "{}", imported.toml);
         assert_eq!(
             imported.warnings,
-            [format!("`x`: `hash_profile` is left out: {told}")]
+            [format!("`x`: `hash_profile` is left out: {expected}")]
         );
     };
     let json = |text: &str| serde_json::from_str(text).unwrap();
@@ -171,15 +178,15 @@ fn a_bad_hash_profile_is_left_out_with_what_is_wrong_with_it() {
         "its `index_projection` is `high64`, none of low64_be",
     );
     for seed in ["abc", "", "4294967296", "+1"] {
-        let told =
+        let expected =
             format!("its `python_hash_seed` is `{seed}`, neither a number up to 4294967295 nor `random`");
-        check(serde_json::json!({"python_hash_seed": seed}), &told);
+        check(serde_json::json!({"python_hash_seed": seed}), &expected);
     }
 }
 
 #[test]
 fn old_variables_are_mapped_or_explained() {
-    let environment = OldEnvironment::read(|name| match name {
+    let environment = LegacyEnvironment::read(|name| match name {
         "CONDUCTOR_LOG_LEVEL" => Some("loud".into()),
         "CONDUCTOR_BLOCK_SIZE" => Some("none".into()),
         "CONDUCTOR_SEED" => Some("7".into()),
@@ -188,24 +195,24 @@ fn old_variables_are_mapped_or_explained() {
     });
     assert_eq!(environment.config_path, None);
     let imported = imported(r#"{"http_server_port": 1}"#, &environment);
-    for told in [
+    for expected in [
         "CONDUCTOR_LOG_LEVEL is `loud`",
         "CONDUCTOR_BLOCK_SIZE is `none`",
         "CONDUCTOR_SEED",
         "NONE_HASH",
     ] {
         assert!(
-            imported.warnings.iter().any(|warning| warning.contains(told)),
-            "{told}"
+            imported.warnings.iter().any(|warning| warning.contains(expected)),
+            "{expected}"
         );
     }
     assert_eq!(environment.ignored().len(), 4);
-    assert_eq!(OldEnvironment::default().ignored(), [""; 0]);
+    assert_eq!(LegacyEnvironment::default().ignored(), [""; 0]);
 }
 
 #[test]
 fn other_files_are_refused() {
-    let none = OldEnvironment::default();
+    let none = LegacyEnvironment::default();
     assert!(matches!(
         import("a", "[server]", &none),
         Err(ImportError::Json { .. })
@@ -218,7 +225,7 @@ fn other_files_are_refused() {
 
 #[test]
 fn upstreams_own_samples_are_imported() {
-    let check = |name: &str, told: &[&str]| {
+    let check = |name: &str, expected: &[&str]| {
         let path = format!(
             "{}/../../../shared/data/fixtures/{name}",
             env!("CARGO_MANIFEST_DIR")
@@ -226,9 +233,9 @@ fn upstreams_own_samples_are_imported() {
         let Ok(text) = std::fs::read_to_string(&path) else {
             return eprintln!("skipped: `{path}` is not there");
         };
-        let imported = imported(&text, &OldEnvironment::default());
+        let imported = imported(&text, &LegacyEnvironment::default());
         assert_eq!(services(&imported.toml).len(), 2, "{}", imported.toml);
-        assert_eq!(imported.warnings, told);
+        assert_eq!(imported.warnings, expected);
     };
     check("conductor_config.gen0-ip-port.json", &[]);
     check(

@@ -1,8 +1,9 @@
-//! Writing the new configuration's text.
+//! Writer of the imported configuration's text.
 
 use std::fmt::Write as _;
 
 use super::ImportedService;
+use crate::toml_string::{comment, quoted};
 
 pub(super) fn write(
     from: &str,
@@ -27,7 +28,7 @@ pub(super) fn write(
     }
     let _ = write!(
         out,
-        "\n[indexer]\n# On every interface, as before. Everybody is answered: see `api-key-file`.\nlisten = \"0.0.0.0:{port}\"\n"
+        "\n[indexer]\n# On every interface, as before. Clients need no key: see `api-key-file`.\nlisten = \"0.0.0.0:{port}\"\n"
     );
     for service in services {
         write_service(&mut out, service);
@@ -60,28 +61,4 @@ fn write_service(out: &mut String, service: &ImportedService) {
         "block-size = {}\nrank = {}",
         service.block_size, service.rank
     );
-}
-
-/// A basic string of TOML 1.0.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => {
-                let _ = write!(out, "\\u{:04X}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
-/// Text that stays on its line.
-fn comment(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
 }

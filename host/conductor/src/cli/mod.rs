@@ -1,7 +1,6 @@
-//! What the user typed, and nothing more: parsing does no I/O. `main.rs` hands it to the module that acts.
+//! Definition of the command line. Parsing does no I/O; `main.rs` calls the module that acts.
 
 mod policy;
-mod quick;
 mod remote;
 mod simulate;
 
@@ -10,12 +9,12 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mooncake_compat::fleet_flags::{FLEET_GROUP, FleetArgs};
 
 pub use self::policy::{
     BuildArgs, FeaturesArgs, GateArgs, IdleVerdict, InspectArgs, Language, ListArgs, NewArgs, PolicyArgs,
     PolicyCheckArgs, PolicyCommand, ReplayArgs, SettingsArgs, SubjectArgs,
 };
-pub use self::quick::{ProxyArgs, QuickArgs};
 pub use self::remote::{
     ChangePolicyArgs, DeployArgs, ExplainArgs, PromoteArgs, RouterArgs, StatusArgs, TrialArgs,
 };
@@ -93,7 +92,7 @@ pub struct CompilePolicyArgs {
 #[derive(Debug, Default, Args)]
 pub struct ServeArgs {
     /// The configuration file, watched while running.
-    #[arg(long, short, value_name = "FILE", conflicts_with = quick::FLEET)]
+    #[arg(long, short, value_name = "FILE", conflicts_with = FLEET_GROUP)]
     pub config: Option<PathBuf>,
 
     /// What to log: off, error, warn, info, debug or trace, or TARGET=LEVEL pairs. Overrides `level` of [log], reloads included.
@@ -101,19 +100,19 @@ pub struct ServeArgs {
     pub log_level: Option<String>,
 
     /// Print the configuration that the flags mean and exit.
-    #[arg(long, requires = quick::FLEET)]
+    #[arg(long, requires = FLEET_GROUP)]
     pub print_config: bool,
 
     /// A fleet without a file.
     #[command(flatten)]
-    pub quick: QuickArgs,
+    pub fleet: FleetArgs,
 }
 
 impl ServeArgs {
     /// Whether neither a file nor a worker is named.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.config.is_none() && self.quick.is_empty()
+        self.config.is_none() && self.fleet.is_empty()
     }
 }
 
@@ -121,7 +120,7 @@ impl ServeArgs {
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The file to check; the `conductor.toml` of the working directory unless given.
-    #[arg(conflicts_with = quick::FLEET)]
+    #[arg(conflicts_with = FLEET_GROUP)]
     pub file: Option<PathBuf>,
 
     /// Also reach every worker: models, tokenizer, KV events, prefill/decode connector, clock and version.
@@ -134,7 +133,7 @@ pub struct CheckArgs {
 
     /// A fleet without a file.
     #[command(flatten)]
-    pub quick: QuickArgs,
+    pub fleet: FleetArgs,
 }
 
 /// A log level, or why it is none.
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_and_quick_flags_exclude_each_other() {
+    fn a_file_and_fleet_flags_exclude_each_other() {
         assert!(Cli::try_parse_from(["conductor", "--config", "a", "--worker", "http://b"]).is_err());
         assert!(Cli::try_parse_from(["conductor", "--config", "a", "--port", "1"]).is_err());
         assert!(Cli::try_parse_from(["conductor", "--policy", "round-robin"]).is_err());

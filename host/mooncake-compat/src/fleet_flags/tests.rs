@@ -1,24 +1,35 @@
-//! Command lines and the configurations they mean.
+//! Tests of command lines and their configurations.
 
-use clap::Parser as _;
+use clap::Parser;
+use conductor_config::{Code, Paint};
 
 use super::*;
-use crate::cli::Cli;
-use crate::config_source::ConfigSource;
+use crate::tests::diagnostics_of;
 
-/// The text that a command line means.
-fn toml(line: &str) -> Result<String, QuickFlagError> {
-    let args = std::iter::once("conductor").chain(line.split_whitespace());
-    let args = args.map(|arg| arg.replace('"', ""));
-    from_flags(&Cli::try_parse_from(args).unwrap().serve.quick, false)
+/// Command line with nothing but the flags.
+#[derive(Debug, Parser)]
+struct FleetCommand {
+    #[command(flatten)]
+    fleet: FleetArgs,
 }
 
-/// The same, which passes `conductor check` without a word.
+const DEFAULTS: FlagDefaults<'_> = FlagDefaults {
+    policy: "conductor",
+    has_engine_key: false,
+};
+
+/// Returns the configuration's text of a command line.
+fn toml(line: &str) -> Result<String, FleetFlagError> {
+    let args = std::iter::once("conductor").chain(line.split_whitespace());
+    let args = args.map(|arg| arg.replace('"', ""));
+    configuration(&FleetCommand::try_parse_from(args).unwrap().fleet, DEFAULTS)
+}
+
+/// The same text, after a check without errors and warnings.
 #[track_caller]
 fn valid(line: &str) -> String {
     let text = toml(line).unwrap();
-    let checked = crate::check(&ConfigSource::Text(text.clone())).unwrap();
-    assert_eq!(checked.rendered(), "", "{text}");
+    assert_eq!(diagnostics_of(&text).render(Paint::Plain), "", "{text}");
     text
 }
 
@@ -101,13 +112,13 @@ decode-policy = "load-weighted"
 }
 
 #[test]
-fn the_flags_of_the_cpp_proxy_are_such_a_pool_too() {
+fn the_flags_of_the_cpp_proxy_are_a_pool_of_prefill_and_decode_workers() {
     check(
         r#"--port=8180 --host="0.0.0.0" --prefiller_hosts="127.0.0.1,10.0.0.1" --prefiller_ports="8181,8002"
            --decoder_hosts="127.0.0.1" --decoder_ports="8182" --mixed_hosts="127.0.0.1" --mixed_ports="8100"
            --mooncake_store_host="10.175.119.75" --mooncake_store_port=50098 --pd_enable="true" --max_retries=3
            --retry_delay=0.001"#,
-        r#"# --retry_delay is not used: another worker is tried at once, and the one that failed rests.
+        r#"# --retry_delay is not used: another worker is tried at once, and the failed one is ejected.
 # --mooncake_store_host and --mooncake_store_port are not used: the store's clients are the workers. Its master
 # publishes what it holds elsewhere (--enable_kv_events): add a [stores.NAME] with that address to follow it.
 [server]
@@ -161,19 +172,15 @@ fn both_is_an_older_name_of_mixed() {
 }
 
 #[test]
-fn the_dialect_can_be_told() {
+fn the_dialect_can_be_given() {
     let text = valid("--prefill p:1 9000 --decode d:1 --dialect sglang");
     assert!(text.contains("dialect = \"sglang\"") && text.contains("bootstrap = \"http://p:9000\""));
     let text =
         valid("--prefiller_hosts p --prefiller_ports 1 --decoder_hosts d --decoder_ports 1 --dialect store");
     assert!(text.contains("dialect = \"store\""));
     let text = toml("--prefill p:1 9000 --decode d:1 --dialect nixl").unwrap();
-    let checked = crate::check(&ConfigSource::Text(text)).unwrap();
-    assert!(
-        checked
-            .rendered()
-            .contains("means nothing to workers that speak `nixl`")
-    );
+    let rendered = diagnostics_of(&text).render(Paint::Plain);
+    assert!(rendered.contains("means nothing to workers that speak `nixl`"));
 }
 
 #[test]
@@ -181,18 +188,19 @@ fn the_key_of_the_environment_goes_to_the_workers_as_those_proxies_send_it() {
     let key = "authorization = { env = \"OPENAI_API_KEY\" }";
     let check = |line: &str, expected: bool| {
         let args = std::iter::once("conductor").chain(line.split_whitespace());
-        let cli = Cli::try_parse_from(args).unwrap();
-        let text = from_flags(&cli.serve.quick, true).unwrap();
+        let args = FleetCommand::try_parse_from(args).unwrap().fleet;
+        let defaults = FlagDefaults {
+            has_engine_key: true,
+            ..DEFAULTS
+        };
+        let text = configuration(&args, defaults).unwrap();
         assert_eq!(text.contains(key), expected, "{text}");
-        let checked = crate::check(&ConfigSource::Text(text)).unwrap();
-        // Whether it is there is another matter.
-        let codes = |line: &&str| line.starts_with("error[") || line.starts_with("warning[");
-        let rendered = checked.rendered();
-        let told: Vec<_> = rendered.lines().filter(codes).collect();
-        assert!(
-            told.iter().all(|line| line.contains("[key-not-here]")),
-            "{told:?}"
-        );
+        let diagnostics = diagnostics_of(&text);
+        let mut others = diagnostics
+            .items()
+            .iter()
+            .filter(|item| item.code != Code::KeyNotHere);
+        assert!(others.next().is_none(), "{}", diagnostics.render(Paint::Plain));
     };
     check("--prefill p:1 --decode d:1", true);
     check("--mixed_hosts a --mixed_ports 1", true);
@@ -213,7 +221,7 @@ fn the_admin_pages_are_on_a_free_port_beside_on_this_machine_only() {
 }
 
 #[test]
-fn flags_that_make_no_sense_are_told() {
+fn invalid_flags_are_refused_with_the_reason() {
     refused("--worker http://127.0.0.1:1,weight=2", "weight=2");
     refused(
         "--prefiller_hosts a,b --prefiller_ports 1",

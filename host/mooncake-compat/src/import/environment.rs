@@ -1,14 +1,14 @@
-//! The old conductors' environment variables: what each means here, or why it means nothing.
+//! Environment variables of the older conductors: their meaning here, or why they have none.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Tokens a block where `CONDUCTOR_BLOCK_SIZE` was not set.
+/// Tokens per block if `CONDUCTOR_BLOCK_SIZE` is not set.
 const OLD_BLOCK_SIZE: u32 = 128;
 
-/// The variables as found; empty ones count as not set.
+/// Values of the variables. An empty one counts as not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OldEnvironment {
+pub struct LegacyEnvironment {
     /// `CONDUCTOR_CONFIG_PATH`.
     pub config_path: Option<PathBuf>,
     /// `CONDUCTOR_LOG_LEVEL`.
@@ -21,8 +21,8 @@ pub struct OldEnvironment {
     pub none_hash: Option<String>,
 }
 
-impl OldEnvironment {
-    /// Reads them by `variable`, such as `std::env::var_os`.
+impl LegacyEnvironment {
+    /// Reads the variables with a function such as `std::env::var_os`.
     #[must_use]
     pub fn read(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let set = |name| variable(name).filter(|value| !value.is_empty());
@@ -36,75 +36,75 @@ impl OldEnvironment {
         }
     }
 
-    /// That of this process.
+    /// Reads the variables of this process.
     #[must_use]
     pub fn of_process() -> Self {
         Self::read(|name| std::env::var_os(name))
     }
 
-    /// What to say where a configuration was given by other means: none of the variables has an effect then.
+    /// Returns a warning for each variable that is set but has no effect, because the configuration comes from elsewhere.
     #[must_use]
     pub fn ignored(&self) -> Vec<String> {
         let mut ignored = Vec::new();
-        let mut tell = |name: &str, is_set: bool, instead: &str| {
+        let mut warn = |name: &str, is_set: bool, instead: &str| {
             if is_set {
                 ignored.push(format!("{name} is set and has no effect here: {instead}"));
             }
         };
-        tell(
+        warn(
             "CONDUCTOR_CONFIG_PATH",
             self.config_path.is_some(),
             "the command line names a configuration",
         );
-        tell(
+        warn(
             "CONDUCTOR_LOG_LEVEL",
             self.log_level.is_some(),
             "set `level` of [log]",
         );
-        tell(
+        warn(
             "CONDUCTOR_BLOCK_SIZE",
             self.block_size.is_some(),
-            "engines tell their block size with their events",
+            "engines publish their block size with their events",
         );
         ignored.extend(self.meaningless());
         ignored
     }
 
-    /// The `[log] level`, where one was asked for that exists.
+    /// Returns the value for `[log] level`, if the variable holds a known level.
     pub(super) fn log_level(&self, warnings: &mut Vec<String>) -> Option<&'static str> {
-        let asked = self.log_level.as_deref()?;
+        let value = self.log_level.as_deref()?;
         let levels = [
             ("debug", "debug"),
             ("info", "info"),
             ("warn", "warn"),
             ("error", "error"),
         ];
-        let lower = asked.to_ascii_lowercase();
+        let lower = value.to_ascii_lowercase();
         let found = levels.iter().find(|(old, _)| *old == lower).map(|(_, new)| *new);
         if found.is_none() {
             warnings.push(format!(
-                "CONDUCTOR_LOG_LEVEL is `{asked}`, none of DEBUG, INFO, WARN and ERROR: info is taken"
+                "CONDUCTOR_LOG_LEVEL is `{value}`, none of DEBUG, INFO, WARN and ERROR: info is taken"
             ));
         }
         found
     }
 
-    /// The block size of services of the oldest shape.
+    /// Returns the block size of services in the first shape.
     pub(super) fn block_size(&self, warnings: &mut Vec<String>) -> u32 {
-        let Some(asked) = self.block_size.as_deref() else {
+        let Some(value) = self.block_size.as_deref() else {
             return OLD_BLOCK_SIZE;
         };
-        let size = asked.trim().parse().ok();
+        let size = value.trim().parse().ok();
         size.filter(|size| (1..=1 << 20).contains(size))
             .unwrap_or_else(|| {
                 warnings.push(format!(
-                    "CONDUCTOR_BLOCK_SIZE is `{asked}`, which is no block size: {OLD_BLOCK_SIZE} is taken"
+                    "CONDUCTOR_BLOCK_SIZE is `{value}`, which is no block size: {OLD_BLOCK_SIZE} is taken"
                 ));
                 OLD_BLOCK_SIZE
             })
     }
 
-    /// Tells what had no effect on an import.
+    /// Adds warnings for the variables without an effect on the import.
     pub(super) fn explain_rest(&self, used_block_size: bool, warnings: &mut Vec<String>) {
         if self.block_size.is_some() && !used_block_size {
             warnings.push(

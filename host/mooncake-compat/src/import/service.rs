@@ -1,4 +1,4 @@
-//! One entry of `kvevent_instance` as one `[[indexer.services]]`.
+//! Translation of an entry of `kvevent_instance` to an entry of `[[indexer.services]]`.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use conductor_config::{DEFAULT_TENANT, check_endpoint};
 use serde_json::{Map, Value};
 
-/// A service that can be carried over.
+/// Service with a counterpart in `[[indexer.services]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Imported {
+pub(super) struct ImportedService {
     pub(super) endpoint: String,
     pub(super) replay: Option<String>,
     pub(super) kind: &'static str,
@@ -18,24 +18,24 @@ pub(super) struct Imported {
     pub(super) block_size: u32,
     pub(super) rank: u16,
     pub(super) lora: Option<String>,
-    /// Algorithm and seed.
+    /// Algorithm and seed of the engine's block hashes.
     pub(super) hash: Option<(String, String)>,
 }
 
-/// What was read so far.
+/// Reader of the entries, with the services read so far.
 #[derive(Debug)]
-pub(super) struct Services {
-    pub(super) services: Vec<Imported>,
+pub(super) struct ServiceReader {
+    pub(super) services: Vec<ImportedService>,
     default_block_size: u32,
     used_default: bool,
     endpoints: HashSet<String>,
     keys: HashSet<(String, String, u16)>,
 }
 
-/// Why an entry is left out.
-type LeftOut = String;
+/// Reason for leaving an entry out.
+type SkipReason = String;
 
-impl Services {
+impl ServiceReader {
     pub(super) fn new(default_block_size: u32) -> Self {
         Self {
             services: Vec::new(),
@@ -46,37 +46,43 @@ impl Services {
         }
     }
 
-    /// Whether a service was of the shape that has no block size.
+    /// Returns true if a service has the shape without a block size.
     pub(super) fn used_block_size(&self) -> bool {
         self.used_default
     }
 
     pub(super) fn read(&mut self, name: &str, entry: &Value, warnings: &mut Vec<String>) {
-        let mut told = Vec::new();
+        let mut notes = Vec::new();
         let read = match entry {
-            Value::Object(entry) if entry.contains_key("ip") => self.first_shape(name, entry, &mut told),
-            Value::Object(entry) => later_shape(name, entry, &mut told),
+            Value::Object(entry) if entry.contains_key("ip") => self.first_shape(name, entry, &mut notes),
+            Value::Object(entry) => later_shape(name, entry, &mut notes),
             _ => Err("it is not an object".to_owned()),
         };
-        match read.and_then(|service| self.take(name, service, &mut told)) {
+        match read.and_then(|service| self.take(name, service, &mut notes)) {
             Ok(()) => {}
-            Err(why) => told.push(format!("it is left out: {why}")),
+            Err(why) => notes.push(format!("it is left out: {why}")),
         }
-        warnings.extend(told.into_iter().map(|told| format!("`{name}`: {told}")));
+        warnings.extend(notes.into_iter().map(|note| format!("`{name}`: {note}")));
     }
 
-    fn take(&mut self, name: &str, mut service: Imported, told: &mut Vec<String>) -> Result<(), LeftOut> {
+    fn take(
+        &mut self,
+        name: &str,
+        mut service: ImportedService,
+        notes: &mut Vec<String>,
+    ) -> Result<(), SkipReason> {
         if name_fault(&service.model) || name_fault(&service.instance) {
             return Err("`modelname` and the instance's name must have 1 to 128 bytes".to_owned());
         }
         check_endpoint(&service.endpoint)?;
         if let Some(Err(why)) = service.replay.as_deref().map(check_endpoint) {
-            told.push(format!("it has no replay: {why}"));
+            notes.push(format!("it has no replay: {why}"));
             service.replay = None;
         }
-        let key = |service: &Imported| (service.instance.clone(), service.tenant.clone(), service.rank);
+        let key =
+            |service: &ImportedService| (service.instance.clone(), service.tenant.clone(), service.rank);
         if self.keys.contains(&key(&service)) && service.instance != name {
-            told.push(format!(
+            notes.push(format!(
                 "another service has the instance `{}` too, so this one is called `{name}`",
                 service.instance
             ));
@@ -93,14 +99,14 @@ impl Services {
         Ok(())
     }
 
-    /// `ip`, `port`, `type`, `modelname`, `lora_id`; replay on the next port.
+    /// Reads the first shape: `ip`, `port`, `type`, `modelname`, `lora_id`. Replay is on the next port.
     fn first_shape(
         &mut self,
         name: &str,
         entry: &Map<String, Value>,
-        told: &mut Vec<String>,
-    ) -> Result<Imported, LeftOut> {
-        tell_unknown(entry, &["ip", "port", "type", "modelname", "lora_id"], told);
+        notes: &mut Vec<String>,
+    ) -> Result<ImportedService, SkipReason> {
+        note_unknown_keys(entry, &["ip", "port", "type", "modelname", "lora_id"], notes);
         let address: IpAddr = text(entry, "ip")?
             .parse()
             .map_err(|_| "`ip` is not an IP address".to_owned())?;
@@ -113,13 +119,13 @@ impl Services {
         let port = port.ok_or("`port` is not a port")?;
         match entry.get("lora_id").map(Value::as_i64) {
             None | Some(Some(-1)) => {}
-            _ => told.push(
+            _ => notes.push(
                 "`lora_id` is left out, as adapters go by name: add lora = \"NAME\" if its queries name one"
                     .to_owned(),
             ),
         }
         self.used_default = true;
-        Ok(Imported {
+        Ok(ImportedService {
             endpoint: format!("tcp://{host}:{port}"),
             replay: port.checked_add(1).map(|port| format!("tcp://{host}:{port}")),
             kind: kind(entry)?,
@@ -149,8 +155,12 @@ const LATER_KEYS: [&str; 12] = [
     "hash_profile",
 ];
 
-fn later_shape(name: &str, entry: &Map<String, Value>, told: &mut Vec<String>) -> Result<Imported, LeftOut> {
-    tell_unknown(entry, &LATER_KEYS, told);
+fn later_shape(
+    name: &str,
+    entry: &Map<String, Value>,
+    notes: &mut Vec<String>,
+) -> Result<ImportedService, SkipReason> {
+    note_unknown_keys(entry, &LATER_KEYS, notes);
     let optional = |key: &str| match entry.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
@@ -168,7 +178,7 @@ fn later_shape(name: &str, entry: &Map<String, Value>, told: &mut Vec<String>) -
         return Err("its `cache_group` is not 0".to_owned());
     }
     if optional("additionalsalt")?.is_some() {
-        told.push(
+        notes.push(
             "`additionalsalt` is left out: salts come with the engine's events, and queries give theirs"
                 .to_owned(),
         );
@@ -176,7 +186,7 @@ fn later_shape(name: &str, entry: &Map<String, Value>, told: &mut Vec<String>) -
     let block_size = number("block_size", 1 << 20)?.filter(|size| *size > 0);
     let block_size = block_size.and_then(|size| u32::try_from(size).ok());
     let rank = number("dp_rank", u64::from(u16::MAX))?.unwrap_or_default();
-    Ok(Imported {
+    Ok(ImportedService {
         endpoint: text(entry, "endpoint")?,
         replay: optional("replay_endpoint")?,
         kind: kind(entry)?,
@@ -186,22 +196,22 @@ fn later_shape(name: &str, entry: &Map<String, Value>, told: &mut Vec<String>) -
         block_size: block_size.ok_or("it has no `block_size` above 0")?,
         rank: u16::try_from(rank).unwrap_or_default(),
         lora: optional("lora_name")?,
-        hash: hash(entry.get("hash_profile"), told),
+        hash: hash(entry.get("hash_profile"), notes),
     })
 }
 
-/// Algorithm and seed of a `hash_profile`. Without one, hits are the same; only queries by engine hashes need it.
-fn hash(profile: Option<&Value>, told: &mut Vec<String>) -> Option<(String, String)> {
+/// Returns algorithm and seed of a `hash_profile`. Only queries by engine hashes need them.
+fn hash(profile: Option<&Value>, notes: &mut Vec<String>) -> Option<(String, String)> {
     read_profile(profile?)
-        .map_err(|why| told.push(format!("`hash_profile` is left out: {why}")))
+        .map_err(|why| notes.push(format!("`hash_profile` is left out: {why}")))
         .ok()
 }
 
 const PROFILE_KEYS: [&str; 4] = ["strategy", "algorithm", "python_hash_seed", "index_projection"];
 const ALGORITHMS: [&str; 4] = ["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"];
 
-/// Reads a profile by the old conductor's rules, which skipped the whole service where it broke one.
-fn read_profile(profile: &Value) -> Result<(String, String), LeftOut> {
+/// Reads a profile by the rules of the older conductor, which skipped the whole service if it broke one.
+fn read_profile(profile: &Value) -> Result<(String, String), SkipReason> {
     let profile = profile.as_object().ok_or("it is not an object")?;
     if let Some(key) = profile.keys().find(|key| !PROFILE_KEYS.contains(&key.as_str())) {
         return Err(format!("`{key}` is not known"));
@@ -226,7 +236,7 @@ fn read_profile(profile: &Value) -> Result<(String, String), LeftOut> {
     Ok((algorithm, seed))
 }
 
-fn kind(entry: &Map<String, Value>) -> Result<&'static str, LeftOut> {
+fn kind(entry: &Map<String, Value>) -> Result<&'static str, SkipReason> {
     match text(entry, "type")?.as_str() {
         "vLLM" => Ok("vllm"),
         "SGLang" => Ok("sglang"),
@@ -235,7 +245,7 @@ fn kind(entry: &Map<String, Value>) -> Result<&'static str, LeftOut> {
     }
 }
 
-fn text(entry: &Map<String, Value>, key: &str) -> Result<String, LeftOut> {
+fn text(entry: &Map<String, Value>, key: &str) -> Result<String, SkipReason> {
     match entry.get(key) {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(_) => Err(format!("its `{key}` is not a string")),
@@ -247,7 +257,7 @@ fn name_fault(name: &str) -> bool {
     name.is_empty() || name.len() > 128
 }
 
-fn tell_unknown(entry: &Map<String, Value>, known: &[&str], told: &mut Vec<String>) {
+fn note_unknown_keys(entry: &Map<String, Value>, known: &[&str], notes: &mut Vec<String>) {
     let unknown = entry.keys().filter(|key| !known.contains(&key.as_str()));
-    told.extend(unknown.map(|key| format!("`{key}` is not known and left out")));
+    notes.extend(unknown.map(|key| format!("`{key}` is not known and left out")));
 }

@@ -1,7 +1,7 @@
-//! `conductor import`: the configuration of Mooncake's old conductors (`conductor_config.json`) as ours.
+//! Import of the configuration of Mooncake's older conductors (`conductor_config.json`), for `conductor import`.
 //!
 //! Both shapes are read: that of January 2026 (`ip`, `port`, `lora_id`) and the later one (`endpoint`, `instance_id`, ...).
-//! What has no counterpart is left out and told; nothing is guessed that could make an answer wrong.
+//! A setting without a counterpart is left out with a warning. No value is guessed that could make an answer wrong.
 
 mod environment;
 mod service;
@@ -12,56 +12,55 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-pub use self::environment::OldEnvironment;
-use self::service::{Imported as ImportedService, Services};
-pub(crate) use self::toml::quoted;
+pub use self::environment::LegacyEnvironment;
+use self::service::{ImportedService, ServiceReader};
 
 /// The port of the old conductors where their file named none.
 const OLD_PORT: u16 = 13_333;
 
-/// A configuration in our form, and what it leaves out.
+/// Translated configuration, with a warning for each setting that is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Imported {
-    /// Passes `conductor check`.
+pub struct ImportedConfig {
+    /// Text of a `conductor.toml` that passes `conductor check`.
     pub toml: String,
-    /// What was not carried over, each a sentence.
+    /// One sentence for each setting that is left out or changed.
     pub warnings: Vec<String>,
 }
 
-/// The text is no old configuration.
+/// Error of an import.
 #[derive(Debug, Error)]
 pub enum ImportError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("failed to read `{path}`")]
     Read {
-        /// Which.
+        /// Path of the file.
         path: String,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// It is no JSON.
+    /// The text is not JSON.
     #[error("failed to import `{name}`: it is not JSON (a conductor.toml is given with --config)")]
     Json {
-        /// Which.
+        /// Name of the file.
         name: String,
-        /// Where it stops being JSON.
+        /// Error of the parser, with its place.
         #[source]
         source: serde_json::Error,
     },
-    /// It is JSON of another kind.
+    /// The text is JSON, but not an object.
     #[error("failed to import `{name}`: it is not a JSON object")]
     NotAnObject {
-        /// Which.
+        /// Name of the file.
         name: String,
     },
 }
 
-/// Reads and translates an old configuration file.
+/// Reads and translates a configuration file of an older conductor.
 ///
 /// # Errors
 /// [`ImportError`].
-pub fn import_file(file: &Path, environment: &OldEnvironment) -> Result<Imported, ImportError> {
+pub fn import_file(file: &Path, environment: &LegacyEnvironment) -> Result<ImportedConfig, ImportError> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|source| ImportError::Read {
         path: name.clone(),
@@ -70,11 +69,15 @@ pub fn import_file(file: &Path, environment: &OldEnvironment) -> Result<Imported
     import(&name, &text, environment)
 }
 
-/// Translates the text of an old configuration file; `name` is what messages call it.
+/// Translates the text of a configuration file of an older conductor. Messages call it `name`.
 ///
 /// # Errors
-/// Where it is no JSON object.
-pub fn import(name: &str, text: &str, environment: &OldEnvironment) -> Result<Imported, ImportError> {
+/// [`ImportError::Json`] or [`ImportError::NotAnObject`].
+pub fn import(
+    name: &str,
+    text: &str,
+    environment: &LegacyEnvironment,
+) -> Result<ImportedConfig, ImportError> {
     let value: Value = serde_json::from_str(text).map_err(|source| ImportError::Json {
         name: name.to_owned(),
         source,
@@ -87,7 +90,7 @@ pub fn import(name: &str, text: &str, environment: &OldEnvironment) -> Result<Im
     let mut warnings = Vec::new();
     let level = environment.log_level(&mut warnings);
     let port = read_port(&root, &mut warnings);
-    let mut services = Services::new(environment.block_size(&mut warnings));
+    let mut services = ServiceReader::new(environment.block_size(&mut warnings));
     let entries = match root.get("kvevent_instance") {
         Some(Value::Object(entries)) => entries.clone(),
         Some(_) => {
@@ -96,7 +99,7 @@ pub fn import(name: &str, text: &str, environment: &OldEnvironment) -> Result<Im
         }
         None => Map::new(),
     };
-    // First those that are called as their key: of two of one name, the other is renamed.
+    // Entries whose name is their key come first: of two with one name, the other is renamed.
     let (renamed, own): (Vec<_>, Vec<_>) = entries.iter().partition(|(name, entry)| {
         let instance = entry.get("instance_id").and_then(Value::as_str);
         instance.is_some_and(|instance| instance != *name)
@@ -110,13 +113,13 @@ pub fn import(name: &str, text: &str, environment: &OldEnvironment) -> Result<Im
         }
     }
     environment.explain_rest(services.used_block_size(), &mut warnings);
-    Ok(Imported {
+    Ok(ImportedConfig {
         toml: toml::write(name, level, port, &services.services, &warnings),
         warnings,
     })
 }
 
-/// The old conductors took any free port where the file named none, and theirs by default where there was no file.
+/// Returns the port to listen on. The older conductors took a free port if the file named none.
 fn read_port(root: &Map<String, Value>, warnings: &mut Vec<String>) -> u16 {
     let port = root.get("http_server_port");
     if let Some(port) = port
