@@ -1,5 +1,10 @@
 //! The repository's rules, as tests: see `tests/`. This library only finds the files.
 
+pub mod idioms;
+pub mod modules;
+pub mod prose;
+pub mod types;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +25,18 @@ pub struct SourceFile {
     pub path: String,
     /// Its text.
     pub text: String,
+}
+
+impl SourceFile {
+    /// Parses the Rust code.
+    ///
+    /// # Panics
+    /// Where it does not parse: the compiler refuses it too.
+    #[must_use]
+    #[expect(clippy::panic, reason = "a rule without its input has no result")]
+    pub fn parse(&self) -> syn::File {
+        syn::parse_file(&self.text).unwrap_or_else(|error| panic!("{}: {error}", self.path))
+    }
 }
 
 /// Every file with one of these endings that is part of the project (built and hidden folders are not).

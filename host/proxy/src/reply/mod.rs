@@ -461,5 +461,4 @@ pub(crate) fn broken_off(endpoint: Endpoint, error: &RelayError) -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[path = "reply_tests.rs"]
 mod tests;

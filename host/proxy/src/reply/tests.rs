@@ -89,7 +89,7 @@ fn what_a_client_wrote_is_said_back_in_short() {
 
 /// Codes with the names of their statuses, as `class` has them; where those are others', "".
 fn codes() -> BTreeSet<(String, String)> {
-    let source = include_str!("reply.rs");
+    let source = include_str!("mod.rs");
     let from = source.find("fn class(").unwrap();
     let class = &source[from..from + source[from..].find("\n    }\n").unwrap()];
     let of_class = class.split("StatusCode::").skip(1).map(|pair| {
@@ -104,7 +104,7 @@ fn codes() -> BTreeSet<(String, String)> {
 
 #[test]
 fn the_page_of_errors_lists_every_code_with_its_status() {
-    let page = include_str!("../../../host/docs/api/errors.md");
+    let page = include_str!("../../../../host/docs/api/errors.md");
     let (_, page) = page.split_once("\n## Clients\n").unwrap();
     let (page, _) = page.split_once("\n## ").unwrap();
     let rows = page.lines().filter_map(|line| {

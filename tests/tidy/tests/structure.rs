@@ -1,0 +1,87 @@
+//! The structure between the modules of a crate: cycles of imports, one layout for folders.
+
+use std::collections::BTreeSet;
+
+use tidy::modules::ModuleGraph;
+use tidy::{SourceFile, files};
+
+fn file(path: &str, text: &str) -> SourceFile {
+    SourceFile {
+        path: path.to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn an_import_through_a_re_export_is_an_edge_to_the_file_that_defines_the_item() {
+    let graph = ModuleGraph::of_files(&[
+        file("lib.rs", "mod a; mod b; pub use a::Thing;"),
+        file("a/mod.rs", "mod inner; pub(crate) use inner::Thing;"),
+        file(
+            "a/inner.rs",
+            "use crate::b::Other; pub(crate) struct Thing(Other);",
+        ),
+        file(
+            "b.rs",
+            "pub(crate) struct Other; fn make() -> crate::Thing { todo() }",
+        ),
+    ]);
+    assert_eq!(graph.imports["a/inner.rs"], set(&["b.rs"]));
+    assert_eq!(graph.imports["b.rs"], set(&["a/inner.rs"]));
+    assert_eq!(graph.imports["a/mod.rs"], set(&[]), "a re-export is no import");
+    assert_eq!(graph.cycles(), [set(&["a/inner.rs", "b.rs"])]);
+}
+
+#[test]
+fn imports_of_tests_are_no_edges() {
+    let graph = ModuleGraph::of_files(&[
+        file("lib.rs", "mod a; mod b;"),
+        file(
+            "a.rs",
+            "pub(crate) struct A; #[cfg(test)] mod tests { use crate::b::B; }",
+        ),
+        file("b.rs", "use crate::a::A; pub(crate) struct B(A);"),
+        file("b_tests.rs", "use crate::a::A;"),
+    ]);
+    assert_eq!(graph.imports["a.rs"], set(&[]));
+    assert_eq!(graph.imports["b.rs"], set(&["a.rs"]));
+    assert!(graph.cycles().is_empty());
+}
+
+#[test]
+fn a_path_through_an_imported_module_is_an_edge() {
+    let graph = ModuleGraph::of_files(&[
+        file("lib.rs", "mod a; mod b;"),
+        file("a.rs", "pub(crate) fn run() {}"),
+        file("b.rs", "use crate::a; fn go() { a::run(); }"),
+    ]);
+    assert_eq!(graph.imports["b.rs"], set(&["a.rs"]));
+}
+
+#[test]
+fn a_module_with_files_of_its_own_is_a_folder_with_mod_rs() {
+    let sources = files(&["rs"]);
+    let paths: BTreeSet<_> = sources.iter().map(|file| file.path.as_str()).collect();
+    let beside = paths.iter().filter(|path| {
+        let Some(stem) = path.strip_suffix(".rs") else {
+            return false;
+        };
+        let folder = format!("{stem}/");
+        let is_module =
+            path.contains("/src/") && !path.contains("/src/bin/") && !path.starts_with("policy-sdk/");
+        is_module
+            && paths
+                .range(folder.as_str()..)
+                .next()
+                .is_some_and(|next| next.starts_with(&folder))
+    });
+    let beside: Vec<_> = beside.collect();
+    assert!(
+        beside.is_empty(),
+        "move these to `mod.rs` in their folders: {beside:#?}"
+    );
+}
