@@ -13,10 +13,9 @@ use crate::exit::Exit;
 const LABEL: FeatureDoc = FeatureDoc {
     name: "label.KEY",
     unit: "as the label",
-    freshness: "the configuration in force",
+    freshness: "the active configuration",
     unknown: "the worker has no label `KEY`",
-    meaning: "the worker's label `KEY`: its value where it reads as a finite number, else a 53-bit hash of its text; equal texts give \
-              equal numbers",
+    meaning: "value of the label `KEY` if it is a finite number, else a 53-bit hash of its text",
 };
 
 /// Lists them.

@@ -9,7 +9,7 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "worker.weight",
             unit: "relative speed, 1 unless configured",
-            freshness: "the configuration in force",
+            freshness: "the active configuration",
             unknown: "never",
             meaning: "`weight` of the worker: 2 means twice the work in the same time",
         },
@@ -19,9 +19,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "worker.role",
             unit: "0 mixed, 1 prefill, 2 decode",
-            freshness: "the configuration in force",
+            freshness: "the active configuration",
             unknown: "never",
-            meaning: "what the worker does; a policy that asks for it places both legs of a request in one call",
+            meaning: "role of the worker; a policy with it places both legs of a request in one call",
         },
     ),
     (
@@ -29,9 +29,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "worker.dp-rank",
             unit: "a rank, from 0",
-            freshness: "the configuration in force",
+            freshness: "the active configuration",
             unknown: "the worker is not one rank of several",
-            meaning: "data-parallel rank that requests sent there are pinned to",
+            meaning: "data-parallel rank of requests sent there",
         },
     ),
     (
@@ -39,9 +39,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "worker.name-hash",
             unit: "a 53-bit hash",
-            freshness: "the configuration in force",
+            freshness: "the active configuration",
             unknown: "never",
-            meaning: "hash of the worker's name: the same in every router and after a restart, for rings and rendezvous hashing",
+            meaning: "hash of the worker's name, equal in every router and after a restart, for consistent or rendezvous hashing",
         },
     ),
     (
@@ -51,17 +51,17 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
             unit: "milliseconds",
             freshness: "now",
             unknown: "never",
-            meaning: "time since the worker joined this router's fleet; one that was there at the start joined then",
+            meaning: "time since the worker joined this router's fleet; initial workers joined at the start",
         },
     ),
     (
         CandidateFeature::Failures,
         FeatureDoc {
             name: "worker.failures",
-            unit: "tries",
-            freshness: "now, as this router knows it",
+            unit: "attempts",
+            freshness: "now, of this router",
             unknown: "never",
-            meaning: "tries in a row that it failed to answer; over 0, it is offered to find out whether it is back",
+            meaning: "consecutive failed attempts; a candidate above 0 is a probe for recovery",
         },
     ),
     (
@@ -69,9 +69,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "load.requests",
             unit: "requests",
-            freshness: "now, as this router knows it",
+            freshness: "now, of this router",
             unknown: "never",
-            meaning: "sent by this router and not yet answered in full",
+            meaning: "requests in flight: sent by this router and not yet answered in full",
         },
     ),
     (
@@ -79,9 +79,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "load.queued",
             unit: "requests",
-            freshness: "now, as this router knows it",
+            freshness: "now, of this router",
             unknown: "never",
-            meaning: "sent by this router and without a first token: `load.requests` less `load.decoding`",
+            meaning: "those without a first token: `load.requests` less `load.decoding`",
         },
     ),
     (
@@ -89,9 +89,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "load.prefill-tokens",
             unit: "tokens",
-            freshness: "now, as this router knows it",
-            unknown: "never; where a prompt's tokens are not known, a quarter of its body's bytes stands for them",
-            meaning: "prompt tokens without a cache match, summed over requests that have no first token yet (an answer in one piece hides it: it counts as come when it was to be expected)",
+            freshness: "now, of this router",
+            unknown: "never; unknown tokens are estimated as a quarter of the body's bytes",
+            meaning: "uncached prompt tokens, summed over requests without a first token (estimated if not streamed)",
         },
     ),
     (
@@ -99,9 +99,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "load.decoding",
             unit: "requests",
-            freshness: "now, as this router knows it",
+            freshness: "now, of this router",
             unknown: "never",
-            meaning: "requests that have their first token and are not finished",
+            meaning: "requests with a first token that are not finished",
         },
     ),
     (
@@ -109,9 +109,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "load.decoding-tokens",
             unit: "tokens",
-            freshness: "now, as this router knows it",
+            freshness: "now, of this router",
             unknown: "never; estimated as in `load.prefill-tokens`",
-            meaning: "prompt tokens, cached or not, of the requests past their first token: what decoding reads there, but for what was generated since",
+            meaning: "prompt tokens, cached or not, of the requests past their first token, without generated tokens",
         },
     ),
     (
@@ -119,7 +119,7 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "load.prompt-tokens",
             unit: "tokens",
-            freshness: "now, as this router knows it",
+            freshness: "now, of this router",
             unknown: "never; estimated as in `load.prefill-tokens`",
             meaning: "prompt tokens, cached or not, of all requests in flight",
         },
@@ -129,8 +129,8 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "ttft.ewma-ms",
             unit: "milliseconds",
-            freshness: "the last first token from that worker",
-            unknown: "no request has had its first token from it yet",
+            freshness: "the worker's last first token",
+            unknown: "no first token from it yet",
             meaning: "moving average (weight 1/8 for the newest) of the time from dispatch to first token",
         },
     ),
@@ -139,9 +139,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "ttft.p90-ms",
             unit: "milliseconds",
-            freshness: "the last 64 first tokens from that worker",
-            unknown: "fewer than 16 requests have had their first token from it",
-            meaning: "nine in ten of those first tokens came within this time of the dispatch",
+            freshness: "the worker's last 64 first tokens",
+            unknown: "fewer than 16 first tokens from it",
+            meaning: "90th percentile of the time from dispatch to first token",
         },
     ),
     (
@@ -149,8 +149,8 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "tbt.ewma-ms",
             unit: "milliseconds",
-            freshness: "the last stream from that worker that told its tokens",
-            unknown: "no stream of 8 tokens or more from it has told how many it had",
+            freshness: "the worker's last stream with a token count",
+            unknown: "no stream of 8 tokens or more with a token count from it",
             meaning: "moving average (weight 1/8 for the newest) of the mean time between the tokens of an answer",
         },
     ),
@@ -160,8 +160,8 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
             name: "prefix.device-tokens",
             unit: "tokens",
             freshness: "the engine's events, some milliseconds",
-            unknown: "the prompt's tokens are not known, or the worker has no live event feed",
-            meaning: "longest prefix of the prompt whose every block is in device memory there",
+            unknown: "the prompt's tokens are unknown, or the worker has no live event feed",
+            meaning: "longest prefix of the prompt with every block in device memory there",
         },
     ),
     (
@@ -199,9 +199,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "cost.prefill-ms",
             unit: "milliseconds",
-            freshness: "fitted to the last 128 first tokens from that worker",
-            unknown: "fewer than 16 streamed answers or prefill legs were measured there",
-            meaning: "predicted time to this request's first token there, were nothing waiting before it; matched tokens count as cached",
+            freshness: "fit of the worker's last 128 first tokens",
+            unknown: "fewer than 16 measured streamed answers or prefill legs",
+            meaning: "predicted time to this request's first token on the idle worker; matched tokens count as cached",
         },
     ),
     (
@@ -211,7 +211,7 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
             unit: "milliseconds a token",
             freshness: "as `cost.prefill-ms`",
             unknown: "as `cost.prefill-ms`",
-            meaning: "time to compute one prompt token there; times `load.prefill-tokens`, the wait for the prompts before this one",
+            meaning: "time to compute one prompt token; multiplied by `load.prefill-tokens` it is the queueing time",
         },
     ),
     (
@@ -219,9 +219,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "cost.transfer-ms",
             unit: "milliseconds",
-            freshness: "fitted to the last 128 prompts that worker fetched",
-            unknown: "fewer than 16 prompts computed elsewhere were taken over there",
-            meaning: "predicted time to the first token there, were the prompt computed elsewhere",
+            freshness: "fit of the last 128 prompts that the worker fetched",
+            unknown: "fewer than 16 fetched prompts",
+            meaning: "predicted time to the first token if the prompt is computed elsewhere",
         },
     ),
     (
@@ -229,9 +229,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "cost.tbt-ms",
             unit: "milliseconds",
-            freshness: "fitted to the last 128 streams from that worker that told their tokens",
-            unknown: "fewer than 16 streams of 8 tokens or more told how many they had",
-            meaning: "predicted time between tokens there, were this request among those that decode",
+            freshness: "fit of the worker's last 128 streams with a token count",
+            unknown: "fewer than 16 streams of 8 tokens or more with a token count",
+            meaning: "predicted time between tokens with this request in the decode batch",
         },
     ),
     (
@@ -239,9 +239,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "engine.running",
             unit: "requests",
-            freshness: "the engine's last word, see `engine.age-ms`",
-            unknown: "the engine has not told: its metrics are not read, or do not say",
-            meaning: "requests the engine computes now, whoever sent them",
+            freshness: "the engine's last report, see `engine.age-ms`",
+            unknown: "the engine's metrics are not read, or lack it",
+            meaning: "requests under computation in the engine, from all routers",
         },
     ),
     (
@@ -251,7 +251,7 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
             unit: "requests",
             freshness: "as `engine.running`",
             unknown: "as `engine.running`",
-            meaning: "requests that wait in the engine, whoever sent them",
+            meaning: "requests that wait in the engine, from all routers",
         },
     ),
     (
@@ -271,7 +271,7 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
             unit: "tokens",
             freshness: "as `engine.running`",
             unknown: "as `engine.running`",
-            meaning: "tokens that the engine's KV cache holds when it is full",
+            meaning: "capacity of the engine's KV cache",
         },
     ),
     (
@@ -280,8 +280,8 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
             name: "engine.age-ms",
             unit: "milliseconds",
             freshness: "now",
-            unknown: "the engine has never told",
-            meaning: "time since the engine told its load last; the other `engine.*` are as old",
+            unknown: "the engine has not reported its load",
+            meaning: "age of the engine's last report, and so of the other `engine.*`",
         },
     ),
 ];

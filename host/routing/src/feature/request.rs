@@ -10,8 +10,8 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
             name: "request.prompt-tokens",
             unit: "tokens",
             freshness: "this request",
-            unknown: "the prompt's tokens are not known (no tokeniser, or it missed its deadline)",
-            meaning: "length of the prompt; asking for it makes the router tokenise",
+            unknown: "the prompt's tokens are unknown (no tokenizer, or a timeout)",
+            meaning: "length of the prompt; this feature makes the router tokenize",
         },
     ),
     (
@@ -21,7 +21,7 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
             unit: "tokens",
             freshness: "this request",
             unknown: "the client set no limit",
-            meaning: "most tokens the client allows in the answer",
+            meaning: "the client's limit of output tokens",
         },
     ),
     (
@@ -51,7 +51,7 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
             unit: "0 or 1",
             freshness: "this request",
             unknown: "never",
-            meaning: "1 where the client asked for a streamed answer",
+            meaning: "1 for a streamed answer",
         },
     ),
     (
@@ -69,9 +69,9 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "request.decode-alone",
             unit: "0 or 1",
-            freshness: "the configuration in force",
+            freshness: "the active configuration",
             unknown: "never",
-            meaning: "1 where a decode worker may do the whole of the request; elsewhere naming one without a prefill worker is a fault",
+            meaning: "1 if a decode worker may serve the whole request; otherwise one without a prefill worker is a fault",
         },
     ),
     (
@@ -81,7 +81,7 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
             unit: "workers",
             freshness: "now",
             unknown: "never",
-            meaning: "workers that this request was tried on in vain; they are not offered again",
+            meaning: "workers that failed this request already; they are no candidates",
         },
     ),
     (
@@ -90,8 +90,8 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
             name: "request.hold-left-ms",
             unit: "milliseconds",
             freshness: "now",
-            unknown: "the pool holds no requests, or no more",
-            meaning: "how much longer the request may be held in all; after that it is answered with an error",
+            unknown: "the pool holds no requests, or no longer this one",
+            meaning: "remaining time in which the request may be held; after that it is answered with an error",
         },
     ),
     (
@@ -100,8 +100,8 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
             name: "prefix.best-tokens",
             unit: "tokens",
             freshness: "the engine's events, some milliseconds",
-            unknown: "of no candidate `prefix.any-tokens` is known",
-            meaning: "longest match of any candidate: the greatest of `prefix.any-tokens`",
+            unknown: "`prefix.any-tokens` is unknown for all candidates",
+            meaning: "longest match of any candidate: the maximum of `prefix.any-tokens`",
         },
     ),
     prefix_key(64, "prefix.key-64"),
@@ -120,7 +120,7 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
             unit: "requests",
             freshness: "now",
             unknown: "never",
-            meaning: "other requests that are held in the pool's queue",
+            meaning: "other requests held in the pool's queue",
         },
     ),
     (
@@ -128,7 +128,7 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "pool.workers",
             unit: "workers",
-            freshness: "the configuration in force",
+            freshness: "the active configuration",
             unknown: "never",
             meaning: "workers of the pool that serve the model, candidates or not",
         },
@@ -140,9 +140,8 @@ const fn prefix_key(tokens: u32, name: &'static str) -> (RequestFeature, Feature
         name,
         unit: "a 53-bit hash",
         freshness: "this request",
-        unknown: "the prompt's tokens are not known, or are fewer than 16",
-        meaning: "hash of the prompt's first so many tokens; of a shorter prompt's all, in whole blocks of 16. Prompts that begin alike have equal keys, \
-                  in every router; an adapter and a `cache_salt` make others. Asking for one makes the router tokenise, but not ask the index",
+        unknown: "the prompt's tokens are unknown, or fewer than 16",
+        meaning: "hash of the first N tokens (of a shorter prompt, all whole blocks of 16), equal in every router",
     };
     (RequestFeature::PrefixKey(tokens), doc)
 }
