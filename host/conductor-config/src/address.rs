@@ -1,12 +1,12 @@
-//! Addresses to listen on, and the `host:port` part of URLs and endpoints.
+//! Listen addresses, and the `host:port` part of URLs and endpoints.
 
 use std::net::{Ipv6Addr, SocketAddr};
 
-use crate::code::Code;
-use crate::report::Problem;
-use crate::value::Item;
+use crate::document::code::Code;
+use crate::document::report::Problem;
+use crate::document::value::Item;
 
-/// Why a `host:port` cannot be read; each ends the sentence "`x` is not ...: ".
+/// Reason why a `host:port` cannot be read; each ends the sentence "`x` is not ...: ".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostPortFault {
     NoHost,
@@ -50,7 +50,7 @@ pub(crate) fn split_host_port(text: &str) -> Result<(&str, u16), HostPortFault> 
     Ok((host, port.ok_or(HostPortFault::BadPort)?))
 }
 
-/// Reads `host:port`, or a host alone, which has the default port of its scheme.
+/// Reads `host:port`, or a host alone with the default port of its scheme.
 pub(crate) fn split_host_or_port(text: &str, default: u16) -> Result<(&str, u16), HostPortFault> {
     match split_host_port(text) {
         Err(HostPortFault::NoPort) if is_host(text) => Ok((text, default)),
@@ -58,7 +58,7 @@ pub(crate) fn split_host_or_port(text: &str, default: u16) -> Result<(&str, u16)
     }
 }
 
-/// A host as it is always written: in lower case, and an IPv6 address as RFC 5952 has it.
+/// Returns the canonical form of a host: lower case, and IPv6 addresses as in RFC 5952.
 pub(crate) fn one_spelling(host: &str) -> String {
     v6(host).map_or_else(|| host.to_ascii_lowercase(), |address| format!("[{address}]"))
 }
@@ -76,7 +76,7 @@ fn is_host(host: &str) -> bool {
         .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
-/// The address of a key such as `listen`. Port 0 is any free port.
+/// Reads the address of a key such as `listen`. Port 0 is any free port.
 pub(crate) fn listen_address(item: &Item<'_>) -> Option<SocketAddr> {
     let text = item.text()?;
     if let Ok(address) = text.text.parse() {
@@ -100,7 +100,7 @@ pub(crate) fn listen_address(item: &Item<'_>) -> Option<SocketAddr> {
     None
 }
 
-/// Whether two listeners on these addresses would get in each other's way.
+/// Returns `true` if listeners on these addresses would collide.
 pub(crate) fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let same_interface = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() != 0 && one.port() == other.port() && same_interface

@@ -1,45 +1,45 @@
-//! `[clients.NAME]`: who may send requests, by which keys, and how much.
+//! `[clients.NAME]`: API clients, their keys and rate limits.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use crate::code::Code;
+use crate::document::code::Code;
+use crate::document::report::{Problem, Report};
+use crate::document::section::Section;
+use crate::document::source::Span;
+use crate::document::value::Item;
 use crate::key::{self, KeySource};
 use crate::name;
-use crate::report::{Problem, Report};
-use crate::section::Section;
 use crate::sha256::{self, Sha256};
-use crate::source::Span;
-use crate::value::Item;
 
-/// `[clients.NAME]`. Where there is one, requests without a client's key are refused.
+/// `[clients.NAME]`. If there is one, requests without a client's key are refused.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientConfig {
-    /// Unique.
+    /// Unique name.
     pub name: String,
     /// The SHA-256 of each of its keys.
     pub key_hashes: Vec<Sha256>,
-    /// Where one more key is.
+    /// Location of one more key.
     pub key: Option<KeySource>,
     /// Globs, one of which the model must match; empty for any model.
     pub models: Vec<String>,
-    /// Whom its share of a pool is counted for.
+    /// Tenant that its share of a pool counts for.
     pub tenant: String,
-    /// The class of its requests; higher goes first.
+    /// Priority class of its requests; higher goes first.
     pub priority: i32,
-    /// Its tenant's share beside others, above 0.
+    /// Weight of its tenant, above 0.
     pub weight: f64,
-    /// Fields of engines that it may set.
+    /// Engine fields that it may set.
     pub may_set: EngineFields,
-    /// Most requests a minute; none: any number.
+    /// Maximum requests per minute; `None` for no limit.
     pub requests_per_minute: Option<NonZeroU32>,
-    /// Most tokens a minute, of prompts and answers; none: any number.
+    /// Maximum tokens per minute, of prompts and answers; `None` for no limit.
     pub tokens_per_minute: Option<NonZeroU32>,
-    /// Most requests at a time; none: any number.
+    /// Maximum concurrent requests; `None` for no limit.
     pub concurrent: Option<NonZeroU32>,
 }
 
-/// Fields of a request for an engine that take from other clients.
+/// Request fields that can take engine capacity from other clients.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineFields {
     /// `priority` of the body.
@@ -48,11 +48,11 @@ pub struct EngineFields {
     pub rank: bool,
 }
 
-/// A greater share than this is a typing error.
+/// Largest weight; more is a typing error.
 const MOST_WEIGHT: f64 = 1e6;
-/// A class further from 0 than this is a typing error.
+/// Largest priority class; more is a typing error.
 const MOST_PRIORITY: f64 = 1e6;
-/// No client needs more a minute.
+/// Largest rate per minute.
 const MOST: u64 = 1_000_000_000;
 
 pub(crate) fn read(item: Option<&Item<'_>>, report: &Report) -> Vec<ClientConfig> {
@@ -61,7 +61,7 @@ pub(crate) fn read(item: Option<&Item<'_>>, report: &Report) -> Vec<ClientConfig
     };
     let entries = clients.entries();
     if entries.is_empty() {
-        // Nobody could tell whether everybody is meant, or nobody.
+        // An empty table is ambiguous: everyone or no one.
         let problem = Problem::new(Code::MissingKey, clients.span(), "`clients` names no client");
         report
             .push(problem.help("add [clients.NAME] with a key, or leave the table out to answer everybody"));
@@ -112,7 +112,7 @@ fn read_one(entry: &Item<'_>, taken: &mut HashMap<Sha256, Span>) -> Option<Clien
     Some(config)
 }
 
-/// Hashes that no other client has. What is not one may be a key, and is not repeated.
+/// Reads hashes that no other client has. An invalid one may be a key, and is not repeated in the message.
 fn read_hashes(item: &Item<'_>, taken: &mut HashMap<Sha256, Span>) -> Vec<Sha256> {
     let mut hashes = Vec::new();
     for text in item.text_or_texts().unwrap_or_default() {

@@ -1,40 +1,44 @@
-//! The whole file: its sections, and what must hold between them.
+//! The whole file: its sections and the rules between them.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use crate::clients::{self, ClientConfig};
-use crate::code::Code;
-use crate::diagnostic::Diagnostics;
-use crate::examine::{Doubt, Doubts, Examined};
+use crate::document::code::Code;
+use crate::document::diagnostic::Diagnostics;
+
+use crate::document::report::{Problem, Report};
+use crate::document::section::Section;
+use crate::document::source::Source;
+use crate::document::syntax;
+use crate::document::value::Item;
 use crate::feeds::{self, KvEventsConfig};
+use crate::folder::read_folder;
 use crate::index::{self, IndexConfig};
 use crate::indexer::{self, IndexerConfig};
+use crate::known::{Known, PolicyFiles};
 use crate::log::{self, LogConfig};
 use crate::models::{self, ModelConfig, TokensConfig};
-use crate::policy::{self, PolicyConfig};
-use crate::policy_compile::{self, PolicyCompileConfig};
-use crate::pool::{self, PoolConfig};
+use crate::policies;
+use crate::policies::compile::{self, PolicyCompileConfig};
+use crate::policies::model::{Doubt, PolicyConfig};
+use crate::pools::store::{self, StoreConfig};
+use crate::pools::{self, PoolConfig};
 use crate::record::{self, RecordConfig};
-use crate::report::{Problem, Report};
-use crate::route::{self, Names, RouteConfig};
-use crate::section::Section;
+use crate::routes::names::Names;
+use crate::routes::{self, RouteConfig};
 use crate::server::{self, ServerConfig};
 use crate::sha256::{self, Sha256};
-use crate::source::Source;
-use crate::store::{self, StoreConfig};
-use crate::syntax;
-use crate::value::Item;
 
-/// Most bytes of a file; a fleet of several thousand workers fits.
+/// Largest file; a fleet of several thousand workers fits.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// A valid configuration. Every route's pool is one of `pools`, and its policies are of `policies`.
+/// A valid configuration. Every pool and policy that a route names is in `pools` and `policies`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// `[server]`.
     pub server: ServerConfig,
-    /// `[clients.NAME]` in the order of the file; none: nobody needs a key.
+    /// `[clients.NAME]` in the order of the file; without any, no key is needed.
     pub clients: Vec<ClientConfig>,
     /// `[log]`.
     pub log: LogConfig,
@@ -46,15 +50,15 @@ pub struct Config {
     pub indexer: IndexerConfig,
     /// `[record]`.
     pub record: RecordConfig,
-    /// The folder whose `.wasm` files are policies, as written; a relative path starts at the file's folder.
+    /// Folder whose `.wasm` files are policies, as written; a relative path starts at the file's folder.
     pub policy_dir: Option<PathBuf>,
-    /// The only files of that folder that are loaded, by their bytes; none: any.
+    /// Hashes of the only files of that folder that are loaded; `None` for any.
     pub policy_dir_allow: Option<Vec<Sha256>>,
-    /// Where compiled code is kept.
+    /// Location of compiled code.
     pub policy_cache: PolicyCache,
     /// `[policy-compile]`.
     pub policy_compile: PolicyCompileConfig,
-    /// `[policies.NAME]` in the order of the file, then those that routes name without such a table.
+    /// `[policies.NAME]` in the order of the file, then policies that routes name without such a table.
     pub policies: Vec<PolicyConfig>,
     /// `[pools.NAME]` in the order of the file; at least one, unless the indexer listens.
     pub pools: Vec<PoolConfig>,
@@ -64,82 +68,23 @@ pub struct Config {
     pub models: Vec<ModelConfig>,
     /// `[stores.NAME]` in the order of the file.
     pub stores: Vec<StoreConfig>,
-    /// `[[routes]]` in the order of the file; at least one where there are pools.
+    /// `[[routes]]` in the order of the file; at least one if there are pools.
     pub routes: Vec<RouteConfig>,
 }
 
-/// Where compiled policies are kept.
+/// Location of compiled policies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PolicyCache {
-    /// Among what the router's user keeps to save work, where there is such a folder.
+    /// The cache folder of the router's user, if there is one.
     #[default]
     OfUser,
-    /// Nowhere.
+    /// No cache.
     Off,
-    /// In this folder, as written; never that of the policies.
+    /// This folder, as written; never that of the policies.
     Folder(PathBuf),
 }
 
-/// What the caller knows and the file may name.
-#[derive(Debug, Clone, Copy)]
-pub struct Known<'n> {
-    /// The policies that are part of Conductor.
-    pub builtins: &'n [&'n str],
-    /// The policy of routes that name none: one of `builtins`.
-    pub default_policy: &'n str,
-    /// What lies in the policy folder.
-    pub files: &'n dyn PolicyFiles,
-    /// Whether the environment has an admin key, for a file that names none.
-    pub has_admin_key: bool,
-}
-
-/// Looks into policy folders, so that this crate needs no file system.
-pub trait PolicyFiles: fmt::Debug {
-    /// Names (file stems) of the components in `folder`, which is as the file has it: maybe relative to the file.
-    fn names_in(&self, folder: &Path) -> Vec<String>;
-
-    /// Whether there is no such folder.
-    fn is_missing(&self, folder: &Path) -> bool {
-        let _ = folder;
-        false
-    }
-
-    /// Why the folder is there and cannot be read; none where it can, or is missing.
-    fn unreadable(&self, folder: &Path) -> Option<String> {
-        let _ = folder;
-        None
-    }
-
-    /// Whether something lies at `path` that is no folder.
-    fn is_no_folder(&self, path: &Path) -> bool {
-        let _ = path;
-        false
-    }
-}
-
-/// The same files in every folder.
-impl<const N: usize> PolicyFiles for [&str; N] {
-    fn names_in(&self, _: &Path) -> Vec<String> {
-        self.map(str::to_owned).to_vec()
-    }
-
-    /// As the names tell.
-    fn is_missing(&self, folder: &Path) -> bool {
-        folder.ends_with("missing")
-    }
-
-    /// As the names tell.
-    fn unreadable(&self, folder: &Path) -> Option<String> {
-        folder.ends_with("closed").then(|| "permission denied".to_owned())
-    }
-
-    /// As the names tell.
-    fn is_no_folder(&self, path: &Path) -> bool {
-        path.extension().is_some()
-    }
-}
-
-/// A valid configuration and what is odd about it.
+/// A valid configuration with its warnings.
 #[derive(Debug, Clone)]
 pub struct Parsed {
     /// The configuration.
@@ -148,11 +93,22 @@ pub struct Parsed {
     pub warnings: Diagnostics,
 }
 
+/// A configuration with its mistakes and warnings.
+#[derive(Debug, Clone)]
+pub struct Examined {
+    /// The readable part; defaults replace the rest. A router must not use it if there is an error.
+    pub config: Config,
+    /// All errors and warnings.
+    pub diagnostics: Diagnostics,
+    /// Partly unreadable policies, by name.
+    pub doubts: BTreeMap<String, Doubt>,
+}
+
 impl Config {
-    /// Reads `text`; `name` is what diagnostics call it.
+    /// Reads `text`; `name` is its name in diagnostics.
     ///
     /// # Errors
-    /// Every mistake of the file, together with its warnings.
+    /// All errors of the file, together with its warnings.
     pub fn parse(name: &str, text: &str, known: &Known<'_>) -> Result<Parsed, Diagnostics> {
         let examined = Self::examine(name, text, known)?;
         if examined.diagnostics.error_count() > 0 {
@@ -164,10 +120,10 @@ impl Config {
         })
     }
 
-    /// Reads `text` as far as it can be read, for tools that look into what it names even where it has mistakes.
+    /// Reads as much of `text` as possible, for tools that inspect files with errors.
     ///
     /// # Errors
-    /// A file that is too large to be read.
+    /// A file that is too large.
     pub fn examine(name: &str, text: &str, known: &Known<'_>) -> Result<Examined, Diagnostics> {
         if text.len() > MAX_FILE_BYTES {
             return Err(too_large(name, text.len()));
@@ -199,8 +155,8 @@ fn too_large(name: &str, bytes: usize) -> Diagnostics {
     report.into_diagnostics()
 }
 
-/// Reads all sections. What cannot be read is reported and stands as its default.
-fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, Doubts) {
+/// Reads all sections. Unreadable parts are reported and get their defaults.
+fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, Doubt>) {
     let report = root.report();
     let policy_dir = root
         .item("policy-dir")
@@ -234,12 +190,12 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, Doubts) {
     let kv_events = feeds::read(root.section("kv-events", "`[kv-events]`"));
     let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
     let record = record::read(root.section("record", "`[record]`"));
-    let policy_compile = policy_compile::read(root.section("policy-compile", "`[policy-compile]`"));
-    let policies = policy::read(root.section("policies", "`[policies.NAME]`"), known, in_folder);
+    let policy_compile = compile::read(root.section("policy-compile", "`[policy-compile]`"));
+    let policies = policies::read(root.section("policies", "`[policies.NAME]`"), known, in_folder);
     if let Some(folder) = root.item("policy-dir") {
-        policy::report_ignored(&folder, &policies, known, in_folder.unwrap_or_default());
+        policies::report_ignored(&folder, &policies, known, in_folder.unwrap_or_default());
     }
-    let pools = pool::read(
+    let pools = pools::read(
         root.item("pools").as_ref(),
         indexer.config.listen.is_none(),
         report,
@@ -254,7 +210,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, Doubts) {
         policies: &policies,
         in_folder,
     };
-    let routes = route::read(root.item("routes").as_ref(), &names, report);
+    let routes = routes::read(root.item("routes").as_ref(), &names, report);
     root.finish();
     let doubts = policies
         .iter()
@@ -303,18 +259,6 @@ fn read_policy_dir(item: &Item<'_>, files: &dyn PolicyFiles) -> Option<PathBuf> 
         );
     }
     Some(folder)
-}
-
-pub(crate) fn read_folder(item: &Item<'_>) -> Option<PathBuf> {
-    let text = item.text()?;
-    if text.text.is_empty() {
-        item.report.push(
-            Problem::new(Code::InvalidValue, &text.span, format!("`{}` is empty", item.key))
-                .help("name a folder, for example \"policies.d\", or leave the key out"),
-        );
-        return None;
-    }
-    Some(PathBuf::from(text.text))
 }
 
 fn read_cache(item: &Item<'_>, policy_dir: Option<&Option<PathBuf>>) -> Option<PolicyCache> {

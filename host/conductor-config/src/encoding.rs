@@ -1,19 +1,19 @@
-//! The bytes of a file as text, or the place of the first byte that is no UTF-8.
+//! UTF-8 decoding of a file, with the position of the first invalid byte.
 
-use crate::code::Code;
-use crate::diagnostic::Diagnostics;
-use crate::report::{Problem, Report};
-use crate::source::Source;
+use crate::document::code::Code;
+use crate::document::diagnostic::Diagnostics;
+use crate::document::report::{Problem, Report};
+use crate::document::source::Source;
 
-/// Decodes the bytes of the file that diagnostics call `name`.
+/// Decodes the bytes of the file with this name in diagnostics.
 ///
 /// # Errors
-/// The line and column of the first byte that is no UTF-8.
+/// Line and column of the first byte that is not UTF-8.
 pub fn decode(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let byte = error.as_bytes()[at];
-        // The text before the place is the file's own, so that the place is the same in the text that can be drawn.
+        // The text before the error is unchanged, so the position is the same in the text that is drawn.
         let text = String::from_utf8_lossy(error.as_bytes());
         let report = Report::new(Source::new(name, &text));
         let message = format!("the byte 0x{byte:02x} is not UTF-8");
@@ -30,7 +30,7 @@ pub fn decode(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::Paint;
+    use crate::document::render::Paint;
 
     #[track_caller]
     fn check(bytes: &[u8], place: &str, says: &str) {
@@ -47,7 +47,7 @@ mod tests {
         check(b"\xffa", "1:1", "0xff");
         // Columns count characters, of which `\xc3\xa9` is one.
         check(b"[server]\n# \xc3\xa9\xe9t\xe9\n", "2:4", "0xe9");
-        // A character that the file cuts off.
+        // A character truncated by the end of the file.
         check(b"a = \"\xe2\x82", "1:6", "0xe2");
     }
 

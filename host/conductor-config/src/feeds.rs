@@ -1,24 +1,24 @@
-//! `[kv-events]`: what publishers of KV events may make the router hold; and what a pool says of its workers' publishers.
+//! `[kv-events]`: memory limits of KV event publishers; and a pool's settings for its workers' publishers.
 
 use std::ops::RangeInclusive;
 
-use crate::code::Code;
+use crate::document::code::Code;
+use crate::document::report::{Problem, Report};
+use crate::document::section::Section;
+use crate::document::value::{Item, Text};
 use crate::key::{self, KeySource};
-use crate::report::{Problem, Report};
-use crate::section::Section;
-use crate::value::{Item, Text};
 use crate::z85;
 
 /// `[kv-events]`, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvEventsConfig {
-    /// The longest frame.
+    /// Longest frame.
     pub max_frame: u64,
-    /// All frames of one message.
+    /// Longest message over all frames.
     pub max_message: u64,
-    /// Messages of one socket that wait to be decoded.
+    /// Buffered messages of one socket.
     pub feed_buffer: u64,
-    /// The same of all feeds together.
+    /// Buffered messages of all feeds together.
     pub total_buffer: u64,
 }
 
@@ -33,14 +33,14 @@ impl Default for KvEventsConfig {
     }
 }
 
-/// What a pool says of its workers' event publishers.
+/// A pool's settings for its workers' event publishers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolEventsConfig {
-    /// Hosts besides a worker's own at which it may say that it publishes.
+    /// Hosts besides a worker's own that it may name as publisher.
     pub hosts: Vec<String>,
-    /// Whether workers on other machines may name `ipc://` endpoints.
+    /// Workers on other machines may name `ipc://` endpoints.
     pub ipc: bool,
-    /// Keys of the publishers' CURVE sockets; none: they have none.
+    /// Keys of the publishers' CURVE sockets; `None` for unencrypted ones.
     pub curve: Option<CurveConfig>,
 }
 
@@ -49,7 +49,7 @@ pub struct PoolEventsConfig {
 pub struct CurveConfig {
     /// The publishers' public key.
     pub server: [u8; 32],
-    /// Where our secret key is, in Z85.
+    /// Location of our secret key, in Z85.
     pub client: KeySource,
 }
 
@@ -57,7 +57,7 @@ const FRAMES: RangeInclusive<u64> = (64 << 10)..=(64 << 20);
 const MESSAGES: RangeInclusive<u64> = (64 << 10)..=(128 << 20);
 const FEED_BUFFERS: RangeInclusive<u64> = (64 << 10)..=(1 << 30);
 const TOTAL_BUFFERS: RangeInclusive<u64> = (1 << 20)..=(64 << 30);
-/// Hosts that a pool may list.
+/// Most hosts that a pool may list.
 const MOST_HOSTS: usize = 1_000;
 const IPC: &str = "ipc://";
 
@@ -101,7 +101,7 @@ pub(crate) fn read(section: Option<Section<'_>>) -> KvEventsConfig {
     }
 }
 
-/// `kv-events-hosts` and `kv-curve` of a pool.
+/// Reads `kv-events-hosts` and `kv-curve` of a pool.
 pub(crate) fn read_pool(pool: &mut Section<'_>, title: String) -> PoolEventsConfig {
     let mut config = PoolEventsConfig::default();
     let report = pool.report();

@@ -1,28 +1,28 @@
-//! `[index]`: how much the prefix index may remember, and for how long it trusts what it was not told.
+//! `[index]`: size of the prefix index, and lifetime of its predictions.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::section::Section;
+use crate::document::section::Section;
 
 /// `[index]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexConfig {
-    /// Most distinct KV blocks remembered over all workers; beyond it the index forgets the least used.
+    /// Most distinct KV blocks over all workers; beyond it the index evicts the least used.
     pub max_blocks: u64,
-    /// How long a worker is expected to hold a prompt that was just sent to it, before its events say so; zero for not
-    /// at all.
+    /// Lifetime of predicted blocks of a prompt that was just sent to a worker, before its events confirm them; zero
+    /// for none.
     pub expect_for: Duration,
 }
 
-/// A cache that publishes no events, as the operator describes it.
+/// A cache without events, as described by the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AssumeCacheConfig {
-    /// Tokens that a worker's cache holds.
+    /// Tokens in a worker's cache.
     pub tokens: u64,
-    /// Tokens a block.
+    /// Tokens per block.
     pub block_size: u32,
-    /// How long it holds what nobody asks for again.
+    /// Lifetime of blocks that no request uses again.
     pub lifetime: Duration,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn read(section: Option<Section<'_>>) -> IndexConfig {
     config
 }
 
-/// `assume-cache` of a pool.
+/// Reads `assume-cache` of a pool.
 pub(crate) fn read_assumed(mut cache: Section<'_>) -> AssumeCacheConfig {
     let config = AssumeCacheConfig {
         tokens: cache.count("tokens", 100_000, 1..=1_000_000_000),

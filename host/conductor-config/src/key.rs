@@ -1,47 +1,47 @@
-//! Keys that must not stand in the file: where they are instead, and what pools do with a client's.
+//! Secret keys outside the file: their locations, and the pools' handling of a client's key.
 
 use std::path::PathBuf;
 
-use crate::code::Code;
-use crate::diagnostic::Mark;
-use crate::report::{Problem, Report};
-use crate::section::Section;
-use crate::value::Item;
+use crate::document::code::Code;
+use crate::document::diagnostic::Mark;
+use crate::document::report::{Problem, Report};
+use crate::document::section::Section;
+use crate::document::value::Item;
 
-/// Where a key is, as written.
+/// Location of a key, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySource {
-    /// Where it is to be read.
+    /// Location to read the key from.
     pub place: KeyPlace,
-    /// Where the configuration says so.
+    /// Position in the configuration.
     pub at: Mark,
 }
 
-/// Where a key is.
+/// Location of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyPlace {
-    /// In this environment variable.
+    /// This environment variable.
     Env(String),
-    /// The first line of this file; a relative path starts at the configuration's folder.
+    /// First line of this file; a relative path starts at the configuration's folder.
     File(PathBuf),
 }
 
-/// What becomes of a client's `Authorization` on the way to a pool's workers.
+/// Handling of a client's `Authorization` header for a pool's workers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AuthorizationConfig {
-    /// It passes.
+    /// The header is forwarded.
     #[default]
     Pass,
-    /// It is taken off.
+    /// The header is removed.
     Drop,
-    /// `Bearer` with this key takes its place.
+    /// `Bearer` with this key replaces it.
     Key(KeySource),
 }
 
-/// How a key is written.
+/// Notation of a key's location.
 const FORMS: &str = "{ env = \"NAME\" } or { file = \"PATH\" }";
 
-/// `key = { env = ".." }` or `{ file = ".." }`.
+/// Reads `key = { env = ".." }` or `{ file = ".." }`.
 pub(crate) fn read(item: &Item<'_>) -> Option<KeySource> {
     if item.value.as_str().is_some() {
         item.report.push(
@@ -94,8 +94,8 @@ pub(crate) fn read(item: &Item<'_>) -> Option<KeySource> {
     }
 }
 
-/// The name of an environment variable. A name with other characters is more likely a key put in the wrong place, so that it
-/// is not repeated.
+/// Reads the name of an environment variable. Text with other characters may be a key in the wrong place, so it is not
+/// repeated in the message.
 fn name_of(env: &Item<'_>, report: &Report) -> Option<String> {
     let name = env.text()?;
     let is_name = !name.text.is_empty()
@@ -115,7 +115,7 @@ fn name_of(env: &Item<'_>, report: &Report) -> Option<String> {
     Some(name.text.to_owned())
 }
 
-/// `authorization` of a pool.
+/// Reads `authorization` of a pool.
 pub(crate) fn read_authorization(item: &Item<'_>) -> AuthorizationConfig {
     match item.value.as_str() {
         Some("pass") => AuthorizationConfig::Pass,

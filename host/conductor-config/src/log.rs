@@ -1,27 +1,27 @@
-//! `[log]`: what is logged and how.
+//! `[log]`: log level and format.
 
-use crate::code::Code;
-use crate::report::{Problem, Report};
-use crate::section::Section;
-use crate::source::Source;
-use crate::suggest;
-use crate::value::Text;
+use crate::document::code::Code;
+use crate::document::report::{Problem, Report};
+use crate::document::section::Section;
+use crate::document::source::Source;
+use crate::document::suggest;
+use crate::document::value::Text;
 
 /// `[log]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
     /// Directives of `tracing`'s filter: `info`, or `info,proxy=debug`.
     pub level: String,
-    /// How each line looks.
+    /// Format of log lines.
     pub format: LogFormat,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -54,10 +54,10 @@ pub(crate) fn read(section: Option<Section<'_>>) -> LogConfig {
     config
 }
 
-/// Whether `level` is a log level as the key `level` of `[log]` takes it.
+/// Checks a log level as in the key `level` of `[log]`.
 ///
 /// # Errors
-/// What is wrong with it, and what would not be.
+/// The fault, and a valid example.
 pub fn check_log_level(level: &str) -> Result<(), String> {
     let report = Report::new(Source::new("log level", level));
     let text = Text {
@@ -75,8 +75,8 @@ pub fn check_log_level(level: &str) -> Result<(), String> {
     }))
 }
 
-/// Checks `LEVEL` and `TARGET=LEVEL`, parted by commas. Directives with spans (`target[span]=level`) have a
-/// grammar of their own and are left to the filter.
+/// Checks `LEVEL` and `TARGET=LEVEL`, separated by commas. Directives with spans (`target[span]=level`) have a grammar
+/// of their own and are left to the filter.
 fn check_level(level: &Text<'_>, report: &Report) -> bool {
     if level.text.contains('[') {
         return true;

@@ -1,68 +1,68 @@
-//! `[models.NAME]`: how prompts for a model become tokens; `[tokens]`: what that may take of the router.
+//! `[models.NAME]`: tokenization of a model's prompts; `[tokens]`: limits of tokenization in the router.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::code::Code;
-use crate::diagnostic::Mark;
-use crate::report::{Problem, Report};
-use crate::section::Section;
-use crate::server::TIMEOUTS;
-use crate::value::Item;
+use crate::document::code::Code;
+use crate::document::diagnostic::Mark;
+use crate::document::report::{Problem, Report};
+use crate::document::section::Section;
+use crate::document::unit::TIMEOUTS;
+use crate::document::value::Item;
 
 /// `[models.NAME]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
-    /// Unique.
+    /// Unique name.
     pub name: String,
     /// Globs (`*`, `?`) of the model names that requests carry; never empty.
     pub names: Vec<String>,
-    /// How prompts become tokens.
+    /// Tokenization of prompts.
     pub tokenize: ModelTokenize,
-    /// How long that may take beside the request's own thread.
+    /// Timeout of tokenization outside the request's own thread.
     pub timeout: Duration,
 }
 
-/// How a model's prompts become tokens.
+/// Tokenization of a model's prompts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelTokenize {
     /// By the model's own tokenizer, in the router.
     Local(LocalTokenizer),
-    /// As a pool's prompts may.
+    /// By one of the methods of pools.
     As(Tokenize),
 }
 
-/// The files of a tokenizer.
+/// Files of a tokenizer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalTokenizer {
     /// A model's folder, or a `tokenizer.json`, as written; a relative path starts at the file's folder.
     pub tokenizer: PathBuf,
-    /// A file with the chat template, as written, in place of the folder's.
+    /// File with the chat template, as written, replacing the folder's.
     pub chat_template: Option<PathBuf>,
-    /// The form in which the template gets contents.
+    /// Form of message contents passed to the template.
     pub content_format: ContentFormatConfig,
-    /// Where `tokenizer` stands.
+    /// Position of `tokenizer`.
     pub at: Mark,
 }
 
-/// How prompts become tokens, without files.
+/// Tokenization without files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tokenize {
-    /// A worker's `/tokenize` is asked.
+    /// By a worker's `/tokenize`.
     Worker,
-    /// A worker's `/v1/chat/completions/render` or `/v1/completions/render` is asked.
+    /// By a worker's `/v1/chat/completions/render` or `/v1/completions/render`.
     Render,
-    /// The text itself counts: each four bytes of it as a token.
+    /// By the text itself: four bytes are one token.
     Text,
-    /// Not at all: only prompts that are token ids are looked up.
+    /// None: only prompts of token ids are looked up.
     Off,
 }
 
-/// The form in which a chat template gets a message's content.
+/// Form of message contents passed to a chat template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentFormatConfig {
-    /// As the template's loops tell.
+    /// Detected from the template's loops.
     Auto,
     /// Always text.
     String,
@@ -73,15 +73,15 @@ pub enum ContentFormatConfig {
 /// `[tokens]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokensConfig {
-    /// Most memory of the cache of prefixes, in bytes; 0: there is none.
+    /// Memory limit of the prefix cache, in bytes; 0 disables it.
     pub cache: u64,
-    /// Longest body of which tokens are made in the router, in bytes.
+    /// Longest body that is tokenized in the router, in bytes.
     pub longest: u64,
-    /// A prompt with more new bytes than this is tokenised on a thread apart.
+    /// A prompt with more new bytes than this is tokenized on a separate thread.
     pub in_place: u64,
-    /// Those threads.
+    /// Number of those threads.
     pub threads: u32,
-    /// Most prompts that wait for them.
+    /// Most prompts queued for them.
     pub queue: u32,
 }
 
@@ -147,13 +147,13 @@ fn read_one(entry: &Item<'_>, report: &Report) -> Option<ModelConfig> {
     let choices = TOKENIZE.map(|(name, tokenize)| (name, Some(tokenize)));
     let choices: Vec<_> = std::iter::once(("local", None)).chain(choices).collect();
     let chosen = how.as_ref().map(|item| item.choice(&choices));
-    // A worker is asked over the network, and another one after it.
+    // A worker is called over the network, and maybe a second one.
     let asks_workers = matches!(chosen, Some(Some(Some(_))));
     let default = Duration::from_millis(if asks_workers { 500 } else { 50 });
     let timeout = model.duration("tokenize-timeout", default, TIMEOUTS);
     model.finish();
     let tokenize = match chosen {
-        // Said already.
+        // Already reported.
         Some(None) => return None,
         Some(Some(Some(tokenize))) => {
             for file in [&tokenizer, &template, &format].into_iter().flatten() {

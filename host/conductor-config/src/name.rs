@@ -1,15 +1,15 @@
-//! Names the author chooses: they become metric labels, log fields and file names.
+//! User-defined names: they become metrics labels, log fields and file names.
 
-use crate::code::Code;
-use crate::instance::first_of;
-use crate::report::{Problem, Report};
-use crate::source::{Source, Span};
+use crate::document::code::Code;
+use crate::document::report::{Problem, Report};
+use crate::document::source::{Source, Span};
+use crate::pools::instance::first_of;
 
 /// Longest name, in bytes.
 pub(crate) const MOST_BYTES: usize = 128;
 
-/// Reports a name that begins with something else than a letter or a digit, or holds something else than
-/// letters, digits and `allowed`. `what` is as in "`x` cannot name a pool".
+/// Reports a name that does not begin with a letter or digit, or has characters other than letters, digits and
+/// `allowed`. `what` is as in "`x` cannot name a pool".
 pub(crate) fn check(name: &str, allowed: &str, what: &str, span: &Span, report: &Report) -> bool {
     let begins_well =
         name.starts_with(|c: char| c.is_ascii_alphanumeric() || (c == '[' && allowed.contains(c)));
@@ -28,10 +28,10 @@ pub(crate) fn check(name: &str, allowed: &str, what: &str, span: &Span, report: 
     is_fine
 }
 
-/// Whether a policy can have that name.
+/// Checks the name of a policy.
 ///
 /// # Errors
-/// Why not, and which it could have.
+/// The fault, and the allowed characters.
 pub fn check_policy_name(name: &str) -> Result<(), String> {
     let report = Report::new(Source::new("name", name));
     if check(name, IN_NAMES, "a policy", &(0..name.len()), &report) {
@@ -40,8 +40,8 @@ pub fn check_policy_name(name: &str) -> Result<(), String> {
     Err(first_of(report))
 }
 
-/// What may be in the names of pools and policies.
+/// Additional characters in names of pools and policies.
 pub(crate) const IN_NAMES: &str = "-_.";
 
-/// What may be in the names of workers, which are `host:port` unless given.
+/// Additional characters in names of workers, which default to `host:port`.
 pub(crate) const IN_WORKER_NAMES: &str = "-_.:/@[]";

@@ -1,36 +1,37 @@
-//! `[record]`: which decisions are written down, and which can be explained.
+//! `[record]`: recording of decisions in the decision log, and in memory for explanations.
 
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use crate::code::Code;
-use crate::report::Problem;
-use crate::section::Section;
-use crate::value::Item;
+use crate::document::code::Code;
+use crate::document::report::Problem;
+use crate::document::section::Section;
+use crate::document::value::Item;
 
 /// `[record]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordConfig {
-    /// The decision log, as written; a relative path starts at the file's folder. None: there is none.
+    /// Decision log, as written; a relative path starts at the file's folder. `None` for no log.
     pub file: Option<PathBuf>,
-    /// Share of the requests whose decisions are in it, above 0 and at most 1.
+    /// Share of requests whose decisions are logged, above 0 and at most 1.
     pub sample: f64,
-    /// What shadows decided, a line each, as written; a relative path starts at the file's folder. None: there is no such file.
+    /// Log of shadow decisions, one line each, as written; a relative path starts at the file's folder. `None` for no
+    /// log.
     pub shadow_file: Option<PathBuf>,
-    /// Bytes at which either is put aside and begun anew.
+    /// Size at which a log is rotated, in bytes.
     pub max_bytes: u64,
-    /// How many of each that were put aside are kept.
+    /// Number of rotated files that are kept.
     pub keep: u32,
-    /// Whether every column is recorded, not just those the policy asked for.
+    /// Records every column, not only those requested by the policy.
     pub all_columns: bool,
-    /// Tokens of a block, where the hashes of prompts' blocks are recorded.
+    /// Block size in tokens, if hashes of prompt blocks are recorded.
     pub prompt_blocks: Option<NonZeroU32>,
-    /// Most requests kept in memory to be explained; 0 for none.
+    /// Most requests kept in memory for explanations; 0 for none.
     pub explain: u32,
-    /// Share of the requests that are, besides those of the log.
+    /// Share of requests that are kept, in addition to those in the log.
     pub explain_sample: f64,
-    /// Whether a request with `x-conductor-explain: 1` is among them.
+    /// Keeps requests with `x-conductor-explain: 1`.
     pub explain_header: bool,
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn read(section: Option<Section<'_>>) -> RecordConfig {
     config
 }
 
-/// Whether one of the two files is the other, or one of those that it was.
+/// Returns `true` if one of the two files is the other, or a rotated version of it.
 fn meet(config: &RecordConfig) -> bool {
     let of = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
     let (Some(one), Some(other)) = (of(&config.file), of(&config.shadow_file)) else {

@@ -1,10 +1,10 @@
-//! SHA-256 hashes as they are written: 64 hexadecimal digits.
+//! SHA-256 hashes as 64 hexadecimal digits.
 
 use std::fmt;
 
-use crate::code::Code;
-use crate::report::{Problem, Report};
-use crate::value::Text;
+use crate::document::code::Code;
+use crate::document::report::{Problem, Report};
+use crate::document::value::Text;
 
 /// The hash of a file's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,7 +22,7 @@ impl fmt::Debug for Sha256 {
     }
 }
 
-/// Reads what `sha256sum` prints before the file's name.
+/// Reads the hash in the form that `sha256sum` prints.
 pub(crate) fn read(text: &Text<'_>, key: &str, report: &Report) -> Option<Sha256> {
     let hash = parse(text.text);
     if hash.is_none() {
@@ -38,7 +38,7 @@ pub(crate) fn read(text: &Text<'_>, key: &str, report: &Report) -> Option<Sha256
     hash
 }
 
-/// Reads the hash of a key. What is none may be the key itself, and is not repeated.
+/// Reads the hash of a key. An invalid one may be the key itself, and is not repeated in the message.
 pub(crate) fn read_key_hash(text: &Text<'_>, report: &Report) -> Option<Sha256> {
     let hash = parse(text.text);
     if hash.is_none() {

@@ -2,46 +2,46 @@
 
 use std::path::PathBuf;
 
-use crate::code::Code;
-use crate::diagnostic::Mark;
-use crate::report::Problem;
-use crate::section::Section;
-use crate::value::Item;
+use crate::document::code::Code;
+use crate::document::diagnostic::Mark;
+use crate::document::report::Problem;
+use crate::document::section::Section;
+use crate::document::value::Item;
 
 /// A PEM file, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PemFile {
-    /// A relative one starts at the configuration's folder.
+    /// Path; a relative one starts at the configuration's folder.
     pub path: PathBuf,
-    /// Where the configuration names it.
+    /// Position in the configuration.
     pub at: Mark,
 }
 
 /// `[server.tls]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTlsConfig {
-    /// The certificate that clients are shown, then those that vouch for it.
+    /// Certificate chain of the server.
     pub cert: PemFile,
-    /// Its key.
+    /// Private key of the certificate.
     pub key: PemFile,
-    /// Authorities of which clients must show a certificate; none: they show none.
+    /// Authorities of client certificates; `None` for no client certificates.
     pub client_ca: Option<PemFile>,
 }
 
 /// `[pools.NAME.tls]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolTlsConfig {
-    /// Authorities that vouch for the workers; none: those the system trusts.
+    /// Authorities of the workers' certificates; `None` for those the system trusts.
     pub ca: Option<PemFile>,
-    /// What workers are shown, and its key; none: nothing.
+    /// Client certificate and key for workers; `None` for none.
     pub identity: Option<(PemFile, PemFile)>,
-    /// The name in the workers' certificates; none: the host of each URL.
+    /// Name in the workers' certificates; `None` for the host of each URL.
     pub server_name: Option<String>,
-    /// Where the table begins.
+    /// Position of the table.
     pub at: Mark,
 }
 
-/// None where something is missing, which is reported.
+/// Returns `None` if something is missing, which is reported.
 pub(crate) fn read_server(mut tls: Section<'_>) -> Option<ServerTlsConfig> {
     let cert = tls
         .required("cert", "\"server.crt\"")

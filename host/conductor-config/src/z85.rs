@@ -1,11 +1,11 @@
-//! Z85 (ZeroMQ's RFC 32), in which CURVE keys are written: five characters for four bytes.
+//! Z85 (ZeroMQ's RFC 32), the encoding of CURVE keys: five characters for four bytes.
 
 const CHARACTERS: &[u8; 85] =
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 /// Characters of a key.
 const LENGTH: usize = 40;
 
-/// Reads a CURVE key; none where the text is not one.
+/// Decodes a CURVE key; `None` for invalid text.
 #[must_use]
 pub fn key(text: &str) -> Option<[u8; 32]> {
     if text.len() != LENGTH {

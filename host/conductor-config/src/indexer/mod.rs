@@ -1,4 +1,4 @@
-//! `[indexer]`: the prefix index as a service for other routers, and the engines it follows besides the pools' workers.
+//! `[indexer]`: the prefix index as a service, and engines followed in addition to the pools' workers.
 
 mod service;
 
@@ -7,29 +7,29 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use self::service::{ClaimedServices, read_services};
 pub use self::service::{ServiceConfig, ServiceHash, ServiceKind};
-use self::service::{Taken, read_services};
 use crate::address::{collide, listen_address};
-use crate::code::Code;
-use crate::endpoint::zmq_endpoint;
-use crate::exposure::{self, Protection};
+use crate::document::code::Code;
+use crate::document::report::{Problem, Report};
+use crate::document::section::Section;
+use crate::document::source::{Source, Span};
+use crate::document::value::{Item, Text};
 use crate::key::{self, KeyPlace, KeySource};
-use crate::pool::DeclaredPool;
-use crate::report::{Problem, Report};
-use crate::section::Section;
+use crate::pools::DeclaredPool;
+use crate::pools::endpoint::zmq_endpoint;
 use crate::server::ServerConfig;
-use crate::source::{Source, Span};
+use crate::server::exposure::{self, Protection};
 use crate::tls::{self, ServerTlsConfig};
-use crate::value::{Item, Text};
 
 /// `[indexer]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexerConfig {
-    /// Where the service listens, `None` for nowhere.
+    /// Listen address; `None` for off.
     pub listen: Option<SocketAddr>,
-    /// What callers must show; without it, everybody is answered.
+    /// Key required of callers; `None` for no key.
     pub api_key: Option<ApiKey>,
-    /// What callers are shown; none: connections are plain.
+    /// TLS of the listener; `None` for plain connections.
     pub tls: Option<ServerTlsConfig>,
     /// Largest request body, in bytes.
     pub body_limit: u64,
@@ -49,7 +49,7 @@ impl Default for IndexerConfig {
     }
 }
 
-/// Where the key is.
+/// Location of the key.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ApiKey {
     /// In the configuration itself.
@@ -67,13 +67,13 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// The tenant of whoever names none.
+/// Tenant of registrations and queries that name none.
 pub const DEFAULT_TENANT: &str = "default";
 
-/// Whether `endpoint` can be subscribed to, as the configuration judges it.
+/// Checks the syntax of an endpoint.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault.
 pub fn check_endpoint(endpoint: &str) -> Result<(), String> {
     let report = Report::new(Source::new("endpoint", endpoint));
     let text = Text {
@@ -90,7 +90,7 @@ pub fn check_endpoint(endpoint: &str) -> Result<(), String> {
         .map_or_else(String::new, |problem| problem.message.clone()))
 }
 
-/// An `[indexer]` that was read, and where its endpoints are.
+/// The `[indexer]` section, and the positions of its endpoints.
 #[derive(Default)]
 pub(crate) struct DeclaredIndexer {
     pub(crate) config: IndexerConfig,
@@ -102,7 +102,7 @@ pub(crate) fn read(section: Option<Section<'_>>, server: &ServerConfig) -> Decla
         return DeclaredIndexer::default();
     };
     let default = IndexerConfig::default();
-    let mut taken = Taken::default();
+    let mut taken = ClaimedServices::default();
     let listen_item = indexer.item("listen");
     let listen = listen_item.as_ref().and_then(|item| read_listen(item, server));
     let config = IndexerConfig {
@@ -126,7 +126,7 @@ pub(crate) fn read(section: Option<Section<'_>>, server: &ServerConfig) -> Decla
 }
 
 impl DeclaredIndexer {
-    /// Reports endpoints that are those of workers.
+    /// Reports endpoints that belong to workers.
     pub(crate) fn check_against(&self, pools: &[DeclaredPool], report: &Report) {
         let workers = pools.iter().flat_map(|pool| &pool.config.workers);
         let feeds =
@@ -174,7 +174,7 @@ fn read_listen(item: &Item<'_>, server: &ServerConfig) -> Option<SocketAddr> {
     Some(listen)
 }
 
-/// `api-key`, which is the key itself or says where it is, or `api-key-file`, the short form of a file.
+/// Reads `api-key`, which is the key itself or its location, or `api-key-file`, the short form of a file.
 fn read_key(indexer: &mut Section<'_>) -> Option<ApiKey> {
     let report = indexer.report();
     let own = indexer.item("api-key");

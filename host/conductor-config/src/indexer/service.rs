@@ -1,43 +1,43 @@
-//! `[[indexer.services]]`: one publisher of KV events that is followed besides the pools' workers.
+//! `[[indexer.services]]`: a publisher of KV events in addition to the pools' workers.
 
 use std::collections::HashMap;
 
 use routing::DpRank;
 
 use super::DEFAULT_TENANT;
-use crate::code::Code;
-use crate::endpoint::zmq_endpoint;
+use crate::document::code::Code;
+use crate::document::report::{Problem, Report};
+use crate::document::section::Section;
+use crate::document::source::Span;
 use crate::name;
-use crate::report::{Problem, Report};
-use crate::section::Section;
-use crate::source::Span;
+use crate::pools::endpoint::zmq_endpoint;
 
-/// `[[indexer.services]]`: one publisher of KV events, as callers register them while running.
+/// `[[indexer.services]]`: a publisher of KV events, in the form of registrations at run time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceConfig {
     /// The ZMQ endpoint to subscribe to.
     pub endpoint: String,
-    /// The ZMQ endpoint that repeats missed batches.
+    /// The ZMQ endpoint that replays missed batches.
     pub replay: Option<String>,
-    /// Who publishes.
+    /// Type of the publisher.
     pub kind: ServiceKind,
     /// The model, as queries name it.
     pub model: String,
     /// The engine, as answers name it.
     pub instance: String,
-    /// Whose engine it is.
+    /// Tenant that the engine belongs to.
     pub tenant: String,
-    /// Tokens a block.
+    /// Tokens per block.
     pub block_size: u32,
     /// The data-parallel rank.
     pub rank: DpRank,
     /// The adapter, none for the base model.
     pub lora: Option<String>,
-    /// How the engine hashes its blocks, where that is known.
+    /// The engine's block hashing, if known.
     pub hash: Option<ServiceHash>,
 }
 
-/// Who publishes events.
+/// Type of a publisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceKind {
     /// A vLLM engine.
@@ -53,7 +53,7 @@ pub enum ServiceKind {
 pub struct ServiceHash {
     /// `sha256`, `sha256_cbor`, `xxhash` or `xxhash_cbor`.
     pub algorithm: String,
-    /// None where `PYTHONHASHSEED` is not set.
+    /// `None` if `PYTHONHASHSEED` is not set.
     pub seed: Option<String>,
 }
 
@@ -64,14 +64,14 @@ const ALGORITHMS: [(&str, &str); 4] = [
     ("xxhash_cbor", "xxhash_cbor"),
 ];
 
-/// What only one service may have, and where it was first seen.
+/// Values that only one service may have, with their first positions.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(super) struct ClaimedServices {
     pub(super) endpoints: HashMap<String, Span>,
     keys: HashMap<(String, String, DpRank), Span>,
 }
 
-pub(super) fn read_services(indexer: &mut Section<'_>, taken: &mut Taken) -> Vec<ServiceConfig> {
+pub(super) fn read_services(indexer: &mut Section<'_>, taken: &mut ClaimedServices) -> Vec<ServiceConfig> {
     let Some(item) = indexer.item("services") else {
         return Vec::new();
     };
@@ -81,7 +81,7 @@ pub(super) fn read_services(indexer: &mut Section<'_>, taken: &mut Taken) -> Vec
         .collect()
 }
 
-fn read_service(mut service: Section<'_>, taken: &mut Taken) -> Option<ServiceConfig> {
+fn read_service(mut service: Section<'_>, taken: &mut ClaimedServices) -> Option<ServiceConfig> {
     let report = service.report();
     let span = service.span().clone();
     let endpoint_item = service.required("endpoint", "\"tcp://127.0.0.1:5557\"");
@@ -143,7 +143,7 @@ fn read_service(mut service: Section<'_>, taken: &mut Taken) -> Option<ServiceCo
     Some(config)
 }
 
-fn claim_endpoint(endpoint: &str, span: &Span, taken: &mut Taken, report: &Report) {
+fn claim_endpoint(endpoint: &str, span: &Span, taken: &mut ClaimedServices, report: &Report) {
     if let Some(first) = taken.endpoints.get(endpoint) {
         report.push(
             Problem::new(
@@ -161,7 +161,7 @@ fn claim_endpoint(endpoint: &str, span: &Span, taken: &mut Taken, report: &Repor
         .or_insert_with(|| span.clone());
 }
 
-/// A name that must be there.
+/// Reads a required name.
 fn needed(service: &mut Section<'_>, key: &'static str, example: &str) -> Option<String> {
     let text = service.required(key, example)?.text()?;
     if text.text.is_empty() || text.text.len() > name::MOST_BYTES {

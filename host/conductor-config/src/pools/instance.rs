@@ -1,0 +1,69 @@
+//! Validation of workers from other sources than the file.
+
+use crate::document::report::Report;
+use crate::document::source::Source;
+use crate::document::value::Text;
+use crate::name;
+use crate::pools::endpoint::worker_url;
+
+/// Returns a worker's URL, `http://host:port` with the host in lower case.
+///
+/// # Errors
+/// The fault, and a valid example.
+pub fn worker_address(url: &str) -> Result<String, String> {
+    let report = Report::new(Source::new("url", url));
+    let text = Text {
+        text: url,
+        span: 0..url.len(),
+    };
+    worker_url(&text, &report).ok_or_else(|| first_of(report))
+}
+
+/// Checks the name of a worker.
+///
+/// # Errors
+/// The fault, and the allowed characters.
+pub fn check_worker_name(name: &str) -> Result<(), String> {
+    let report = Report::new(Source::new("name", name));
+    let is_fine = name::check(name, name::IN_WORKER_NAMES, "a worker", &(0..name.len()), &report);
+    if is_fine { Ok(()) } else { Err(first_of(report)) }
+}
+
+/// Returns the first problem of a report as one line.
+pub(crate) fn first_of(report: Report) -> String {
+    let found = report.into_diagnostics();
+    let text = found.items().first().map(|problem| match &problem.help {
+        Some(help) => format!("{}: {help}", problem.message),
+        None => problem.message.clone(),
+    });
+    text.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_judged_as_the_files_are() {
+        assert_eq!(
+            worker_address("http://GPU-1:8000/"),
+            Ok("http://gpu-1:8000".into())
+        );
+        assert_eq!(worker_address("http://gpu-1"), Ok("http://gpu-1:80".into()));
+        assert_eq!(worker_address("https://gpu-1/"), Ok("https://gpu-1:443".into()));
+        let wrong = worker_address("http://gpu-1:0").unwrap_err();
+        assert!(
+            wrong.contains("its port") && wrong.contains("http://HOST:PORT"),
+            "{wrong}"
+        );
+        let secret = worker_address("http://user:secret@gpu-1:1").unwrap_err();
+        assert!(!secret.contains("secret"), "{secret}");
+    }
+
+    #[test]
+    fn a_name_is_judged_as_the_files_are() {
+        assert_eq!(check_worker_name("rack-1/gpu@0"), Ok(()));
+        assert!(check_worker_name("a b").unwrap_err().contains("at most 128"));
+        assert!(check_worker_name("").is_err());
+    }
+}
