@@ -1,4 +1,4 @@
-//! `wit/policy.wit` as Rust types, generated at compile time, and their translation into the router's own.
+//! Rust bindings of `wit/policy.wit`, generated at compile time, and conversions to the router's types.
 
 use routing::{Phase, RequestFacts};
 
@@ -40,7 +40,7 @@ impl From<types::Verdict> for routing::Verdict {
             types::Verdict::Queue(hold) => Self::Queue(routing::Hold {
                 order: hold.order,
                 ask_again_ms: hold.ask_again_ms,
-                // Said on the way: `queue.wait-for`.
+                // Set during the call by `queue.wait-for`.
                 waits_for: None,
             }),
             types::Verdict::Reject(rejection) => Self::Reject(routing::Rejection {

@@ -1,5 +1,5 @@
-//! What a component may consist of, counted before the compiler sees a byte of it: Cranelift's time and memory grow with these
-//! figures, some of them faster than the figures do.
+//! Compile bounds: counts the parts of a component before the compiler reads it. Cranelift's time and memory grow with
+//! these counts, some of them faster than linearly.
 
 use std::fmt;
 
@@ -8,39 +8,39 @@ use wasmparser::{FunctionBody, Operator, Parser, Payload};
 
 use crate::load_error::LoadError;
 
-/// Components in components.
+/// Deepest nesting of components.
 const NESTED_COMPONENTS: u64 = 16;
-/// Imports, exports, aliases, globals, memories, tags and adapted functions, which cost little each.
+/// Imports, exports, aliases, globals, memories, tags and adapted functions; each costs little.
 const ITEMS: u64 = 200_000;
 
-/// The most that a component may have of each. What is counted in all counts the modules inside of it together.
+/// Maximum counts of a component. Totals include the modules inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompileBounds {
-    /// Modules and components inside of it.
+    /// Modules and components inside it.
     pub modules: u64,
-    /// Instances that it makes of them.
+    /// Instances created from them.
     pub instances: u64,
-    /// Types, in all.
+    /// Types in total.
     pub types: u64,
-    /// Functions, in all.
+    /// Functions in total.
     pub functions: u64,
     /// Bytes of one function.
     pub function_bytes: u64,
     /// Locals of one function.
     pub function_locals: u64,
-    /// Blocks inside of each other in one function.
+    /// Nesting depth of blocks in one function.
     pub function_nesting: u64,
-    /// Bytes of functions, in all.
+    /// Bytes of functions in total.
     pub code_bytes: u64,
-    /// Tables, in all.
+    /// Tables in total.
     pub tables: u64,
-    /// Segments of data and of table elements, in all.
+    /// Data and element segments in total.
     pub segments: u64,
 }
 
 impl Default for CompileBounds {
-    /// More than twice what the largest interpreter has, CPython: 13,512 functions, 427 KB and 781 nested blocks in one of them, 271 locals,
-    /// 6.5 MB of functions, 1,468 types, 117 instances of 41 modules.
+    /// More than twice the counts of the largest interpreter, CPython: 13,512 functions, 427 KB and 781 nested blocks
+    /// in one of them, 271 locals, 6.5 MB of functions, 1,468 types, 117 instances of 41 modules.
     fn default() -> Self {
         Self {
             modules: 256,
@@ -57,13 +57,13 @@ impl Default for CompileBounds {
     }
 }
 
-/// What is counted.
+/// A counted quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Quantity {
     /// [`CompileBounds::modules`].
     Modules,
-    /// Components inside of each other.
+    /// Nesting depth of components.
     NestedComponents,
     /// [`CompileBounds::instances`].
     Instances,
@@ -83,12 +83,12 @@ pub enum Quantity {
     Tables,
     /// [`CompileBounds::segments`].
     Segments,
-    /// Everything else that has an index.
+    /// Everything else with an index.
     Items,
 }
 
 impl Quantity {
-    /// The key of `[policy-compile]` that moves its bound, where one does.
+    /// Returns the key of `[policy-compile]` that sets the bound, if any.
     fn key(self) -> Option<&'static str> {
         match self {
             Self::Functions => Some("functions"),
@@ -118,13 +118,13 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// A component has more of something than is compiled.
+/// A component exceeds a compile bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("it has {found} {what}, and the most is {most}: {}", cure(.what))]
 pub struct Excess {
-    /// Of what.
+    /// The quantity.
     pub what: Quantity,
-    /// How much there is, as far as it was counted.
+    /// The count so far.
     pub found: u64,
     /// The bound.
     pub most: u64,
@@ -140,40 +140,41 @@ fn cure(what: &Quantity) -> String {
 }
 
 impl CompileBounds {
-    /// Counts what a component consists of.
+    /// Counts the parts of a component.
     ///
     /// # Errors
-    /// [`LoadError::TooMuch`] of the first bound that it exceeds; [`LoadError::Malformed`] where it cannot be read to its end.
+    /// [`LoadError::TooMuch`] for the first exceeded bound; [`LoadError::Malformed`] if the component cannot be parsed
+    /// to its end.
     pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), LoadError> {
         let malformed = |error: wasmparser::Error| LoadError::Malformed {
             bytes: bytes.len(),
             source: error.into(),
         };
-        let mut count = Count::new(self);
+        let mut count = ComponentCount::new(self);
         for payload in Parser::new(0).parse_all(bytes) {
             match count.payload(payload.map_err(malformed)?) {
                 Ok(()) => {}
-                Err(Fault::Excess(excess)) => return Err(LoadError::TooMuch(excess)),
-                Err(Fault::Malformed(error)) => return Err(malformed(error)),
+                Err(BoundFault::Excess(excess)) => return Err(LoadError::TooMuch(excess)),
+                Err(BoundFault::Malformed(error)) => return Err(malformed(error)),
             }
         }
         Ok(())
     }
 }
 
-enum Fault {
+enum BoundFault {
     Excess(Excess),
     Malformed(wasmparser::Error),
 }
 
-impl From<wasmparser::Error> for Fault {
+impl From<wasmparser::Error> for BoundFault {
     fn from(error: wasmparser::Error) -> Self {
         Self::Malformed(error)
     }
 }
 
-/// What was counted so far.
-struct Count<'b> {
+/// Counts so far.
+struct ComponentCount<'b> {
     bounds: &'b CompileBounds,
     depth: u64,
     modules: u64,
@@ -186,7 +187,7 @@ struct Count<'b> {
     items: u64,
 }
 
-impl<'b> Count<'b> {
+impl<'b> ComponentCount<'b> {
     fn new(bounds: &'b CompileBounds) -> Self {
         Self {
             bounds,
@@ -202,7 +203,7 @@ impl<'b> Count<'b> {
         }
     }
 
-    fn payload(&mut self, payload: Payload<'_>) -> Result<(), Fault> {
+    fn payload(&mut self, payload: Payload<'_>) -> Result<(), BoundFault> {
         let bounds = self.bounds;
         let (total, more, what, most) = match payload {
             Payload::ModuleSection { .. } => {
@@ -241,7 +242,7 @@ impl<'b> Count<'b> {
         within(what, *total, most)
     }
 
-    fn other(&mut self, payload: &Payload<'_>) -> Result<(), Fault> {
+    fn other(&mut self, payload: &Payload<'_>) -> Result<(), BoundFault> {
         let bounds = self.bounds;
         let (total, more, what, most) = match payload {
             Payload::TypeSection(section) => {
@@ -280,7 +281,7 @@ impl<'b> Count<'b> {
     }
 }
 
-/// How many things a section without a bound of its own has.
+/// Returns the number of items of a section without a bound of its own.
 fn items(payload: &Payload<'_>) -> u32 {
     match payload {
         Payload::ImportSection(section) => section.count(),
@@ -296,8 +297,8 @@ fn items(payload: &Payload<'_>) -> u32 {
     }
 }
 
-/// Looks at one function; its size.
-fn function(body: &FunctionBody<'_>, bounds: &CompileBounds) -> Result<u64, Fault> {
+/// Checks one function; returns its size.
+fn function(body: &FunctionBody<'_>, bounds: &CompileBounds) -> Result<u64, BoundFault> {
     let range = body.range();
     let size = range.end - range.start;
     within(Quantity::FunctionBytes, size, bounds.function_bytes)?;
@@ -324,9 +325,9 @@ fn function(body: &FunctionBody<'_>, bounds: &CompileBounds) -> Result<u64, Faul
     Ok(size)
 }
 
-fn within(what: Quantity, found: u64, most: u64) -> Result<(), Fault> {
+fn within(what: Quantity, found: u64, most: u64) -> Result<(), BoundFault> {
     if found > most {
-        return Err(Fault::Excess(Excess { what, found, most }));
+        return Err(BoundFault::Excess(Excess { what, found, most }));
     }
     Ok(())
 }
@@ -338,7 +339,7 @@ mod tests {
 
     use super::*;
 
-    /// Bounds that are so small that a handful of anything is too much.
+    /// Bounds so small that a handful of anything exceeds them.
     const SMALL: CompileBounds = CompileBounds {
         modules: 3,
         instances: 3,
@@ -425,7 +426,7 @@ mod tests {
             matches!(&refused, LoadError::TooMuch(excess) if excess.what == Quantity::NestedComponents),
             "{refused}"
         );
-        // Beside each other they are not inside of each other.
+        // Siblings are not nested.
         let flat = format!("(component {})", "(component (core module))".repeat(100));
         CompileBounds::default()
             .check(&wat::parse_str(flat).unwrap())

@@ -1,4 +1,4 @@
-//! Bytes become a compiled component, or are told what they are instead.
+//! Component compiler: recognises components by their first bytes and compiles them.
 
 use wasmtime::Engine;
 use wasmtime::component::Component;
@@ -7,14 +7,14 @@ use crate::load_error::LoadError;
 
 /// Largest component, in bytes; componentised Python has 18 MB.
 pub(crate) const MAX_BYTES: usize = 64 << 20;
-/// What every binary of WebAssembly begins with.
+/// First bytes of every WebAssembly binary.
 const MAGIC: &[u8; 4] = b"\0asm";
-/// The version and layer that follow it: of a core module ...
+/// Version and layer after them: of a core module ...
 const CORE_MODULE: [u8; 4] = [1, 0, 0, 0];
 /// ... and of a component.
 const COMPONENT: [u8; 4] = [0x0d, 0, 1, 0];
 
-/// Compiles a component that was recognised: milliseconds for a compiled language, seconds for an interpreter.
+/// Compiles a recognised component: milliseconds for a compiled language, seconds for an interpreter.
 pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Component, LoadError> {
     Component::from_binary(engine, bytes).map_err(|error| LoadError::Malformed {
         bytes: bytes.len(),
@@ -22,7 +22,7 @@ pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Component, LoadEr
     })
 }
 
-/// Refuses what is not a component by its first bytes.
+/// Refuses bytes that do not begin like a component.
 pub(crate) fn recognise(bytes: &[u8]) -> Result<(), LoadError> {
     if bytes.len() > MAX_BYTES {
         return Err(LoadError::TooLarge {
@@ -30,7 +30,7 @@ pub(crate) fn recognise(bytes: &[u8]) -> Result<(), LoadError> {
             most: MAX_BYTES,
         });
     }
-    // A foreign .cwasm is machine code that would run unchecked; ours come from the compiler in this process only.
+    // A foreign .cwasm is machine code that would run unchecked; this process runs only its own compiler's.
     if Engine::detect_precompiled(bytes).is_some() {
         return Err(LoadError::Precompiled);
     }

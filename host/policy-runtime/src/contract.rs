@@ -1,5 +1,5 @@
-//! Whether a component fits `wit/policy.wit`, found by looking at its imports and exports before anything is
-//! linked: wasmtime's own messages name neither the cause nor the cure.
+//! Contract check: compares a component's imports and exports with `wit/policy.wit` before linking. wasmtime's own
+//! messages contain neither the cause nor the fix.
 
 use std::fmt;
 
@@ -10,31 +10,31 @@ use wasmtime::component::types::ComponentItem;
 
 /// Package of the contract.
 const PACKAGE: &str = "conductor:policy";
-/// The version this host implements; it takes every `0.1.x` whose functions it has.
+/// The version this host implements. It accepts every `0.1.x` whose functions it has.
 pub(crate) const VERSION: &str = "0.1.0";
-/// What every compatible version starts with.
+/// Prefix of every compatible version.
 const TRACK: &str = "0.1.";
-/// Differences listed in one message.
+/// Most differences in one message.
 const MOST_LISTED: usize = 6;
 
 /// An interface and its functions.
-pub(crate) type Interface = (&'static str, &'static [&'static str]);
+pub(crate) type ContractInterface = (&'static str, &'static [&'static str]);
 
-/// What every policy must export. A test holds this and the others against the WIT.
-pub(crate) const REQUIRED: &[Interface] = &[("policy", &["configure", "describe"])];
+/// Required exports of every policy. A test compares this and the other lists with the WIT.
+pub(crate) const REQUIRED: &[ContractInterface] = &[("policy", &["configure", "describe"])];
 
-/// Of which it must export at least one; the first is what is missing where there is none.
-pub(crate) const ONE_OF: &[Interface] = &[("schedule", &["schedule"]), ("score", &["score"])];
+/// Alternatives: at least one is required. If none is exported, the first is reported as missing.
+pub(crate) const ONE_OF: &[ContractInterface] = &[("schedule", &["schedule"]), ("score", &["score"])];
 
-/// What it may export.
-pub(crate) const OPTIONAL: &[Interface] = &[
+/// Optional exports.
+pub(crate) const OPTIONAL: &[ContractInterface] = &[
     ("events", &["handle", "subscribe"]),
     ("parameters", &["parameters"]),
     ("tick", &["tick"]),
 ];
 
-/// What it may import.
-pub(crate) const OFFERED: &[Interface] = &[
+/// Available imports.
+pub(crate) const OFFERED: &[ContractInterface] = &[
     ("host", &["log", "now-us", "random"]),
     ("index", &["holders", "matched"]),
     ("inspect", &["header", "model", "path"]),
@@ -45,7 +45,7 @@ pub(crate) const OFFERED: &[Interface] = &[
     ("workers", &["describe"]),
 ];
 
-/// One difference between a component and the contract.
+/// A difference between a component and the contract.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Mismatch {
@@ -60,10 +60,10 @@ pub enum Mismatch {
     MissingExport {
         /// The interface, or the function of one.
         missing: String,
-        /// What it exports instead under a similar name.
+        /// An export with a similar name.
         nearest: Option<String>,
     },
-    /// It wants the system interface.
+    /// The component imports the system interface.
     #[error(
         "it imports {}: policies get no WASI; build with stubs (`--stub-wasi`, or for Rust the target \
          wasm32-unknown-unknown)", and_more(first, *more)
@@ -71,18 +71,18 @@ pub enum Mismatch {
     Wasi {
         /// The first such import.
         first: String,
-        /// How many others there are.
+        /// Number of further ones.
         more: usize,
     },
-    /// It wants something else that nobody offers.
+    /// The component imports something unknown.
     #[error("it imports `{name}`, which no policy is given{}", hint(nearest))]
     UnknownImport {
-        /// Its name.
+        /// The import's name.
         name: String,
-        /// What is offered under a similar name.
+        /// An available import with a similar name.
         nearest: Option<String>,
     },
-    /// It wants a function of a later version.
+    /// The component imports a function of a later version.
     #[error("it imports `{function}` of `{interface}`, which this router (version {VERSION}) does not have")]
     UnknownFunction {
         /// The interface as imported.
@@ -92,12 +92,12 @@ pub enum Mismatch {
     },
 }
 
-/// Every difference of one component; never empty.
+/// All differences of a component; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatches(Vec<Mismatch>);
 
 impl Mismatches {
-    /// One by one.
+    /// Returns the differences.
     #[must_use]
     pub fn as_slice(&self) -> &[Mismatch] {
         &self.0
@@ -122,11 +122,11 @@ pub(crate) fn compare(engine: &Engine, component: &Component) -> Result<(), Mism
     let component = component.component_type();
     let imports: Vec<_> = component
         .imports(engine)
-        .map(|(name, import)| Found::new(engine, name, &import.ty))
+        .map(|(name, import)| FoundInterface::new(engine, name, &import.ty))
         .collect();
     let exports: Vec<_> = component
         .exports(engine)
-        .map(|(name, export)| Found::new(engine, name, &export.ty))
+        .map(|(name, export)| FoundInterface::new(engine, name, &export.ty))
         .collect();
     let mut mismatches = other_versions(imports.iter().chain(&exports));
     if mismatches.is_empty() {
@@ -141,13 +141,13 @@ pub(crate) fn compare(engine: &Engine, component: &Component) -> Result<(), Mism
 }
 
 /// An import or export of a component.
-pub(crate) struct Found {
+pub(crate) struct FoundInterface {
     pub(crate) name: String,
-    /// Empty unless it is an interface.
+    /// Functions; empty unless it is an interface.
     pub(crate) functions: Vec<String>,
 }
 
-impl Found {
+impl FoundInterface {
     pub(crate) fn new(engine: &Engine, name: &str, item: &ComponentItem) -> Self {
         let functions = match item {
             ComponentItem::ComponentInstance(instance) => instance
@@ -163,7 +163,7 @@ impl Found {
         }
     }
 
-    /// Interface and version, where it belongs to the contract's package.
+    /// Returns interface and version if it belongs to the contract's package.
     fn ours(&self) -> Option<(&str, &str)> {
         let rest = self.name.strip_prefix(PACKAGE)?.strip_prefix('/')?;
         Some(rest.split_once('@').unwrap_or((rest, "(no version)")))
@@ -175,9 +175,9 @@ impl Found {
     }
 }
 
-fn other_versions<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<Mismatch> {
+fn other_versions<'a>(found: impl Iterator<Item = &'a FoundInterface>) -> Vec<Mismatch> {
     let mut versions: Vec<_> = found
-        .filter_map(Found::ours)
+        .filter_map(FoundInterface::ours)
         .map(|(_, version)| version)
         .filter(|version| !version.starts_with(TRACK))
         .collect();
@@ -191,8 +191,8 @@ fn other_versions<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<Mismatch> {
         .collect()
 }
 
-fn missing_exports(exports: &[Found], mismatches: &mut Vec<Mismatch>) {
-    let present = |interface: &Interface| exports.iter().any(|export| export.is(interface.0));
+fn missing_exports(exports: &[FoundInterface], mismatches: &mut Vec<Mismatch>) {
+    let present = |interface: &ContractInterface| exports.iter().any(|export| export.is(interface.0));
     let one = ONE_OF.iter().find(|interface| present(interface));
     let chosen = one.or(ONE_OF.first());
     let others = ONE_OF
@@ -208,7 +208,11 @@ fn missing_exports(exports: &[Found], mismatches: &mut Vec<Mismatch>) {
     }
 }
 
-fn missing_of((interface, functions): &Interface, exports: &[Found], mismatches: &mut Vec<Mismatch>) {
+fn missing_of(
+    (interface, functions): &ContractInterface,
+    exports: &[FoundInterface],
+    mismatches: &mut Vec<Mismatch>,
+) {
     let name = full_name(interface);
     let Some(export) = exports.iter().find(|export| export.is(interface)) else {
         mismatches.push(Mismatch::MissingExport {
@@ -226,15 +230,15 @@ fn missing_of((interface, functions): &Interface, exports: &[Found], mismatches:
     }));
 }
 
-/// Whether a component exports an interface of the contract.
+/// Returns `true` if a component exports an interface of the contract.
 pub(crate) fn exports(engine: &Engine, component: &Component, interface: &str) -> bool {
     let component = component.component_type();
     component
         .exports(engine)
-        .any(|(name, export)| Found::new(engine, name, &export.ty).is(interface))
+        .any(|(name, export)| FoundInterface::new(engine, name, &export.ty).is(interface))
 }
 
-fn unknown_imports(imports: &[Found], mismatches: &mut Vec<Mismatch>) {
+fn unknown_imports(imports: &[FoundInterface], mismatches: &mut Vec<Mismatch>) {
     let (wasi, others): (Vec<_>, Vec<_>) = imports
         .iter()
         .partition(|import| import.name.starts_with("wasi:") || import.name.starts_with("wasi_"));
@@ -256,7 +260,7 @@ fn unknown_imports(imports: &[Found], mismatches: &mut Vec<Mismatch>) {
                     function: function.clone(),
                 }));
             }
-            // Of another version of the package: said once for all of them.
+            // Another version of the package is reported once for all of them.
             None if import
                 .ours()
                 .is_some_and(|(_, version)| !version.starts_with(TRACK)) => {}
@@ -275,7 +279,7 @@ fn full_name(interface: &str) -> String {
     format!("{PACKAGE}/{interface}@{VERSION}")
 }
 
-/// The most similar name, if it is similar enough to be a slip of the same one. Package and version say nothing.
+/// Returns the most similar name if it may be a misspelling. Package and version are ignored.
 pub(crate) fn nearest<'a>(wanted: &str, present: impl Iterator<Item = &'a str>) -> Option<String> {
     let bare = bare_name(wanted);
     present
@@ -332,7 +336,7 @@ mod tests {
             interfaces.sort_unstable();
             interfaces
         };
-        let here = |table: &[Interface]| -> Vec<(String, Vec<String>)> {
+        let here = |table: &[ContractInterface]| -> Vec<(String, Vec<String>)> {
             let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
             table
                 .iter()

@@ -1,4 +1,4 @@
-//! The one wasmtime engine of the process, and every knob of it.
+//! WebAssembly engine: the only wasmtime engine of the process, with all its settings.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,40 +13,40 @@ use wasmtime::component::{Component, Linker};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::bounds::CompileBounds;
-use crate::child::{ChildCompiler, ChildError, Verdict};
+use crate::child::{ChildCompiler, ChildError, CompileVerdict};
 use crate::code_cache::{CodeCache, CodeCacheStats};
 use crate::component;
-use crate::guest::Guest;
+use crate::guest::GuestState;
 use crate::host_functions;
 use crate::limits::{CORE_INSTANCES, MEMORIES, TABLE_ELEMENTS, TABLES};
 use crate::load_error::LoadError;
 use crate::machine_code::{self, Voucher};
-use crate::ticker::Ticker;
+use crate::ticker::EpochTicker;
 
-/// Stack of a call, in bytes. It is taken from the calling thread, of whose stack (2 MiB) enough must be left.
+/// Stack of a call, in bytes. It is part of the calling thread's stack (2 MiB), of which enough must remain.
 const WASM_STACK: usize = 512 << 10;
-/// Linear memory of a dropped instance that is zeroed and kept rather than given back to the system, in bytes:
-/// enough for a compiled policy, so that a fresh instance faults no pages.
+/// Linear memory of a dropped instance that is zeroed and kept instead of returned to the system, in bytes. It is
+/// enough for a compiled policy, so a new instance causes no page faults.
 const KEEP_MEMORY: usize = 256 << 10;
-/// The same for tables, in bytes.
+/// Kept tables, in bytes.
 const KEEP_TABLE: usize = 64 << 10;
 /// Host-side bookkeeping of one instance, in bytes; componentised Python needs more than the default of 1 MiB.
 const INSTANCE_BYTES: usize = 4 << 20;
 
-/// Policies that there is room for, each on every core: the 16 scorers of one pipeline and eight others, all of them asked as
-/// shadows too, with a state of their own.
+/// Policies to reserve space for, each on every core: the 16 scorers of one pipeline and eight others, and all of them
+/// again as shadows with a state of their own.
 const POLICIES: u32 = 2 * (16 + 8);
 
 /// Sizes of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineLimits {
-    /// Instances of one policy, and so the threads it can decide on at once; the next one is told
+    /// Instances of one policy, and so the threads it can decide on at once. A further thread gets
     /// [`routing::FaultKind::NoInstance`].
     pub instances_per_policy: u32,
-    /// Instances of all policies, of those on trial and of those on their way out. What more would need is
-    /// [`routing::FaultKind::NoInstance`], too. Each takes address space, and memory only where it is in use.
+    /// Instances of all policies, including policies under trial and replaced ones. Further ones get
+    /// [`routing::FaultKind::NoInstance`]. Each reserves address space, and memory only while in use.
     pub instances: u32,
-    /// Most linear memory that [`crate::PolicySettings::memory_bytes`] can ask for, in bytes.
+    /// Upper limit of [`crate::PolicySettings::memory_bytes`], in bytes.
     pub memory_bytes: usize,
 }
 
@@ -57,8 +57,8 @@ impl Default for EngineLimits {
 }
 
 impl EngineLimits {
-    /// For every core two instances of a policy, and one that is told events, and room for [`POLICIES`] of them. From 64 cores on that is
-    /// 12,384 memories of 4 GiB of address space: 48 TiB of the 128 that a process of 47 bits has.
+    /// Two instances per core and policy, one for events, and space for [`POLICIES`] policies. From 64 cores on that
+    /// is 12,384 memories of 4 GiB of address space: 48 TiB of the 128 TiB of a process with 47 bits.
     fn of_cores(cores: usize) -> Self {
         let per_policy = u32::try_from(cores * 2).unwrap_or(u32::MAX).clamp(4, 128);
         Self {
@@ -69,7 +69,7 @@ impl EngineLimits {
     }
 }
 
-/// The engine could not be started.
+/// Error of starting the engine.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -78,46 +78,46 @@ pub enum EngineError {
     Start {
         /// From [`EngineLimits::instances`].
         instances: u32,
-        /// As wasmtime has it.
+        /// wasmtime's error.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// No thread for the epoch.
+    /// The epoch thread cannot be started.
     #[error("start the thread that watches over policies' time")]
     Ticker(#[source] io::Error),
 }
 
-/// Compiles components and owns what all their instances share. Cheap to clone.
+/// Compiles components and owns the resources shared by their instances. Cheap to clone.
 #[derive(Clone)]
 pub struct PolicyEngine {
     pub(crate) engine: Engine,
-    pub(crate) linker: Arc<Linker<Guest>>,
+    pub(crate) linker: Arc<Linker<GuestState>>,
     pub(crate) limits: EngineLimits,
-    pub(crate) ticker: Arc<Ticker>,
+    pub(crate) ticker: Arc<EpochTicker>,
     cache: Option<Arc<CodeCache>>,
     bounds: CompileBounds,
-    /// Who compiles; none: this process itself.
+    /// Compiler process; `None` compiles in this process.
     child: Option<Arc<ChildCompiler>>,
 }
 
 impl PolicyEngine {
-    /// Starts the engine and its ticking thread, which ends with the last clone and the last policy.
+    /// Starts the engine and its epoch thread, which ends with the last clone and the last policy.
     ///
     /// # Errors
-    /// [`EngineError`] where the system grants no address space or no thread.
+    /// [`EngineError`] if the system grants no address space or no thread.
     pub fn new(limits: EngineLimits) -> Result<Self, EngineError> {
         let (engine, linker) = start(limits).map_err(|error| EngineError::Start {
             instances: limits.instances,
             source: error.into(),
         })?;
-        // Weak: an engine's address space is given back with the last who uses it, not a tick later.
+        // Weak: the address space is freed with the last user, not a tick later.
         let epoch = engine.weak();
         let tick = move || {
             if let Some(engine) = epoch.upgrade() {
                 engine.increment_epoch();
             }
         };
-        let ticker = Ticker::start(tick).map_err(EngineError::Ticker)?;
+        let ticker = EpochTicker::start(tick).map_err(EngineError::Ticker)?;
         Ok(Self {
             engine,
             linker: Arc::new(linker),
@@ -129,31 +129,31 @@ impl PolicyEngine {
         })
     }
 
-    /// The same, which takes compiled code from a folder, and keeps there what it compiles.
+    /// Sets a folder as cache of compiled code.
     #[must_use]
     pub fn with_cache(mut self, cache: CodeCache) -> Self {
         self.cache = Some(Arc::new(cache));
         self
     }
 
-    /// The same with other bounds on what is compiled.
+    /// Sets the compile bounds.
     #[must_use]
     pub fn with_bounds(mut self, bounds: CompileBounds) -> Self {
         self.bounds = bounds;
         self
     }
 
-    /// The same, which has children of this process compile.
+    /// Sets child processes as compiler.
     #[must_use]
     pub fn with_child(mut self, child: ChildCompiler) -> Self {
         self.child = Some(Arc::new(child));
         self
     }
 
-    /// Bytes as a compiled component.
+    /// Returns the compiled component, from the cache if possible.
     pub(crate) fn compile(&self, bytes: &[u8]) -> Result<Component, LoadError> {
         let Some(cache) = &self.cache else {
-            return self.compile_anew(bytes);
+            return self.compile_uncached(bytes);
         };
         if let Some(component) = cache.get(&self.engine, bytes) {
             return Ok(component);
@@ -168,12 +168,12 @@ impl PolicyEngine {
         Ok(component)
     }
 
-    /// The same without a look at what was compiled before.
-    pub(crate) fn compile_anew(&self, bytes: &[u8]) -> Result<Component, LoadError> {
+    /// Compiles the component without looking at the cache.
+    pub(crate) fn compile_uncached(&self, bytes: &[u8]) -> Result<Component, LoadError> {
         Ok(self.compile_to_code(bytes)?.0)
     }
 
-    /// The same with its code, where that is at hand.
+    /// Compiles the component; returns its code too, if available.
     fn compile_to_code(&self, bytes: &[u8]) -> Result<(Component, Option<Vec<u8>>), LoadError> {
         component::recognise(bytes)?;
         self.bounds.check(bytes)?;
@@ -181,12 +181,12 @@ impl PolicyEngine {
             return Ok((component::compile(&self.engine, bytes)?, None));
         };
         match child.compile(bytes).map_err(LoadError::Compiler)? {
-            Verdict::Code(code) => {
+            CompileVerdict::Code(code) => {
                 let component = machine_code::restore(&self.engine, &code, Voucher::Child)
                     .map_err(|error| LoadError::Compiler(ChildError::OtherEngine(error.into())))?;
                 Ok((component, Some(code)))
             }
-            Verdict::Refused(why) => Err(LoadError::Malformed {
+            CompileVerdict::Refused(why) => Err(LoadError::Malformed {
                 bytes: bytes.len(),
                 source: why.into(),
             }),
@@ -206,13 +206,13 @@ impl PolicyEngine {
         Ok(cache.put(&self.engine, bytes, &code)?)
     }
 
-    /// What came of the components that children were given, by name; none where this process compiles.
+    /// Returns the results of child processes by name; `None` if this process compiles.
     #[must_use]
     pub fn child_results(&self) -> Option<Vec<(&'static str, u64)>> {
         self.child.as_ref().map(|child| child.results())
     }
 
-    /// What became of the files of its cache; none where it has none.
+    /// Returns the counters of the code cache; `None` without a cache.
     #[must_use]
     pub fn cache_stats(&self) -> Option<CodeCacheStats> {
         self.cache.as_ref().map(|cache| cache.stats())
@@ -227,7 +227,7 @@ impl fmt::Debug for PolicyEngine {
     }
 }
 
-fn start(limits: EngineLimits) -> wasmtime::Result<(Engine, Linker<Guest>)> {
+fn start(limits: EngineLimits) -> wasmtime::Result<(Engine, Linker<GuestState>)> {
     let engine = Engine::new(&config(limits))?;
     let mut linker = Linker::new(&engine);
     host_functions::link(&mut linker)?;
@@ -240,30 +240,30 @@ fn config(limits: EngineLimits) -> Config {
     config
 }
 
-/// Everything that machine code depends on. How instances are allocated is not among it.
+/// Returns the settings that machine code depends on. Instance allocation is not among them.
 pub(crate) fn compiler_config() -> Config {
     let mut config = Config::new();
     config
-        // Loops and function entries look at a counter, which costs a policy of this size nothing that could be
-        // measured; fuel costs the same and counts instructions, not time. See budget.rs for what follows a tick.
+        // Loops and function entries check a counter, without measurable cost for a policy of this size. Fuel costs
+        // the same, and counts instructions instead of time. See budget.rs for the handling of a tick.
         .epoch_interruption(true)
         .max_wasm_stack(WASM_STACK)
-        // The same answer on every machine, for replay: one bit pattern for NaN (a sort by `total_cmp` sees its
-        // sign, which x86 and ARM set differently), one result for relaxed SIMD.
-        // (Threads, the other source of chance, are not compiled in.)
+        // Deterministic on every machine, for replay: one bit pattern for NaN (`total_cmp` sees its sign, which x86
+        // and ARM set differently), and one result for relaxed SIMD. Threads, the other source of nondeterminism, are
+        // not compiled in.
         .cranelift_nan_canonicalization(true)
         .relaxed_simd_deterministic(true);
     config
 }
 
-/// A slot for everything an instance consists of, reserved at start: a fresh instance takes microseconds, and a
-/// leak of instances ends in an error instead of in the system's memory. Reserved is address space, not memory.
+/// Reserves a slot for every part of an instance at start. A new instance takes microseconds, and a leak of instances
+/// ends in an error instead of exhausting memory. The reservation is address space, not memory.
 fn pooling(limits: EngineLimits) -> PoolingAllocationConfig {
     let instances = limits.instances;
     let mut pooling = PoolingAllocationConfig::new();
     pooling
         .total_component_instances(instances)
-        // What one component may consist of (see limits.rs) ...
+        // Limits of one component (see limits.rs) ...
         .max_core_instances_per_component(CORE_INSTANCES)
         .max_memories_per_component(MEMORIES)
         .max_tables_per_component(TABLES)
@@ -271,12 +271,12 @@ fn pooling(limits: EngineLimits) -> PoolingAllocationConfig {
         .max_core_instance_size(INSTANCE_BYTES)
         .max_memory_size(limits.memory_bytes)
         .table_elements(TABLE_ELEMENTS)
-        // ... and all of them together: most have three core instances, one memory and two tables.
+        // ... and of all together: most have three core instances, one memory and two tables.
         .total_core_instances(instances.saturating_mul(8).max(CORE_INSTANCES))
         .total_memories(instances.saturating_mul(2).max(MEMORIES))
         .total_tables(instances.saturating_mul(4).max(TABLES))
-        // A slot is best reused by the component that had it last: by one that faulted. A component that was swapped out never
-        // comes back, and each one loaded is another to the engine: what is kept for those is lost.
+        // A slot is best reused by the component that had it last, after a fault. A replaced component never returns,
+        // and each load is a new one for the engine: slots kept for it are lost.
         .max_unused_warm_slots(limits.instances_per_policy)
         .linear_memory_keep_resident(KEEP_MEMORY)
         .table_keep_resident(KEEP_TABLE);

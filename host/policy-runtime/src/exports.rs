@@ -1,14 +1,14 @@
-//! What a component exports: who it is, always; what it decides or scores, at least one of them; the rest where it has it.
+//! Exports of a component: `describe` always, a decision or a score, and optional ones.
 
 use wasmtime::AsContextMut;
 use wasmtime::component::{Instance, InstancePre};
 
 use crate::bindings::{events, parameters, policy, schedule, score, tick};
-use crate::guest::Guest;
+use crate::guest::GuestState;
 
 macro_rules! exports {
     ($($(#[$doc:meta])* $interface:ident,)*) => {
-        /// Where the exports of a component are.
+        /// Positions of a component's exports.
         pub(crate) struct ExportIndices {
             policy: policy::GuestIndices,
             $($interface: Option<$interface::GuestIndices>,)*
@@ -21,9 +21,9 @@ macro_rules! exports {
         }
 
         impl ExportIndices {
-            /// Finds those of the component whose interfaces `has` names.
+            /// Finds the exports of the component whose interfaces `has` names.
             pub(crate) fn new(
-                component: &InstancePre<Guest>,
+                component: &InstancePre<GuestState>,
                 has: impl Fn(&str) -> bool,
             ) -> wasmtime::Result<Self> {
                 Ok(Self {
@@ -36,7 +36,7 @@ macro_rules! exports {
 
             pub(crate) fn load(
                 &self,
-                mut store: impl AsContextMut<Data = Guest>,
+                mut store: impl AsContextMut<Data = GuestState>,
                 instance: &Instance,
             ) -> wasmtime::Result<Exports> {
                 Ok(Exports {

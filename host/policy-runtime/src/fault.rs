@@ -1,21 +1,21 @@
-//! What wasmtime reports, as one of the router's kinds of fault and one line of text.
+//! Faults: wasmtime's errors as one of the router's fault kinds and one line of text.
 
 use routing::FaultKind;
 use thiserror::Error;
 use wasmtime::{Trap, WasmBacktrace};
 
-use crate::budget::Overrun;
+use crate::budget::BudgetOverrun;
 
-/// Innermost guest functions named in a line.
+/// Most guest functions in a line, innermost first.
 const FRAMES: usize = 4;
 
-/// A call into a component failed.
+/// Failure of a call into a component.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}: {detail}", kind.as_str())]
 pub struct Failure {
-    /// How.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// One line for the log: the cause, and where in the component.
+    /// One line for the log: the cause, and the position in the component.
     pub detail: String,
 }
 
@@ -27,7 +27,7 @@ impl Failure {
         }
     }
 
-    /// Names what a call died of. `refused` says that the instance was denied memory during it.
+    /// Classifies the error of a call. `refused`: the instance was denied memory during the call.
     pub(crate) fn of_call(error: &wasmtime::Error, refused: bool) -> Self {
         Self {
             kind: kind(error, refused),
@@ -37,17 +37,17 @@ impl Failure {
 }
 
 fn kind(error: &wasmtime::Error, refused: bool) -> FaultKind {
-    if error.is::<Overrun>() {
+    if error.is::<BudgetOverrun>() {
         return FaultKind::Deadline;
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::StackOverflow) => FaultKind::StackOverflow,
         Some(Trap::Interrupt) => FaultKind::Deadline,
-        // A language's allocator gives up by a trap of its own choosing.
+        // A language's allocator reports failure by a trap of its own.
         Some(_) if refused => FaultKind::OutOfMemory,
         Some(_) => FaultKind::Trap,
-        // With guest frames on the stack it sent nonsense to an import, which is as good as a trap; without, the
-        // call had returned and its answer could not be read.
+        // With guest frames on the stack the guest passed invalid values to an import, which counts as a trap. Without
+        // frames the call had returned an unreadable answer.
         None if error.is::<WasmBacktrace>() => FaultKind::Trap,
         None => FaultKind::InvalidVerdict,
     }

@@ -1,41 +1,41 @@
-//! What the host keeps beside one instance: its limits and, during a call, what its imports answer from.
+//! Host state of one instance: its limits and, during a call, the data of its imports.
 
 use std::sync::Arc;
 
 use routing::{DecisionInput, DecisionQueries, Question, SplitMix64, WaitsFor};
 
-use crate::budget::{Budget, Meter};
-use crate::limits::Limits;
+use crate::budget::{CallBudget, CallMeter};
+use crate::limits::InstanceLimits;
 use crate::policy_log::PolicyLog;
+use crate::recorder::{CallHandling, HostCallRecorder, RecordedResult};
 use crate::state::PolicyState;
-use crate::tape::{Answered, Asked, Tape};
-use crate::ticker::Watch;
+use crate::ticker::CallGuard;
 
-/// The host's side of an instance.
-pub(crate) struct Guest {
+/// Host state of an instance.
+pub(crate) struct GuestState {
     pub(crate) log: Arc<PolicyLog>,
     pub(crate) state: Arc<PolicyState>,
-    pub(crate) limits: Limits,
-    pub(crate) meter: Meter,
-    /// None in `describe` and `configure`, where there is nothing to ask about.
-    pub(crate) decision: Option<Decision>,
-    /// None, as nearly always: nothing is noted.
-    pub(crate) tape: Option<Box<Tape>>,
-    /// On while a call is under way.
-    pub(crate) watch: Watch,
+    pub(crate) limits: InstanceLimits,
+    pub(crate) meter: CallMeter,
+    /// `None` in `describe` and `configure`, which have no data to query.
+    pub(crate) decision: Option<DecisionData>,
+    /// Recorder of host calls; nearly always `None`.
+    pub(crate) recorder: Option<Box<HostCallRecorder>>,
+    /// Active during a call.
+    pub(crate) watch: CallGuard,
 }
 
-/// What the imports answer from while a decision runs, or events are told.
-pub(crate) struct Decision {
+/// Data of the imports during a decision or event delivery.
+pub(crate) struct DecisionData {
     pub(crate) queries: Arc<dyn DecisionQueries>,
     pub(crate) session: Option<u64>,
     pub(crate) now_us: u64,
     pub(crate) random: SplitMix64,
-    /// Whom the request waits for, should it be held.
+    /// The worker that a held request waits for.
     pub(crate) waits_for: Option<WaitsFor>,
 }
 
-impl Decision {
+impl DecisionData {
     pub(crate) fn of(input: &DecisionInput<'_>) -> Self {
         let request = input.request;
         Self {
@@ -47,7 +47,7 @@ impl Decision {
         }
     }
 
-    /// No request is at hand: `queries` know workers only.
+    /// Creates the data without a request: `queries` knows only workers.
     pub(crate) fn without_request(queries: Arc<dyn DecisionQueries>, now_us: u64) -> Self {
         Self {
             queries,
@@ -59,34 +59,38 @@ impl Decision {
     }
 }
 
-impl Guest {
-    pub(crate) fn begin_call(&mut self, budget: Budget, decision: Option<Decision>) {
+impl GuestState {
+    pub(crate) fn begin_call(&mut self, budget: CallBudget, decision: Option<DecisionData>) {
         self.limits.begin_call();
-        self.meter = Meter::new(budget);
+        self.meter = CallMeter::new(budget);
         self.decision = decision;
         self.watch.begin();
     }
 
-    /// An import is called; `question` says with what.
-    pub(crate) fn ask(&mut self, question: impl FnOnce() -> Question) -> Asked {
-        match &mut self.tape {
-            None => Asked::Live,
-            Some(tape) => tape.ask(question()),
+    /// Begins an import's call with its arguments.
+    pub(crate) fn ask(&mut self, question: impl FnOnce() -> Question) -> CallHandling {
+        match &mut self.recorder {
+            None => CallHandling::Live,
+            Some(recorder) => recorder.ask(question()),
         }
     }
 
-    /// The import's answer: from what was noted, where the call is replayed, else what `live` gives.
-    pub(crate) fn answer<T: Answered>(&mut self, asked: Asked, live: impl FnOnce(&mut Self) -> T) -> T {
+    /// Returns the import's result: the recorded one in a replay, else that of `live`.
+    pub(crate) fn answer<T: RecordedResult>(
+        &mut self,
+        asked: CallHandling,
+        live: impl FnOnce(&mut Self) -> T,
+    ) -> T {
         match asked {
-            Asked::Live => live(self),
-            Asked::Noting(question) => {
+            CallHandling::Live => live(self),
+            CallHandling::Noting(question) => {
                 let answer = live(self);
-                if let Some(tape) = &mut self.tape {
-                    tape.note(question, answer.clone().answer());
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.record(question, answer.clone().answer());
                 }
                 answer
             }
-            Asked::Before(answer) => answer.and_then(T::of).unwrap_or_else(T::none),
+            CallHandling::Before(answer) => answer.and_then(T::of).unwrap_or_else(T::none),
         }
     }
 }

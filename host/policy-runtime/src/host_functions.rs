@@ -1,22 +1,22 @@
-//! The imports of a policy. None of them blocks, and none does more work than its answer is long: what a policy
-//! may send in one call is bounded by the store (`instance.rs`), what it may keep by `state.rs`.
+//! Imports of a policy. None of them blocks, and the work of each is proportional to its result. The store bounds the
+//! bytes of one call (`instance.rs`), `state.rs` the stored bytes.
 
 use routing::{About, DecisionQueries, Question, Role, Tier, WaitsFor, WorkerId, is_secret_header};
 use wasmtime::component::{HasSelf, Linker};
 
 use crate::bindings::{Everything, host, index, inspect, queue, sessions, state, types, workers};
-use crate::guest::Guest;
+use crate::guest::GuestState;
 use crate::state::Refusal;
 
-/// Longest header value a policy is given, in bytes.
+/// Longest header value passed to a policy, in bytes.
 const MAX_HEADER: usize = 4 << 10;
 
-/// Offers every import of the WIT.
-pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    Everything::add_to_linker::<Guest, HasSelf<Guest>>(linker, |guest| guest)
+/// Links every import of the WIT.
+pub(crate) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
+    Everything::add_to_linker::<GuestState, HasSelf<GuestState>>(linker, |guest| guest)
 }
 
-impl Guest {
+impl GuestState {
     fn queries(&self) -> Option<&dyn DecisionQueries> {
         self.decision.as_ref().map(|decision| &*decision.queries)
     }
@@ -54,7 +54,7 @@ impl Guest {
         }
     }
 
-    /// A header that holds no secret.
+    /// Returns a header that is not secret.
     fn open_header(&self, name: &str) -> Option<String> {
         if is_secret_header(name) {
             return None;
@@ -65,9 +65,9 @@ impl Guest {
     }
 }
 
-impl types::Host for Guest {}
+impl types::Host for GuestState {}
 
-impl workers::Host for Guest {
+impl workers::Host for GuestState {
     fn describe(&mut self, id: u32) -> Option<workers::About> {
         let asked = self.ask(|| Question::Worker(WorkerId(id)));
         let about = self.answer(asked, |guest| guest.about(WorkerId(id)))?;
@@ -83,12 +83,12 @@ impl workers::Host for Guest {
     }
 }
 
-impl index::Host for Guest {
+impl index::Host for GuestState {
     fn matched(&mut self, tier: index::Tier) -> Vec<u32> {
         let tier = match tier {
             index::Tier::Device => Tier::Device,
             index::Tier::Host => Tier::Host,
-            // The WIT's slowest tier takes in the shared one.
+            // The WIT's slowest tier includes the shared one.
             index::Tier::Disk => Tier::Shared,
         };
         let asked = self.ask(|| Question::Matched(tier));
@@ -107,7 +107,7 @@ impl index::Host for Guest {
     }
 }
 
-impl inspect::Host for Guest {
+impl inspect::Host for GuestState {
     fn header(&mut self, name: String) -> Option<String> {
         let asked = self.ask(|| Question::Header(name.clone()));
         self.answer(asked, |guest| guest.open_header(&name))
@@ -126,7 +126,7 @@ impl inspect::Host for Guest {
     }
 }
 
-impl host::Host for Guest {
+impl host::Host for GuestState {
     fn log(&mut self, level: host::Level, message: String) {
         self.log.write(level, &message);
     }
@@ -142,7 +142,7 @@ impl host::Host for Guest {
     }
 }
 
-impl state::Host for Guest {
+impl state::Host for GuestState {
     fn get(&mut self, key: String) -> Option<Vec<u8>> {
         let asked = self.ask(|| Question::StateGet(key.clone()));
         self.answer(asked, |guest| guest.state.get(&key))
@@ -164,7 +164,7 @@ impl state::Host for Guest {
     }
 }
 
-impl sessions::Host for Guest {
+impl sessions::Host for GuestState {
     fn recall(&mut self) -> Option<u32> {
         let asked = self.ask(|| Question::SessionRecall);
         self.answer(asked, |guest| guest.recall_session())
@@ -185,8 +185,8 @@ impl sessions::Host for Guest {
     }
 }
 
-impl queue::Host for Guest {
-    /// Part of the verdict, and so no question: a call that is repeated says it again.
+impl queue::Host for GuestState {
+    /// Part of the verdict and not a query: a replayed call makes it again.
     fn wait_for(&mut self, row: u32, work: u32) {
         if let Some(decision) = &mut self.decision {
             decision.waits_for = Some(WaitsFor { row, work });

@@ -1,4 +1,4 @@
-//! What a component is, told without having it decide.
+//! Inspection of a component without decisions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,65 +7,65 @@ use routing::FeaturePlan;
 use wasmtime::Engine;
 use wasmtime::component::types::ComponentExtern;
 
-use crate::contract::{self, Found, Mismatches};
+use crate::contract::{self, FoundInterface, Mismatches};
 use crate::engine::PolicyEngine;
-use crate::load::{Introduction, introduce};
+use crate::load::{PolicyIntroduction, introduce};
 use crate::load_error::LoadError;
 use crate::parameters::Parameter;
 use crate::policy::Manifest;
 use crate::settings::PolicySettings;
 
-/// An interface that a component imports or exports, and what of it.
+/// An interface that a component imports or exports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
+pub struct ComponentInterface {
     /// Its full name, such as `conductor:policy/host@0.1.0`.
     pub name: String,
-    /// Its functions; empty for one of types only, and for what is no interface.
+    /// Its functions; empty for one of types only, and for other items.
     pub functions: Vec<String>,
 }
 
-/// What a component wants and offers.
+/// Imports and exports of a component.
 #[derive(Debug, Clone)]
 pub struct Inspection {
-    /// What it imports.
-    pub imports: Vec<Interface>,
-    /// What it exports.
-    pub exports: Vec<Interface>,
-    /// How it differs from the contract; none where it fits.
+    /// Imports.
+    pub imports: Vec<ComponentInterface>,
+    /// Exports.
+    pub exports: Vec<ComponentInterface>,
+    /// Differences from the contract; `None` if it matches.
     pub mismatches: Option<Mismatches>,
-    /// Real time of compiling.
+    /// Compile time (real time).
     pub compiled_in: Duration,
 }
 
-/// What a policy says of itself under some parameters.
+/// A policy's own description under some parameters.
 #[derive(Debug, Clone)]
 pub struct Interview {
-    /// Who it says it is.
+    /// Name and version.
     pub manifest: Manifest,
-    /// The parameters it takes; none where it does not tell.
+    /// Its parameters; `None` if it does not describe them.
     pub parameters: Option<Vec<Parameter>>,
-    /// Features of the request that it asks for, as it names them.
+    /// Requested features of the request, as the policy names them.
     pub request_features: Vec<String>,
-    /// Features of a candidate that it asks for, as it names them.
+    /// Requested features of a candidate, as the policy names them.
     pub candidate_features: Vec<String>,
-    /// The same as the router resolves them.
+    /// The requested features as resolved by the router.
     pub features: FeaturePlan,
-    /// Whether it says how good each candidate is.
+    /// The policy scores candidates.
     pub scores: bool,
-    /// Kinds of events that it wants to be told, as it names them; none where it wants none.
+    /// Subscribed kinds of events, as the policy names them; `None` for none.
     pub events: Option<Vec<String>>,
-    /// Whether it works by the clock.
+    /// The policy has a timer.
     pub ticks: bool,
 }
 
 impl PolicyEngine {
-    /// Looks at a component: compiles it and compares it with the contract. Nothing of it runs.
+    /// Compiles a component and compares it with the contract. Nothing of it runs.
     ///
     /// # Errors
-    /// [`LoadError`] where the bytes are no component.
+    /// [`LoadError`] if the bytes are not a component.
     pub fn inspect(&self, bytes: &[u8]) -> Result<Inspection, LoadError> {
         let start = Instant::now();
-        let component = self.compile_anew(bytes)?;
+        let component = self.compile_uncached(bytes)?;
         let compiled_in = start.elapsed();
         let ty = component.component_type();
         Ok(Inspection {
@@ -76,10 +76,10 @@ impl PolicyEngine {
         })
     }
 
-    /// Asks a policy who it is and what it wants to know under `settings`, over a state of its own.
+    /// Calls a policy's `describe`, `parameters` and `configure` under `settings`, with a state of its own.
     ///
     /// # Errors
-    /// [`LoadError`] up to where the policy would be asked to decide.
+    /// The [`LoadError`]s of all steps before the first decision.
     pub fn interview(&self, bytes: &[u8], settings: &PolicySettings) -> Result<Interview, LoadError> {
         let blueprint = self.blueprint(&Arc::from("interviewed"), bytes, settings)?;
         let (_, introduction) = introduce(&blueprint, settings)?;
@@ -88,15 +88,15 @@ impl PolicyEngine {
 }
 
 impl Interview {
-    /// Whether a pipeline may have it as a scorer, as [`routing::scores_singly`] has it.
+    /// Returns `true` if a pipeline can use the policy as a scorer, see [`routing::scores_singly`].
     #[must_use]
     pub fn scores_singly(&self) -> bool {
         self.scores && !self.features.pairs()
     }
 }
 
-impl From<Introduction> for Interview {
-    fn from(introduction: Introduction) -> Self {
+impl From<PolicyIntroduction> for Interview {
+    fn from(introduction: PolicyIntroduction) -> Self {
         Self {
             manifest: introduction.manifest,
             parameters: introduction.parameters,
@@ -104,8 +104,11 @@ impl From<Introduction> for Interview {
             candidate_features: introduction.plan.candidate_features,
             features: introduction.features,
             scores: introduction.scores,
-            events: introduction.wishes.subscription.map(|wanted| wanted.names),
-            ticks: introduction.wishes.ticks,
+            events: introduction
+                .optional_calls
+                .subscription
+                .map(|wanted| wanted.names),
+            ticks: introduction.optional_calls.ticks,
         }
     }
 }
@@ -113,10 +116,10 @@ impl From<Introduction> for Interview {
 fn interfaces<'a>(
     engine: &Engine,
     items: impl Iterator<Item = (&'a str, ComponentExtern<'a>)>,
-) -> Vec<Interface> {
+) -> Vec<ComponentInterface> {
     let interface = |(name, item): (&str, ComponentExtern<'_>)| {
-        let Found { name, functions } = Found::new(engine, name, &item.ty);
-        Interface { name, functions }
+        let FoundInterface { name, functions } = FoundInterface::new(engine, name, &item.ty);
+        ComponentInterface { name, functions }
     };
     items.map(interface).collect()
 }

@@ -1,7 +1,6 @@
-//! One live instance of a component, and the calls into it.
+//! Instance of a component, and the calls into it.
 //!
-//! wasmtime refuses to enter an instance again after a trap, so whoever gets a [`Failure`] from here drops the
-//! instance.
+//! wasmtime refuses to enter an instance after a trap, so callers drop the instance after a [`Failure`].
 
 use std::sync::Arc;
 
@@ -11,59 +10,59 @@ use wasmtime::{AsContextMut, Store, UpdateDeadline};
 
 use crate::bindings::events::Event;
 use crate::bindings::{Candidates, Manifest, Plan, parameters};
-use crate::budget::{Budget, Meter, SETUP};
+use crate::budget::{CallBudget, CallMeter, SETUP};
 use crate::exports::{ExportIndices, Exports};
 use crate::fault::Failure;
-use crate::guest::{Decision, Guest};
-use crate::limits::Limits;
+use crate::guest::{DecisionData, GuestState};
+use crate::limits::InstanceLimits;
 use crate::policy_log::PolicyLog;
+use crate::recorder::HostCallRecorder;
 use crate::scoring;
 use crate::state::PolicyState;
-use crate::tape::Tape;
-use crate::ticker::{Ticker, Watch};
+use crate::ticker::{CallGuard, EpochTicker};
 
-/// Bytes an instance may send to an import, or answer, in one call. Far above every limit of the WIT, so that
-/// the refusals it promises are given; what is longer traps before the host has allocated it.
+/// Bytes an instance may pass to an import, or return, in one call. Far above every limit of the WIT, so that the
+/// documented refusals are given. Anything longer traps before the host allocates memory for it.
 const SENT_BYTES: usize = 1 << 20;
-/// Ticks of the epoch until the meter is looked at.
+/// Epoch ticks between checks of the meter.
 const TICK: u64 = 1;
 
-/// Everything needed to make an instance of a compiled and linked component.
-pub(crate) struct Blueprint {
-    pub(crate) component: InstancePre<Guest>,
+/// Parts needed to instantiate a compiled and linked component.
+pub(crate) struct ComponentBlueprint {
+    pub(crate) component: InstancePre<GuestState>,
     pub(crate) exports: ExportIndices,
     pub(crate) memory_bytes: usize,
     pub(crate) log: Arc<PolicyLog>,
-    pub(crate) ticker: Arc<Ticker>,
+    pub(crate) ticker: Arc<EpochTicker>,
 }
 
-/// Why an instance could not be made.
-pub(crate) enum Stillborn {
-    /// It could not be instantiated: limits, or its own start function.
+/// Error of creating an instance.
+pub(crate) enum InstantiateError {
+    /// The instantiation failed: limits, or its start function.
     Instantiate(Failure),
-    /// Its exports have other types than the contract's.
+    /// The types of its exports differ from the contract's.
     Types(wasmtime::Error),
 }
 
-/// An instance that can be called, by one thread at a time.
+/// A callable instance, for one thread at a time.
 pub(crate) struct Instance {
-    pub(crate) store: Store<Guest>,
+    pub(crate) store: Store<GuestState>,
     exports: Exports,
-    /// The ids of the candidates as plain numbers; kept for its capacity.
+    /// Ids of the candidates as plain numbers; kept for its capacity.
     ids: Vec<u32>,
 }
 
-impl Blueprint {
-    /// A fresh instance, not yet configured, that remembers in `state`.
-    pub(crate) fn instantiate(&self, state: Arc<PolicyState>) -> Result<Instance, Stillborn> {
-        let mut guest = Guest {
+impl ComponentBlueprint {
+    /// Creates an instance over `state`, not yet configured.
+    pub(crate) fn instantiate(&self, state: Arc<PolicyState>) -> Result<Instance, InstantiateError> {
+        let mut guest = GuestState {
             log: Arc::clone(&self.log),
             state,
-            limits: Limits::new(self.memory_bytes),
-            meter: Meter::new(SETUP),
+            limits: InstanceLimits::new(self.memory_bytes),
+            meter: CallMeter::new(SETUP),
             decision: None,
-            tape: None,
-            watch: Watch::new(&self.ticker),
+            recorder: None,
+            watch: CallGuard::new(&self.ticker),
         };
         guest.watch.begin();
         let mut store = Store::new(self.component.engine(), guest);
@@ -76,12 +75,12 @@ impl Blueprint {
         store.set_epoch_deadline(TICK);
         let instance = self.component.instantiate(&mut store).map_err(|error| {
             let refused = store.data().limits.refused();
-            Stillborn::Instantiate(Failure::no_instance(Failure::of_call(&error, refused).detail))
+            InstantiateError::Instantiate(Failure::no_instance(Failure::of_call(&error, refused).detail))
         })?;
         let exports = self
             .exports
             .load(store.as_context_mut(), &instance)
-            .map_err(Stillborn::Types)?;
+            .map_err(InstantiateError::Types)?;
         store.data_mut().watch.end();
         Ok(Instance {
             store,
@@ -92,14 +91,14 @@ impl Blueprint {
 }
 
 impl Instance {
-    /// What the policy calls itself.
+    /// Calls `describe`.
     pub(crate) fn describe(&mut self) -> Result<Manifest, Failure> {
         self.begin_call(SETUP, None);
         let answer = self.exports.policy.call_describe(&mut self.store);
         self.end_call(answer)
     }
 
-    /// What the policy says its parameters are; none where it says nothing.
+    /// Calls `parameters`; `None` if the policy does not export it.
     pub(crate) fn parameters(&mut self) -> Result<Option<Vec<parameters::Parameter>>, Failure> {
         let Some(parameters) = &self.exports.parameters else {
             return Ok(None);
@@ -109,30 +108,34 @@ impl Instance {
         self.end_call(answer).map(Some)
     }
 
-    /// Hands over the parameters; the inner error is the policy's own text.
+    /// Calls `configure` with the parameters. The inner error is the policy's own text.
     pub(crate) fn configure(&mut self, params: &str) -> Result<Result<Plan, String>, Failure> {
         self.begin_call(SETUP, None);
         let answer = self.exports.policy.call_configure(&mut self.store, params);
         self.end_call(answer)
     }
 
-    /// Makes a call beside a tape, where there is one; it is lent for the call.
-    pub(crate) fn beside<T>(
+    /// Makes a call with a recorder, if there is one.
+    pub(crate) fn with_recorder<T>(
         &mut self,
-        tape: &mut Option<Box<Tape>>,
+        recorder: &mut Option<Box<HostCallRecorder>>,
         call: impl FnOnce(&mut Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        if tape.is_none() {
+        if recorder.is_none() {
             return call(self);
         }
-        self.store.data_mut().tape = tape.take();
+        self.store.data_mut().recorder = recorder.take();
         let answer = call(self);
-        *tape = self.store.data_mut().tape.take();
+        *recorder = self.store.data_mut().recorder.take();
         answer
     }
 
-    /// Decides one request; a scorer, for the candidate with the highest score.
-    pub(crate) fn decide(&mut self, input: &DecisionInput<'_>, budget: Budget) -> Result<Verdict, Failure> {
+    /// Decides one request. A scorer decides for the candidate with the highest score.
+    pub(crate) fn decide(
+        &mut self,
+        input: &DecisionInput<'_>,
+        budget: CallBudget,
+    ) -> Result<Verdict, Failure> {
         let Some(schedule) = &self.exports.schedule else {
             return Ok(scoring::best(input, &self.score(input, budget)?));
         };
@@ -150,7 +153,7 @@ impl Instance {
         })
     }
 
-    /// The kinds of events that it wants; none where it wants to be told none.
+    /// Calls `subscribe`; `None` if the policy wants no events.
     pub(crate) fn subscribe(&mut self) -> Result<Option<Vec<String>>, Failure> {
         let Some(events) = &self.exports.events else {
             return Ok(None);
@@ -160,8 +163,13 @@ impl Instance {
         self.end_call(answer).map(Some)
     }
 
-    /// Tells it some events.
-    pub(crate) fn handle(&mut self, batch: &[Event], about: Decision, budget: Budget) -> Result<(), Failure> {
+    /// Delivers some events.
+    pub(crate) fn handle(
+        &mut self,
+        batch: &[Event],
+        about: DecisionData,
+        budget: CallBudget,
+    ) -> Result<(), Failure> {
         let Some(events) = &self.exports.events else {
             return Err(Failure::no_instance("it exports no `events`"));
         };
@@ -170,13 +178,13 @@ impl Instance {
         self.end_call(answer)
     }
 
-    /// Whether it works by the clock.
+    /// Returns `true` if the policy has a timer.
     pub(crate) fn has_tick(&self) -> bool {
         self.exports.tick.is_some()
     }
 
-    /// Has it work by the clock; milliseconds until it wants to do so again.
-    pub(crate) fn tick(&mut self, about: Decision, budget: Budget) -> Result<u32, Failure> {
+    /// Calls the timer. Returns the milliseconds until the next call.
+    pub(crate) fn tick(&mut self, about: DecisionData, budget: CallBudget) -> Result<u32, Failure> {
         let Some(tick) = &self.exports.tick else {
             return Err(Failure::no_instance("it exports no `tick`"));
         };
@@ -185,13 +193,17 @@ impl Instance {
         self.end_call(answer)
     }
 
-    /// Whether it decides by itself and is a scorer too.
-    pub(crate) fn does_both(&self) -> bool {
+    /// Returns `true` if the policy decides and is a scorer too.
+    pub(crate) fn decides_and_scores(&self) -> bool {
         self.exports.schedule.is_some() && self.exports.score.is_some()
     }
 
-    /// One number a candidate, in row order.
-    pub(crate) fn score(&mut self, input: &DecisionInput<'_>, budget: Budget) -> Result<Vec<f64>, Failure> {
+    /// Returns one score per candidate, in row order.
+    pub(crate) fn score(
+        &mut self,
+        input: &DecisionInput<'_>,
+        budget: CallBudget,
+    ) -> Result<Vec<f64>, Failure> {
         let Some(score) = &self.exports.score else {
             return Err(Failure::no_instance("it exports no `score`"));
         };
@@ -206,13 +218,13 @@ impl Instance {
         Ok(scores)
     }
 
-    fn begin_call(&mut self, budget: Budget, decision: Option<Decision>) {
+    fn begin_call(&mut self, budget: CallBudget, decision: Option<DecisionData>) {
         begin_call(&mut self.store, budget, decision);
     }
 
     fn end_call<T>(&mut self, answer: wasmtime::Result<T>) -> Result<T, Failure> {
         let guest = self.store.data_mut();
-        // The queries belong to the request: they must not live as long as the instance.
+        // The queries belong to the request and must not outlive it.
         guest.decision = None;
         guest.watch.end();
         answer.map_err(|error| Failure::of_call(&error, guest.limits.refused()))
@@ -220,13 +232,13 @@ impl Instance {
 }
 
 /// Begins a call over candidates.
-fn begin(store: &mut Store<Guest>, ids: &mut Vec<u32>, input: &DecisionInput<'_>, budget: Budget) {
+fn begin(store: &mut Store<GuestState>, ids: &mut Vec<u32>, input: &DecisionInput<'_>, budget: CallBudget) {
     ids.clear();
     ids.extend(input.ids.iter().map(|id| id.0));
-    begin_call(store, budget, Some(Decision::of(input)));
+    begin_call(store, budget, Some(DecisionData::of(input)));
 }
 
-fn begin_call(store: &mut Store<Guest>, budget: Budget, decision: Option<Decision>) {
+fn begin_call(store: &mut Store<GuestState>, budget: CallBudget, decision: Option<DecisionData>) {
     store.data_mut().begin_call(budget, decision);
     store.set_epoch_deadline(TICK);
 }

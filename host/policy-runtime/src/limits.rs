@@ -1,4 +1,4 @@
-//! How much memory an instance may have, and whether it was refused some during a call.
+//! Memory limits of an instance, and a record of refused allocations during a call.
 
 use wasmtime::{Error, ResourceLimiter, Result};
 
@@ -14,16 +14,16 @@ pub(crate) const TABLES: u32 = 16;
 
 /// The limits of one store.
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct InstanceLimits {
     memory_bytes: usize,
-    /// Bytes of all its memories together.
+    /// Bytes of all its memories.
     granted: usize,
-    /// What the latest growth added, to be taken back where it fails after all.
+    /// Bytes of the latest growth, to be subtracted if it fails after all.
     latest: usize,
     refused: bool,
 }
 
-impl Limits {
+impl InstanceLimits {
     pub(crate) fn new(memory_bytes: usize) -> Self {
         Self {
             memory_bytes,
@@ -33,23 +33,23 @@ impl Limits {
         }
     }
 
-    /// Bytes of linear memory the instance has.
+    /// Returns the bytes of linear memory of the instance.
     pub(crate) fn granted(&self) -> usize {
         self.granted
     }
 
-    /// Forgets refusals: a call begins.
+    /// Clears the record of refusals at the start of a call.
     pub(crate) fn begin_call(&mut self) {
         self.refused = false;
     }
 
-    /// Whether the instance was refused memory or table entries since the call began.
+    /// Returns `true` if memory or table entries were refused during the call.
     pub(crate) fn refused(&self) -> bool {
         self.refused
     }
 }
 
-impl ResourceLimiter for Limits {
+impl ResourceLimiter for InstanceLimits {
     fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> Result<bool> {
         let more = desired.saturating_sub(current);
         let total = self.granted.saturating_add(more);
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn memories_share_one_allowance_and_a_failed_growth_is_given_back() {
-        let mut limits = Limits::new(100);
+        let mut limits = InstanceLimits::new(100);
         assert!(limits.memory_growing(0, 60, None).unwrap());
         assert!(!limits.memory_growing(0, 60, None).unwrap());
         assert!(limits.refused());

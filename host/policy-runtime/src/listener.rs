@@ -1,5 +1,4 @@
-//! The part of a policy that is told events and that ticks: one instance of its own, with a budget of its own, so that what goes
-//! wrong in it costs no decision.
+//! Event listener and timer of a policy: one instance with a budget of its own, so that its faults cost no decision.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,65 +8,65 @@ use std::time::Duration;
 use routing::{DecisionQueries, Event, EventKinds, EventListener, NoAnswers, PolicyFault, Worker, WorkerId};
 
 use crate::bindings::events;
-use crate::budget::Budget;
+use crate::budget::CallBudget;
 use crate::fault::Failure;
-use crate::guest::Decision;
+use crate::guest::DecisionData;
 use crate::instance::Instance;
 use crate::policy::InstanceMaker;
 use crate::settings::PolicySettings;
-use crate::subscription::Subscription;
+use crate::subscription::EventSubscription;
 
-/// How many times the CPU time of a decision a batch of events or a tick may use: no request waits for it.
+/// CPU time of a batch of events or a timer call, as a multiple of a decision's: no request waits for it.
 const MORE_TIME: u32 = 10;
-/// The least of it.
+/// Minimum of that CPU time.
 const LEAST_TIME: Duration = Duration::from_millis(10);
-/// Real time that it may take.
+/// Limit of its real time.
 const WALL: Duration = Duration::from_secs(2);
-/// Bounds of the time between two ticks, in milliseconds.
+/// Bounds of the time between two timer calls, in milliseconds.
 const PAUSE_MS: (u32, u32) = (100, 3_600_000);
 
-/// What a policy wants besides decisions.
+/// Optional calls that a policy exports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Wishes {
-    /// Where it exports `events`.
-    pub(crate) subscription: Option<Subscription>,
-    /// Whether it exports `tick`.
+pub(crate) struct OptionalCalls {
+    /// Subscription, if it exports `events`.
+    pub(crate) subscription: Option<EventSubscription>,
+    /// It exports `tick`.
     pub(crate) ticks: bool,
 }
 
-impl Wishes {
+impl OptionalCalls {
     pub(crate) fn are_none(&self) -> bool {
         self.subscription.is_none() && !self.ticks
     }
 }
 
-/// Is told what happens, for one version of a policy.
-pub(crate) struct Listener {
+/// Event listener of one version of a policy.
+pub(crate) struct ListenerInstance {
     pub(crate) name: Arc<str>,
     pub(crate) maker: Arc<InstanceMaker>,
-    pub(crate) wishes: Wishes,
-    pub(crate) budget: Budget,
-    /// None before the first call, after a fault, and while it rests.
+    pub(crate) optional_calls: OptionalCalls,
+    pub(crate) budget: CallBudget,
+    /// `None` before the first call, after a fault, and while the circuit is open.
     instance: Mutex<Option<Box<Instance>>>,
 }
 
-impl Listener {
+impl ListenerInstance {
     pub(crate) fn new(
         name: Arc<str>,
         maker: Arc<InstanceMaker>,
-        wishes: Wishes,
+        optional_calls: OptionalCalls,
         settings: &PolicySettings,
     ) -> Self {
         Self {
             name,
             maker,
-            wishes,
+            optional_calls,
             budget: budget(settings),
             instance: Mutex::default(),
         }
     }
 
-    /// Calls the instance, or a fresh one; after a failure there is none, since it cannot be entered again.
+    /// Calls the instance, or a new one. After a failure it is dropped, because it cannot be entered again.
     fn call<T>(&self, act: impl FnOnce(&mut Instance) -> Result<T, Failure>) -> Result<T, PolicyFault> {
         let mut place = self.instance();
         let called = match place.take() {
@@ -88,7 +87,11 @@ impl Listener {
 
     fn fresh(&self) -> Result<Instance, Failure> {
         let mut instance = self.maker.make()?;
-        let names = self.wishes.subscription.as_ref().map(|wanted| &wanted.names);
+        let names = self
+            .optional_calls
+            .subscription
+            .as_ref()
+            .map(|wanted| &wanted.names);
         if instance.subscribe()?.as_ref() != names {
             return Err(Failure::no_instance(
                 "a fresh instance subscribes to other events",
@@ -102,22 +105,22 @@ impl Listener {
     }
 }
 
-impl EventListener for Listener {
+impl EventListener for ListenerInstance {
     fn policy(&self) -> &str {
         &self.name
     }
 
     fn kinds(&self) -> EventKinds {
-        let wanted = self.wishes.subscription.as_ref();
-        wanted.map_or(EventKinds::NONE, Subscription::kinds)
+        let wanted = self.optional_calls.subscription.as_ref();
+        wanted.map_or(EventKinds::NONE, EventSubscription::kinds)
     }
 
     fn ticks(&self) -> bool {
-        self.wishes.ticks
+        self.optional_calls.ticks
     }
 
     fn handle(&self, batch: &[Event], now_us: u64) -> Result<(), PolicyFault> {
-        let Some(subscription) = &self.wishes.subscription else {
+        let Some(subscription) = &self.optional_calls.subscription else {
             return Ok(());
         };
         let told: Vec<_> = batch
@@ -126,12 +129,12 @@ impl EventListener for Listener {
             .collect();
         let workers = batch.iter().map(|event| &event.worker);
         let workers: Arc<dyn DecisionQueries> = Arc::new(BatchWorkers::of(workers));
-        let about = Decision::without_request(workers, now_us);
+        let about = DecisionData::without_request(workers, now_us);
         self.call(|instance| instance.handle(&told, about, self.budget))
     }
 
     fn tick(&self, now_us: u64) -> Result<Duration, PolicyFault> {
-        let about = Decision::without_request(Arc::new(NoAnswers), now_us);
+        let about = DecisionData::without_request(Arc::new(NoAnswers), now_us);
         let (least, most) = PAUSE_MS;
         let pause = self.call(|instance| instance.tick(about, self.budget))?;
         Ok(Duration::from_millis(pause.clamp(least, most).into()))
@@ -142,24 +145,24 @@ impl EventListener for Listener {
     }
 }
 
-impl fmt::Debug for Listener {
+impl fmt::Debug for ListenerInstance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Listener")
             .field("policy", &self.name)
-            .field("wishes", &self.wishes)
+            .field("wishes", &self.optional_calls)
             .finish_non_exhaustive()
     }
 }
 
-/// What one call may use.
-pub(crate) fn budget(settings: &PolicySettings) -> Budget {
-    Budget {
+/// Returns the budget of one call.
+pub(crate) fn budget(settings: &PolicySettings) -> CallBudget {
+    CallBudget {
         cpu: LEAST_TIME.max(settings.cpu_budget * MORE_TIME),
         wall: WALL,
     }
 }
 
-fn told(event: &Event, subscription: &Subscription) -> Option<events::Event> {
+fn told(event: &Event, subscription: &EventSubscription) -> Option<events::Event> {
     Some(events::Event {
         kind: subscription.position(event.kind)?,
         at_us: event.at_us,
@@ -170,14 +173,14 @@ fn told(event: &Event, subscription: &Subscription) -> Option<events::Event> {
     })
 }
 
-/// Knows the workers that a batch is about, and nothing else.
+/// The workers of a batch; no others are known.
 pub(crate) struct BatchWorkers(BTreeMap<WorkerId, Arc<Worker>>);
 
 impl BatchWorkers {
     pub(crate) fn of<'a>(workers: impl Iterator<Item = &'a Arc<Worker>>) -> Self {
         let mut known = BTreeMap::new();
         for worker in workers {
-            // What was told last of a worker is how it is now.
+            // The latest event of a worker has its current state.
             known.insert(worker.id(), Arc::clone(worker));
         }
         Self(known)

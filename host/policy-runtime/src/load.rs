@@ -1,4 +1,4 @@
-//! From bytes to a policy that may decide: compile, compare, configure, try.
+//! Loading: compiles, checks, configures and tries a component.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -8,42 +8,42 @@ use routing::{FaultKind, FeaturePlan, Origin};
 use sha2::{Digest, Sha256};
 
 use crate::bindings::Plan;
-use crate::budget::{Budget, SETUP};
+use crate::budget::{CallBudget, SETUP};
 use crate::contract;
 use crate::engine::PolicyEngine;
 use crate::exports::ExportIndices;
-use crate::instance::{Blueprint, Instance, Stillborn};
-use crate::listener::{self, Listener, Wishes};
-use crate::listening_trial;
+use crate::instance::{ComponentBlueprint, Instance, InstantiateError};
+use crate::listener::{self, ListenerInstance, OptionalCalls};
+use crate::listener_check;
 use crate::load_error::LoadError;
 use crate::parameters::{self, Parameter};
 use crate::policy::{InstanceMaker, LoadReport, Manifest, WasmPolicy};
 use crate::policy_log::PolicyLog;
 use crate::probe::probe;
 use crate::settings::PolicySettings;
-use crate::slots::Slots;
+use crate::slots::InstancePool;
 use crate::state::PolicyState;
-use crate::stats::Counters;
-use crate::subscription::Subscription;
+use crate::stats::PolicyCounters;
+use crate::subscription::EventSubscription;
 
-/// Features a plan may have: of the request and of a candidate together. The router lays out their product with
-/// the candidates for every call.
+/// Most features of a plan, of the request and of a candidate together. The router computes their product with the
+/// candidates for every call.
 const MAX_FEATURES: usize = 64;
 /// Longest name or version of a manifest, in bytes.
 const MAX_MANIFEST: usize = 256;
-/// Longest refusal of `params` that is shown, in bytes.
+/// Longest refusal of `params` in a message, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
 impl PolicyEngine {
-    /// Makes a policy named `name` from a component. Its instances remember in `state`; hand in the same one
-    /// when the component is replaced.
+    /// Loads a policy named `name` from a component. Its instances share `state`; pass the same state when the
+    /// component is replaced.
     ///
-    /// Blocks for as long as the compiler takes (10 ms for Rust or C, seconds for an interpreter) and uses every
-    /// core: call it on a thread of its own, never on one that carries requests.
+    /// Blocks while it compiles (10 ms for Rust or C, seconds for an interpreter) and uses every core: call it on a
+    /// thread of its own, never on one that serves requests.
     ///
     /// # Errors
-    /// [`LoadError`] with the cause and the cure; nothing of the component stays behind but what its `configure`
-    /// may have written to `state`.
+    /// [`LoadError`] with the cause and the fix. Nothing remains of the component except writes of its `configure` to
+    /// `state`.
     pub fn load(
         &self,
         name: &str,
@@ -55,11 +55,12 @@ impl PolicyEngine {
         let start = Instant::now();
         let blueprint = self.blueprint(&name, bytes, settings)?;
         let compiled_in = start.elapsed();
-        let budget = Budget {
+        let budget = CallBudget {
             cpu: settings.cpu_budget,
             wall: settings.wall_limit,
         };
-        // A busy machine may charge a trial for time that it did not have: one that ended for its time is tried once more.
+        // A busy machine may charge a trial for time that it did not have: a trial that exceeded its time is repeated
+        // once.
         let tried = match try_out(&blueprint, settings) {
             Err(LoadError::Probe { source, .. }) if source.kind() == FaultKind::Deadline => {
                 try_out(&blueprint, settings)
@@ -74,7 +75,7 @@ impl PolicyEngine {
             plan: introduction.plan,
         });
         let start = Instant::now();
-        // Thrown away again: each thread makes its own when it first decides.
+        // Dropped: each thread creates its own for its first decision.
         maker.make().map_err(LoadError::SecondInstance)?;
         let report = LoadReport {
             compiled_in,
@@ -86,12 +87,12 @@ impl PolicyEngine {
             params: settings.params_json.as_str().into(),
             version: introduction.manifest.version.as_str().into(),
         };
-        let wishes = introduction.wishes;
-        let listener = (!wishes.are_none()).then(|| {
-            Arc::new(Listener::new(
+        let optional_calls = introduction.optional_calls;
+        let listener = (!optional_calls.are_none()).then(|| {
+            Arc::new(ListenerInstance::new(
                 Arc::clone(&name),
                 Arc::clone(&maker),
-                wishes,
+                optional_calls,
                 settings,
             ))
         });
@@ -104,18 +105,18 @@ impl PolicyEngine {
             features: introduction.features,
             maker,
             budget,
-            slots: Slots::new(self.limits.instances_per_policy as usize),
-            counters: Counters::default(),
+            slots: InstancePool::new(self.limits.instances_per_policy as usize),
+            counters: PolicyCounters::default(),
         })
     }
 
-    /// Compiles, compares with the contract and links.
+    /// Compiles a component, compares it with the contract and links it.
     pub(crate) fn blueprint(
         &self,
         name: &Arc<str>,
         bytes: &[u8],
         settings: &PolicySettings,
-    ) -> Result<Blueprint, LoadError> {
+    ) -> Result<ComponentBlueprint, LoadError> {
         let (asked, most) = (settings.memory_bytes, self.limits.memory_bytes);
         if asked > most {
             return Err(LoadError::Memory { asked, most });
@@ -126,7 +127,7 @@ impl PolicyEngine {
         let has = |interface: &str| contract::exports(&self.engine, &component, interface);
         let linked = self.linker.instantiate_pre(&component).map_err(types)?;
         let exports = ExportIndices::new(&linked, has).map_err(types)?;
-        Ok(Blueprint {
+        Ok(ComponentBlueprint {
             component: linked,
             exports,
             ticker: Arc::clone(&self.ticker),
@@ -136,40 +137,47 @@ impl PolicyEngine {
     }
 }
 
-/// What a policy says of itself under some parameters.
-pub(crate) struct Introduction {
+/// A policy's own description under some parameters.
+pub(crate) struct PolicyIntroduction {
     pub(crate) manifest: Manifest,
-    /// None where it does not tell.
+    /// `None` if it does not describe them.
     pub(crate) parameters: Option<Vec<Parameter>>,
     pub(crate) plan: Plan,
     pub(crate) features: FeaturePlan,
-    /// Whether it exports `score`.
+    /// It exports `score`.
     pub(crate) scores: bool,
-    pub(crate) wishes: Wishes,
+    pub(crate) optional_calls: OptionalCalls,
 }
 
-/// Configures an instance and has it decide, over a state of its own: a trial must not move the real one. The last decision's time is
-/// told.
-fn try_out(blueprint: &Blueprint, settings: &PolicySettings) -> Result<(Introduction, Duration), LoadError> {
+/// Configures an instance and makes decisions with it, over a state of its own: a trial must not change the real one.
+/// Returns the time of the last decision.
+fn try_out(
+    blueprint: &ComponentBlueprint,
+    settings: &PolicySettings,
+) -> Result<(PolicyIntroduction, Duration), LoadError> {
     let (mut instance, introduction) = introduce(blueprint, settings)?;
     let took = probe(&mut instance, &introduction.features, trial_budget(settings))?;
-    listening_trial::probe(&mut instance, &introduction.wishes, listener::budget(settings))?;
+    listener_check::probe(
+        &mut instance,
+        &introduction.optional_calls,
+        listener::budget(settings),
+    )?;
     Ok((introduction, took))
 }
 
-/// The budget of a decision on trial: no request waits, so real time is as free as in the rest of the load.
-pub(crate) fn trial_budget(settings: &PolicySettings) -> Budget {
-    Budget {
+/// Returns the budget of a trial decision. No request waits, so real time is as long as for the rest of the load.
+pub(crate) fn trial_budget(settings: &PolicySettings) -> CallBudget {
+    CallBudget {
         cpu: settings.cpu_budget,
         ..SETUP
     }
 }
 
-/// Asks an instance with a state of its own who it is and what it wants to know.
+/// Calls the description functions of an instance with a state of its own.
 pub(crate) fn introduce(
-    blueprint: &Blueprint,
+    blueprint: &ComponentBlueprint,
     settings: &PolicySettings,
-) -> Result<(Instance, Introduction), LoadError> {
+) -> Result<(Instance, PolicyIntroduction), LoadError> {
     let mut instance = instantiate(blueprint, Arc::default())?;
     let described = instance.describe().map_err(LoadError::Describe)?;
     let manifest = Manifest {
@@ -191,24 +199,24 @@ pub(crate) fn introduce(
     if features.pairs() && !blueprint.exports.has_schedule() {
         return Err(LoadError::ScorerOfPairs);
     }
-    let introduction = Introduction {
+    let introduction = PolicyIntroduction {
         manifest,
         parameters,
         plan,
         features,
         scores: blueprint.exports.has_score(),
-        wishes: wishes(&mut instance)?,
+        optional_calls: optional_calls(&mut instance)?,
     };
     Ok((instance, introduction))
 }
 
-fn instantiate(blueprint: &Blueprint, state: Arc<PolicyState>) -> Result<Instance, LoadError> {
+fn instantiate(blueprint: &ComponentBlueprint, state: Arc<PolicyState>) -> Result<Instance, LoadError> {
     blueprint.instantiate(state).map_err(|stillborn| match stillborn {
-        Stillborn::Instantiate(failure) => LoadError::Instantiate {
+        InstantiateError::Instantiate(failure) => LoadError::Instantiate {
             memory_bytes: blueprint.memory_bytes,
             failure,
         },
-        Stillborn::Types(error) => LoadError::Types(error.into()),
+        InstantiateError::Types(error) => LoadError::Types(error.into()),
     })
 }
 
@@ -220,10 +228,10 @@ fn parameters(instance: &mut Instance) -> Result<Option<Vec<Parameter>>, LoadErr
         .map_err(LoadError::Parameters)
 }
 
-fn wishes(instance: &mut Instance) -> Result<Wishes, LoadError> {
+fn optional_calls(instance: &mut Instance) -> Result<OptionalCalls, LoadError> {
     let names = instance.subscribe().map_err(LoadError::AskEvents)?;
-    let subscription = names.map(Subscription::resolve).transpose();
-    Ok(Wishes {
+    let subscription = names.map(EventSubscription::resolve).transpose();
+    Ok(OptionalCalls {
         subscription: subscription.map_err(LoadError::Events)?,
         ticks: instance.has_tick(),
     })

@@ -1,5 +1,5 @@
-//! Why a component was not taken as a policy. Each message names the cause and the cure, because its reader has
-//! just built the thing.
+//! Errors of loading a policy. Each message names the cause and the fix, because its reader has just built the
+//! component.
 
 use std::error::Error as StdError;
 
@@ -19,15 +19,15 @@ use crate::subscription::SubscribeError;
 #[non_exhaustive]
 pub enum LoadError {
     /// The settings ask for more memory than the engine's slots have.
-    #[error("give a policy {asked} bytes of memory: the most is {most}")]
+    #[error("give a policy {asked} bytes of memory: the maximum is {most}")]
     Memory {
         /// From the settings.
         asked: usize,
         /// From the engine's limits.
         most: usize,
     },
-    /// Too many bytes to be compiled.
-    #[error("load a component of {bytes} bytes: the most is {most}")]
+    /// The component has too many bytes.
+    #[error("load a component of {bytes} bytes: the maximum is {most}")]
     TooLarge {
         /// Its length.
         bytes: usize,
@@ -37,10 +37,10 @@ pub enum LoadError {
     /// It would cost too much to compile.
     #[error("compile the component: {0}")]
     TooMuch(Excess),
-    /// The process that compiles did not.
+    /// The compiler process failed.
     #[error(transparent)]
     Compiler(ChildError),
-    /// Not WebAssembly at all.
+    /// Not WebAssembly.
     #[error("read {bytes} bytes as a component: they do not begin like WebAssembly; is it the right file?")]
     NotWebAssembly {
         /// Their length.
@@ -52,7 +52,7 @@ pub enum LoadError {
     /// A core module.
     #[error("load a core module as a policy: it must be a component; run `conductor policy build` on it")]
     CoreModule,
-    /// WebAssembly of a version or layer this engine does not know.
+    /// WebAssembly of a version or layer that this engine does not support.
     #[error("read WebAssembly of version {version:?}: rebuild it with a current toolchain")]
     UnknownLayer {
         /// The four bytes after the magic number.
@@ -64,7 +64,7 @@ pub enum LoadError {
          give the `.wasm` component it was made from"
     )]
     Precompiled,
-    /// Damaged, cut off, or using proposals the engine does not have.
+    /// Damaged, truncated, or using unsupported proposals.
     #[error(
         "compile a component of {bytes} bytes: it is damaged, was still being written, or uses a feature of \
          WebAssembly that is not enabled here"
@@ -72,93 +72,93 @@ pub enum LoadError {
     Malformed {
         /// Its length.
         bytes: usize,
-        /// As wasmtime has it.
+        /// wasmtime's error.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// A component for something else, or for another version of the contract.
+    /// A component for another purpose, or for another version of the contract.
     #[error("match a component to `conductor:policy` 0.1: {0}")]
     Contract(Mismatches),
-    /// The right names with other types.
+    /// The names match, the types do not.
     #[error(
         "match the types of a component to `conductor:policy` 0.1: its names fit, its types do not; \
          rebuild it against this router's `wit/policy.wit`"
     )]
     Types(#[source] Box<dyn StdError + Send + Sync>),
-    /// It died before it could be asked anything, or memory it needs at once is above its limit.
+    /// It failed before the first call, or needs more initial memory than its limit.
     #[error("instantiate the component with {memory_bytes} bytes of memory: {}", failure.detail)]
     Instantiate {
         /// From the settings.
         memory_bytes: usize,
-        /// What it died of.
+        /// The failure.
         failure: Failure,
     },
     /// It failed in `describe`.
-    #[error("ask the policy who it is: {0}")]
+    #[error("call `describe` of the policy: {0}")]
     Describe(Failure),
     /// It failed in `parameters`.
-    #[error("ask the policy for its parameters: {0}")]
+    #[error("call `parameters` of the policy: {0}")]
     AskParameters(Failure),
-    /// What it says of them cannot be.
-    #[error("read what the policy says of its parameters")]
+    /// Its description of its parameters is invalid.
+    #[error("read the policy's description of its parameters")]
     Parameters(#[source] ParameterError),
-    /// Its `params` are other than it says they are.
+    /// Its `params` do not match its description.
     #[error("configure the policy: {0}")]
     ParamsRefused(ParamFaults),
     /// It failed in `configure`.
     #[error("configure the policy: {0}")]
     Configure(Failure),
-    /// It does not like its parameters.
+    /// It refuses its parameters.
     #[error("configure the policy: it refuses its `params`: {message}")]
     Params {
         /// The policy's own text, at most 1 KiB.
         message: String,
     },
-    /// It wants a number nobody knows.
+    /// It requests an unknown feature.
     #[error("lay out the policy's features (a name that ends in `?` may be unknown)")]
     Features(#[source] UnknownFeature),
     /// It failed in `subscribe`.
-    #[error("ask the policy which events it wants: {0}")]
+    #[error("call `subscribe` of the policy: {0}")]
     AskEvents(Failure),
-    /// It wants to be told what nobody tells.
-    #[error("tell the policy of events (a name that ends in `?` may be unknown)")]
+    /// It subscribes to an unknown event.
+    #[error("subscribe the policy to its events (a name that ends in `?` may be unknown)")]
     Events(#[source] SubscribeError),
     /// It failed in `handle`.
-    #[error("tell the policy of made-up events: {0}")]
+    #[error("deliver synthetic events to the policy: {0}")]
     ProbeEvents(Failure),
     /// It failed in `tick`.
-    #[error("have the policy tick: {0}")]
+    #[error("call `tick` of the policy: {0}")]
     ProbeTick(Failure),
-    /// It wants more numbers than a call should carry.
-    #[error("lay out {asked} features: the most is {most}")]
+    /// It requests too many features.
+    #[error("compute {asked} features: the maximum is {most}")]
     TooManyFeatures {
         /// Of the request and of a candidate together.
         asked: usize,
         /// The limit.
         most: usize,
     },
-    /// It scores workers one by one and wants to place pairs.
+    /// It scores workers singly, but requests pairs.
     #[error(
         "ask a scorer about pairs: it asks for `worker.role` and has no `schedule`; a scorer is asked once for each leg of a \
          request, and `request.phase` says for which"
     )]
     ScorerOfPairs,
-    /// It started once and not again, or with another plan.
+    /// It started once, but not again, or with another plan.
     #[error("start a second instance like the first: {}", .0.detail)]
     SecondInstance(Failure),
     /// It failed its trial.
-    #[error("try the policy on {candidates} made-up candidates")]
+    #[error("try the policy on {candidates} synthetic candidates")]
     Probe {
-        /// How many there were.
+        /// Number of candidates.
         candidates: usize,
-        /// What happened.
+        /// The cause.
         #[source]
         source: ProbeError,
     },
 }
 
 impl LoadError {
-    /// Whether the parameters or limits are at fault, not the bytes.
+    /// Returns `true` if the parameters or limits are at fault, not the bytes.
     #[must_use]
     pub fn is_in_settings(&self) -> bool {
         matches!(
@@ -167,7 +167,7 @@ impl LoadError {
         )
     }
 
-    /// What is wrong with which parameter, where the policy tells what its parameters are.
+    /// Returns the faults of each parameter, if the policy describes its parameters.
     #[must_use]
     pub fn param_faults(&self) -> Option<&ParamFaults> {
         match self {

@@ -1,4 +1,4 @@
-//! A loaded policy: decisions on warm instances, a fresh one after every fault.
+//! Loaded policy: decisions on warm instances, and a new one after every fault.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,37 +10,37 @@ use routing::{
 };
 
 use crate::bindings::Plan;
-use crate::budget::Budget;
+use crate::budget::CallBudget;
 use crate::fault::Failure;
-use crate::instance::{Blueprint, Instance, Stillborn};
-use crate::listener::Listener;
-use crate::slots::{Occupant, Slots};
+use crate::instance::{ComponentBlueprint, Instance, InstantiateError};
+use crate::listener::ListenerInstance;
+use crate::recorder::{Divergence, HostCallRecorder};
+use crate::slots::{InstancePool, PooledInstance};
 use crate::state::PolicyState;
-use crate::stats::{Counters, PolicyStats};
-use crate::tape::{Divergence, Tape};
+use crate::stats::{PolicyCounters, PolicyStats};
 
-/// Who a policy says it is.
+/// A policy's name and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
-    /// What it calls itself; cut at 256 bytes.
+    /// Name; truncated at 256 bytes.
     pub name: String,
-    /// Its version, in any scheme; cut at 256 bytes.
+    /// Version, in any scheme; truncated at 256 bytes.
     pub version: String,
 }
 
-/// What was measured while loading.
+/// Measurements of loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadReport {
     /// Real time of compiling and linking.
     pub compiled_in: Duration,
-    /// Real time of instantiating and configuring: what a fault costs the next call.
+    /// Real time of instantiating and configuring: the cost of a fault for the next call.
     pub instantiated_in: Duration,
-    /// Real time of one decision over 256 made-up candidates. Over some 100 us a policy holds up the thread it
-    /// runs on, with every request there.
+    /// Real time of one decision over 256 synthetic candidates. Above about 100 us a policy delays its thread and all
+    /// requests there.
     pub decided_256_in: Duration,
 }
 
-/// A policy made from a component. Calls from any number of threads.
+/// A policy from a component, callable from any number of threads.
 pub struct WasmPolicy {
     pub(crate) name: Arc<str>,
     pub(crate) manifest: Manifest,
@@ -48,84 +48,84 @@ pub struct WasmPolicy {
     pub(crate) report: LoadReport,
     pub(crate) features: FeaturePlan,
     pub(crate) maker: Arc<InstanceMaker>,
-    /// Where it wants to be told events, or ticks.
-    pub(crate) listener: Option<Arc<Listener>>,
-    pub(crate) budget: Budget,
-    pub(crate) slots: Slots,
-    pub(crate) counters: Counters,
+    /// Listener, if the policy subscribes to events or has a timer.
+    pub(crate) listener: Option<Arc<ListenerInstance>>,
+    pub(crate) budget: CallBudget,
+    pub(crate) slots: InstancePool,
+    pub(crate) counters: PolicyCounters,
 }
 
-/// Makes configured instances that all have one plan.
+/// Creates configured instances that all have the same plan.
 pub(crate) struct InstanceMaker {
-    pub(crate) blueprint: Blueprint,
+    pub(crate) blueprint: ComponentBlueprint,
     pub(crate) state: Arc<PolicyState>,
     pub(crate) params: String,
     pub(crate) plan: Plan,
 }
 
 impl WasmPolicy {
-    /// Who it says it is.
+    /// Returns name and version.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// SHA-256 of the component's bytes, in hexadecimal.
+    /// Returns the SHA-256 of the component's bytes, in hexadecimal.
     #[must_use]
     pub fn sha256(&self) -> &str {
         &self.origin.sha256
     }
 
-    /// What was measured while loading.
+    /// Returns the measurements of loading.
     #[must_use]
     pub fn report(&self) -> &LoadReport {
         &self.report
     }
 
-    /// What it did so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn stats(&self) -> PolicyStats {
         let log = &self.maker.blueprint.log;
         self.counters.read(self.slots.asked(), log.dropped())
     }
 
-    /// Decides again what was decided before, with the answers that were given then, and whatever it remembers left alone. The
-    /// same component with the same `params` gives the same verdict, bit for bit, or the same fault; but a fault of
-    /// time ([`FaultKind::Deadline`]) need not come again.
+    /// Repeats an earlier decision with its recorded host calls, without changing any state. The same component with
+    /// the same `params` gives the same verdict, bit for bit, or the same fault. Only a fault of time
+    /// ([`FaultKind::Deadline`]) need not recur.
     ///
     /// # Errors
-    /// [`Divergence`] where it does not ask what was asked then, which the same component never does unless its
-    /// globals keep something.
+    /// [`Divergence`] if the host calls differ from the recorded ones. The same component never diverges unless its
+    /// globals keep state.
     pub fn decide_replaying(
         &self,
         input: &DecisionInput<'_>,
         transcript: &Transcript,
     ) -> Result<Result<Verdict, PolicyFault>, Divergence> {
-        self.replaying(transcript, |tape| self.decide_on(tape, input))
+        self.replaying(transcript, |recorder| self.decide_on(recorder, input))
     }
 
-    /// Scores again what was scored before, as [`WasmPolicy::decide_replaying`] decides.
+    /// Repeats an earlier scoring, like [`WasmPolicy::decide_replaying`].
     ///
     /// # Errors
-    /// As there.
+    /// [`Divergence`] in the same cases.
     pub fn score_replaying(
         &self,
         input: &DecisionInput<'_>,
         transcript: &Transcript,
     ) -> Result<Result<Vec<f64>, PolicyFault>, Divergence> {
-        self.replaying(transcript, |tape| self.score_on(tape, input))
+        self.replaying(transcript, |recorder| self.score_on(recorder, input))
     }
 
     fn replaying<T>(
         &self,
         transcript: &Transcript,
-        call: impl FnOnce(&mut Option<Box<Tape>>) -> Result<T, PolicyFault>,
+        call: impl FnOnce(&mut Option<Box<HostCallRecorder>>) -> Result<T, PolicyFault>,
     ) -> Result<Result<T, PolicyFault>, Divergence> {
-        let mut tape = Some(Box::new(Tape::replaying(transcript)));
-        let answer = call(&mut tape);
-        // Ended in the middle for want of time, it is no other decision.
+        let mut recorder = Some(Box::new(HostCallRecorder::replaying(transcript)));
+        let answer = call(&mut recorder);
+        // A decision that was cut off by its deadline is not a different one.
         let is_cut = matches!(&answer, Err(fault) if matches!(fault.kind, FaultKind::Deadline | FaultKind::NoInstance));
-        if let Some(Tape::Replaying(replay)) = tape.map(|tape| *tape)
+        if let Some(HostCallRecorder::Replaying(replay)) = recorder.map(|recorder| *recorder)
             && !is_cut
         {
             replay.finish()?;
@@ -135,21 +135,21 @@ impl WasmPolicy {
 
     fn decide_on(
         &self,
-        tape: &mut Option<Box<Tape>>,
+        recorder: &mut Option<Box<HostCallRecorder>>,
         input: &DecisionInput<'_>,
     ) -> Result<Verdict, PolicyFault> {
-        self.call(|instance| instance.beside(tape, |instance| instance.decide(input, self.budget)))
+        self.call(|instance| instance.with_recorder(recorder, |instance| instance.decide(input, self.budget)))
     }
 
     fn score_on(
         &self,
-        tape: &mut Option<Box<Tape>>,
+        recorder: &mut Option<Box<HostCallRecorder>>,
         input: &DecisionInput<'_>,
     ) -> Result<Vec<f64>, PolicyFault> {
-        self.call(|instance| instance.beside(tape, |instance| instance.score(input, self.budget)))
+        self.call(|instance| instance.with_recorder(recorder, |instance| instance.score(input, self.budget)))
     }
 
-    /// Makes a call on an instance that nobody else uses.
+    /// Makes a call on an instance that no other thread uses.
     fn call<T>(&self, call: impl FnOnce(&mut Instance) -> Result<T, Failure>) -> Result<T, PolicyFault> {
         let answer = match self.slots.claim() {
             Some(mut slot) => self.call_in(&mut slot, call),
@@ -163,7 +163,7 @@ impl WasmPolicy {
 
     fn call_in<T>(
         &self,
-        slot: &mut Occupant,
+        slot: &mut PooledInstance,
         call: impl FnOnce(&mut Instance) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let mut instance = match slot.take() {
@@ -174,7 +174,7 @@ impl WasmPolicy {
                 Box::new(fresh)
             }
         };
-        // On a failure the instance is dropped here: it cannot be entered again.
+        // After a failure the instance is dropped here: it cannot be entered again.
         let answer = call(&mut instance)?;
         *slot = Some(instance);
         Ok(answer)
@@ -205,9 +205,9 @@ impl Policy for WasmPolicy {
     }
 
     fn decide_noting(&self, input: &DecisionInput<'_>) -> (Result<Verdict, PolicyFault>, Transcript) {
-        let mut tape = Some(Box::new(Tape::noting()));
-        let verdict = self.decide_on(&mut tape, input);
-        (verdict, Tape::noted(tape))
+        let mut recorder = Some(Box::new(HostCallRecorder::recording()));
+        let verdict = self.decide_on(&mut recorder, input);
+        (verdict, HostCallRecorder::noted(recorder))
     }
 
     fn origin(&self) -> Option<&Arc<Origin>> {
@@ -236,28 +236,28 @@ impl Scorer for WasmPolicy {
         input: &DecisionInput<'_>,
         scores: &mut [f64],
     ) -> (Result<(), PolicyFault>, Transcript) {
-        let mut tape = Some(Box::new(Tape::noting()));
-        let answer = self.score_on(&mut tape, input);
+        let mut recorder = Some(Box::new(HostCallRecorder::recording()));
+        let answer = self.score_on(&mut recorder, input);
         let answer = answer.map(|given| scores.copy_from_slice(&given));
-        (answer, Tape::noted(tape))
+        (answer, HostCallRecorder::noted(recorder))
     }
 }
 
 impl InstanceMaker {
-    /// A configured instance.
+    /// Creates a configured instance.
     pub(crate) fn make(&self) -> Result<Instance, Failure> {
         let state = Arc::clone(&self.state);
         let mut instance = self
             .blueprint
             .instantiate(state)
             .map_err(|stillborn| match stillborn {
-                Stillborn::Instantiate(failure) => failure,
-                Stillborn::Types(error) => Failure::no_instance(error.to_string()),
+                InstantiateError::Instantiate(failure) => failure,
+                InstantiateError::Types(error) => Failure::no_instance(error.to_string()),
             })?;
         match instance.configure(&self.params)? {
             Ok(plan) if self.promised(&plan) => Ok(instance),
             Ok(_) => Err(Failure::no_instance(
-                "a fresh instance asks for other features under the same `params`",
+                "a new instance requests other features under the same `params`",
             )),
             Err(message) => Err(Failure {
                 kind: FaultKind::NoInstance,
@@ -266,7 +266,7 @@ impl InstanceMaker {
         }
     }
 
-    /// Whether a plan is the one the router lays out.
+    /// Returns `true` if a plan is the one that the router computes.
     pub(crate) fn promised(&self, plan: &Plan) -> bool {
         plan.request_features == self.plan.request_features
             && plan.candidate_features == self.plan.candidate_features

@@ -1,4 +1,4 @@
-//! Lines a policy writes to the router's log: few, short, and never more than one line each.
+//! Log lines of a policy: rate-limited, truncated, and one line each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use crate::bindings::host::Level;
 
-/// Lines a policy may write in one second, over all its instances.
+/// Log lines per second over all instances of a policy.
 const LINES_PER_SECOND: u32 = 10;
 /// Longest line, in bytes.
 const MAX_LINE: usize = 1024;
 
-/// Where filters find these lines.
+/// Log target of these lines.
 const TARGET: &str = "policy";
 
 /// The log of one policy.
 #[derive(Debug)]
 pub(crate) struct PolicyLog {
     policy: Arc<str>,
-    /// Start of the current second and the lines written since.
+    /// Start of the current second, and the lines since then.
     second: Mutex<(Instant, u32)>,
     dropped: AtomicU64,
 }
@@ -62,7 +62,7 @@ impl PolicyLog {
     }
 }
 
-/// Cut to length, with control characters blanked: a policy must not be able to forge lines of the router.
+/// Truncates a message and blanks control characters: a policy must not forge lines of the router.
 fn one_line(message: &str) -> String {
     let cut = &message[..message.floor_char_boundary(MAX_LINE)];
     cut.replace(char::is_control, " ")

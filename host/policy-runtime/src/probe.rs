@@ -1,32 +1,32 @@
-//! The trial of a policy before it may decide: a few made-up decisions, the same for every policy and run.
+//! Trial decisions of a policy before it serves: a few synthetic inputs, the same for every policy and run.
 
 use std::time::{Duration, Instant};
 
 use routing::{FaultKind, FeaturePlan, InvalidVerdict, Verdict, check};
 use thiserror::Error;
 
-use crate::budget::Budget;
+use crate::budget::CallBudget;
 use crate::fault::Failure;
 use crate::instance::Instance;
 use crate::load_error::LoadError;
-use crate::made_up::{MadeUpCall, Numbers, Recipe};
+use crate::synthetic::{InputRecipe, NumberSource, SyntheticCall};
 
-/// Candidates of each trial; the last size comes twice, so that what is timed has its memory already.
+/// Candidates of each trial. The last size is repeated, so that the timed call has its memory already.
 const SIZES: [usize; 4] = [1, 16, 256, 256];
 
-/// How a trial went wrong.
+/// Failure of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProbeError {
-    /// It did not answer.
+    /// The policy did not answer.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// It answered nonsense.
+    /// The answer was invalid.
     #[error(transparent)]
     Nonsense(#[from] InvalidVerdict),
 }
 
 impl ProbeError {
-    /// The kind of fault the router would count.
+    /// Returns the router's fault kind.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {
@@ -35,7 +35,7 @@ impl ProbeError {
         }
     }
 
-    /// What happened, in one line without the kind.
+    /// Returns the failure in one line without the kind.
     #[must_use]
     pub fn what(&self) -> String {
         match self {
@@ -45,20 +45,20 @@ impl ProbeError {
     }
 }
 
-/// Runs the trials and gives the time of the last, at 256 candidates.
+/// Runs the trials and returns the time of the last one, with 256 candidates.
 pub(crate) fn probe(
     instance: &mut Instance,
     plan: &FeaturePlan,
-    budget: Budget,
+    budget: CallBudget,
 ) -> Result<Duration, LoadError> {
     let mut took = Duration::ZERO;
     for (trial, candidates) in (1..).zip(SIZES) {
-        let recipe = Recipe {
+        let recipe = InputRecipe {
             candidates,
-            numbers: Numbers::SomeUnknown,
-            ..Recipe::USUAL
+            numbers: NumberSource::SomeUnknown,
+            ..InputRecipe::USUAL
         };
-        let call = MadeUpCall::new(plan, recipe, trial);
+        let call = SyntheticCall::new(plan, recipe, trial);
         let start = Instant::now();
         ask(instance, &call, trial, budget).map_err(|source| LoadError::Probe { candidates, source })?;
         took = start.elapsed();
@@ -66,19 +66,18 @@ pub(crate) fn probe(
     Ok(took)
 }
 
-/// Has an instance decide a made-up request of that number, and checks its answer as the router does. One that is a scorer
-/// besides scores it too.
+/// Decides one synthetic request, and checks the answer as the router does. A scorer scores it too.
 pub(crate) fn ask(
     instance: &mut Instance,
-    call: &MadeUpCall,
+    call: &SyntheticCall,
     seq: u64,
-    budget: Budget,
+    budget: CallBudget,
 ) -> Result<Verdict, ProbeError> {
     let request = call.request(seq);
     let input = call.input(&request);
     let verdict = instance.decide(&input, budget)?;
     check(verdict.clone(), call.offer())?;
-    if instance.does_both() {
+    if instance.decides_and_scores() {
         instance.score(&input, budget)?;
     }
     Ok(verdict)

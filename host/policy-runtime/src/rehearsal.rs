@@ -1,88 +1,90 @@
-//! A rehearsal: a policy decides every built-in scenario on fresh instances, so that its author sees what the router would.
+//! Rehearsal: a policy decides every built-in scenario on new instances, so that its author sees the router's view.
 //!
-//! Nothing here has its own opinion of a good policy; what is told is what happened.
+//! The report has facts only, no rating of the policy.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use routing::{FaultKind, FeaturePlan, Verdict};
 
-use crate::budget::{Budget, thread_cpu_time};
+use crate::budget::{CallBudget, thread_cpu_time};
 use crate::engine::PolicyEngine;
 use crate::inspection::Interview;
 use crate::instance::Instance;
 use crate::listener;
-use crate::listening_trial::{self, Chore};
+use crate::listener_check::{self, ListenerCheck};
 use crate::load::{introduce, trial_budget};
 use crate::load_error::LoadError;
-use crate::made_up::{MadeUpCall, Recipe};
 use crate::policy::InstanceMaker;
 use crate::probe::{ProbeError, ask, probe};
 use crate::scenarios::Scenario;
 use crate::settings::PolicySettings;
+use crate::synthetic::{InputRecipe, SyntheticCall};
 
-/// Decisions in a row of which the second half should need no more than the first.
+/// Consecutive decisions, of which the second half should need no more memory than the first.
 const ROUNDS: u64 = 2_000;
-/// Real time for each half of them, for a policy that is slow and may be.
+/// Limit of the real time of each half, for slow policies.
 const HALF_MOST: Duration = Duration::from_secs(5);
-/// The request that every scenario asks about.
+/// Number of the request in every scenario.
 const REQUEST: u64 = 7;
 
-/// What a rehearsal showed.
+/// Result of a rehearsal.
 #[derive(Debug)]
 pub struct Rehearsal {
-    /// What the policy said of itself.
+    /// The policy's own description.
     pub interview: Interview,
     /// Real time of compiling and linking.
     pub compiled_in: Duration,
-    /// Real time of instantiating and configuring: what a fault costs the next call.
+    /// Real time of instantiating and configuring: the cost of a fault for the next call.
     pub instantiated_in: Duration,
-    /// Why the router would not load it after all: what its own trial found.
+    /// Reason why the router would refuse it after all: the result of its own trial.
     pub refused: Option<LoadError>,
-    /// Each scenario.
+    /// Result of each scenario.
     pub scenes: Vec<Scene>,
-    /// Many requests in a row.
+    /// Result of many consecutive requests.
     pub endurance: Endurance,
-    /// What else it is told; empty where it wants no events and does not tick.
-    pub chores: Vec<Chore>,
+    /// Results of event and timer calls; empty if it has none.
+    pub chores: Vec<ListenerCheck>,
 }
 
-/// What became of one scenario.
+/// Result of one scenario.
 #[derive(Debug)]
 pub struct Scene {
-    /// Which.
+    /// The scenario.
     pub scenario: Scenario,
-    /// What the router would have got from the first call of a fresh instance, checked as the router checks it.
+    /// Result of the first call of a new instance, checked as the router checks it.
     pub outcome: Result<Verdict, ProbeError>,
     /// CPU time of that call.
     pub first_in: Duration,
-    /// CPU time of the same call again on the same instance; none where there was no first answer.
+    /// CPU time of the same call again on the same instance; `None` if the first one failed.
     pub warm_in: Option<Duration>,
-    /// Whether another fresh instance did the same, to the bit.
+    /// Another new instance gave the same result, bit for bit.
     pub repeats: bool,
-    /// Whether that same instance, with the same `state` as before, did the same again: if not, its answers depend on what it keeps in its
-    /// own memory.
+    /// The same instance with the same `state` as before gave the same result again. Otherwise its answers depend on
+    /// its own memory.
     pub forgets: bool,
 }
 
-/// What two thousand requests in a row, fewer of a slow policy, did to one instance and its state, halfway and at the end.
+/// Effect of two thousand consecutive requests (fewer for a slow policy) on one instance and its state, at the middle
+/// and at the end.
 #[derive(Debug)]
 pub struct Endurance {
-    /// Decisions that were asked for.
+    /// Number of decisions.
     pub calls: u64,
-    /// The first that failed, counted from 1, and how; it was the last one then.
+    /// The first failed decision, counted from 1, and its error; it was the last one then.
     pub fault: Option<(u64, ProbeError)>,
-    /// Keys of its `state`; every request had a session of its own.
+    /// Number of keys of its `state`; every request had a session of its own.
     pub state_keys: [usize; 2],
     /// Bytes of its linear memory.
     pub memory_bytes: [usize; 2],
 }
 
 impl PolicyEngine {
-    /// Has a policy decide every scenario it can meet. Its `state` begins empty in each. `begins` is called before each part.
+    /// Makes a policy decide every scenario that applies to it, each with an empty `state`. `begins` is called before
+    /// each part.
     ///
     /// # Errors
-    /// [`LoadError`] where it comes to no decision at all.
+    /// [`LoadError`] if it cannot decide at all.
     pub fn rehearse(
         &self,
         name: &str,
@@ -98,11 +100,15 @@ impl PolicyEngine {
         let (mut instance, introduction) = introduce(&blueprint, settings)?;
         let refused = probe(&mut instance, &introduction.features, budget)
             .and_then(|_| {
-                listening_trial::probe(&mut instance, &introduction.wishes, listener::budget(settings))
+                listener_check::probe(
+                    &mut instance,
+                    &introduction.optional_calls,
+                    listener::budget(settings),
+                )
             })
             .err();
         drop(instance);
-        let mut stage = Stage {
+        let mut stage = RehearsalStage {
             maker: InstanceMaker {
                 blueprint,
                 state: Arc::default(),
@@ -119,12 +125,13 @@ impl PolicyEngine {
         begins(RehearsalStep::Endurance);
         let endurance = stage.endure();
         begins(RehearsalStep::Events);
-        let chores = listening_trial::rehearse(&introduction.wishes, listener::budget(settings), || {
-            stage.maker.state = Arc::default();
-            let mut instance = stage.maker.make()?;
-            instance.subscribe()?;
-            Ok(instance)
-        });
+        let chores =
+            listener_check::rehearse(&introduction.optional_calls, listener::budget(settings), || {
+                stage.maker.state = Arc::default();
+                let mut instance = stage.maker.make()?;
+                instance.subscribe()?;
+                Ok(instance)
+            });
         Ok(Rehearsal {
             interview: introduction.into(),
             compiled_in,
@@ -137,34 +144,34 @@ impl PolicyEngine {
     }
 }
 
-/// Part of a rehearsal that begins.
+/// Part of a rehearsal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RehearsalStep {
-    /// The component is compiled.
+    /// Compiling the component.
     Compiling,
-    /// One scenario, counted from 1, of so many.
+    /// One scenario, counted from 1.
     Scenario {
-        /// Which.
+        /// The scenario's name.
         name: &'static str,
-        /// Its number.
+        /// The scenario's number.
         number: usize,
-        /// How many there are.
+        /// Number of scenarios.
         of: usize,
     },
-    /// Many requests in a row.
+    /// Many consecutive requests.
     Endurance,
-    /// Events and ticks.
+    /// Events and timer calls.
     Events,
 }
 
-/// Where scenarios are played.
-struct Stage {
+/// Environment of the scenarios.
+struct RehearsalStage {
     maker: InstanceMaker,
     features: FeaturePlan,
-    budget: Budget,
+    budget: CallBudget,
 }
 
-impl Stage {
+impl RehearsalStage {
     fn play_all(&mut self, begins: &impl Fn(RehearsalStep)) -> Vec<Scene> {
         let scenarios = Scenario::all(&self.features);
         let of = scenarios.len();
@@ -179,8 +186,8 @@ impl Stage {
 
     fn play(&mut self, scenario: Scenario) -> Scene {
         let call = scenario.call(&self.features);
-        let (mut instance, outcome, first_in) = self.play_afresh(&call);
-        let (_, other, _) = self.play_afresh(&call);
+        let (mut instance, outcome, first_in) = self.play_on_new_instance(&call);
+        let (_, other, _) = self.play_on_new_instance(&call);
         let warm = instance.as_mut().filter(|_| outcome.is_ok()).map(|instance| {
             instance.store.data_mut().state = Arc::default();
             timed(|| ask(instance, &call, REQUEST, self.budget))
@@ -195,19 +202,22 @@ impl Stage {
         }
     }
 
-    /// The call on a fresh instance, which is handed back.
-    fn play_afresh(
+    /// Makes the call on a new instance, and returns the instance.
+    fn play_on_new_instance(
         &mut self,
-        call: &MadeUpCall,
+        call: &SyntheticCall,
     ) -> (Option<Instance>, Result<Verdict, ProbeError>, Duration) {
         let played = self.play_once(call);
-        if ended_for_its_time(&played.1) {
+        if exceeded_its_time(&played.1) {
             return self.play_once(call);
         }
         played
     }
 
-    fn play_once(&mut self, call: &MadeUpCall) -> (Option<Instance>, Result<Verdict, ProbeError>, Duration) {
+    fn play_once(
+        &mut self,
+        call: &SyntheticCall,
+    ) -> (Option<Instance>, Result<Verdict, ProbeError>, Duration) {
         match self.fresh() {
             Ok(mut instance) => {
                 let (outcome, took) = timed(|| ask(&mut instance, call, REQUEST, self.budget));
@@ -217,7 +227,7 @@ impl Stage {
         }
     }
 
-    /// An instance over an empty state.
+    /// Creates an instance over an empty state.
     fn fresh(&mut self) -> Result<Instance, ProbeError> {
         self.maker.state = Arc::default();
         Ok(self.maker.make()?)
@@ -237,7 +247,7 @@ impl Stage {
                 return endurance;
             }
         };
-        let call = MadeUpCall::new(&self.features, Recipe::USUAL, 1);
+        let call = SyntheticCall::new(&self.features, InputRecipe::USUAL, 1);
         for half in 0..2 {
             let start = Instant::now();
             for _ in 0..ROUNDS / 2 {
@@ -246,7 +256,7 @@ impl Stage {
                 }
                 endurance.calls += 1;
                 let mut answer = ask(&mut instance, &call, endurance.calls, self.budget);
-                if ended_for_its_time(&answer) {
+                if exceeded_its_time(&answer) {
                     answer = self.maker.make().map_err(ProbeError::from).and_then(|fresh| {
                         instance = fresh;
                         ask(&mut instance, &call, endurance.calls, self.budget)
@@ -264,19 +274,20 @@ impl Stage {
     }
 }
 
-/// Whether it is worth asking once more: a busy machine may charge a call for time that it did not have.
-fn ended_for_its_time(outcome: &Result<Verdict, ProbeError>) -> bool {
+/// Returns `true` if a call should be repeated: a busy machine may charge a call for time that it did not have.
+fn exceeded_its_time(outcome: &Result<Verdict, ProbeError>) -> bool {
     matches!(outcome, Err(error) if error.kind() == FaultKind::Deadline)
 }
 
-/// What `act` gives and the CPU time it takes.
+/// Returns the result of `act` and its CPU time.
 fn timed<T>(act: impl FnOnce() -> T) -> (T, Duration) {
     let start = thread_cpu_time();
     let done = act();
     (done, thread_cpu_time().saturating_sub(start))
 }
 
-/// Whether two outcomes are the same to the bit; of faults, whether they are of one kind. A call that was ended for its time might have been the same.
+/// Returns `true` if two results are the same bit for bit, or faults of one kind. A call that exceeded its time might
+/// have been the same.
 fn same(one: &Result<Verdict, ProbeError>, other: &Result<Verdict, ProbeError>) -> bool {
     match (one, other) {
         (Ok(Verdict::Route(one)), Ok(Verdict::Route(other))) => {

@@ -1,24 +1,24 @@
-//! The built-in scenarios of a rehearsal: what a router asks every day, what it asks on its worst, and what it never should.
+//! Built-in scenarios of a rehearsal: typical, extreme and invalid inputs.
 
 use routing::{FeaturePlan, Phase, Role};
 
-use crate::made_up::{MadeUpCall, Numbers, Recipe, Roles};
+use crate::synthetic::{FleetRoles, InputRecipe, NumberSource, SyntheticCall};
 
-/// Every role by turns.
+/// Every role in alternation.
 const ALL_ROLES: &[Role] = &[Role::Mixed, Role::Prefill, Role::Decode];
 
-/// One built-in scenario.
+/// A built-in scenario.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scenario {
     /// Its name in reports.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// Short description.
     pub about: &'static str,
-    recipe: Recipe,
+    recipe: InputRecipe,
 }
 
 impl Scenario {
-    /// Those that a policy with this plan can meet, in the order of a report.
+    /// Returns the scenarios that apply to this plan, in report order.
     #[must_use]
     pub fn all(plan: &FeaturePlan) -> Vec<Self> {
         let mut scenarios = everyday();
@@ -30,153 +30,157 @@ impl Scenario {
         scenarios
     }
 
-    /// How many candidates there are.
+    /// Returns the number of candidates.
     #[must_use]
     pub fn candidates(&self) -> usize {
         self.recipe.candidates
     }
 
-    /// Which part of a request is placed.
+    /// Returns the placed part of a request.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.recipe.phase
     }
 
-    /// How often the request was decided before.
+    /// Returns the number of earlier decisions about the request.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.recipe.attempt
     }
 
-    /// Returns whether every candidate could take the request at once: no load, nothing held.
+    /// Returns `true` if every candidate could take the request at once: no load, nothing held.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.recipe.numbers == Numbers::Idle
+        self.recipe.numbers == NumberSource::Idle
     }
 
-    /// Laid out for a plan.
+    /// Returns the input in the layout of a plan.
     #[must_use]
-    pub fn call(&self, plan: &FeaturePlan) -> MadeUpCall {
-        MadeUpCall::new(plan, self.recipe, 7)
+    pub fn call(&self, plan: &FeaturePlan) -> SyntheticCall {
+        SyntheticCall::new(plan, self.recipe, 7)
     }
 }
 
 fn everyday() -> Vec<Scenario> {
-    let sized = |candidates| Recipe {
+    let sized = |candidates| InputRecipe {
         candidates,
-        ..Recipe::USUAL
+        ..InputRecipe::USUAL
     };
     vec![
         scenario("one", "the only candidate", sized(1)),
-        scenario("sixteen", "a busy fleet", Recipe::USUAL),
+        scenario("sixteen", "a busy fleet", InputRecipe::USUAL),
         scenario("thousand", "1,024 candidates", sized(1024)),
         scenario(
             "no-session",
             "the client names no session",
-            Recipe {
+            InputRecipe {
                 session: false,
-                ..Recipe::USUAL
+                ..InputRecipe::USUAL
             },
         ),
         scenario(
             "retried",
             "two workers failed it, two are left",
-            Recipe {
+            InputRecipe {
                 attempt: 2,
                 ..sized(2)
             },
         ),
-        filled("idle", "no load, nothing cached", Numbers::Idle),
+        filled("idle", "no load, nothing cached", NumberSource::Idle),
         scenario(
             "idle-one",
             "no load, nothing cached, the only candidate",
-            Recipe {
-                numbers: Numbers::Idle,
+            InputRecipe {
+                numbers: NumberSource::Idle,
                 ..sized(1)
             },
         ),
         scenario(
             "some-unknown",
             "an eighth of the numbers is NaN",
-            Recipe {
+            InputRecipe {
                 candidates: 64,
-                numbers: Numbers::SomeUnknown,
-                ..Recipe::USUAL
+                numbers: NumberSource::SomeUnknown,
+                ..InputRecipe::USUAL
             },
         ),
-        filled("all-unknown", "every number is NaN", Numbers::All(f64::NAN)),
-        filled("overloaded", "a thousand times the load", Numbers::Overloaded),
+        filled("all-unknown", "every number is NaN", NumberSource::All(f64::NAN)),
+        filled(
+            "overloaded",
+            "a thousand times the load",
+            NumberSource::Overloaded,
+        ),
         filled(
             "shared-prefix",
             "all hold the same system prompt",
-            Numbers::SharedPrefix,
+            NumberSource::SharedPrefix,
         ),
     ]
 }
 
 fn hostile() -> Vec<Scenario> {
     vec![
-        filled("zero", "every number is 0", Numbers::All(0.0)),
-        filled("negative", "every number is -1", Numbers::All(-1.0)),
+        filled("zero", "every number is 0", NumberSource::All(0.0)),
+        filled("negative", "every number is -1", NumberSource::All(-1.0)),
         filled(
             "infinite",
             "every number is infinite",
-            Numbers::All(f64::INFINITY),
+            NumberSource::All(f64::INFINITY),
         ),
-        filled("huge", "every number is 1.8e308", Numbers::All(f64::MAX)),
+        filled("huge", "every number is 1.8e308", NumberSource::All(f64::MAX)),
         scenario(
             "garbage",
             "NaN, infinities, 0, -1, 1.8e308 mixed",
-            Recipe {
+            InputRecipe {
                 candidates: 64,
-                numbers: Numbers::Garbage,
-                ..Recipe::USUAL
+                numbers: NumberSource::Garbage,
+                ..InputRecipe::USUAL
             },
         ),
     ]
 }
 
-/// One leg of a split request alone: every policy can be asked for one.
+/// Returns scenarios of one leg of a split request: they apply to every policy.
 fn legs() -> Vec<Scenario> {
     vec![
         scenario(
             "prefill-leg",
             "prefill and mixed workers, phase prefill",
-            Recipe {
+            InputRecipe {
                 phase: Phase::Prefill,
-                roles: Roles::Of(&[Role::Prefill, Role::Mixed]),
-                ..Recipe::USUAL
+                roles: FleetRoles::Of(&[Role::Prefill, Role::Mixed]),
+                ..InputRecipe::USUAL
             },
         ),
         scenario(
             "decode-leg",
             "decode workers, phase decode",
-            Recipe {
+            InputRecipe {
                 phase: Phase::Decode,
-                roles: Roles::Of(&[Role::Decode]),
-                ..Recipe::USUAL
+                roles: FleetRoles::Of(&[Role::Decode]),
+                ..InputRecipe::USUAL
             },
         ),
     ]
 }
 
-/// Both legs at once: asked only of those that ask for roles.
+/// Returns scenarios of both legs: they apply only to policies that request roles.
 fn pairs() -> Vec<Scenario> {
-    let of = |turn, alone| Recipe {
-        roles: Roles::Pairs(turn, alone),
-        ..Recipe::USUAL
+    let of = |turn, alone| InputRecipe {
+        roles: FleetRoles::Pairs(turn, alone),
+        ..InputRecipe::USUAL
     };
-    let unknown = Recipe {
-        numbers: Numbers::All(f64::NAN),
+    let unknown = InputRecipe {
+        numbers: NumberSource::All(f64::NAN),
         ..of(ALL_ROLES, true)
     };
     vec![
         scenario(
             "undivided",
             "a pool of mixed workers",
-            Recipe {
-                roles: Roles::Of(&[Role::Mixed]),
-                ..Recipe::USUAL
+            InputRecipe {
+                roles: FleetRoles::Of(&[Role::Mixed]),
+                ..InputRecipe::USUAL
             },
         ),
         scenario(
@@ -194,15 +198,15 @@ fn pairs() -> Vec<Scenario> {
     ]
 }
 
-fn scenario(name: &'static str, about: &'static str, recipe: Recipe) -> Scenario {
+fn scenario(name: &'static str, about: &'static str, recipe: InputRecipe) -> Scenario {
     Scenario { name, about, recipe }
 }
 
-/// Sixteen candidates with numbers from elsewhere.
-fn filled(name: &'static str, about: &'static str, numbers: Numbers) -> Scenario {
-    let recipe = Recipe {
+/// Returns a scenario of sixteen candidates with these numbers.
+fn filled(name: &'static str, about: &'static str, numbers: NumberSource) -> Scenario {
+    let recipe = InputRecipe {
         numbers,
-        ..Recipe::USUAL
+        ..InputRecipe::USUAL
     };
     scenario(name, about, recipe)
 }
@@ -215,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// Every feature there is.
+    /// Returns a plan of all features.
     fn everything() -> FeaturePlan {
         let request: Vec<_> = REQUEST_CATALOGUE.iter().map(|(_, doc)| doc.name).collect();
         let candidate: Vec<_> = CANDIDATE_CATALOGUE.iter().map(|(_, doc)| doc.name).collect();

@@ -1,10 +1,10 @@
-//! What is made of scores: whether they are some, and a decision where nobody weighs them against others.
+//! Scores: validation, and a decision by scores alone.
 
 use routing::{Choice, DecisionInput, FaultKind, SplitMix64, Verdict, highest};
 
 use crate::fault::Failure;
 
-/// Whether there is one for each candidate.
+/// Checks that there is one score per candidate.
 pub(crate) fn check(scores: &[f64], input: &DecisionInput<'_>) -> Result<(), Failure> {
     let (scores, candidates) = (scores.len(), input.ids.len());
     if scores == candidates {
@@ -16,7 +16,7 @@ pub(crate) fn check(scores: &[f64], input: &DecisionInput<'_>) -> Result<(), Fai
     })
 }
 
-/// The highest; of equal ones any, by the request's own randomness. Without an opinion on any, none.
+/// Returns the highest score; ties are broken by the request's own randomness. Without any score there is no choice.
 pub(crate) fn best(input: &DecisionInput<'_>, scores: &[f64]) -> Verdict {
     let mut random = SplitMix64::of_decision(input.request.seed(), input.request.attempt);
     match highest((0..).zip(scores.iter().copied()), &mut random) {

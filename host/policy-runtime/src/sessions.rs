@@ -1,7 +1,8 @@
-//! Where a policy's sessions go: bounded, each for a time, kept outside of its instances as its state is.
+//! Session table of a policy: an LRU map from sessions to workers with expiry, kept outside its instances like its
+//! state.
 //!
-//! A lock is held for a look-up and a few pointers. Which session was not used for longest is known over all shards, so that the
-//! limit holds for the policy as a whole and to the session.
+//! A lock is held for a lookup and a few pointers. The least recently used session is known over all shards, so the
+//! limit is exact for the policy as a whole.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,48 +11,48 @@ use std::time::Duration;
 use lru::LruCache;
 use routing::WorkerId;
 
-/// Longest time a session is remembered, in milliseconds: a day.
+/// Longest lifetime of a session, in milliseconds: a day.
 const LONGEST_MS: u32 = 24 * 60 * 60 * 1000;
-/// Locks the sessions are spread over, so that threads rarely meet.
+/// Number of shards; each has a lock.
 const SHARDS: usize = 16;
 
-/// Every session of another run was used before this, and every one of this run later.
+/// Use counter at start: restored sessions are below it, those of this run above.
 const RESTORED: u64 = 1 << 63;
 
-type Shard = LruCache<u64, Place>;
+type SessionShard = LruCache<u64, SessionPlace>;
 
-/// The sessions of one policy. Times are on the clock of its decisions.
+/// Sessions of one policy. Times are on the clock of its decisions.
 #[derive(Debug)]
 pub struct Sessions {
-    shards: [Mutex<Shard>; SHARDS],
-    /// Over all shards. Changes only while the lock of the shard that changes is held, so that it is never below 0.
+    shards: [Mutex<SessionShard>; SHARDS],
+    /// Number over all shards. It changes only under the lock of the changed shard, so it is never below 0.
     count: AtomicUsize,
     limit: AtomicUsize,
-    /// Recalls and remembrances, counted up from [`RESTORED`]: tells which of two sessions was used last.
+    /// Use counter, increasing from [`RESTORED`]: orders sessions by their last use.
     uses: AtomicU64,
-    /// Sessions restored, counted down from there: each is older than all before.
+    /// Counter of restored sessions, decreasing from there: each is older than all before.
     restored: AtomicU64,
     evicted: AtomicU64,
     changes: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct SessionPlace {
     worker: WorkerId,
     /// Microseconds.
     until: u64,
-    /// By [`Sessions::uses`].
+    /// Value of [`Sessions::uses`] at the last use.
     used: u64,
 }
 
-/// A session as it is kept over a restart.
+/// A session as saved over a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionEntry {
-    /// Its hash.
+    /// Hash of the session.
     pub session: u64,
-    /// Where it goes.
+    /// Its worker.
     pub worker: WorkerId,
-    /// How long it is still remembered.
+    /// Remaining lifetime.
     pub left: Duration,
 }
 
@@ -70,10 +71,10 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// As many are remembered unless [`Sessions::limit_to`] says otherwise.
+    /// Default limit; [`Sessions::limit_to`] changes it.
     pub const DEFAULT_LIMIT: usize = 65_536;
 
-    /// Where a session goes, unless its time is over.
+    /// Returns the worker of a session, unless it has expired.
     #[must_use]
     pub fn recall(&self, session: u64, now_us: u64) -> Option<WorkerId> {
         let mut shard = self.shard(session);
@@ -87,10 +88,10 @@ impl Sessions {
         None
     }
 
-    /// Remembers where it goes from now on, for at most a day. Over the limit, the one that was not used for longest is forgotten.
+    /// Sets the worker of a session for at most a day. Over the limit, the least recently used session is evicted.
     pub fn remember(&self, session: u64, worker: WorkerId, ttl_ms: u32, now_us: u64) {
         let ttl_us = u64::from(ttl_ms.min(LONGEST_MS)) * 1000;
-        let place = Place {
+        let place = SessionPlace {
             worker,
             until: now_us.saturating_add(ttl_us),
             used: self.uses.fetch_add(1, Ordering::Relaxed),
@@ -108,8 +109,8 @@ impl Sessions {
         }
     }
 
-    /// Remembers sessions of another run, the one that was used last at the end: all were used before any of this run. What is
-    /// remembered already stays as it is, and nothing is forgotten for them.
+    /// Restores sessions of another run, the most recently used last. All of them count as older than this run's.
+    /// Existing sessions stay, and none is evicted.
     pub fn restore(&self, entries: &[SessionEntry], now_us: u64) {
         for entry in entries.iter().rev() {
             let mut shard = self.shard(entry.session);
@@ -125,7 +126,7 @@ impl Sessions {
                 return;
             }
             let left = entry.left.min(Duration::from_millis(LONGEST_MS.into()));
-            let place = Place {
+            let place = SessionPlace {
                 worker: entry.worker,
                 until: now_us.saturating_add(left.as_micros() as u64),
                 used: self.restored.fetch_sub(1, Ordering::Relaxed) - 1,
@@ -136,7 +137,7 @@ impl Sessions {
         }
     }
 
-    /// Forgets a session.
+    /// Removes a session.
     pub fn forget(&self, session: u64) {
         let mut shard = self.shard(session);
         if shard.pop(&session).is_some() {
@@ -145,30 +146,30 @@ impl Sessions {
         }
     }
 
-    /// How many are kept, those included whose time is over and that were not asked for since.
+    /// Returns the number of sessions, including expired ones that were not looked up since.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// How many were forgotten for others, so far.
+    /// Returns the number of evicted sessions.
     #[must_use]
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// Keeps at most so many from now on.
+    /// Sets the limit.
     pub fn limit_to(&self, most: usize) {
         self.limit.store(most, Ordering::Relaxed);
         self.keep_to_limit();
     }
 
-    /// Counts changes, so that a copy can be told from what it was made of.
+    /// Returns the number of changes, to detect an outdated copy.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Those whose time is not over, the one that was used last at the end.
+    /// Returns the sessions that have not expired, the most recently used last.
     pub(crate) fn entries(&self, now_us: u64) -> Vec<SessionEntry> {
         let mut entries = Vec::with_capacity(self.count().min(self.limit()));
         for shard in &self.shards {
@@ -177,7 +178,7 @@ impl Sessions {
             entries.extend(alive.map(|(&session, &place)| (session, place)));
         }
         entries.sort_unstable_by_key(|(_, place)| place.used);
-        let entry = |(session, place): (u64, Place)| SessionEntry {
+        let entry = |(session, place): (u64, SessionPlace)| SessionEntry {
             session,
             worker: place.worker,
             left: Duration::from_micros(place.until - now_us),
@@ -189,9 +190,9 @@ impl Sessions {
         while self.count() > self.limit() && self.evict() {}
     }
 
-    /// Forgets the one that was not used for longest, if there are still too many; whether there may be more to forget.
+    /// Evicts the least recently used session if there are too many. Returns `true` if there may be more to evict.
     fn evict(&self) -> bool {
-        let oldest = |shard: &Mutex<Shard>| lock(shard).peek_lru().map(|(_, place)| place.used);
+        let oldest = |shard: &Mutex<SessionShard>| lock(shard).peek_lru().map(|(_, place)| place.used);
         let shards = self.shards.iter();
         let oldest = shards.filter_map(|shard| Some((oldest(shard)?, shard)));
         let Some((_, shard)) = oldest.min_by_key(|(used, _)| *used) else {
@@ -199,7 +200,7 @@ impl Sessions {
         };
         let mut shard = lock(shard);
         if shard.is_empty() {
-            // Whoever was to go is gone already, and was counted there.
+            // The session to evict is gone already, and was counted there.
             return true;
         }
         let over = |count: usize| (count > self.limit()).then(|| count - 1);
@@ -217,12 +218,12 @@ impl Sessions {
         self.limit.load(Ordering::Relaxed)
     }
 
-    fn shard(&self, session: u64) -> MutexGuard<'_, Shard> {
+    fn shard(&self, session: u64) -> MutexGuard<'_, SessionShard> {
         lock(&self.shards[(session ^ session >> 32) as usize % SHARDS])
     }
 }
 
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+fn lock(shard: &Mutex<SessionShard>) -> MutexGuard<'_, SessionShard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -313,7 +314,7 @@ mod tests {
                     for session in 0..2000 {
                         sessions.remember(session, WorkerId(1), MINUTE, 0);
                         sessions.forget(session + thread % 2);
-                        // Each thread has at most one more than the limit allows, for a moment.
+                        // Each thread may exceed the limit by one for a moment.
                         assert!(sessions.count() <= 5, "{}", sessions.count());
                     }
                 });

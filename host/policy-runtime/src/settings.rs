@@ -1,4 +1,4 @@
-//! What an operator may set for one policy.
+//! Operator settings of a policy.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use std::time::Duration;
 pub struct PolicySettings {
     /// Its `params` as a JSON object; `{}` for none.
     pub params_json: String,
-    /// CPU time a decision may use; measured in ticks of a millisecond, so a smaller value means one tick.
+    /// CPU time of a decision. It is measured in ticks of a millisecond, so a smaller value means one tick.
     pub cpu_budget: Duration,
-    /// Real time a decision may take.
+    /// Real time of a decision.
     pub wall_limit: Duration,
-    /// Bytes of linear memory an instance may have, all its memories together.
+    /// Bytes of linear memory of an instance, over all its memories.
     pub memory_bytes: usize,
 }
 

@@ -1,10 +1,9 @@
-//! Where a policy's warm instances wait, one for each thread that decides.
+//! Instance pool: one slot for a warm instance per deciding thread.
 //!
-//! A slot is a lock around an instance, held during the call. Each thread starts looking at a slot of its own,
-//! so the lock is free and the instance warm in that core's cache; only with more threads than slots do two
-//! meet, and then the second takes the next free slot. Against a map in thread-local storage this keeps the
-//! number of instances bounded for the policy as a whole, and dropping the policy drops every one of them at
-//! once; against a shared queue it moves nothing between cores.
+//! A slot is a lock around an instance, held during the call. Each thread starts at a slot of its own, so the lock is
+//! free and the instance warm in that core's cache. Only with more threads than slots do two meet; the second takes
+//! the next free slot. Unlike thread-local storage, the pool bounds the instances of the whole policy, and dropping
+//! the policy drops all of them at once. Unlike a shared queue, it moves nothing between cores.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -12,43 +11,43 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use crate::instance::Instance;
 use crate::policy::WasmPolicy;
 
-/// What a claimed slot holds: none until an instance is made, and again after a fault.
-pub(crate) type Occupant = Option<Box<Instance>>;
+/// Content of a slot: `None` until an instance is created, and after a fault.
+pub(crate) type PooledInstance = Option<Box<Instance>>;
 
-/// The slots of one policy.
-pub(crate) struct Slots {
-    slots: Box<[Slot]>,
+/// Slots of one policy.
+pub(crate) struct InstancePool {
+    slots: Box<[PoolSlot]>,
     turned_away: AtomicU64,
 }
 
-/// Two cache lines, so that neighbours never share one.
+/// Two cache lines, so that neighbours share none.
 #[derive(Default)]
 #[repr(align(128))]
-struct Slot {
-    occupant: Mutex<Occupant>,
+struct PoolSlot {
+    occupant: Mutex<PooledInstance>,
     claims: AtomicU64,
 }
 
-impl Slots {
+impl InstancePool {
     pub(crate) fn new(count: usize) -> Self {
         Self {
-            slots: (0..count.max(1)).map(|_| Slot::default()).collect(),
+            slots: (0..count.max(1)).map(|_| PoolSlot::default()).collect(),
             turned_away: AtomicU64::new(0),
         }
     }
 
-    /// A free slot, this thread's own if possible; none while every one is in use.
-    pub(crate) fn claim(&self) -> Option<MutexGuard<'_, Occupant>> {
+    /// Returns a free slot, this thread's own if possible; `None` if all are in use.
+    pub(crate) fn claim(&self) -> Option<MutexGuard<'_, PooledInstance>> {
         let home = home() % self.slots.len();
         let (before, from_home) = self.slots.split_at(home);
-        let claimed = from_home.iter().chain(before).find_map(Slot::claim);
+        let claimed = from_home.iter().chain(before).find_map(PoolSlot::claim);
         if claimed.is_none() {
             self.turned_away.fetch_add(1, Ordering::Relaxed);
         }
         claimed
     }
 
-    /// How often a slot was asked for.
+    /// Returns the number of requests for a slot.
     pub(crate) fn asked(&self) -> u64 {
         let claims = self.slots.iter().map(|slot| slot.claims.load(Ordering::Relaxed));
         claims.sum::<u64>() + self.turned_away.load(Ordering::Relaxed)
@@ -58,7 +57,7 @@ impl Slots {
         self.slots.len()
     }
 
-    /// Empties every slot that is free.
+    /// Empties every free slot.
     fn release(&self) {
         for slot in &self.slots {
             if let Ok(mut occupant) = slot.occupant.try_lock() {
@@ -69,17 +68,17 @@ impl Slots {
 }
 
 impl WasmPolicy {
-    /// Drops the instances that are not in a call: for a policy that is kept and not asked. The next call makes one again.
+    /// Drops the instances outside calls, for a policy that is kept but not used. The next call creates one again.
     pub fn release_instances(&self) {
         self.slots.release();
     }
 }
 
-impl Slot {
-    fn claim(&self) -> Option<MutexGuard<'_, Occupant>> {
+impl PoolSlot {
+    fn claim(&self) -> Option<MutexGuard<'_, PooledInstance>> {
         let occupant = match self.occupant.try_lock() {
             Ok(occupant) => occupant,
-            // A panic in the host during a call: what it left behind is not to be trusted.
+            // A panic in the host during a call: the instance may be inconsistent.
             Err(TryLockError::Poisoned(poisoned)) => {
                 let mut occupant = poisoned.into_inner();
                 *occupant = None;
@@ -93,7 +92,7 @@ impl Slot {
     }
 }
 
-/// The number of the calling thread among those that ever decided.
+/// Returns the number of the calling thread among all deciding threads.
 fn home() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -108,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_claimed_slot_is_nobody_elses_until_released() {
-        let slots = Slots::new(2);
+        let slots = InstancePool::new(2);
         let first = slots.claim().unwrap();
         let second = slots.claim().unwrap();
         assert!(slots.claim().is_none());
@@ -120,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_usable_again_after_a_panic_in_it() {
-        let slots = Slots::new(1);
+        let slots = InstancePool::new(1);
         std::thread::scope(|scope| {
             let panicking = scope.spawn(|| {
                 let _slot = slots.claim();

@@ -1,4 +1,5 @@
-//! What a policy remembers, outside of its instances: it outlives their faults and the swap of the component.
+//! Policy state: a key-value store outside the instances. It survives their faults and the replacement of the
+//! component.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -9,42 +10,43 @@ pub use routing::StateRefusal as Refusal;
 
 use crate::sessions::{SessionEntry, Sessions};
 
-/// Most keys of a policy.
+/// Most keys per policy.
 const MAX_KEYS: usize = 4096;
 /// Longest key, in bytes.
 const MAX_KEY: usize = 256;
 /// Longest value, in bytes.
 const MAX_VALUE: usize = 16 << 10;
-/// Locks the keys are spread over, so that threads rarely meet.
+/// Number of shards; each has a lock.
 const SHARDS: usize = 16;
 /// Bytes of a counter.
 const COUNTER: usize = size_of::<i64>();
 
-type Shard = HashMap<Box<str>, Box<[u8]>>;
+type StateShard = HashMap<Box<str>, Box<[u8]>>;
 
-/// The key-value state and the sessions of one policy, shared by its instances. The caller keeps it under the policy's name and
-/// hands it to every load under that name. A counter is a value of 8 bytes, little endian.
+/// Key-value state and sessions of one policy, shared by its instances. The caller keeps it by the policy's name and
+/// passes it to every load of that name. A counter is a value of 8 bytes, little endian.
 #[derive(Debug, Default)]
 pub struct PolicyState {
-    shards: [Mutex<Shard>; SHARDS],
-    /// Keys over all shards.
+    shards: [Mutex<StateShard>; SHARDS],
+    /// Number of keys over all shards.
     keys: AtomicUsize,
     hasher: RandomState,
     changes: AtomicU64,
     sessions: Sessions,
 }
 
-/// What a policy remembers, at about one moment: each value is whole, and two of them may be of two moments.
+/// Copy of a policy's state at about one moment: each value is consistent, but two of them may be of different
+/// moments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Remembered {
+pub struct StateSnapshot {
     /// Keys and values, sorted by key.
     pub values: Vec<(Box<str>, Vec<u8>)>,
-    /// The one that was used last at the end.
+    /// Sessions, the most recently used last.
     pub sessions: Vec<SessionEntry>,
 }
 
 impl PolicyState {
-    /// The value under `key`.
+    /// Returns the value of `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Vec<u8>> {
         self.shard(key).get(key).map(|value| value.to_vec())
@@ -53,7 +55,7 @@ impl PolicyState {
     /// Replaces the whole value.
     ///
     /// # Errors
-    /// [`Refusal`] where a limit is reached; then nothing changed.
+    /// [`Refusal`] if a limit is reached; nothing changes then.
     pub fn set(&self, key: &str, value: Vec<u8>) -> Result<(), Refusal> {
         if value.len() > MAX_VALUE {
             return Err(Refusal::ValueTooLong);
@@ -70,10 +72,10 @@ impl PolicyState {
         Ok(())
     }
 
-    /// Adds to a counter, from 0 where the key is new, and gives its new value. Wraps at 64 bits.
+    /// Adds to a counter, which starts at 0, and returns the new value. Wraps at 64 bits.
     ///
     /// # Errors
-    /// [`Refusal`] where a limit is reached or the value is no counter; then nothing changed.
+    /// [`Refusal`] if a limit is reached or the value is not a counter; nothing changes then.
     pub fn add(&self, key: &str, by: i64) -> Result<i64, Refusal> {
         let mut shard = self.shard(key);
         let sum = match shard.get_mut(key) {
@@ -93,7 +95,7 @@ impl PolicyState {
         Ok(sum)
     }
 
-    /// Forgets a key.
+    /// Removes a key.
     pub fn delete(&self, key: &str) {
         if self.shard(key).remove(key).is_some() {
             self.keys.fetch_sub(1, Ordering::Relaxed);
@@ -101,22 +103,22 @@ impl PolicyState {
         }
     }
 
-    /// Where its sessions go.
+    /// Returns its sessions.
     #[must_use]
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
     }
 
-    /// Counts what may have changed it, so that a copy can be told from what it was made of.
+    /// Returns the number of possible changes, to detect an outdated copy.
     #[must_use]
     pub fn changes(&self) -> u64 {
         let changes = self.changes.load(Ordering::Relaxed);
         changes.wrapping_add(self.sessions.changes())
     }
 
-    /// A copy of everything. Takes no lock for longer than a value or a shard's keys need.
+    /// Returns a copy of everything. Each lock is held only for a value or the keys of a shard.
     #[must_use]
-    pub fn remembered(&self, now_us: u64) -> Remembered {
+    pub fn remembered(&self, now_us: u64) -> StateSnapshot {
         let mut keys: Vec<Box<str>> = Vec::with_capacity(self.keys());
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +126,7 @@ impl PolicyState {
         }
         keys.sort_unstable();
         let values = keys.into_iter();
-        Remembered {
+        StateSnapshot {
             values: values
                 .filter_map(|key| Some((self.get(&key)?, key)))
                 .map(|(value, key)| (key, value))
@@ -133,18 +135,18 @@ impl PolicyState {
         }
     }
 
-    /// Something was changed: told afterwards, so that a copy made in between is made again.
+    /// Records a change after it was made, so that a copy made in between is outdated.
     fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Takes the place of a new key.
+    /// Reserves space for a new key.
     fn admit(&self, key: &str) -> Result<(), Refusal> {
         if key.len() > MAX_KEY {
             return Err(Refusal::KeyTooLong);
@@ -157,7 +159,7 @@ impl PolicyState {
             .map_err(|_| Refusal::Full)
     }
 
-    fn shard(&self, key: &str) -> MutexGuard<'_, Shard> {
+    fn shard(&self, key: &str) -> MutexGuard<'_, StateShard> {
         let shard = self.hasher.hash_one(key) as usize % SHARDS;
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }

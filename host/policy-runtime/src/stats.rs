@@ -1,15 +1,15 @@
-//! What a policy did so far, as counters.
+//! Counters of a policy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use routing::FaultKind;
 
-/// A reading of a policy's counters, from its load on.
+/// Snapshot of a policy's counters since its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PolicyStats {
-    /// Decisions asked for.
+    /// Requested decisions.
     pub calls: u64,
-    /// Instances made for them: one for each thread that decided, and one after each fault.
+    /// Instances created: one per deciding thread, and one after each fault.
     pub instances: u64,
     /// Log lines dropped because the policy wrote too many.
     pub log_lines_dropped: u64,
@@ -17,22 +17,22 @@ pub struct PolicyStats {
 }
 
 impl PolicyStats {
-    /// Failed decisions of one kind. Answers that the router itself finds nonsense (a row that was not offered)
-    /// are not known here.
+    /// Returns the number of failed decisions of one kind. Invalid answers that only the router detects (a row that
+    /// was not offered) are not included.
     #[must_use]
     pub fn faults(&self, kind: FaultKind) -> u64 {
         position(kind).map_or(0, |position| self.faults[position])
     }
 }
 
-/// Relaxed counters: each is exact, together they may mix two moments.
+/// Relaxed counters: each is exact, but together they may be of different moments.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct PolicyCounters {
     instances: AtomicU64,
     faults: [AtomicU64; FaultKind::ALL.len()],
 }
 
-impl Counters {
+impl PolicyCounters {
     pub(crate) fn count_instance(&self) {
         self.instances.fetch_add(1, Ordering::Relaxed);
     }

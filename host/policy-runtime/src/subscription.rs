@@ -1,35 +1,35 @@
-//! Which events a policy wants, by name, and under which numbers it knows them.
+//! Event subscription of a policy: kinds of events by name, and their numbers for the policy.
 
 use routing::{EventKind, EventKinds};
 use thiserror::Error;
 
-/// Kinds that a policy may name.
+/// Most kinds that a policy may name.
 const MAX_KINDS: usize = 64;
 
-/// A policy wants to be told what nobody tells.
+/// A policy subscribes to an unknown event.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SubscribeError {
     /// No such kind.
-    #[error("tell of `{name}`: the events are {}", known().join(", "))]
+    #[error("subscribe to `{name}`: the events are {}", known().join(", "))]
     Unknown {
-        /// As it names it.
+        /// The name sent.
         name: String,
     },
-    /// So many kinds there will never be.
-    #[error("tell of {0} kinds of events: the most is {MAX_KINDS}")]
+    /// More kinds than will ever exist.
+    #[error("subscribe to {0} kinds of events: the maximum is {MAX_KINDS}")]
     TooMany(usize),
 }
 
-/// What a policy answered when it was asked what it wants to be told.
+/// Result of a policy's `subscribe`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Subscription {
-    /// As it names them, with `?` where it may be unknown.
+pub(crate) struct EventSubscription {
+    /// Names as sent, with `?` for optional ones.
     pub(crate) names: Vec<String>,
-    /// The same; none for what never happens.
+    /// Resolved kinds; `None` for unknown optional ones.
     kinds: Vec<Option<EventKind>>,
 }
 
-impl Subscription {
+impl EventSubscription {
     pub(crate) fn resolve(names: Vec<String>) -> Result<Self, SubscribeError> {
         if names.len() > MAX_KINDS {
             return Err(SubscribeError::TooMany(names.len()));
@@ -42,7 +42,7 @@ impl Subscription {
         self.kinds.iter().flatten().copied().collect()
     }
 
-    /// The number under which the policy knows a kind.
+    /// Returns the policy's number of a kind.
     pub(crate) fn position(&self, kind: EventKind) -> Option<u32> {
         let position = self.kinds.iter().position(|known| *known == Some(kind))?;
         u32::try_from(position).ok()
@@ -68,8 +68,8 @@ fn known() -> Vec<&'static str> {
 mod tests {
     use super::*;
 
-    fn resolve(names: &[&str]) -> Result<Subscription, SubscribeError> {
-        Subscription::resolve(names.iter().map(|&name| name.to_owned()).collect())
+    fn resolve(names: &[&str]) -> Result<EventSubscription, SubscribeError> {
+        EventSubscription::resolve(names.iter().map(|&name| name.to_owned()).collect())
     }
 
     #[test]
@@ -91,6 +91,6 @@ mod tests {
             "{told}"
         );
         let many = vec!["x?".to_owned(); 65];
-        assert_eq!(Subscription::resolve(many), Err(SubscribeError::TooMany(65)));
+        assert_eq!(EventSubscription::resolve(many), Err(SubscribeError::TooMany(65)));
     }
 }

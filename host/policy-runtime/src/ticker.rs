@@ -1,8 +1,8 @@
-//! The thread that advances the epoch while calls are under way, and rests while none is: a thousand wake-ups a second took 3.5 % of
-//! the time of a router that relays streams and decides seldom.
+//! Epoch thread: advances the epoch while calls are running, and sleeps otherwise. A thousand wake-ups a second took
+//! 3.5 % of the time of a router that relays streams and rarely decides.
 //!
-//! A call pays two additions to one counter and a look at whether the thread rests. It wakes the thread where it does, at most once
-//! each time that it went to rest.
+//! A call costs two additions to one counter and a check if the thread sleeps. A call wakes a sleeping thread, at most
+//! once per sleep.
 
 use std::io;
 use std::sync::Arc;
@@ -10,34 +10,34 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// How often running calls are looked at.
+/// Interval of checks of running calls.
 const TICK: Duration = Duration::from_millis(1);
-/// Ticks without a call before the thread rests: where calls follow one another this closely nobody has to wake it.
+/// Ticks without a call before the thread sleeps: calls in quick succession then need no wake-up.
 const LINGER: u32 = 2;
 
-/// In the counter of calls: one that began, ever. The lower half counts those under way.
+/// Unit of begun calls in the counter of calls. The lower half counts running calls.
 const BEGUN: u64 = 1 << 32;
 const UNDER_WAY: u64 = BEGUN - 1;
 
-/// The thread, which ends with this.
-pub(crate) struct Ticker {
-    shared: Arc<Shared>,
+/// The thread; dropping this ends it.
+pub(crate) struct EpochTicker {
+    shared: Arc<TickerState>,
     thread: Thread,
 }
 
-/// All accesses are sequentially consistent: whoever begins a call adds to `calls` and then looks at `rests`, the thread sets `rests`
-/// and then looks at `calls`, so that one of them sees the other.
+/// All accesses are sequentially consistent: a call adds to `calls` and then checks `rests`, the thread sets `rests`
+/// and then checks `calls`, so one of them sees the other.
 #[derive(Default)]
-struct Shared {
+struct TickerState {
     calls: AtomicU64,
     rests: AtomicBool,
     is_over: AtomicBool,
 }
 
-impl Ticker {
-    /// Starts the thread. `tick` is called about every [`TICK`] while a call is under way.
+impl EpochTicker {
+    /// Starts the thread. `tick` is called about every [`TICK`] while a call is running.
     pub(crate) fn start(tick: impl Fn() + Send + 'static) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(TickerState::default());
         let seen = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("policy-epoch".to_owned())
@@ -49,7 +49,7 @@ impl Ticker {
     }
 
     fn begin(&self) {
-        let Shared { calls, rests, .. } = &*self.shared;
+        let TickerState { calls, rests, .. } = &*self.shared;
         calls.fetch_add(BEGUN + 1, Ordering::SeqCst);
         if rests.load(Ordering::SeqCst) && rests.swap(false, Ordering::SeqCst) {
             self.thread.unpark();
@@ -61,14 +61,14 @@ impl Ticker {
     }
 }
 
-impl Drop for Ticker {
+impl Drop for EpochTicker {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
         self.thread.unpark();
     }
 }
 
-impl Shared {
+impl TickerState {
     fn run(&self, tick: impl Fn()) {
         let (mut seen, mut quiet) = (0, 0);
         while !self.is_over.load(Ordering::SeqCst) {
@@ -85,7 +85,7 @@ impl Shared {
         }
     }
 
-    /// Until another call begins.
+    /// Sleeps until another call begins.
     fn rest(&self, seen: u64) {
         self.rests.store(true, Ordering::SeqCst);
         while self.calls.load(Ordering::SeqCst) == seen && !self.is_over.load(Ordering::SeqCst) {
@@ -95,21 +95,21 @@ impl Shared {
     }
 }
 
-/// One instance's word that a call is under way, which it cannot forget to take back.
-pub(crate) struct Watch {
-    ticker: Arc<Ticker>,
+/// Guard of one instance's running calls: dropping it ends them.
+pub(crate) struct CallGuard {
+    ticker: Arc<EpochTicker>,
     is_on: bool,
 }
 
-impl Watch {
-    pub(crate) fn new(ticker: &Arc<Ticker>) -> Self {
+impl CallGuard {
+    pub(crate) fn new(ticker: &Arc<EpochTicker>) -> Self {
         Self {
             ticker: Arc::clone(ticker),
             is_on: false,
         }
     }
 
-    /// A call begins.
+    /// Begins a call.
     pub(crate) fn begin(&mut self) {
         if !self.is_on {
             self.is_on = true;
@@ -117,7 +117,7 @@ impl Watch {
         }
     }
 
-    /// It is over.
+    /// Ends a call.
     pub(crate) fn end(&mut self) {
         if self.is_on {
             self.is_on = false;
@@ -126,7 +126,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         self.end();
     }
@@ -138,11 +138,11 @@ mod tests {
 
     use super::*;
 
-    /// A ticker, and what is told of each tick. The channel ends with the thread.
-    fn ticker() -> (Arc<Ticker>, mpsc::Receiver<()>) {
+    /// Returns a ticker and a channel of its ticks. The channel ends with the thread.
+    fn ticker() -> (Arc<EpochTicker>, mpsc::Receiver<()>) {
         let (tell, ticks) = mpsc::sync_channel(16);
-        // A test that does not listen has seen enough.
-        let ticker = Ticker::start(move || {
+        // The test may have stopped receiving.
+        let ticker = EpochTicker::start(move || {
             let _ = tell.try_send(());
         });
         let ticker = ticker.unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn wait_for_rest(ticker: &Ticker) {
+    fn wait_for_rest(ticker: &EpochTicker) {
         for _ in 0..10_000 {
             if ticker.shared.rests.load(Ordering::SeqCst) {
                 return;
@@ -163,12 +163,12 @@ mod tests {
     #[test]
     fn ticks_while_a_call_is_under_way_and_rests_while_none_is() {
         let (ticker, ticks) = ticker();
-        let mut watch = Watch::new(&ticker);
+        let mut watch = CallGuard::new(&ticker);
         for _ in 0..3 {
             wait_for_rest(&ticker);
             let _ = ticks.try_iter().count();
             watch.begin();
-            // Far more than it lingers.
+            // Much longer than the thread lingers.
             for _ in 0..10 {
                 ticks.recv().unwrap();
             }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn ticks_until_the_last_of_several_calls_is_over() {
         let (ticker, ticks) = ticker();
-        let mut watches = [Watch::new(&ticker), Watch::new(&ticker)];
+        let mut watches = [CallGuard::new(&ticker), CallGuard::new(&ticker)];
         wait_for_rest(&ticker);
         for watch in &mut watches {
             watch.begin();
@@ -200,13 +200,13 @@ mod tests {
     #[test]
     fn no_beginning_is_missed_however_it_falls() {
         let (ticker, ticks) = ticker();
-        let mut watch = Watch::new(&ticker);
+        let mut watch = CallGuard::new(&ticker);
         for _ in 0..200 {
             let _ = ticks.try_iter().count();
             watch.begin();
             ticks.recv().unwrap();
             watch.end();
-            // About when it goes to rest.
+            // About the time when the thread goes to sleep.
             thread::sleep(TICK * LINGER);
         }
     }
@@ -216,7 +216,7 @@ mod tests {
         let (ticker, ticks) = ticker();
         wait_for_rest(&ticker);
         drop(ticker);
-        // Ends where the channel does.
+        // Ends with the channel.
         let _ = ticks.iter().count();
     }
 }

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use policy_runtime::Remembered;
+use policy_runtime::StateSnapshot;
 use routing::WorkerId;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -61,7 +61,11 @@ pub(super) struct SavedSession {
 
 impl Saved {
     /// As it is written. Sessions of workers that are not among `names` are over.
-    pub(super) fn of(remembered: Remembered, names: &BTreeMap<WorkerId, Box<str>>, now_unix_ms: u64) -> Self {
+    pub(super) fn of(
+        remembered: StateSnapshot,
+        names: &BTreeMap<WorkerId, Box<str>>,
+        now_unix_ms: u64,
+    ) -> Self {
         let sessions = remembered.sessions.into_iter().filter_map(|entry| {
             Some(SavedSession {
                 session: entry.session,
@@ -266,7 +270,7 @@ mod tests {
             worker: WorkerId(worker),
             left: Duration::from_secs(3),
         };
-        let remembered = Remembered {
+        let remembered = StateSnapshot {
             values: vec![("k".into(), vec![1])],
             sessions: vec![entry(1, 7), entry(2, 8)],
         };

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use policy_component::{Anatomy, Layer};
-use policy_runtime::{Inspection, Interface, Interview};
+use policy_runtime::{ComponentInterface, Inspection, Interview};
 use serde::Serialize;
 
 use super::finding::Finding;
@@ -188,9 +188,9 @@ impl Item {
     }
 }
 
-impl From<Interface> for Item {
-    fn from(interface: Interface) -> Self {
-        let Interface { name, functions } = interface;
+impl From<ComponentInterface> for Item {
+    fn from(interface: ComponentInterface) -> Self {
+        let ComponentInterface { name, functions } = interface;
         Self { name, functions }
     }
 }

@@ -94,11 +94,11 @@ fn what_cannot_be_told_of_parameters_is_an_error_of_the_component() {
         ),
         (
             PARAMETERS.replace("(i32.const 448))", "unreachable)"),
-            "failed to ask the policy for its parameters",
+            "failed to call `parameters` of the policy",
         ),
         (
             PARAMETERS.replace("(i32.const 448))", "(loop $l (br $l)) unreachable)"),
-            "failed to ask the policy for its parameters",
+            "failed to call `parameters` of the policy",
         ),
     ] {
         let run = ask("check", &definitions, "params = { zone = \"a\" }");

@@ -1,4 +1,4 @@
-//! How a child fails.
+//! Errors of a compiler process.
 
 use std::error::Error as StdError;
 use std::io;
@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// A child did not compile a component.
+/// A child process did not compile a component.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ChildError {
-    /// No process, no pipe or no thread for it.
+    /// The process, a pipe or a thread for it cannot be created.
     #[error("start `{}` to compile it", program.display())]
     Start {
         /// The router's own program.
         program: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It wanted more memory.
+    /// It needed more memory.
     #[error(
         "compile it within {most} bytes of memory: make it smaller, or raise `memory` of `[policy-compile]`"
     )]
@@ -29,7 +29,7 @@ pub enum ChildError {
         /// From [`ChildLimits::memory_bytes`].
         most: u64,
     },
-    /// It wanted more CPU time.
+    /// It needed more CPU time.
     #[error("compile it within {most:?} of CPU time: make it smaller, or raise `cpu` of `[policy-compile]`")]
     Cpu {
         /// From [`ChildLimits::cpu`].
@@ -41,16 +41,16 @@ pub enum ChildError {
         /// From [`ChildLimits::time`].
         most: Duration,
     },
-    /// It gave more code than any policy has.
+    /// It returned more code than any policy has.
     #[error("compile it to at most {most} bytes of machine code: make it smaller")]
     Code {
         /// The limit.
         most: u64,
     },
-    /// Something else ended it.
+    /// It ended for another reason.
     #[error("compile it: the compiler's process ended with {status}, saying {words:?}")]
     Died {
-        /// How.
+        /// Exit status.
         status: ExitStatus,
         /// The end of its standard error.
         words: String,

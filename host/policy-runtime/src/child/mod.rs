@@ -1,8 +1,8 @@
-//! Compiling in a child process: what a component costs to compile is the child's memory and time, and ends with it.
+//! Compilation in a child process, which isolates the memory and time of the compiler.
 //!
-//! The child is this very program, started again with a command that only it gives ([`COMMAND`]). It has no environment, no files but its
-//! three pipes, and limits that it sets itself before it reads a byte ([`serve`]). The component goes to its standard input; the code comes
-//! from its standard output, bounded in bytes; a refusal from its standard error.
+//! The child is this very program, started with a private command ([`COMMAND`]). It has no environment, no files
+//! except its three pipes, and sets limits on itself before it reads a byte ([`serve`]). The component goes to its
+//! standard input. The code comes from its standard output, limited in bytes. A refusal comes from its standard error.
 
 mod error;
 mod serve;
@@ -24,29 +24,29 @@ use rustix::process::{Pid, Signal, kill_process_group};
 pub use self::error::ChildError;
 pub use self::serve::{ServeError, serve, words};
 
-/// The command by which the program compiles its standard input.
+/// Command that makes the program compile its standard input.
 pub const COMMAND: &str = "compile-policy";
-/// Ends a child that refuses a component; its standard error says why.
+/// Exit code of a refused component; the reason is on standard error.
 const REFUSED: u8 = 65;
-/// Most code that is taken from a child, in bytes; componentised Python has some 100 MB.
+/// Most code accepted from a child, in bytes; componentised Python has about 100 MB.
 const MOST_CODE: u64 = 512 << 20;
-/// What is read of a child's standard error, in bytes.
+/// Most bytes read from a child's standard error.
 const MOST_WORDS: u64 = 8 << 10;
 /// Threads of a child: each compiles a function, and holds the memory for it.
 const THREADS: usize = 4;
-/// Between looks at whether a child that said everything has ended.
+/// Interval of checks if a child with closed pipes has ended.
 const ENDING: Duration = Duration::from_millis(2);
-/// Where Linux has the program that runs, also where its file was replaced since.
+/// Linux's path of the running program, also after its file was replaced.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// What a child may take.
+/// Limits of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChildLimits {
     /// Address space, in bytes.
     pub memory_bytes: u64,
-    /// CPU time of all its threads; whole seconds.
+    /// CPU time of all its threads, in whole seconds.
     pub cpu: Duration,
-    /// Real time, after which it is killed.
+    /// Real time after which it is killed.
     pub time: Duration,
 }
 
@@ -60,15 +60,15 @@ impl Default for ChildLimits {
     }
 }
 
-/// What a child had to say.
-pub(crate) enum Verdict {
+/// Result of a child.
+pub(crate) enum CompileVerdict {
     /// Machine code for an engine of the same settings.
     Code(Vec<u8>),
-    /// The component is no good, and why.
+    /// The component is refused, with the reason.
     Refused(String),
 }
 
-/// Has components compiled by children of this process.
+/// Compiles components in child processes.
 #[derive(Debug)]
 pub struct ChildCompiler {
     program: PathBuf,
@@ -77,10 +77,10 @@ pub struct ChildCompiler {
 }
 
 impl ChildCompiler {
-    /// One whose children run this very program, which has to call [`serve`] for the command [`COMMAND`].
+    /// Creates a compiler whose children run this very program. It must call [`serve`] for the command [`COMMAND`].
     ///
     /// # Errors
-    /// Where the system does not say which program this is.
+    /// Returns an error if the system does not know the path of this program.
     pub fn of_this_program(limits: ChildLimits) -> io::Result<Self> {
         let own = Path::new(OWN_PROGRAM);
         let program = if own.exists() {
@@ -91,7 +91,8 @@ impl ChildCompiler {
         Ok(Self::of_program(program, limits))
     }
 
-    /// One whose children run another file of the same program, for tests. What it gives runs as machine code.
+    /// Creates a compiler whose children run another file of the same program, for tests. Its output runs as machine
+    /// code.
     #[must_use]
     pub fn of_program(program: PathBuf, limits: ChildLimits) -> Self {
         Self {
@@ -101,18 +102,18 @@ impl ChildCompiler {
         }
     }
 
-    /// What came of the components since the start, by name.
+    /// Returns the number of results since the start, by name.
     pub(crate) fn results(&self) -> Vec<(&'static str, u64)> {
         let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         results.iter().map(|(result, count)| (*result, *count)).collect()
     }
 
-    /// Has one compiled. Blocks for at most [`ChildLimits::time`].
-    pub(crate) fn compile(&self, bytes: &[u8]) -> Result<Verdict, ChildError> {
+    /// Compiles a component in a child. Blocks for at most [`ChildLimits::time`].
+    pub(crate) fn compile(&self, bytes: &[u8]) -> Result<CompileVerdict, ChildError> {
         let compiled = self.run(bytes);
         let result = match &compiled {
-            Ok(Verdict::Code(_)) => "done",
-            Ok(Verdict::Refused(_)) => "refused",
+            Ok(CompileVerdict::Code(_)) => "done",
+            Ok(CompileVerdict::Refused(_)) => "refused",
             Err(error) => error.result(),
         };
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,16 +121,16 @@ impl ChildCompiler {
         compiled
     }
 
-    fn run(&self, bytes: &[u8]) -> Result<Verdict, ChildError> {
+    fn run(&self, bytes: &[u8]) -> Result<CompileVerdict, ChildError> {
         let start = |source| ChildError::Start {
             program: self.program.clone(),
             source,
         };
-        let mut child = Running(self.command().spawn().map_err(start)?);
+        let mut child = RunningChild(self.command().spawn().map_err(start)?);
         let deadline = Instant::now() + self.limits.time;
         let talk = thread::scope(|scope| {
             let talk = child.talk(scope, bytes, deadline);
-            // Whatever came of it, its pipes close now, and the threads at them end.
+            // Whatever the result, its pipes close now, and their threads end.
             let status = child.end(deadline);
             talk.map(|talk| (talk.stdout, talk.stderr.join().unwrap_or_default(), status))
         });
@@ -139,16 +140,16 @@ impl ChildCompiler {
             most: self.limits.time,
         };
         let code = match code {
-            Said::All(code) => code,
-            Said::TooMuch => return Err(ChildError::Code { most: MOST_CODE }),
-            Said::TooLate => return Err(late),
+            PipeOutput::All(code) => code,
+            PipeOutput::TooMuch => return Err(ChildError::Code { most: MOST_CODE }),
+            PipeOutput::TooLate => return Err(late),
         };
         let Some(status) = status.map_err(start)? else {
             return Err(late);
         };
         match status.code().map(u8::try_from) {
-            Some(Ok(0)) => Ok(Verdict::Code(code)),
-            Some(Ok(REFUSED)) => Ok(Verdict::Refused(words)),
+            Some(Ok(0)) => Ok(CompileVerdict::Code(code)),
+            Some(Ok(REFUSED)) => Ok(CompileVerdict::Refused(words)),
             _ => Err(self.cause(status, words)),
         }
     }
@@ -170,11 +171,12 @@ impl ChildCompiler {
         command
     }
 
-    /// Why a child did not end by itself, as far as can be told.
+    /// Returns the probable cause of an abnormal end.
     fn cause(&self, status: ExitStatus, words: String) -> ChildError {
         let signal = status.signal();
         let is = |wanted: Signal| signal == Some(wanted.as_raw());
-        // The kernel's limit is a signal; the allocator's complaint ends in an abort, a thread's stack in a panic, the engine's in words.
+        // The kernel's limit is a signal. A failed allocation ends in an abort, of a thread's stack in a panic, of the
+        // engine in an error text.
         let of_memory = [
             "memory allocation of",
             "Cannot allocate memory",
@@ -195,50 +197,50 @@ impl ChildCompiler {
     }
 }
 
-/// What a child said on a pipe.
-enum Said {
+/// Output of a child on a pipe.
+enum PipeOutput {
     All(Vec<u8>),
     TooMuch,
     TooLate,
 }
 
-struct Talk<'s> {
-    stdout: Said,
+struct ChildOutput<'s> {
+    stdout: PipeOutput,
     stderr: thread::ScopedJoinHandle<'s, Vec<u8>>,
 }
 
-/// A child, which does not outlive this.
-struct Running(Child);
+/// A child process; dropping this kills it.
+struct RunningChild(Child);
 
-impl Running {
-    /// Hands it the component and hears it to its end, or for as long as it may take.
+impl RunningChild {
+    /// Sends the component and reads the child's output to its end, or until its time is over.
     fn talk<'s>(
         &mut self,
         scope: &'s thread::Scope<'s, '_>,
         bytes: &'s [u8],
         deadline: Instant,
-    ) -> io::Result<Talk<'s>> {
+    ) -> io::Result<ChildOutput<'s>> {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         let mut stdin = self.0.stdin.take().ok_or_else(gone)?;
         let stdout = self.0.stdout.take().ok_or_else(gone)?;
         let stderr = self.0.stderr.take().ok_or_else(gone)?;
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
-        // A child that ends early does not take everything: its status says why.
+        // A child that ends early does not read everything: its status has the reason.
         named("compile-in").spawn_scoped(scope, move || drop(stdin.write_all(bytes)))?;
         let stderr = named("compile-err").spawn_scoped(scope, move || match hear(stderr, MOST_WORDS) {
-            Ok(Said::All(words)) => words,
+            Ok(PipeOutput::All(words)) => words,
             _ => b"too much to be kept".to_vec(),
         })?;
         let (said, heard) = sync_channel(1);
         named("compile-out").spawn_scoped(scope, move || drop(said.send(hear(stdout, MOST_CODE))))?;
         let left = deadline.saturating_duration_since(Instant::now());
-        let stdout = heard.recv_timeout(left).unwrap_or(Ok(Said::TooLate))?;
-        Ok(Talk { stdout, stderr })
+        let stdout = heard.recv_timeout(left).unwrap_or(Ok(PipeOutput::TooLate))?;
+        Ok(ChildOutput { stdout, stderr })
     }
 
-    /// Waits for its end until the deadline, then kills it, with whatever it started. None: it was killed.
+    /// Waits for its end until the deadline, then kills its process group. `None`: it was killed.
     fn end(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
-        // A pipe that is no longer read ends a child that still writes.
+        // A closed pipe ends a child that still writes.
         while Instant::now() < deadline {
             if let Some(status) = self.0.try_wait()? {
                 return Ok(Some(status));
@@ -252,7 +254,7 @@ impl Running {
 
     fn kill(&mut self) {
         let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
-        // It may have ended by itself; then there is nobody to kill.
+        // It may have ended by itself, and there is nothing to kill.
         if let Some(pid) = pid {
             let _ = kill_process_group(pid, Signal::KILL);
         }
@@ -260,7 +262,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningChild {
     fn drop(&mut self) {
         if !matches!(self.0.try_wait(), Ok(Some(_))) {
             self.kill();
@@ -269,13 +271,13 @@ impl Drop for Running {
     }
 }
 
-fn hear(pipe: impl Read, most: u64) -> io::Result<Said> {
+fn hear(pipe: impl Read, most: u64) -> io::Result<PipeOutput> {
     let mut said = Vec::new();
     pipe.take(most + 1).read_to_end(&mut said)?;
     Ok(if said.len() as u64 > most {
-        Said::TooMuch
+        PipeOutput::TooMuch
     } else {
-        Said::All(said)
+        PipeOutput::All(said)
     })
 }
 
@@ -296,8 +298,8 @@ mod tests {
 
     use super::*;
 
-    /// A program that is no compiler, and how it is waited for.
-    fn compile(script: &str, time: Duration) -> (TempDir, Result<Verdict, ChildError>) {
+    /// Runs a shell script in place of a compiler, and waits for it.
+    fn compile(script: &str, time: Duration) -> (TempDir, Result<CompileVerdict, ChildError>) {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -317,8 +319,8 @@ mod tests {
     fn failed(script: &str, time: Duration) -> ChildError {
         match compile(script, time).1 {
             Err(error) => error,
-            Ok(Verdict::Code(code)) => panic!("{script} gave {} bytes", code.len()),
-            Ok(Verdict::Refused(why)) => panic!("{script} refused: {why}"),
+            Ok(CompileVerdict::Code(code)) => panic!("{script} gave {} bytes", code.len()),
+            Ok(CompileVerdict::Refused(why)) => panic!("{script} refused: {why}"),
         }
     }
 
@@ -350,7 +352,7 @@ mod tests {
         );
         assert!(matches!(memory, ChildError::Memory { .. }), "{memory}");
         let refused = compile("cat > /dev/null; echo no good >&2; exit 65", LONG).1;
-        assert!(matches!(refused, Ok(Verdict::Refused(why)) if why == "no good"));
+        assert!(matches!(refused, Ok(CompileVerdict::Refused(why)) if why == "no good"));
         let limits = ChildLimits::default();
         let missing = ChildCompiler::of_program("/nowhere/conductor".into(), limits).compile(b"");
         assert!(matches!(missing, Err(ChildError::Start { .. })));
@@ -363,16 +365,20 @@ mod tests {
             matches!(&words, ChildError::Died { words, .. } if words.len() < 100),
             "{words}"
         );
-        assert!(matches!(hear(io::repeat(0), 10).unwrap(), Said::TooMuch));
-        assert!(matches!(hear(io::repeat(0).take(10), 10).unwrap(), Said::All(said) if said.len() == 10));
+        assert!(matches!(hear(io::repeat(0), 10).unwrap(), PipeOutput::TooMuch));
+        assert!(
+            matches!(hear(io::repeat(0).take(10), 10).unwrap(), PipeOutput::All(said) if said.len() == 10)
+        );
     }
 
     #[test]
     fn a_child_has_no_environment_and_its_arguments_are_its_limits() {
         let said = compile("cat > /dev/null; env; echo $0 \"$@\"; pwd", LONG).1;
-        let Ok(Verdict::Code(said)) = said else { panic!() };
+        let Ok(CompileVerdict::Code(said)) = said else {
+            panic!()
+        };
         let said = String::from_utf8(said).unwrap();
-        // The shell's own ones.
+        // Variables of the shell itself.
         let own = ["PWD=", "SHLVL=", "_=", "OLDPWD=", "RAYON_NUM_THREADS="];
         let variables = said.lines().filter(|line| line.contains('='));
         let strange: Vec<_> = variables

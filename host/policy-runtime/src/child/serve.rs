@@ -1,4 +1,4 @@
-//! The child's part: limits on itself, a component in, its code out.
+//! Child side: sets limits on itself, reads a component, writes its code.
 
 use std::error::Error as StdError;
 use std::io::{self, Read, Write};
@@ -11,30 +11,30 @@ use super::REFUSED;
 use crate::component::MAX_BYTES;
 use crate::engine::compiler_config;
 
-/// Files that a child may have open: its pipes, and what the allocator and the standard library look up.
+/// Open files of a child: its pipes, and those of the allocator and the standard library.
 const FILES: u64 = 64;
-/// How much a child stands back behind threads that serve.
+/// Niceness of a child: threads that serve requests go first.
 const NICE: i32 = 10;
 
-/// What ends a child early.
+/// Error that ends a child early.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// It could not limit itself, and compiles nothing then.
+    /// It could not set its limits, and compiles nothing then.
     #[error("limit the compiler's process")]
     Limits(#[source] rustix::io::Errno),
     /// A pipe broke.
     #[error("take a component and give its code")]
     Pipe(#[source] io::Error),
-    /// No engine.
+    /// The engine did not start.
     #[error("start the compiler")]
     Engine(#[source] Box<dyn StdError + Send + Sync>),
-    /// The component is no good.
+    /// The component is refused.
     #[error(transparent)]
     Refused(Box<dyn StdError + Send + Sync>),
 }
 
 impl ServeError {
-    /// What the process should end with.
+    /// Returns the exit code of the process.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -44,7 +44,7 @@ impl ServeError {
     }
 }
 
-/// An error with what caused it, on one line.
+/// Returns an error with its causes on one line.
 #[must_use]
 pub fn words(error: &dyn StdError) -> String {
     let mut words = error.to_string();
@@ -56,10 +56,10 @@ pub fn words(error: &dyn StdError) -> String {
     words
 }
 
-/// The child's part: limits the process, compiles standard input, and gives the code on standard output.
+/// Runs the child: limits the process, compiles standard input, and writes the code to standard output.
 ///
 /// # Errors
-/// [`ServeError`]; the process should say it on standard error and end with [`ServeError::exit_code`].
+/// [`ServeError`]; the process should write it to standard error and exit with [`ServeError::exit_code`].
 pub fn serve(memory_bytes: u64, cpu_seconds: u64) -> Result<(), ServeError> {
     limit(memory_bytes, cpu_seconds).map_err(ServeError::Limits)?;
     let mut bytes = Vec::new();
@@ -76,7 +76,7 @@ pub fn serve(memory_bytes: u64, cpu_seconds: u64) -> Result<(), ServeError> {
         .map_err(ServeError::Pipe)
 }
 
-/// Nothing takes these back: the hard limits are set as well.
+/// Sets soft and hard limits, so that nothing can raise them again.
 fn limit(memory_bytes: u64, cpu_seconds: u64) -> rustix::io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -88,16 +88,16 @@ fn limit(memory_bytes: u64, cpu_seconds: u64) -> rustix::io::Result<()> {
     setrlimit(Resource::Fsize, most(0))?;
     setrlimit(Resource::Nofile, most(FILES))?;
     setrlimit(Resource::As, most(memory_bytes))?;
-    // The first is a signal by which the parent knows it, the second kills.
+    // The soft limit is a signal that the parent recognises; the hard limit kills.
     let cpu = Rlimit {
         current: Some(cpu_seconds),
         maximum: Some(cpu_seconds + 2),
     };
     setrlimit(Resource::Cpu, cpu)?;
-    // Where a container's memory ends before the limit, the kernel takes the child and not the router.
+    // If a container's memory ends before the limit, the kernel kills the child and not the router.
     #[cfg(target_os = "linux")]
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-    // Standing back is a courtesy: where it is refused, the child runs all the same.
+    // Best effort: without a lower priority the child runs all the same.
     let _ = nice(NICE);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! One file of the cache: opened so that nothing can be swapped in between, and looked at before it is read.
+//! Cache file: opened without races, and checked before it is read.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,46 +12,46 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::rejection::Rejection;
+use super::rejection::CacheRejection;
 
-/// Reads a file that only this user may have written; none where it is not there. `closed_to` are the permissions that nobody else
-/// may have.
+/// Reads a file that only this user may have written; `None` if it does not exist. `closed_to` are the permissions
+/// that other users must not have.
 pub(super) fn read(
     folder: &OwnedFd,
     name: &str,
     (closed_to, most): (Mode, u64),
-) -> Result<Option<Vec<u8>>, Rejection> {
-    // Without waiting: what is there may be a pipe.
+) -> Result<Option<Vec<u8>>, CacheRejection> {
+    // Non-blocking: the file may be a pipe.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match openat(folder, name, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::LOOP) => return Err(Rejection::Link),
-        Err(Errno::NXIO) => return Err(Rejection::NotAFile),
-        Err(error) => return Err(Rejection::Unreadable(error.into())),
+        Err(Errno::LOOP) => return Err(CacheRejection::Link),
+        Err(Errno::NXIO) => return Err(CacheRejection::NotAFile),
+        Err(error) => return Err(CacheRejection::Unreadable(error.into())),
     };
     check(&file, closed_to)?;
     let mut bytes = Vec::new();
     let read = File::from(file).take(most + 1).read_to_end(&mut bytes);
-    let length = read.map_err(Rejection::Unreadable)? as u64;
+    let length = read.map_err(CacheRejection::Unreadable)? as u64;
     if length > most {
-        return Err(Rejection::TooLong { most });
+        return Err(CacheRejection::TooLong { most });
     }
     Ok(Some(bytes))
 }
 
-/// Whether the file that was opened is ours alone.
-fn check(file: &OwnedFd, closed_to: Mode) -> Result<(), Rejection> {
-    let found = fstat(file).map_err(|error| Rejection::Unreadable(error.into()))?;
+/// Checks that the opened file belongs to this user alone.
+fn check(file: &OwnedFd, closed_to: Mode) -> Result<(), CacheRejection> {
+    let found = fstat(file).map_err(|error| CacheRejection::Unreadable(error.into()))?;
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-        return Err(Rejection::NotAFile);
+        return Err(CacheRejection::NotAFile);
     }
     if found.st_uid != geteuid().as_raw() {
-        return Err(Rejection::Owner { owner: found.st_uid });
+        return Err(CacheRejection::Owner { owner: found.st_uid });
     }
     let mode = Mode::from_raw_mode(found.st_mode);
     if mode.intersects(closed_to) {
-        return Err(Rejection::Mode {
+        return Err(CacheRejection::Mode {
             mode: mode.as_raw_mode(),
         });
     }
@@ -59,21 +59,21 @@ fn check(file: &OwnedFd, closed_to: Mode) -> Result<(), Rejection> {
     #[allow(clippy::useless_conversion, reason = "no conversion on some systems")]
     match u64::from(found.st_nlink) {
         1 => Ok(()),
-        links => Err(Rejection::Links { links }),
+        links => Err(CacheRejection::Links { links }),
     }
 }
 
-/// What becomes of a file that is there already.
+/// Handling of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Existing {
-    /// The new one takes its place.
+pub(super) enum ExistingFile {
+    /// The new file replaces it.
     Replaced,
-    /// It stays, and the new one is dropped.
+    /// It stays, and the new file is dropped.
     Stays,
 }
 
-/// Writes a file whole or not at all.
-pub(super) fn write(folder: &OwnedFd, name: &str, parts: &[&[u8]], existing: Existing) -> io::Result<()> {
+/// Writes a file atomically.
+pub(super) fn write(folder: &OwnedFd, name: &str, parts: &[&[u8]], existing: ExistingFile) -> io::Result<()> {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
     let fresh = format!("{}-{number}.writing", process::id());
@@ -84,29 +84,35 @@ pub(super) fn write(folder: &OwnedFd, name: &str, parts: &[&[u8]], existing: Exi
             file.write_all(part)?;
         }
         match existing {
-            Existing::Replaced => renameat(folder, &fresh, folder, name)?,
-            Existing::Stays => match renameat_with(folder, &fresh, folder, name, RenameFlags::NOREPLACE) {
-                // Some file systems of networks do not know it: the later writer's file stays there.
-                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => renameat(folder, &fresh, folder, name)?,
-                renamed => renamed?,
-            },
+            ExistingFile::Replaced => renameat(folder, &fresh, folder, name)?,
+            ExistingFile::Stays => {
+                match renameat_with(folder, &fresh, folder, name, RenameFlags::NOREPLACE) {
+                    // Some network file systems do not support it: the later writer's file stays there.
+                    Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                        renameat(folder, &fresh, folder, name)?
+                    }
+                    renamed => renamed?,
+                }
+            }
         }
         Ok(())
     };
     let written = write();
     if written.is_err() {
-        // What is half-written has no name that is read.
+        // An incomplete file has a name that is never read.
         let _ = unlinkat(folder, &fresh, AtFlags::empty());
     }
     match written {
-        Err(error) if existing == Existing::Stays && error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if existing == ExistingFile::Stays && error.kind() == io::ErrorKind::AlreadyExists => {
+            Ok(())
+        }
         written => written,
     }
 }
 
-/// Removes what is not trusted, be it an empty folder.
+/// Removes an untrusted file or empty folder.
 pub(super) fn remove(folder: &OwnedFd, name: &str) {
-    // What cannot be removed is not run either: its checks fail the next time as well.
+    // A file that cannot be removed is not run either: its checks fail the next time as well.
     if unlinkat(folder, name, AtFlags::empty()).is_err() {
         let _ = unlinkat(folder, name, AtFlags::REMOVEDIR);
     }

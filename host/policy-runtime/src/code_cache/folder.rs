@@ -1,4 +1,4 @@
-//! The folder of the cache: the router's own, and open to nobody else.
+//! Cache folder: owned by the router's user, and closed to others.
 
 use std::ffi::CString;
 use std::io;
@@ -11,10 +11,10 @@ use rustix::process::geteuid;
 use super::key::KEY;
 use super::{CodeCacheError, HASH};
 
-/// Files that are kept, the newest ones.
+/// Most files that are kept, the newest ones.
 const KEPT: usize = 32;
 
-/// The folder, and its mode where that was open to others until now: it is emptied and closed then.
+/// Opens the folder. If it was open to others, it is emptied and closed, and its former mode returned.
 pub(super) fn enter(path: &Path) -> Result<(OwnedFd, Option<u32>), CodeCacheError> {
     let failed = |source: io::Error| CodeCacheError::Folder {
         path: path.to_owned(),
@@ -35,17 +35,17 @@ pub(super) fn enter(path: &Path) -> Result<(OwnedFd, Option<u32>), CodeCacheErro
     if !mode.intersects(Mode::RWXG | Mode::RWXO) {
         return Ok((folder, None));
     }
-    // A folder that is for other things too is not the cache's to close.
+    // A folder with other files is not the cache's to close.
     if names(&folder).map_err(failed)?.iter().any(|name| !is_ours(name)) {
         return Err(not_ours());
     }
-    // Closed first: what is put there from now on, nobody else puts there.
+    // Closed first: from now on other users cannot add files.
     fchmod(&folder, Mode::RWXU).map_err(|error| failed(error.into()))?;
     clear(&folder).map_err(failed)?;
     Ok((folder, Some(mode.as_raw_mode())))
 }
 
-/// Removes everything that is the cache's.
+/// Removes all files of the cache.
 pub(super) fn clear(folder: &OwnedFd) -> io::Result<()> {
     for name in names(folder)?.iter().filter(|name| is_ours(name)) {
         unlinkat(folder, name, AtFlags::empty())?;
@@ -53,7 +53,7 @@ pub(super) fn clear(folder: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes all but the newest files of code.
+/// Removes all but the newest code files.
 pub(super) fn prune(folder: &OwnedFd) -> io::Result<()> {
     let mut files = Vec::new();
     for name in names(folder)? {
@@ -85,7 +85,7 @@ fn is_ours(name: &CString) -> bool {
     name.to_str().is_ok_and(|name| name == KEY || is_code(name))
 }
 
-/// Whether a file of that name is one of code, or one that was never finished.
+/// Returns `true` for names of code files and unfinished files.
 fn is_code(file: &str) -> bool {
     let hash =
         |text: &str, digits: usize| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());

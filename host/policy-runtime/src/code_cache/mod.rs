@@ -1,16 +1,16 @@
-//! Compiled code on disk, so that a router that starts again does not compile again what takes seconds: interpreters compiled to
-//! WebAssembly.
+//! Code cache: compiled code on disk, so that a restart does not compile again. Interpreters compiled to WebAssembly take
+//! seconds to compile.
 //!
-//! Machine code that is read back runs unchecked, so nothing of the folder is believed that its user's own router did not write:
-//! - The folder belongs to the router's user and nobody else may enter it. That is checked at each use, on the folder that is then read or
-//!   written, by its descriptor: what its path names a moment later does not matter. One that was open is emptied and closed.
-//! - A file is opened without following links, and looked at by its descriptor: a regular file of one name, the user's own, that nobody
-//!   else may write to. What is put there while the folder is open, or from a backup, fails here or below.
-//! - A file has a MAC over its name and its code, with a key of the folder's own that has never left it. It is verified over the bytes in
-//!   memory, and those are what runs. The name has the hash of the component's bytes and of everything about the engine that code depends
-//!   on: code of one policy under another's name is refused as well.
+//! Machine code runs unchecked, so only code written by the same user's router is trusted:
+//! - The folder belongs to the router's user and is closed to others. Each use checks this on the descriptor of the folder
+//!   that is then read or written, so a later change of its path does not matter. An open folder is emptied and closed.
+//! - A file is opened without following links and checked by its descriptor: a regular file with one name, owned by the
+//!   user, writable by no one else. Files placed while the folder was open, or from a backup, fail here or below.
+//! - A file has a MAC over its name and code, with a key of the folder that never leaves it. The MAC is verified over the
+//!   bytes in memory, which are the ones that run. The name contains the hash of the component's bytes and of all engine
+//!   settings that code depends on, so code under another policy's name is refused as well.
 //!
-//! Whoever can write there all the same and knows the key is that user or root, who may change the router itself.
+//! Anyone who can still write there and knows the key is that user or root, who may change the router itself.
 
 mod file;
 mod folder;
@@ -33,66 +33,66 @@ use tracing::warn;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use self::file::Existing;
-use self::key::Key;
+use self::file::ExistingFile;
+use self::key::CacheKey;
 pub use self::rejection::CodeCacheStats;
-use self::rejection::{Counters, Rejection};
+use self::rejection::{CacheCounters, CacheRejection};
 use crate::load::hex;
 use crate::machine_code::{self, Voucher};
 
-/// Largest file that is read, in bytes; componentised Python has some 100 MB of code.
+/// Largest file that is read, in bytes; componentised Python has about 100 MB of code.
 const LONGEST: u64 = 512 << 20;
 /// Bytes of a SHA-256, and of a MAC with it.
 const HASH: usize = 32;
-/// How a file begins. The MAC and the code follow.
+/// First bytes of a file. The MAC and the code follow.
 const MAGIC: &[u8; 16] = b"conductor code 2";
 
 /// A folder of compiled code.
 #[derive(Debug)]
 pub struct CodeCache {
     path: PathBuf,
-    counters: Counters,
+    counters: CacheCounters,
 }
 
 /// The folder cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CodeCacheError {
-    /// It cannot be made or opened, or is a link.
+    /// It cannot be created or opened, or is a link.
     #[error("use `{}` for compiled policies", path.display())]
     Folder {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Others could put machine code there, and it is not the cache's alone, which could be emptied and closed.
+    /// Others could put machine code there, and it has other files, so it cannot be emptied and closed.
     #[error(
         "trust `{}` with compiled policies: it belongs to user {owner}, has the mode {mode:o}, and is not the cache's alone; it must be the \
          router's own, with 700",
         path.display()
     )]
     NotOurs {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
-        /// What its owner and others may do.
+        /// Its permissions.
         mode: u32,
     },
 }
 
 impl CodeCache {
-    /// A cache in a folder, which is made where it is not there yet. One with nothing but a cache in it that others may enter is
+    /// Opens a cache in a folder; creates the folder if needed. A folder of cache files that others may enter is
     /// emptied and closed.
     ///
     /// # Errors
-    /// [`CodeCacheError`] where it is another's, or open and not the cache's alone, or cannot be had.
+    /// [`CodeCacheError`] if it belongs to another user, is open and has other files, or cannot be opened.
     pub fn open(path: &Path) -> Result<Self, CodeCacheError> {
         let cache = Self {
             path: path.to_owned(),
-            counters: Counters::default(),
+            counters: CacheCounters::default(),
         };
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(cache.failed(error)),
@@ -102,13 +102,13 @@ impl CodeCache {
         Ok(cache)
     }
 
-    /// What became of its files since it was opened.
+    /// Returns the counters of its files since it was opened.
     #[must_use]
     pub fn stats(&self) -> CodeCacheStats {
         self.counters.stats()
     }
 
-    /// What was compiled of these bytes for this engine, where it is there and ours.
+    /// Returns the compiled code of these bytes for this engine, if it is cached and trusted.
     pub(crate) fn get(&self, engine: &Engine, bytes: &[u8]) -> Option<Component> {
         let folder = self.folder().ok()?;
         let key = self.key(&folder)?;
@@ -127,39 +127,39 @@ impl CodeCache {
         }
     }
 
-    /// Keeps what was compiled of these bytes.
+    /// Stores the compiled code of these bytes.
     pub(crate) fn put(&self, engine: &Engine, bytes: &[u8], code: &[u8]) -> Result<(), CodeCacheError> {
         let folder = self.folder()?;
         let key = match self.key(&folder) {
             Some(key) => key,
             None => {
-                Key::make(&folder).map_err(|error| self.failed(error))?;
+                CacheKey::make(&folder).map_err(|error| self.failed(error))?;
                 let made = self.key(&folder);
                 made.ok_or_else(|| self.failed(io::Error::other("its key cannot be read back")))?
             }
         };
         let name = name(engine, bytes);
         let mac = key.sign(&[MAGIC, name.as_bytes(), code]);
-        let written = file::write(&folder, &name, &[MAGIC, &mac, code], Existing::Replaced);
+        let written = file::write(&folder, &name, &[MAGIC, &mac, code], ExistingFile::Replaced);
         written.map_err(|error| self.failed(error))?;
         self.counters.written.fetch_add(1, Ordering::Relaxed);
-        // What is left too much is removed the next time.
+        // Files beyond the limit are removed the next time.
         let _ = folder::prune(&folder);
         Ok(())
     }
 
-    /// The folder, if it is the router's own by now.
+    /// Returns the folder after the checks.
     fn folder(&self) -> Result<OwnedFd, CodeCacheError> {
         let (folder, open) = folder::enter(&self.path)?;
         if let Some(mode) = open {
-            self.reject("", &Rejection::OpenFolder { mode });
+            self.reject("", &CacheRejection::OpenFolder { mode });
         }
         Ok(folder)
     }
 
-    /// The folder's key. Without one that can be trusted no file can, and all are removed.
-    fn key(&self, folder: &OwnedFd) -> Option<Key> {
-        match Key::read(folder) {
+    /// Returns the folder's key. Without a trusted key no file is trusted, and all are removed.
+    fn key(&self, folder: &OwnedFd) -> Option<CacheKey> {
+        match CacheKey::read(folder) {
             Ok(key) => key,
             Err(rejection) => {
                 self.reject(key::KEY, &rejection);
@@ -170,7 +170,7 @@ impl CodeCache {
         }
     }
 
-    fn reject(&self, name: &str, rejection: &Rejection) {
+    fn reject(&self, name: &str, rejection: &CacheRejection) {
         self.counters.reject(rejection);
         warn!(
             file = %self.path.join(name).display(),
@@ -188,27 +188,27 @@ impl CodeCache {
     }
 }
 
-/// The code of a file, where the file is there, once its MAC is verified.
+/// Returns the code of a file once its MAC is verified.
 fn taken(
     engine: &Engine,
     (folder, name): (&OwnedFd, &str),
-    key: &Key,
-) -> Result<Option<Component>, Rejection> {
+    key: &CacheKey,
+) -> Result<Option<Component>, CacheRejection> {
     let Some(read) = file::read(folder, name, (Mode::WGRP | Mode::WOTH, LONGEST))? else {
         return Ok(None);
     };
-    let rest = read.strip_prefix(MAGIC).ok_or(Rejection::Format)?;
-    let (mac, code) = rest.split_at_checked(HASH).ok_or(Rejection::Format)?;
+    let rest = read.strip_prefix(MAGIC).ok_or(CacheRejection::Format)?;
+    let (mac, code) = rest.split_at_checked(HASH).ok_or(CacheRejection::Format)?;
     if !key.verifies(&[MAGIC, name.as_bytes(), code], mac) {
-        return Err(Rejection::Mac);
+        return Err(CacheRejection::Mac);
     }
     let component = machine_code::restore(engine, code, Voucher::Mac);
     component
         .map(Some)
-        .map_err(|error| Rejection::Engine(error.into()))
+        .map_err(|error| CacheRejection::Engine(error.into()))
 }
 
-/// The name of a file: of the component's bytes, and of what the code depends on besides.
+/// Returns the name of a file: a hash of the component's bytes and of everything else that the code depends on.
 fn name(engine: &Engine, bytes: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut hasher);

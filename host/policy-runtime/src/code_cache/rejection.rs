@@ -1,4 +1,4 @@
-//! Why a file of the cache is not run, and how often.
+//! Rejections of cache files: reasons and counts.
 
 use std::error::Error as StdError;
 use std::io;
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use thiserror::Error;
 
-/// A file, or the whole folder, is not trusted. Each message ends with the cure.
+/// A file, or the whole folder, is not trusted. Each message ends with the fix.
 #[derive(Debug, Error)]
-pub(crate) enum Rejection {
+pub(crate) enum CacheRejection {
     /// The folder was open to others.
     #[error(
         "others could enter the folder (mode {mode:o}): it is emptied and made 700; find out what opened it, a umask or a `chmod`"
@@ -18,56 +18,56 @@ pub(crate) enum Rejection {
         mode: u32,
     },
     /// It cannot be opened or read.
-    #[error("failed to read it: it is compiled anew; let the router's user read it, or remove it")]
+    #[error("failed to read it: it is compiled again; let the router's user read it, or remove it")]
     Unreadable(#[source] io::Error),
-    /// A link leads away.
-    #[error("it is a symbolic link: it is removed, and compiled anew")]
+    /// A symbolic link.
+    #[error("it is a symbolic link: it is removed, and compiled again")]
     Link,
     /// A folder, a pipe, a socket.
-    #[error("it is no regular file: it is removed, and compiled anew")]
+    #[error("it is not a regular file: it is removed, and compiled again")]
     NotAFile,
-    /// Somebody else's.
+    /// Another user's file.
     #[error(
-        "it belongs to user {owner}: it is removed, and compiled anew; find out who can write to the folder"
+        "it belongs to user {owner}: it is removed, and compiled again; find out who can write to the folder"
     )]
     Owner {
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
     },
-    /// Others may write to it, or read what only the router may.
+    /// Others may write to it, or read a secret.
     #[error(
-        "others may read or write it (mode {mode:o}): it is removed, and compiled anew; find out what opened it, a umask or a `chmod`"
+        "others may read or write it (mode {mode:o}): it is removed, and compiled again; find out what opened it, a umask or a `chmod`"
     )]
     Mode {
         /// Its mode.
         mode: u32,
     },
-    /// It has other names, through which it can be changed.
-    #[error("it has {links} names: this one is removed, and it is compiled anew")]
+    /// It has further hard links, through which it can be changed.
+    #[error("it has {links} names: this one is removed, and it is compiled again")]
     Links {
-        /// How many.
+        /// Number of links.
         links: u64,
     },
     /// Longer than code can be.
-    #[error("it has more than {most} bytes: it is removed, and compiled anew")]
+    #[error("it has more than {most} bytes: it is removed, and compiled again")]
     TooLong {
         /// The limit.
         most: u64,
     },
-    /// Too short, or of another format.
-    #[error("it is cut off or of an older router: it is removed, and compiled anew")]
+    /// Truncated, or of another format.
+    #[error("it is cut off or of an older router: it is removed, and compiled again")]
     Format,
-    /// Not from this router.
+    /// Its MAC is wrong.
     #[error(
-        "its MAC is not of this folder's key: it was changed, or is of another folder; it is removed, and compiled anew"
+        "its MAC is not of this folder's key: it was changed, or is of another folder; it is removed, and compiled again"
     )]
     Mac,
-    /// For another engine, though its name says otherwise.
-    #[error("the engine refuses it: it is removed, and compiled anew")]
+    /// For another engine, although its name is right.
+    #[error("the engine refuses it: it is removed, and compiled again")]
     Engine(#[source] Box<dyn StdError + Send + Sync>),
 }
 
-/// The reasons for programs, in the order of [`Rejection::index`].
+/// Machine-readable reasons, in the order of [`CacheRejection::index`].
 const REASONS: [&str; 11] = [
     "open-folder",
     "unreadable",
@@ -82,7 +82,7 @@ const REASONS: [&str; 11] = [
     "engine",
 ];
 
-impl Rejection {
+impl CacheRejection {
     fn index(&self) -> usize {
         match self {
             Self::OpenFolder { .. } => 0,
@@ -99,33 +99,33 @@ impl Rejection {
         }
     }
 
-    /// Its name for programs.
+    /// Returns the machine-readable reason.
     pub(crate) fn reason(&self) -> &'static str {
         REASONS[self.index()]
     }
 }
 
-/// What became of the files of a cache since it was opened.
+/// Counters of a cache's files since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeCacheStats {
-    /// Times code was taken from a file.
+    /// Times that code was read from a file.
     pub taken: u64,
-    /// Files that were written.
+    /// Files written.
     pub written: u64,
-    /// Files, and folders, that were not trusted, by the reason.
+    /// Rejected files and folders, by reason.
     pub rejected: Vec<(&'static str, u64)>,
 }
 
-/// The same as it is counted.
+/// Current counters.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct CacheCounters {
     pub(super) taken: AtomicU64,
     pub(super) written: AtomicU64,
     rejected: [AtomicU64; REASONS.len()],
 }
 
-impl Counters {
-    pub(super) fn reject(&self, rejection: &Rejection) {
+impl CacheCounters {
+    pub(super) fn reject(&self, rejection: &CacheRejection) {
         self.rejected[rejection.index()].fetch_add(1, Ordering::Relaxed);
     }
 

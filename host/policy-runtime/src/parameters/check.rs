@@ -1,4 +1,4 @@
-//! The `params` of a policy against what it says they are: every difference in one run.
+//! Validation of `params` against a policy's description: reports every difference at once.
 
 use std::fmt;
 
@@ -7,36 +7,36 @@ use serde_json::{Map, Value};
 use super::{Parameter, ParameterKind};
 use crate::contract::nearest;
 
-/// One thing that is wrong with the `params` of a policy.
+/// A fault in the `params` of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParamFault {
     /// The parameter.
     pub name: String,
-    /// Where it is wrong.
+    /// Position of the fault.
     pub place: ParamPlace,
-    /// What is wrong, in a sentence without a full stop.
+    /// The fault, in a sentence without a full stop.
     pub message: String,
-    /// How to mend it.
+    /// The fix.
     pub help: Option<String>,
 }
 
-/// What of a parameter is wrong.
+/// Position of a parameter's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamPlace {
     /// Its name.
     Name,
-    /// What it is given.
+    /// Its value.
     Value,
-    /// It is not there.
+    /// The parameter is missing.
     Missing,
 }
 
-/// Everything that is wrong with the `params` of a policy, and the parameters that it has.
+/// All faults in the `params` of a policy, and its parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParamFaults {
-    /// Never empty; in the order of the names that were given, then what is missing.
+    /// Never empty; in the order of the given names, then missing ones.
     pub faults: Vec<ParamFault>,
-    /// As the policy describes them.
+    /// Parameters as the policy describes them.
     pub parameters: Vec<Parameter>,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for ParamFaults {
     }
 }
 
-/// Compares `params`, a JSON object, with what the policy says they are. What is no object is left to the policy.
+/// Compares `params`, a JSON object, with the policy's description. Other JSON is left to the policy.
 pub(crate) fn check(parameters: &[Parameter], params: &str) -> Result<(), ParamFaults> {
     let Ok(given) = serde_json::from_str::<Map<String, Value>>(params) else {
         return Ok(());
@@ -95,7 +95,7 @@ impl Parameter {
         Some(ParamFault {
             name: self.name.clone(),
             place: ParamPlace::Value,
-            message: self.misfit(value)?,
+            message: self.type_fault(value)?,
             help: self.help(value),
         })
     }
@@ -109,8 +109,8 @@ impl Parameter {
         }
     }
 
-    /// What is wrong with a value.
-    pub(super) fn misfit(&self, value: &Value) -> Option<String> {
+    /// Returns the fault of a value.
+    pub(super) fn type_fault(&self, value: &Value) -> Option<String> {
         let wanted = self.wanted();
         let name = &self.name;
         let fits = match (&self.kind, value) {
@@ -130,11 +130,11 @@ impl Parameter {
     }
 
     fn is_in_bounds(&self, number: f64) -> bool {
-        // A number that is none is in no bounds.
+        // NaN is within no bounds.
         self.least.is_none_or(|least| number >= least) && self.most.is_none_or(|most| number <= most)
     }
 
-    /// What it takes, with its article.
+    /// Returns the expected type with its article.
     fn wanted(&self) -> String {
         let kind = match &self.kind {
             ParameterKind::Number => "a number",
@@ -156,7 +156,7 @@ impl Parameter {
         said.join(" ")
     }
 
-    /// Its bounds in words, such as `from 0 to 10`; empty where there are none.
+    /// Returns its bounds in words, such as `from 0 to 10`; empty for none.
     #[must_use]
     pub fn bounds(&self) -> String {
         match (self.least, self.most) {

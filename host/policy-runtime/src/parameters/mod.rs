@@ -1,7 +1,7 @@
-//! What a policy says its parameters are, and what of those it is given is other than it says.
+//! Parameter descriptions of a policy, and the validation of `params` against them.
 //!
-//! A policy that says nothing is given anything, as is one whose parameter is of a kind that is not known here: then only
-//! `configure` can judge.
+//! A policy without a description gets any parameters, as does one with a parameter of an unknown kind: only its
+//! `configure` can validate them.
 
 mod check;
 
@@ -16,39 +16,39 @@ pub use check::{ParamFault, ParamFaults, ParamPlace};
 use crate::bindings::parameters;
 use crate::load::cut;
 
-/// More than anybody sets.
+/// Most parameters.
 const MOST: usize = 256;
-/// Longest name, default or choice in bytes; a longer one cannot be cut without meaning something else.
+/// Longest name, default or choice in bytes; truncation would change its meaning.
 const MOST_BYTES: usize = 4 << 10;
-/// Choices of one parameter.
+/// Most choices of one parameter.
 const MOST_CHOICES: usize = 256;
-/// Longest unit that is shown, in bytes.
+/// Longest unit that is kept, in bytes.
 const UNIT_BYTES: usize = 64;
-/// Longest sentence that is shown, in bytes.
+/// Longest description that is kept, in bytes.
 const ABOUT_BYTES: usize = 512;
 
-/// One parameter, as its policy describes it.
+/// A parameter, as described by its policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameter {
     /// Its key in `params`.
     pub name: String,
-    /// Which values it takes.
+    /// Type of its values.
     pub kind: ParameterKind,
-    /// What it is when it is not given; none where it must be.
+    /// Default value; `None` if the parameter is required.
     pub default: Option<Value>,
-    /// The unit of a number; empty where it has none.
+    /// Unit of a number; empty for none.
     pub unit: String,
-    /// The least number; none: any.
+    /// Lower bound; `None` for any.
     pub least: Option<f64>,
-    /// The greatest number; none: any.
+    /// Upper bound; `None` for any.
     pub most: Option<f64>,
-    /// The texts it may be; empty: any.
+    /// Allowed texts; empty for any.
     pub choices: Vec<String>,
-    /// What it does.
+    /// Description.
     pub about: String,
 }
 
-/// Which values a parameter takes.
+/// Type of a parameter's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParameterKind {
     /// Any number.
@@ -61,63 +61,63 @@ pub enum ParameterKind {
     Text,
     /// A list of anything.
     List,
-    /// One that this router does not know, and does not check.
+    /// An unknown type, which this router does not check.
     Other(String),
 }
 
-/// What a policy says of its parameters cannot be.
+/// A policy's description of its parameters is invalid.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ParameterError {
-    /// Too many of them.
+    /// Too many parameters.
     #[error("it has {0} parameters: the most is {MOST}")]
     TooMany(usize),
-    /// One without a name.
+    /// A parameter without a name.
     #[error("parameter {0} has no name")]
     Nameless(usize),
-    /// Something of it is too long to be kept.
+    /// A text is too long to be kept.
     #[error("the {what} of `{name}` is longer than {MOST_BYTES} bytes")]
     TooLong {
-        /// Which; cut.
+        /// The parameter's name, truncated.
         name: String,
-        /// What of it.
+        /// The kind of text.
         what: &'static str,
     },
     /// Too many choices.
     #[error("`{name}` has {count} choices: the most is {MOST_CHOICES}")]
     TooManyChoices {
-        /// Which.
+        /// The parameter.
         name: String,
-        /// How many.
+        /// Number of choices.
         count: usize,
     },
-    /// Two of one name.
+    /// Two parameters have one name.
     #[error("`{0}` is there twice")]
     Twice(String),
-    /// No number can be between.
+    /// The bounds exclude every number.
     #[error("`{name}` has a least of {least} and a most of {most}")]
     EmptyRange {
-        /// Which.
+        /// The parameter.
         name: String,
         /// The lower bound.
         least: f64,
         /// The upper bound.
         most: f64,
     },
-    /// Its default is no JSON.
+    /// The default is not JSON.
     #[error("the default of `{name}` is not JSON: `{default}`{}", hint(default))]
     DefaultNotJson {
-        /// Which.
+        /// The parameter.
         name: String,
-        /// As the policy has it.
+        /// The default as sent.
         default: String,
     },
-    /// Its default is not what it takes.
+    /// The default does not match its own description.
     #[error("its own default does not fit: {0}")]
     DefaultRefused(String),
 }
 
-/// A default that is a bare word was meant to be a text.
+/// Returns a hint for a default that is a bare word: it was meant as a text.
 fn hint(default: &str) -> String {
     let is_word = default.starts_with(|first: char| first.is_alphabetic());
     if is_word {
@@ -128,7 +128,7 @@ fn hint(default: &str) -> String {
 }
 
 impl Parameter {
-    /// Reads the policy's own description.
+    /// Reads the policy's description.
     pub(crate) fn read_all(described: Vec<parameters::Parameter>) -> Result<Vec<Self>, ParameterError> {
         if described.len() > MOST {
             return Err(ParameterError::TooMany(described.len()));
@@ -169,9 +169,9 @@ impl Parameter {
         match parameter
             .default
             .as_ref()
-            .and_then(|value| parameter.misfit(value))
+            .and_then(|value| parameter.type_fault(value))
         {
-            Some(misfit) => Err(ParameterError::DefaultRefused(misfit)),
+            Some(type_fault) => Err(ParameterError::DefaultRefused(type_fault)),
             None => Ok(parameter),
         }
     }
@@ -216,7 +216,7 @@ impl ParameterKind {
         found.unwrap_or(Self::Other(name))
     }
 
-    /// Its name in the contract.
+    /// Returns the name used in the contract.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {

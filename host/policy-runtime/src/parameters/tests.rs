@@ -1,4 +1,4 @@
-//! Descriptions that can and cannot be, and what of `params` fits them.
+//! Valid and invalid descriptions, and `params` that match them or not.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn described(name: &str, kind: &str, default: &str) -> parameters::Parameter {
     }
 }
 
-/// One of each kind.
+/// Returns one parameter of each kind.
 fn all() -> Vec<Parameter> {
     let described = vec![
         parameters::Parameter {

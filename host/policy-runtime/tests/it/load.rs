@@ -57,7 +57,7 @@ fn a_precompiled_component_is_refused_unread() {
 fn a_component_of_more_than_64_mib_is_refused_by_its_size() {
     let mut bytes = component(LEAST);
     bytes.resize((64 << 20) + 1, 0);
-    check(&bytes, &["67108865 bytes", "the most is 67108864"]);
+    check(&bytes, &["67108865 bytes", "the maximum is 67108864"]);
 }
 
 #[test]

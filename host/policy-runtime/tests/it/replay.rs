@@ -174,7 +174,7 @@ fn other_questions_are_another_decision() {
     };
     assert_eq!(
         other.to_string(),
-        r#"repeat question 1: it asked inspect.model() where state.add("turn", 1) is noted"#
+        r#"replay host call 1: it called inspect.model(), but state.add("turn", 1) is recorded"#
     );
     assert_eq!(replayed(&policy, 3001, &three), Err(other));
     assert!(

@@ -5,7 +5,7 @@ mod clock;
 use std::fmt;
 use std::time::Duration;
 
-use policy_runtime::{MadeUpCall, PolicyEngine, PolicySettings};
+use policy_runtime::{PolicyEngine, PolicySettings, SyntheticCall};
 use routing::{LeastLoaded, Policy, check};
 use serde::Serialize;
 use thiserror::Error;
@@ -130,7 +130,7 @@ impl Row {
     fn of(candidates: usize, contestants: &[(String, Box<dyn Policy>)]) -> Result<Self, NotTimed> {
         let mut bouts = Vec::new();
         for (name, policy) in contestants {
-            let call = MadeUpCall::usual(policy.plan(), candidates);
+            let call = SyntheticCall::usual(policy.plan(), candidates);
             let mut seq = 0;
             let bout = Bout::new(move || {
                 seq += 1;

@@ -4,7 +4,7 @@ mod report;
 
 use std::time::Duration;
 
-use policy_runtime::{Chore, Endurance, PolicySettings, ProbeError, Rehearsal, Scene};
+use policy_runtime::{Endurance, ListenerCheck, PolicySettings, ProbeError, Rehearsal, Scene};
 use routing::{FaultKind, Verdict};
 
 pub(crate) use self::report::CheckReport;
@@ -132,7 +132,7 @@ fn turned_away(rehearsal: &Rehearsal, gate: &GateArgs) -> Vec<Finding> {
 }
 
 /// Events and ticks that it did not survive.
-fn failed_chores(chores: &[Chore]) -> Vec<Finding> {
+fn failed_chores(chores: &[ListenerCheck]) -> Vec<Finding> {
     let failed = chores.iter().filter_map(|chore| {
         let failure = chore.outcome.as_ref().err()?;
         let message = format!("it failed at {}: {failure}", chore.about);

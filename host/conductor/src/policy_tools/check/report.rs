@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use policy_runtime::{Chore, ProbeError, Rehearsal, Scene};
+use policy_runtime::{ListenerCheck, ProbeError, Rehearsal, Scene};
 use routing::{Phase, Verdict};
 use serde::Serialize;
 
@@ -168,8 +168,8 @@ impl From<Rehearsal> for Rehearsed {
     }
 }
 
-impl From<Chore> for ChoreReport {
-    fn from(chore: Chore) -> Self {
+impl From<ListenerCheck> for ChoreReport {
+    fn from(chore: ListenerCheck) -> Self {
         Self {
             about: chore.about,
             fault: chore.outcome.err().map(|failure| failure.to_string()),

@@ -1,4 +1,4 @@
-//! What a policy does that is told events and ticks, before it may: a batch such as the router tells, and batches such as none does.
+//! Trial of a policy's event listener and timer: a typical batch, and batches that no router sends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,66 +6,70 @@ use std::time::Duration;
 use routing::{DecisionQueries, EventKind, NoAnswers, Role, WorkerId};
 
 use crate::bindings::events::Event;
-use crate::budget::{Budget, thread_cpu_time};
+use crate::budget::{CallBudget, thread_cpu_time};
 use crate::fault::Failure;
-use crate::guest::Decision;
+use crate::guest::DecisionData;
 use crate::instance::Instance;
-use crate::listener::{BatchWorkers, Wishes};
+use crate::listener::{BatchWorkers, OptionalCalls};
 use crate::load_error::LoadError;
-use crate::made_up;
+use crate::synthetic;
 
 /// Most events of a batch.
 const BATCH: usize = 256;
-/// Workers of the usual batch.
+/// Workers of the typical batch.
 const WORKERS: u32 = 4;
-/// When it happens.
+/// Time of the batch.
 const NOW_US: u64 = 1_000_000;
 
-/// Something other than a decision that a policy was asked to do.
+/// A call other than a decision, and its result.
 #[derive(Debug)]
-pub struct Chore {
-    /// What it was told.
+pub struct ListenerCheck {
+    /// The call's input.
     pub about: &'static str,
-    /// What came of it.
+    /// Result of the call.
     pub outcome: Result<(), Failure>,
     /// CPU time of the call.
     pub took: Duration,
 }
 
-/// The router's own trial: every kind it wants, told once, and a tick.
-pub(crate) fn probe(instance: &mut Instance, wishes: &Wishes, budget: Budget) -> Result<(), LoadError> {
-    if wishes.subscription.is_some() {
-        let batch: Vec<Event> = kinds(wishes).map(|kind| usual(kind, 0)).collect();
+/// Runs the router's own trial: one event of every subscribed kind, and a timer call.
+pub(crate) fn probe(
+    instance: &mut Instance,
+    optional_calls: &OptionalCalls,
+    budget: CallBudget,
+) -> Result<(), LoadError> {
+    if optional_calls.subscription.is_some() {
+        let batch: Vec<Event> = kinds(optional_calls).map(|kind| usual(kind, 0)).collect();
         let outcome = instance.handle(&batch, fleet(), budget);
         outcome.map_err(LoadError::ProbeEvents)?;
     }
-    if wishes.ticks {
+    if optional_calls.ticks {
         let outcome = instance.tick(nobody(), budget);
         outcome.map_err(LoadError::ProbeTick)?;
     }
     Ok(())
 }
 
-/// Everything it might be told, each on a fresh instance.
+/// Runs every possible call, each on a new instance.
 pub(crate) fn rehearse(
-    wishes: &Wishes,
-    budget: Budget,
+    optional_calls: &OptionalCalls,
+    budget: CallBudget,
     mut fresh: impl FnMut() -> Result<Instance, Failure>,
-) -> Vec<Chore> {
+) -> Vec<ListenerCheck> {
     let mut chores = Vec::new();
     let mut chore = |about, act: &dyn Fn(&mut Instance) -> Result<(), Failure>| {
         let begun = fresh();
         let start = thread_cpu_time();
         let outcome = begun.and_then(|mut instance| act(&mut instance));
         let took = thread_cpu_time().saturating_sub(start);
-        chores.push(Chore { about, outcome, took });
+        chores.push(ListenerCheck { about, outcome, took });
     };
-    if wishes.subscription.is_some() {
-        let many = batch(wishes, usual);
+    if optional_calls.subscription.is_some() {
+        let many = batch(optional_calls, usual);
         chore("256 events of a small fleet", &|instance| {
             instance.handle(&many, fleet(), budget)
         });
-        let odd = batch(wishes, strange);
+        let odd = batch(optional_calls, strange);
         chore(
             "256 events with unknown workers, kinds and numbers",
             &|instance| instance.handle(&odd, nobody(), budget),
@@ -74,7 +78,7 @@ pub(crate) fn rehearse(
             instance.handle(&[], nobody(), budget)
         });
     }
-    if wishes.ticks {
+    if optional_calls.ticks {
         chore("two ticks", &|instance| {
             instance.tick(nobody(), budget)?;
             instance.tick(nobody(), budget).map(drop)
@@ -83,9 +87,9 @@ pub(crate) fn rehearse(
     chores
 }
 
-/// The kinds that happen, as the policy numbers them.
-fn kinds(wishes: &Wishes) -> impl Iterator<Item = u32> + Clone {
-    let subscription = wishes.subscription.iter();
+/// Returns the kinds that occur, in the policy's numbering.
+fn kinds(optional_calls: &OptionalCalls) -> impl Iterator<Item = u32> + Clone {
+    let subscription = optional_calls.subscription.iter();
     subscription.flat_map(|wanted| {
         EventKind::ALL
             .into_iter()
@@ -93,8 +97,8 @@ fn kinds(wishes: &Wishes) -> impl Iterator<Item = u32> + Clone {
     })
 }
 
-fn batch(wishes: &Wishes, event: fn(u32, usize) -> Event) -> Vec<Event> {
-    let kinds = kinds(wishes).cycle().take(BATCH).enumerate();
+fn batch(optional_calls: &OptionalCalls, event: fn(u32, usize) -> Event) -> Vec<Event> {
+    let kinds = kinds(optional_calls).cycle().take(BATCH).enumerate();
     kinds.map(|(at, kind)| event(kind, at)).collect()
 }
 
@@ -112,7 +116,7 @@ fn usual(kind: u32, at: usize) -> Event {
 fn strange(kind: u32, at: usize) -> Event {
     const NUMBERS: [f64; 6] = [f64::NAN, f64::INFINITY, -1.0, f64::MAX, 0.0, f64::NEG_INFINITY];
     Event {
-        // One that it did not ask for, now and then.
+        // Sometimes a kind that it did not subscribe to.
         kind: if at % 16 == 15 { u32::MAX } else { kind },
         at_us: if at.is_multiple_of(2) { 0 } else { u64::MAX },
         seq: u64::MAX - at as u64,
@@ -122,14 +126,14 @@ fn strange(kind: u32, at: usize) -> Event {
     }
 }
 
-fn fleet() -> Decision {
+fn fleet() -> DecisionData {
     let workers: Vec<_> = (0..WORKERS)
-        .map(|id| made_up::worker(WorkerId(id), Role::Mixed))
+        .map(|id| synthetic::worker(WorkerId(id), Role::Mixed))
         .collect();
     let workers: Arc<dyn DecisionQueries> = Arc::new(BatchWorkers::of(workers.iter()));
-    Decision::without_request(workers, NOW_US)
+    DecisionData::without_request(workers, NOW_US)
 }
 
-fn nobody() -> Decision {
-    Decision::without_request(Arc::new(NoAnswers), NOW_US)
+fn nobody() -> DecisionData {
+    DecisionData::without_request(Arc::new(NoAnswers), NOW_US)
 }

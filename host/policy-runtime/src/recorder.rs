@@ -1,75 +1,75 @@
-//! How the imports of one call are answered: noted on the way, or from what was noted before.
+//! Recorder of host calls: records the imports' results during a call, or replays recorded ones.
 
 use std::vec::IntoIter;
 
 use routing::{About, Answer, Noted, Question, StateRefusal, Transcript};
 use thiserror::Error;
 
-/// A decision could not be repeated: it did not ask what is noted.
+/// A decision cannot be replayed: its host calls differ from the recorded ones.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Divergence {
-    /// Not everything was noted.
-    #[error("repeat a decision whose transcript was cut at its limit")]
+    /// The recording was truncated.
+    #[error("replay a decision whose transcript was truncated")]
     Truncated,
-    /// It asked something else, or the answer that is noted goes with no such question.
-    #[error("repeat question {number}: it asked {asked} where {noted} is noted")]
+    /// It made another host call, or the recorded result does not match the call.
+    #[error("replay host call {number}: it called {asked}, but {noted} is recorded")]
     Other {
-        /// Counted from 1.
+        /// Number of the call, from 1.
         number: usize,
-        /// What it asked this time.
+        /// The call made now.
         asked: Question,
-        /// What it had asked.
+        /// The recorded call.
         noted: Question,
     },
-    /// It asked more.
-    #[error("repeat question {number}: it asked {asked} where nothing more is noted")]
+    /// It made more host calls.
+    #[error("replay host call {number}: it called {asked}, but no further call is recorded")]
     More {
-        /// Counted from 1.
+        /// Number of the call, from 1.
         number: usize,
-        /// What it asked.
+        /// The call made now.
         asked: Question,
     },
-    /// It asked less.
-    #[error("repeat question {number}: it did not ask {noted}")]
+    /// It made fewer host calls.
+    #[error("replay host call {number}: it did not call {noted}")]
     Fewer {
-        /// Counted from 1.
+        /// Number of the call, from 1.
         number: usize,
-        /// What it had asked.
+        /// The recorded call.
         noted: Question,
     },
 }
 
-/// Beside the call that it is for.
-pub(crate) enum Tape {
+/// Recorder of one call.
+pub(crate) enum HostCallRecorder {
     Noting(Transcript),
-    Replaying(Replay),
+    Replaying(CallReplay),
 }
 
-/// What was noted, as far as it was not yet asked for.
-pub(crate) struct Replay {
+/// Recorded calls that were not replayed yet.
+pub(crate) struct CallReplay {
     left: IntoIter<Noted>,
     asked: usize,
     diverged: Option<Divergence>,
 }
 
-/// What becomes of an import's call.
-pub(crate) enum Asked {
-    /// It is answered as things are.
+/// Handling of an import's call.
+pub(crate) enum CallHandling {
+    /// The current result.
     Live,
-    /// The same, and noted.
+    /// The current result, which is recorded.
     Noting(Question),
-    /// It was answered before; nothing where the call has diverged.
+    /// The recorded result; `None` if the call has diverged.
     Before(Option<Answer>),
 }
 
-impl Tape {
-    pub(crate) fn noting() -> Self {
+impl HostCallRecorder {
+    pub(crate) fn recording() -> Self {
         Self::Noting(Transcript::default())
     }
 
-    /// What was noted on it.
-    pub(crate) fn noted(tape: Option<Box<Self>>) -> Transcript {
-        match tape.map(|tape| *tape) {
+    /// Returns the recording.
+    pub(crate) fn noted(recorder: Option<Box<Self>>) -> Transcript {
+        match recorder.map(|recorder| *recorder) {
             Some(Self::Noting(transcript)) => transcript,
             _ => Transcript::default(),
         }
@@ -77,28 +77,28 @@ impl Tape {
 
     pub(crate) fn replaying(transcript: &Transcript) -> Self {
         let notes = transcript.notes().to_vec();
-        Self::Replaying(Replay {
+        Self::Replaying(CallReplay {
             left: notes.into_iter(),
             asked: 0,
             diverged: transcript.is_truncated().then_some(Divergence::Truncated),
         })
     }
 
-    pub(crate) fn ask(&mut self, question: Question) -> Asked {
+    pub(crate) fn ask(&mut self, question: Question) -> CallHandling {
         match self {
-            Self::Noting(_) => Asked::Noting(question),
-            Self::Replaying(replay) => Asked::Before(replay.ask(question)),
+            Self::Noting(_) => CallHandling::Noting(question),
+            Self::Replaying(replay) => CallHandling::Before(replay.ask(question)),
         }
     }
 
-    pub(crate) fn note(&mut self, question: Question, answer: Answer) {
+    pub(crate) fn record(&mut self, question: Question, answer: Answer) {
         if let Self::Noting(transcript) = self {
             transcript.note(Noted { question, answer });
         }
     }
 }
 
-impl Replay {
+impl CallReplay {
     fn ask(&mut self, asked: Question) -> Option<Answer> {
         if self.diverged.is_some() {
             return None;
@@ -119,7 +119,7 @@ impl Replay {
         }
     }
 
-    /// Where the call was not the one that was noted, the first difference.
+    /// Ends a replay. Returns the first difference if the call has diverged.
     pub(crate) fn finish(mut self) -> Result<(), Divergence> {
         if let Some(diverged) = self.diverged {
             return Err(diverged);
@@ -134,20 +134,20 @@ impl Replay {
     }
 }
 
-/// What an import's host function returns, as it is noted.
-pub(crate) trait Answered: Clone {
+/// Result type of an import's host function, in recorded form.
+pub(crate) trait RecordedResult: Clone {
     fn answer(self) -> Answer;
 
-    /// None where the answer is to another kind of question.
+    /// Converts a recorded result; `None` if it belongs to another kind of call.
     fn of(answer: Answer) -> Option<Self>;
 
-    /// What a call gets that has diverged: whatever it makes of it does not count.
+    /// Returns the result of a diverged call: its effects are ignored.
     fn none() -> Self;
 }
 
 macro_rules! answered {
     ($($type:ty, $kind:ident, $none:expr;)*) => {$(
-        impl Answered for $type {
+        impl RecordedResult for $type {
             fn answer(self) -> Answer {
                 Answer::$kind(self)
             }
@@ -177,7 +177,7 @@ answered! {
     Result<i64, StateRefusal>, Sum, Ok(0);
 }
 
-impl Answered for () {
+impl RecordedResult for () {
     fn answer(self) -> Answer {
         Answer::Nothing
     }

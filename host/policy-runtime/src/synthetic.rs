@@ -1,6 +1,6 @@
-//! Made-up decisions: a request and a fleet, laid out as a policy asks, the same in every run.
+//! Synthetic decision inputs: a request and a fleet in a policy's feature layout, the same in every run.
 //!
-//! Numbers are drawn by the unit of their feature, so that a feature added to the catalogue is made up too.
+//! Numbers are drawn by the unit of their feature, so new features of the catalogue are covered too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use routing::{
     WorkerSpec,
 };
 
-/// One number in this many is unknown, where some are.
+/// One number in this many is unknown, in variants with unknown numbers.
 const UNKNOWN_SHARE: u64 = 8;
-/// How much more than a busy fleet an overloaded one has to do.
+/// Factor of an overloaded fleet's load.
 const OVERLOAD: f64 = 1_000.0;
 /// Tokens of the prompt.
 const PROMPT: u32 = 8_192;
 /// Tokens of a system prompt that every worker holds.
 const SHARED_PREFIX: u32 = 6_144;
-/// How long a request may be held in a fleet that holds none.
+/// Remaining hold time of a request in a fleet that holds none.
 const HOLD_LEFT_MS: f64 = 10_000.0;
-/// Tokens of a block.
+/// Tokens per block.
 const BLOCK: u32 = 16;
-/// What no router would say, and a broken one might.
+/// Values that only a broken router would send.
 const GARBAGE: [f64; 8] = [
     f64::NAN,
     f64::INFINITY,
@@ -35,94 +35,94 @@ const GARBAGE: [f64; 8] = [
     f64::MIN_POSITIVE,
 ];
 
-/// Where the numbers come from.
+/// Source of the numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Numbers {
-    /// A busy fleet's: whatever could be.
+pub(crate) enum NumberSource {
+    /// Typical values of a busy fleet.
     Usual,
-    /// The same, an eighth of them unknown.
+    /// Typical values, an eighth of them unknown.
     SomeUnknown,
-    /// All of them this one, but for what decides which answer is right.
+    /// One value for all features except those that define the valid answers.
     All(f64),
-    /// A fleet without load, that holds nothing.
+    /// A fleet without load and without cached blocks.
     Idle,
     /// A thousand times a busy fleet's load.
     Overloaded,
-    /// A busy fleet's, of which every worker holds the same prefix.
+    /// A busy fleet in which every worker holds the same prefix.
     SharedPrefix,
     /// Drawn from [`GARBAGE`].
     Garbage,
 }
 
-/// What a made-up fleet consists of.
+/// Composition of a synthetic fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Roles {
-    /// As the policy is asked in practice: a third each where it places pairs, else all mixed.
+pub(crate) enum FleetRoles {
+    /// As in practice: a third each if the policy places pairs, else all mixed.
     AsAsked,
-    /// By turns, where the policy is asked for one leg.
+    /// Alternating roles, with one leg requested.
     Of(&'static [Role]),
-    /// The same, where it is asked for both at once; whether a decode worker may do it all.
+    /// Alternating roles, with both legs requested, and a flag if one decode worker may do both.
     Pairs(&'static [Role], bool),
 }
 
-/// What to make up.
+/// Recipe of an input.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Recipe {
+pub(crate) struct InputRecipe {
     pub(crate) candidates: usize,
-    pub(crate) numbers: Numbers,
-    pub(crate) roles: Roles,
+    pub(crate) numbers: NumberSource,
+    pub(crate) roles: FleetRoles,
     pub(crate) phase: Phase,
     pub(crate) attempt: u32,
-    /// Whether the client named a session.
+    /// The client named a session.
     pub(crate) session: bool,
 }
 
-/// A made-up decision, laid out for one plan.
-pub struct MadeUpCall {
+/// A synthetic decision input in the layout of one plan.
+pub struct SyntheticCall {
     request: RequestFacts,
     ids: Vec<WorkerId>,
     roles: Vec<Role>,
     numbers: Vec<f64>,
     queries: Arc<dyn DecisionQueries>,
-    /// Whether a pair is asked for, and if so whether a decode worker may do it all.
+    /// For a pair: `true` if one decode worker may do both.
     alone: Option<bool>,
 }
 
-impl MadeUpCall {
-    /// A busy fleet of so many candidates, at least one, with every number known.
+impl SyntheticCall {
+    /// Returns a busy fleet of `candidates` (at least one), with every number known.
     #[must_use]
     pub fn usual(plan: &FeaturePlan, candidates: usize) -> Self {
         Self::new(
             plan,
-            Recipe {
+            InputRecipe {
                 candidates: candidates.max(1),
-                ..Recipe::USUAL
+                ..InputRecipe::USUAL
             },
             1,
         )
     }
 
-    /// Lays out a recipe; `seed` numbers the request and picks the numbers.
-    pub(crate) fn new(plan: &FeaturePlan, recipe: Recipe, seed: u64) -> Self {
+    /// Builds an input from a recipe; `seed` numbers the request and selects the numbers.
+    pub(crate) fn new(plan: &FeaturePlan, recipe: InputRecipe, seed: u64) -> Self {
         let (turn, alone): (&[Role], _) = match recipe.roles {
-            Roles::AsAsked if plan.pairs() => (&[Role::Mixed, Role::Prefill, Role::Decode], Some(true)),
-            Roles::AsAsked => (&[Role::Mixed], None),
-            Roles::Of(turn) => (turn, None),
-            Roles::Pairs(turn, alone) => (turn, Some(alone)),
+            FleetRoles::AsAsked if plan.pairs() => (&[Role::Mixed, Role::Prefill, Role::Decode], Some(true)),
+            FleetRoles::AsAsked => (&[Role::Mixed], None),
+            FleetRoles::Of(turn) => (turn, None),
+            FleetRoles::Pairs(turn, alone) => (turn, Some(alone)),
         };
         let roles: Vec<Role> = turn.iter().copied().cycle().take(recipe.candidates).collect();
-        let mut source = Source {
+        let mut source = NumberGenerator {
             numbers: recipe.numbers,
             random: SplitMix64::of_decision(seed, 0),
         };
         let held: Vec<u32> = roles.iter().map(|_| source.held()).collect();
         let mut numbers = Vec::new();
         numbers.extend(plan.request().iter().map(|feature| match feature {
-            // Decides which answers are right, so it is never anything else.
+            // Defines the valid answers, so it is always exact.
             RequestFeature::DecodeAlone => f64::from(u8::from(alone != Some(false))),
-            // An idle fleet has all its workers, and a request that has just come may still be held.
-            RequestFeature::PoolWorkers if recipe.numbers == Numbers::Idle => recipe.candidates as f64,
-            RequestFeature::HoldLeftMs if recipe.numbers == Numbers::Idle => HOLD_LEFT_MS,
+            // An idle fleet has all its workers, and a new request may still be held.
+            RequestFeature::PoolWorkers if recipe.numbers == NumberSource::Idle => recipe.candidates as f64,
+            RequestFeature::HoldLeftMs if recipe.numbers == NumberSource::Idle => HOLD_LEFT_MS,
             RequestFeature::PromptTokens => source.or(f64::from(PROMPT)),
             RequestFeature::PrefixKey(tokens) => source.or(mixed(*tokens as usize).into()),
             RequestFeature::PrefixBest => source.or(held.iter().max().copied().unwrap_or(0).into()),
@@ -150,7 +150,7 @@ impl MadeUpCall {
                 now_us: seed * 1000,
             },
             ids: (0..).map(WorkerId).take(recipe.candidates).collect(),
-            queries: Arc::new(MadeUp {
+            queries: Arc::new(SyntheticInput {
                 ids: (0..).map(WorkerId).take(recipe.candidates).collect(),
                 roles: roles.clone(),
                 held,
@@ -161,7 +161,7 @@ impl MadeUpCall {
         }
     }
 
-    /// What is asked, as the request of that number and of a session of its own.
+    /// Returns the request with that number and a session of its own.
     #[must_use]
     pub fn request(&self, seq: u64) -> RequestFacts {
         RequestFacts {
@@ -172,7 +172,7 @@ impl MadeUpCall {
         }
     }
 
-    /// What a policy is given, for that request.
+    /// Returns the policy's input for that request.
     #[must_use]
     pub fn input<'a>(&'a self, request: &'a RequestFacts) -> DecisionInput<'a> {
         DecisionInput {
@@ -183,7 +183,7 @@ impl MadeUpCall {
         }
     }
 
-    /// What its answer is checked against.
+    /// Returns the data that the answer is checked against.
     #[must_use]
     pub fn offer(&self) -> Offer<'_> {
         match self.alone {
@@ -198,63 +198,66 @@ impl MadeUpCall {
     }
 }
 
-impl Recipe {
+impl InputRecipe {
     /// A request with a session, in a busy fleet of sixteen.
     pub(crate) const USUAL: Self = Self {
         candidates: 16,
-        numbers: Numbers::Usual,
-        roles: Roles::AsAsked,
+        numbers: NumberSource::Usual,
+        roles: FleetRoles::AsAsked,
         phase: Phase::Mixed,
         attempt: 0,
         session: true,
     };
 }
 
-/// Draws numbers.
-struct Source {
-    numbers: Numbers,
+/// Generator of numbers.
+struct NumberGenerator {
+    numbers: NumberSource,
     random: SplitMix64,
 }
 
-impl Source {
-    /// A number of that unit.
+impl NumberGenerator {
+    /// Returns a number of that unit.
     fn draw(&mut self, unit: &str) -> f64 {
         let share = (self.random.next() >> 11) as f64 / (1_u64 << 53) as f64;
         let usual = (share * (most(unit) + 1.0)).floor();
         match self.numbers {
-            Numbers::Idle => 0.0,
-            Numbers::Overloaded => usual * OVERLOAD,
+            NumberSource::Idle => 0.0,
+            NumberSource::Overloaded => usual * OVERLOAD,
             _ => self.or(usual),
         }
     }
 
-    /// `usual` for what is no load, unless something else is asked for.
+    /// Returns `usual` for features other than load, unless a fixed value is set.
     fn or(&mut self, usual: f64) -> f64 {
         match self.numbers {
-            Numbers::Usual | Numbers::Idle | Numbers::Overloaded | Numbers::SharedPrefix => usual,
-            Numbers::SomeUnknown if self.random.next().is_multiple_of(UNKNOWN_SHARE) => f64::NAN,
-            Numbers::SomeUnknown => usual,
-            Numbers::All(number) => number,
-            Numbers::Garbage => GARBAGE[self.random.next() as usize % GARBAGE.len()],
+            NumberSource::Usual
+            | NumberSource::Idle
+            | NumberSource::Overloaded
+            | NumberSource::SharedPrefix => usual,
+            NumberSource::SomeUnknown if self.random.next().is_multiple_of(UNKNOWN_SHARE) => f64::NAN,
+            NumberSource::SomeUnknown => usual,
+            NumberSource::All(number) => number,
+            NumberSource::Garbage => GARBAGE[self.random.next() as usize % GARBAGE.len()],
         }
     }
 
-    /// Tokens of the prompt that a worker holds.
+    /// Returns the prompt tokens that a worker holds.
     fn held(&mut self) -> u32 {
         match self.numbers {
-            Numbers::SharedPrefix => SHARED_PREFIX,
-            Numbers::All(_) | Numbers::Idle | Numbers::Garbage => 0,
+            NumberSource::SharedPrefix => SHARED_PREFIX,
+            NumberSource::All(_) | NumberSource::Idle | NumberSource::Garbage => 0,
             _ => (self.random.next() % u64::from(PROMPT / BLOCK)) as u32 * BLOCK,
         }
     }
 }
 
-/// A hash of a row or a length (Knuth's multiplicative one), each its own.
+/// Returns a distinct hash of a row or a length (Knuth's multiplicative one).
 fn mixed(number: usize) -> u32 {
     (number as u32).wrapping_add(1).wrapping_mul(0x9e37_79b1)
 }
 
-/// The most that a busy fleet has of a unit.
+/// Returns the maximum of a unit in a busy fleet.
 fn most(unit: &str) -> f64 {
     match unit {
         "0 or 1" => 1.0,
@@ -281,14 +284,14 @@ fn candidate_unit(feature: &CandidateFeature) -> &'static str {
         .map_or("", |(_, doc)| doc.unit)
 }
 
-/// Answers as a made-up fleet would.
-struct MadeUp {
+/// Host queries of a synthetic fleet.
+struct SyntheticInput {
     ids: Vec<WorkerId>,
     roles: Vec<Role>,
     held: Vec<u32>,
 }
 
-/// A worker of a made-up fleet.
+/// Returns a worker of a synthetic fleet.
 pub(crate) fn worker(id: WorkerId, role: Role) -> Arc<Worker> {
     let spec = WorkerSpec {
         name: format!("worker-{}", id.0).into(),
@@ -303,7 +306,7 @@ pub(crate) fn worker(id: WorkerId, role: Role) -> Arc<Worker> {
     Arc::new(Worker::new(id, spec))
 }
 
-impl DecisionQueries for MadeUp {
+impl DecisionQueries for SyntheticInput {
     fn candidates(&self) -> &[WorkerId] {
         &self.ids
     }
