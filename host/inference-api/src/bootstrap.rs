@@ -1,4 +1,4 @@
-//! Who the engines behind a prefill worker are: the answer of a bootstrap server (vLLM 0.32, `MooncakeConnector`: `GET /query`).
+//! Bootstrap server answers: the engines behind a prefill worker (vLLM 0.32, `MooncakeConnector`: `GET /query`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,14 +6,15 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
-struct Engine {
+struct BootstrapEngine {
     engine_id: String,
 }
 
-/// Engine ids by data-parallel rank; nothing of an answer of another shape. Empty while no engine has registered.
+/// Returns the engine ids by data-parallel rank; none for an answer of another shape. Empty until an engine has
+/// registered.
 #[must_use]
 pub fn engine_ids(body: &[u8]) -> Option<BTreeMap<u16, Arc<str>>> {
-    let engines: BTreeMap<u16, Engine> = serde_json::from_slice(body).ok()?;
+    let engines: BTreeMap<u16, BootstrapEngine> = serde_json::from_slice(body).ok()?;
     Some(
         engines
             .into_iter()

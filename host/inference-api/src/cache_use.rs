@@ -1,16 +1,16 @@
-//! How much of its prompts an engine had to compute, by its own `/metrics` (vLLM 0.32): what tells an engine that is idle
-//! from one that works and says nothing of it.
+//! Cache counters of an engine, from its `/metrics` (vLLM 0.32): they distinguish an idle engine from one that works
+//! but sends no events.
 
 use std::collections::BTreeMap;
 
 use crate::engine_load::label;
 
-/// One data-parallel rank's counters since the engine's start.
+/// Counters of one data-parallel rank since the engine's start.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CacheUse {
-    /// Prompt tokens looked up in the cache and not found there.
+    /// Prompt tokens that were looked up in the cache and not found.
     pub computed_tokens: f64,
-    /// Tokens a block, where it says so.
+    /// Block size in tokens, if reported.
     pub block_tokens: Option<u32>,
 }
 
@@ -18,7 +18,7 @@ const QUERIES: &str = "vllm:prefix_cache_queries_total{";
 const HITS: &str = "vllm:prefix_cache_hits_total{";
 const CACHE: &str = "vllm:cache_config_info{";
 
-/// What vLLM's `/metrics` tells, by rank; nothing of a page that does not tell it.
+/// Returns the counters in vLLM's `/metrics`, by rank; none for other pages.
 #[must_use]
 pub fn cache_use(page: &str) -> BTreeMap<u16, CacheUse> {
     let mut ranks = BTreeMap::<u16, CacheUse>::new();

@@ -1,29 +1,29 @@
-//! Endpoint table: one row for each path whose requests are placed on workers.
+//! Endpoint table: one row per path whose requests are placed on workers.
 //!
-//! A new endpoint is a new row. Reading its body, splitting it between two workers, the shape of its errors, its metrics
-//! and its line in `/openapi.json` follow from the row's columns.
+//! A new endpoint is a new row. Its columns define the reading of its body, the splitting between two workers, the
+//! shape of its errors, its metrics and its line in `/openapi.json`.
 
-/// Where a request names its model.
+/// Location of a request's model name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelField {
     /// The member `model` of a JSON object.
     Json,
     /// The field `model` of a `multipart/form-data` body.
     Form,
-    /// Either, where the body is one of them; other bodies name none.
+    /// Either of them, if the body is one; other bodies name no model.
     Any,
-    /// The parameter `model` of the URL's query; there is no body.
+    /// The parameter `model` of the URL's query; the request has no body.
     Query,
 }
 
-/// Which members of the body hold the prompt, and so how it is tokenised.
+/// Members of the body with the prompt; they define its tokenization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptField {
     /// `messages`: a conversation, rendered by the model's chat template.
     Messages,
     /// `prompt`: text, token ids, or a batch of either.
     Prompt,
-    /// `input`: text, token ids, or a batch of either; else `messages`, rendered by a template of the model's own.
+    /// `input`: text, token ids, or a batch of either; else `messages`, rendered by the model's own template.
     Input,
     /// `messages`, `system` and `tools` of Anthropic's Messages API: a conversation that the engine converts to a chat.
     AnthropicMessages,
@@ -33,31 +33,31 @@ pub enum PromptField {
     Tokens,
     /// `messages`, else `prompt`, else `input`: the endpoint takes the bodies of several others.
     Any,
-    /// None that is tokenised.
+    /// No member that is tokenized.
     Untokenized,
 }
 
-/// The shape of errors.
+/// Shape of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorShape {
     /// `{"error": {...}}`.
     OpenAi,
-    /// The same before a stream; in a stream, an `error` event with its fields at the top level.
+    /// `{"error": {...}}` before a stream; in a stream an `error` event with its fields at the top level.
     Responses,
     /// Anthropic's: `{"type":"error","error":{...}}`, in a stream as an `error` event.
     Anthropic,
 }
 
-/// What a request costs the worker that takes it.
+/// Cost of a request for its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointWork {
-    /// The model runs: the request is admitted, placed by the route's policy, and counts as load.
+    /// The model runs: the request is admitted, placed by the route's policy, and counted as load.
     Model,
-    /// Only the tokenizer or the chat template runs: any worker of the pool takes it, beside the queue.
+    /// Only the tokenizer or the chat template runs: any worker of the pool takes it, without the queue.
     Tokenizer,
 }
 
-/// Class of requests, as metrics tell them apart.
+/// Class of requests in metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EndpointClass {
     /// Chats.
@@ -92,12 +92,12 @@ pub enum EndpointClass {
     Image,
     /// WebSockets.
     Realtime,
-    /// Paths that the configuration adds.
+    /// Paths added by the configuration.
     Forwarded,
 }
 
 impl EndpointClass {
-    /// Every class in the order of its discriminant, with its label.
+    /// All classes in the order of their discriminants, with their labels.
     pub const ALL: [(Self, &'static str); 17] = [
         (Self::Chat, "chat"),
         (Self::Completion, "completion"),
@@ -119,34 +119,34 @@ impl EndpointClass {
     ];
 }
 
-/// One row of the table. An endpoint takes `POST`, or `GET` where it is a WebSocket; a path that the configuration adds takes
-/// any method.
+/// Row of the table. An endpoint takes `POST`, or `GET` for a WebSocket. A path added by the configuration takes any
+/// method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndpointSpec {
-    /// The path, without its query; `*` for paths that the configuration adds.
+    /// Path without its query; `*` for paths added by the configuration.
     pub path: &'static str,
-    /// One line for people.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// Where the model's name stands.
+    /// Location of the model's name.
     pub model: ModelField,
-    /// Where the prompt stands.
+    /// Location of the prompt.
     pub prompt: PromptField,
-    /// Whether the member `stream` makes the answer a stream of events.
+    /// The member `stream` makes the answer an event stream.
     pub streams: bool,
-    /// Whether a prefill and a decode worker can share it, where the rest of the request allows that.
+    /// A prefill and a decode worker can share it, if the rest of the request allows that.
     pub splits: bool,
-    /// Whether it is a WebSocket: a `GET` that asks for an upgrade of its connection.
+    /// It is a WebSocket: a `GET` with a connection upgrade.
     pub upgrades: bool,
-    /// What its errors look like.
+    /// Shape of its errors.
     pub errors: ErrorShape,
-    /// What it costs a worker.
+    /// Cost for a worker.
     pub work: EndpointWork,
-    /// Its class in metrics.
+    /// Class in metrics.
     pub class: EndpointClass,
 }
 
 impl EndpointSpec {
-    /// What most rows have in common.
+    /// Defaults of most rows.
     const COMMON: Self = Self {
         path: "",
         summary: "",
@@ -163,22 +163,22 @@ impl EndpointSpec {
 
 macro_rules! endpoints {
     ($($name:ident = $path:literal, $summary:literal { $($column:ident: $value:expr),* $(,)? })+) => {
-        /// An endpoint whose requests are placed on workers.
+        /// Endpoint whose requests are placed on workers.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Endpoint {
             $(
                 #[doc = concat!("`", $path, "`")]
                 $name,
             )+
-            /// A path that the configuration adds.
+            /// A path added by the configuration.
             Forwarded,
         }
 
         impl Endpoint {
-            /// Every endpoint with a path of its own.
+            /// All endpoints with a path of their own.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
-            /// The endpoint at a path, without its query.
+            /// Returns the endpoint at a path without its query.
             #[must_use]
             pub fn of_path(path: &str) -> Option<Self> {
                 match path {
@@ -188,7 +188,7 @@ macro_rules! endpoints {
             }
         }
 
-        /// By the discriminant of the endpoint.
+        /// Rows by the discriminant of the endpoint.
         const TABLE: &[EndpointSpec] = &[
             $(EndpointSpec {
                 path: $path,
@@ -285,19 +285,19 @@ endpoints! {
 }
 
 impl Endpoint {
-    /// The row of the endpoint.
+    /// Returns the row of the endpoint.
     #[must_use]
     pub fn spec(self) -> &'static EndpointSpec {
         &TABLE[self as usize]
     }
 
-    /// Its path.
+    /// Returns its path.
     #[must_use]
     pub fn path(self) -> &'static str {
         self.spec().path
     }
 
-    /// The method that it takes; a path that the configuration adds takes others too.
+    /// Returns its method. A path added by the configuration takes others too.
     #[must_use]
     pub fn method(self) -> &'static str {
         if self.spec().upgrades { "GET" } else { "POST" }

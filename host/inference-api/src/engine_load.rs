@@ -1,21 +1,21 @@
-//! What an engine says of its own load: vLLM's and SGLang's `/metrics` (Prometheus' text form), and SGLang's `/get_load`.
+//! Engine load reports: vLLM's and SGLang's `/metrics` (Prometheus text format), and SGLang's `/get_load`.
 //!
-//! Tolerant: a line that is not understood tells nothing, and never hides another. Bounded: no rank above 1023, no
-//! number that is not finite or below 0.
+//! Tolerant: an unknown line is skipped and never hides another. Bounded: no rank above 1023, no number that is
+//! infinite, NaN or below 0.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The highest data-parallel rank that is read.
+/// Highest data-parallel rank that is read.
 const MOST_RANK: u16 = 1023;
 
-/// The load of one data-parallel rank, as far as it tells.
+/// Load of one data-parallel rank, as far as reported.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct EngineLoad {
-    /// Requests being computed.
+    /// Running requests.
     pub running: Option<f64>,
-    /// Requests that wait.
+    /// Queued requests.
     pub waiting: Option<f64>,
     /// Used share of the KV cache, 0 to 1.
     pub kv_usage: Option<f64>,
@@ -23,31 +23,31 @@ pub struct EngineLoad {
     pub kv_tokens: Option<f64>,
 }
 
-/// What a metric is to us.
+/// Meaning of a metric.
 #[derive(Clone, Copy)]
-enum Told {
+enum LoadMetric {
     Running,
     Waiting,
     Usage,
     Capacity,
-    /// Its labels tell.
+    /// The labels have the value.
     Config,
 }
 
-/// The names since vLLM 0.10 and SGLang 0.4; the older name of vLLM's usage as well.
-const NAMES: [(&str, Told); 9] = [
-    ("vllm:num_requests_running", Told::Running),
-    ("vllm:num_requests_waiting", Told::Waiting),
-    ("vllm:kv_cache_usage_perc", Told::Usage),
-    ("vllm:gpu_cache_usage_perc", Told::Usage),
-    ("vllm:cache_config_info", Told::Config),
-    ("sglang:num_running_reqs", Told::Running),
-    ("sglang:num_queue_reqs", Told::Waiting),
-    ("sglang:token_usage", Told::Usage),
-    ("sglang:max_total_num_tokens", Told::Capacity),
+/// Metric names since vLLM 0.10 and SGLang 0.4, and vLLM's older name of the usage.
+const NAMES: [(&str, LoadMetric); 9] = [
+    ("vllm:num_requests_running", LoadMetric::Running),
+    ("vllm:num_requests_waiting", LoadMetric::Waiting),
+    ("vllm:kv_cache_usage_perc", LoadMetric::Usage),
+    ("vllm:gpu_cache_usage_perc", LoadMetric::Usage),
+    ("vllm:cache_config_info", LoadMetric::Config),
+    ("sglang:num_running_reqs", LoadMetric::Running),
+    ("sglang:num_queue_reqs", LoadMetric::Waiting),
+    ("sglang:token_usage", LoadMetric::Usage),
+    ("sglang:max_total_num_tokens", LoadMetric::Capacity),
 ];
 
-/// What a page of metrics tells, by rank; nothing of a page that does not tell it.
+/// Returns the loads in a page of metrics, by rank; none for other pages.
 #[must_use]
 pub fn engine_loads(page: &str) -> BTreeMap<u16, EngineLoad> {
     let mut ranks = BTreeMap::<u16, EngineLoad>::new();
@@ -68,15 +68,15 @@ pub fn engine_loads(page: &str) -> BTreeMap<u16, EngineLoad> {
     ranks
 }
 
-fn note(load: &mut EngineLoad, told: Told, labels: &str, value: f64) {
-    // Several series of one rank: a model each.
+fn note(load: &mut EngineLoad, told: LoadMetric, labels: &str, value: f64) {
+    // Several series of one rank: one per model.
     let sum = |before: &mut Option<f64>| *before = Some(before.unwrap_or(0.0) + value);
     match told {
-        Told::Running => sum(&mut load.running),
-        Told::Waiting => sum(&mut load.waiting),
-        Told::Usage => load.kv_usage = Some(load.kv_usage.unwrap_or(0.0).max(value.min(1.0))),
-        Told::Capacity => load.kv_tokens = Some(load.kv_tokens.unwrap_or(0.0).max(value)),
-        Told::Config => {
+        LoadMetric::Running => sum(&mut load.running),
+        LoadMetric::Waiting => sum(&mut load.waiting),
+        LoadMetric::Usage => load.kv_usage = Some(load.kv_usage.unwrap_or(0.0).max(value.min(1.0))),
+        LoadMetric::Capacity => load.kv_tokens = Some(load.kv_tokens.unwrap_or(0.0).max(value)),
+        LoadMetric::Config => {
             let number = |name| label(labels, name)?.parse::<u32>().ok();
             if let (Some(size), Some(blocks)) = (number("block_size"), number("num_gpu_blocks")) {
                 load.kv_tokens = Some(f64::from(size) * f64::from(blocks));
@@ -85,8 +85,8 @@ fn note(load: &mut EngineLoad, told: Told, labels: &str, value: f64) {
     }
 }
 
-/// A line's metric, its labels and its value.
-fn sample(line: &str) -> Option<(Told, &str, f64)> {
+/// Returns a line's metric, labels and value.
+fn sample(line: &str) -> Option<(LoadMetric, &str, f64)> {
     let (name, rest) = line.split_at(line.find(['{', ' '])?);
     let told = NAMES.iter().find(|(known, _)| *known == name)?.1;
     let (labels, value) = match rest.strip_prefix('{') {
@@ -98,14 +98,14 @@ fn sample(line: &str) -> Option<(Told, &str, f64)> {
     (value.is_finite() && value >= 0.0).then_some((told, labels, value))
 }
 
-/// Whether the series is a part of another, or the same once more: one priority's, or another tensor or pipeline rank's.
+/// Returns `true` if the series is a part or a copy of another: one priority's, or another tensor or pipeline rank's.
 fn is_partial(labels: &str) -> bool {
     let is_other = |name| label(labels, name).is_some_and(|rank| rank != "0");
     let is_priority = label(labels, "priority").is_some_and(|priority| !priority.is_empty());
     is_priority || is_other("tp_rank") || is_other("pp_rank")
 }
 
-/// The value of a label. Looks for its name where a name can begin, so that no other's end is taken for it.
+/// Returns the value of a label. Matches whole names only, so that the end of another name is not taken for it.
 pub(crate) fn label<'l>(labels: &'l str, name: &str) -> Option<&'l str> {
     labels.match_indices(name).find_map(|(at, _)| {
         let begins = at == 0 || labels[..at].ends_with([',', ' ']);
@@ -119,7 +119,7 @@ struct SglangRank {
     #[serde(default)]
     dp_rank: Option<u16>,
     num_running_reqs: Option<f64>,
-    /// Running and waiting.
+    /// Running and queued requests.
     num_reqs: Option<f64>,
     num_waiting_reqs: Option<f64>,
     token_usage: Option<f64>,
@@ -134,7 +134,7 @@ enum SglangPage {
     Wrapped { loads: Vec<SglangRank> },
 }
 
-/// What SGLang's `/get_load` tells, by rank; nothing of another page.
+/// Returns the loads in SGLang's `/get_load`, by rank; none for other pages.
 #[must_use]
 pub fn sglang_loads(page: &[u8]) -> BTreeMap<u16, EngineLoad> {
     let ranks = match serde_json::from_slice(page) {
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// Whatever becomes of a page on its way, what is read of it is sane, and nothing panics.
+    /// Corrupted pages give valid numbers, and no panic.
     #[test]
     fn pages_that_are_cut_or_garbled_tell_sane_numbers_or_nothing() {
         let mut seed = 0x2545_F491_4F6C_DD1D_u64;

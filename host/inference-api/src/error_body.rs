@@ -1,19 +1,19 @@
-//! Errors in the shapes that clients read: `{"error":{"message","type","param","code"}}` of OpenAI's, and
-//! `{"type":"error","error":{"type","message"},"request_id"}` of Anthropic's.
+//! Error bodies: `{"error":{"message","type","param","code"}}` of OpenAI, and
+//! `{"type":"error","error":{"type","message"},"request_id"}` of Anthropic.
 
 use serde::Serialize;
 
-/// One error, as shown to a client.
+/// An error for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ErrorBody<'a> {
-    /// One sentence for a person.
+    /// Message in one sentence.
     pub message: &'a str,
-    /// The class of the error, such as `invalid_request_error`.
+    /// Error type, such as `invalid_request_error`.
     #[serde(rename = "type")]
     pub kind: &'a str,
-    /// The field of the request that is at fault.
+    /// The request field with the fault.
     pub param: Option<&'a str>,
-    /// A stable name for programs.
+    /// Stable name for programs.
     pub code: &'a str,
 }
 
@@ -38,7 +38,7 @@ struct AnthropicError<'a> {
     message: &'a str,
 }
 
-/// Returns the type that Anthropic's API gives to an error of that status.
+/// Returns the error type of Anthropic's API for a status.
 #[must_use]
 pub fn anthropic_error_kind(status: u16) -> &'static str {
     match status {
@@ -55,7 +55,7 @@ pub fn anthropic_error_kind(status: u16) -> &'static str {
 }
 
 impl ErrorBody<'_> {
-    /// The body of an HTTP error in Anthropic's shape. The type is to be one of Anthropic's.
+    /// Returns the body of an HTTP error in Anthropic's shape. The type must be one of Anthropic's.
     #[must_use]
     pub fn to_anthropic_json(&self, request_id: Option<&str>) -> Vec<u8> {
         let envelope = AnthropicEnvelope {
@@ -69,7 +69,7 @@ impl ErrorBody<'_> {
         serde_json::to_vec(&envelope).expect("strings always serialise")
     }
 
-    /// The body of an HTTP error, `application/json`.
+    /// Returns the body of an HTTP error as `application/json`.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(&Envelope { error: *self }).expect("strings always serialise")

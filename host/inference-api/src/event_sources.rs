@@ -1,7 +1,7 @@
-//! Where an engine says that it publishes its KV events: vLLM's `GET /kv_event_sources` (0.32) and the key `kv_events`
-//! of SGLang's `GET /server_info` (0.5.23).
+//! KV event sources reported by engines: vLLM's `GET /kv_event_sources` (0.32) and the key `kv_events` of SGLang's
+//! `GET /server_info` (0.5.23).
 //!
-//! Both name what they bind, so that every interface (`*`) stands for the host at which the engine was asked.
+//! Both report the bound addresses, so all interfaces (`*`) mean the host of the request.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-/// One publisher, as an outsider reaches it.
+/// A publisher, as reachable from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventSource {
-    /// The data-parallel rank whose cache it tells of.
+    /// Data-parallel rank of its events.
     pub rank: u16,
-    /// Its PUB socket, such as `tcp://10.0.0.1:5557`.
+    /// PUB socket, for example `tcp://10.0.0.1:5557`.
     pub endpoint: String,
-    /// Its ROUTER socket for replays.
+    /// ROUTER socket for replays.
     pub replay: Option<String>,
-    /// The topic of its messages; empty where they have none.
+    /// Topic of its messages; empty for none.
     pub topic: String,
 }
 
-/// An engine's answer is not of its kind.
+/// An engine's answer has another shape.
 #[derive(Debug, Error)]
 #[error("read where KV events are published")]
 pub struct EventSourcesError {
@@ -30,7 +30,7 @@ pub struct EventSourcesError {
     source: serde_json::Error,
 }
 
-/// Most ranks taken from one answer; further ones would be a malfunction.
+/// Most ranks of one answer; more would be a malfunction.
 const MOST_RANKS: u16 = 256;
 
 #[derive(Deserialize)]
@@ -48,11 +48,11 @@ fn yes() -> bool {
     true
 }
 
-/// The publishers that vLLM's `/kv_event_sources` lists, by rank; none where it publishes nothing. `host` is where it was
-/// asked, IPv6 in brackets.
+/// Returns the publishers in vLLM's `/kv_event_sources`, by rank; none if it publishes nothing. `host` is the host of
+/// the request, IPv6 in brackets.
 ///
 /// # Errors
-/// [`EventSourcesError`] for what is not such a list.
+/// [`EventSourcesError`] for other bodies.
 pub fn vllm_event_sources(body: &[u8], host: &str) -> Result<Vec<EventSource>, EventSourcesError> {
     let listed: BTreeMap<String, VllmSource> = read(body)?;
     let mut sources: Vec<EventSource> = listed
@@ -89,17 +89,17 @@ struct SglangSource {
     dp_size: Option<u16>,
 }
 
-/// The publishers that SGLang's `/server_info` tells of: rank r is at the base port plus r. None where it publishes
-/// nothing, and for another engine's page of that name. `host` as in [`vllm_event_sources`].
+/// Returns the publishers in SGLang's `/server_info`: rank r is at the base port plus r. None if it publishes nothing,
+/// and for another engine's page at this path. `host` as in [`vllm_event_sources`].
 ///
 /// # Errors
-/// [`EventSourcesError`] for what is not such a page.
+/// [`EventSourcesError`] for other bodies.
 pub fn sglang_event_sources(body: &[u8], host: &str) -> Result<Vec<EventSource>, EventSourcesError> {
     let info: ServerInfo<'_> = read(body)?;
     let Some(events) = info.kv_events else {
         return Ok(Vec::new());
     };
-    // `null` too is what an engine without events says.
+    // An engine without events sends `null` too.
     let Some(events): Option<SglangSource> = read(events.get().as_bytes())? else {
         return Ok(Vec::new());
     };
@@ -127,12 +127,12 @@ fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, EventSourcesError> 
     serde_json::from_slice(body).map_err(|source| EventSourcesError { source })
 }
 
-/// The other publisher there is publishes nothing.
+/// The only other publisher publishes nothing.
 fn is_zmq(publisher: Option<&str>) -> bool {
     publisher.is_none_or(|publisher| publisher == "zmq")
 }
 
-/// What the engine binds, as an address to connect to; none where no other process can.
+/// Converts a bound address to one to connect to; `None` if no other process can reach it.
 fn reachable(bound: &str, host: &str) -> Option<String> {
     if bound.starts_with("ipc://") {
         return Some(bound.to_owned());
@@ -249,7 +249,7 @@ mod tests {
         assert!(sglang_event_sources(br#"{"kv_events":7}"#, "h").is_err());
     }
 
-    /// The body of a page captured from vLLM 0.32, where the captures are there.
+    /// Returns the body of a page captured from vLLM 0.32, if the captures are available.
     fn captured(name: &str) -> Option<Vec<u8>> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/captures/http");
         let Ok(page) = fs::read(folder.join(name)) else {

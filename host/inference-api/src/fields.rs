@@ -1,4 +1,4 @@
-//! The fields of a body that routing may need, as slices of it.
+//! Fields of a body that routing may need, as slices of the body.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use serde_json::value::RawValue;
 
 use crate::object;
 
-/// A JSON value as it stands in the body, known to be one.
+/// A valid JSON value, as it appears in the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Raw<'a>(&'a str);
 
 impl<'a> Raw<'a> {
-    /// What `text` is: a JSON value without space around it.
+    /// Wraps `text`, which must be a JSON value without surrounding space.
     pub(crate) fn known(text: &'a str) -> Self {
         Self(text)
     }
 
-    /// Its text.
+    /// Returns its text.
     #[must_use]
     pub fn get(self) -> &'a str {
         self.0
@@ -27,14 +27,14 @@ impl<'a> Raw<'a> {
 
 macro_rules! fields {
     ($($name:ident),+ $(,)?) => {
-        /// Slices of the body, by field name. Everything else in the body is skipped; so is what is `null`.
+        /// Slices of the body, by field name. Other fields and `null` are skipped.
         #[derive(Debug, Default, PartialEq, Eq)]
         pub(crate) struct Fields<'a> {
             $(pub(crate) $name: Option<Raw<'a>>,)+
         }
 
         impl<'a> Fields<'a> {
-            /// Where a field of this name is kept, if it is.
+            /// Returns the slot of a field with this name.
             fn place(&mut self, name: &[u8]) -> Option<&mut Option<Raw<'a>>> {
                 $(
                     if name == stringify!($name).as_bytes() {
@@ -65,13 +65,13 @@ fields!(
     prompt,
     input,
     messages,
-    // What decides whether a request can be split.
+    // Fields that decide if a request can be split.
     n,
     echo,
     prompt_logprobs,
     prompt_embeds,
     use_beam_search,
-    // What changes the text a chat is rendered to.
+    // Fields that change the rendered text of a chat.
     tools,
     add_generation_prompt,
     continue_final_message,
@@ -84,12 +84,12 @@ fields!(
     truncate_prompt_tokens,
     instructions,
     previous_response_id,
-    // Of Anthropic's Messages API.
+    // Fields of Anthropic's Messages API.
     system,
     thinking,
     output_config,
     metadata,
-    // Of the endpoints that take tokens.
+    // Fields of the endpoints that take tokens.
     token_ids,
     input_ids,
     text,
@@ -97,7 +97,7 @@ fields!(
     lora_path,
     routed_dp_rank,
     data_parallel_rank,
-    // What only a router may set.
+    // Fields that only a router may set.
     kv_transfer_params,
     ec_transfer_params,
     bootstrap_host,
@@ -109,7 +109,8 @@ fields!(
 );
 
 impl<'a> Fields<'a> {
-    /// The fields, and how deep the body is nested where that is known. What the quick way does not take goes the other.
+    /// Reads the fields, and the nesting depth of the body if known. If the fast reader refuses the body, the slow one
+    /// reads it.
     pub(crate) fn read(body: &'a [u8]) -> Result<(Self, Option<usize>), serde_json::Error> {
         if let Some((fields, depth)) = Self::read_quickly(body) {
             return Ok((fields, Some(depth)));
@@ -121,7 +122,7 @@ impl<'a> Fields<'a> {
         let mut fields = Self::default();
         let depth = object::read(body, |name, value| {
             if let Some(place) = fields.place(name) {
-                // The last one of a name counts, as it does for engines.
+                // The last field of a name counts, as in engines.
                 *place = Some(Raw(simdutf8::basic::from_utf8(value).ok()?));
             } else if !name.is_ascii() {
                 std::str::from_utf8(name).ok()?;
@@ -134,13 +135,13 @@ impl<'a> Fields<'a> {
 
 impl<'de> Deserialize<'de> for Fields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Members)
+        deserializer.deserialize_map(FieldsVisitor)
     }
 }
 
-struct Members;
+struct FieldsVisitor;
 
-impl<'de> Visitor<'de> for Members {
+impl<'de> Visitor<'de> for FieldsVisitor {
     type Value = Fields<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever the quick way reads, the slow one reads too.
+        /// The slow reader reads everything that the fast one reads, with equal results.
         #[test]
         fn both_ways_read_the_same(
             members in prop::collection::vec(
@@ -192,7 +193,7 @@ mod tests {
             fields.model.map(Raw::get)
         };
         assert_eq!(model(r#"{"model":"a","n":1,"model":"b"}"#), Some("\"b\""));
-        // A name with an escape is read the slow way.
+        // The slow reader handles a name with an escape.
         assert_eq!(model(r#"{"model":"a","\u006dodel":"b"}"#), Some("\"b\""));
         assert_eq!(model(r#"{"\u006dodel":"a","model":"b"}"#), Some("\"b\""));
         assert_eq!(model(r#"{"model":"a","model":null}"#), None);
@@ -204,7 +205,7 @@ mod tests {
         for body in bodies {
             assert!(Fields::read(body).is_err());
         }
-        // What is skipped is the engine's to refuse.
+        // The engine validates skipped fields.
         assert!(Fields::read(b"{\"x\":\"\xff\"}").is_ok());
     }
 }

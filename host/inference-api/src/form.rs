@@ -1,25 +1,25 @@
 //! Reader of `multipart/form-data` bodies (RFC 2046, RFC 7578): finds the fields that routing needs, in place.
 //!
-//! It is as strict as the engines' parser (Starlette's `python-multipart`): lines end in CRLF, and a delimiter is followed by
-//! CRLF or `--`. What parsers read in different ways is refused: a router that reads another model than the engine would
-//! let a client have what it may not.
+//! It is as strict as the engines' parser (Starlette's `python-multipart`): lines end in CRLF, and a delimiter is
+//! followed by CRLF or `--`. Ambiguous forms are refused: if router and engine read different models, a client could
+//! bypass its limits.
 
 use memchr::memmem::{self, Finder};
 use thiserror::Error;
 
 /// Longest boundary (RFC 2046, section 5.1.1).
 const LONGEST_BOUNDARY: usize = 70;
-/// Most parts that are looked at; engines take 1,000 fields.
+/// Most parts that are examined; engines take 1,000 fields.
 const MOST_PARTS: usize = 1_000;
 /// Longest headers of a part, in bytes.
 const LONGEST_HEAD: usize = 8 << 10;
 /// Longest name of a model, in bytes.
 const LONGEST_MODEL: usize = 4 << 10;
 
-/// The body is no form that can be read in one way only.
+/// The body is not an unambiguous form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FormError {
-    /// The type is another one, or is written in a way that is not clear.
+    /// Another content type, or an ambiguous one.
     #[error(
         "the `Content-Type` is not `multipart/form-data` with a boundary of 1 to {LONGEST_BOUNDARY} characters"
     )]
@@ -27,16 +27,16 @@ pub enum FormError {
     /// The first delimiter or the last one is missing.
     #[error("it does not end with its closing boundary")]
     NoEnd,
-    /// Too many to look at.
+    /// Too many parts.
     #[error("it has more than {MOST_PARTS} parts")]
     TooManyParts,
-    /// A part's headers do not end.
+    /// The headers of a part have no end.
     #[error("the headers of a part are longer than {LONGEST_HEAD} bytes, or not ended")]
     HeadTooLong,
-    /// A part has no name, or one that parsers read differently.
+    /// A part has no name, or an ambiguous one.
     #[error("a part has no `Content-Disposition: form-data` with one plain `name`")]
     BadName,
-    /// The model's name is not text of a sensible length.
+    /// The model's name is too long, or not UTF-8.
     #[error("its `model` is longer than {LONGEST_MODEL} bytes, or not UTF-8")]
     BadModel,
     /// Parsers differ in which of them counts.
@@ -44,16 +44,16 @@ pub enum FormError {
     TwoModels,
 }
 
-/// How large the parts of a form are.
+/// Sizes of a form's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FormSize {
-    /// Bytes of all fields that are no files.
+    /// Bytes of all fields that are not files.
     pub text_bytes: usize,
     /// Files.
     pub files: usize,
 }
 
-/// The fields of a form that routing needs.
+/// Fields of a form that routing needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Form<'a> {
     pub(crate) model: Option<&'a str>,
@@ -62,7 +62,7 @@ pub(crate) struct Form<'a> {
 }
 
 impl<'a> Form<'a> {
-    /// Reads a body with the boundary that its type names.
+    /// Reads a body with the boundary in its content type.
     pub(crate) fn read(content_type: &[u8], body: &'a [u8]) -> Result<Self, FormError> {
         let boundary = boundary(content_type).ok_or(FormError::NoBoundary)?;
         let delimiter = [b"\r\n--", boundary].concat();
@@ -82,7 +82,7 @@ impl<'a> Form<'a> {
     }
 
     fn take(&mut self, head: &[u8], value: &'a [u8]) -> Result<(), FormError> {
-        let field = Field::of(head).ok_or(FormError::BadName)?;
+        let field = DispositionField::of(head).ok_or(FormError::BadName)?;
         if field.is_file {
             self.size.files += 1;
             return Ok(());
@@ -105,13 +105,13 @@ impl<'a> Form<'a> {
     }
 }
 
-/// As pydantic reads a flag.
+/// Parses a flag as pydantic does.
 fn is_true(value: &[u8]) -> bool {
     let words: [&[u8]; 6] = [b"true", b"1", b"on", b"yes", b"t", b"y"];
     words.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
-/// What follows the first delimiter, which may stand at the very beginning.
+/// Returns the rest after the first delimiter, which may be at the very beginning.
 fn opened<'a>(body: &'a [u8], finder: &Finder<'_>) -> Option<&'a [u8]> {
     let delimiter = finder.needle();
     if let Some(rest) = body.strip_prefix(&delimiter[2..])
@@ -123,7 +123,7 @@ fn opened<'a>(body: &'a [u8], finder: &Finder<'_>) -> Option<&'a [u8]> {
     Some(&body[at + delimiter.len()..])
 }
 
-/// Where the next delimiter begins. Its text with something else behind it belongs to the part.
+/// Returns the position of the next delimiter. Its text followed by other bytes belongs to the part.
 fn next_delimiter(bytes: &[u8], finder: &Finder<'_>) -> Option<usize> {
     let length = finder.needle().len();
     finder
@@ -135,7 +135,7 @@ fn ends_delimiter(rest: &[u8]) -> bool {
     rest.starts_with(b"\r\n") || rest.starts_with(b"--")
 }
 
-/// A part's headers, each line with its end, and what follows them.
+/// Splits a part's headers, each line with its end, from the rest.
 fn split_head(rest: &[u8]) -> Result<(&[u8], &[u8]), FormError> {
     let start = rest.strip_prefix(b"\r\n").ok_or(FormError::NoEnd)?;
     if start.starts_with(b"\r\n") {
@@ -146,14 +146,14 @@ fn split_head(rest: &[u8]) -> Result<(&[u8], &[u8]), FormError> {
     Ok((&start[..end], &start[end + 4..]))
 }
 
-/// What a part's `Content-Disposition` says.
-struct Field<'h> {
+/// Contents of a part's `Content-Disposition`.
+struct DispositionField<'h> {
     name: &'h [u8],
     is_file: bool,
 }
 
-impl<'h> Field<'h> {
-    /// None where it does not say it once and plainly.
+impl<'h> DispositionField<'h> {
+    /// Returns `None` unless the header appears once and unambiguously.
     fn of(head: &'h [u8]) -> Option<Self> {
         const NAME: &[u8] = b"content-disposition";
         let mut disposition = None;
@@ -178,15 +178,15 @@ impl<'h> Field<'h> {
         }
         let (mut name, mut is_file) = (None, false);
         for parameter in parameters {
-            let Parameter { key, value } = parameter?;
+            let HeaderParameter { key, value } = parameter?;
             if key.eq_ignore_ascii_case(b"name") {
-                // An escape is undone by some parsers and kept by others.
+                // Some parsers decode an escape, others keep it.
                 if name.is_some() || value.contains(&b'\\') {
                     return None;
                 }
                 name = Some(value);
             }
-            // `name*` and `name*0` are forbidden here, and some parsers read them.
+            // `name*` and `name*0` are forbidden here, but some parsers read them.
             if key
                 .get(..5)
                 .is_some_and(|start| start.eq_ignore_ascii_case(b"name*"))
@@ -199,7 +199,7 @@ impl<'h> Field<'h> {
     }
 }
 
-/// The boundary that a type names.
+/// Returns the boundary in a content type.
 fn boundary(content_type: &[u8]) -> Option<&[u8]> {
     let (kind, parameters) = parameters(content_type);
     if !kind.eq_ignore_ascii_case(b"multipart/form-data") {
@@ -207,7 +207,7 @@ fn boundary(content_type: &[u8]) -> Option<&[u8]> {
     }
     let mut boundary = None;
     for parameter in parameters {
-        let Parameter { key, value } = parameter?;
+        let HeaderParameter { key, value } = parameter?;
         let is_extended = key
             .get(..9)
             .is_some_and(|start| start.eq_ignore_ascii_case(b"boundary*"));
@@ -223,14 +223,14 @@ fn boundary(content_type: &[u8]) -> Option<&[u8]> {
     boundary.filter(is_good)
 }
 
-/// `key=value`; the value without its quotes, its escapes as they stand.
-struct Parameter<'a> {
+/// `key=value`; the value without its quotes, with its escapes.
+struct HeaderParameter<'a> {
     key: &'a [u8],
     value: &'a [u8],
 }
 
-/// What stands before the first `;`, and the parameters behind it; none for the first one that is not `key=value`.
-fn parameters(header: &[u8]) -> (&[u8], impl Iterator<Item = Option<Parameter<'_>>>) {
+/// Returns the text before the first `;`, and the parameters after it; `None` for a parameter that is not `key=value`.
+fn parameters(header: &[u8]) -> (&[u8], impl Iterator<Item = Option<HeaderParameter<'_>>>) {
     let end = memchr::memchr(b';', header).unwrap_or(header.len());
     let mut rest = header[end..].trim_ascii();
     let next = move || {
@@ -245,7 +245,7 @@ fn parameters(header: &[u8]) -> (&[u8], impl Iterator<Item = Option<Parameter<'_
     (header[..end].trim_ascii(), std::iter::from_fn(next))
 }
 
-fn parameter(text: &[u8]) -> Option<(Parameter<'_>, &[u8])> {
+fn parameter(text: &[u8]) -> Option<(HeaderParameter<'_>, &[u8])> {
     let text = text.strip_prefix(b";")?;
     let equals = memchr::memchr2(b'=', b';', text).filter(|at| text[*at] == b'=')?;
     let (key, value) = (text[..equals].trim_ascii(), text[equals + 1..].trim_ascii_start());
@@ -259,12 +259,12 @@ fn parameter(text: &[u8]) -> Option<(Parameter<'_>, &[u8])> {
             (value[..end].trim_ascii_end(), &value[end..])
         }
     };
-    // A quote in the middle is read in many ways.
+    // Parsers differ in how they read a quote in the middle.
     let is_plain = !key.is_empty() && !key.contains(&b'"');
-    is_plain.then_some((Parameter { key, value }, after))
+    is_plain.then_some((HeaderParameter { key, value }, after))
 }
 
-/// Where the closing quote stands.
+/// Returns the position of the closing quote.
 fn end_of_quoted(quoted: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

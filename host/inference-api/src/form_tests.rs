@@ -1,4 +1,4 @@
-//! What is read of a form, and which forms are refused.
+//! Tests of accepted and refused forms.
 
 use proptest::prelude::*;
 
@@ -102,7 +102,7 @@ fn a_form_without_an_end_or_a_beginning_is_refused() {
 
 #[test]
 fn what_only_looks_like_a_delimiter_belongs_to_its_part() {
-    // An inner form, whose boundary begins as the outer one does.
+    // An inner form, whose boundary begins like the outer one.
     let inner = "--bb\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\ninner\r\n--bb--";
     let text = body(&[part("name=\"x\"", inner), part("name=\"model\"", "m\n--b")]);
     check(TYPE, &text, Some("m\n--b"));
@@ -154,7 +154,7 @@ fn a_model_is_named_once_or_the_same_way_twice() {
     let model = |value: &str| part("name=\"model\"", value);
     check(TYPE, &body(&[model("m"), model("m")]), Some("m"));
     refused(TYPE, &body(&[model("m"), model("n")]), FormError::TwoModels);
-    // A file is no name.
+    // A file is not a model name.
     let file = part("name=\"model\"; filename=\"n\"", "n");
     check(TYPE, &body(&[model("m"), file]), Some("m"));
     refused(

@@ -1,7 +1,7 @@
-//! OpenAI-style request and response bodies, SSE framing and error bodies, as bytes.
+//! Inference API bodies as bytes: requests and responses in OpenAI's style, SSE framing, and errors.
 //!
-//! Pure: it knows what bodies look like, not where they come from or go to. It reads only what routing needs
-//! and never re-serialises a client's text, so whatever an engine adds to its API passes through untouched.
+//! Pure: it knows the contents of bodies, not their sources or destinations. It reads only what routing needs and
+//! never re-serializes a client's text, so extensions of an engine's API pass through unchanged.
 
 mod anthropic;
 mod bootstrap;
@@ -29,8 +29,8 @@ mod sse;
 mod store_status;
 mod tail;
 mod tokenize;
-mod told;
 mod usage;
+mod usage_scanner;
 
 pub use anthropic::{DisabledThinking, MessagesPrompt, TemplateRules};
 pub use bootstrap::engine_ids;

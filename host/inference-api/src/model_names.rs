@@ -1,4 +1,4 @@
-//! What a worker's `/v1/models` says it serves, and the errors of a worker that does not serve a model.
+//! Model names: those in a worker's `/v1/models`, and errors of a worker that does not serve a model.
 
 use std::collections::BTreeMap;
 
@@ -11,54 +11,54 @@ pub const MOST_MODEL_NAMES: usize = 2_048;
 /// Longest name, in bytes.
 pub const LONGEST_MODEL_NAME: usize = 256;
 
-/// A model list that is not used.
+/// A model list that cannot be used.
 #[derive(Debug, Error)]
 pub enum ModelNamesError {
-    /// No list of models.
+    /// Not a list of models.
     #[error("read a model list")]
     Invalid(#[source] serde_json::Error),
-    /// More names than are kept.
+    /// Too many names.
     #[error("keep the names of {count} models, more than {MOST_MODEL_NAMES}")]
     TooMany {
-        /// How many it has.
+        /// Their number.
         count: usize,
     },
-    /// A name longer than is kept.
+    /// A name that is too long.
     #[error("keep a model name of {length} bytes, more than {LONGEST_MODEL_NAME}")]
     TooLong {
-        /// How long it is.
+        /// Its length.
         length: usize,
     },
 }
 
-/// The names of a model list, each with the base model that it adapts; none for a base model.
+/// Names of a model list, each with the base model that it adapts; `None` for a base model.
 pub type ModelNames = BTreeMap<Box<str>, Option<Box<str>>>;
 
 #[derive(Deserialize)]
-struct List {
-    data: Vec<Model>,
+struct NameList {
+    data: Vec<NamedModel>,
 }
 
 #[derive(Deserialize)]
-struct Model {
+struct NamedModel {
     id: Box<str>,
     #[serde(default)]
     parent: Option<Value>,
 }
 
-/// Reads the names of a model list: vLLM and SGLang name the base model of a LoRA adapter as its `parent`.
+/// Reads the names of a model list: vLLM and SGLang report the base model of a LoRA adapter as its `parent`.
 ///
 /// # Errors
-/// [`ModelNamesError`] where it is no list, or one that is too large to keep.
+/// [`ModelNamesError`] if it is not a list, or too large.
 pub fn model_names(list: &[u8]) -> Result<ModelNames, ModelNamesError> {
-    let list: List = serde_json::from_slice(list).map_err(ModelNamesError::Invalid)?;
+    let list: NameList = serde_json::from_slice(list).map_err(ModelNamesError::Invalid)?;
     if list.data.len() > MOST_MODEL_NAMES {
         let count = list.data.len();
         return Err(ModelNamesError::TooMany { count });
     }
     let mut names = ModelNames::new();
     for model in list.data {
-        // Anything but a text is no base model's name.
+        // A parent that is not text is ignored.
         let parent = match model.parent {
             Some(Value::String(parent)) if !parent.is_empty() && *parent != *model.id => Some(parent),
             _ => None,
@@ -72,12 +72,12 @@ pub fn model_names(list: &[u8]) -> Result<ModelNames, ModelNamesError> {
     Ok(names)
 }
 
-/// Whether an error body says that the worker does not serve this model: `status` is the answer's.
+/// Returns `true` if an error body means that the worker does not serve this model; `status` is that of the answer.
 ///
-/// vLLM answers 404 `{"error":{"type":"NotFoundError","param":"model",...}}`, older versions and SGLang the same members at
-/// the top level; OpenAI's own code is `model_not_found`. SGLang answers 400 where a LoRA adapter is not loaded. Other things
-/// may be missing under the same types, such as a stored response: the message must name the model, or the model be what is
-/// at fault.
+/// vLLM answers 404 `{"error":{"type":"NotFoundError","param":"model",...}}`, older versions and SGLang the same
+/// members at the top level; OpenAI's own code is `model_not_found`. SGLang answers 400 if a LoRA adapter is not
+/// loaded. Other missing objects, such as a stored response, have the same types. The message must therefore contain
+/// the model, or `model` must be the field at fault.
 #[must_use]
 pub fn is_model_not_found(status: u16, body: &[u8], model: &str) -> bool {
     if !matches!(status, 400 | 404) || model.is_empty() {
@@ -94,7 +94,7 @@ pub fn is_model_not_found(status: u16, body: &[u8], model: &str) -> bool {
     let message = text("message");
     let names_model = message.contains(model);
     if status == 400 {
-        // The adapter alone is named where the request said `base:adapter`.
+        // For a request with `base:adapter` the message contains only the adapter.
         let adapter = model.split_once(':').map_or(model, |(_, adapter)| adapter.trim());
         return message.contains("LoRA adapters are not loaded") && message.contains(adapter);
     }

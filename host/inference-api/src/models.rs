@@ -1,4 +1,4 @@
-//! One `/v1/models` list out of many.
+//! Merging of `/v1/models` lists.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -8,7 +8,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-/// A worker's model list could not be read.
+/// A worker's model list cannot be read.
 #[derive(Debug, Error)]
 #[error("read a model list")]
 pub struct ModelsError {
@@ -17,27 +17,27 @@ pub struct ModelsError {
 }
 
 #[derive(Deserialize)]
-struct List<'a> {
+struct ModelList<'a> {
     #[serde(borrow)]
     data: Vec<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Model<'a> {
+struct ListedModel<'a> {
     #[serde(borrow)]
     id: Cow<'a, str>,
 }
 
-/// As OpenAI's clients need it.
+/// A model in the form that OpenAI's clients need.
 #[derive(Serialize)]
-struct Described<'a> {
+struct DescribedModel<'a> {
     id: &'a str,
     object: &'static str,
     created: u64,
     owned_by: &'static str,
 }
 
-impl<'a> Described<'a> {
+impl<'a> DescribedModel<'a> {
     fn new(id: &'a str) -> Self {
         Self {
             id,
@@ -49,66 +49,67 @@ impl<'a> Described<'a> {
 }
 
 #[derive(Serialize)]
-struct Merged<'a> {
+struct MergedList<'a> {
     object: &'static str,
     data: Vec<&'a RawValue>,
 }
 
-/// Merges model lists: each id once, as the first list that has it describes it, every field untouched.
+/// Merges model lists: each id once, as described by the first list that has it, with every field unchanged.
 ///
 /// # Errors
-/// [`ModelsError`] for the first list that is not one. Callers that would rather go on without it ask
-/// list by list.
+/// [`ModelsError`] for the first invalid list. To skip invalid lists, call it once per list.
 pub fn merge_models<'a>(lists: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<u8>, ModelsError> {
     let mut seen = HashSet::new();
     let mut data = Vec::new();
     for list in lists {
-        let list: List<'a> = serde_json::from_slice(list).map_err(|source| ModelsError { source })?;
+        let list: ModelList<'a> = serde_json::from_slice(list).map_err(|source| ModelsError { source })?;
         for raw in list.data {
-            let model: Model<'a> =
+            let model: ListedModel<'a> =
                 serde_json::from_str(raw.get()).map_err(|source| ModelsError { source })?;
             if seen.insert(model.id) {
                 data.push(raw);
             }
         }
     }
-    let merged = Merged { object: "list", data };
+    let merged = MergedList { object: "list", data };
     serde_json::to_vec(&merged).map_err(|source| ModelsError { source })
 }
 
-/// A list of models of which nothing but the name is known.
+/// Returns a list of models of which only the names are known.
 #[must_use]
 pub fn list_models<'a>(ids: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
-    let described: Vec<Described<'a>> = ids.into_iter().map(Described::new).collect();
+    let described: Vec<DescribedModel<'a>> = ids.into_iter().map(DescribedModel::new).collect();
     let list = json!({ "object": "list", "data": described });
     list.to_string().into_bytes()
 }
 
-/// A list without the models that are not to be kept, every field of the others untouched.
+/// Returns a list without the models that `keep` rejects, with every other field unchanged.
 ///
 /// # Errors
-/// [`ModelsError`] for what is not a list.
+/// [`ModelsError`] for an invalid list.
 pub fn select_models(list: &[u8], keep: impl Fn(&str) -> bool) -> Result<Vec<u8>, ModelsError> {
-    let list: List<'_> = serde_json::from_slice(list).map_err(|source| ModelsError { source })?;
+    let list: ModelList<'_> = serde_json::from_slice(list).map_err(|source| ModelsError { source })?;
     let mut data = Vec::with_capacity(list.data.len());
     for raw in list.data {
-        let model: Model<'_> = serde_json::from_str(raw.get()).map_err(|source| ModelsError { source })?;
+        let model: ListedModel<'_> =
+            serde_json::from_str(raw.get()).map_err(|source| ModelsError { source })?;
         if keep(&model.id) {
             data.push(raw);
         }
     }
-    let selected = Merged { object: "list", data };
+    let selected = MergedList { object: "list", data };
     serde_json::to_vec(&selected).map_err(|source| ModelsError { source })
 }
 
-/// The model of that id in a list, as the list describes it: its JSON text, untouched.
+/// Returns the JSON text of the model with that id in a list, unchanged.
 ///
 /// # Errors
-/// [`ModelsError`] for what is not a list.
+/// [`ModelsError`] for an invalid list.
 pub fn find_model<'a>(list: &'a [u8], id: &str) -> Result<Option<&'a str>, ModelsError> {
-    let list: List<'a> = serde_json::from_slice(list).map_err(|source| ModelsError { source })?;
+    let list: ModelList<'a> = serde_json::from_slice(list).map_err(|source| ModelsError { source })?;
     for raw in list.data {
-        let model: Model<'a> = serde_json::from_str(raw.get()).map_err(|source| ModelsError { source })?;
+        let model: ListedModel<'a> =
+            serde_json::from_str(raw.get()).map_err(|source| ModelsError { source })?;
         if model.id == id {
             return Ok(Some(raw.get()));
         }

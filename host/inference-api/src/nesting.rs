@@ -1,9 +1,9 @@
-//! How deep JSON is nested, before anybody parses it: values that are skipped have no limit of their own.
+//! Nesting depth of JSON, checked before parsing: skipped values have no limit of their own.
 
 use memchr::{memchr2, memchr2_iter};
 
-/// Whether arrays and objects of `json` stand within one another more than `limit` deep. Never so of JSON that has no
-/// more of them at all, which is seen at once; of what is no JSON it says nothing that counts.
+/// Returns `true` if arrays and objects of `json` are nested deeper than `limit`. JSON with fewer of them is
+/// recognised at once. For invalid JSON the result is undefined.
 #[must_use]
 pub fn is_deeper_than(json: &[u8], limit: usize) -> bool {
     let openings = memchr2_iter(b'[', b'{', json).take(limit.saturating_add(1));
@@ -30,14 +30,14 @@ fn depth_exceeds(json: &[u8], limit: usize) -> bool {
     false
 }
 
-/// What follows the string that begins at `at`, after its first quote.
+/// Returns the position after the string that begins at `at`, after its first quote.
 fn end_of_string(json: &[u8], mut at: usize) -> usize {
     while let Some(found) = json.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
         at += found + 1;
         if json[at - 1] == b'"' {
             return at;
         }
-        // Whatever is escaped ends nothing.
+        // An escaped character never ends the string.
         at += 1;
     }
     json.len()

@@ -1,28 +1,28 @@
-//! The members of a JSON object, found in one pass: nothing is copied, and strings are skipped sixteen and more bytes at a time.
+//! Fast reader of JSON object members, in one pass: copies nothing, and skips strings sixteen or more bytes at a time.
 //!
-//! It takes what RFC 8259 calls JSON and nothing else. What it does not take may still be good (a name with an escape, 128 brackets
-//! within one another): then `serde_json` is asked, which also knows the words for what is bad.
+//! It accepts only JSON as in RFC 8259. Some valid bodies are refused (a name with an escape, more than 128 nested
+//! brackets): then `serde_json` reads the body, which also has better error messages.
 
 use memchr::memchr2;
 
-use crate::digits::Eight;
+use crate::digits::DigitWord;
 
-/// Brackets within one another that are followed: one bit each.
+/// Deepest nesting: one bit per bracket.
 const DEEPEST: u32 = 128;
 
-/// Tells each member of an object, its name without quotes and its value as it stands there. The answer is how deep the object is
-/// nested, itself counted; none where `member` says so, and where the bytes are not known to be a JSON object.
+/// Calls `member` for each member of an object, with its name without quotes and its raw value. Returns the nesting
+/// depth including the object, or `None` if `member` does or the bytes are not accepted.
 pub(crate) fn read<'a>(
     json: &'a [u8],
     mut member: impl FnMut(&'a [u8], &'a [u8]) -> Option<()>,
 ) -> Option<usize> {
-    let mut reader = Reader {
+    let mut reader = ObjectReader {
         json,
         at: 0,
         deepest: 0,
     };
     reader.expect(b'{')?;
-    if !reader.takes(b'}') {
+    if !reader.skip_if(b'}') {
         loop {
             let name = reader.name()?;
             if name.contains(&b'\\') {
@@ -32,7 +32,7 @@ pub(crate) fn read<'a>(
             let start = reader.at;
             reader.value()?;
             member(name, &json[start..reader.at])?;
-            if reader.takes(b'}') {
+            if reader.skip_if(b'}') {
                 break;
             }
             reader.expect(b',')?;
@@ -42,21 +42,21 @@ pub(crate) fn read<'a>(
     (reader.at == json.len()).then_some(1 + reader.deepest as usize)
 }
 
-struct Reader<'a> {
+struct ObjectReader<'a> {
     json: &'a [u8],
     at: usize,
-    /// The deepest that a value of the object is nested.
+    /// Deepest nesting of a value of the object.
     deepest: u32,
 }
 
-/// The brackets that are open, the innermost as the lowest bit: set for an object.
+/// Open brackets, the innermost in the lowest bit: set for an object.
 #[derive(Default)]
-struct Open {
+struct OpenBrackets {
     kinds: u128,
     depth: u32,
 }
 
-impl Open {
+impl OpenBrackets {
     fn push(&mut self, is_object: bool) -> Option<()> {
         self.kinds = self.kinds << 1 | u128::from(is_object);
         self.depth += 1;
@@ -73,7 +73,7 @@ impl Open {
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ObjectReader<'a> {
     fn next(&mut self) -> Option<u8> {
         let byte = *self.json.get(self.at)?;
         self.at += 1;
@@ -90,8 +90,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether that is what comes next, after any space; then it is behind.
-    fn takes(&mut self, byte: u8) -> bool {
+    /// Skips space, and the byte if it is next. Returns `true` if it was.
+    fn skip_if(&mut self, byte: u8) -> bool {
         self.skip_space();
         let comes = self.peek() == Some(byte);
         self.at += usize::from(comes);
@@ -99,10 +99,10 @@ impl<'a> Reader<'a> {
     }
 
     fn expect(&mut self, byte: u8) -> Option<()> {
-        self.takes(byte).then_some(())
+        self.skip_if(byte).then_some(())
     }
 
-    /// A member's name, and its colon.
+    /// Reads a member's name and its colon.
     fn name(&mut self) -> Option<&'a [u8]> {
         self.expect(b'"')?;
         let name = self.string()?;
@@ -110,16 +110,16 @@ impl<'a> Reader<'a> {
         Some(name)
     }
 
-    /// A value, whatever it holds. It must not begin with space.
+    /// Skips a value. It must not begin with space.
     fn value(&mut self) -> Option<()> {
-        let mut open = Open::default();
+        let mut open = OpenBrackets::default();
         loop {
             match self.next()? {
                 b'"' => drop(self.string()?),
                 b'{' => {
                     open.push(true)?;
                     self.deepest = self.deepest.max(open.depth);
-                    if !self.takes(b'}') {
+                    if !self.skip_if(b'}') {
                         self.name()?;
                         self.skip_space();
                         continue;
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
                 b'[' => {
                     open.push(false)?;
                     self.deepest = self.deepest.max(open.depth);
-                    if !self.takes(b']') {
+                    if !self.skip_if(b']') {
                         continue;
                     }
                     open.pop();
@@ -148,14 +148,14 @@ impl<'a> Reader<'a> {
                     }
                 }
             }
-            if !self.goes_on(&mut open)? {
+            if !self.closes_and_continues(&mut open)? {
                 return Some(());
             }
         }
     }
 
-    /// After a value: closes what ends here. Whether another value comes.
-    fn goes_on(&mut self, open: &mut Open) -> Option<bool> {
+    /// Closes the brackets that end after a value. Returns `true` if another value follows.
+    fn closes_and_continues(&mut self, open: &mut OpenBrackets) -> Option<bool> {
         while open.depth > 0 {
             self.skip_space();
             match (self.next()?, open.is_object()) {
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         Some(false)
     }
 
-    /// What stands between the quotes, the first of which is behind.
+    /// Returns the text of a string whose first quote was read.
     fn string(&mut self) -> Option<&'a [u8]> {
         let start = self.at;
         loop {
@@ -186,12 +186,12 @@ impl<'a> Reader<'a> {
             self.escape()?;
         }
         let text = &self.json[start..self.at - 1];
-        // The least byte is found sixteen at a time, the first control character is not.
+        // The minimum is computed sixteen bytes at a time; a search for the first control character is not.
         let least = text.iter().fold(u8::MAX, |least, &byte| least.min(byte));
         (least >= b' ').then_some(text)
     }
 
-    /// What follows a backslash.
+    /// Skips the rest of an escape after its backslash.
     fn escape(&mut self) -> Option<()> {
         match self.next()? {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(()),
@@ -210,14 +210,14 @@ impl<'a> Reader<'a> {
         follows.then_some(())
     }
 
-    /// A number, whose first digit is behind.
+    /// Skips a number whose first digit was read.
     fn number(&mut self, first: u8) -> Option<()> {
         match first {
             b'0' => {}
             b'1'..=b'9' => self.skip_digits(),
             _ => return None,
         }
-        // After a zero, too, no digit may follow: the next thing is a comma, a bracket or the end.
+        // A digit after a zero is refused too: only a comma, a bracket or the end can follow.
         if self.peek() == Some(b'.') {
             self.at += 1;
             self.digits()?;
@@ -232,12 +232,12 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// After a number in an array: as many of the next as are plain integers, such as the ids of a prompt. What else there is of
-    /// the array is left, from its comma on.
+    /// After a number in an array, skips following plain integers, such as the ids of a prompt. The rest of the array
+    /// is left, from its comma on.
     fn skip_integers(&mut self) {
         let mut rest = &self.json[self.at..];
         while let [b',', b' ', digits @ ..] | [b',', digits @ ..] = rest {
-            let Some(length) = Eight::of(digits).map(|eight| eight.digits as usize) else {
+            let Some(length) = DigitWord::of(digits).map(|eight| eight.digits as usize) else {
                 break;
             };
             let ([b'1'..=b'9', ..], [b',' | b']', ..]) = digits.split_at(length) else {
@@ -268,7 +268,7 @@ mod tests {
 
     use super::*;
 
-    /// The object as it was read, and its depth.
+    /// Returns the object as it was read, and its depth.
     fn rebuilt(json: &[u8]) -> Option<(Map<String, Value>, usize)> {
         let mut members = Map::new();
         let depth = read(json, |name, value| {

@@ -1,4 +1,4 @@
-//! What routing needs to know of a request body, in one pass and without copying its text.
+//! Request inspection: reads the fields that routing needs in one pass, without copying text.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use crate::digits::Eight;
+use crate::digits::DigitWord;
 use crate::endpoint::{Endpoint, ModelField, PromptField};
 use crate::fields::{Fields, Raw};
 use crate::form::{Form, FormError, FormSize};
@@ -18,59 +18,59 @@ use crate::sampling::{self, Sampling};
 /// Byte order mark in UTF-8.
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// The body is nothing an inference endpoint could accept.
+/// No inference endpoint can accept the body.
 #[derive(Debug, Error)]
 pub enum BodyError {
-    /// Not JSON at all.
+    /// Not JSON.
     #[error("read the request body as JSON")]
     Invalid {
-        /// Says what is wrong and at which line and column; never quotes the prompt.
+        /// Fault with line and column; never quotes the prompt.
         #[source]
         source: serde_json::Error,
     },
-    /// JSON, but no object.
+    /// JSON, but not an object.
     #[error("find a JSON object in the request body")]
     NotAnObject,
-    /// Not the form that the endpoint takes.
+    /// Not a valid form.
     #[error("read the request body as a form")]
     Form {
-        /// Says what is wrong.
+        /// Fault.
         #[source]
         source: FormError,
     },
-    /// Not a query that names one model.
+    /// Not a query with one model.
     #[error("read the query of the URL")]
     Query {
-        /// Says what is wrong.
+        /// Fault.
         #[source]
         source: QueryError,
     },
 }
 
-/// The fields of a body that routing may need. Fields of an unexpected type count as absent: refusing them is
-/// the engine's business, in the engine's words.
+/// Fields of a body that routing may need. Fields of an unexpected type count as absent: the engine refuses them with
+/// its own messages.
 #[derive(Debug)]
 pub struct Peek<'a> {
-    /// `model`; empty when there is none.
+    /// `model`; empty if absent.
     pub model: Cow<'a, str>,
-    /// `stream`; false when there is none.
+    /// `stream`; false if absent.
     pub stream: bool,
     /// `max_completion_tokens`, else `max_tokens`, else `max_output_tokens`.
     pub max_tokens: Option<u64>,
     /// `priority`; lower is sooner.
     pub priority: Option<i64>,
-    /// What is to be computed.
+    /// Prompt.
     pub prompt: Prompt<'a>,
     pub(crate) endpoint: Endpoint,
     pub(crate) fields: Fields<'a>,
     body: &'a [u8],
-    /// How deep the body is nested, where that came with reading it.
+    /// Nesting depth of the body, if reading determined it.
     depth: Option<usize>,
-    /// Of a form.
+    /// Sizes of a form.
     form: Option<FormSize>,
 }
 
-/// Where the prompt stands in the body, unparsed.
+/// Location of the prompt in the body, unparsed.
 #[derive(Debug, Clone, Copy)]
 pub enum Prompt<'a> {
     /// One prompt as an array of token ids.
@@ -81,11 +81,11 @@ pub enum Prompt<'a> {
     Messages(Raw<'a>),
     /// An array of prompts, each text or token ids.
     Batch(Raw<'a>),
-    /// None, or in a form not known here.
+    /// None, or in an unknown form.
     Other,
 }
 
-/// Removes the byte order mark that a JSON body may begin with; engines skip it.
+/// Removes a leading byte order mark; engines skip it.
 #[must_use]
 pub fn without_bom(body: Bytes) -> Bytes {
     if body.starts_with(BOM) {
@@ -94,11 +94,10 @@ pub fn without_bom(body: Bytes) -> Bytes {
     body
 }
 
-/// Reads what routing needs from a body of the kind that the endpoint takes. `content_type` is the header, where there is
-/// exactly one.
+/// Reads the fields from a body of the endpoint's kind. `content_type` is the header, if there is exactly one.
 ///
 /// # Errors
-/// [`BodyError`] when the body is not of that kind.
+/// [`BodyError`] if the body is of another kind.
 pub fn read_body<'a>(
     endpoint: Endpoint,
     content_type: Option<&[u8]>,
@@ -123,10 +122,10 @@ pub fn read_body<'a>(
     }
 }
 
-/// Reads what routing needs from the query of a URL, for an endpoint that takes no body.
+/// Reads the fields from the query of a URL, for an endpoint without a body.
 ///
 /// # Errors
-/// [`BodyError::Query`] when the query names no model that can be read in one way only.
+/// [`BodyError::Query`] if the query does not name a model unambiguously.
 pub fn read_query(endpoint: Endpoint, query: &str) -> Result<Peek<'static>, BodyError> {
     let model = query::model(query).map_err(|source| BodyError::Query { source })?;
     Ok(Peek {
@@ -135,7 +134,7 @@ pub fn read_query(endpoint: Endpoint, query: &str) -> Result<Peek<'static>, Body
     })
 }
 
-/// What a form says, in place of a JSON object.
+/// Reads the fields from a form instead of a JSON object.
 fn peek_form<'a>(endpoint: Endpoint, form: &Form<'a>, body: &'a [u8]) -> Peek<'a> {
     Peek {
         model: form.model.unwrap_or_default().into(),
@@ -151,11 +150,11 @@ fn peek_form<'a>(endpoint: Endpoint, form: &Form<'a>, body: &'a [u8]) -> Peek<'a
     }
 }
 
-/// Reads what routing needs from a JSON object. Fields with other names are skipped, whatever they hold. Of several fields with
-/// one name the last counts, as it does for engines.
+/// Reads the fields from a JSON object. Other fields are skipped, whatever they contain. Of several fields with one
+/// name the last counts, as in engines.
 ///
 /// # Errors
-/// [`BodyError`] when the body is not a JSON object.
+/// [`BodyError`] if the body is not a JSON object.
 pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, BodyError> {
     let (fields, depth) = match Fields::read(body) {
         Ok(read) => read,
@@ -173,7 +172,7 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, BodyError> {
     let mut model = fields.model.and_then(text);
     let mut max_tokens = limit.into_iter().flatten().find_map(|raw| raw.get().parse().ok());
     if spec.prompt == PromptField::Tokens {
-        // SGLang names an adapter so, and the base model not at all.
+        // SGLang's name of an adapter; the request does not name the base model.
         model = model.or_else(|| fields.lora_path.and_then(text));
         max_tokens = max_tokens.or_else(|| Sampling::of(&fields).max_tokens());
     }
@@ -192,43 +191,44 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, BodyError> {
 }
 
 impl<'a> Peek<'a> {
-    /// Whether arrays and objects of the body stand within one another more than `limit` deep.
+    /// Returns `true` if arrays and objects of the body are nested deeper than `limit`.
     #[must_use]
     pub fn is_deeper_than(&self, limit: usize) -> bool {
         self.depth
             .map_or_else(|| is_deeper_than(self.body, limit), |depth| depth > limit)
     }
 
-    /// How large the parts of a form are; none for JSON.
+    /// Returns the sizes of a form's parts; `None` for JSON.
     #[must_use]
     pub fn form_size(&self) -> Option<FormSize> {
         self.form
     }
 
-    /// How many answers are asked for: `n`, else 1.
+    /// Returns the number of requested answers: `n`, else 1.
     #[must_use]
     pub fn answers(&self) -> u64 {
         let count = self.fields.n.and_then(|raw| raw.get().parse().ok());
         count.unwrap_or(1).max(1)
     }
 
-    /// Whether `priority` is other than 0, which is what engines take for none.
+    /// Returns `true` if `priority` is not 0, the engines' default.
     #[must_use]
     pub fn sets_priority(&self) -> bool {
         self.fields.priority.is_some_and(|raw| raw.get() != "0")
     }
 
-    /// The field that names a data-parallel rank: `routed_dp_rank` (SGLang), or `data_parallel_rank` as it was before.
+    /// Returns the field with a data-parallel rank: `routed_dp_rank` (SGLang), or `data_parallel_rank`, its former
+    /// name.
     #[must_use]
     pub fn rank_field(&self) -> Option<&'static str> {
         let routed = self.fields.routed_dp_rank.map(|_| "routed_dp_rank");
         routed.or_else(|| self.fields.data_parallel_rank.map(|_| "data_parallel_rank"))
     }
 
-    /// The adapters that `lora_path` names beside `model` (SGLang): one, or one for each prompt of a batch.
+    /// Returns the adapters in `lora_path` beside `model` (SGLang): one, or one per prompt of a batch.
     ///
     /// # Errors
-    /// Where it is neither text nor a list of texts and nulls.
+    /// Returns an error if it is neither text nor a list of texts and nulls.
     pub fn adapters(&self) -> Result<Vec<Cow<'a, str>>, serde_json::Error> {
         let Some(raw) = self.fields.lora_path else {
             return Ok(Vec::new());
@@ -240,13 +240,14 @@ impl<'a> Peek<'a> {
         Ok(names.into_iter().flatten().map(Cow::Owned).collect())
     }
 
-    /// The member of a hand-over that it has, wherever engines read one: a leg that no router has placed.
+    /// Returns a member of a hand-over in the body, at any place where engines read one: a leg that no router has
+    /// placed.
     #[must_use]
     pub fn forged_member(&self) -> Option<&'static str> {
         sampling::handover_member(&self.fields)
     }
 
-    /// `user`, where it is text; `metadata.user_id` in Anthropic's Messages API.
+    /// Returns `user`, if it is text; `metadata.user_id` in Anthropic's Messages API.
     #[must_use]
     pub fn user(&self) -> Option<Cow<'a, str>> {
         if self.endpoint.spec().prompt == PromptField::AnthropicMessages {
@@ -256,25 +257,25 @@ impl<'a> Peek<'a> {
         self.fields.user.and_then(text)
     }
 
-    /// `previous_response_id`, where it is text.
+    /// Returns `previous_response_id`, if it is text.
     #[must_use]
     pub fn previous_response_id(&self) -> Option<Cow<'a, str>> {
         self.fields.previous_response_id.and_then(text)
     }
 
-    /// `prompt_cache_key`, where it is text.
+    /// Returns `prompt_cache_key`, if it is text.
     #[must_use]
     pub fn prompt_cache_key(&self) -> Option<Cow<'a, str>> {
         self.fields.prompt_cache_key.and_then(text)
     }
 
-    /// `cache_salt`, where it is text. Prompts with different salts share no cache.
+    /// Returns `cache_salt`, if it is text. Prompts with different salts share no cache.
     #[must_use]
     pub fn cache_salt(&self) -> Option<Cow<'a, str>> {
         self.fields.cache_salt.and_then(text)
     }
 
-    /// The prompt's token ids, where the client sent ids: of one prompt, or of a batch of one.
+    /// Returns the prompt's token ids, if the client sent ids of one prompt or of a batch of one.
     #[must_use]
     pub fn token_ids(&self) -> Option<Vec<u32>> {
         match self.prompt.single() {
@@ -285,7 +286,7 @@ impl<'a> Peek<'a> {
 }
 
 impl Prompt<'_> {
-    /// A batch of one is that one; anything else is itself.
+    /// Returns the prompt of a batch of one; other prompts unchanged.
     pub(crate) fn single(self) -> Self {
         let Prompt::Batch(raw) = self else {
             return self;
@@ -309,7 +310,7 @@ fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> Prompt<'a> {
             (None, Some(messages)) => Prompt::Messages(messages),
             (None, None) => Prompt::Other,
         },
-        // An array of items is a conversation in a dialect of its own, which `/tokenize` does not know.
+        // An array of items is a conversation in another dialect, which `/tokenize` does not support.
         PromptField::Response => match fields.input {
             Some(input) if input.get().starts_with('"') => Prompt::Text(input),
             _ => Prompt::Other,
@@ -326,7 +327,7 @@ fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> Prompt<'a> {
     }
 }
 
-/// By the first two tokens alone: the array may be long.
+/// Classifies by the first two tokens alone: the array may be long.
 pub(crate) fn classify(raw: Raw<'_>) -> Prompt<'_> {
     let text = raw.get();
     if text.starts_with('"') {
@@ -345,14 +346,14 @@ pub(crate) fn classify(raw: Raw<'_>) -> Prompt<'_> {
 /// Digits of the largest id.
 const LONGEST_ID: usize = 10;
 
-/// The ids of an array that is JSON, or nothing where one of them is no id. Several times as fast as a parser that knows more.
+/// Reads the ids of a JSON array, or `None` if an element is not an id. Several times as fast as a general parser.
 fn read_ids(raw: Raw<'_>) -> Option<Vec<u32>> {
     let mut rest = raw.get().strip_prefix('[')?.strip_suffix(']')?.as_bytes();
-    // Most ids have four digits and more.
+    // Most ids have at least four digits.
     let mut ids = Vec::with_capacity(rest.len() / 4);
     loop {
         rest = rest.trim_ascii_start();
-        let id = match Eight::of(rest) {
+        let id = match DigitWord::of(rest) {
             Some(eight) if (1..8).contains(&eight.digits) => {
                 rest = &rest[eight.digits as usize..];
                 eight.number()
@@ -371,7 +372,7 @@ fn read_ids(raw: Raw<'_>) -> Option<Vec<u32>> {
     }
 }
 
-/// A number of no more digits than an id has.
+/// Reads a number with at most as many digits as an id.
 fn take_digits(text: &mut &[u8]) -> Option<u64> {
     let digits = text.iter().take(LONGEST_ID + 1);
     let digits = digits.take_while(|byte| byte.is_ascii_digit()).count();
@@ -388,7 +389,7 @@ struct Metadata<'a> {
     user_id: Option<&'a RawValue>,
 }
 
-/// Borrows where the string has no escapes.
+/// Borrowed if the string has no escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 

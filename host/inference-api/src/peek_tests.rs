@@ -1,4 +1,4 @@
-//! What a peek finds, and what it refuses.
+//! Tests of request inspection.
 
 use proptest::prelude::*;
 
@@ -220,7 +220,7 @@ fn a_prompt_of_tokens_is_known_with_its_limit_and_adapter() {
         |peek| peek.model.to_string(),
         "m".to_owned(),
     );
-    // Elsewhere the field means nothing.
+    // Elsewhere the field has no meaning.
     check(
         Endpoint::Completions,
         r#"{"lora_path":"a"}"#,

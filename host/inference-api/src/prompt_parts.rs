@@ -1,4 +1,4 @@
-//! What a prompt is made of, for whoever tokenises it in the router: slices of the body.
+//! Prompt parts for tokenization in the router: slices of the body.
 
 use std::borrow::Cow;
 
@@ -8,14 +8,14 @@ use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
 use crate::tokenize::as_messages;
 
-/// A prompt that is text.
+/// A text prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PromptParts<'a> {
     /// One text.
     Text {
         /// The text.
         text: Cow<'a, str>,
-        /// Whether the tokenizer puts its special tokens around it; engines do unless they are told not to.
+        /// The tokenizer adds its special tokens; the default of engines.
         add_special_tokens: bool,
     },
     /// A conversation.
@@ -24,7 +24,7 @@ pub enum PromptParts<'a> {
     Messages(MessagesPrompt<'a>),
 }
 
-/// A conversation: each field as JSON, as it stands in the body.
+/// A conversation: each field as raw JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChatParts<'a> {
     /// `messages`.
@@ -46,12 +46,12 @@ pub struct ChatParts<'a> {
 }
 
 impl<'a> Peek<'a> {
-    /// What the prompt is made of; none for token ids, batches, and what only the engine can turn into tokens: a template of
-    /// the client's, truncation, embeddings in place of text.
+    /// Returns the parts of the prompt. `None` for token ids, batches, and prompts that only the engine can tokenize:
+    /// with a client's template, truncation, or embeddings instead of text.
     #[must_use]
     pub fn prompt_parts(&self) -> Option<PromptParts<'a>> {
         let fields = &self.fields;
-        // The engine reads none of the fields below there.
+        // There the engine reads none of the fields below.
         if self.endpoint.spec().prompt == PromptField::AnthropicMessages {
             return MessagesPrompt::of(fields).map(PromptParts::Messages);
         }
@@ -67,7 +67,7 @@ impl<'a> Peek<'a> {
         }
         let place = self.endpoint.spec().prompt;
         match self.prompt.single() {
-            // The templates of embedding models end otherwise.
+            // The templates of embedding models end differently.
             Prompt::Messages(_) if place == PromptField::Input => None,
             Prompt::Messages(messages) => Some(PromptParts::Chat(ChatParts {
                 messages: Cow::Borrowed(messages.get()),

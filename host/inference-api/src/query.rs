@@ -1,4 +1,4 @@
-//! Reader of the query of a URL, where a request names its model there.
+//! Reader of a URL's query with a model name.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use thiserror::Error;
 /// Longest name of a model, in bytes.
 const LONGEST_MODEL: usize = 4 << 10;
 
-/// The query cannot be read in one way only.
+/// The query is ambiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum QueryError {
-    /// The model's name is not text of a sensible length.
+    /// The model's name is too long, or not UTF-8.
     #[error("its `model` is longer than {LONGEST_MODEL} bytes, or not UTF-8")]
     BadModel,
     /// Parsers differ in which of them counts.
@@ -38,7 +38,7 @@ pub(crate) fn model(query: &str) -> Result<Option<Cow<'_, str>>, QueryError> {
     Ok(model)
 }
 
-/// Returns text without its escapes; `%` that begins no escape stands for itself, as in browsers.
+/// Decodes escapes. A `%` that begins no escape is kept, as in browsers.
 fn decode(text: &str) -> Result<Cow<'_, str>, QueryError> {
     if !text.contains(['%', '+']) {
         return Ok(text.into());

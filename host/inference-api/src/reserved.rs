@@ -1,8 +1,9 @@
-//! Paths that no configuration may forward: those of the table, the router's own pages, and the engines' administration.
+//! Reserved paths, which no configuration may forward: the table's, the router's own pages, and the engines'
+//! administration.
 
 use crate::endpoint::Endpoint;
 
-/// Paths of the router's own pages where clients connect. Those that end in `/` stand for all below them.
+/// Paths of the router's own pages on the client listener. A path ending in `/` covers all paths below it.
 pub const OWN_PATHS: &[&str] = &[
     "/",
     "/admin",
@@ -21,8 +22,8 @@ pub const OWN_PATHS: &[&str] = &[
     "/version",
 ];
 
-/// The engines' administration, of vLLM 0.32 and SGLang 0.5: pages that stop, change or show the engine itself, whatever client
-/// asks. The router answers them with an error, and never forwards them.
+/// Administration pages of the engines (vLLM 0.32 and SGLang 0.5): they stop, change or show the engine itself. The
+/// router answers them with an error and never forwards them.
 pub const ENGINE_ADMINISTRATION: &[&str] = &[
     "/abort_request",
     "/abort_requests",
@@ -101,18 +102,18 @@ pub const ENGINE_ADMINISTRATION: &[&str] = &[
     "/weights_checker",
 ];
 
-/// Why a path cannot be forwarded.
+/// Reason why a path cannot be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserved {
-    /// The table has it.
+    /// It is in the table.
     Served(Endpoint),
-    /// The router answers it.
+    /// It is a page of the router.
     Own,
-    /// It is the engines' administration.
+    /// It is a page of the engines' administration.
     Administration,
 }
 
-/// Whether a path, without its query and without a slash at its end, is one that no configuration may forward.
+/// Returns the reason why a path cannot be forwarded; the path has no query and no trailing slash.
 #[must_use]
 pub fn reserved(path: &str) -> Option<Reserved> {
     if let Some(endpoint) = Endpoint::of_path(path) {
@@ -126,7 +127,7 @@ pub fn reserved(path: &str) -> Option<Reserved> {
     is_own.then_some(Reserved::Own)
 }
 
-/// Whether it is one of the pages of [`ENGINE_ADMINISTRATION`], or stands below one.
+/// Returns `true` for the pages of [`ENGINE_ADMINISTRATION`] and pages below them.
 fn is_engine_administration(path: &str) -> bool {
     let is_at_or_below = |page: &str| {
         let rest = path.strip_prefix(page);

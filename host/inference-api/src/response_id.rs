@@ -1,14 +1,14 @@
-//! The id of a response object, found in the first bytes of an answer of the Responses API, streamed or whole.
+//! Response id finder for the Responses API, in the first bytes of an answer, streamed or whole.
 
 use memchr::memmem::Finder;
 use std::sync::LazyLock;
 
-/// Bytes of an answer that are looked into. Engines write the id first; a stream's first event says so before it.
+/// Bytes of an answer that are searched. Engines write the id first, also in a stream's first event.
 const LOOKED_INTO: usize = 2048;
-/// Longest id that is kept.
+/// Longest id.
 const LONGEST_ID: usize = 128;
 
-/// Text of a client or a model cannot pass for it: its quotes are escaped.
+/// Text of a client or a model cannot match: its quotes are escaped.
 static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"id\":"));
 
 /// Searches the beginning of an answer.
@@ -19,7 +19,7 @@ pub struct ResponseIdFinder {
 }
 
 impl ResponseIdFinder {
-    /// Looks into another chunk. Returns the id once, with the chunk that completes it.
+    /// Searches another chunk. Returns the id once, with the chunk that completes it.
     pub fn push(&mut self, chunk: &[u8]) -> Option<String> {
         if self.is_over {
             return None;
@@ -34,7 +34,7 @@ impl ResponseIdFinder {
         found
     }
 
-    /// Whether nothing more is to be found.
+    /// Returns `true` once the search is over.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.is_over
@@ -49,7 +49,7 @@ fn find(seen: &[u8]) -> Option<String> {
     is_response_id(id).then(|| id.to_owned())
 }
 
-/// Whether a text may be the id of a response: short, and of characters that stand in a path as they are.
+/// Returns `true` if a text can be the id of a response: short, and without characters that need escaping in a path.
 #[must_use]
 pub fn is_response_id(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':');

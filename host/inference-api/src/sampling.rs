@@ -1,4 +1,4 @@
-//! Sampling parameters of the endpoints that take token ids: they stand in an object of their own.
+//! Sampling parameters of the token endpoints: an object of its own.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::fields::Fields;
 #[derive(Debug, Default)]
 pub(crate) struct Sampling<'a>(BTreeMap<String, &'a RawValue>);
 
-/// Longer parameters are left to the engine, unread.
+/// Longer parameters are not read; the engine reads them.
 const LONGEST: usize = 64 << 10;
-/// Where vLLM's sampling parameters carry a hand-over.
+/// Key of a hand-over in vLLM's sampling parameters.
 const EXTRA: &str = "extra_args";
 
 impl<'a> Sampling<'a> {
-    /// Reads them; none are read of what is no object.
+    /// Reads the parameters; none if the field is not an object.
     pub(crate) fn of(fields: &Fields<'a>) -> Self {
         let raw = fields.sampling_params.map(|raw| raw.get());
         let short = raw.filter(|raw| raw.len() <= LONGEST);
@@ -31,8 +31,8 @@ impl<'a> Sampling<'a> {
     }
 }
 
-/// The member of a hand-over that a body has where only a router may set it: at the top, or among an engine's own parameters. A
-/// `null` is none, as engines read it.
+/// Returns a member of a hand-over at a place that only a router may set: at the top, or in an engine's own
+/// parameters. `null` is none, as in engines.
 pub(crate) fn handover_member(fields: &Fields<'_>) -> Option<&'static str> {
     let top = [
         (fields.kv_transfer_params, "kv_transfer_params"),
@@ -49,11 +49,11 @@ pub(crate) fn handover_member(fields: &Fields<'_>) -> Option<&'static str> {
         .or_else(|| in_sampling(fields))
 }
 
-/// In `vllm_xargs`, which vLLM copies to where it looks for a hand-over.
+/// Searches `vllm_xargs`, which vLLM copies to the place of a hand-over.
 fn in_xargs(fields: &Fields<'_>) -> Option<&'static str> {
     match transfer_params(fields.vllm_xargs?.get())? {
-        Transfer::Kv => Some("vllm_xargs.kv_transfer_params"),
-        Transfer::Ec => Some("vllm_xargs.ec_transfer_params"),
+        TransferKind::Kv => Some("vllm_xargs.kv_transfer_params"),
+        TransferKind::Ec => Some("vllm_xargs.ec_transfer_params"),
     }
 }
 
@@ -65,28 +65,28 @@ fn in_sampling(fields: &Fields<'_>) -> Option<&'static str> {
         transfer_params(members(raw)?.get(EXTRA)?.get())
     };
     match found? {
-        Transfer::Kv => Some("sampling_params.extra_args.kv_transfer_params"),
-        Transfer::Ec => Some("sampling_params.extra_args.ec_transfer_params"),
+        TransferKind::Kv => Some("sampling_params.extra_args.kv_transfer_params"),
+        TransferKind::Ec => Some("sampling_params.extra_args.ec_transfer_params"),
     }
 }
 
-/// Whose parameters a hand-over has.
+/// Kind of a hand-over's parameters.
 #[derive(Debug, Clone, Copy)]
-enum Transfer {
-    /// Those of the KV cache.
+enum TransferKind {
+    /// Of the KV cache.
     Kv,
-    /// Those of the encoder's cache.
+    /// Of the encoder's cache.
     Ec,
 }
 
-/// The parameters that an object has as a member. One too long to be read is searched for the words.
-fn transfer_params(raw: &str) -> Option<Transfer> {
-    const NAMES: [(Transfer, &str); 2] = [
-        (Transfer::Kv, "kv_transfer_params"),
-        (Transfer::Ec, "ec_transfer_params"),
+/// Returns the parameters that an object has as a member. A long object is searched for the words instead.
+fn transfer_params(raw: &str) -> Option<TransferKind> {
+    const NAMES: [(TransferKind, &str); 2] = [
+        (TransferKind::Kv, "kv_transfer_params"),
+        (TransferKind::Ec, "ec_transfer_params"),
     ];
     let (members, escaped) = if raw.len() > LONGEST {
-        // An escape may write the name in another way.
+        // An escape may spell the name differently.
         (BTreeMap::new(), raw.contains("\\u"))
     } else {
         (members(raw)?, false)
@@ -102,8 +102,8 @@ fn transfer_params(raw: &str) -> Option<Transfer> {
 
 fn members(raw: &str) -> Option<BTreeMap<String, &RawValue>> {
     #[derive(Deserialize)]
-    struct Members<'a>(#[serde(borrow)] BTreeMap<String, &'a RawValue>);
-    serde_json::from_str::<Members<'_>>(raw)
+    struct ParamMembers<'a>(#[serde(borrow)] BTreeMap<String, &'a RawValue>);
+    serde_json::from_str::<ParamMembers<'_>>(raw)
         .ok()
         .map(|members| members.0)
 }

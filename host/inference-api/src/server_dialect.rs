@@ -1,10 +1,10 @@
-//! What a server's `/server_info` says of how it hands prompts over.
+//! Hand-over dialect in a server's `/server_info`.
 
 use routing::Dialect;
 use serde_json::Value;
 
-/// The dialect of a server, and its bootstrap port where it names one: SGLang 0.5 in a disaggregated role, or vLLM in dev mode, whose
-/// configuration is one text. None where the page names neither.
+/// Returns the dialect of a server, and its bootstrap port if present: SGLang 0.5 in a disaggregated role, or vLLM in
+/// dev mode, which has its configuration as one text. `None` if the page has neither.
 #[must_use]
 pub fn server_dialect(page: &[u8]) -> Option<(Dialect, Option<u16>)> {
     let page: Value = serde_json::from_slice(page).ok()?;
@@ -18,7 +18,7 @@ pub fn server_dialect(page: &[u8]) -> Option<(Dialect, Option<u16>)> {
     let config = page.get("vllm_config")?;
     let config = config.as_str().map_or_else(|| config.to_string(), str::to_owned);
     let connectors = [
-        // Before the one that its name begins with.
+        // Before the connector whose name is a prefix of this one.
         ("MooncakeStoreConnector", Dialect::Store),
         ("MooncakeConnector", Dialect::Mooncake),
         ("NixlConnector", Dialect::Nixl),

@@ -1,7 +1,7 @@
-//! The one server-sent event the router writes itself: an error in a stream that has already begun.
+//! Error events of streams: the only server-sent event that the router writes itself.
 //!
-//! Framing: WHATWG HTML, "Server-sent events". The leading blank line ends whatever event the worker left
-//! unfinished; where it left none, parsers skip it.
+//! Framing: WHATWG HTML, "Server-sent events". The leading blank line ends an event that the worker left unfinished.
+//! Otherwise parsers skip it.
 
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::endpoint::{Endpoint, ErrorShape};
 use crate::error_body::ErrorBody;
 
-/// The `error` event of the Responses API carries its fields at the top level.
+/// The `error` event of the Responses API has its fields at the top level.
 #[derive(Serialize)]
 struct ResponsesError<'a> {
     #[serde(rename = "type")]
@@ -20,7 +20,7 @@ struct ResponsesError<'a> {
     param: Option<&'a str>,
 }
 
-/// A whole error event, in the form clients of that endpoint raise as an exception.
+/// Returns a whole error event, in the form that clients of that endpoint raise as an exception.
 #[must_use]
 pub fn error_event(endpoint: Endpoint, error: &ErrorBody<'_>) -> Vec<u8> {
     let (name, data) = match endpoint.spec().errors {
@@ -37,13 +37,13 @@ pub fn error_event(endpoint: Endpoint, error: &ErrorBody<'_>) -> Vec<u8> {
         }
         ErrorShape::Anthropic => ("event: error\n", error.to_anthropic_json(None)),
     };
-    // Serialised JSON has no raw line break, so one `data:` line holds it.
+    // Serialized JSON has no raw line break, so it fits one `data:` line.
     [b"\n\n", name.as_bytes(), b"data: ", &data, b"\n\n"].concat()
 }
 
-/// The error that a stream begins with, where it does: its status and what an answer without a stream would have said. vLLM
-/// 0.32 sends a failure before the first token so, under a head of 200: `data: {"error": {.., "code": 500}}`; in the Messages API
-/// as an event named `error`, without a code.
+/// Returns the error at the beginning of a stream: its status and the body of an answer without a stream. vLLM 0.32
+/// sends a failure before the first token in this form, with status 200: `data: {"error": {.., "code": 500}}`; in the
+/// Messages API as an event named `error`, without a code.
 #[must_use]
 pub fn error_in_first_event(chunk: &[u8]) -> Option<(u16, Vec<u8>)> {
     #[derive(Deserialize)]
@@ -61,7 +61,7 @@ pub fn error_in_first_event(chunk: &[u8]) -> Option<(u16, Vec<u8>)> {
         line = lines.next()?;
     }
     let data = line.strip_prefix(b"data:")?.trim_ascii();
-    // What streams begin with is longer and has no such member: not worth parsing.
+    // Other first events are longer and have no such member: they are not parsed.
     memmem::find(&data[..data.len().min(32)], b"\"error\"")?;
     let failed: Failed<'_> = serde_json::from_slice(data).ok()?;
     let code = serde_json::from_str::<Coded>(failed.error.get()).map_or(500, |coded| coded.code);

@@ -1,21 +1,22 @@
-//! The answer of a Mooncake store to `GET /kv_events/status`.
+//! Answer of a Mooncake store to `GET /kv_events/status`.
 //!
-//! A `mooncake_master` built without its publisher takes `--enable_kv_events` and publishes nothing, and so does one whose
-//! endpoint could not be bound: either way this answer says `"enabled":false` (`data/captures/mooncake/admin_http.json`).
+//! A `mooncake_master` built without its publisher accepts `--enable_kv_events` and publishes nothing. So does one
+//! whose endpoint cannot be bound. In both cases the answer has `"enabled":false`
+//! (`data/captures/mooncake/admin_http.json`).
 
 use serde::Deserialize;
 use thiserror::Error;
 
-/// What a store says of its own publisher. It does not say where that publishes: its command line does.
+/// Status of a store's own publisher. Its endpoint is only in the store's command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct StoreStatus {
-    /// Whether events are published at all. Where they are not, nothing will ever come of a subscription.
+    /// Events are published. Otherwise a subscription never receives anything.
     pub enabled: bool,
-    /// Events sent since the store started; none where it does not count them.
+    /// Events sent since the store started; `None` if it does not count them.
     pub published_events: Option<u64>,
-    /// Events that its full queue dropped: each is a change that no subscriber was told of.
+    /// Events dropped by its full queue: changes that no subscriber receives.
     pub dropped_events: Option<u64>,
-    /// Objects it did not tell of for want of a hash in their keys: with `emit_object_key` off, every engine's.
+    /// Objects without an event because their keys have no hash: with `emit_object_key` off, every engine's.
     pub skipped_unparsed_keys: Option<u64>,
 }
 
@@ -31,7 +32,7 @@ impl StoreStatus {
     /// Reads `{"enabled", "published_events", ...}`. Only the first is required.
     ///
     /// # Errors
-    /// [`StoreStatusError`] when it does not say whether events are published.
+    /// [`StoreStatusError`] if `enabled` is missing.
     pub fn parse(answer: &[u8]) -> Result<Self, StoreStatusError> {
         serde_json::from_slice(answer).map_err(|source| StoreStatusError { source })
     }

@@ -1,89 +1,89 @@
-//! The last bytes of an answer, kept while it is relayed.
+//! Tail of an answer: its last bytes, kept while it is relayed.
 //!
-//! Whether a stream was finished shows at its end. So the chunks are not parsed as they pass; one short copy of their last
-//! bytes is. Besides, they are searched for the `usage`, and counted.
+//! The end of a stream shows if it is complete. Chunks are therefore not parsed as they pass; only a short copy of the
+//! last bytes is. They are also searched for the `usage`, and counted.
 
 use memchr::memmem;
 
-use crate::told::{REACH, Usage};
+use crate::usage_scanner::{REACH, UsageScanner};
 
-/// How much of the end is kept.
+/// Bytes that are kept.
 const KEPT: usize = 1024;
-/// Compacting only at twice that makes a push one copy of the chunk in nearly every case.
+/// Compacting only at twice the size makes a push one copy of the chunk in nearly every case.
 const ROOM: usize = 2 * KEPT;
 
-/// What every OpenAI-style stream but the Responses API's ends with.
+/// Last event of every OpenAI-style stream except the Responses API's.
 const DONE: &[u8] = b"data: [DONE]";
-/// The last events of the Responses API, and of Anthropic's Messages API.
+/// Last events of the Responses API, and of Anthropic's Messages API.
 const LAST_EVENTS: [&[u8]; 4] = [
     b"event: message_stop",
     b"event: response.completed",
     b"event: response.incomplete",
     b"event: response.failed",
 ];
-/// Without a `usage`, an answer in one piece counts as a token for so many bytes.
+/// Estimate without a `usage`: bytes per token of an unstreamed answer.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Collects the end of a body.
 #[derive(Debug, Default)]
 pub struct Tail {
     bytes: Vec<u8>,
-    events: Events,
-    usage: Usage,
-    /// Of the whole body, in bytes.
+    events: EventCounter,
+    usage: UsageScanner,
+    /// Bytes of the whole body.
     length: u64,
 }
 
-/// Counts server-sent events: runs of lines that are not comments, each ended by an empty line.
+/// Counter of server-sent events: runs of lines other than comments, each ended by an empty line.
 #[derive(Debug, Default)]
-struct Events {
+struct EventCounter {
     ended: u64,
-    /// The line that is not over yet.
-    line: Line,
-    /// Whether the event that is not over yet has a line.
+    /// The unfinished line.
+    line: LineKind,
+    /// The unfinished event has a line.
     is_begun: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum LineKind {
     #[default]
     Empty,
     Comment,
     Field,
 }
 
-impl Events {
+impl EventCounter {
     fn push(&mut self, chunk: &[u8]) {
         let mut from = 0;
         for end in memchr::memchr_iter(b'\n', chunk) {
             self.extend_line(&chunk[from..end]);
             match std::mem::take(&mut self.line) {
-                Line::Empty if self.is_begun => {
+                LineKind::Empty if self.is_begun => {
                     self.is_begun = false;
                     self.ended += 1;
                 }
-                Line::Field => self.is_begun = true,
-                Line::Empty | Line::Comment => {}
+                LineKind::Field => self.is_begun = true,
+                LineKind::Empty | LineKind::Comment => {}
             }
             from = end + 1;
         }
         self.extend_line(&chunk[from..]);
     }
 
-    /// What a line is, its first byte tells.
+    /// The first byte of a line defines its kind.
     fn extend_line(&mut self, part: &[u8]) {
-        if self.line == Line::Empty {
+        if self.line == LineKind::Empty {
             self.line = match part {
-                [] | [b'\r'] => Line::Empty,
-                [b':', ..] => Line::Comment,
-                _ => Line::Field,
+                [] | [b'\r'] => LineKind::Empty,
+                [b':', ..] => LineKind::Comment,
+                _ => LineKind::Field,
             };
         }
     }
 }
 
 impl Tail {
-    /// Another chunk of the body passed.
+    /// Adds a chunk of the body.
     pub fn push(&mut self, chunk: &[u8]) {
         self.events.push(chunk);
         self.length += chunk.len() as u64;
@@ -91,12 +91,12 @@ impl Tail {
             return self.append(chunk);
         }
         self.append(&chunk[..REACH]);
-        self.usage.look(chunk);
+        self.usage.scan(chunk);
         self.bytes.clear();
         self.bytes.extend_from_slice(&chunk[chunk.len() - KEPT..]);
     }
 
-    /// A chunk that cannot be read passed.
+    /// Adds a chunk that cannot be read.
     pub fn push_unread(&mut self, chunk: &[u8]) {
         self.length += chunk.len() as u64;
     }
@@ -108,16 +108,16 @@ impl Tail {
         }
         let seen = self.bytes.len().saturating_sub(REACH);
         self.bytes.extend_from_slice(chunk);
-        self.usage.look(&self.bytes[seen..]);
+        self.usage.scan(&self.bytes[seen..]);
     }
 
-    /// Server-sent events so far, without comments. A line may end in CRLF, or in LF.
+    /// Returns the number of server-sent events so far, without comments. A line may end in CRLF or LF.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events.ended
     }
 
-    /// Whether a stream has said all it had to say, so that a connection lost now loses nothing.
+    /// Returns `true` if a stream is complete, so that losing the connection now loses nothing.
     #[must_use]
     pub fn stream_is_finished(&self) -> bool {
         let end = self.bytes.trim_ascii_end();
@@ -126,40 +126,41 @@ impl Tail {
         end.ends_with(DONE) || LAST_EVENTS.iter().any(has_line)
     }
 
-    /// `usage.prompt_tokens_details.cached_tokens` (`input_tokens_details` in the Responses API, `cache_read_input_tokens` in
-    /// the Messages API), as it was told last.
+    /// Returns the latest `usage.prompt_tokens_details.cached_tokens` (`input_tokens_details` in the Responses API,
+    /// `cache_read_input_tokens` in the Messages API).
     #[must_use]
     pub fn cached_tokens(&self) -> Option<u64> {
         self.usage.cached_tokens()
     }
 
-    /// `usage.prompt_tokens` (`input_tokens` in the Responses API, with those of the cache in the Messages API), as it was told
-    /// last.
+    /// Returns the latest `usage.prompt_tokens` (`input_tokens` in the Responses API, including those of the cache in
+    /// the Messages API).
     #[must_use]
     pub fn prompt_tokens(&self) -> Option<u64> {
         self.usage.prompt_tokens()
     }
 
-    /// `usage.completion_tokens` (`output_tokens` in the Responses API), as it was told last.
+    /// Returns the latest `usage.completion_tokens` (`output_tokens` in the Responses API).
     #[must_use]
     pub fn output_tokens(&self) -> Option<u64> {
         self.usage.output
     }
 
-    /// The tokens of the answer so far: as it tells them, else one for each event, else one for four bytes. A `usage` that
-    /// tells those of the prompt alone is of an answer that has none, such as an embedding.
+    /// Returns the tokens of the answer so far: from its `usage`, else one per event, else one per four bytes. A
+    /// `usage` with only prompt tokens belongs to an answer without any, such as an embedding.
     #[must_use]
     pub fn tokens_so_far(&self) -> u64 {
         let none = self.usage.prompt_tokens().map(|_| 0);
         match self.usage.output.or(none) {
-            // The Messages API opens its streams with a usage that has no output yet.
+            // The Messages API begins its streams with a usage without output.
             Some(0) => self.events.ended,
             Some(told) => told,
             None => self.counted_tokens(),
         }
     }
 
-    /// The tokens of the answer so far, whatever it states: one for each event, else one for four bytes.
+    /// Returns the estimated tokens of the answer so far, ignoring its `usage`: one per event, else one per four
+    /// bytes.
     #[must_use]
     pub fn counted_tokens(&self) -> u64 {
         match self.events.ended {
@@ -168,7 +169,7 @@ impl Tail {
         }
     }
 
-    /// Bytes of the body so far.
+    /// Returns the bytes of the body so far.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.length

@@ -1,7 +1,7 @@
-//! The worker's `/tokenize`, as vLLM has it: the engine's own chat template and tokeniser, so that its answer
-//! is what its KV-cache events are made of.
+//! Requests to a worker's `/tokenize` in vLLM's form: the engine's own chat template and tokenizer give the tokens of
+//! its KV-cache events.
 //!
-//! Requests are put together from slices of the client's body; the text is copied, never parsed.
+//! Requests consist of slices of the client's body; the text is copied, never parsed.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,14 +15,14 @@ use crate::endpoint::PromptField;
 use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
 
-/// What a worker answered to `/tokenize`.
+/// A worker's answer to `/tokenize`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Tokenized {
     /// The prompt's token ids.
     pub tokens: Vec<u32>,
 }
 
-/// The answer has no tokens of one prompt.
+/// The answer does not have the tokens of one prompt.
 #[derive(Debug, Error)]
 #[error("read the answer with a prompt's tokens")]
 pub struct TokenizeError {
@@ -31,10 +31,10 @@ pub struct TokenizeError {
 }
 
 impl Tokenized {
-    /// Reads `{"count", "max_model_len", "tokens", ...}`; only the tokens are of use.
+    /// Reads `{"count", "max_model_len", "tokens", ...}`; only the tokens are used.
     ///
     /// # Errors
-    /// [`TokenizeError`] when there is no list of token ids.
+    /// [`TokenizeError`] if there is no list of token ids.
     pub fn parse(answer: &[u8]) -> Result<Self, TokenizeError> {
         serde_json::from_slice(answer).map_err(|source| TokenizeError { source })
     }
@@ -42,7 +42,7 @@ impl Tokenized {
     /// Reads `{"token_ids", ...}`, or a list of one such object.
     ///
     /// # Errors
-    /// [`TokenizeError`] when there is no list of token ids, or more than one prompt.
+    /// [`TokenizeError`] if there is no list of token ids, or more than one prompt.
     pub fn parse_rendered(answer: &[u8]) -> Result<Self, TokenizeError> {
         let read = serde_json::from_slice(answer).map_err(|source| TokenizeError { source })?;
         let (RenderAnswer::One(prompt) | RenderAnswer::List([prompt])) = read;
@@ -52,7 +52,7 @@ impl Tokenized {
     }
 }
 
-/// What a worker answered to `/v1/chat/completions/render` or `/v1/completions/render`: one prompt, or a list of one.
+/// A worker's answer to `/v1/chat/completions/render` or `/v1/completions/render`: one prompt, or a list of one.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RenderAnswer {
@@ -66,8 +66,8 @@ struct RenderedPrompt {
 }
 
 impl Peek<'_> {
-    /// The path that renders the client's own body and answers with the prompt's tokens; none for what is neither a chat nor a
-    /// text.
+    /// Returns the path that renders the client's own body and answers with the prompt's tokens; `None` for prompts
+    /// other than chats and texts.
     #[must_use]
     pub fn render_path(&self) -> Option<&'static str> {
         match (self.prompt.single(), self.endpoint.spec().prompt) {
@@ -78,12 +78,11 @@ impl Peek<'_> {
         }
     }
 
-    /// The `/tokenize` body that yields this prompt's tokens; none where no such body exists (batches, token
-    /// ids, forms not known here).
+    /// Returns the `/tokenize` body for this prompt; `None` if there is none (batches, token ids, unknown forms).
     #[must_use]
     pub fn tokenize_body(&self) -> Option<Vec<u8>> {
         let fields = &self.fields;
-        let mut body = Object::default();
+        let mut body = ObjectWriter::default();
         if let Some(model) = fields.model {
             body.field("model", &[model.get()]);
         }
@@ -128,8 +127,8 @@ impl Peek<'_> {
     }
 }
 
-/// A plain-text call of the Responses API is rendered as a chat of one user message after the instructions.
-/// With tools or an earlier response there is more to it than the body shows.
+/// A plain-text call of the Responses API is rendered as a chat of one user message after the instructions. With tools
+/// or an earlier response the chat has more than the body shows.
 pub(crate) fn as_messages<'a>(peek: &Peek<'a>, input: Raw<'a>) -> Option<[&'a str; 6]> {
     let fields = &peek.fields;
     if fields.previous_response_id.is_some() || fields.tools.is_some() {
@@ -151,11 +150,11 @@ pub(crate) fn as_messages<'a>(peek: &Peek<'a>, input: Raw<'a>) -> Option<[&'a st
     ])
 }
 
-/// A JSON object put together from values that are JSON already.
+/// A JSON object of values that are JSON already.
 #[derive(Default)]
-struct Object(Vec<u8>);
+struct ObjectWriter(Vec<u8>);
 
-impl Object {
+impl ObjectWriter {
     fn field(&mut self, name: &str, value: &[&str]) {
         let opening: &[u8] = if self.0.is_empty() { b"{\"" } else { b",\"" };
         self.0.extend_from_slice(opening);
@@ -166,8 +165,8 @@ impl Object {
         }
     }
 
-    /// Adds what the template is rendered with. `/tokenize` knows no `reasoning_effort`: it goes as the arguments that the engine
-    /// makes of it. None where the arguments are no object.
+    /// Adds the template's arguments. `/tokenize` has no `reasoning_effort`: it is sent as the arguments that the
+    /// engine makes of it. `None` if the arguments are not an object.
     fn template_arguments(&mut self, arguments: Option<&str>, effort: Option<&str>) -> Option<()> {
         let Some(effort) = effort else {
             if let Some(arguments) = arguments {
@@ -184,7 +183,7 @@ impl Object {
             (false, r#""none""#) => r#""enable_thinking":false,"#,
             (false, _) => r#""enable_thinking":true,"#,
         };
-        // Of a name that stands twice the last counts.
+        // Of a repeated name the last one counts.
         let parts = [open, comma, thinks, r#""reasoning_effort":"#, effort, "}"];
         self.field("chat_template_kwargs", &parts);
         Some(())
@@ -266,7 +265,7 @@ mod tests {
                 r#"{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f","description":null,"parameters":{"type":"object"}}}],"chat_template_kwargs":{"enable_thinking":true,"reasoning_effort":"max"}}"#,
             ),
         );
-        // How it is converted depends on a template that is not known here.
+        // Its conversion depends on a template that is unknown here.
         check(
             Endpoint::Messages,
             r#"{"messages":[{"role":"user","content":"a"}],"thinking":{"type":"disabled"}}"#,

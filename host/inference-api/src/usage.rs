@@ -1,8 +1,8 @@
-//! Corrects the number of cached prompt tokens in an answer that passes through.
+//! Cached-token filter: corrects the number of cached prompt tokens in a relayed answer.
 //!
-//! A decode engine that received its prompt's cache counts all of it as cached (vLLM 0.32 with `MooncakeConnector`);
-//! what a client wants to know is what the prefill engine found. The answer is not parsed: the key is searched for, and
-//! chunks without it pass uncopied.
+//! A decode engine that received its prompt's cache counts all of it as cached (vLLM 0.32 with `MooncakeConnector`).
+//! Clients need the prefill engine's number. The answer is not parsed: the key is searched for, and chunks without it
+//! pass uncopied.
 
 use std::ops::Range;
 
@@ -10,14 +10,14 @@ use bytes::{Bytes, BytesMut};
 use memchr::memmem::Finder;
 
 const KEY: &[u8] = b"\"cached_tokens\"";
-/// Whitespace around the colon; engines write one space at most.
+/// Most whitespace around the colon; engines write at most one space.
 const MAX_SPACE: usize = 4;
-/// Of a 64-bit number.
+/// Digits of a 64-bit number.
 const MAX_DIGITS: usize = 20;
 
-/// Replaces the number after every `"cached_tokens":` of an answer, streamed or not, however it is cut into chunks.
-/// Text of the model cannot pass for it: its quotes are escaped. At most 44 bytes are held back, and only where they may
-/// be the beginning of one.
+/// Replaces the number after every `"cached_tokens":` of an answer, streamed or not, however it is split into chunks.
+/// Text of the model cannot match: its quotes are escaped. At most 44 bytes are held back, and only if they may begin
+/// a match.
 #[derive(Debug)]
 pub struct CachedTokensFilter {
     number: String,
@@ -25,19 +25,19 @@ pub struct CachedTokensFilter {
     held: Bytes,
 }
 
-/// What stands at the place of a key.
+/// Bytes at the position of a key.
 #[derive(Debug, PartialEq)]
-enum Found {
+enum KeyMatch {
     /// The key and a whole number, at these offsets.
     Number(Range<usize>),
-    /// The beginning of that, as far as there are bytes.
+    /// An incomplete match at the end of the bytes.
     Beginning,
-    /// Something else.
+    /// No match.
     Nothing,
 }
 
 impl CachedTokensFilter {
-    /// A filter that writes `cached` for every number, or that it is not known.
+    /// Creates a filter that writes `cached` for every number; `None` writes `null`.
     #[must_use]
     pub fn new(cached: Option<u64>) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl CachedTokensFilter {
         }
     }
 
-    /// Another chunk; returns what may go on. It may be longer or shorter than what came, or empty.
+    /// Filters another chunk. The result may be longer or shorter than the input, or empty.
     #[must_use]
     pub fn push(&mut self, chunk: Bytes) -> Bytes {
         let mut bytes = chunk;
@@ -63,17 +63,17 @@ impl CachedTokensFilter {
         let mut searched = 0;
         while let Some(start) = self.finder.find(&bytes[searched..]).map(|found| searched + found) {
             match number_after_key(&bytes[start..]) {
-                Found::Number(number) => {
+                KeyMatch::Number(number) => {
                     changed.extend_from_slice(&bytes[copied..start + number.start]);
                     changed.extend_from_slice(self.number.as_bytes());
                     copied = start + number.end;
                     searched = copied;
                 }
-                Found::Beginning => {
+                KeyMatch::Beginning => {
                     self.held = bytes.split_off(start);
                     break;
                 }
-                Found::Nothing => searched = start + KEY.len(),
+                KeyMatch::Nothing => searched = start + KEY.len(),
             }
         }
         if self.held.is_empty() {
@@ -86,41 +86,41 @@ impl CachedTokensFilter {
         changed.into()
     }
 
-    /// The answer has ended: what was still held back.
+    /// Returns the bytes held back at the end of the answer.
     #[must_use]
     pub fn finish(self) -> Bytes {
         self.held
     }
 }
 
-/// How many bytes at the end are the beginning of a key that is cut off.
+/// Returns the length of a truncated key at the end of the bytes.
 fn cut_key(bytes: &[u8]) -> usize {
     let last = &bytes[bytes.len().saturating_sub(KEY.len() - 1)..];
-    // A key but for its end has one quote, its first byte.
+    // A truncated key has one quote, its first byte.
     match memchr::memrchr(b'"', last) {
         Some(quote) if KEY.starts_with(&last[quote..]) => last.len() - quote,
         _ => 0,
     }
 }
 
-/// Reads on from a key: a colon and a whole number, which something must follow that can follow one.
-fn number_after_key(bytes: &[u8]) -> Found {
+/// Reads on after a key: a colon and a whole number with a valid byte after it.
+fn number_after_key(bytes: &[u8]) -> KeyMatch {
     let Some(colon) = skip(bytes, KEY.len(), MAX_SPACE, is_space) else {
-        return Found::Beginning;
+        return KeyMatch::Beginning;
     };
     if bytes[colon] != b':' {
-        return Found::Nothing;
+        return KeyMatch::Nothing;
     }
     let Some(start) = skip(bytes, colon + 1, MAX_SPACE, is_space) else {
-        return Found::Beginning;
+        return KeyMatch::Beginning;
     };
     let Some(end) = skip(bytes, start, MAX_DIGITS, |byte| byte.is_ascii_digit()) else {
-        return Found::Beginning;
+        return KeyMatch::Beginning;
     };
     if end > start && matches!(bytes[end], b',' | b'}' | b' ' | b'\n' | b'\r' | b'\t') {
-        Found::Number(start..end)
+        KeyMatch::Number(start..end)
     } else {
-        Found::Nothing
+        KeyMatch::Nothing
     }
 }
 
@@ -128,8 +128,8 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
 }
 
-/// The first byte from `start` on that is not `of` that kind, after `most` of them at the latest; none where the bytes end
-/// before it.
+/// Returns the first position from `start` on, within `most` bytes, whose byte is not `of` that kind; `None` if the
+/// bytes end before.
 fn skip(bytes: &[u8], start: usize, most: usize, of: impl Fn(u8) -> bool) -> Option<usize> {
     let end = bytes.len().min(start + most);
     let found = bytes[start..end]
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of an answer that is cut at these places.
+    /// Returns the filtered answer, split at these positions.
     fn filtered(answer: &[u8], cuts: &[usize]) -> Vec<u8> {
         let mut filter = CachedTokensFilter::new(Some(96));
         let mut rest = Bytes::copy_from_slice(answer);

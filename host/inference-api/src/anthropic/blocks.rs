@@ -1,13 +1,13 @@
-//! Content blocks as they are sent.
+//! Content blocks in requests.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::inner;
 
-/// One block of a message's content. Fields of other kinds of blocks are absent.
+/// A block of a message's content. Fields of other kinds of blocks are absent.
 #[derive(Deserialize)]
-pub(super) struct Block<'a> {
+pub(super) struct ContentBlock<'a> {
     #[serde(rename = "type")]
     pub(super) kind: BlockKind,
     #[serde(default, borrow)]
@@ -28,7 +28,7 @@ pub(super) struct Block<'a> {
     pub(super) content: Option<&'a RawValue>,
 }
 
-/// The kinds that vLLM takes; it refuses requests with others.
+/// Kinds accepted by vLLM; it refuses requests with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum BlockKind {
@@ -43,24 +43,24 @@ pub(super) enum BlockKind {
     ToolRemoval,
 }
 
-/// Reads a list of blocks; none where it is something else.
-pub(super) fn read(list: &RawValue) -> Option<Vec<Block<'_>>> {
+/// Reads a list of blocks; `None` for other values.
+pub(super) fn read(list: &RawValue) -> Option<Vec<ContentBlock<'_>>> {
     serde_json::from_str(list.get()).ok()
 }
 
-impl<'a> Block<'a> {
-    /// `text`, as the inside of a JSON string. The outer none: it is no text; the inner: there is none.
+impl<'a> ContentBlock<'a> {
+    /// Returns `text` as the inside of a JSON string. The outer `None`: it is not text; the inner: it is absent.
     pub(super) fn text(&self) -> Option<Option<&'a str>> {
         optional(self.text)
     }
 
-    /// `thinking`, likewise.
+    /// Returns `thinking` in the same form.
     pub(super) fn thinking(&self) -> Option<Option<&'a str>> {
         optional(self.thinking)
     }
 }
 
-/// The inside of a string that may be absent.
+/// Returns the inside of an optional string.
 pub(super) fn optional(raw: Option<&RawValue>) -> Option<Option<&str>> {
     match raw {
         None => Some(None),

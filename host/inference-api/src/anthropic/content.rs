@@ -1,28 +1,28 @@
-//! The turns of a conversation as chat messages.
+//! Turns of a conversation as chat messages.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::blocks::{self, Block, BlockKind};
-use super::{Message, Role, image, inner};
+use super::blocks::{self, BlockKind, ContentBlock};
+use super::{MessageRole, SentMessage, image, inner};
 
 /// Writes the list of chat messages.
 #[derive(Default)]
 pub(super) struct ChatWriter {
-    /// The messages so far, with a comma between them.
+    /// Messages so far, separated by commas.
     out: String,
 }
 
 /// A message under construction.
 #[derive(Default)]
-struct Turn {
+struct ChatTurn {
     /// Parts of the content, as JSON.
     parts: Vec<String>,
-    /// The content, where its only part is this text.
+    /// The content, if its only part is this text.
     text: Option<String>,
-    /// Calls of tools, as JSON.
+    /// Tool calls, as JSON.
     calls: Vec<String>,
-    /// The inside of a JSON string.
+    /// Reasoning, as the inside of a JSON string.
     reasoning: Option<String>,
 }
 
@@ -41,7 +41,7 @@ struct ResultPart<'a> {
     name: Option<&'a RawValue>,
 }
 
-/// What a tool returned, sorted by kind.
+/// Contents of a tool's result, sorted by kind.
 #[derive(Default)]
 struct ToolResult {
     /// Insides of JSON strings.
@@ -51,7 +51,7 @@ struct ToolResult {
 }
 
 impl ChatWriter {
-    /// The list, as JSON.
+    /// Returns the list as JSON.
     pub(super) fn finish(self) -> String {
         format!("[{}]", self.out)
     }
@@ -68,11 +68,11 @@ impl ChatWriter {
         self.out.push_str(message);
     }
 
-    /// Appends a turn of the user or the assistant; results of tools become messages of their own in front of it. None where it
+    /// Appends a turn of the user or the assistant; tool results become messages of their own before it. `None` if it
     /// cannot be converted.
-    pub(super) fn message(&mut self, message: &Message<'_>) -> Option<()> {
+    pub(super) fn message(&mut self, message: &SentMessage<'_>) -> Option<()> {
         let role = message.role;
-        let mut turn = Turn::default();
+        let mut turn = ChatTurn::default();
         if inner(message.content).is_some() {
             let name = role.name();
             let content = message.content.get();
@@ -82,14 +82,14 @@ impl ChatWriter {
         for block in blocks::read(message.content)? {
             self.block(role, &block, &mut turn)?;
         }
-        // A user's turn of nothing but results is over with them.
-        if role != Role::User || !turn.parts.is_empty() {
+        // A user's turn with only results has no message of its own.
+        if role != MessageRole::User || !turn.parts.is_empty() {
             self.push(&turn.finish(role));
         }
         Some(())
     }
 
-    fn block(&mut self, role: Role, block: &Block<'_>, turn: &mut Turn) -> Option<()> {
+    fn block(&mut self, role: MessageRole, block: &ContentBlock<'_>, turn: &mut ChatTurn) -> Option<()> {
         match block.kind {
             BlockKind::Text => {
                 if let Some(text) = block.text()?.filter(|text| !text.is_empty()) {
@@ -107,19 +107,19 @@ impl ChatWriter {
                 }
             }
             BlockKind::ToolUse => turn.calls.push(tool_call(block)?),
-            BlockKind::ToolResult if role == Role::User => self.tool_result(block)?,
+            BlockKind::ToolResult if role == MessageRole::User => self.tool_result(block)?,
             BlockKind::ToolResult => {
                 let content = blocks::optional(block.content)?.unwrap_or_default();
                 turn.text(&format!("Tool result: {content}"));
             }
-            // References count inside of results only.
+            // References count only inside results.
             BlockKind::RedactedThinking | BlockKind::ToolReference => {}
             BlockKind::ToolAddition | BlockKind::ToolRemoval => return None,
         }
         Some(())
     }
 
-    fn tool_result(&mut self, block: &Block<'_>) -> Option<()> {
+    fn tool_result(&mut self, block: &ContentBlock<'_>) -> Option<()> {
         let result = ToolResult::read(block.content)?;
         let id = blocks::optional(block.tool_use_id)?.unwrap_or_default();
         let text = result.texts.join("\\n");
@@ -142,7 +142,7 @@ impl ChatWriter {
     }
 }
 
-impl Turn {
+impl ChatTurn {
     fn text(&mut self, text: &str) {
         self.text = self.parts.is_empty().then(|| text.to_owned());
         self.parts.push(format!(r#"{{"type":"text","text":"{text}"}}"#));
@@ -153,7 +153,7 @@ impl Turn {
         self.parts.push(part);
     }
 
-    fn finish(self, role: Role) -> String {
+    fn finish(self, role: MessageRole) -> String {
         let mut out = format!(r#"{{"role":"{}""#, role.name());
         if let Some(reasoning) = self.reasoning {
             out.push_str(&format!(r#","reasoning":"{reasoning}""#));
@@ -215,8 +215,8 @@ fn image_part(url: &str) -> String {
     format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"}}}}"#)
 }
 
-/// A call of a tool. The engine names one without an id by its clock.
-fn tool_call(block: &Block<'_>) -> Option<String> {
+/// Returns a tool call. The engine names one without an id by its clock.
+fn tool_call(block: &ContentBlock<'_>) -> Option<String> {
     let id = blocks::optional(block.id)?.filter(|id| !id.is_empty())?;
     let name = blocks::optional(block.name)?.unwrap_or_default();
     let input = block.input.map_or("{}", RawValue::get);

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::inner;
 
 #[derive(Deserialize)]
-struct Source<'a> {
+struct ImageSource<'a> {
     #[serde(rename = "type", default, borrow)]
     kind: Option<&'a RawValue>,
     #[serde(default, borrow)]
@@ -19,7 +19,7 @@ struct Source<'a> {
 
 /// Returns the URL of an image as the inside of a JSON string: its own, or a `data:` URL of its bytes.
 pub(super) fn url(source: &RawValue) -> Option<String> {
-    let source: Source<'_> = serde_json::from_str(source.get()).ok()?;
+    let source: ImageSource<'_> = serde_json::from_str(source.get()).ok()?;
     let or = |raw: Option<&RawValue>, default: &str| match raw {
         None => Some(default.to_owned()),
         Some(raw) => inner(raw).map(str::to_owned),
@@ -31,7 +31,7 @@ pub(super) fn url(source: &RawValue) -> Option<String> {
     Some(format!("data:{media_type};base64,{}", or(source.data, "")?))
 }
 
-/// Whether the source says nothing at all: the engine skips such a block.
+/// Returns `true` if the source is empty: the engine skips such a block.
 pub(super) fn is_empty(source: &RawValue) -> bool {
     let text = source.get();
     text.strip_prefix('{')

@@ -1,8 +1,8 @@
-//! Anthropic Messages requests as chats: the conversion that vLLM 0.32 makes of them (`entrypoints/anthropic`), so that the
-//! same request has the same tokens here as in the engine.
+//! Anthropic Messages requests as chats: the conversion of vLLM 0.32 (`entrypoints/anthropic`), so that a request has
+//! the same tokens here as in the engine.
 //!
-//! Text is copied between slices of the body and never decoded. A body that the engine refuses, or converts by a clock or by
-//! Python's `repr`, has no chat here: its tokens stay unknown, and the request is served all the same.
+//! Text is copied between slices of the body and never decoded. A body that the engine refuses, or converts by a clock
+//! or by Python's `repr`, has no chat here: its tokens stay unknown, and the request is served all the same.
 
 mod blocks;
 mod content;
@@ -19,25 +19,25 @@ use serde_json::value::RawValue;
 use crate::fields::{Fields, Raw};
 use crate::prompt_parts::ChatParts;
 
-/// Properties of the engine's chat template that the conversion depends on.
+/// Properties of the engine's chat template that affect the conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TemplateRules {
-    /// The template takes system messages in front only: those between the turns join the leading one.
+    /// The template accepts only leading system messages: later ones join the leading one.
     pub merges_system: bool,
     /// `reasoning_effort` of a request that disables thinking.
     pub disabled_thinking: DisabledThinking,
 }
 
-/// The effort that stands for no thinking.
+/// Effort that means no thinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DisabledThinking {
-    /// `none`: the template knows it.
+    /// `none`: the template supports it.
     None,
     /// `low`: the template refuses or ignores `none`.
     Low,
 }
 
-/// The fields of a Messages request that its prompt is made of, as they stand in the body.
+/// Fields of a Messages request that make up its prompt, as in the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessagesPrompt<'a> {
     /// `messages`.
@@ -54,24 +54,24 @@ pub struct MessagesPrompt<'a> {
     pub chat_template_kwargs: Option<Raw<'a>>,
 }
 
-/// One message.
+/// A message.
 #[derive(Deserialize)]
-struct Message<'a> {
-    role: Role,
+struct SentMessage<'a> {
+    role: MessageRole,
     #[serde(borrow)]
     content: &'a RawValue,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Role {
+enum MessageRole {
     User,
     Assistant,
     System,
 }
 
 impl<'a> MessagesPrompt<'a> {
-    /// The prompt of a body with these fields; none without `messages`.
+    /// Returns the prompt of a body with these fields; `None` without `messages`.
     pub(crate) fn of(fields: &Fields<'a>) -> Option<Self> {
         Some(Self {
             messages: fields.messages?,
@@ -83,12 +83,12 @@ impl<'a> MessagesPrompt<'a> {
         })
     }
 
-    /// Returns the chat that the engine renders. Without `rules` the template is unknown, and a request that depends on it
-    /// has no chat.
+    /// Returns the chat that the engine renders. Without `rules` the template is unknown, and a request that depends
+    /// on it has no chat.
     #[must_use]
     pub fn chat(&self, rules: Option<TemplateRules>) -> Option<ChatParts<'a>> {
-        let given: Vec<Message<'_>> = serde_json::from_str(self.messages.get()).ok()?;
-        let has_inline_system = given.iter().any(|message| message.role == Role::System);
+        let given: Vec<SentMessage<'_>> = serde_json::from_str(self.messages.get()).ok()?;
+        let has_inline_system = given.iter().any(|message| message.role == MessageRole::System);
         let merges = match rules {
             Some(rules) => rules.merges_system,
             None if has_inline_system => return None,
@@ -97,20 +97,20 @@ impl<'a> MessagesPrompt<'a> {
         let mut chat = content::ChatWriter::default();
         let inline = given
             .iter()
-            .filter(|message| merges && message.role == Role::System);
+            .filter(|message| merges && message.role == MessageRole::System);
         let leading = system::leading(self.system, inline.map(|message| message.content))?;
         if let Some(text) = leading {
             chat.system(&text);
         }
         for message in &given {
             match message.role {
-                Role::System if merges => {}
-                Role::System => {
+                MessageRole::System if merges => {}
+                MessageRole::System => {
                     if let Some(text) = system::inline(message.content)? {
                         chat.system(&text);
                     }
                 }
-                Role::User | Role::Assistant => chat.message(message)?,
+                MessageRole::User | MessageRole::Assistant => chat.message(message)?,
             }
         }
         let tools = self.tools.map(|tools| tools::functions(tools.get()));
@@ -127,7 +127,7 @@ impl<'a> MessagesPrompt<'a> {
     }
 }
 
-impl Role {
+impl MessageRole {
     fn name(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -137,7 +137,7 @@ impl Role {
     }
 }
 
-/// The inside of a JSON string, escapes as they stand there; none where the value is no string.
+/// Returns the inside of a JSON string with its escapes; `None` if the value is not a string.
 fn inner(raw: &RawValue) -> Option<&str> {
     raw.get().strip_prefix('"')?.strip_suffix('"')
 }

@@ -1,4 +1,4 @@
-//! System prompts: the leading one, and those between the turns.
+//! System prompts: the leading one, and those between turns.
 
 use serde_json::value::RawValue;
 
@@ -6,11 +6,11 @@ use super::blocks::{self, BlockKind};
 use super::inner;
 use crate::fields::Raw;
 
-/// A line that changes with each request of one client. The engine leaves blocks out that begin with it.
+/// Start of a line that changes with each request of one client. The engine leaves out blocks that begin with it.
 const BILLING_HEADER: &str = "x-anthropic-billing-header";
 
-/// Returns the leading system prompt as the inside of a JSON string: `system`, then the `inline` messages that join it. The
-/// outer none: it cannot be converted; the inner: there is none.
+/// Returns the leading system prompt as the inside of a JSON string: `system`, then the `inline` messages that join
+/// it. The outer `None`: it cannot be converted; the inner: it is absent.
 pub(super) fn leading<'a>(
     system: Option<Raw<'a>>,
     inline: impl Iterator<Item = &'a RawValue>,
@@ -37,8 +37,8 @@ pub(super) fn leading<'a>(
     Some(is_given.then_some(text))
 }
 
-/// Returns the text of a system message, as the inside of a JSON string. The outer none: it cannot be converted; the inner: it
-/// has no text.
+/// Returns the text of a system message as the inside of a JSON string. The outer `None`: it cannot be converted; the
+/// inner: it has no text.
 pub(super) fn inline(content: &RawValue) -> Option<Option<String>> {
     if let Some(plain) = inner(content) {
         let is_left_out = plain.is_empty() || is_billing_header(plain);
@@ -49,7 +49,7 @@ pub(super) fn inline(content: &RawValue) -> Option<Option<String>> {
     Some(has_text.then_some(text))
 }
 
-/// Appends the texts of a list of blocks. Whether there were any.
+/// Appends the texts of a list of blocks. Returns `true` if there were any.
 fn append_blocks(list: &RawValue, text: &mut String) -> Option<bool> {
     let mut any = false;
     for block in blocks::read(list)? {
@@ -68,7 +68,7 @@ fn append_blocks(list: &RawValue, text: &mut String) -> Option<bool> {
     Some(any)
 }
 
-/// Whether the text begins with the header. Clients write it without escapes.
+/// Returns `true` if the text begins with the header. Clients write it without escapes.
 fn is_billing_header(text: &str) -> bool {
     text.starts_with(BILLING_HEADER)
 }

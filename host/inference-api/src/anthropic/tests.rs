@@ -1,15 +1,15 @@
-//! Conversions against those of vLLM, and what is refused.
+//! Conversions compared with vLLM's, and refused ones.
 
 use serde_json::Value;
 
 use super::*;
 use crate::fields::Fields;
 
-/// Requests as vLLM's own code converts them, recorded by `tests/engines/vllm_messages.py`.
+/// Requests converted by vLLM's own code, recorded by `tests/engines/vllm_messages.py`.
 const RECORDED: &str = include_str!("../../tests/fixtures/messages-vllm-0.32.0.jsonl");
 
 #[derive(Deserialize)]
-struct Case<'a> {
+struct RecordedCase<'a> {
     #[serde(borrow)]
     body: &'a RawValue,
     merges_system: bool,
@@ -22,7 +22,7 @@ fn prompt(body: &str) -> MessagesPrompt<'_> {
     MessagesPrompt::of(&fields).unwrap()
 }
 
-fn rules(case: &Case<'_>) -> TemplateRules {
+fn rules(case: &RecordedCase<'_>) -> TemplateRules {
     TemplateRules {
         merges_system: case.merges_system,
         disabled_thinking: match case.disabled_thinking {
@@ -32,13 +32,13 @@ fn rules(case: &Case<'_>) -> TemplateRules {
     }
 }
 
-/// A JSON text with arguments of calls as values, and objects as lists of members: their order counts in templates.
+/// Parses JSON with arguments of calls as values, and objects as lists of members: their order counts in templates.
 fn ordered(json: &str) -> Value {
     fn members(raw: &RawValue) -> Value {
         let text = raw.get();
         if text.starts_with('{') {
             let mut list = Vec::new();
-            // An object read as a map loses its order, read with a visitor it does not.
+            // A map loses the order of an object, a visitor keeps it.
             let Ordered(entries) = serde_json::from_str(text).unwrap();
             for (name, value) in entries {
                 let value = match (&*name, value.get()) {
@@ -64,8 +64,8 @@ struct Ordered<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Ordered<'a> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> serde::de::Visitor<'de> for Members {
+        struct OrderedVisitor;
+        impl<'de> serde::de::Visitor<'de> for OrderedVisitor {
             type Value = Ordered<'de>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -80,18 +80,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for Ordered<'a> {
                 Ok(Ordered(entries))
             }
         }
-        deserializer.deserialize_map(Members)
+        deserializer.deserialize_map(OrderedVisitor)
     }
 }
 
-/// The members of a recorded chat, as they stand in the line.
+/// Returns the raw members of a recorded chat.
 fn recorded(line: &str, name: &str) -> Option<String> {
     #[derive(Deserialize)]
-    struct Line<'a> {
+    struct RecordedLine<'a> {
         #[serde(borrow)]
         chat: Ordered<'a>,
     }
-    let line: Line<'_> = serde_json::from_str(line).unwrap();
+    let line: RecordedLine<'_> = serde_json::from_str(line).unwrap();
     let found = line.chat.0.into_iter().find(|(member, _)| member == name);
     found
         .map(|(_, value)| value.get().to_owned())
@@ -102,7 +102,7 @@ fn recorded(line: &str, name: &str) -> Option<String> {
 fn a_chat_is_the_one_that_the_engine_makes() {
     let mut chats = 0;
     for line in RECORDED.lines() {
-        let case: Case<'_> = serde_json::from_str(line).unwrap();
+        let case: RecordedCase<'_> = serde_json::from_str(line).unwrap();
         let ours = prompt(case.body.get()).chat(Some(rules(&case)));
         let Some(ours) = ours else {
             assert!(case.chat.is_none(), "no chat is made of {line}");
@@ -169,7 +169,7 @@ fn what_cannot_be_known_here_has_no_chat() {
 }
 
 proptest::proptest! {
-    /// Whatever the texts are, the chat is JSON and says them in their order.
+    /// For any texts, the chat is valid JSON with the texts in their order.
     #[test]
     fn texts_are_kept(texts in proptest::collection::vec("[a-é\"\\\\\n\u{1}👩 ]{1,8}", 1..5), split in proptest::bool::ANY) {
         let block = |text: &String| serde_json::json!({"type": "text", "text": text});

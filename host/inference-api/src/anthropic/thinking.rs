@@ -6,7 +6,7 @@ use super::{DisabledThinking, TemplateRules};
 use crate::fields::Raw;
 
 #[derive(Deserialize)]
-struct Thinking {
+struct ThinkingConfig {
     #[serde(rename = "type")]
     kind: ThinkingKind,
 }
@@ -22,12 +22,12 @@ enum ThinkingKind {
 #[derive(Deserialize)]
 struct OutputConfig {
     #[serde(default)]
-    effort: Option<Effort>,
+    effort: Option<EffortLevel>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Effort {
+enum EffortLevel {
     Low,
     Medium,
     High,
@@ -35,15 +35,15 @@ enum Effort {
     Max,
 }
 
-/// Returns the effort, as JSON. Disabled thinking counts more than the effort that is configured. The outer none: it cannot be
-/// told; the inner: there is none.
+/// Returns the effort as JSON. Disabled thinking takes precedence over a configured effort. The outer `None`: it is
+/// unknown; the inner: it is absent.
 pub(super) fn effort(
     thinking: Option<Raw<'_>>,
     output_config: Option<Raw<'_>>,
     rules: Option<TemplateRules>,
 ) -> Option<Option<&'static str>> {
     let config: Option<OutputConfig> = read(output_config)?;
-    let thinking: Option<Thinking> = read(thinking)?;
+    let thinking: Option<ThinkingConfig> = read(thinking)?;
     if thinking.is_some_and(|thinking| thinking.kind == ThinkingKind::Disabled) {
         return Some(Some(match rules?.disabled_thinking {
             DisabledThinking::None => "\"none\"",
@@ -52,11 +52,11 @@ pub(super) fn effort(
     }
     let effort = config.and_then(|config| config.effort);
     Some(effort.map(|effort| match effort {
-        Effort::Low => "\"low\"",
-        Effort::Medium => "\"medium\"",
-        Effort::High => "\"high\"",
-        Effort::Xhigh => "\"xhigh\"",
-        Effort::Max => "\"max\"",
+        EffortLevel::Low => "\"low\"",
+        EffortLevel::Medium => "\"medium\"",
+        EffortLevel::High => "\"high\"",
+        EffortLevel::Xhigh => "\"xhigh\"",
+        EffortLevel::Max => "\"max\"",
     }))
 }
 

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::inner;
 
 #[derive(Deserialize)]
-struct Tool<'a> {
+struct ToolDefinition<'a> {
     #[serde(borrow)]
     name: &'a RawValue,
     #[serde(default, borrow)]
@@ -23,9 +23,9 @@ struct Tool<'a> {
     defer_loading: Option<bool>,
 }
 
-/// Returns the list of functions that stands for a list of tools; none where the engine refuses it.
+/// Returns the list of functions for a list of tools; `None` if the engine refuses it.
 pub(super) fn functions(tools: &str) -> Option<String> {
-    let tools: Vec<Tool<'_>> = serde_json::from_str(tools).ok()?;
+    let tools: Vec<ToolDefinition<'_>> = serde_json::from_str(tools).ok()?;
     let mut out = String::from("[");
     for tool in &tools {
         if out.len() > 1 {
@@ -37,7 +37,7 @@ pub(super) fn functions(tools: &str) -> Option<String> {
     Some(out)
 }
 
-fn append(tool: &Tool<'_>, out: &mut String) -> Option<()> {
+fn append(tool: &ToolDefinition<'_>, out: &mut String) -> Option<()> {
     inner(tool.name)?;
     out.push_str(r#"{"type":"function","function":{"name":"#);
     out.push_str(tool.name.get());
@@ -60,7 +60,7 @@ fn append(tool: &Tool<'_>, out: &mut String) -> Option<()> {
     Some(())
 }
 
-/// Appends a schema; one without a type is that of an object.
+/// Appends a schema; one without a type is an object's.
 fn append_schema(schema: &str, out: &mut String) -> Option<()> {
     let names: BTreeMap<Cow<'_, str>, IgnoredAny> = serde_json::from_str(schema).ok()?;
     if names.contains_key("type") {

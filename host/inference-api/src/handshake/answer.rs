@@ -1,4 +1,4 @@
-//! A prefill leg's answer.
+//! Prefill leg answers.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-/// The prefill worker's answer is none that vLLM would give.
+/// The prefill worker's answer is not one of vLLM's.
 #[derive(Debug, Error)]
 #[error("read the prefill worker's answer")]
 pub struct PrefillAnswerError {
@@ -14,34 +14,34 @@ pub struct PrefillAnswerError {
     source: serde_json::Error,
 }
 
-/// What a prefill leg's answer says beside its one token (vLLM 0.32).
+/// Contents of a prefill leg's answer besides its one token (vLLM 0.32).
 #[derive(Debug, Clone, Copy)]
 pub struct PrefillAnswer<'a> {
-    /// `kv_transfer_params`, where they name an engine to fetch from: what the decode leg has to pass on, verbatim and whole.
+    /// `kv_transfer_params`, if they name an engine to fetch from: the decode leg passes them on unchanged.
     pub params: Option<&'a RawValue>,
     /// `usage.prompt_tokens_details.cached_tokens`, or `usage.cache_read_input_tokens` of a message.
     pub cached_tokens: Option<u64>,
-    /// Whether its one token ended the answer. Mooncake then hands nothing over.
+    /// Its one token ended the answer. Mooncake then hands nothing over.
     pub stopped: bool,
 }
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct RawAnswer<'a> {
     #[serde(borrow)]
-    choices: Option<Vec<Choice<'a>>>,
-    usage: Option<Usage>,
+    choices: Option<Vec<RawChoice<'a>>>,
+    usage: Option<AnswerUsage>,
     #[serde(borrow)]
     kv_transfer_params: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Choice<'a> {
+struct RawChoice<'a> {
     #[serde(borrow)]
     finish_reason: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Usage {
+struct AnswerUsage {
     prompt_tokens_details: Option<PromptTokens>,
     cache_read_input_tokens: Option<u64>,
 }
@@ -55,9 +55,9 @@ impl<'a> PrefillAnswer<'a> {
     /// Reads a whole (unstreamed) answer.
     ///
     /// # Errors
-    /// [`PrefillAnswerError`] when it is no JSON object, or one of the members read here is of another type than vLLM's.
+    /// [`PrefillAnswerError`] if it is not a JSON object, or a member has another type than vLLM's.
     pub fn read(body: &'a [u8]) -> Result<Self, PrefillAnswerError> {
-        let answer: Answer<'a> =
+        let answer: RawAnswer<'a> =
             serde_json::from_slice(body).map_err(|source| PrefillAnswerError { source })?;
         let usage = answer.usage.as_ref();
         let details = usage.and_then(|usage| usage.prompt_tokens_details.as_ref());
@@ -76,15 +76,16 @@ impl<'a> PrefillAnswer<'a> {
     }
 }
 
-/// A decode leg without these hangs or computes the prompt itself. What else is needed differs by version.
+/// Returns `true` if the parameters name an engine. Without these a decode leg hangs or computes the prompt itself.
+/// Further requirements differ by version.
 fn names_an_engine(params: &RawValue) -> bool {
     #[derive(Deserialize)]
-    struct Params<'a> {
+    struct RawParams<'a> {
         do_remote_prefill: bool,
         #[serde(borrow)]
         remote_engine_id: Cow<'a, str>,
     }
-    serde_json::from_str::<Params<'_>>(params.get())
+    serde_json::from_str::<RawParams<'_>>(params.get())
         .is_ok_and(|params| params.do_remote_prefill && !params.remote_engine_id.is_empty())
 }
 

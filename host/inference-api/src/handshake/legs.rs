@@ -1,4 +1,4 @@
-//! What each dialect changes in each leg's body.
+//! Changes of each leg's body, by dialect.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -6,16 +6,16 @@ use std::fmt::Display;
 use serde::Serialize;
 use serde::de::IgnoredAny;
 
-use super::members::{Change, Changes, Member};
+use super::members::{HandshakeMember, MemberChange, MemberChanges};
 use super::{Handshake, Split};
 use crate::endpoint::PromptField;
 use crate::fields::Raw;
 use crate::peek::{Prompt, classify};
 
-/// vLLM 0.32 reads every one of these, if only to find it null.
+/// vLLM 0.32 reads all of these, even if null.
 const NIXL_PREFILL: &str = r#"{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}"#;
 
-/// Longer lists are not written out: from one room SGLang counts on by itself.
+/// Longer lists are not written: SGLang itself counts on from one room.
 const MAX_ROOMS: usize = 1024;
 /// SGLang draws rooms from 0 to 2^63 - 1.
 const ROOM_BITS: u64 = i64::MAX as u64;
@@ -36,12 +36,12 @@ struct MooncakeDecode<'a> {
     transfer_id: &'a str,
 }
 
-pub(super) fn prefill(split: &Split, handshake: &Handshake<'_>) -> Changes {
+pub(super) fn prefill(split: &Split, handshake: &Handshake<'_>) -> MemberChanges {
     let mut changes = Vec::new();
     match *handshake {
         Handshake::Nixl { .. } => {
             one_token(split, &mut changes);
-            set(&mut changes, Member::KvTransferParams, NIXL_PREFILL);
+            set(&mut changes, HandshakeMember::KvTransferParams, NIXL_PREFILL);
         }
         Handshake::Mooncake { transfer_id, .. } => {
             one_token(split, &mut changes);
@@ -51,23 +51,27 @@ pub(super) fn prefill(split: &Split, handshake: &Handshake<'_>) -> Changes {
                 do_remote_prefill: false,
                 transfer_id,
             };
-            set(&mut changes, Member::KvTransferParams, json(&params));
+            set(&mut changes, HandshakeMember::KvTransferParams, json(&params));
         }
         Handshake::Store => one_token(split, &mut changes),
         Handshake::Sglang { prefill_rank, .. } => {
             meet(split, handshake, &mut changes);
-            set_rank(&mut changes, Member::RoutedDpRank, prefill_rank);
+            set_rank(&mut changes, HandshakeMember::RoutedDpRank, prefill_rank);
         }
     }
     changes
 }
 
-pub(super) fn decode(split: &Split, handshake: &Handshake<'_>) -> Changes {
+pub(super) fn decode(split: &Split, handshake: &Handshake<'_>) -> MemberChanges {
     let mut changes = Vec::new();
     match *handshake {
         Handshake::Nixl { params } => {
             if let Some(params) = params {
-                set(&mut changes, Member::KvTransferParams, params.get().to_owned());
+                set(
+                    &mut changes,
+                    HandshakeMember::KvTransferParams,
+                    params.get().to_owned(),
+                );
             }
         }
         Handshake::Mooncake {
@@ -82,7 +86,7 @@ pub(super) fn decode(split: &Split, handshake: &Handshake<'_>) -> Changes {
                 remote_engine_id: engine_id,
                 transfer_id,
             };
-            set(&mut changes, Member::KvTransferParams, json(&params));
+            set(&mut changes, HandshakeMember::KvTransferParams, json(&params));
         }
         Handshake::Store => {}
         Handshake::Sglang {
@@ -91,57 +95,57 @@ pub(super) fn decode(split: &Split, handshake: &Handshake<'_>) -> Changes {
             ..
         } => {
             meet(split, handshake, &mut changes);
-            set_rank(&mut changes, Member::RoutedDpRank, decode_rank);
-            set_rank(&mut changes, Member::DisaggPrefillDpRank, prefill_rank);
+            set_rank(&mut changes, HandshakeMember::RoutedDpRank, decode_rank);
+            set_rank(&mut changes, HandshakeMember::DisaggPrefillDpRank, prefill_rank);
         }
     }
     changes
 }
 
-/// The engine is to compute the prompt and one token, and to answer in one piece.
+/// Makes the engine compute the prompt and one token, and answer unstreamed.
 ///
-/// A number that no engine takes stays: it is to be refused here, too, and not only by the decode engine, for which the
-/// blocks would then wait in vain.
-fn one_token(split: &Split, changes: &mut Changes) {
+/// A number that no engine accepts stays, so that both engines refuse it. If only the decode engine did, the blocks
+/// would wait for it without effect.
+fn one_token(split: &Split, changes: &mut MemberChanges) {
     let value = |member| split.members.value(&split.body, member);
     let is_at_least = |member, least| {
         value(member)
             .and_then(whole)
             .is_some_and(|number| number >= least)
     };
-    if value(Member::MaxTokens).is_none() || is_at_least(Member::MaxTokens, 1.0) {
-        set(changes, Member::MaxTokens, "1");
+    if value(HandshakeMember::MaxTokens).is_none() || is_at_least(HandshakeMember::MaxTokens, 1.0) {
+        set(changes, HandshakeMember::MaxTokens, "1");
     }
-    if is_at_least(Member::MaxCompletionTokens, 1.0) {
-        set(changes, Member::MaxCompletionTokens, "1");
+    if is_at_least(HandshakeMember::MaxCompletionTokens, 1.0) {
+        set(changes, HandshakeMember::MaxCompletionTokens, "1");
     }
     // `min_tokens` above `max_tokens` is a 400; of several samples, the blocks of all but one would stay pinned.
-    for member in [Member::MinTokens, Member::N] {
+    for member in [HandshakeMember::MinTokens, HandshakeMember::N] {
         if is_at_least(member, 2.0) {
             set(changes, member, "1");
         }
     }
-    if value(Member::Stream).is_some_and(|stream| stream != "false") {
-        set(changes, Member::Stream, "false");
+    if value(HandshakeMember::Stream).is_some_and(|stream| stream != "false") {
+        set(changes, HandshakeMember::Stream, "false");
     }
     // Without `stream` it is a 400.
-    if value(Member::StreamOptions).is_some() {
-        changes.push((Member::StreamOptions, Change::Drop));
+    if value(HandshakeMember::StreamOptions).is_some() {
+        changes.push((HandshakeMember::StreamOptions, MemberChange::Drop));
     }
 }
 
-/// The one token must not end the answer: only what ends by its length is handed over (vLLM 0.32).
-fn no_stop(split: &Split, changes: &mut Changes) {
-    set(changes, Member::IgnoreEos, "true");
-    for member in [Member::Stop, Member::StopTokenIds] {
+/// Removes stop conditions: only an answer that ends by its length is handed over (vLLM 0.32).
+fn no_stop(split: &Split, changes: &mut MemberChanges) {
+    set(changes, HandshakeMember::IgnoreEos, "true");
+    for member in [HandshakeMember::Stop, HandshakeMember::StopTokenIds] {
         if split.members.value(&split.body, member).is_some() {
-            changes.push((member, Change::Drop));
+            changes.push((member, MemberChange::Drop));
         }
     }
 }
 
-/// Where SGLang's two engines meet: one room for each prompt.
-fn meet(split: &Split, handshake: &Handshake<'_>, changes: &mut Changes) {
+/// Sets the meeting point of SGLang's two engines: one room per prompt.
+fn meet(split: &Split, handshake: &Handshake<'_>, changes: &mut MemberChanges) {
     let Handshake::Sglang { host, port, room, .. } = *handshake else {
         return;
     };
@@ -150,19 +154,35 @@ fn meet(split: &Split, handshake: &Handshake<'_>, changes: &mut Changes) {
     let rooms = prompts(split);
     if (2..=MAX_ROOMS).contains(&rooms) {
         let room = |index| room.wrapping_add(index) & ROOM_BITS;
-        set(changes, Member::BootstrapHost, list((0..rooms).map(|_| &host)));
-        set(changes, Member::BootstrapPort, list((0..rooms).map(|_| &port)));
-        set(changes, Member::BootstrapRoom, list((0..rooms as u64).map(room)));
+        set(
+            changes,
+            HandshakeMember::BootstrapHost,
+            list((0..rooms).map(|_| &host)),
+        );
+        set(
+            changes,
+            HandshakeMember::BootstrapPort,
+            list((0..rooms).map(|_| &port)),
+        );
+        set(
+            changes,
+            HandshakeMember::BootstrapRoom,
+            list((0..rooms as u64).map(room)),
+        );
     } else {
-        set(changes, Member::BootstrapHost, host);
-        set(changes, Member::BootstrapPort, port);
-        set(changes, Member::BootstrapRoom, (room & ROOM_BITS).to_string());
+        set(changes, HandshakeMember::BootstrapHost, host);
+        set(changes, HandshakeMember::BootstrapPort, port);
+        set(
+            changes,
+            HandshakeMember::BootstrapRoom,
+            (room & ROOM_BITS).to_string(),
+        );
     }
 }
 
-/// How many prompts the body has, as far as that can be told: from a list in another form SGLang counts on by itself.
+/// Returns the number of prompts in the body, if known. For a list in another form SGLang itself counts on.
 fn prompts(split: &Split) -> usize {
-    let prompt = split.members.value(&split.body, Member::Prompt);
+    let prompt = split.members.value(&split.body, HandshakeMember::Prompt);
     let prompt = prompt.map(|text| classify(Raw::known(text)));
     match (split.endpoint.spec().prompt, prompt) {
         (PromptField::Prompt, Some(Prompt::Batch(batch))) => {
@@ -172,11 +192,11 @@ fn prompts(split: &Split) -> usize {
     }
 }
 
-fn set(changes: &mut Changes, member: Member, value: impl Into<Cow<'static, str>>) {
-    changes.push((member, Change::Set(value.into())));
+fn set(changes: &mut MemberChanges, member: HandshakeMember, value: impl Into<Cow<'static, str>>) {
+    changes.push((member, MemberChange::Set(value.into())));
 }
 
-fn set_rank(changes: &mut Changes, member: Member, rank: Option<u16>) {
+fn set_rank(changes: &mut MemberChanges, member: HandshakeMember, rank: Option<u16>) {
     if let Some(rank) = rank {
         set(changes, member, rank.to_string());
     }
@@ -191,7 +211,7 @@ fn list(items: impl Iterator<Item = impl Display>) -> String {
     format!("[{}]", items.join(","))
 }
 
-/// A whole number as vLLM's pydantic reads one: as `5.0`, in quotes and with `_` between its digits, too.
+/// Parses a whole number as vLLM's pydantic does: also `5.0`, quoted, and with `_` between its digits.
 fn whole(text: &str) -> Option<f64> {
     let digits = text.trim_matches('"').trim().replace('_', "");
     digits.parse().ok().filter(|number: &f64| number.fract() == 0.0)

@@ -1,4 +1,4 @@
-//! The members of a body's top-level object that handshakes touch: where they stand, and how they are edited in place.
+//! Members of a body's top-level object that handshakes change: their positions, and editing in place.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 
 use super::HandshakeError;
 
-/// A member that some handshake reads, sets or drops.
+/// A member that a handshake reads, sets or drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Member {
+pub(super) enum HandshakeMember {
     MaxTokens,
     MaxCompletionTokens,
     MinTokens,
@@ -35,7 +35,7 @@ pub(super) enum Member {
     DisaggPrefillDpRank,
 }
 
-impl Member {
+impl HandshakeMember {
     fn of(name: &str) -> Option<Self> {
         Some(match name {
             "max_tokens" => Self::MaxTokens,
@@ -98,51 +98,52 @@ impl Member {
     }
 }
 
-/// What becomes of a member.
+/// Change of a member.
 #[derive(Debug)]
-pub(super) enum Change {
-    /// It has this JSON as its value, added at the end where it is not there yet.
+pub(super) enum MemberChange {
+    /// Sets this JSON as its value; it is appended if absent.
     Set(Cow<'static, str>),
-    /// It is not there.
+    /// Removes it.
     Drop,
 }
 
-/// Each member at most once; it is changed wherever it stands, and what is added stands in this order.
-pub(super) type Changes = Vec<(Member, Change)>;
+/// Changes with each member at most once. All occurrences are changed; added members keep this order.
+pub(super) type MemberChanges = Vec<(HandshakeMember, MemberChange)>;
 
-/// Most places that are kept; each member once takes fewer than a third.
+/// Most positions that are kept; a body with each member once has fewer than a third.
 const MOST_PLACES: usize = 64;
 
-/// Where a member stands; offsets into the body.
+/// Position of a member as offsets into the body.
 #[derive(Debug, Clone)]
-struct Place {
-    member: Member,
-    /// How many members stand before it.
+struct MemberPosition {
+    member: HandshakeMember,
+    /// Number of members before it.
     rank: usize,
     key: usize,
     value: Range<usize>,
 }
 
-/// The touched members of a body, in its order. One that stands there several times has several places; the last counts.
+/// Changeable members of a body, in its order. A repeated member has several positions; the last counts.
 #[derive(Debug, Clone)]
-pub(super) struct Members {
-    places: Vec<Place>,
-    /// How many members the object has.
+pub(super) struct BodyMembers {
+    places: Vec<MemberPosition>,
+    /// Number of members of the object.
     count: usize,
-    /// After the last member's value; after the opening brace where there is none.
+    /// End of the last member's value; after the opening brace if there is none.
     end: usize,
 }
 
-impl Members {
+impl BodyMembers {
     pub(super) fn find(body: &[u8]) -> Result<Self, HandshakeError> {
         let invalid = |source| HandshakeError::Invalid { source };
         let mut reader = serde_json::Deserializer::from_slice(body);
-        let members = reader.deserialize_map(Finder { body }).map_err(invalid)?;
+        let members = reader.deserialize_map(MemberFinder { body }).map_err(invalid)?;
         reader.end().map_err(invalid)?;
         if members.places.len() > MOST_PLACES {
             return Err(HandshakeError::Crowded { most: MOST_PLACES });
         }
-        let forged = |place: &&Place| place.member.is_the_routers() && &body[place.value.clone()] != b"null";
+        let forged =
+            |place: &&MemberPosition| place.member.is_the_routers() && &body[place.value.clone()] != b"null";
         match members.places.iter().find(forged) {
             Some(place) => Err(HandshakeError::Forged {
                 member: place.member.name(),
@@ -151,28 +152,28 @@ impl Members {
         }
     }
 
-    /// The JSON of a member's value, the last one's where several have the name, where it is there and not null.
-    pub(super) fn value<'a>(&self, body: &'a [u8], member: Member) -> Option<&'a str> {
+    /// Returns the JSON of a member's value (the last one of a repeated name), unless it is absent or null.
+    pub(super) fn value<'a>(&self, body: &'a [u8], member: HandshakeMember) -> Option<&'a str> {
         let place = self.places.iter().rfind(|place| place.member == member)?;
         let value = std::str::from_utf8(&body[place.value.clone()]).expect("JSON that was read is UTF-8");
         (value != "null").then_some(value)
     }
 
-    /// The body with these changes, in one copy; itself where there are none.
-    pub(super) fn edit(&self, body: &Bytes, changes: &Changes) -> Bytes {
-        let is_so_already = |(member, change): &(Member, Change)| match change {
-            Change::Set(value) => self.value(body, *member) == Some(value),
-            Change::Drop => false,
+    /// Applies the changes in one copy; without changes returns the body itself.
+    pub(super) fn edit(&self, body: &Bytes, changes: &MemberChanges) -> Bytes {
+        let is_so_already = |(member, change): &(HandshakeMember, MemberChange)| match change {
+            MemberChange::Set(value) => self.value(body, *member) == Some(value),
+            MemberChange::Drop => false,
         };
         if changes.iter().all(is_so_already) {
             return body.clone();
         }
         let added = changes.iter().map(|(member, change)| match change {
             // Two quotes, a colon, a comma.
-            Change::Set(value) => member.name().len() + value.len() + 4,
-            Change::Drop => 0,
+            MemberChange::Set(value) => member.name().len() + value.len() + 4,
+            MemberChange::Drop => 0,
         });
-        let mut edit = Edit {
+        let mut edit = BodyEdit {
             body,
             copied: 0,
             dropped: 0,
@@ -180,8 +181,8 @@ impl Members {
         };
         for place in &self.places {
             match changes.iter().find(|(member, _)| *member == place.member) {
-                Some((_, Change::Set(value))) => edit.replace(place, value),
-                Some((_, Change::Drop)) => edit.drop(place),
+                Some((_, MemberChange::Set(value))) => edit.replace(place, value),
+                Some((_, MemberChange::Drop)) => edit.drop(place),
                 None => {}
             }
         }
@@ -189,7 +190,7 @@ impl Members {
         let mut first = edit.dropped == self.count;
         for (member, change) in changes {
             let is_there = self.places.iter().any(|place| place.member == *member);
-            if let (Change::Set(value), false) = (change, is_there) {
+            if let (MemberChange::Set(value), false) = (change, is_there) {
                 edit.out.extend_from_slice(if first { b"\"" } else { b",\"" });
                 edit.out.extend_from_slice(member.name().as_bytes());
                 edit.out.extend_from_slice(b"\":");
@@ -202,30 +203,30 @@ impl Members {
     }
 }
 
-/// A body half copied, with changes.
-struct Edit<'a> {
+/// A partly copied body.
+struct BodyEdit<'a> {
     body: &'a [u8],
-    /// How much of the body is behind.
+    /// Bytes copied so far.
     copied: usize,
-    /// How many members were dropped so far.
+    /// Members dropped so far.
     dropped: usize,
     out: Vec<u8>,
 }
 
-impl Edit<'_> {
+impl BodyEdit<'_> {
     fn copy_to(&mut self, end: usize) {
         self.out.extend_from_slice(&self.body[self.copied..end]);
         self.copied = end;
     }
 
-    fn replace(&mut self, place: &Place, value: &str) {
+    fn replace(&mut self, place: &MemberPosition, value: &str) {
         self.copy_to(place.value.start);
         self.out.extend_from_slice(value.as_bytes());
         self.copied = place.value.end;
     }
 
-    /// With the comma before it, or, where nothing is kept before it, the comma after it.
-    fn drop(&mut self, place: &Place) {
+    /// Drops a member with the comma before it or, if no member is kept before it, after it.
+    fn drop(&mut self, place: &MemberPosition) {
         if place.rank == self.dropped {
             self.copy_to(place.key);
             let rest = self.body[place.value.end..].trim_ascii_start();
@@ -243,26 +244,26 @@ impl Edit<'_> {
     }
 }
 
-/// Reads the members' places.
-struct Finder<'b> {
+/// Finds the members' positions.
+struct MemberFinder<'b> {
     body: &'b [u8],
 }
 
-impl Finder<'_> {
+impl MemberFinder<'_> {
     fn offset(&self, raw: &RawValue) -> usize {
         raw.get().as_ptr().addr() - self.body.as_ptr().addr()
     }
 }
 
-impl<'de> Visitor<'de> for Finder<'de> {
-    type Value = Members;
+impl<'de> Visitor<'de> for MemberFinder<'de> {
+    type Value = BodyMembers;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members = Members {
+        let mut members = BodyMembers {
             places: Vec::new(),
             count: 0,
             end: self.body.len() - self.body.trim_ascii_start().len() + 1,
@@ -272,9 +273,9 @@ impl<'de> Visitor<'de> for Finder<'de> {
             let value = start..start + value.get().len();
             members.end = value.end;
             if let Some(member) = member(key) {
-                // One more than may be shows that there are too many.
+                // One more than allowed shows that there are too many.
                 if members.places.len() <= MOST_PLACES {
-                    members.places.push(Place {
+                    members.places.push(MemberPosition {
                         member,
                         rank: members.count,
                         key: self.offset(key),
@@ -288,11 +289,11 @@ impl<'de> Visitor<'de> for Finder<'de> {
     }
 }
 
-/// By its name as it stands there, or as it is meant where it is written with escapes.
-fn member(key: &RawValue) -> Option<Member> {
+/// Returns the member of a name, decoded if it has escapes.
+fn member(key: &RawValue) -> Option<HandshakeMember> {
     let name = key.get().strip_prefix('"')?.strip_suffix('"')?;
     if name.contains('\\') {
-        return Member::of(&serde_json::from_str::<String>(key.get()).ok()?);
+        return HandshakeMember::of(&serde_json::from_str::<String>(key.get()).ok()?);
     }
-    Member::of(name)
+    HandshakeMember::of(name)
 }

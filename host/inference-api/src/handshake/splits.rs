@@ -1,4 +1,4 @@
-//! Which requests can be split into two legs at all.
+//! Requests that can be split into two legs.
 
 use routing::Dialect;
 
@@ -44,7 +44,7 @@ pub fn splits(peek: &Peek<'_>, dialect: Dialect) -> bool {
         && !shares_a_room
 }
 
-/// Anything but `false` counts: engines take 1 and "true" for true.
+/// Any value except `false` counts: engines accept 1 and "true".
 fn is_set(flag: Option<Raw<'_>>) -> bool {
     flag.is_some_and(|raw| raw.get() != "false")
 }

@@ -1,24 +1,24 @@
-//! The numbers of tokens that an answer tells of itself, wherever in it they stand: engines write more behind them, as long as the
-//! prompt. The bytes are searched for the end of the keys alone, and nothing is parsed but the numbers.
+//! Usage scanner: finds the token counts in an answer at any position, because engines write data as long as the
+//! prompt after them. It searches only for the end of the keys and parses only the numbers.
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-/// Longest key with its number, and what may stand between; so much of what passed is looked at again with what follows.
+/// Longest key with its number and the space between. This much of earlier chunks is searched again with the next one.
 pub(crate) const REACH: usize = 64;
-/// Longest number, with white space before it.
+/// Longest number with leading white space.
 const LONGEST_NUMBER: usize = 32;
 
-/// How all the keys end. Text of the model cannot pass for one: its quotes are escaped.
+/// Common end of all keys. Text of the model cannot match: its quotes are escaped.
 static KEY_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"_tokens\":"));
 
-/// What was told last of each.
+/// Latest token counts.
 #[derive(Debug, Default)]
-pub(crate) struct Usage {
+pub(crate) struct UsageScanner {
     /// `usage.prompt_tokens`, `input_tokens` in the Responses API.
     prompt: Option<u64>,
-    /// `cache_read_input_tokens` and `cache_creation_input_tokens` of Anthropic's, which `input_tokens` leaves out.
+    /// `cache_read_input_tokens` and `cache_creation_input_tokens` of Anthropic's API, which `input_tokens` excludes.
     besides: [Option<u64>; 2],
     /// `usage.completion_tokens`, `output_tokens` in the Responses API.
     pub(crate) output: Option<u64>,
@@ -26,9 +26,9 @@ pub(crate) struct Usage {
     cached: Option<u64>,
 }
 
-impl Usage {
-    /// Looks into the next bytes, which begin with up to [`REACH`] of those that were looked into before.
-    pub(crate) fn look(&mut self, bytes: &[u8]) {
+impl UsageScanner {
+    /// Searches the next bytes, which begin with up to [`REACH`] bytes that were searched before.
+    pub(crate) fn scan(&mut self, bytes: &[u8]) {
         for at in KEY_END.find_iter(bytes) {
             let before = &bytes[..at];
             let told = if before.ends_with(b"\"prompt") || before.ends_with(b"\"input") {
@@ -49,19 +49,19 @@ impl Usage {
         }
     }
 
-    /// All tokens of the prompt.
+    /// Returns all tokens of the prompt.
     pub(crate) fn prompt_tokens(&self) -> Option<u64> {
         let besides = self.besides.iter().flatten();
         Some(besides.fold(self.prompt?, |sum, tokens| sum.saturating_add(*tokens)))
     }
 
-    /// Those of them that came from the cache.
+    /// Returns the prompt's tokens from the cache.
     pub(crate) fn cached_tokens(&self) -> Option<u64> {
         self.cached.or(self.besides[0])
     }
 }
 
-/// The number at the beginning.
+/// Parses the leading number.
 fn number(bytes: &[u8]) -> Option<u64> {
     let bytes = bytes.trim_ascii_start();
     let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
