@@ -1,11 +1,11 @@
-//! vLLM's choices of `--prefix-caching-hash-algo`: what a block is serialised to, and what that is hashed with.
+//! Hash algorithms of vLLM's `--prefix-caching-hash-algo`: the serialization of a block and its hash function.
 
 use sha2::{Digest as _, Sha256};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::digest::Digest;
 
-/// One of vLLM's algorithms, by vLLM's name.
+/// A hash algorithm, by vLLM's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// SHA-256 of CPython's pickle, protocol 5. vLLM's default.
@@ -19,10 +19,10 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Self; 4] = [Self::Sha256, Self::Sha256Cbor, Self::Xxhash, Self::XxhashCbor];
 
-    /// As vLLM's command line spells it.
+    /// Returns vLLM's spelling.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -33,18 +33,18 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of that name.
+    /// Returns the algorithm with that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == name)
     }
 
-    /// Whether blocks are serialised as CBOR; else as pickle.
+    /// Returns `true` if blocks are serialized as CBOR instead of pickle.
     pub(crate) fn is_cbor(self) -> bool {
         matches!(self, Self::Sha256Cbor | Self::XxhashCbor)
     }
 
-    /// Whether the digest is SHA-256's; else XXH3-128's.
+    /// Returns `true` if the digest is SHA-256 instead of XXH3-128.
     pub(crate) fn is_sha256(self) -> bool {
         matches!(self, Self::Sha256 | Self::Sha256Cbor)
     }
@@ -53,7 +53,7 @@ impl Algorithm {
         if self.is_sha256() {
             Digest::of_32(Sha256::digest(serialised).into())
         } else {
-            // As Python's `xxhash` writes a digest: the canonical form, big endian.
+            // Python's `xxhash` writes a digest in canonical form, big endian.
             Digest::of_16(xxh3_128(serialised).to_be_bytes())
         }
     }

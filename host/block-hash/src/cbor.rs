@@ -1,6 +1,6 @@
-//! Canonical CBOR (RFC 8949, section 4.2.1: shortest heads, definite lengths) of what vLLM hashes.
+//! Canonical CBOR (RFC 8949, section 4.2.1: shortest heads, definite lengths) of vLLM's hash input.
 
-use crate::serial::{BATCH, Serialise, append_batch};
+use crate::serial::{BATCH, Serializer, append_batch};
 
 const NEGATIVE: u8 = 1;
 const BYTES: u8 = 2;
@@ -9,9 +9,9 @@ const ARRAY: u8 = 4;
 const NULL: u8 = 0xf6;
 
 /// Appends to a buffer.
-pub(crate) struct Cbor<'b>(pub(crate) &'b mut Vec<u8>);
+pub(crate) struct CborWriter<'b>(pub(crate) &'b mut Vec<u8>);
 
-impl Cbor<'_> {
+impl CborWriter<'_> {
     #[inline]
     fn head(&mut self, major: u8, number: u64) {
         let major = major << 5;
@@ -34,7 +34,7 @@ impl Cbor<'_> {
     }
 }
 
-/// As [`Cbor::int`], with the number of bytes that count.
+/// Writes an int like [`CborWriter::int`], with the number of significant bytes.
 #[inline]
 fn short_int(number: i32) -> ([u8; 5], usize) {
     let (major, number) = if number < 0 {
@@ -51,7 +51,7 @@ fn short_int(number: i32) -> ([u8; 5], usize) {
     }
 }
 
-impl Serialise for Cbor<'_> {
+impl Serializer for CborWriter<'_> {
     fn none(&mut self) {
         self.0.push(NULL);
     }

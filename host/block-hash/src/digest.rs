@@ -1,11 +1,11 @@
-//! A block's whole digest: what the next block of the chain has for its parent.
+//! Block digest: the parent of the next block in the chain.
 
 use std::fmt;
 
 /// 32 bytes of SHA-256 or 16 of XXH3-128.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest {
-    /// Those of a 16-byte digest come first; zeroes follow.
+    /// A 16-byte digest is followed by zeros.
     bytes: [u8; 32],
     short: bool,
 }
@@ -21,7 +21,7 @@ impl Digest {
         Self { bytes, short: true }
     }
 
-    /// The digest as it is chained.
+    /// Returns the digest in its chained form.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         if self.short {
@@ -31,7 +31,7 @@ impl Digest {
         }
     }
 
-    /// What engines publish as a block's hash in integer form: the last 8 bytes, big endian ("low64_be").
+    /// Returns the integer form of a block's hash that engines publish: the last 8 bytes, big endian ("low64_be").
     #[must_use]
     pub fn low64(&self) -> u64 {
         let last = if self.short { 8 } else { 24 };

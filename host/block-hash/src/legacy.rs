@@ -1,25 +1,25 @@
-//! The chain of Mooncake's first conductors (January to July 2026): `h_i = XXH64(h_{i-1} as 8 bytes LE || tokens as u32 LE)`.
-//! Only for comparing with them: no engine publishes these.
+//! Legacy chain of Mooncake's first conductors (January to July 2026): `h_i = XXH64(h_{i-1} as 8 bytes LE || tokens as
+//! u32 LE)`. Only for comparisons with them: no engine publishes these.
 
 use xxhash_rust::xxh64::xxh64;
 
-/// One variant of the chain.
+/// A variant of the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LegacyChain {
     /// XXH64's own seed.
     seed: u64,
-    /// The first block's parent.
+    /// Parent of the first block.
     root: u64,
 }
 
 impl LegacyChain {
-    /// The first generation: one number is both the hash's seed and the first parent (`CONDUCTOR_SEED`).
+    /// Returns the first generation: one number is both the hash's seed and the first parent (`CONDUCTOR_SEED`).
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self { seed, root: seed }
     }
 
-    /// The second generation: no seed, and the first parent is made from the additional salt.
+    /// Returns the second generation: no seed, and a first parent made of the additional salt.
     #[must_use]
     pub fn salted(salt: &str) -> Self {
         Self {
@@ -28,13 +28,13 @@ impl LegacyChain {
         }
     }
 
-    /// The first block's parent.
+    /// Returns the first block's parent.
     #[must_use]
     pub fn root(&self) -> u64 {
         self.root
     }
 
-    /// The hash of one block after `parent`.
+    /// Returns the hash of one block after `parent`.
     #[must_use]
     pub fn block(&self, parent: u64, tokens: &[u32]) -> u64 {
         let mut bytes = Vec::with_capacity(8 + tokens.len() * 4);
@@ -43,7 +43,7 @@ impl LegacyChain {
         xxh64(&bytes, self.seed)
     }
 
-    /// The hash of each complete block. None where `block_size` is 0.
+    /// Returns the hash of each complete block; empty if `block_size` is 0.
     #[must_use]
     pub fn hashes(&self, tokens: &[u32], block_size: usize) -> Vec<u64> {
         if block_size == 0 {

@@ -1,12 +1,12 @@
-//! The hashes by which engines and indexers name KV-cache blocks, bit for bit.
+//! Block hashes of engines and indexers, bit for bit.
 //!
-//! Three families, each a chain in which a block's hash stands for the whole prefix up to it:
+//! There are three families. Each is a chain, in which a block's hash identifies the whole prefix up to it:
 //!
-//! - [`VllmHasher`]: vLLM v1's own, over the serialised block, with a root that depends on `PYTHONHASHSEED`;
-//! - [`sequence_hashes`]: the rolling XXH3 of Mooncake's RFC 1527, which needs no engine's settings;
+//! - [`VllmHasher`]: vLLM v1's own, over the serialized block, with a root that depends on `PYTHONHASHSEED`;
+//! - [`sequence_hashes`]: the rolling XXH3 of Mooncake's RFC 1527, which is independent of an engine's settings;
 //! - [`LegacyChain`]: the XXH64 chain of the first two generations of Mooncake's conductor.
 //!
-//! Pure: tokens in, hashes out. Token ids are given as `u32`; where a format has signed 32-bit ids, the same bits are meant.
+//! Pure: tokens in, hashes out. Token ids are `u32`; in formats with signed 32-bit ids they have the same bits.
 //! It must not know what a hash is looked up in.
 
 mod algorithm;

@@ -1,9 +1,9 @@
-//! CPython's pickle, protocol 5 (PEP 3154 and 574), of what vLLM hashes: byte for byte what `pickle.dumps` writes.
+//! CPython's pickle, protocol 5 (PEP 3154 and 574), of vLLM's hash input: byte for byte the output of `pickle.dumps`.
 //!
-//! Every string, bytes and tuple is put into the memo by the object's identity, so what matters is which values are one
-//! object in vLLM: its literals are, values that only look alike are not.
+//! The memo stores every string, bytes and tuple by the object's identity. Only values that are one object in vLLM
+//! share an entry: its literals do, other equal values do not.
 
-use crate::serial::{BATCH, BATCH_BYTES, Serialise, append_batch};
+use crate::serial::{BATCH, BATCH_BYTES, Serializer, append_batch};
 
 const PROTOCOL: [u8; 2] = [0x80, 5];
 const FRAME: u8 = 0x95;
@@ -14,7 +14,7 @@ const NONE: u8 = b'N';
 const MARK: u8 = b'(';
 const TUPLE: u8 = b't';
 const EMPTY_TUPLE: u8 = b')';
-/// For one, two and three values.
+/// Opcodes for one, two and three values.
 const TUPLES: [u8; 3] = [0x85, 0x86, 0x87];
 const BININT: u8 = b'J';
 const BININT1: u8 = b'K';
@@ -26,23 +26,23 @@ const SHORT_BINUNICODE: u8 = 0x8c;
 const BINUNICODE: u8 = b'X';
 const STOP: u8 = b'.';
 
-/// A frame that has grown to this is closed before the next object; a payload of this length goes outside of frames.
+/// A frame of this size is closed before the next object; a payload of this length is written outside frames.
 const FRAME_TARGET: usize = 64 * 1024;
 /// A shorter frame is written without its head.
 const FRAME_MIN: usize = 4;
-/// The opcode and 8 bytes of length.
+/// Opcode and 8 bytes of length.
 const FRAME_HEAD: usize = 9;
 
 /// Appends one value to a buffer.
-pub(crate) struct Pickle<'b> {
+pub(crate) struct PickleWriter<'b> {
     out: &'b mut Vec<u8>,
-    /// Where the open frame's head is.
+    /// Position of the open frame's head.
     frame: Option<usize>,
     memoized: u32,
     words: Vec<(&'static str, u32)>,
 }
 
-impl<'b> Pickle<'b> {
+impl<'b> PickleWriter<'b> {
     pub(crate) fn new(out: &'b mut Vec<u8>) -> Self {
         out.extend_from_slice(&PROTOCOL);
         Self {
@@ -53,7 +53,7 @@ impl<'b> Pickle<'b> {
         }
     }
 
-    /// Between two objects: the place where a frame may end.
+    /// Marks a position between two objects, where a frame may end.
     #[inline]
     fn next_object(&mut self) {
         match self.frame {
@@ -92,7 +92,7 @@ impl<'b> Pickle<'b> {
         self.memoized - 1
     }
 
-    /// A string or bytes: `short` for up to 255 bytes, `long` beyond.
+    /// Writes a string or bytes: `short` for up to 255 bytes, `long` beyond.
     fn payload(&mut self, short: u8, long: u8, bytes: &[u8]) {
         self.next_object();
         if bytes.len() >= FRAME_TARGET {
@@ -126,14 +126,14 @@ impl<'b> Pickle<'b> {
         self.out.extend_from_slice(&bytes[..len]);
     }
 
-    /// Whether the frame that is open stays so for another batch of ints.
+    /// Returns `true` if the open frame can take another batch of ints.
     fn has_room(&self) -> bool {
         let used = self.frame.map(|head| self.out.len() - head - FRAME_HEAD);
         used.is_some_and(|used| used + BATCH_BYTES < FRAME_TARGET)
     }
 }
 
-/// With the number of bytes that count.
+/// Writes an int with the number of significant bytes.
 #[inline]
 fn short_int(number: i32) -> ([u8; 5], usize) {
     let [a, b, c, d] = number.to_le_bytes();
@@ -144,7 +144,7 @@ fn short_int(number: i32) -> ([u8; 5], usize) {
     }
 }
 
-impl Serialise for Pickle<'_> {
+impl Serializer for PickleWriter<'_> {
     fn none(&mut self) {
         self.next_object();
         self.out.push(NONE);

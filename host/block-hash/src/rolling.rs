@@ -1,13 +1,14 @@
-//! The rolling hash that Mooncake's RFC 1527 recommends: it depends on tokens only, so that everybody can compute it.
+//! Rolling hash of Mooncake's RFC 1527: it depends only on tokens, so any program can compute it.
 //!
-//! `local_i = XXH3-64(tokens as u32 LE, seed)`, `seq_0 = local_0`, `seq_i = XXH3-64(seq_{i-1} LE || local_i LE, seed)`.
+//! `local_i = XXH3-64(tokens as u32 LE, seed)`, `seq_0 = local_0`, `seq_i = XXH3-64(seq_{i-1} LE || local_i LE,
+//! seed)`.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The seed where nobody chose another (Dynamo's).
+/// Default seed (Dynamo's).
 pub const RFC_1527_SEED: u64 = 1337;
 
-/// The sequence hash of each complete block. None where `block_size` is 0.
+/// Returns the sequence hash of each complete block; empty if `block_size` is 0.
 #[must_use]
 pub fn sequence_hashes(tokens: &[u32], block_size: usize, seed: u64) -> Vec<u64> {
     if block_size == 0 {

@@ -1,32 +1,33 @@
-//! The shape of what vLLM hashes, whatever it is serialised to: `(parent digest, (token, ...), extra keys or None)`.
+//! Structure of vLLM's hash input, independent of its serialization: `(parent digest, (token, ...), extra keys or
+//! None)`.
 
 use crate::digest::Digest;
 use crate::extra::ExtraKey;
 
-/// A serialisation of the few kinds of Python values that a block is made of.
-pub(crate) trait Serialise {
+/// Serializer of the Python values in a block.
+pub(crate) trait Serializer {
     fn none(&mut self);
     fn int(&mut self, number: i64);
     fn bytes(&mut self, bytes: &[u8]);
     fn text(&mut self, text: &str);
-    /// A literal of vLLM's source: one Python object, however often it occurs.
+    /// Writes a literal of vLLM's source: one Python object, however often it occurs.
     fn word(&mut self, word: &'static str);
-    /// A tuple of `len` values, which follow.
+    /// Begins a tuple of `len` values.
     fn open(&mut self, len: usize);
     fn close(&mut self, len: usize);
-    /// A tuple of ints.
+    /// Writes a tuple of ints.
     fn ints(&mut self, numbers: &[u32]);
-    /// The end of the value.
+    /// Ends the value.
     fn end(&mut self);
 }
 
 /// Ints encoded at a time.
 pub(crate) const BATCH: usize = 16;
-/// Most bytes that a batch takes.
+/// Most bytes of a batch.
 pub(crate) const BATCH_BYTES: usize = BATCH * 5;
 
-/// Appends ints of up to 5 bytes each, at most [`BATCH`] of them. Written to the stack with a fixed width first: three
-/// times as fast as appending each.
+/// Appends ints of up to 5 bytes each, at most [`BATCH`] of them. Writing to the stack with a fixed width first is
+/// three times as fast as appending each.
 #[inline]
 pub(crate) fn append_batch(out: &mut Vec<u8>, numbers: &[u32], encode: impl Fn(i32) -> ([u8; 5], usize)) {
     let mut batch = [0; BATCH_BYTES];
@@ -40,7 +41,7 @@ pub(crate) fn append_batch(out: &mut Vec<u8>, numbers: &[u32], encode: impl Fn(i
 }
 
 pub(crate) fn write_block(
-    mut out: impl Serialise,
+    mut out: impl Serializer,
     parent: &Digest,
     tokens: &[u32],
     extra_keys: &[ExtraKey<'_>],
@@ -61,7 +62,7 @@ pub(crate) fn write_block(
     out.end();
 }
 
-pub(crate) fn write_seed(mut out: impl Serialise, seed: &str) {
+pub(crate) fn write_seed(mut out: impl Serializer, seed: &str) {
     out.text(seed);
     out.end();
 }

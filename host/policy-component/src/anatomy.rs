@@ -1,23 +1,23 @@
-//! What a binary says of itself, without compiling it.
+//! Inspection of WebAssembly binaries without compiling them.
 
 use thiserror::Error;
 use wasmparser::{Encoding, KnownCustom, Parser, Payload, ProducersSectionReader};
 
-/// How every binary begins.
+/// First bytes of every binary.
 const MAGIC: &[u8] = b"\0asm";
-/// The section by which a core module tells the component it is meant for; toolchains append names of their own.
+/// Section of a core module with its component type; toolchains append their own suffix to the name.
 const COMPONENT_TYPE: &str = "component-type";
 
 /// The layer of a binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
-    /// A core module: what a compiler leaves.
+    /// A core module: the output of a compiler.
     Module,
-    /// A component: what the router loads.
+    /// A component: the input of the router.
     Component,
 }
 
-/// One line of the `producers` sections: what had a hand in a binary.
+/// An entry of the `producers` sections: a tool that made a binary.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Producer {
     /// `language`, `processed-by` or `sdk`.
@@ -28,42 +28,42 @@ pub struct Producer {
     pub version: String,
 }
 
-/// What a binary consists of.
+/// Contents of a binary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anatomy {
-    /// What it is.
+    /// Its layer.
     pub layer: Layer,
-    /// Its imports: of a module `MODULE NAME`, each once; of a component the names of interfaces.
+    /// Imports: of a module `MODULE NAME`, each once; of a component the names of interfaces.
     pub imports: Vec<String>,
-    /// Its exports.
+    /// Exports.
     pub exports: Vec<String>,
-    /// Whether a core module tells which component it is meant for.
+    /// A core module contains its component type.
     pub has_component_type: bool,
-    /// What made it, sorted, with everything inside of it.
+    /// Tools that made it, sorted, including those of nested modules.
     pub producers: Vec<Producer>,
 }
 
-/// Bytes could not be read as WebAssembly.
+/// Bytes are not readable as WebAssembly.
 #[derive(Debug, Error)]
 pub enum NotWebAssembly {
-    /// They are something else.
+    /// They do not begin like WebAssembly.
     #[error("read {bytes} bytes as WebAssembly: they do not begin like it; is it the right file?")]
     Other {
-        /// How many there are.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// They begin well.
+    /// They are damaged or truncated.
     #[error("read {bytes} bytes as WebAssembly: they are damaged or cut off")]
     Damaged {
-        /// How many there are.
+        /// Number of bytes.
         bytes: usize,
-        /// Where and how.
+        /// Position and kind of the error.
         #[source]
         source: wasmparser::Error,
     },
 }
 
-/// Reads a binary from one end to the other.
+/// Reads a whole binary.
 ///
 /// # Errors
 /// [`NotWebAssembly`].
@@ -88,7 +88,7 @@ pub fn dissect(bytes: &[u8]) -> Result<Anatomy, NotWebAssembly> {
     Ok(anatomy)
 }
 
-/// The parser walks into nested modules too: `depth` tells what is the binary's own.
+/// Reads the sections. The parser enters nested modules too: `depth` identifies the binary's own sections.
 fn read(bytes: &[u8], anatomy: &mut Anatomy) -> wasmparser::Result<()> {
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(bytes) {
@@ -115,7 +115,7 @@ fn read(bytes: &[u8], anatomy: &mut Anatomy) -> wasmparser::Result<()> {
     Ok(())
 }
 
-/// Imports and exports of the binary itself.
+/// Reads imports and exports of the binary itself.
 fn read_own(payload: Payload<'_>, anatomy: &mut Anatomy) -> wasmparser::Result<()> {
     match payload {
         Payload::ImportSection(section) => {
@@ -144,7 +144,7 @@ fn read_own(payload: Payload<'_>, anatomy: &mut Anatomy) -> wasmparser::Result<(
     Ok(())
 }
 
-/// These sections are hints: a damaged one is passed over.
+/// Reads a producers section. It is only a hint: a damaged one is skipped.
 fn read_producers(section: ProducersSectionReader<'_>, producers: &mut Vec<Producer>) {
     for field in section.into_iter().flatten() {
         for value in field.values.into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! A core module becomes a component.
+//! Conversion of a core module to a component.
 
 use std::collections::BTreeSet;
 use std::error::Error as StdError;
@@ -10,22 +10,22 @@ use wit_parser::Resolve;
 use crate::CONTRACT;
 use crate::anatomy::{Anatomy, Layer, NotWebAssembly, dissect};
 
-/// What a module for the contract exports, one of them at least, whatever made it: written by hand, or from generated bindings.
+/// Export suffixes of a module for the contract, at least one of them, handwritten or from generated bindings.
 const DECIDING: [&str; 2] = ["#schedule", "#score"];
-/// Names of the contract's own exports begin so.
+/// Prefix of the contract's own exports.
 const OURS: &str = "conductor:policy/";
 
-/// No component could be made of a core module.
+/// A core module cannot be converted to a component.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ComponentError {
-    /// No WebAssembly.
+    /// Not WebAssembly.
     #[error(transparent)]
     Unreadable(#[from] NotWebAssembly),
-    /// It is one already.
+    /// It is a component already.
     #[error("make a component of a component: it is one already")]
     AlreadyOne,
-    /// It wants the system interface.
+    /// It imports the system interface.
     #[error(
         "make a component of a core module that imports `{first}`{}: policies get no WASI; build for a target without \
          it (Rust: wasm32-unknown-unknown; C, C++ and Zig: wasm32-freestanding; others: with stubs, `--stub-wasi`)",
@@ -34,29 +34,29 @@ pub enum ComponentError {
     Wasi {
         /// The first such import.
         first: String,
-        /// How many others there are.
+        /// Number of further ones.
         more: usize,
     },
-    /// Nothing tells its types.
+    /// It has no type information.
     #[error(
         "make a component of a core module that neither tells its component type nor exports \
          `{OURS}schedule@0.1.0#schedule` (or `score`): generate bindings from `wit/policy.wit` (wit-bindgen), or export those names"
     )]
     NoComponentType,
-    /// The contract's own text cannot be read, or does not go into the module.
+    /// The contract's text cannot be parsed or embedded.
     #[error("tell the core module that it is for `wit/policy.wit`")]
     Embed(#[source] Box<dyn StdError + Send + Sync>),
-    /// Its imports and exports do not fit the types that it tells.
+    /// Its imports and exports do not match its component type.
     #[error("make a component of the core module: its imports and exports do not fit its component type")]
     Encode(#[source] Box<dyn StdError + Send + Sync>),
 }
 
-/// Wraps a core module and validates the result. One that carries its component type (as wit-bindgen leaves it) is taken at its word;
-/// one that exports the contract's names without is taken to be for the contract's world. Imports that the module does not use are
-/// left out.
+/// Wraps a core module and validates the result. A module with a component type (as wit-bindgen writes it) gets that
+/// type. A module that exports the contract's names without a type gets the contract's world. Unused imports are left
+/// out.
 ///
 /// # Errors
-/// [`ComponentError`] with the cause and the cure.
+/// [`ComponentError`] with the cause and the fix.
 pub fn componentise(module: &[u8]) -> Result<Vec<u8>, ComponentError> {
     let anatomy = dissect(module)?;
     if anatomy.layer == Layer::Component {
@@ -95,13 +95,13 @@ fn encode(module: &[u8]) -> Result<Vec<u8>, ComponentError> {
         .map_err(|error| ComponentError::Encode(error.into()))
 }
 
-/// What it exports of the contract.
+/// Returns its exports of the contract.
 fn ours(anatomy: &Anatomy) -> impl Iterator<Item = &str> {
     let names = anatomy.exports.iter().map(String::as_str);
     names.filter(|name| name.starts_with(OURS))
 }
 
-/// The world of a module that exports these functions of the contract's interfaces.
+/// Returns the world of a module that exports these functions of the contract's interfaces.
 fn world<'a>(functions: impl Iterator<Item = &'a str>) -> String {
     let interfaces: BTreeSet<&str> = functions
         .filter_map(|function| Some(function.split_once('#')?.0))
@@ -113,7 +113,7 @@ fn world<'a>(functions: impl Iterator<Item = &'a str>) -> String {
     format!("package conductor:built; world built {{ include {OURS}imports@0.1.0; {exports}}}")
 }
 
-/// The module with the component type of `world` in it.
+/// Returns the module with the component type of `world`.
 fn embed(module: &[u8], world: &str) -> Result<Vec<u8>, ComponentError> {
     let mut resolve = Resolve::default();
     let mut bytes = module.to_owned();

@@ -1,7 +1,7 @@
-//! What compilers leave, as bytes: looked into, and turned into components.
+//! WebAssembly output of compilers: inspected, and converted to components.
 //!
-//! Pure: bytes in, values out. It runs nothing and does not know what a policy does; whether a component fits the contract
-//! is for `policy-runtime` to say, which loads it.
+//! Pure: bytes in, values out. It runs nothing and does not know the meaning of policies. `policy-runtime` loads
+//! components and checks them against the contract.
 
 mod anatomy;
 mod componentise;
@@ -9,5 +9,5 @@ mod componentise;
 pub use anatomy::{Anatomy, Layer, NotWebAssembly, Producer, dissect};
 pub use componentise::{ComponentError, componentise};
 
-/// The contract between the router and a policy, as text: what projects of policies are built against.
+/// The contract between the router and a policy as text, for policy projects.
 pub const CONTRACT: &str = include_str!("../../../wit/policy.wit");

@@ -1,6 +1,6 @@
-//! The longest match of some patterns at a place of a text, as far as the text is ASCII: a table with a row a state and a number a byte, so
-//! that a byte costs one look and no question but whether something ends there. `regex-automata` makes the automaton; its own search
-//! has to allow for more than ASCII and costs five times as much.
+//! ASCII automaton: finds the longest match of some patterns at a position, in ASCII text. It is a table with a row
+//! per state and an entry per byte, so a byte costs one lookup and one test for a match. `regex-automata` builds the
+//! automaton; its own search also supports other text and costs five times as much.
 
 use std::collections::HashMap;
 
@@ -13,39 +13,39 @@ use regex_automata::util::{start, syntax};
 const LARGEST: usize = 1 << 20;
 /// Most states: a row has to fit in the upper bits of a step.
 const MOST_STATES: usize = 1 << 12;
-/// Most patterns: which one it is has to fit in the lower bits.
+/// Most patterns: the pattern's number must fit into the lower bits.
 const MOST_PATTERNS: usize = 7;
-/// The lower bits of a step: a pattern's number and 1, if it ended before the byte.
+/// Lower bits of a step: the number plus 1 of a pattern that ended before the byte.
 const ENDED: u16 = 0b0111;
-/// No more can follow.
+/// No longer match is possible.
 const OVER: u16 = 0b1000;
-/// Where the next state begins.
+/// Position of the next state in a step.
 const STATE: u32 = 4;
 
-/// Patterns that are searched for together.
+/// Patterns that are searched together.
 #[derive(Debug)]
 pub(crate) struct Automaton {
-    /// By state and byte: the next state from [`STATE`] on, below it what ended before the byte. The first state is 0.
+    /// By state and byte: the next state from [`STATE`] on, the ended pattern below it. The first state is 0.
     steps: Vec<[u16; 128]>,
-    /// By state: what ends where the text ends.
+    /// By state: the pattern that ends at the end of the text.
     ends: Vec<u16>,
 }
 
-/// What was found at a place.
+/// Result of a search at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Longest {
-    /// A match up to `end` of this pattern, the first of those that match it.
+pub(crate) enum LongestMatch {
+    /// A match of this pattern up to `end`; of several equal matches the first pattern's.
     Match {
         end: usize,
         pattern: usize,
     },
     Nothing,
-    /// What is not ASCII would have to be looked at.
+    /// Undecided: the text is not ASCII here.
     Unknown,
 }
 
 impl Automaton {
-    /// None: they are not understood, or too large.
+    /// Builds the automaton; `None` for unsupported or too large patterns.
     pub(crate) fn of(patterns: &[String]) -> Option<Self> {
         let config = dense::Config::new()
             .start_kind(StartKind::Anchored)
@@ -63,7 +63,7 @@ impl Automaton {
         (patterns.len() <= MOST_PATTERNS).then(|| Self::flatten(&dfa, start))?
     }
 
-    /// Walks all states that ASCII leads to.
+    /// Copies all states that are reachable by ASCII.
     fn flatten(dfa: &dense::DFA<Vec<u32>>, start: StateID) -> Option<Self> {
         let mut states = vec![start];
         let mut rows = HashMap::from([(start, 0_u16)]);
@@ -90,8 +90,8 @@ impl Automaton {
         Some(this)
     }
 
-    /// Whether each of `last` is always in a match of the first pattern that ends before `next` where that follows, whatever else is around
-    /// them: from wherever a search comes, it ends there, or before `last`, which then begins another.
+    /// Returns `true` if each byte of `last` is always in a match of the first pattern that ends before `next`,
+    /// whatever surrounds them. A search from any position ends there, or before `last`, where another match begins.
     pub(crate) fn ends_between(&self, mut last: impl Iterator<Item = u8>, next: u8) -> bool {
         let behind = |row: &[u16; 128], last: u8| {
             let step = row[usize::from(last)];
@@ -105,22 +105,22 @@ impl Automaton {
         })
     }
 
-    /// Whether no match has any of these bytes.
+    /// Returns `true` if no match contains any of these bytes.
     pub(crate) fn has_none_of(&self, mut bytes: impl Iterator<Item = u8>) -> bool {
         bytes.all(|byte| self.steps.iter().all(|row| row[usize::from(byte)] & OVER != 0))
     }
 
-    /// The longest match that begins at a place.
+    /// Returns the longest match that begins at a position.
     #[inline]
-    pub(crate) fn longest(&self, text: &[u8], from: usize) -> Longest {
-        let (mut state, mut last) = (0_usize, Longest::Nothing);
-        let found = |end, ended: u16| Longest::Match {
+    pub(crate) fn longest(&self, text: &[u8], from: usize) -> LongestMatch {
+        let (mut state, mut last) = (0_usize, LongestMatch::Nothing);
+        let found = |end, ended: u16| LongestMatch::Match {
             end,
             pattern: usize::from(ended) - 1,
         };
         for (at, byte) in text.iter().enumerate().skip(from) {
             let Some(step) = self.steps[state].get(usize::from(*byte)) else {
-                return Longest::Unknown;
+                return LongestMatch::Unknown;
             };
             if step & ENDED != 0 {
                 last = found(at, step & ENDED);
@@ -137,7 +137,7 @@ impl Automaton {
     }
 }
 
-/// Which pattern ended before the byte that led to a state, and 1; 0 for none.
+/// Returns the number plus 1 of the pattern that ended before the byte leading to a state; 0 for none.
 fn ended(dfa: &dense::DFA<Vec<u32>>, state: StateID) -> u16 {
     if dfa.is_match_state(state) {
         dfa.match_pattern(state, 0).as_usize() as u16 + 1
@@ -146,7 +146,7 @@ fn ended(dfa: &dense::DFA<Vec<u32>>, state: StateID) -> u16 {
     }
 }
 
-/// Whether nothing can end behind a state, whatever follows.
+/// Returns `true` if no match can end after a state.
 fn is_over(dfa: &dense::DFA<Vec<u32>>, state: StateID) -> bool {
     (0..=u8::MAX).all(|byte| dfa.is_dead_state(dfa.next_state(state, byte)))
         && ended(dfa, dfa.next_eoi_state(state)) == 0
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(patterns: &[&str], text: &str, from: usize, expected: Longest) {
+    fn check(patterns: &[&str], text: &str, from: usize, expected: LongestMatch) {
         let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
         let automaton = Automaton::of(&patterns).unwrap();
         assert_eq!(automaton.longest(text.as_bytes(), from), expected, "{text}");
@@ -165,14 +165,14 @@ mod tests {
 
     #[test]
     fn finds_the_longest_match_of_the_first_pattern_that_has_it() {
-        let found = |end, pattern| Longest::Match { end, pattern };
+        let found = |end, pattern| LongestMatch::Match { end, pattern };
         check(&["[a-z]+", r"\s+"], "ab  c", 0, found(2, 0));
         check(&["[a-z]+", r"\s+"], "ab  c", 2, found(4, 1));
         check(&["[a-z]+", r"\s+"], "ab  c", 4, found(5, 0));
         check(&["a|ab", "ab|abc"], "abcd", 0, found(1, 0));
         check(&["ab", "ab"], "ab", 0, found(2, 0));
-        check(&["[a-z]+"], "1", 0, Longest::Nothing);
-        check(&["[a-z]+"], "ab", 2, Longest::Nothing);
+        check(&["[a-z]+"], "1", 0, LongestMatch::Nothing);
+        check(&["[a-z]+"], "ab", 2, LongestMatch::Nothing);
         check(&["[a-z]*"], "", 0, found(0, 0));
     }
 
@@ -189,9 +189,9 @@ mod tests {
         check("'ve|'| ?[a-z]+", true, false);
         check("[a-z]+ ?", false, false);
         check("b c| ?[a-z]+", false, false);
-        // What may be longer, and where it is not, ends before.
+        // A match may be longer; if not, it ends before.
         check("[a-z]+(?: [0-9])?", false, false);
-        // Nobody's letters.
+        // Unusual sets of letters.
         check("[a-y]+", false, false);
         check("[0-9]{1,3}", false, true);
         check("[0-9]+a?", false, false);
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn what_is_not_ascii_is_left_to_others_unless_the_match_ends_before() {
-        check(&["[a-z]+"], "abé", 0, Longest::Unknown);
-        check(&["[a-z]+"], "ab é", 0, Longest::Match { end: 2, pattern: 0 });
-        check(&["[a-z]+"], "ab", 0, Longest::Match { end: 2, pattern: 0 });
+        check(&["[a-z]+"], "abé", 0, LongestMatch::Unknown);
+        check(&["[a-z]+"], "ab é", 0, LongestMatch::Match { end: 2, pattern: 0 });
+        check(&["[a-z]+"], "ab", 0, LongestMatch::Match { end: 2, pattern: 0 });
     }
 
     #[test]

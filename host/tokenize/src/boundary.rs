@@ -1,35 +1,36 @@
-//! Where a text may be cut so that its parts have the tokens of the whole.
+//! Boundaries: positions where a text may be cut so that its parts have the tokens of the whole.
 //!
-//! A tokenizer takes its added tokens out of the raw text first, from left to right, at each place the longest. What
-//! stands between two of them is normalised, split and tokenised by itself. So the end of an added token is a place
-//! where the tokens before and after know nothing of each other, if
-//! - the token is matched in the raw text (`normalized: false`) and takes nothing of its surroundings (`lstrip`,
-//!   `rstrip`, `single_word`), nor begins with white space that a token before it might take; and
-//! - whoever tokenises the rest begins with that token and drops its id: some pre-tokenizers treat the beginning of a
-//!   text otherwise (`prepend_scheme: first`), and a token after it may take white space to its left.
+//! A tokenizer first takes its added tokens out of the raw text, from left to right, the longest at each position. The text
+//! between two of them is normalized, split and tokenized by itself. The tokens before and after the end of an added token
+//! are therefore independent, if
+//! - the token is matched in the raw text (`normalized: false`), takes no surrounding space (`lstrip`, `rstrip`,
+//!   `single_word`), and does not begin with white space that an earlier token might take; and
+//! - the rest is tokenized with that token in front, whose id is dropped: some pre-tokenizers treat the beginning of a text
+//!   differently (`prepend_scheme: first`), and a token after it may take white space to its left.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use tokenizers::{AddedToken, Tokenizer};
 
-/// Finds the places of one tokenizer.
+/// Finds the boundaries of one tokenizer.
 #[derive(Debug)]
-pub(crate) struct Boundaries {
+pub(crate) struct BoundaryFinder {
     tokens: Option<AhoCorasick>,
-    /// By pattern: the id of a token that a text may be cut behind.
+    /// By pattern: the id of a token that a text may be cut after.
     cuts: Vec<Option<u32>>,
 }
 
-/// A place that a text may be cut at: behind an added token, or a seam between words ([`crate::lane::Lane::seam`]).
+/// A position where a text may be cut: after an added token, or a seam between words
+/// ([`crate::fast_path::FastPath::seam`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Boundary {
-    /// Where the token begins.
+pub(crate) struct TextBoundary {
+    /// Start of the token.
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// The token's; none of a seam.
+    /// Id of the token; `None` for a seam.
     pub(crate) id: Option<u32>,
 }
 
-impl Boundary {
+impl TextBoundary {
     pub(crate) fn seam(at: usize) -> Self {
         Self {
             start: at,
@@ -39,7 +40,7 @@ impl Boundary {
     }
 }
 
-impl Boundaries {
+impl BoundaryFinder {
     pub(crate) fn of(tokenizer: &Tokenizer) -> Self {
         let none = Self {
             tokens: None,
@@ -51,7 +52,7 @@ impl Boundaries {
             .filter(|(_, token)| !token.normalized && !token.content.is_empty())
             .map(|(id, token)| (*id, token))
             .collect();
-        // Special tokens are not taken out then, and the rest may be one piece with them.
+        // Then special tokens stay in the text, and the rest may form one piece with them.
         if tokenizer.get_added_vocabulary().get_encode_special_tokens() || raw.is_empty() {
             return none;
         }
@@ -76,11 +77,11 @@ impl Boundaries {
         }
     }
 
-    /// In the order of the text.
-    pub(crate) fn find<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Boundary> + 't {
+    /// Returns the boundaries in the order of the text.
+    pub(crate) fn find<'t>(&'t self, text: &'t str) -> impl Iterator<Item = TextBoundary> + 't {
         let matches = self.tokens.iter().flat_map(move |tokens| tokens.find_iter(text));
         matches.filter_map(|found| {
-            Some(Boundary {
+            Some(TextBoundary {
                 start: found.start(),
                 end: found.end(),
                 id: Some(self.cuts[found.pattern().as_usize()]?),

@@ -1,19 +1,19 @@
-//! What one prompt may cost. Steps are counted, so that the bound depends on the prompt and not on the machine, and the time is looked at
-//! between them.
+//! Step budget of one prompt. Counted steps make the limit depend on the prompt and not on the machine; the deadline
+//! is checked between them.
 
 use std::fmt;
 
 use crate::model::EncodeError;
 
-/// Steps of a byte that goes the long way, through `tokenizers` itself.
+/// Steps per byte of the slow path, through `tokenizers` itself.
 const LONG_WAY: u64 = 32;
-/// The time is looked at once in so many steps.
+/// Steps between checks of the deadline.
 const LOOK_EVERY: u64 = 1 << 14;
 
-/// Work that may be done for one prompt.
+/// Work limit of one prompt.
 ///
-/// A word of n bytes that is not known costs n times its binary logarithm and one, as byte-pair merges do. So a text without words (four million
-/// spaces, one letter over and over) costs many times a text with them.
+/// An unknown word of n bytes costs n times its binary logarithm plus one, like byte-pair merges. A text without words
+/// (four million spaces, one letter repeated) therefore costs many times a text with words.
 pub struct Budget<'b> {
     left: u64,
     until_look: u64,
@@ -29,7 +29,7 @@ impl fmt::Debug for Budget<'_> {
 }
 
 impl<'b> Budget<'b> {
-    /// Without bounds.
+    /// Creates a budget without limit.
     #[must_use]
     pub fn unlimited() -> Self {
         Self {
@@ -39,7 +39,7 @@ impl<'b> Budget<'b> {
         }
     }
 
-    /// So many steps, and no more once `is_over`.
+    /// Creates a budget of these steps, which ends early once `is_over` returns `true`.
     #[must_use]
     pub fn new(steps: u64, is_over: &'b dyn Fn() -> bool) -> Self {
         Self {
@@ -49,24 +49,24 @@ impl<'b> Budget<'b> {
         }
     }
 
-    /// Steps that are left.
+    /// Returns the remaining steps.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Takes what a word costs that nothing is known of.
+    /// Spends the cost of an unknown word.
     pub(crate) fn word(&mut self, bytes: usize) -> Result<(), EncodeError> {
         let bytes = bytes.max(1) as u64;
         self.take(bytes * u64::from(bytes.ilog2() + 1))
     }
 
-    /// Takes what a look at so many bytes costs.
+    /// Spends the cost of scanning these bytes.
     pub(crate) fn look(&mut self, bytes: usize) -> Result<(), EncodeError> {
         self.take(bytes as u64 / 8)
     }
 
-    /// Takes what so many bytes cost that go the long way: it may take any part of them for one word.
+    /// Spends the cost of the slow path for these bytes, any part of which may be one word.
     pub(crate) fn long_way(&mut self, bytes: usize) -> Result<(), EncodeError> {
         let bytes = bytes.max(1) as u64;
         self.take(bytes * u64::from(bytes.ilog2() + 1).max(LONG_WAY))

@@ -1,8 +1,8 @@
-//! Tokens of texts seen before, by prefix: a conversation's next turn tokenises only what is new in it.
+//! Tokenization cache by prefix: the next turn of a conversation tokenizes only its new part.
 //!
-//! A text is cut behind added tokens ([`crate::boundary`]). Each prefix that ends at a cut is a node: the tokens of its last
-//! piece, and the node before it. A node keeps its piece of text and is only used where that text is the same, so a
-//! hash that two texts share costs a miss and never a wrong token.
+//! A text is cut after added tokens ([`crate::boundary`]). Each prefix that ends at a cut is a node: the tokens of its
+//! last piece, and a link to the node before. A node keeps its piece of text and is used only for equal text, so a
+//! hash collision costs a miss and never wrong tokens.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -12,41 +12,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lru::LruCache;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Locks, so that few requests want the same one at a time; each is held for one look-up.
+/// Number of shards, so that few requests contend for one lock. Each lock is held for one lookup.
 const SHARDS: usize = 16;
-/// What a node takes beside its text and tokens, in bytes: itself, its entry, what the allocator adds.
+/// Overhead of a node in bytes: itself, its entry, the allocator's.
 const NODE_BYTES: usize = 240;
-/// Nodes that others go on from are passed over by eviction, so many at a time.
+/// Most nodes with successors that one eviction skips.
 const MOST_PASSED_OVER: usize = 8;
 
-/// The cache of all models of a router.
+/// Cache of all models of a router.
 #[derive(Debug)]
 pub struct PrefixCache {
-    shards: Box<[Mutex<Shard>]>,
-    /// Of nodes that are alive, in the cache or in use.
+    shards: Box<[Mutex<CacheShard>]>,
+    /// Bytes of live nodes, in the cache or in use.
     bytes: Arc<AtomicUsize>,
     limit: AtomicUsize,
-    /// Another in each process: nobody outside can make texts that share a hash.
+    /// Random per process, so that hash collisions cannot be prepared.
     seed: u64,
 }
 
-/// By hash.
-type Shard = LruCache<u64, Arc<Node>>;
+/// Nodes by hash.
+type CacheShard = LruCache<u64, Arc<Node>>;
 
-/// The tokens of a text up to a cut.
+/// Tokens of a text up to a cut.
 #[derive(Debug)]
 pub(crate) struct Node {
     before: Option<Arc<Self>>,
     model: u64,
     text: Box<str>,
     tokens: Box<[u32]>,
-    /// Tokens up to here, with those before.
+    /// Number of tokens up to here, including earlier nodes.
     pub(crate) count: usize,
     all: Arc<AtomicUsize>,
 }
 
 impl PrefixCache {
-    /// An empty one that takes at most `limit` bytes of memory; none where that is 0.
+    /// Creates a cache of at most `limit` bytes; `None` for 0.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let shard = |_| Mutex::new(LruCache::unbounded_with_hasher(RandomState::new()));
@@ -58,31 +58,31 @@ impl PrefixCache {
         }
     }
 
-    /// Takes another limit, at once.
+    /// Sets the limit, with immediate effect.
     pub fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::Relaxed);
         self.evict(0);
     }
 
-    /// The memory that it takes, in bytes.
+    /// Returns the used memory in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The hash of a text that goes on with `piece`.
+    /// Returns the hash of a text that continues with `piece`.
     pub(crate) fn hash(&self, model: u64, before: Option<u64>, piece: &str) -> u64 {
         let seed = before.unwrap_or_else(|| self.seed.wrapping_add(model));
         xxh3_64_with_seed(piece.as_bytes(), seed)
     }
 
-    /// The node of a prefix, if it is there.
+    /// Returns the node of a prefix.
     pub(crate) fn get(&self, model: u64, hash: u64, prefix: &str) -> Option<Arc<Node>> {
         let found = self.shard(hash).get(&hash).cloned()?;
         found.is_of(model, prefix).then_some(found)
     }
 
-    /// Keeps the tokens of a prefix's last piece. The node is of use even where there is no room to keep it.
+    /// Adds the tokens of a prefix's last piece. The returned node is usable even if the cache has no room for it.
     pub(crate) fn insert(
         &self,
         (model, hash): (u64, u64),
@@ -102,14 +102,14 @@ impl PrefixCache {
         if self.limit.load(Ordering::Relaxed) == 0 {
             return node;
         }
-        // Dropped after the lock: a whole chain may hang on it.
+        // Dropped after the lock is released: a whole chain may depend on it.
         let replaced = self.shard(hash).put(hash, Arc::clone(&node));
         drop(replaced);
         self.evict(hash);
         node
     }
 
-    /// Gives back what is above the limit, least recently used first, from the shard of what was put in on.
+    /// Evicts the least recently used nodes above the limit, starting with the shard of the latest addition.
     fn evict(&self, from: u64) {
         let limit = self.limit.load(Ordering::Relaxed);
         let mut empty = 0;
@@ -130,13 +130,13 @@ impl PrefixCache {
         let mut shard = self.shard(at);
         for _ in 0..MOST_PASSED_OVER {
             let (hash, node) = shard.pop_lru()?;
-            // Taking it away gives nothing back while others go on from it.
+            // Removing it frees nothing while successors link to it.
             if Arc::strong_count(&node) == 1 {
                 return Some(node);
             }
             shard.put(hash, node);
         }
-        // So many in a row, and there are more: nothing is found without giving up one of them.
+        // Many in a row have successors, and more follow: one of them has to go.
         let more = shard.len() > MOST_PASSED_OVER;
         let (hash, node) = more.then(|| shard.pop_lru()).flatten()?;
         if hash == newest {
@@ -146,7 +146,7 @@ impl PrefixCache {
         Some(node)
     }
 
-    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+    fn shard(&self, hash: u64) -> MutexGuard<'_, CacheShard> {
         let shard = &self.shards[hash as usize % SHARDS];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,7 +157,7 @@ impl Node {
         NODE_BYTES + self.text.len() + size_of_val(&*self.tokens)
     }
 
-    /// Whether this is the node of a text.
+    /// Returns `true` if this is the node of a text.
     fn is_of(&self, model: u64, prefix: &str) -> bool {
         let mut rest = prefix.as_bytes();
         let mut node = Some(self);
@@ -187,7 +187,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// One by one: a chain may be too long to be dropped in each other.
+    /// Iterative: a chain may be too long for recursive drops.
     fn drop(&mut self) {
         self.all.fetch_sub(self.size(), Ordering::Relaxed);
         let mut before = self.before.take();

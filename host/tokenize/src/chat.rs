@@ -1,15 +1,15 @@
-//! A chat request as a template's variables, the way vLLM prepares them: contents as text or parts, arguments of tool
-//! calls as objects, tools with the fields that the API knows.
+//! Chat template variables: a chat request converted as in vLLM. Contents become text or parts, arguments of tool
+//! calls objects, tools the fields of the API.
 
 use minijinja::value::{Value, ValueKind};
 use thiserror::Error;
 
 use crate::content_format::ContentFormat;
 use crate::message::{self, Message};
-use crate::template::Facts;
+use crate::template::TemplateProperties;
 use crate::value;
 
-/// A chat request: slices of its JSON body.
+/// Chat request: slices of its JSON body.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Chat<'a> {
     /// `messages`.
@@ -22,21 +22,21 @@ pub struct Chat<'a> {
     pub reasoning_effort: Option<&'a str>,
     /// `chat_template_kwargs`.
     pub chat_template_kwargs: Option<&'a str>,
-    /// `add_generation_prompt`; true when there is none.
+    /// `add_generation_prompt`; true if absent.
     pub add_generation_prompt: Option<&'a str>,
     /// `continue_final_message`.
     pub continue_final_message: Option<&'a str>,
-    /// `add_special_tokens`; false when there is none.
+    /// `add_special_tokens`; false if absent.
     pub add_special_tokens: Option<&'a str>,
 }
 
-/// A chat is not turned into text here.
+/// A chat cannot be rendered here.
 #[derive(Debug, Error)]
 pub enum ChatError {
-    /// A field is not the JSON it should be.
+    /// A field is not valid JSON of its type.
     #[error("read a field of the chat")]
     Json(#[source] serde_json::Error),
-    /// It has what only the engine can turn into tokens, or what it would refuse: named.
+    /// It has contents that only the engine can tokenize, or that the engine would refuse.
     #[error("render a chat with {0}")]
     Unsupported(&'static str),
     /// The template refuses it.
@@ -44,20 +44,20 @@ pub enum ChatError {
     Template(#[source] minijinja::Error),
 }
 
-/// Appended to a final message that is to be continued, and cut off with all that follows.
+/// Appended to a final message that is continued; it and everything after it is cut off.
 pub(crate) const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
-/// A line that changes with every request and that vLLM leaves out of system prompts, by how it begins.
+/// Start of a line that changes with every request. vLLM leaves it out of system prompts.
 const BILLING_LINE: &str = "x-anthropic-billing-header";
 
-/// What a template is rendered with.
-pub(crate) struct Variables {
+/// Variables of a template.
+pub(crate) struct TemplateVariables {
     pub(crate) messages: Vec<Value>,
     pub(crate) tools: Value,
     pub(crate) documents: Value,
     pub(crate) add_generation_prompt: bool,
-    /// The text to go on from, where the final message is to be continued.
+    /// Text to continue, if the final message is continued.
     pub(crate) continued: Option<String>,
-    /// Whatever else the client gives the template.
+    /// Further variables set by the client.
     pub(crate) extra: Vec<(Value, Value)>,
 }
 
@@ -70,7 +70,7 @@ impl Chat<'_> {
         self.add_special_tokens == Some("true")
     }
 
-    pub(crate) fn variables(&self, facts: Facts) -> Result<Variables, ChatError> {
+    pub(crate) fn variables(&self, facts: TemplateProperties) -> Result<TemplateVariables, ChatError> {
         let given = message::parse(self.messages).map_err(ChatError::Json)?;
         let given = given.ok_or(ChatError::Unsupported("messages that are no list"))?;
         let messages = given.iter().map(|message| one_message(message, facts.format));
@@ -95,7 +95,7 @@ impl Chat<'_> {
         } else {
             None
         };
-        Ok(Variables {
+        Ok(TemplateVariables {
             messages,
             tools: self.tools()?,
             documents: optional(self.documents)?,
@@ -105,7 +105,7 @@ impl Chat<'_> {
         })
     }
 
-    /// With the fields of the API and no others, in its order, and what was left out as `None`.
+    /// Returns the tools with exactly the fields of the API, in its order; absent ones are `None`.
     fn tools(&self) -> Result<Value, ChatError> {
         let tools = optional(self.tools)?;
         if tools.is_none() {
@@ -154,7 +154,7 @@ fn optional(raw: Option<&str>) -> Result<Value, ChatError> {
     })
 }
 
-/// A field, unless it is absent or null.
+/// Returns a field, unless it is absent or null.
 fn field(of: &Value, name: &str) -> Option<Value> {
     let value = of.get_attr(name).ok()?;
     (!value.is_undefined() && !value.is_none()).then_some(value)
@@ -166,9 +166,9 @@ fn role(message: &Value) -> String {
         .unwrap_or_default()
 }
 
-type Entries = Vec<(&'static str, Value)>;
+type NamedEntries = Vec<(&'static str, Value)>;
 
-fn map(entries: Entries) -> Value {
+fn map(entries: NamedEntries) -> Value {
     value::named(entries)
 }
 
@@ -176,7 +176,7 @@ fn one_tool(tool: &Value) -> Result<Value, ChatError> {
     let function = field(tool, "function").ok_or(ChatError::Unsupported("a tool that is no function"))?;
     let or_none = |name| field(&function, name).unwrap_or_else(|| Value::from(()));
     let deferred = field(tool, "defer_loading");
-    let mut called: Entries = ["name", "description", "parameters"]
+    let mut called: NamedEntries = ["name", "description", "parameters"]
         .map(|name| (name, or_none(name)))
         .into();
     called.extend(field(&function, "strict").map(|strict| ("strict", strict)));
@@ -194,7 +194,7 @@ fn one_message(message: &Message, format: ContentFormat) -> Result<Value, ChatEr
     let given = given.filter(|(_, role)| !role.is_empty());
     let (given, role) = given.ok_or(ChatError::Unsupported("a message of nobody"))?;
     let content = content(message, role, format)?;
-    let mut entries: Entries = vec![("role", given.clone()), ("content", content)];
+    let mut entries: NamedEntries = vec![("role", given.clone()), ("content", content)];
     match role {
         "assistant" => {
             if let Some(calls) = message.field("tool_calls") {
@@ -225,10 +225,10 @@ fn one_message(message: &Message, format: ContentFormat) -> Result<Value, ChatEr
     Ok(map(entries))
 }
 
-/// A message's content in the form that the template wants.
+/// Returns a message's content in the template's form.
 fn content(message: &Message, role: &str, format: ContentFormat) -> Result<Value, ChatError> {
     let given = message.field("content");
-    // By far the most common.
+    // By far the most common case.
     if let Some((given, text)) = given.and_then(|given| Some((given, given.as_str()?)))
         && format == ContentFormat::String
         && (role != "system" || !text.starts_with(BILLING_LINE))
@@ -256,23 +256,23 @@ fn content(message: &Message, role: &str, format: ContentFormat) -> Result<Value
     let is_text = parts.iter().all(|(reference, _)| reference.is_none());
     if format == ContentFormat::String || (role == "tool" && is_text) {
         let texts: Vec<&str> = parts.iter().filter_map(|(_, text)| text.as_str()).collect();
-        // Empty parts count for nothing in a joined text, but they do in a tool's.
+        // Empty parts do not matter in a joined text, but they do in a tool's.
         let texts = texts
             .into_iter()
             .filter(|text| format == ContentFormat::OpenAi || !text.is_empty());
         return Ok(Value::from(texts.collect::<Vec<_>>().join("\n")));
     }
-    let wrap = |(reference, text): Part| match reference {
+    let wrap = |(reference, text): ContentPart| match reference {
         Some(kind) => map(vec![("type", Value::from(kind)), ("name", text)]),
         None => map(vec![("type", Value::from("text")), ("text", text)]),
     };
     Ok(parts.into_iter().map(wrap).collect())
 }
 
-/// Text, or the name of what is referred to, with its type.
-type Part = (Option<&'static str>, Value);
+/// Text, or a placeholder of a reference with its type.
+type ContentPart = (Option<&'static str>, Value);
 
-fn one_part(part: &Value) -> Result<Option<Part>, ChatError> {
+fn one_part(part: &Value) -> Result<Option<ContentPart>, ChatError> {
     if part.kind() == ValueKind::String {
         return Ok(Some((None, part.clone())));
     }
@@ -294,7 +294,7 @@ fn one_part(part: &Value) -> Result<Option<Part>, ChatError> {
     }
 }
 
-fn without_billing_line(part: Part) -> Option<Part> {
+fn without_billing_line(part: ContentPart) -> Option<ContentPart> {
     let text = part.1.as_str().unwrap_or_default();
     if part.0.is_some() || !text.starts_with(BILLING_LINE) {
         return Some(part);
@@ -303,7 +303,7 @@ fn without_billing_line(part: Part) -> Option<Part> {
     (!rest.is_empty()).then(|| (None, Value::from(rest)))
 }
 
-/// With their arguments as objects; none where there is no call.
+/// Returns tool calls with their arguments as objects; `None` if there are none.
 fn tool_calls(calls: &Value) -> Result<Option<Value>, ChatError> {
     let no_call = || ChatError::Unsupported("a tool call that is none");
     let calls = calls.try_iter().map_err(|_| no_call())?;
@@ -330,7 +330,7 @@ fn tool_calls(calls: &Value) -> Result<Option<Value>, ChatError> {
     Ok((!parsed.is_empty()).then(|| Value::from(parsed)))
 }
 
-/// A map with another value of one key.
+/// Returns a map with another value of one key.
 fn replaced(of: &Value, name: &str, by: Value) -> Result<Value, ChatError> {
     let mut entries = Vec::new();
     let mut by = Some(by);
@@ -345,7 +345,7 @@ fn replaced(of: &Value, name: &str, by: Value) -> Result<Value, ChatError> {
     Ok(value::map(entries))
 }
 
-/// For templates that do not know the role: developers speak as the system does, in one message before all others.
+/// Converts messages for templates without the role: developer messages join the leading system message.
 fn without_developer(messages: Vec<Value>) -> Vec<Value> {
     let is_system = |message: &Value| matches!(&*role(message), "system" | "developer");
     let renamed = |message: &Value| {
@@ -385,7 +385,7 @@ fn without_developer(messages: Vec<Value>) -> Vec<Value> {
     std::iter::once(merged).chain(others).collect()
 }
 
-/// Marks where the final message ends; its text.
+/// Marks the end of the final message; returns its text.
 fn continue_final(messages: &mut [Value]) -> Result<String, ChatError> {
     let nothing = || ChatError::Unsupported("a final message that cannot be continued");
     let last = messages.last_mut().ok_or_else(nothing)?;
@@ -405,7 +405,7 @@ fn continue_final(messages: &mut [Value]) -> Result<String, ChatError> {
     Ok(text)
 }
 
-/// Cuts a rendered chat where its final message ends.
+/// Cuts a rendered chat at the end of its final message.
 pub(crate) fn cut(mut rendered: String, continued: &str) -> Result<String, ChatError> {
     let gone = || ChatError::Unsupported("a final message that the template changes");
     if !rendered.contains(continued.trim()) {

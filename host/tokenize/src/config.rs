@@ -1,4 +1,4 @@
-//! `tokenizer_config.json`, and what of it changes a tokenizer: tokens it adds, their names, chat templates.
+//! `tokenizer_config.json`: added tokens, their names, and chat templates.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use tokenizers::{AddedToken, Tokenizer};
 use crate::files::Files;
 use crate::model::LoadError;
 
-/// `tokenizer_config.json`, as far as it matters here, over `special_tokens_map.json`.
+/// Relevant fields of `tokenizer_config.json`, which override `special_tokens_map.json`.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Config {
     #[serde(default)]
@@ -101,7 +101,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Adds the tokens that only the configuration knows.
+    /// Adds the tokens that only the configuration has.
     pub(crate) fn complete(&self, tokenizer: &mut Tokenizer) -> Result<(), LoadError> {
         let known = tokenizer.get_added_tokens_decoder();
         for (id, token) in &self.added_tokens_decoder {
@@ -127,8 +127,9 @@ impl Config {
         Ok(())
     }
 
-    /// What the tokenizer puts around a prompt; from then on it puts nothing. Its file tells: `add_bos_token` of the
-    /// configuration is heeded by some classes of `transformers` and not by others, and their files agree with them.
+    /// Removes the post-processor, and returns the tokens that it puts around a prompt. They come from the tokenizer's
+    /// file: only some classes of `transformers` use `add_bos_token` of the configuration, and their files agree with
+    /// it.
     pub(crate) fn take_affix(tokenizer: &mut Tokenizer) -> Result<[Box<[u32]>; 2], LoadError> {
         tokenizer.with_truncation(None).map_err(LoadError::Tokenizer)?;
         tokenizer.with_padding(None);
@@ -136,7 +137,7 @@ impl Config {
             let encoding = tokenizer.encode(text, special).map_err(LoadError::Tokenizer)?;
             Ok::<_, LoadError>(encoding.get_ids().to_vec())
         };
-        // Texts that no post-processor could take for something else.
+        // Texts without special meaning for any post-processor.
         let probes = ["a", "b c\nd 1"];
         let processed = probes.map(|probe| {
             Ok::<_, LoadError>([encode(tokenizer, probe, false)?, encode(tokenizer, probe, true)?])

@@ -1,5 +1,5 @@
-//! Whether a chat template wants a message's content as text or as a list of parts. vLLM asks the same of the
-//! template's syntax tree: does it loop over a message's `content`?
+//! Content format detection: a chat template needs a message's content as text or as a list of parts. Like vLLM, it
+//! searches the template's syntax tree for a loop over a message's `content`.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +7,19 @@ use minijinja::Error;
 use minijinja::machinery::ast::{Call, CallArg, Expr, Macro, Stmt};
 use minijinja::machinery::parse;
 
-/// The form in which a template gets a message's content.
+/// Form of message contents passed to a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContentFormat {
-    /// Its texts, joined by line ends.
+    /// Texts joined by newlines.
     String,
     /// A list of parts, each with its `type`.
     OpenAi,
 }
 
-/// What the template's syntax tells.
+/// Detects the format from the template's syntax.
 pub(crate) fn detect(source: &str) -> Result<ContentFormat, Error> {
     let root = parse(source, "<chat template>", Default::default())?;
-    let mut found = Found::default();
+    let mut found = SyntaxParts::default();
     found.statement(&root, None);
     Ok(if found.loops_over_content() {
         ContentFormat::OpenAi
@@ -28,18 +28,18 @@ pub(crate) fn detect(source: &str) -> Result<ContentFormat, Error> {
     })
 }
 
-/// What of the tree matters here.
+/// Relevant parts of the syntax tree.
 #[derive(Default)]
-struct Found<'t, 's> {
+struct SyntaxParts<'t, 's> {
     /// `set NAME = EXPR`.
     sets: Vec<(&'s str, &'t Expr<'s>)>,
-    /// `for NAME in EXPR`, and the macro that it stands in.
+    /// `for NAME in EXPR`, and the macro that contains it.
     loops: Vec<(Option<&'s str>, &'t Expr<'s>, Option<usize>)>,
     macros: Vec<&'t Macro<'s>>,
     calls: Vec<&'t Call<'s>>,
 }
 
-impl<'t, 's> Found<'t, 's> {
+impl<'t, 's> SyntaxParts<'t, 's> {
     fn loops_over_content(&self) -> bool {
         let lists = self.names_of_messages();
         let messages: BTreeSet<&str> = self
@@ -61,7 +61,7 @@ impl<'t, 's> Found<'t, 's> {
         })
     }
 
-    /// `messages` and every variable that is set to it, or to a part of it.
+    /// Returns `messages` and every variable that is set to it or to a part of it.
     fn names_of_messages(&self) -> BTreeSet<&'s str> {
         let mut names = BTreeSet::from(["messages"]);
         loop {
@@ -77,7 +77,7 @@ impl<'t, 's> Found<'t, 's> {
         }
     }
 
-    /// The parameters of a macro that somebody calls with a message's content.
+    /// Returns the parameters of a macro that is called with a message's content.
     fn content_parameters(
         &self,
         called: &Macro<'s>,
@@ -214,7 +214,7 @@ impl<'t, 's> Found<'t, 's> {
     }
 }
 
-/// What is filtered, tested or sliced.
+/// Returns the inner expression of a filter, test or slice.
 fn core<'e, 's>(expr: &'e Expr<'s>) -> &'e Expr<'s> {
     match expr {
         Expr::Filter(filter) => filter.expr.as_ref().map_or(expr, core),

@@ -1,4 +1,4 @@
-//! The files of a model that a tokenizer is made of, as the engines' model folders have them.
+//! Tokenizer files of a model, in the layout of the engines' model folders.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use thiserror::Error;
 
-/// Longest file that is read, in bytes: several times the largest tokenizer there is.
+/// Longest file, in bytes: several times the largest known tokenizer.
 const LONGEST: u64 = 256 << 20;
 
 const TOKENIZER: &str = "tokenizer.json";
@@ -17,16 +17,16 @@ const SPECIAL_TOKENS: &str = "special_tokens_map.json";
 const TEMPLATE: &str = "chat_template.jinja";
 const MORE_TEMPLATES: &str = "additional_chat_templates";
 
-/// Where a model's files lie.
+/// Location of a model's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilePaths {
     /// The model's folder, or a `tokenizer.json`.
     pub tokenizer: PathBuf,
-    /// A chat template that stands for all that the folder has.
+    /// A chat template that replaces all in the folder.
     pub chat_template: Option<PathBuf>,
 }
 
-/// What was read.
+/// Contents of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
     /// `tokenizer.json`.
@@ -35,32 +35,32 @@ pub struct Files {
     pub config: Option<Vec<u8>>,
     /// `special_tokens_map.json`.
     pub special_tokens: Option<Vec<u8>>,
-    /// Chat templates by name, as far as they have files of their own.
+    /// Chat templates in files of their own, by name.
     pub templates: BTreeMap<String, String>,
-    /// Whether those stand for all others.
+    /// These templates replace all others.
     pub only_these_templates: bool,
 }
 
-/// When files were last changed, and how long they are; the same as long as nobody writes them.
+/// Modification times and lengths of the files; equal if no file was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp(Vec<Option<(SystemTime, u64)>>);
 
 /// A file cannot be read.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// The system says why.
+    /// An I/O error.
     #[error("read `{}`", path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is no regular file.
+    /// Not a regular file.
     #[error("read `{}`: it is no file", .0.display())]
     NoFile(PathBuf),
-    /// It is longer than any tokenizer.
+    /// Longer than any tokenizer.
     #[error("read `{}`: it has more than {LONGEST} bytes", .0.display())]
     TooLong(PathBuf),
     /// A template is not UTF-8.
@@ -69,7 +69,7 @@ pub enum FileError {
 }
 
 impl FilePaths {
-    /// The folder whose other files count; none for a tokenizer by another name.
+    /// Returns the folder with the other files; `None` for a tokenizer with another file name.
     fn folder(&self) -> Option<&Path> {
         if self.tokenizer.is_dir() {
             return Some(&self.tokenizer);
@@ -86,14 +86,14 @@ impl FilePaths {
         }
     }
 
-    /// The files whose folders are to be watched for changes.
+    /// Returns the files whose folders must be watched for changes.
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         let template = self.chat_template.clone();
         std::iter::once(self.tokenizer_file()).chain(template).collect()
     }
 
-    /// How the files are now, without reading them.
+    /// Returns the current state of the files, without reading them.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
         let mut paths = vec![self.tokenizer_file()];
@@ -109,10 +109,10 @@ impl FilePaths {
         Stamp(paths.iter().map(stamp).collect())
     }
 
-    /// Reads what there is; only the tokenizer must be there, and a template that was named.
+    /// Reads the available files; only the tokenizer and a configured template are required.
     ///
     /// # Errors
-    /// [`FileError`] for the first file that is there and cannot be read.
+    /// [`FileError`] for the first existing file that cannot be read.
     pub fn read(&self) -> Result<Files, FileError> {
         let mut files = Files {
             tokenizer: read(&self.tokenizer_file())?,
@@ -176,7 +176,7 @@ fn read(path: &Path) -> Result<Vec<u8>, FileError> {
         path: path.to_owned(),
         source,
     };
-    // Before it is opened: opening a pipe would wait for its writer.
+    // Checked before opening: opening a pipe would wait for its writer.
     if !fs::metadata(path).map_err(failed)?.is_file() {
         return Err(FileError::NoFile(path.to_owned()));
     }

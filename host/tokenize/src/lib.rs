@@ -1,8 +1,9 @@
-//! A prompt's tokens as its engine would have them, without asking it: chat templates, Hugging Face tokenizers, and a
-//! cache of prefixes that makes a conversation's next turn cost what is new in it.
+//! Tokenization in the router, equal to the engine's: chat templates, Hugging Face tokenizers, and a prefix cache,
+//! which limits the cost of a conversation's next turn to its new part.
 //!
-//! Read [`Model`] first. A prompt goes [`Model::render`] → [`Model::prepare`] → [`Model::complete`]; the first two are
-//! cheap, the last takes time for each new byte, within a [`Budget`]. Must not know: HTTP, threads, who asks.
+//! Start with [`Model`]. A prompt passes [`Model::render`], [`Model::prepare`] and [`Model::complete`]. The first two
+//! are cheap; the last one takes time for each new byte, within a [`Budget`]. The crate does not know HTTP, threads,
+//! or clients.
 
 mod automaton;
 mod boundary;
@@ -11,8 +12,8 @@ mod cache;
 mod chat;
 mod config;
 mod content_format;
+mod fast_path;
 mod files;
-mod lane;
 mod message;
 mod model;
 mod probe;
@@ -21,7 +22,7 @@ mod strftime;
 mod sums;
 mod template;
 mod value;
-mod words;
+mod word_cache;
 
 pub use budget::Budget;
 pub use cache::PrefixCache;

@@ -1,5 +1,5 @@
-//! A chat's messages as their client gave them. What every message has is told apart while it is read, so that plain messages cost
-//! little more than their text.
+//! Messages of a chat, as sent. Known fields are separated while reading, so plain messages cost little more than
+//! their text.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::value::Read;
 
-/// The fields of a message; none of what is no dictionary.
+/// Fields of a message; empty if it is not a dictionary.
 #[derive(Debug, Default)]
 pub(crate) struct Message {
     role: Option<Value>,
     content: Option<Value>,
-    /// Of a key that stands twice the later value counts.
+    /// Other fields; of a repeated key the later value counts.
     others: Vec<(Value, Value)>,
 }
 
 impl Message {
-    /// A field as it was given, null or not.
+    /// Returns a field, null or not.
     pub(crate) fn given(&self, name: &str) -> Option<&Value> {
         match name {
             "role" => self.role.as_ref(),
@@ -31,17 +31,17 @@ impl Message {
         }
     }
 
-    /// A field, unless it is absent or null.
+    /// Returns a field, unless it is absent or null.
     pub(crate) fn field(&self, name: &str) -> Option<&Value> {
         self.given(name).filter(|value| !value.is_none())
     }
 }
 
-/// Messages of a JSON text; the inner none: it is something else.
+/// Parses messages; the inner `None`: the JSON is not a list.
 pub(crate) fn parse(json: &str) -> Result<Option<Vec<Message>>, serde_json::Error> {
     match serde_json::from_str(json) {
         Ok(messages) => Ok(Some(messages)),
-        // Of JSON that is no list.
+        // Valid JSON, but not a list.
         Err(error) if error.is_data() => serde_json::from_str::<IgnoredAny>(json).map(|_| None),
         Err(error) => Err(error),
     }
@@ -64,12 +64,12 @@ impl<'de> Visitor<'de> for MessageVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Message, A::Error> {
         let mut message = Message::default();
-        while let Some(Key(key)) = map.next_key()? {
+        while let Some(FieldKey(key)) = map.next_key()? {
             let Read(value) = map.next_value()?;
             match key {
-                Name::Role => message.role = Some(value),
-                Name::Content => message.content = Some(value),
-                Name::Other(name) => message.others.push((name, value)),
+                FieldName::Role => message.role = Some(value),
+                FieldName::Content => message.content = Some(value),
+                FieldName::Other(name) => message.others.push((name, value)),
             }
         }
         Ok(message)
@@ -105,15 +105,15 @@ impl<'de> Visitor<'de> for MessageVisitor {
     }
 }
 
-struct Key(Name);
+struct FieldKey(FieldName);
 
-enum Name {
+enum FieldName {
     Role,
     Content,
     Other(Value),
 }
 
-impl<'de> Deserialize<'de> for Key {
+impl<'de> Deserialize<'de> for FieldKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(KeyVisitor).map(Self)
     }
@@ -122,17 +122,17 @@ impl<'de> Deserialize<'de> for Key {
 struct KeyVisitor;
 
 impl Visitor<'_> for KeyVisitor {
-    type Value = Name;
+    type Value = FieldName;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the name of a field")
     }
 
-    fn visit_str<E: Error>(self, name: &str) -> Result<Name, E> {
+    fn visit_str<E: Error>(self, name: &str) -> Result<FieldName, E> {
         Ok(match name {
-            "role" => Name::Role,
-            "content" => Name::Content,
-            _ => Name::Other(Value::from(name)),
+            "role" => FieldName::Role,
+            "content" => FieldName::Content,
+            _ => FieldName::Other(Value::from(name)),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! A model's tokenizer and chat templates, put together from its files.
+//! Model tokenizer: a model's tokenizer and chat templates, built from its files.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,120 +11,121 @@ use minijinja::value::Value;
 use thiserror::Error;
 use tokenizers::Tokenizer;
 
-use crate::boundary::{Boundaries, Boundary};
+use crate::boundary::{BoundaryFinder, TextBoundary};
 use crate::budget::Budget;
 use crate::cache::{Node, PrefixCache};
 use crate::chat::{self, Chat, ChatError};
 use crate::config::Config;
 use crate::content_format::ContentFormat;
+use crate::fast_path::FastPath;
 use crate::files::Files;
-use crate::lane::Lane;
 use crate::probe::TemplateFacts;
-use crate::template::{self, NOW, TemplateError, Templates};
+use crate::template::{self, ChatTemplates, NOW, TemplateError};
 
-/// Pieces shorter than this are not kept by themselves, in bytes: the node would be larger than what it saves.
+/// Shorter pieces have no node of their own, in bytes: the node would be larger than its savings.
 const SHORTEST_PIECE: usize = 128;
 /// Longer pieces are cut between words, in bytes.
 const SEAM_EVERY: usize = 1024;
-/// Longest end of a prompt that is kept by itself, in bytes.
+/// Longest end of a prompt that is cached by itself, in bytes.
 const LONGEST_END: usize = 256;
-/// Tells ends from prefixes in the cache, with the id of the boundary before them below it, or that of a seam, which no token has.
+/// Marks ends in cache keys, to separate them from prefixes. The lower bits are the id of the boundary before the end,
+/// or a seam's, which no token has.
 const ENDS: u64 = 1 << 32;
 const SEAM: u32 = u32::MAX;
 
-/// Turns a model's prompts into tokens.
+/// Tokenizer of a model's prompts.
 #[derive(Debug)]
 pub struct Model {
-    /// Tells its texts from those of others in the cache.
+    /// Separates its texts from those of other models in the cache.
     id: u64,
-    /// Without post-processor: what that adds is in `affix`.
+    /// Without post-processor: its tokens are in `affix`.
     tokenizer: Tokenizer,
-    lane: Option<Lane>,
-    boundaries: Boundaries,
-    /// What `add_special_tokens` puts before and after a prompt.
+    fast_path: Option<FastPath>,
+    boundaries: BoundaryFinder,
+    /// Tokens before and after a prompt with `add_special_tokens`.
     affix: [Box<[u32]>; 2],
-    /// By name, as templates know them: `bos_token` and so on.
+    /// Special tokens by their names in templates: `bos_token` and so on.
     special_tokens: Vec<(Value, Value)>,
-    templates: Templates,
+    templates: ChatTemplates,
     facts: TemplateFacts,
 }
 
-/// A model's files make no tokenizer.
+/// A model's files are not a usable tokenizer.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// `tokenizer.json`.
     #[error("load `tokenizer.json`")]
     Tokenizer(#[source] tokenizers::Error),
-    /// A file beside it.
+    /// Another JSON file.
     #[error("read `{0}` as JSON")]
     Json(&'static str, #[source] serde_json::Error),
-    /// Its tokens are drawn by lot.
+    /// Its tokens are random.
     #[error("load `tokenizer.json`: it drops out merges at random")]
     Dropout,
-    /// What it puts around a prompt depends on the prompt.
+    /// The tokens around a prompt depend on the prompt.
     #[error("load `tokenizer.json`: its post-processor does more than put tokens around a prompt")]
     PostProcessor,
-    /// A token that the configuration adds has another id in the tokenizer.
+    /// A token added by the configuration has another id in the tokenizer.
     #[error("add the token {0} of `tokenizer_config.json`: the tokenizer gives it another id")]
     AddedToken(u32),
-    /// A chat template.
+    /// A chat template is invalid.
     #[error(transparent)]
     Template(#[from] TemplateError),
 }
 
-/// A prompt was not tokenised.
+/// A prompt was not tokenized.
 #[derive(Debug, Error)]
 pub enum EncodeError {
-    /// These tokenizers do not do that on purpose.
+    /// The tokenizer failed.
     #[error("tokenise a prompt")]
     Failed(#[source] tokenizers::Error),
-    /// It takes more steps than its budget has.
+    /// The step budget is used up.
     #[error("tokenise a prompt: it costs more than it may")]
     TooCostly,
-    /// Its time was up.
+    /// The deadline has passed.
     #[error("tokenise a prompt in time")]
     TooLate,
 }
 
-/// A prompt as the model's tokenizer gets it.
+/// A prompt as the tokenizer's input.
 #[derive(Debug)]
 pub struct Rendered {
     text: String,
-    /// Whether the tokenizer puts its special tokens around it.
+    /// The tokenizer adds its special tokens.
     special: bool,
 }
 
-/// A prompt, and what of its tokens is known already.
+/// A prompt, and its known tokens.
 #[derive(Debug)]
 pub struct Prepared {
     rendered: Rendered,
-    cuts: Vec<Cut>,
-    /// How many cuts `known` covers.
+    cuts: Vec<TextCut>,
+    /// Number of cuts covered by `known`.
     covered: usize,
     known: Option<Arc<Node>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Cut {
-    at: Boundary,
+struct TextCut {
+    at: TextBoundary,
     hash: u64,
 }
 
-/// A prompt's tokens.
+/// Tokens of a prompt.
 #[derive(Debug)]
 pub struct Tokens {
     /// Their ids.
     pub ids: Vec<u32>,
-    /// How many of them were known from earlier prompts.
+    /// Number of tokens from the cache.
     pub cached: usize,
 }
 
 impl Model {
-    /// Puts a model together. `format` is the form of contents that its engine is told to use; none: as the template
-    /// shows it.
+    /// Builds a model. `format` is the configured form of contents of its engine; `None` to detect it from the
+    /// template.
     ///
     /// # Errors
-    /// [`LoadError`] for what cannot be used, or would not give the engine's tokens.
+    /// [`LoadError`] for unusable files, or files that would not give the engine's tokens.
     pub fn load(files: &Files, format: Option<ContentFormat>) -> Result<Self, LoadError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let json = std::str::from_utf8(&files.tokenizer);
@@ -148,34 +149,34 @@ impl Model {
         templates.extend(files.templates.clone());
         let mut model = Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed) << 33,
-            boundaries: Boundaries::of(&tokenizer),
-            lane: Lane::of(&tokenizer),
+            boundaries: BoundaryFinder::of(&tokenizer),
+            fast_path: FastPath::of(&tokenizer),
             tokenizer,
             affix,
             special_tokens: config.special_tokens(),
-            templates: Templates::compile(templates, format)?,
+            templates: ChatTemplates::compile(templates, format)?,
             facts: TemplateFacts::default(),
         };
         model.facts = TemplateFacts::of(&model, &model.templates);
         Ok(model)
     }
 
-    /// What its chat templates mean for requests of Anthropic's Messages API.
+    /// Returns the properties of its chat templates that matter for Anthropic's Messages API.
     #[must_use]
     pub fn template_facts(&self) -> TemplateFacts {
         self.facts
     }
 
-    /// Whether it can render chats.
+    /// Returns `true` if it can render chats.
     #[must_use]
     pub fn has_template(&self) -> bool {
         self.templates.choose(false).is_some()
     }
 
-    /// A chat as the engine would render it. `now` is the date that templates may print.
+    /// Renders a chat as the engine does. `now` is the date for templates that print it.
     ///
     /// # Errors
-    /// [`ChatError`] where it has more than text, or the engine would refuse it too.
+    /// [`ChatError`] if it has more than text, or the engine would refuse it too.
     pub fn render(&self, chat: &Chat<'_>, now: SystemTime) -> Result<Rendered, ChatError> {
         let chosen = self.templates.choose(chat.has_tools());
         let (name, facts) = chosen.ok_or(ChatError::Unsupported("no chat template"))?;
@@ -206,16 +207,16 @@ impl Model {
         })
     }
 
-    /// Looks up what of a prompt's tokens is known. Costs no more than a look at each of its bytes.
+    /// Looks up the known tokens of a prompt. Costs at most one scan of its bytes.
     #[must_use]
     pub fn prepare(&self, rendered: Rendered, cache: &PrefixCache) -> Prepared {
         let text = &*rendered.text;
-        let mut cuts: Vec<Cut> = Vec::new();
-        let mut cut = |at: Boundary| {
+        let mut cuts: Vec<TextCut> = Vec::new();
+        let mut cut = |at: TextBoundary| {
             let before = cuts.last();
             let from = before.map_or(0, |cut| cut.at.end);
             let hash = cache.hash(self.id, before.map(|cut| cut.hash), &text[from..at.end]);
-            cuts.push(Cut { at, hash });
+            cuts.push(TextCut { at, hash });
         };
         let mut from = 0;
         for at in self.boundaries.find(text) {
@@ -239,26 +240,27 @@ impl Model {
         }
     }
 
-    /// Cuts a long piece between words: what many prompts begin with may be the beginning of a message. Returns where the last cut is.
-    fn seams(&self, text: &str, piece: Range<usize>, cut: &mut impl FnMut(Boundary)) -> usize {
+    /// Cuts a long piece between words: many prompts may share the beginning of a message. Returns the position of the
+    /// last cut.
+    fn seams(&self, text: &str, piece: Range<usize>, cut: &mut impl FnMut(TextBoundary)) -> usize {
         let mut from = piece.start;
         let seam = |from| {
-            let lane = self.lane.as_ref()?;
-            let at = from + lane.seam(&text[from..piece.end], SEAM_EVERY)?;
-            // A short rest is no trouble, and a cut costs every prompt that has it.
+            let fast_path = self.fast_path.as_ref()?;
+            let at = from + fast_path.seam(&text[from..piece.end], SEAM_EVERY)?;
+            // A short rest is cheap, and a cut costs every prompt that has it.
             (piece.end - at >= SEAM_EVERY / 2).then_some(at)
         };
         while let Some(at) = seam(from) {
-            cut(Boundary::seam(at));
+            cut(TextBoundary::seam(at));
             from = at;
         }
         from
     }
 
-    /// The prompt's tokens; what was new of them is known from now on, also where the budget does not last to the end.
+    /// Returns the prompt's tokens. New ones are cached, also if the budget does not last to the end.
     ///
     /// # Errors
-    /// [`EncodeError`] where the tokenizer fails, and where the budget is used up.
+    /// [`EncodeError`] if the tokenizer fails or the budget is used up.
     pub fn complete(
         &self,
         prepared: Prepared,
@@ -296,12 +298,12 @@ impl Model {
         Ok(Tokens { ids, cached })
     }
 
-    /// Appends the tokens of what follows the last cut. Templates end many prompts the same way, and the tokens of an end depend
-    /// on nothing but the boundary before it: short ends are kept by themselves.
+    /// Appends the tokens after the last cut. Templates end many prompts alike, and the tokens of an end depend only
+    /// on the boundary before it, so short ends are cached by themselves.
     fn end(
         &self,
         text: &str,
-        behind: Option<Boundary>,
+        behind: Option<TextBoundary>,
         (ids, budget): (&mut Vec<u32>, &mut Budget<'_>),
         cache: &PrefixCache,
     ) -> Result<(), EncodeError> {
@@ -323,11 +325,11 @@ impl Model {
         Ok(())
     }
 
-    /// Appends the tokens of `text` behind a boundary.
+    /// Appends the tokens of `text` after a boundary.
     fn encode_behind(
         &self,
         text: &str,
-        behind: Option<Boundary>,
+        behind: Option<TextBoundary>,
         ids: &mut Vec<u32>,
         budget: &mut Budget<'_>,
     ) -> Result<(), EncodeError> {
@@ -336,8 +338,8 @@ impl Model {
         if behind.is_some() && new.is_empty() {
             return Ok(());
         }
-        if let Some(lane) = &self.lane
-            && lane.encode(&self.tokenizer, new, (ids, budget))?
+        if let Some(fast_path) = &self.fast_path
+            && fast_path.encode(&self.tokenizer, new, (ids, budget))?
         {
             return Ok(());
         }
@@ -357,7 +359,7 @@ impl Model {
 }
 
 impl Rendered {
-    /// A prompt that is text. Engines put their special tokens around it unless they are told not to.
+    /// Creates a text prompt. By default engines add their special tokens.
     #[must_use]
     pub fn text(text: String, add_special_tokens: bool) -> Self {
         Self {
@@ -366,7 +368,7 @@ impl Rendered {
         }
     }
 
-    /// The text, without special tokens that are put around it.
+    /// Returns the text without added special tokens.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -374,7 +376,7 @@ impl Rendered {
 }
 
 impl Prepared {
-    /// How many bytes have to be tokenised.
+    /// Returns the number of bytes that must be tokenized.
     #[must_use]
     pub fn new_bytes(&self) -> usize {
         let known = self

@@ -1,19 +1,18 @@
-//! Probes of chat templates: what vLLM learns of a template at its start, by rendering it once, to convert requests of
-//! Anthropic's Messages API.
+//! Template probes: vLLM renders a template once at start to learn its properties for Anthropic's Messages API.
 
 use std::time::SystemTime;
 
 use crate::chat::Chat;
 use crate::model::Model;
-use crate::template::{self, Templates};
+use crate::template::{self, ChatTemplates};
 use crate::value;
 
-/// Facts of a model's chat templates.
+/// Properties of a model's chat templates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TemplateFacts {
-    /// A system message between the turns is refused by one of the templates, or there is no template.
+    /// One of the templates refuses a system message between the turns, or there is no template.
     pub refuses_inline_system: bool,
-    /// `reasoning_effort: "none"` is rendered, and otherwise than each of the efforts.
+    /// `reasoning_effort: "none"` is rendered, and differs from every other effort.
     pub knows_effort_none: bool,
 }
 
@@ -23,8 +22,8 @@ const INLINE_SYSTEM: &str = r#"{"messages":[{"role":"system","content":"t"},{"ro
 const GREETING: &str = r#"[{"role":"user","content":"Hi"}]"#;
 const EFFORTS: [&str; 5] = ["\"low\"", "\"medium\"", "\"high\"", "\"xhigh\"", "\"max\""];
 
-/// Whether a template's source, as it was written, refuses system messages between the turns. vLLM looks with Jinja alone: the
-/// functions and tags that `transformers` adds count as a refusal.
+/// Returns `true` if a template's source refuses system messages between the turns. vLLM tests with Jinja alone:
+/// functions and tags of `transformers` count as a refusal.
 pub(crate) fn refuses_inline_system(source: &str) -> bool {
     let Ok(context) = value::parse(INLINE_SYSTEM) else {
         return true;
@@ -33,7 +32,7 @@ pub(crate) fn refuses_inline_system(source: &str) -> bool {
 }
 
 impl TemplateFacts {
-    pub(crate) fn of(model: &Model, templates: &Templates) -> Self {
+    pub(crate) fn of(model: &Model, templates: &ChatTemplates) -> Self {
         let chosen = [templates.choose(false), templates.choose(true)];
         let refuses = chosen
             .iter()
@@ -96,7 +95,7 @@ mod tests {
         let first = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}\
             {{ raise_exception('system first') }}{% endif %}{{ m.content }}{% endfor %}";
         check(Some(first), true, false);
-        // What only `transformers` knows.
+        // Only `transformers` has this.
         check(Some("{{ strftime_now('%Y') }}"), true, false);
         check(Some("{% generation %}a{% endgeneration %}"), true, false);
         check(None, true, false);

@@ -1,4 +1,4 @@
-//! Dates in templates, as Python's `strftime` writes them, in UTC: engines in containers have no other zone.
+//! Dates in templates, in the form of Python's `strftime` and in UTC, the time zone of engines in containers.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ const DAYS: [&str; 7] = [
     "Saturday",
 ];
 
-/// `seconds` since 1970; directives that templates do not use are left as they stand.
+/// Formats `seconds` since 1970. Directives that templates do not use are kept unchanged.
 pub(crate) fn strftime(format: &str, seconds: i64) -> String {
     let days = seconds.div_euclid(86_400);
     let second = seconds.rem_euclid(86_400);
@@ -59,7 +59,7 @@ pub(crate) fn strftime(format: &str, seconds: i64) -> String {
             Some('j') => write!(out, "{:03}", days - first_of(year) + 1),
             Some('F') => write!(out, "{year}-{month:02}-{day:02}"),
             Some('T') => write!(out, "{hour:02}:{minute:02}:{:02}", second % 60),
-            // Not of the standard, but glibc's: without padding.
+            // An extension of glibc: without padding.
             Some('-') => match chars.next() {
                 Some('d') => write!(out, "{day}"),
                 Some('m') => write!(out, "{month}"),
@@ -75,8 +75,8 @@ pub(crate) fn strftime(format: &str, seconds: i64) -> String {
     out
 }
 
-/// Year, month and day of a day counted from 1970, in the Gregorian calendar: years are counted from March, so that
-/// the day that may be missing is the last.
+/// Returns year, month and day of a day counted from 1970 in the Gregorian calendar. Years are counted from March, so
+/// that the leap day is the last one.
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
@@ -92,7 +92,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// The first of January, counted from 1970.
+/// Returns the first of January, counted from 1970.
 fn first_of(year: i64) -> i64 {
     let before = year - 1;
     365 * (year - 1970) + (before / 4 - before / 100 + before / 400) - 477

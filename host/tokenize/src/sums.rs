@@ -1,8 +1,9 @@
-//! `{{ 'a' + b + 'c' }}`, which every other chat template prints its messages by, as `{{ 'a' }}{{ b | text }}{{ 'c' }}`. A sum makes
-//! a new text for each sign in it, with the whole message copied each time.
+//! Template optimisation: rewrites `{{ 'a' + b + 'c' }}`, with which half of the chat templates print their messages,
+//! to `{{ 'a' }}{{ b | text }}{{ 'c' }}`. A sum creates a new text for each sign in it, and copies the whole message
+//! each time.
 //!
-//! The two print the same: where one summand is a text, all have to be, or there is an error; and the filter makes the same
-//! an error here.
+//! The output is the same. If one summand is a text, all must be, or there is an error; the filter raises the same
+//! error here.
 
 use minijinja::machinery::ast::{BinOpKind, EmitExpr, Expr, Spanned, Stmt};
 use minijinja::machinery::{parse, parse_expr};
@@ -10,10 +11,10 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Error, ErrorKind};
 
-/// The filter's name, which no template has.
+/// Name of the filter; no template uses it.
 pub(crate) const TEXT: &str = "__text";
 
-/// The filter: texts as they are, all else is an error.
+/// Filter: returns texts unchanged; everything else is an error.
 pub(crate) fn text(value: &Value) -> Result<Value, Error> {
     if value.as_str().is_none() {
         let refused = format!("a text and {} have no sum", value.kind());
@@ -22,7 +23,7 @@ pub(crate) fn text(value: &Value) -> Result<Value, Error> {
     Ok(value.clone())
 }
 
-/// A template without the sums that it prints.
+/// Returns a template without printed sums.
 pub(crate) fn printed_one_by_one(source: &str, syntax: SyntaxConfig) -> Result<String, Error> {
     let root = parse(source, "<chat template>", syntax)?;
     let mut sums = Vec::new();
@@ -46,14 +47,14 @@ pub(crate) fn printed_one_by_one(source: &str, syntax: SyntaxConfig) -> Result<S
 }
 
 /// A printed sum in the template's source.
-struct Sum<'s> {
+struct PrintedSum<'s> {
     start: usize,
     end: usize,
     summands: Vec<&'s str>,
 }
 
-/// In the order of the source.
-fn find<'s>(statement: &Stmt<'_>, source: &'s str, sums: &mut Vec<Sum<'s>>) {
+/// Finds the sums, in the order of the source.
+fn find<'s>(statement: &Stmt<'_>, source: &'s str, sums: &mut Vec<PrintedSum<'s>>) {
     let mut all = |statements: &[Stmt<'_>]| {
         for statement in statements {
             find(statement, source, sums);
@@ -76,8 +77,8 @@ fn find<'s>(statement: &Stmt<'_>, source: &'s str, sums: &mut Vec<Sum<'s>>) {
     }
 }
 
-/// The summands of what is printed here, if it is a sum with a text in it.
-fn printed_sum<'s>(emit: &Spanned<EmitExpr<'_>>, source: &'s str) -> Option<Sum<'s>> {
+/// Returns the summands of a printed expression, if it is a sum with a text in it.
+fn printed_sum<'s>(emit: &Spanned<EmitExpr<'_>>, source: &'s str) -> Option<PrintedSum<'s>> {
     let count = summands(&emit.expr);
     let (open, end) = (emit.span().start_offset as usize, emit.span().end_offset as usize);
     let inner = source.get(open..end)?.strip_prefix("{{")?;
@@ -86,18 +87,18 @@ fn printed_sum<'s>(emit: &Spanned<EmitExpr<'_>>, source: &'s str) -> Option<Sum<
     if count < 2 || !rest.trim_start_matches(['-', '+']).starts_with("}}") {
         return None;
     }
-    // Each sign of the sum stands outside of all brackets. Where there are no more such signs, the summands lie between them.
+    // Each sign of the sum is outside all brackets. If there are no other such signs, the summands are between them.
     let summands = split(inner)?;
     let is_whole = summands.iter().all(|summand| parse_expr(summand).is_ok());
     let has_text = summands.iter().any(|summand| is_text(summand));
-    (summands.len() == count && is_whole && has_text).then_some(Sum {
+    (summands.len() == count && is_whole && has_text).then_some(PrintedSum {
         start: end - inner.len(),
         end,
         summands,
     })
 }
 
-/// How many summands an expression has by its syntax; they are added from left to right.
+/// Returns the number of summands of an expression; they are added from left to right.
 fn summands(expr: &Expr<'_>) -> usize {
     match expr {
         Expr::BinOp(sum) if matches!(sum.op, BinOpKind::Add) => summands(&sum.left) + 1,
@@ -109,7 +110,7 @@ fn is_text(summand: &str) -> bool {
     matches!(parse_expr(summand), Ok(Expr::Const(text)) if text.value.as_str().is_some())
 }
 
-/// What stands between the `+` outside of brackets and texts.
+/// Splits at each `+` outside brackets and texts.
 fn split(expr: &str) -> Option<Vec<&str>> {
     let mut parts = Vec::new();
     let (mut from, mut depth) = (0, 0_usize);

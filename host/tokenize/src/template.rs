@@ -1,4 +1,4 @@
-//! Chat templates: Jinja as `transformers` runs it, with what templates expect of Python.
+//! Chat templates: Jinja as in `transformers`, with the Python functions that templates need.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,13 +15,13 @@ use crate::strftime::strftime;
 use crate::sums;
 use crate::value::{self, JsonStyle};
 
-/// Set in every rendering: seconds since 1970, for `strftime_now`.
+/// Variable of every rendering: seconds since 1970, for `strftime_now`.
 pub(crate) const NOW: &str = "__now";
 
-/// Longest text of a prompt that is rendered, and of a value in it, in bytes: some four million tokens.
+/// Longest rendered text, and longest value in it, in bytes: about four million tokens.
 pub(crate) const LONGEST_TEXT: usize = 16 << 20;
 
-/// A template cannot be used.
+/// A template is unusable.
 #[derive(Debug, ThisError)]
 #[error("compile the chat template{}", name_in(.name))]
 pub struct TemplateError {
@@ -37,32 +37,32 @@ fn name_in(name: &str) -> String {
     format!(" `{name}`")
 }
 
-/// Instructions of one rendering. Templates loop over what a client sends: some hundred for each message.
+/// Instructions per rendering. Templates loop over client data: a few hundred for each message.
 const FUEL: u64 = 2_000_000;
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
 
-/// The chat templates of a model, by name.
+/// Chat templates of a model, by name.
 #[derive(Debug)]
-pub(crate) struct Templates {
+pub(crate) struct ChatTemplates {
     environment: Environment<'static>,
-    facts: BTreeMap<String, Facts>,
+    facts: BTreeMap<String, TemplateProperties>,
 }
 
-/// What is to be known of a template before it is rendered.
+/// Properties of a template.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Facts {
+pub(crate) struct TemplateProperties {
     pub(crate) format: ContentFormat,
-    /// Whether it knows the role `developer`.
+    /// It uses the role `developer`.
     pub(crate) knows_developer: bool,
-    /// Whether it reads `content` at all: else there is no final message to continue.
+    /// It reads `content`. Otherwise there is no final message to continue.
     pub(crate) reads_content: bool,
-    /// Whether system messages may stand in front only.
+    /// It accepts only leading system messages.
     pub(crate) refuses_inline_system: bool,
 }
 
-impl Templates {
+impl ChatTemplates {
     pub(crate) fn compile(
         sources: BTreeMap<String, String>,
         format: Option<ContentFormat>,
@@ -70,7 +70,7 @@ impl Templates {
         let mut environment = environment();
         let mut facts = BTreeMap::new();
         for (name, source) in sources {
-            let read = Facts {
+            let read = TemplateProperties {
                 format: ContentFormat::String,
                 knows_developer: source.contains("\"developer\"") || source.contains("'developer'"),
                 reads_content: source.contains("content"),
@@ -89,20 +89,20 @@ impl Templates {
             environment
                 .add_template_owned(name.clone(), source)
                 .map_err(refused)?;
-            facts.insert(name.clone(), Facts { format, ..read });
+            facts.insert(name.clone(), TemplateProperties { format, ..read });
         }
         Ok(Self { environment, facts })
     }
 
-    /// The one for a chat with or without tools: its name and what it is like.
-    pub(crate) fn choose(&self, has_tools: bool) -> Option<(&str, Facts)> {
+    /// Returns the name and the properties of the template for a chat with or without tools.
+    pub(crate) fn choose(&self, has_tools: bool) -> Option<(&str, TemplateProperties)> {
         let named = |name: &str| self.facts.get_key_value(name);
         let tool_use = named(TOOL_USE).filter(|_| has_tools);
         let (name, facts) = tool_use.or_else(|| named(DEFAULT))?;
         Some((name, *facts))
     }
 
-    /// At most [`LONGEST_TEXT`] bytes.
+    /// Renders a template to at most [`LONGEST_TEXT`] bytes.
     pub(crate) fn render(&self, name: &str, context: Value) -> Result<String, Error> {
         let mut text = BoundedText::default();
         let template = self.environment.get_template(name)?;
@@ -111,14 +111,14 @@ impl Templates {
     }
 }
 
-/// A line that has nothing but a block prints nothing.
+/// A line with only a block prints nothing.
 fn syntax() -> SyntaxConfig {
     let mut syntax = SyntaxConfig::builder();
     syntax.trim_blocks(true).lstrip_blocks(true);
     syntax.build().expect("the delimiters are the usual ones")
 }
 
-/// Jinja with what Python brings.
+/// Creates Jinja with Python's functions.
 fn bare_environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax());
@@ -134,7 +134,7 @@ fn bare_environment() -> Environment<'static> {
         value::to_text(&mut out, value);
         out
     });
-    // In Python text is a sequence too, and so has a dictionary what Jinja looks for.
+    // In Python text is a sequence too, and a dictionary has the attributes that Jinja tests.
     environment.add_test("sequence", |value: &Value| {
         use ValueKind::{Map, Seq, String, Undefined};
         matches!(value.kind(), Seq | String | Map | Undefined)
@@ -145,7 +145,7 @@ fn bare_environment() -> Environment<'static> {
     environment
 }
 
-/// The same with the functions that `transformers` adds.
+/// Creates Jinja with the functions of `transformers` too.
 fn environment() -> Environment<'static> {
     let mut environment = bare_environment();
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
@@ -158,7 +158,7 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Renders a template without the functions that `transformers` adds to Jinja's own.
+/// Renders a template without the functions of `transformers`.
 pub(crate) fn render_bare(source: &str, context: Value) -> Result<String, Error> {
     let mut environment = bare_environment();
     let source = sums::printed_one_by_one(source, syntax())?;
@@ -180,7 +180,7 @@ fn print(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(
     out.write_str(&text).map_err(Error::from)
 }
 
-/// What is rendered. The request says how much a template prints, so it is bounded here.
+/// Rendered output. The request determines its length, so it is limited here.
 #[derive(Debug, Default)]
 struct BoundedText(Vec<u8>);
 
@@ -232,8 +232,8 @@ fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Result<Value,
         .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
 }
 
-/// `{% generation %}` marks what the assistant said, for training. It changes nothing of what is printed, so it
-/// becomes a condition that always holds.
+/// Replaces `{% generation %}`, which marks the assistant's text for training. It does not change the output, so it
+/// becomes a condition that is always true.
 fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -260,12 +260,12 @@ fn without_generation_tags(source: &str) -> String {
     out
 }
 
-/// Whether `{% generation %}` stands in a template.
+/// Returns `true` if a template contains `{% generation %}`.
 pub(crate) fn has_generation_tags(source: &str) -> bool {
     without_generation_tags(source) != source
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub(crate) fn seconds(now: SystemTime) -> i64 {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
@@ -277,7 +277,7 @@ mod tests {
 
     fn render(source: &str, context: &str) -> Result<String, Error> {
         let sources = BTreeMap::from([(DEFAULT.to_owned(), source.to_owned())]);
-        let templates = Templates::compile(sources, None).unwrap();
+        let templates = ChatTemplates::compile(sources, None).unwrap();
         templates.render(DEFAULT, value::parse(context).unwrap())
     }
 
@@ -435,7 +435,7 @@ mod tests {
     #[test]
     fn a_bad_template_is_named() {
         let sources = BTreeMap::from([(TOOL_USE.to_owned(), "{% if %}".to_owned())]);
-        let error = Templates::compile(sources, None).unwrap_err();
+        let error = ChatTemplates::compile(sources, None).unwrap_err();
         assert_eq!(error.to_string(), "compile the chat template `tool_use`");
     }
 }

@@ -1,5 +1,5 @@
-//! JSON as Python's `json` reads and writes it, in the template engine's values: the order of keys is kept, and numbers
-//! look as they look in Python.
+//! JSON as in Python's `json` module, for the template engine's values: the order of keys is kept, and numbers have
+//! Python's form.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use thiserror::Error;
 
 use crate::template::LONGEST_TEXT;
 
-/// Reads JSON; of a key that stands twice the later value counts.
+/// Parses JSON; of a repeated key the later value counts.
 pub(crate) fn parse(json: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str::<Read>(json).map(|read| read.0)
 }
 
-/// JSON as a value.
+/// JSON value in deserialization.
 pub(crate) struct Read(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for Read {
@@ -75,24 +75,24 @@ impl<'de> Visitor<'de> for ReadVisitor {
     }
 }
 
-/// A dictionary in the order of its entries; of a key that stands twice the later value counts.
+/// Returns a dictionary in the order of its entries; of a repeated key the later value counts.
 pub(crate) fn map(entries: Vec<(Value, Value)>) -> Value {
     let is_new =
         |(at, (key, _)): (usize, &(Value, Value))| entries[..at].iter().all(|(other, _)| other != key);
     if entries.len() <= FEW && entries.iter().enumerate().all(is_new) {
-        return Value::from_object(Few(entries));
+        return Value::from_object(SmallMap(entries));
     }
     Value::from_pairs(entries)
 }
 
-/// Up to so many entries are found sooner one by one than by a hash.
+/// Up to this many entries a linear search is faster than a hash.
 const FEW: usize = 12;
 
-/// A small dictionary, as messages are.
+/// A small dictionary, such as a message.
 #[derive(Debug)]
-struct Few(Vec<(Value, Value)>);
+struct SmallMap(Vec<(Value, Value)>);
 
-impl Object for Few {
+impl Object for SmallMap {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         let found = match key.as_str() {
             Some(name) => self.0.iter().find(|(key, _)| key.as_str() == Some(name)),
@@ -111,15 +111,15 @@ impl Object for Few {
     }
 }
 
-/// A small dictionary whose keys are known here; each stands once.
+/// Returns a small dictionary with known, distinct keys.
 pub(crate) fn named(entries: Vec<(&'static str, Value)>) -> Value {
-    Value::from_object(Named(entries))
+    Value::from_object(NamedMap(entries))
 }
 
 #[derive(Debug)]
-struct Named(Vec<(&'static str, Value)>);
+struct NamedMap(Vec<(&'static str, Value)>);
 
-impl Object for Named {
+impl Object for NamedMap {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         self.get_value_by_str(key.as_str()?)
     }
@@ -134,7 +134,7 @@ impl Object for Named {
     }
 }
 
-/// How `json.dumps` lays out what it writes.
+/// Layout of `json.dumps`.
 #[derive(Debug)]
 pub(crate) struct JsonStyle {
     pub(crate) ascii: bool,
@@ -144,7 +144,7 @@ pub(crate) struct JsonStyle {
     pub(crate) sort_keys: bool,
 }
 
-/// A value is not written as JSON.
+/// A value has no JSON form.
 #[derive(Debug, Error)]
 pub(crate) enum JsonError {
     #[error("this value has no JSON form")]
@@ -153,7 +153,7 @@ pub(crate) enum JsonError {
     TooLong,
 }
 
-/// `json.dumps(value)`.
+/// Returns `json.dumps(value)`.
 pub(crate) fn to_json(value: &Value, style: &JsonStyle) -> Result<String, JsonError> {
     let mut out = String::new();
     write_json(&mut out, value, style, 0)?;
@@ -180,7 +180,7 @@ fn write_json(out: &mut String, value: &Value, style: &JsonStyle, depth: usize) 
             write_container(out, style, depth, '{', '}', &keys, |out, key| {
                 match key.as_str() {
                     Some(key) => json_text(out, key, style.ascii),
-                    // Keys are text in JSON: `json.dumps` writes `{1: 2}` as `{"1": 2}`.
+                    // JSON keys are text: `json.dumps` writes `{1: 2}` as `{"1": 2}`.
                     None => {
                         let mut name = String::new();
                         write_json(&mut name, key, style, depth)?;
@@ -213,7 +213,7 @@ fn write_container(
         }
         new_line(out, style, depth + 1);
         each(out, item)?;
-        // Indents make much of little.
+        // Indentation can enlarge the output.
         if out.len() > LONGEST_TEXT {
             return Err(JsonError::TooLong);
         }
@@ -256,7 +256,8 @@ fn json_text(out: &mut String, text: &str, ascii: bool) {
     out.push('"');
 }
 
-/// An integer as it is; else Python's `repr` of a float: the shortest digits, an exponent below 1e-4 and from 1e16.
+/// Formats an integer unchanged, and a float as Python's `repr`: the shortest digits, an exponent below 1e-4 and from
+/// 1e16.
 fn number(value: &Value) -> String {
     if value.is_integer() {
         return value.to_string();
@@ -278,11 +279,11 @@ fn number(value: &Value) -> String {
         let sign = if exponent < 0 { '-' } else { '+' };
         return format!("{digits}e{sign}{:02}", exponent.abs());
     }
-    // Debug has the shortest digits too, and always a point.
+    // The debug form has the shortest digits too, and always a decimal point.
     format!("{number:?}")
 }
 
-/// `str(value)`: what a template prints.
+/// Writes `str(value)`, the printed form.
 pub(crate) fn to_text(out: &mut String, value: &Value) {
     match value.as_str() {
         Some(text) => out.push_str(text),
@@ -290,7 +291,7 @@ pub(crate) fn to_text(out: &mut String, value: &Value) {
     }
 }
 
-/// `repr(value)`.
+/// Writes `repr(value)`.
 fn write_repr(out: &mut String, value: &Value) {
     match value.kind() {
         ValueKind::Undefined => {}

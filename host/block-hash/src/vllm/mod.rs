@@ -1,18 +1,19 @@
-//! vLLM v1's chain: `digest_i = H(serialise(digest_{i-1}, tokens, extra keys))` with whole digests as parents, and for the
-//! first block's parent `NONE_HASH = H(serialise(seed))`. As of vLLM 0.32 (`vllm/v1/core/kv_cache_utils.py`).
+//! vLLM v1's hash chain: `digest_i = H(serialise(digest_{i-1}, tokens, extra keys))` with whole digests as parents,
+//! and `NONE_HASH = H(serialise(seed))` as the first block's parent. As of vLLM 0.32
+//! (`vllm/v1/core/kv_cache_utils.py`).
 
 use crate::algorithm::Algorithm;
-use crate::cbor::Cbor;
+use crate::cbor::CborWriter;
 use crate::digest::Digest;
 use crate::extra::ExtraKey;
-use crate::pickle::Pickle;
+use crate::pickle::PickleWriter;
 use crate::serial::{write_block, write_seed};
 
-/// The seed of the SHA-256 algorithms where `PYTHONHASHSEED` is not set, as of vLLM 0.32. The XXH3 ones then have a random
-/// root in every process, which nobody outside can know.
+/// Seed of the SHA-256 algorithms without `PYTHONHASHSEED`, as of vLLM 0.32. The XXH3 algorithms then have a random
+/// root in every process, unknown to other programs.
 pub const UNSET_SEED: &str = "vllm-none-hash";
 
-/// Hashes blocks as one vLLM deployment does. Keeps its buffer between blocks.
+/// Block hasher of one vLLM deployment. Reuses its buffer.
 #[derive(Debug, Clone)]
 pub struct VllmHasher {
     algorithm: Algorithm,
@@ -21,14 +22,14 @@ pub struct VllmHasher {
 }
 
 impl VllmHasher {
-    /// For a deployment whose `PYTHONHASHSEED` is this text; it is hashed as written ("0" and "00" differ).
+    /// Creates the hasher of a deployment with this `PYTHONHASHSEED`, hashed as written ("0" and "00" differ).
     #[must_use]
     pub fn new(algorithm: Algorithm, seed: &str) -> Self {
         let mut buffer = Vec::with_capacity(256);
         if algorithm.is_cbor() {
-            write_seed(Cbor(&mut buffer), seed);
+            write_seed(CborWriter(&mut buffer), seed);
         } else {
-            write_seed(Pickle::new(&mut buffer), seed);
+            write_seed(PickleWriter::new(&mut buffer), seed);
         }
         Self {
             algorithm,
@@ -37,7 +38,7 @@ impl VllmHasher {
         }
     }
 
-    /// The same where `PYTHONHASHSEED` may be unset; none where the root is random then.
+    /// Creates the hasher if `PYTHONHASHSEED` may be unset; `None` if the root is random then.
     #[must_use]
     pub fn seeded(algorithm: Algorithm, seed: Option<&str>) -> Option<Self> {
         match seed {
@@ -46,20 +47,20 @@ impl VllmHasher {
         }
     }
 
-    /// The parent of first blocks: vLLM's `NONE_HASH`.
+    /// Returns the parent of first blocks: vLLM's `NONE_HASH`.
     #[must_use]
     pub fn root(&self) -> Digest {
         self.root
     }
 
-    /// The digest of a block after `parent`.
+    /// Returns the digest of a block after `parent`.
     #[must_use]
     pub fn block(&mut self, parent: &Digest, tokens: &[u32], extra_keys: &[ExtraKey<'_>]) -> Digest {
         self.buffer.clear();
         if self.algorithm.is_cbor() {
-            write_block(Cbor(&mut self.buffer), parent, tokens, extra_keys);
+            write_block(CborWriter(&mut self.buffer), parent, tokens, extra_keys);
         } else {
-            write_block(Pickle::new(&mut self.buffer), parent, tokens, extra_keys);
+            write_block(PickleWriter::new(&mut self.buffer), parent, tokens, extra_keys);
         }
         self.algorithm.digest(&self.buffer)
     }

@@ -1,4 +1,4 @@
-//! Serialised bytes and digests made by CPython 3.11's `pickle` and `hashlib`, and by vLLM 0.32's hashing module.
+//! Serialized bytes and digests from CPython 3.11's `pickle` and `hashlib`, and from vLLM 0.32's hashing module.
 
 use super::*;
 
@@ -8,11 +8,11 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a block on the default root is pickled to.
+/// Returns the pickled form of a block on the default root.
 fn pickled(tokens: &[u32], extra_keys: &[ExtraKey<'_>]) -> Vec<u8> {
     let root = VllmHasher::new(Algorithm::Sha256, UNSET_SEED).root();
     let mut bytes = Vec::new();
-    write_block(Pickle::new(&mut bytes), &root, tokens, extra_keys);
+    write_block(PickleWriter::new(&mut bytes), &root, tokens, extra_keys);
     bytes
 }
 
@@ -121,7 +121,7 @@ fn a_late_word_is_recalled_by_a_long_reference() {
 fn frames_are_left_for_large_payloads_and_left_out_where_tiny() {
     let seed = |text: &str| {
         let mut bytes = Vec::new();
-        write_seed(Pickle::new(&mut bytes), text);
+        write_seed(PickleWriter::new(&mut bytes), text);
         bytes
     };
     assert_eq!(hex(&seed("")), "80059504000000000000008c00942e");
@@ -141,9 +141,9 @@ fn frames_are_left_for_large_payloads_and_left_out_where_tiny() {
 #[test]
 fn cbor_has_the_shortest_heads() {
     let check = |number: i64, expected: &str| {
-        use crate::serial::Serialise;
+        use crate::serial::Serializer;
         let mut bytes = Vec::new();
-        Cbor(&mut bytes).int(number);
+        CborWriter(&mut bytes).int(number);
         assert_eq!(hex(&bytes), expected, "{number}");
     };
     check(23, "17");
@@ -158,13 +158,13 @@ fn cbor_has_the_shortest_heads() {
 
 #[test]
 fn batches_of_ints_are_as_single_ones() {
-    use crate::serial::Serialise;
+    use crate::serial::Serializer;
     let numbers: Vec<u32> = (0..40)
         .map(|shift| 1_u32.rotate_left(shift).wrapping_sub(u32::from(shift > 20)))
         .collect();
     let (mut batches, mut single) = (Vec::new(), Vec::new());
-    Cbor(&mut batches).ints(&numbers);
-    let mut one = Cbor(&mut single);
+    CborWriter(&mut batches).ints(&numbers);
+    let mut one = CborWriter(&mut single);
     one.open(numbers.len());
     numbers
         .iter()

@@ -1,59 +1,59 @@
-//! Texts as the patterns of byte-level tokenizers split them into words, found by the very engine that the tokenizer uses
-//! (Oniguruma) or, where nothing but ASCII is looked at, by an automaton that finds the same in a tenth of the time.
+//! Word splitter: splits texts by the patterns of byte-level tokenizers, with the tokenizer's own engine (Oniguruma)
+//! or, in ASCII, with an automaton that finds the same words in a tenth of the time.
 //!
-//! The automaton is made of the pattern itself. In ASCII the classes of Unicode are a few ranges, so it is small; a pattern with anything
-//! that the two engines could understand otherwise gets none (see [`ascii_form`]). It stops at the first byte that is not ASCII and
-//! leaves that word to the engine.
+//! The automaton is built from the pattern. In ASCII, Unicode classes are a few ranges, so it is small. A pattern that
+//! the two engines could interpret differently has no automaton (see [`ascii_form`]). It stops at the first byte that
+//! is not ASCII, and the engine finds that word.
 
 use tokenizers::utils::SysRegex;
 
-use crate::automaton::{Automaton, Longest};
+use crate::automaton::{Automaton, LongestMatch};
 
-/// How patterns end that leave a word's space to the word: white space up to the last character before something else.
+/// End of patterns that leave a word's space to the word: white space up to the last character before other text.
 const SPACES: &str = r"|\s+(?!\S)|\s+";
 
-/// One step of the splitting: what matches is a word, and what stands between matches is one too.
+/// A splitting step: matches become words, and so does the text between them.
 #[derive(Debug)]
-pub(crate) struct Splitter {
+pub(crate) struct WordSplitter {
     engine: SysRegex,
-    ascii: Option<Ascii>,
+    ascii: Option<AsciiPatterns>,
 }
 
-/// The pattern's words, and after them, as the second pattern, [`SPACES`].
+/// The pattern's words and, as the second pattern, [`SPACES`].
 #[derive(Debug)]
-struct Ascii(Automaton);
+struct AsciiPatterns(Automaton);
 
-/// What stands at a place.
+/// Result at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    /// A match, up to here.
+enum MatchResult {
+    /// A match up to here.
     Match(usize),
     Nothing,
-    /// Not to be told without looking at more than ASCII.
+    /// Undecided in ASCII alone.
     Unknown,
 }
 
-impl Splitter {
+impl WordSplitter {
     pub(crate) fn new(pattern: &str) -> Result<Self, tokenizers::Error> {
         Ok(Self {
             engine: SysRegex::new(pattern)?,
-            ascii: Ascii::of(pattern),
+            ascii: AsciiPatterns::of(pattern),
         })
     }
 
-    /// Whether a word that ends in an ASCII letter always ends before a space.
+    /// Returns `true` if a word that ends in an ASCII letter always ends before a space.
     pub(crate) fn ends_words_at_spaces(&self) -> bool {
         let ascii = self.ascii.as_ref();
         ascii.is_some_and(|ascii| ascii.0.ends_between(letters(), b' '))
     }
 
-    /// Whether ASCII letters and spaces are in none of its matches.
+    /// Returns `true` if no match contains ASCII letters or spaces.
     pub(crate) fn passes_words_on(&self) -> bool {
         let ascii = self.ascii.as_ref();
         ascii.is_some_and(|ascii| ascii.0.has_none_of(letters().chain([b' '])))
     }
 
-    /// Shows the words of a text in order, none of them empty.
+    /// Calls `show` with the words of a text in order, none of them empty.
     pub(crate) fn each<'t, E>(
         &self,
         text: &'t str,
@@ -88,14 +88,14 @@ impl Splitter {
         }
     }
 
-    /// The first match from a place on, which is not empty.
-    fn find(&self, ascii: &Ascii, text: &str, from: usize) -> Option<(usize, usize)> {
+    /// Returns the first non-empty match from a position on.
+    fn find(&self, ascii: &AsciiPatterns, text: &str, from: usize) -> Option<(usize, usize)> {
         let mut at = from;
         while at < text.len() {
             match ascii.at(text.as_bytes(), at) {
-                Found::Match(end) => return Some((at, end)),
-                Found::Nothing => at += 1,
-                Found::Unknown => {
+                MatchResult::Match(end) => return Some((at, end)),
+                MatchResult::Nothing => at += 1,
+                MatchResult::Unknown => {
                     let (start, end) = self.engine.find_iter(&text[at..]).next()?;
                     return Some((at + start, at + end));
                 }
@@ -105,7 +105,7 @@ impl Splitter {
     }
 }
 
-impl Ascii {
+impl AsciiPatterns {
     fn of(pattern: &str) -> Option<Self> {
         let (words, spaces) = match pattern.strip_suffix(SPACES) {
             Some(words) => (words, Some(r"\s+")),
@@ -115,18 +115,20 @@ impl Ascii {
             .chain(spaces.map(str::to_owned))
             .collect();
         let ascii = Self(Automaton::of(&patterns)?);
-        // Nothing may be a match: the search goes on from the end of each.
-        (ascii.0.longest(b"", 0) == Longest::Nothing).then_some(ascii)
+        // An empty match is not supported: the search continues at the end of each match.
+        (ascii.0.longest(b"", 0) == LongestMatch::Nothing).then_some(ascii)
     }
 
-    /// The match that begins at a place.
-    fn at(&self, text: &[u8], from: usize) -> Found {
+    /// Returns the match that begins at a position.
+    fn at(&self, text: &[u8], from: usize) -> MatchResult {
         match self.0.longest(text, from) {
-            // The last one of several belongs to the word that follows.
-            Longest::Match { end, pattern: 1 } if end < text.len() && end - from > 1 => Found::Match(end - 1),
-            Longest::Match { end, .. } => Found::Match(end),
-            Longest::Nothing => Found::Nothing,
-            Longest::Unknown => Found::Unknown,
+            // The last space of several belongs to the next word.
+            LongestMatch::Match { end, pattern: 1 } if end < text.len() && end - from > 1 => {
+                MatchResult::Match(end - 1)
+            }
+            LongestMatch::Match { end, .. } => MatchResult::Match(end),
+            LongestMatch::Nothing => MatchResult::Nothing,
+            LongestMatch::Unknown => MatchResult::Unknown,
         }
     }
 }
@@ -135,17 +137,17 @@ fn letters() -> impl Iterator<Item = u8> {
     (b'A'..=b'Z').chain(b'a'..=b'z')
 }
 
-/// A pattern of Oniguruma (in Ruby's syntax) as one of bytes that matches the same in ASCII; none where it has anything but
-/// groups, classes, alternatives and single quantifiers, which mean the same to both.
+/// Converts a pattern of Oniguruma (in Ruby's syntax) to one of bytes that matches the same in ASCII. `None` if it has
+/// anything but groups, classes, alternatives and single quantifiers, which mean the same in both.
 fn ascii_form(pattern: &str) -> Option<String> {
-    /// A byte that is nowhere in ASCII, for whatever is not.
+    /// A byte outside ASCII, for everything that is not ASCII.
     const NOWHERE: &str = r"\x80";
     let mut out = String::new();
     let mut rest = pattern.chars().peekable();
     let (mut in_class, mut in_insensitive, mut after_quantifier) = (false, false, false);
     while let Some(c) = rest.next() {
         let is_quantifier = !in_class && matches!(c, '+' | '*' | '?' | '{');
-        // Possessive for one, repeated for the other.
+        // Possessive in one engine, repeated in the other.
         if is_quantifier && after_quantifier {
             return None;
         }
@@ -174,12 +176,12 @@ fn ascii_form(pattern: &str) -> Option<String> {
                     }
                 }
                 c @ ('r' | 'n' | 't' | 's' | 'S' | 'd' | 'w') => out.extend(['\\', c]),
-                // Ends of words to one of the two.
+                // Word boundaries in one of the engines.
                 '<' | '>' => return None,
                 c if c.is_ascii_punctuation() => out.extend(['\\', c]),
                 _ => return None,
             },
-            // Classes in classes, and operators on them.
+            // Nested classes and operators on classes.
             '[' | '&' | '-' | '~' if in_class && (c == '[' || rest.peek() == Some(&c)) => return None,
             '[' => {
                 in_class = true;
@@ -202,7 +204,7 @@ fn ascii_form(pattern: &str) -> Option<String> {
                 in_insensitive = flag.is_some();
                 out.push_str(if in_insensitive { "(?i:" } else { "(?:" });
             }
-            // No groups in such a group: its end is the first that comes.
+            // No groups in such a group: it ends at the first closing bracket.
             '(' if !in_class && in_insensitive => return None,
             ')' if !in_class => {
                 in_insensitive = false;
@@ -215,7 +217,7 @@ fn ascii_form(pattern: &str) -> Option<String> {
     (!in_class).then_some(out)
 }
 
-/// What of ASCII is in a category of Unicode, as ranges of a class.
+/// Returns the ASCII part of a Unicode category as ranges of a class.
 fn ascii_category(name: &str) -> Option<&'static str> {
     Some(match name {
         "L" => "A-Za-z",

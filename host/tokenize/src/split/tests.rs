@@ -1,4 +1,4 @@
-//! The automaton finds what the engine finds.
+//! Tests that the automaton and the engine find the same words.
 
 use std::convert::Infallible;
 use std::sync::LazyLock;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// As published with models: GPT-2, Llama 3, Qwen 2 and 3.5, DeepSeek V3 (three steps), GPT-4o.
+/// Patterns published with models: GPT-2, Llama 3, Qwen 2 and 3.5, DeepSeek V3 (three steps), GPT-4o.
 const PATTERNS: [&str; 8] = [
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -19,7 +19,7 @@ const PATTERNS: [&str; 8] = [
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 ];
 
-fn words<'t>(splitter: &Splitter, text: &'t str) -> Vec<&'t str> {
+fn words<'t>(splitter: &WordSplitter, text: &'t str) -> Vec<&'t str> {
     let mut words = Vec::new();
     let Ok(()) = splitter.each(text, |word| {
         words.push(word);
@@ -28,14 +28,14 @@ fn words<'t>(splitter: &Splitter, text: &'t str) -> Vec<&'t str> {
     words
 }
 
-/// With automata and without, by pattern.
-static BOTH: LazyLock<Vec<[Splitter; 2]>> = LazyLock::new(|| {
+/// With and without automata, by pattern.
+static BOTH: LazyLock<Vec<[WordSplitter; 2]>> = LazyLock::new(|| {
     let both = |pattern| {
-        let fast = Splitter::new(pattern).unwrap();
+        let fast = WordSplitter::new(pattern).unwrap();
         assert!(fast.ascii.is_some(), "{pattern}");
-        let slow = Splitter {
+        let slow = WordSplitter {
             ascii: None,
-            ..Splitter::new(pattern).unwrap()
+            ..WordSplitter::new(pattern).unwrap()
         };
         [fast, slow]
     };
@@ -117,13 +117,13 @@ fn a_pattern_that_could_mean_two_things_has_no_automaton() {
         r"(?x:a b)",
         r"a\<b",
     ] {
-        assert!(Ascii::of(pattern).is_none(), "{pattern}");
+        assert!(AsciiPatterns::of(pattern).is_none(), "{pattern}");
     }
 }
 
 #[test]
 fn a_pattern_without_an_automaton_splits_all_the_same() {
-    let splitter = Splitter::new(r"(?<=a)b|x*").unwrap();
+    let splitter = WordSplitter::new(r"(?<=a)b|x*").unwrap();
     assert!(splitter.ascii.is_none());
     assert_eq!(words(&splitter, "abcxx"), ["a", "b", "c", "xx"]);
 }

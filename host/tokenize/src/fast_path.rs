@@ -1,12 +1,12 @@
-//! A fast lane for byte-level tokenizers, the shape of GPT-2, Llama 3, Qwen and DeepSeek. `tokenizers` carries every text through a
-//! string that knows where each of its characters came from, which nobody asks for here, at thousands of instructions a
-//! byte. Where a tokenizer's steps are known to be no more than
-//! - none or NFC, and a text that is NFC already,
-//! - a split by patterns whose matches become words and what lies between them too, and
-//! - bytes as letters ([`ByteLevel`]),
+//! Fast path for byte-level tokenizers: those of GPT-2, Llama 3, Qwen and DeepSeek. `tokenizers` tracks the origin of every
+//! character, which is not needed here, at thousands of instructions per byte. The fast path supports tokenizers with only
+//! these steps:
+//! - no normalization, or NFC and a text that is NFC already,
+//! - a split by patterns whose matches become words, as does the text between them, and
+//! - bytes as letters ([`ByteLevel`]).
 //!
-//! its added tokens and words are found in the text itself, and the tokenizer's own model is asked for the words that are new. Whatever
-//! else there is, in a tokenizer or a text, goes the long way.
+//! It finds their added tokens and words in the text itself, and calls the tokenizer's own model for new words. Other
+//! tokenizers and texts use the slow path, `tokenizers` itself.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use tokenizers::normalizers::NormalizerWrapper;
@@ -18,59 +18,59 @@ use unicode_normalization_alignments::{IsNormalized, is_nfc_quick};
 
 use crate::budget::Budget;
 use crate::model::EncodeError;
-use crate::split::Splitter;
-use crate::words::{Table, Words};
+use crate::split::WordSplitter;
+use crate::word_cache::{WordCache, WordTable};
 
-/// How [`ByteLevel`] itself splits: GPT-2's pattern, which `tokenizers` keeps to itself.
+/// Pattern of [`ByteLevel`] itself: GPT-2's, which `tokenizers` does not export.
 const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-/// What is known of a tokenizer that has one.
+/// Steps of a tokenizer that the fast path supports.
 #[derive(Debug)]
-pub(crate) struct Lane {
-    /// Whether texts have to be NFC.
+pub(crate) struct FastPath {
+    /// Texts must be NFC.
     nfc: bool,
-    /// Added tokens that are taken out of the text, and out of what is left and normalised.
-    added: [Option<Added>; 2],
-    splitters: Vec<Splitter>,
-    /// Whether words can be told apart without looking at the text before them: see [`Lane::seam`].
+    /// Added tokens matched in the text, and those matched in the normalized rest.
+    added: [Option<AddedTokens>; 2],
+    splitters: Vec<WordSplitter>,
+    /// Words can be separated without the text before them: see [`FastPath::seam`].
     has_seams: bool,
-    /// The letter that stands for each byte.
+    /// Letter of each byte.
     letters: [char; 256],
-    words: Words,
+    words: WordCache,
 }
 
 /// Added tokens.
 #[derive(Debug)]
-struct Added {
+struct AddedTokens {
     search: AhoCorasick,
-    /// By pattern: its id, if it takes nothing of what stands beside it.
+    /// By pattern: its id, if it takes no surrounding space.
     ids: Vec<Option<u32>>,
 }
 
-/// One text's way through it.
-struct Asking<'a, 'b> {
+/// State of encoding one text.
+struct EncodeState<'a, 'b> {
     tokenizer: &'a Tokenizer,
-    words: &'a mut Table,
+    words: &'a mut WordTable,
     ids: &'a mut Vec<u32>,
     budget: &'a mut Budget<'b>,
 }
 
-/// Why a text cannot be tokenised here.
+/// Reason why a text cannot be tokenized here.
 #[derive(Debug)]
-enum Stop {
-    /// It has what has to go the long way.
+enum FastPathStop {
+    /// It needs the slow path.
     Unknown,
     Failed(EncodeError),
 }
 
-impl From<EncodeError> for Stop {
+impl From<EncodeError> for FastPathStop {
     fn from(error: EncodeError) -> Self {
         Self::Failed(error)
     }
 }
 
-impl Lane {
-    /// The lane of a tokenizer whose steps are all known.
+impl FastPath {
+    /// Creates the fast path of a tokenizer; `None` if a step is unknown.
     pub(crate) fn of(tokenizer: &Tokenizer) -> Option<Self> {
         if tokenizer.get_added_vocabulary().get_encode_special_tokens() {
             return None;
@@ -78,17 +78,20 @@ impl Lane {
         let splitters = splitters(tokenizer.get_pre_tokenizer()?)?;
         Some(Self {
             nfc: is_nfc(tokenizer.get_normalizer())?,
-            added: [Added::of(tokenizer, false)?, Added::of(tokenizer, true)?],
+            added: [
+                AddedTokens::of(tokenizer, false)?,
+                AddedTokens::of(tokenizer, true)?,
+            ],
             has_seams: has_seams(&splitters, tokenizer),
             splitters,
             letters: letters(),
-            words: Words::new(),
+            words: WordCache::new(),
         })
     }
 
-    /// The first place from `from` on, in a text whose words are told from its beginning, where it may be cut: before a space behind an ASCII
-    /// letter. The tokens of both sides know nothing of each other, whatever comes later. None where there is no such place, or
-    /// something before it is not ASCII and nobody knows which words that makes.
+    /// Returns the first seam from `from` on in a text that is split from its beginning: before a space after an ASCII
+    /// letter. The tokens of both sides are independent, whatever follows. `None` if there is no seam, or if earlier
+    /// text is not ASCII, so that its words are unknown.
     pub(crate) fn seam(&self, text: &str, from: usize) -> Option<usize> {
         if !self.has_seams {
             return None;
@@ -99,7 +102,7 @@ impl Lane {
         bytes[..seam].is_ascii().then_some(seam)
     }
 
-    /// Appends a text's tokens; false: it has to go the long way, and nothing was appended.
+    /// Appends a text's tokens. Returns `false` and appends nothing if the text needs the slow path.
     pub(crate) fn encode(
         &self,
         tokenizer: &Tokenizer,
@@ -111,7 +114,7 @@ impl Lane {
             return Ok(false);
         }
         let from = ids.len();
-        let mut asking = Asking {
+        let mut asking = EncodeState {
             tokenizer,
             words: &mut self.words.borrow(),
             ids,
@@ -119,23 +122,28 @@ impl Lane {
         };
         match self.between(&self.added, text, &mut asking) {
             Ok(()) => Ok(true),
-            Err(Stop::Unknown) => {
+            Err(FastPathStop::Unknown) => {
                 ids.truncate(from);
                 Ok(false)
             }
-            Err(Stop::Failed(error)) => Err(error),
+            Err(FastPathStop::Failed(error)) => Err(error),
         }
     }
 
-    /// Takes out added tokens, and makes words of what stands between them.
-    fn between(&self, added: &[Option<Added>], text: &str, to: &mut Asking<'_, '_>) -> Result<(), Stop> {
+    /// Removes added tokens, and splits the text between them into words.
+    fn between(
+        &self,
+        added: &[Option<AddedTokens>],
+        text: &str,
+        to: &mut EncodeState<'_, '_>,
+    ) -> Result<(), FastPathStop> {
         let Some((first, others)) = added.split_first() else {
             return self.split(&self.splitters, text, to);
         };
         let mut from = 0;
-        if let Some(Added { search, ids: known }) = first {
+        if let Some(AddedTokens { search, ids: known }) = first {
             for found in search.find_iter(text) {
-                let id = known[found.pattern().as_usize()].ok_or(Stop::Unknown)?;
+                let id = known[found.pattern().as_usize()].ok_or(FastPathStop::Unknown)?;
                 self.between(others, &text[from..found.start()], to)?;
                 to.ids.push(id);
                 from = found.end();
@@ -144,7 +152,12 @@ impl Lane {
         self.between(others, &text[from..], to)
     }
 
-    fn split(&self, splitters: &[Splitter], text: &str, to: &mut Asking<'_, '_>) -> Result<(), Stop> {
+    fn split(
+        &self,
+        splitters: &[WordSplitter],
+        text: &str,
+        to: &mut EncodeState<'_, '_>,
+    ) -> Result<(), FastPathStop> {
         match splitters {
             [] if text.is_empty() => Ok(()),
             [] => self.word(text, to),
@@ -153,7 +166,7 @@ impl Lane {
         }
     }
 
-    fn word(&self, word: &str, to: &mut Asking<'_, '_>) -> Result<(), Stop> {
+    fn word(&self, word: &str, to: &mut EncodeState<'_, '_>) -> Result<(), FastPathStop> {
         let (tokenizer, budget) = (to.tokenizer, &mut *to.budget);
         to.words.append(word, to.ids, |ids| {
             budget.word(word.len())?;
@@ -168,8 +181,9 @@ impl Lane {
     }
 }
 
-impl Added {
-    /// Those that are matched in the normalised text, or the others. The outer none: they cannot be found here.
+impl AddedTokens {
+    /// Returns the tokens matched in the normalized text, or the others. The outer `None`: they cannot be searched
+    /// here.
     #[expect(
         clippy::option_option,
         reason = "none of them is not the same as none that can be used"
@@ -200,13 +214,13 @@ impl Added {
     }
 }
 
-/// Whether letters and the spaces behind them are never in one word, and no added token changes that.
-fn has_seams(splitters: &[Splitter], tokenizer: &Tokenizer) -> bool {
+/// Returns `true` if letters and the spaces after them are never in one word, and no added token changes that.
+fn has_seams(splitters: &[WordSplitter], tokenizer: &Tokenizer) -> bool {
     let Some((last, first)) = splitters.split_last() else {
         return false;
     };
-    // Words end there in the last splitter; those before it leave what is around it as it is.
-    let ends = last.ends_words_at_spaces() && first.iter().all(Splitter::passes_words_on);
+    // Words end there in the last splitter; the earlier ones do not affect letters and spaces.
+    let ends = last.ends_words_at_spaces() && first.iter().all(WordSplitter::passes_words_on);
     let stays_apart = |token: &AddedToken| {
         let bytes = token.content.as_bytes();
         let spans = bytes
@@ -218,7 +232,7 @@ fn has_seams(splitters: &[Splitter], tokenizer: &Tokenizer) -> bool {
     ends && tokenizer.get_added_tokens_decoder().values().all(stays_apart)
 }
 
-/// Whether it is NFC, or nothing; none for others.
+/// Returns `true` for NFC and `false` for none; `None` for other normalizers.
 fn is_nfc(normalizer: Option<&NormalizerWrapper>) -> Option<bool> {
     match normalizer {
         None => Some(false),
@@ -232,8 +246,8 @@ fn is_nfc(normalizer: Option<&NormalizerWrapper>) -> Option<bool> {
     }
 }
 
-/// The patterns that a text is split by, one after the other; none where something else is done to it.
-fn splitters(pre_tokenizer: &PreTokenizerWrapper) -> Option<Vec<Splitter>> {
+/// Returns the patterns that split a text, in order; `None` for other steps.
+fn splitters(pre_tokenizer: &PreTokenizerWrapper) -> Option<Vec<WordSplitter>> {
     let steps = match pre_tokenizer {
         PreTokenizerWrapper::Sequence(steps) => steps.as_ref(),
         step => std::slice::from_ref(step),
@@ -243,21 +257,23 @@ fn splitters(pre_tokenizer: &PreTokenizerWrapper) -> Option<Vec<Splitter>> {
     };
     let pattern = |step: &PreTokenizerWrapper| match step {
         PreTokenizerWrapper::Split(split) => match (&split.pattern, split.behavior) {
-            // Which of the two is a match does not matter where both become words.
-            (SplitPattern::Regex(pattern), SplitDelimiterBehavior::Isolated) => Splitter::new(pattern).ok(),
+            // The choice of match and gap does not matter if both become words.
+            (SplitPattern::Regex(pattern), SplitDelimiterBehavior::Isolated) => {
+                WordSplitter::new(pattern).ok()
+            }
             _ => None,
         },
         _ => None,
     };
-    let own = bytes.use_regex.then(|| Splitter::new(GPT_2).ok());
+    let own = bytes.use_regex.then(|| WordSplitter::new(GPT_2).ok());
     let all = patterns.iter().map(pattern).chain(own);
     (!bytes.add_prefix_space).then(|| all.collect()).flatten()
 }
 
-/// As [`ByteLevel`] makes letters of bytes, whichever words it is given.
+/// Returns the letters that [`ByteLevel`] makes of bytes.
 fn letters() -> [char; 256] {
     let alphabet = ByteLevel::alphabet();
-    // Those that are letters stand for themselves, the others for what comes behind all bytes, in their order.
+    // Letters represent themselves; the others get code points after all bytes, in order.
     let mut behind = (256..).filter_map(char::from_u32);
     std::array::from_fn(|byte| {
         let own = char::from(byte as u8);
@@ -279,7 +295,7 @@ mod tests {
 
     const PATTERN: &str = r" ?\p{L}+|\s+";
 
-    /// A tokenizer with these steps whose vocabulary is bytes and " t".
+    /// Returns a tokenizer with these steps, and bytes and " t" as vocabulary.
     fn tokenizer(normalizer: Value, pre_tokenizer: Value, added: &Value) -> Tokenizer {
         let mut vocabulary: serde_json::Map<_, _> = letters()
             .iter()
@@ -315,7 +331,8 @@ mod tests {
 
     #[test]
     fn only_tokenizers_whose_every_step_is_known_have_a_lane() {
-        let has = |normalizer, steps, added: &Value| Lane::of(&tokenizer(normalizer, steps, added)).is_some();
+        let has =
+            |normalizer, steps, added: &Value| FastPath::of(&tokenizer(normalizer, steps, added)).is_some();
         let (none, nfc, no_tokens) = (Value::Null, json!({"type": "NFC"}), json!([]));
         let regex = || json!({"Regex": PATTERN});
         let no_steps = json!({"type": "Sequence", "normalizers": []});
@@ -347,7 +364,7 @@ mod tests {
         ] {
             assert!(!has(none.clone(), steps.clone(), &no_tokens), "{steps}");
         }
-        // In the normalised text it would stand otherwise.
+        // The normalized text would contain another form.
         assert!(!has(nfc, bytes(false, true), &token("e\u{301}", "normalized")));
     }
 
@@ -355,10 +372,11 @@ mod tests {
     fn texts_with_more_than_the_lane_knows_go_the_long_way() {
         let check = |text: &str, flag: &str, taken: bool| {
             let tokenizer = tokenizer(json!({"type": "NFC"}), bytes(false, true), &token("<x>", flag));
-            let lane = Lane::of(&tokenizer).unwrap();
+            let fast_path = FastPath::of(&tokenizer).unwrap();
             let mut ids = vec![7];
             assert_eq!(
-                lane.encode(&tokenizer, text, (&mut ids, &mut Budget::unlimited()))
+                fast_path
+                    .encode(&tokenizer, text, (&mut ids, &mut Budget::unlimited()))
                     .unwrap(),
                 taken,
                 "{text:?} {flag}"

@@ -1,8 +1,8 @@
-//! Words and their tokens, as met before: most of a text is words that were there a moment ago. Tables of a fixed size, so that
-//! nothing has to be counted or thrown out; a word whose place another word took is asked for again.
+//! Word cache: the tokens of recent words, which make up most of a text. Its tables have a fixed size, so nothing is
+//! counted or evicted; a replaced word is computed again.
 //!
-//! A look has to cost less than what it saves, so a text has a table to itself: no lock a word. Short words, which nearly all are, are
-//! two numbers and share a cache line with the other word that may take their place.
+//! A lookup must cost less than it saves, so each text borrows a table of its own: there is no lock per word. Short
+//! words, nearly all of them, are two numbers, and share a cache line with the other word of their pair.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -10,66 +10,66 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
-/// Pairs of places of a table, for short words and for long ones: 512 and 160 KiB.
+/// Pairs per table, for short and for long words: 512 and 160 KiB.
 const SHORT_PAIRS: usize = 8192;
 const LONG_PAIRS: usize = 1024;
-/// Longest word that is kept, in bytes; longer ones seldom come again.
+/// Longest cached word, in bytes; longer ones rarely repeat.
 const LONGEST: usize = 32;
 const LONGEST_SHORT: usize = 16;
-/// Most tokens of a word that is kept.
+/// Most tokens of a cached word.
 const MOST_TOKENS: usize = 8;
 const MOST_SHORT_TOKENS: usize = 3;
 
-/// The words of one tokenizer: a table for each text that is tokenised at a time.
+/// Words of one tokenizer: a table per text that is being tokenized.
 #[derive(Debug)]
-pub(crate) struct Words {
-    /// Those that no text has now. Held to take one or give it back.
-    idle: Mutex<Vec<Table>>,
+pub(crate) struct WordCache {
+    /// Unused tables. The lock is held to take or return one.
+    idle: Mutex<Vec<WordTable>>,
     most_idle: usize,
-    /// Others in each process: nobody outside can make words that take each other's places.
+    /// Random per process, so that conflicting words cannot be prepared.
     seeds: [u64; 2],
 }
 
-/// A table of one text, given back when it is dropped.
+/// Table of one text, returned when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Borrowed<'w> {
-    words: &'w Words,
-    /// There until the drop.
-    table: Option<Table>,
+pub(crate) struct BorrowedTable<'w> {
+    words: &'w WordCache,
+    /// Present until the drop.
+    table: Option<WordTable>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct WordTable {
     seeds: [u64; 2],
-    short: Places<Short, MOST_SHORT_TOKENS, SHORT_PAIRS>,
-    long: Places<Long, MOST_TOKENS, LONG_PAIRS>,
+    short: PlaceTable<ShortWord, MOST_SHORT_TOKENS, SHORT_PAIRS>,
+    long: PlaceTable<LongWord, MOST_TOKENS, LONG_PAIRS>,
 }
 
-/// A word as its first and last eight bytes, which overlap, and its length: no two words are the same. Without a length there is none.
+/// A word as its first and last eight bytes, which may overlap, and its length: unique per word. Length 0 means empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Short {
+struct ShortWord {
     first: u64,
     last: u64,
     length: u8,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Long {
+struct LongWord {
     text: [u8; LONGEST],
     length: u8,
 }
 
 #[derive(Debug)]
-struct Places<K, const TOKENS: usize, const PAIRS: usize>(Box<[[Place<K, TOKENS>; 2]]>);
+struct PlaceTable<K, const TOKENS: usize, const PAIRS: usize>(Box<[[WordPlace<K, TOKENS>; 2]]>);
 
 #[derive(Debug, Clone, Copy)]
-struct Place<K, const TOKENS: usize> {
+struct WordPlace<K, const TOKENS: usize> {
     key: K,
     ids: [u32; TOKENS],
     count: u8,
 }
 
-impl Words {
+impl WordCache {
     pub(crate) fn new() -> Self {
         Self {
             idle: Mutex::default(),
@@ -78,35 +78,35 @@ impl Words {
         }
     }
 
-    /// A table for a text: the one that was used last, which is likely to be near.
-    pub(crate) fn borrow(&self) -> Borrowed<'_> {
+    /// Borrows a table for a text: the one used last, which is likely to be in the processor's cache.
+    pub(crate) fn borrow(&self) -> BorrowedTable<'_> {
         let table = self.idle().pop();
-        Borrowed {
+        BorrowedTable {
             words: self,
-            table: Some(table.unwrap_or_else(|| Table::new(self.seeds))),
+            table: Some(table.unwrap_or_else(|| WordTable::new(self.seeds))),
         }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Table>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<WordTable>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Deref for Borrowed<'_> {
-    type Target = Table;
+impl Deref for BorrowedTable<'_> {
+    type Target = WordTable;
 
-    fn deref(&self) -> &Table {
+    fn deref(&self) -> &WordTable {
         self.table.as_ref().expect("it is there until the drop")
     }
 }
 
-impl DerefMut for Borrowed<'_> {
-    fn deref_mut(&mut self) -> &mut Table {
+impl DerefMut for BorrowedTable<'_> {
+    fn deref_mut(&mut self) -> &mut WordTable {
         self.table.as_mut().expect("it is there until the drop")
     }
 }
 
-impl Drop for Borrowed<'_> {
+impl Drop for BorrowedTable<'_> {
     fn drop(&mut self) {
         let mut idle = self.words.idle();
         if idle.len() < self.words.most_idle {
@@ -115,16 +115,16 @@ impl Drop for Borrowed<'_> {
     }
 }
 
-impl Table {
+impl WordTable {
     fn new(seeds: [u64; 2]) -> Self {
         Self {
             seeds,
-            short: Places::new(),
-            long: Places::new(),
+            short: PlaceTable::new(),
+            long: PlaceTable::new(),
         }
     }
 
-    /// Appends the tokens of a word, which is not empty: those it had before, else what `ask` appends.
+    /// Appends the tokens of a word that is not empty: the cached ones, or else those that `ask` appends.
     #[inline]
     pub(crate) fn append<E>(
         &mut self,
@@ -132,7 +132,7 @@ impl Table {
         ids: &mut Vec<u32>,
         ask: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Some(short) = Short::of(word.as_bytes()) else {
+        let Some(short) = ShortWord::of(word.as_bytes()) else {
             return self.append_long(word.as_bytes(), ids, ask);
         };
         let hash = self.hash(short.first, short.last ^ u64::from(short.length) << 56);
@@ -145,7 +145,7 @@ impl Table {
         ids: &mut Vec<u32>,
         ask: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Some(long) = Long::of(word) else {
+        let Some(long) = LongWord::of(word) else {
             return ask(ids);
         };
         let (halves, _) = long.text.as_chunks::<16>();
@@ -156,16 +156,16 @@ impl Table {
         self.long.append(hash, &long, ids, ask)
     }
 
-    /// The two numbers multiplied and folded, as wyhash does (Wang Yi).
+    /// Multiplies and folds the two numbers, as wyhash does (Wang Yi).
     fn hash(&self, one: u64, other: u64) -> u64 {
         let product = u128::from(one ^ self.seeds[0]) * u128::from(other ^ self.seeds[1]);
         (product >> 64) as u64 ^ product as u64
     }
 }
 
-impl<K: Copy + Default + PartialEq, const TOKENS: usize, const PAIRS: usize> Places<K, TOKENS, PAIRS> {
+impl<K: Copy + Default + PartialEq, const TOKENS: usize, const PAIRS: usize> PlaceTable<K, TOKENS, PAIRS> {
     fn new() -> Self {
-        let none = Place {
+        let none = WordPlace {
             key: K::default(),
             ids: [0; TOKENS],
             count: 0,
@@ -184,7 +184,7 @@ impl<K: Copy + Default + PartialEq, const TOKENS: usize, const PAIRS: usize> Pla
         let pair = &mut self.0[hash as usize % PAIRS];
         for place in pair.iter() {
             if place.key == *key {
-                // One at a time: nearly always there is one.
+                // One at a time: nearly always there is only one.
                 for id in place.ids.iter().take(place.count.into()) {
                     ids.push(*id);
                 }
@@ -195,7 +195,7 @@ impl<K: Copy + Default + PartialEq, const TOKENS: usize, const PAIRS: usize> Pla
         ask(ids)?;
         let tokens = &ids[from..];
         if tokens.len() <= TOKENS {
-            let mut kept = Place {
+            let mut kept = WordPlace {
                 key: *key,
                 ids: [0; TOKENS],
                 count: tokens.len() as u8,
@@ -208,8 +208,8 @@ impl<K: Copy + Default + PartialEq, const TOKENS: usize, const PAIRS: usize> Pla
     }
 }
 
-impl Short {
-    /// None: it is too long.
+impl ShortWord {
+    /// Returns `None` for a word that is too long.
     #[inline]
     fn of(word: &[u8]) -> Option<Self> {
         let length = word.len();
@@ -231,7 +231,7 @@ impl Short {
     }
 }
 
-impl Long {
+impl LongWord {
     fn of(word: &[u8]) -> Option<Self> {
         let mut text = [0; LONGEST];
         text.get_mut(..word.len())?.copy_from_slice(word);
@@ -242,13 +242,13 @@ impl Long {
     }
 }
 
-/// The four bytes from there, which there are.
+/// Returns the four bytes from `from` on, which must exist.
 fn four(bytes: &[u8], from: usize) -> u64 {
     let chunk = bytes[from..].first_chunk().expect("as long as that");
     u32::from_le_bytes(*chunk).into()
 }
 
-/// The eight bytes from there, which there are.
+/// Returns the eight bytes from `from` on, which must exist.
 fn eight(bytes: &[u8], from: usize) -> u64 {
     u64::from_le_bytes(*bytes[from..].first_chunk().expect("as long as that"))
 }
@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    fn ask(words: &Words, word: &str, answer: &[u32]) -> (Vec<u32>, bool) {
+    fn ask(words: &WordCache, word: &str, answer: &[u32]) -> (Vec<u32>, bool) {
         let (mut ids, mut asked) = (Vec::new(), false);
         let Ok(()) = words.borrow().append(word, &mut ids, |ids| {
             asked = true;
@@ -271,11 +271,11 @@ mod tests {
 
     #[test]
     fn a_word_is_asked_for_once() {
-        let words = Words::new();
+        let words = WordCache::new();
         assert_eq!(ask(&words, " the", &[1, 2]), (vec![1, 2], true));
         assert_eq!(ask(&words, " the", &[3]), (vec![1, 2], false));
         assert_eq!(ask(&words, " th", &[3]), (vec![3], true));
-        // A word that stands for nothing is kept too.
+        // A word without tokens is cached too.
         assert_eq!(ask(&words, "x", &[]), (vec![], true));
         assert_eq!(ask(&words, "x", &[5]), (vec![], false));
     }
@@ -290,21 +290,21 @@ mod tests {
                     .collect();
                 String::from_utf8(bytes).unwrap()
             };
-            let words = Words::new();
+            let words = WordCache::new();
             for at in 0..=length {
                 let (ids, _) = ask(&words, &changed(at), &[at as u32]);
                 assert_eq!(ids, [at as u32], "{length}");
             }
         }
         let keys: Vec<_> = ["", "\0", "\0\0", "\0\0\0"]
-            .map(|word| Short::of(word.as_bytes()))
+            .map(|word| ShortWord::of(word.as_bytes()))
             .into();
         assert!(keys.iter().enumerate().all(|(at, key)| !keys[..at].contains(key)));
     }
 
     #[test]
     fn what_is_too_long_is_asked_for_each_time() {
-        let words = Words::new();
+        let words = WordCache::new();
         let check = |letters: usize, tokens: usize, kept: bool| {
             let (word, tokens) = ("x".repeat(letters), vec![1; tokens]);
             assert_eq!(ask(&words, &word, &tokens), (tokens.clone(), true));
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn no_word_gets_the_tokens_of_another() {
-        let words = Words::new();
+        let words = WordCache::new();
         for round in 0..2 {
             for number in 0..100_000_u32 {
                 let (ids, asked) = ask(&words, &format!("w{number}"), &[number]);
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn texts_at_the_same_time_have_a_table_each() {
-        let words = Words::new();
+        let words = WordCache::new();
         let (mut one, mut other) = (words.borrow(), words.borrow());
         let mut count = 0;
         for table in [&mut one, &mut other] {
