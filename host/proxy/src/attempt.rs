@@ -10,18 +10,18 @@ use http::{HeaderValue, Response};
 use routing::{LoadLease, WorkerLoad};
 use tokio::time::timeout;
 use tracing::{debug, warn};
+use worker_client::{OutgoingRequest, SendError, SendTimeouts, WorkerBody};
 
 use crate::context::RequestContext;
 use crate::decide::Seat;
 use crate::events::Trail;
 use crate::exchange::Booking;
-use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
 use crate::health::Dispatch;
+use crate::label::FailureKind;
 use crate::request_id::RequestId;
 use crate::retries;
 use crate::silence::SilenceLimits;
 use crate::snapshot::{Member, RequestLimits};
-use crate::upstream::WorkerBody;
 
 /// A worker's answer, with everything that lives as long as its body.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Asking {
     pub(crate) rank: Option<u16>,
     /// Whether it is a leg, whose handshake serves once.
     pub(crate) once: bool,
-    pub(crate) limits: ForwardLimits,
+    pub(crate) limits: SendTimeouts,
     pub(crate) silence: SilenceLimits,
 }
 
@@ -76,7 +76,7 @@ impl Asking {
             body: request.body.clone(),
             rank: pinned_rank(request, seat),
             once: false,
-            limits: ForwardLimits {
+            limits: SendTimeouts {
                 connect: limits.connect_timeout,
                 first_byte: limits.first_byte_timeout,
             },
@@ -96,10 +96,10 @@ pub(crate) fn pinned_rank(request: &RequestContext, seat: Seat) -> Option<u16> {
 }
 
 /// Sends it and waits for the head of the answer.
-pub(crate) async fn send(request: &RequestContext, mut asking: Asking) -> Result<Answer, ForwardError> {
+pub(crate) async fn send(request: &RequestContext, mut asking: Asking) -> Result<Answer, SendError> {
     let member = &request.pool().members[asking.seat.member];
     let link = &member.link;
-    let outgoing = Outgoing {
+    let outgoing = OutgoingRequest {
         method: &request.method,
         target: &request.target,
         headers: &request.headers,
@@ -119,7 +119,7 @@ pub(crate) async fn send(request: &RequestContext, mut asking: Asking) -> Result
     asking.booking.dispatched();
     let dispatched = Instant::now();
     let is_told = request.snapshot.decision_headers;
-    let answer = forward(&link.upstream, outgoing, asking.limits);
+    let answer = link.upstream.forward(outgoing, asking.limits);
     // An answer in one piece hides its first token; a leg has rules of its own.
     let hides_first_token = !request.stream && !asking.once;
     let outcome = match asking.booking.expected_ttft() {
@@ -150,8 +150,8 @@ pub(crate) async fn send(request: &RequestContext, mut asking: Asking) -> Result
         }
         Err(error) => {
             asking.booking.failed();
-            link.metrics.failed(error.kind());
-            let is_crash = matches!(error, ForwardError::Closed(_) | ForwardError::KeptClosed(_));
+            link.metrics.failed(FailureKind::from(&error));
+            let is_crash = matches!(error, SendError::Closed(_) | SendError::KeptClosed(_));
             // Legs have rules of their own.
             let rests = if is_crash && !asking.once {
                 request.crashes.add(asking.seat.member, dispatch);
@@ -176,7 +176,7 @@ async fn outwait<T>(answer: impl Future<Output = T>, expected: Duration, booking
 }
 
 /// Logs that a worker failed to answer.
-pub(crate) fn report(member: &Member, id: &HeaderValue, error: &ForwardError, rests: bool) {
+pub(crate) fn report(member: &Member, id: &HeaderValue, error: &SendError, rests: bool) {
     let worker = &*member.worker.spec().name;
     let held_back = || member.link.failure_log.pass();
     let (id, chain) = (RequestId(id), error as &dyn std::error::Error);

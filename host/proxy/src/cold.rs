@@ -13,9 +13,9 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
 use inference_api::{Endpoint, Reserved, find_model, reserved, select_models};
+use worker_client::{OutgoingRequest, SendError, SendTimeouts, WorkerBody};
 
 use crate::fleet_report::{Health, PoolReport, WorkerReport};
-use crate::forward::{ForwardError, ForwardLimits, Outgoing, forward};
 use crate::headers::{for_worker, name_worker, strip_hop_by_hop};
 use crate::intake::{self, IntakeError};
 use crate::own_pages;
@@ -24,7 +24,6 @@ use crate::reply::{self, Refusal};
 use crate::server::check_depth;
 use crate::snapshot::{Member, RequestLimits};
 use crate::tokens;
-use crate::upstream::WorkerBody;
 
 /// Longest answer to `/tokenize` that is passed on, in bytes.
 const LONGEST_ANSWER: usize = 64 << 20;
@@ -334,7 +333,7 @@ async fn tokenize_at_worker(
     pool.authorization.apply(&mut head.headers);
     let target = head.uri.into_parts().path_and_query;
     let target = target.unwrap_or(PathAndQuery::from_static(endpoint.path()));
-    let outgoing = Outgoing {
+    let outgoing = OutgoingRequest {
         method: &head.method,
         target: &target,
         headers: &head.headers,
@@ -354,16 +353,16 @@ async fn tokenize_at_worker(
 
 async fn forward_tokenize(
     member: &Member,
-    outgoing: Outgoing<'_>,
+    outgoing: OutgoingRequest<'_>,
     limits: &RequestLimits,
-) -> Result<Response<WorkerBody>, ForwardError> {
+) -> Result<Response<WorkerBody>, SendError> {
     let link = &member.link;
     let dispatch = link.begin_tokenizing();
-    let forward_limits = ForwardLimits {
+    let forward_limits = SendTimeouts {
         connect: limits.connect_timeout,
         first_byte: limits.first_byte_timeout,
     };
-    let answer = forward(&link.upstream, outgoing, forward_limits).await;
+    let answer = link.upstream.forward(outgoing, forward_limits).await;
     match &answer {
         Ok(answer) if answer.status().is_success() => link.tokenizer.succeeded(),
         Err(error) if error.is_blameless() => {}

@@ -56,7 +56,7 @@ const WORKER_GAUGES: [WorkerGauge; 12] = [
         |member| member.worker.load().cost().errors().tbt,
     ),
     ("worker_connections", "Connections open to a worker", |member| {
-        member.link.upstream.open() as f64
+        member.link.upstream.open_connections() as f64
     }),
     (
         "worker_resting",

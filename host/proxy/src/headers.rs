@@ -4,6 +4,7 @@ use http::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
+use worker_client::X_DATA_PARALLEL_RANK;
 
 /// Names a request from end to end; made by the router where the client sent none.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -21,8 +22,6 @@ pub(crate) const X_CONDUCTOR_PREFILL_WORKER: HeaderName =
 pub(crate) const X_CONDUCTOR_POLICY: HeaderName = HeaderName::from_static("x-conductor-policy");
 /// Of a request with the value `1`: how it is decided is kept, to be explained.
 pub(crate) const X_CONDUCTOR_EXPLAIN: HeaderName = HeaderName::from_static("x-conductor-explain");
-/// Pins a request to a data-parallel rank (vLLM).
-pub(crate) const X_DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 /// A client's session, for policies with affinity.
 pub(crate) const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 

@@ -1,5 +1,7 @@
 //! The closed sets of labels that metrics of the request path are told apart by.
 
+use worker_client::SendError;
+
 use crate::health::Cause;
 
 /// What became of a request. Each is counted exactly once.
@@ -79,6 +81,19 @@ pub(crate) enum FailureKind {
     IdleTimeout,
     /// An answer with a status of 500 or more (relayed as it is).
     ServerError,
+}
+
+impl From<&SendError> for FailureKind {
+    fn from(error: &SendError) -> Self {
+        match error {
+            SendError::Connect(_) => Self::Connect,
+            SendError::Closed(_) | SendError::KeptClosed(_) => Self::Closed,
+            SendError::FirstByteTimeout(_) => Self::FirstByteTimeout,
+            SendError::BadAnswer(_) | SendError::UnexpectedUpgrade | SendError::TwoFramings => {
+                Self::BadAnswer
+            }
+        }
+    }
 }
 
 /// Every kind in the order of its discriminant, with its label.

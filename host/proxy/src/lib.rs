@@ -8,7 +8,6 @@ mod admission;
 mod arm;
 mod arrival;
 mod attempt;
-mod authorization;
 mod bodies;
 mod body;
 mod buckets;
@@ -29,7 +28,6 @@ mod expectation;
 mod feeds;
 mod fleet_collector;
 mod fleet_report;
-mod forward;
 mod headers;
 mod health;
 mod intake;
@@ -68,15 +66,12 @@ mod throttle;
 mod timeouts;
 mod tls;
 mod tokens;
-mod upstream;
-mod worker_client;
 
 pub use admission::{AdmissionSpec, BudgetReport, BudgetSpec, Objectives};
 pub use arm::{
     ArmReport, CanarySpec, Cause, Finding, Look, Measure, ShadowSpec, Shortage, SideReport, StopReport,
     StopRule, TimesReport, TrialReport, TrialSpec, Wanted,
 };
-pub use authorization::Authorization;
 pub use bodies::BodyTotals;
 pub use catalog::{AdapterSpec, ModelListSpec, ModelsReport};
 pub use clients::{ClientLimits, ClientSpec, EngineFields, KeyHash};
@@ -104,7 +99,9 @@ pub use snapshot::{
     PoolSpec, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotPlan, SnapshotSpec,
 };
 pub use timeouts::PoolTimeouts;
-pub use tls::{ServerTls, ServerTlsParts, TlsError, WorkerTls, WorkerTlsParts};
+pub use tls::{ServerTls, ServerTlsParts};
 pub use tokens::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
-pub use upstream::{ConnectionsSpec, UrlError};
-pub use worker_client::{WorkerClient, WorkerClientError, WorkerReply};
+pub use worker_client::tls::{TlsError, WorkerTls, WorkerTlsParts};
+pub use worker_client::{
+    Authorization, ConnectionsSpec, UrlError, WorkerClient, WorkerClientError, WorkerReply,
+};

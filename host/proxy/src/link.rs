@@ -4,18 +4,18 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use routing::Worker;
+use worker_client::ConnectionPool;
 
 use crate::catalog::LearnedModels;
 use crate::health::{Dispatch, Stance, WorkerHealth};
 use crate::metrics::{ProxyMetrics, WorkerMetrics};
 use crate::throttle::Throttle;
 use crate::tokens::Cooldown;
-use crate::upstream::Upstream;
 
 /// The way to one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerLink {
-    pub(crate) upstream: Upstream,
+    pub(crate) upstream: ConnectionPool,
     /// Of the worker as a whole.
     pub(crate) health: WorkerHealth,
     /// Of its `/tokenize`, which it may lack, or which may be slow while the rest is well.
@@ -30,7 +30,7 @@ pub(crate) struct WorkerLink {
 }
 
 impl WorkerLink {
-    pub(crate) fn new(worker: &Worker, upstream: Upstream, metrics: &ProxyMetrics) -> Self {
+    pub(crate) fn new(worker: &Worker, upstream: ConnectionPool, metrics: &ProxyMetrics) -> Self {
         let name = &worker.spec().name;
         Self {
             upstream,

@@ -15,9 +15,9 @@ use routing::{Generation, Worker};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
+use worker_client::{OutgoingRequest, SendTimeouts};
 
 use crate::clients::KeyHash;
-use crate::forward::{self, ForwardLimits, Outgoing};
 use crate::intake;
 use crate::link::WorkerLink;
 use crate::snapshot::{RequestLimits, Snapshot};
@@ -176,7 +176,7 @@ fn declared(snapshot: &Snapshot) -> BTreeSet<&str> {
 
 /// A worker's list, if it is one.
 async fn ask_one(link: &WorkerLink, headers: &HeaderMap, limits: &RequestLimits) -> Option<Bytes> {
-    let outgoing = Outgoing {
+    let outgoing = OutgoingRequest {
         method: &Method::GET,
         target: &MODELS,
         headers,
@@ -184,11 +184,11 @@ async fn ask_one(link: &WorkerLink, headers: &HeaderMap, limits: &RequestLimits)
         once: false,
         body: &Bytes::new(),
     };
-    let limits = ForwardLimits {
+    let limits = SendTimeouts {
         connect: limits.connect_timeout,
         first_byte: PATIENCE,
     };
-    let answer = forward::ask(&link.upstream, outgoing, limits).await.ok()?;
+    let answer = link.upstream.query(outgoing, limits).await.ok()?;
     let is_success = answer.status().is_success();
     let mut body = answer.into_body();
     let list = intake::collect(&mut body, LONGEST_LIST, PATIENCE).await.ok()?;

@@ -16,6 +16,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use inference_api::{CachedTokensFilter, Endpoint, Tail};
 use thiserror::Error;
 use tracing::warn;
+use worker_client::WorkerBody;
 
 use crate::attempt::Answer;
 use crate::body::Body;
@@ -33,7 +34,6 @@ use crate::request_id::RequestId;
 use crate::responses::ResponseLearner;
 use crate::silence::{Silence, TooLong};
 use crate::tasks::Guard;
-use crate::upstream::WorkerBody;
 
 /// An answer broke off.
 #[derive(Debug, Error)]

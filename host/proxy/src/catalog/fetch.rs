@@ -10,10 +10,9 @@ use http::{HeaderMap, Method, StatusCode};
 use inference_api::{ModelNames, ModelNamesError, model_names};
 use thiserror::Error;
 use tracing::{debug, info};
+use worker_client::{Authorization, OutgoingRequest, SendError, SendTimeouts};
 
 use super::metrics::RefreshResult;
-use crate::authorization::Authorization;
-use crate::forward::{self, ForwardError, ForwardLimits, Outgoing};
 use crate::intake::{self, IntakeError};
 use crate::link::WorkerLink;
 use crate::snapshot::{Member, PoolState};
@@ -48,7 +47,7 @@ impl Default for ModelListSpec {
 #[derive(Debug, Error)]
 enum FetchError {
     #[error("ask for the models")]
-    Forward(#[source] ForwardError),
+    Forward(#[source] SendError),
     #[error("get the models within {0:?}")]
     Timeout(Duration),
     #[error("read the list of models")]
@@ -143,7 +142,7 @@ async fn fetch(
 ) -> Result<ModelNames, FetchError> {
     let mut headers = HeaderMap::new();
     authorization.apply(&mut headers);
-    let outgoing = Outgoing {
+    let outgoing = OutgoingRequest {
         method: &Method::GET,
         target: &spec.path,
         headers: &headers,
@@ -151,11 +150,11 @@ async fn fetch(
         once: false,
         body: &Bytes::new(),
     };
-    let limits = ForwardLimits {
+    let limits = SendTimeouts {
         connect: spec.timeout,
         first_byte: spec.timeout,
     };
-    let answer = forward::ask(&link.upstream, outgoing, limits).await;
+    let answer = link.upstream.query(outgoing, limits).await;
     let answer = answer.map_err(FetchError::Forward)?;
     let status = answer.status();
     let mut body = answer.into_body();

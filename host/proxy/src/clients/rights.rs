@@ -2,10 +2,10 @@
 
 use http::HeaderMap;
 use inference_api::Peek;
+use worker_client::X_DATA_PARALLEL_RANK;
 
 use super::Caller;
 use crate::admission::class_of_body;
-use crate::headers::X_DATA_PARALLEL_RANK;
 use crate::reply::Refusal;
 use crate::route::Route;
 use crate::snapshot::PoolState;

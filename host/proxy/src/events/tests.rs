@@ -227,7 +227,7 @@ fn snapshot(
             adapters: vec![],
             model_list: None,
             authorization: Authorization::Pass,
-            connections: crate::upstream::ConnectionsSpec::default(),
+            connections: worker_client::ConnectionsSpec::default(),
             accept_handover: false,
             isolate_prefixes: false,
             pd: None,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use worker_client::{OutgoingRequest, SendError, SendTimeouts};
 
 use super::{Finding, ProbeSpec};
 use crate::cause::chain;
-use crate::forward::{self, ForwardError, ForwardLimits, Outgoing};
 use crate::intake;
 use crate::label::{PROBES, ProbeResult};
 use crate::link::WorkerLink;
@@ -32,8 +32,8 @@ pub(super) async fn probe(member: &Member, spec: &ProbeSpec) {
 pub(super) async fn connect(member: &Member) {
     let (link, limit) = (&member.link, ProbeSpec::default().timeout);
     let answers = link.health.answers();
-    let checked = match tokio::time::timeout(limit, link.upstream.connect(None, limit)).await {
-        Ok(Ok(_)) => Ok(ProbeResult::Passed),
+    let checked = match tokio::time::timeout(limit, link.upstream.check_connect(limit)).await {
+        Ok(Ok(())) => Ok(ProbeResult::Passed),
         Ok(Err(error)) => Err((ProbeResult::Unreachable, chain(&error))),
         Err(_) => timed_out("connection", limit),
     };
@@ -74,7 +74,7 @@ fn record(member: &Member, checked: Checked, answers: u64) {
 }
 
 async fn ask(link: &WorkerLink, spec: &ProbeSpec) -> Checked {
-    let outgoing = Outgoing {
+    let outgoing = OutgoingRequest {
         method: &Method::GET,
         target: &spec.path,
         headers: &HeaderMap::new(),
@@ -82,13 +82,13 @@ async fn ask(link: &WorkerLink, spec: &ProbeSpec) -> Checked {
         once: false,
         body: &Bytes::new(),
     };
-    let limits = ForwardLimits {
+    let limits = SendTimeouts {
         connect: spec.timeout,
         first_byte: spec.timeout,
     };
-    let answer = match forward::ask(&link.upstream, outgoing, limits).await {
+    let answer = match link.upstream.query(outgoing, limits).await {
         Ok(answer) => answer,
-        Err(error @ ForwardError::FirstByteTimeout(_)) => return Err((ProbeResult::Timeout, chain(&error))),
+        Err(error @ SendError::FirstByteTimeout(_)) => return Err((ProbeResult::Timeout, chain(&error))),
         Err(error) => return Err((ProbeResult::Unreachable, chain(&error))),
     };
     let status = answer.status();

@@ -9,8 +9,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use inference_api::{EngineLoad, engine_loads, sglang_loads};
 use routing::EngineSaid;
+use worker_client::{OutgoingRequest, SendTimeouts};
 
-use crate::forward::{self, ForwardLimits, Outgoing};
 use crate::intake;
 use crate::label::ScrapeResult;
 use crate::link::WorkerLink;
@@ -113,7 +113,7 @@ async fn ask(link: &Arc<WorkerLink>, spec: &ScrapeSpec) -> Result<BTreeMap<u16, 
 }
 
 async fn get(link: &WorkerLink, page: &PathAndQuery, patience: Duration) -> Result<Bytes, ScrapeResult> {
-    let outgoing = Outgoing {
+    let outgoing = OutgoingRequest {
         method: &Method::GET,
         target: page,
         headers: &HeaderMap::new(),
@@ -121,11 +121,11 @@ async fn get(link: &WorkerLink, page: &PathAndQuery, patience: Duration) -> Resu
         once: false,
         body: &Bytes::new(),
     };
-    let limits = ForwardLimits {
+    let limits = SendTimeouts {
         connect: patience,
         first_byte: patience,
     };
-    let answer = forward::ask(&link.upstream, outgoing, limits).await;
+    let answer = link.upstream.query(outgoing, limits).await;
     let answer = answer.map_err(|_| ScrapeResult::Failed)?;
     let status = answer.status();
     let mut body = answer.into_body();

@@ -14,13 +14,12 @@ use routing::Dialect;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
+use worker_client::{ConnectionPool, OutgoingRequest, SendTimeouts, UrlError};
 
 use crate::cause::chain;
-use crate::forward::{self, ForwardLimits, Outgoing};
 use crate::intake;
 use crate::pd::detect;
 use crate::proxy::Proxy;
-use crate::upstream::{Upstream, UrlError};
 
 /// How old ids may become before they are asked for again: so long may a restart stay unnoticed while nothing fails.
 const BOOTSTRAP_AGE: Duration = Duration::from_secs(1);
@@ -42,7 +41,7 @@ const QUERY: PathAndQuery = PathAndQuery::from_static(QUERY_PATH);
 /// One bootstrap server.
 #[derive(Debug)]
 pub(crate) struct Bootstrap {
-    upstream: Upstream,
+    upstream: ConnectionPool,
     /// `http://host:port`.
     address: Box<str>,
     /// An IPv6 address in its brackets: engines put `:port` behind it.
@@ -72,7 +71,7 @@ struct Known {
 
 impl Bootstrap {
     pub(crate) fn new(url: &str, has_ids: bool) -> Result<Self, UrlError> {
-        let upstream = Upstream::plain(url)?;
+        let upstream = ConnectionPool::plain(url)?;
         let uri: Uri = url.parse().map_err(|source| UrlError::Unreadable {
             url: url.into(),
             source,
@@ -234,14 +233,14 @@ impl Bootstrap {
         self.told.notify_waiters();
     }
 
-    /// As [`Upstream::trim`].
+    /// As [`ConnectionPool::trim`].
     pub(crate) fn trim(&self, now: Instant) {
         self.upstream.trim(now);
     }
 
     /// The engine ids, or why there are none.
     async fn ask(&self) -> Result<BTreeMap<u16, Arc<str>>, String> {
-        let outgoing = Outgoing {
+        let outgoing = OutgoingRequest {
             method: &Method::GET,
             target: &QUERY,
             headers: &HeaderMap::new(),
@@ -249,11 +248,11 @@ impl Bootstrap {
             once: false,
             body: &Bytes::new(),
         };
-        let limits = ForwardLimits {
+        let limits = SendTimeouts {
             connect: PATIENCE,
             first_byte: PATIENCE,
         };
-        let answer = match forward::ask(&self.upstream, outgoing, limits).await {
+        let answer = match self.upstream.query(outgoing, limits).await {
             Ok(answer) => answer,
             Err(error) => {
                 let error = chain(&error);

@@ -7,10 +7,11 @@ use std::time::Duration;
 use inference_api::{Handshake, PrefillAnswer};
 use routing::Dialect;
 use tracing::info;
+use worker_client::SendError;
 
 use crate::attempt::{self, Answer, Asking};
-use crate::forward::ForwardError;
 use crate::health::Dispatch;
+use crate::label::FailureKind;
 use crate::pd::course::{Failed, Handed, PairAnswer, Try};
 use crate::pd::leg::{self, LegError};
 use crate::pd::prefill::{self, Prefilled, Running};
@@ -136,10 +137,10 @@ async fn replaced(attempt: &Try<'_>, meeting: &Meeting) {
 
 /// The prompt is there, and nothing is made of it.
 fn too_late(attempt: &Try<'_>, patience: Duration) -> LegError {
-    let error = ForwardError::FirstByteTimeout(patience);
+    let error = SendError::FirstByteTimeout(patience);
     let pool = attempt.request.pool();
     let member = &pool.members[attempt.decode.member];
-    member.link.metrics.failed(error.kind());
+    member.link.metrics.failed(FailureKind::from(&error));
     pool.failed(member, Dispatch::Plain, &error);
     error.into()
 }

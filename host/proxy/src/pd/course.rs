@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use inference_api::{CachedTokensFilter, Split};
 use routing::{Dialect, WorkerId};
+use worker_client::SendTimeouts;
 
 use crate::attempt::{self, Answer, Asking};
 use crate::context::RequestContext;
 use crate::decide::{Part, Placement, Seat};
-use crate::forward::ForwardLimits;
 use crate::pd::concurrent::{self, Transfer};
 use crate::pd::leg::{self, LegError, Setback};
 use crate::pd::prefill::Prefilled;
@@ -172,8 +172,8 @@ impl Try<'_> {
         self.request.pool().members[seat.member].worker.id()
     }
 
-    pub(super) fn prefill_limits(&self) -> ForwardLimits {
-        ForwardLimits {
+    pub(super) fn prefill_limits(&self) -> SendTimeouts {
+        SendTimeouts {
             connect: self.pd.spec.connect_timeout,
             first_byte: self.pd.spec.prefill_timeout,
         }
@@ -197,8 +197,8 @@ impl Try<'_> {
         }
     }
 
-    pub(super) fn decode_limits(&self) -> ForwardLimits {
-        ForwardLimits {
+    pub(super) fn decode_limits(&self) -> SendTimeouts {
+        SendTimeouts {
             connect: self.pd.spec.connect_timeout,
             first_byte: self.decode_patience(),
         }

@@ -15,8 +15,8 @@ use routing::{Dialect, Role};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use worker_client::{OutgoingRequest, SendTimeouts};
 
-use crate::forward::{self, ForwardLimits, Outgoing};
 use crate::intake;
 use crate::link::WorkerLink;
 use crate::proxy::Proxy;
@@ -329,7 +329,7 @@ struct Unreachable;
 
 /// A page of the worker's, if it has one of that name.
 async fn page(link: &WorkerLink, page: &PathAndQuery) -> Result<Option<bytes::Bytes>, Unreachable> {
-    let outgoing = Outgoing {
+    let outgoing = OutgoingRequest {
         method: &Method::GET,
         target: page,
         headers: &HeaderMap::new(),
@@ -337,12 +337,12 @@ async fn page(link: &WorkerLink, page: &PathAndQuery) -> Result<Option<bytes::By
         once: false,
         body: &bytes::Bytes::new(),
     };
-    let limits = ForwardLimits {
+    let limits = SendTimeouts {
         connect: PATIENCE,
         first_byte: PATIENCE,
     };
     let read = async {
-        let answer = forward::ask(&link.upstream, outgoing, limits).await;
+        let answer = link.upstream.query(outgoing, limits).await;
         let answer = answer.map_err(|_| Unreachable)?;
         let is_there = answer.status().is_success();
         let mut body = answer.into_body();

@@ -7,10 +7,10 @@ use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
 use routing::WorkerId;
 use thiserror::Error;
+use worker_client::SendError;
 
 use crate::attempt::Answer;
 use crate::context::RequestContext;
-use crate::forward::ForwardError;
 use crate::headers::{name_worker, strip_hop_by_hop};
 use crate::health::Dispatch;
 use crate::intake::{self, IntakeError};
@@ -28,7 +28,7 @@ const LONGEST_ERROR: usize = 1 << 20;
 #[derive(Debug, Error)]
 pub(crate) enum LegError {
     #[error(transparent)]
-    Forward(#[from] ForwardError),
+    Forward(#[from] SendError),
     #[error("read the answer to its end")]
     BrokeOff(#[source] IntakeError<hyper::Error>),
     #[error("get the whole answer of the prefill leg within {0:?}")]
@@ -81,7 +81,7 @@ impl LegError {
     pub(crate) fn cost_nothing(&self) -> bool {
         matches!(
             self,
-            Self::Forward(ForwardError::Connect(_) | ForwardError::KeptClosed(_))
+            Self::Forward(SendError::Connect(_) | SendError::KeptClosed(_))
                 | Self::NotServed(_)
                 | Self::EngineUnknown
                 | Self::EngineRestarted
@@ -91,7 +91,7 @@ impl LegError {
     /// Whether the worker cannot have begun: what was prepared for it is as good for another.
     pub(crate) fn nothing_was_used(&self) -> bool {
         match self {
-            Self::Forward(ForwardError::Connect(_)) | Self::NotServed(_) => true,
+            Self::Forward(SendError::Connect(_)) | Self::NotServed(_) => true,
             Self::Refused(response) => matches!(
                 response.status(),
                 StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
@@ -104,7 +104,7 @@ impl LegError {
     pub(crate) fn is_final(&self) -> bool {
         matches!(
             self,
-            Self::Forward(ForwardError::Connect(_)) | Self::Refused(_) | Self::NotServed(_)
+            Self::Forward(SendError::Connect(_)) | Self::Refused(_) | Self::NotServed(_)
         )
     }
 
@@ -154,17 +154,17 @@ pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Resu
     let deadline = tokio::time::Instant::from_std(answer.dispatched + limit);
     let member = &request.pool().members[answer.member];
     let (link, dispatch) = (&member.link, answer.dispatch);
-    let first = tokio::time::timeout_at(deadline, answer.response.body_mut().first()).await;
-    let failed = |error: ForwardError| {
+    let first = tokio::time::timeout_at(deadline, answer.response.body_mut().peek()).await;
+    let failed = |error: SendError| {
         answer.booking.failed();
-        link.metrics.failed(error.kind());
+        link.metrics.failed(FailureKind::from(&error));
         request.pool().failed(member, answer.dispatch, &error);
         Err(error.into())
     };
     let begun = match first {
         Ok(Ok(first)) => first.and_then(|first| failed_in_stream(request, member, dispatch, first)),
-        Ok(Err(error)) => return failed(ForwardError::Closed(error)),
-        Err(_) => return failed(ForwardError::FirstByteTimeout(limit)),
+        Ok(Err(error)) => return failed(SendError::Closed(error)),
+        Err(_) => return failed(SendError::FirstByteTimeout(limit)),
     };
     match begun {
         Some(error) => {
@@ -193,7 +193,7 @@ pub(crate) fn may_be_not_served(request: &RequestContext, answer: &Answer) -> bo
 /// piece; one that comes in several is the client's to read.
 pub(crate) async fn is_not_served(request: &RequestContext, answer: &mut Answer) -> bool {
     let status = answer.response.status();
-    let first = tokio::time::timeout(ERROR_PATIENCE, answer.response.body_mut().first());
+    let first = tokio::time::timeout(ERROR_PATIENCE, answer.response.body_mut().peek());
     let Ok(Ok(Some(body))) = first.await else {
         return false;
     };

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use worker_client::SendError;
 
 use super::tunnel::{Tunnel, TunnelSlot};
 use crate::body::Body;
 use crate::exchange::Exchange;
-use crate::forward::ForwardError;
 use crate::label::Outcome;
 use crate::pd::PairAnswer;
 use crate::relay;
@@ -30,9 +30,9 @@ pub(crate) fn response(placed: PairAnswer, mut exchange: Exchange) -> Result<Res
     } = placed;
     relay::tell(&mut answer, prefill, &exchange);
     let (mut head, body) = answer.response.into_parts();
-    let Some(worker) = body.into_switched() else {
+    let Some(worker) = body.into_upgraded() else {
         exchange.finish(Outcome::UpstreamError);
-        return Err(ForwardError::Switched.into());
+        return Err(SendError::UnexpectedUpgrade.into());
     };
     exchange.answered(StatusCode::SWITCHING_PROTOCOLS);
     exchange.member(answer.member).link.answered(answer.dispatch);

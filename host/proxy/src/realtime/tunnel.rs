@@ -13,18 +13,18 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
+use worker_client::UpgradedStream;
 
 use super::flow::{Flow, Progress, PumpError};
 use super::metrics::TunnelMetrics;
 use crate::exchange::{Booking, Exchange};
 use crate::label::{FailureKind, Outcome};
 use crate::request_id::RequestId;
-use crate::upstream::Switched;
 
 /// Worker's side of a connection that was switched, and what lasts as long as it.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
-    pub(super) worker: Switched,
+    pub(super) worker: UpgradedStream,
     pub(super) exchange: Exchange,
     pub(super) booking: Booking,
     /// Index into the pool's members.

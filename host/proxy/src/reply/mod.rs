@@ -16,10 +16,10 @@ use inference_api::{
 use routing::{Rejection, Role};
 use thiserror::Error;
 use tracing::debug;
+use worker_client::SendError;
 
 use crate::admission::TooSlow;
 use crate::clients::Limited;
-use crate::forward::ForwardError;
 use crate::headers::X_CONDUCTOR_POLICY;
 use crate::intake::IntakeError;
 use crate::label::Outcome;
@@ -98,13 +98,13 @@ pub(crate) enum Refusal {
     #[error("the pool `{pool}` has no workers")]
     PoolEmpty { pool: Box<str> },
     #[error("no worker could be reached")]
-    NoWorker(#[source] Option<ForwardError>),
+    NoWorker(#[source] Option<SendError>),
     #[error("the worker closed the connection before it answered")]
-    WorkerClosed(#[source] ForwardError),
+    WorkerClosed(#[source] SendError),
     #[error("the worker's answer could not be understood")]
-    WorkerConfused(#[source] ForwardError),
+    WorkerConfused(#[source] SendError),
     #[error("the worker did not begin to answer in time")]
-    WorkerSlow(#[source] ForwardError),
+    WorkerSlow(#[source] SendError),
     #[error("the prompt was not computed in time")]
     PrefillSlow(#[source] LegError),
     #[error("the worker's answer could not be read to its end")]

@@ -1,10 +1,10 @@
 //! Refusals by the errors of other parts that lead to them.
 
 use inference_api::{BodyError, HandshakeError};
+use worker_client::SendError;
 
 use super::Refusal;
 use crate::connections::NoSeat;
-use crate::forward::ForwardError;
 use crate::intake::IntakeError;
 use crate::pd::LegError;
 
@@ -62,15 +62,15 @@ impl From<BodyError> for Refusal {
 }
 
 /// For an attempt after which no other follows.
-impl From<ForwardError> for Refusal {
-    fn from(error: ForwardError) -> Self {
+impl From<SendError> for Refusal {
+    fn from(error: SendError) -> Self {
         match error {
-            ForwardError::Connect(_) => Self::NoWorker(Some(error)),
-            ForwardError::Closed(_) | ForwardError::KeptClosed(_) => Self::WorkerClosed(error),
-            ForwardError::BadAnswer(_) | ForwardError::Switched | ForwardError::TwoFramings => {
+            SendError::Connect(_) => Self::NoWorker(Some(error)),
+            SendError::Closed(_) | SendError::KeptClosed(_) => Self::WorkerClosed(error),
+            SendError::BadAnswer(_) | SendError::UnexpectedUpgrade | SendError::TwoFramings => {
                 Self::WorkerConfused(error)
             }
-            ForwardError::FirstByteTimeout(_) => Self::WorkerSlow(error),
+            SendError::FirstByteTimeout(_) => Self::WorkerSlow(error),
         }
     }
 }

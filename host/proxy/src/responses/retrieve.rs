@@ -9,15 +9,16 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use inference_api::{Endpoint, is_response_id};
+use worker_client::{OutgoingRequest, SendTimeouts};
 
 use super::{ResponseKey, check_in_service, member_of};
 use crate::attempt::{self, Answer};
 use crate::body::Body;
 use crate::clients::{Entry, Visit};
 use crate::exchange::{Booking, Exchange};
-use crate::forward::{ForwardLimits, Outgoing, forward};
 use crate::headers::{self, X_REQUEST_ID};
 use crate::intake;
+use crate::label::FailureKind;
 use crate::pd::PairAnswer;
 use crate::proxy::Proxy;
 use crate::relay;
@@ -145,7 +146,7 @@ async fn from_worker(
     pool.authorization.apply(&mut headers);
     let target = head.uri.into_parts().path_and_query;
     let target = target.unwrap_or(PathAndQuery::from_static(PREFIX));
-    let outgoing = Outgoing {
+    let outgoing = OutgoingRequest {
         method: &head.method,
         target: &target,
         headers: &headers,
@@ -209,7 +210,7 @@ async fn send(
     pool: &Arc<PoolState>,
     at: usize,
     id: &HeaderValue,
-    outgoing: Outgoing<'_>,
+    outgoing: OutgoingRequest<'_>,
     (deadline, is_told): (Option<Instant>, bool),
 ) -> Result<PairAnswer, Refusal> {
     let (member, limits) = (&pool.members[at], &pool.limits);
@@ -217,14 +218,16 @@ async fn send(
     link.metrics.attempts.inc();
     let dispatch = link.begin();
     let dispatched = Instant::now();
-    let forward_limits = ForwardLimits {
+    let forward_limits = SendTimeouts {
         connect: limits.connect_timeout,
         first_byte: limits.first_byte_timeout,
     };
-    let response = forward(&link.upstream, outgoing, forward_limits)
+    let response = link
+        .upstream
+        .forward(outgoing, forward_limits)
         .await
         .inspect_err(|error| {
-            link.metrics.failed(error.kind());
+            link.metrics.failed(FailureKind::from(error));
             let rests = !error.is_blameless() && pool.failed(member, dispatch, error);
             attempt::report(member, id, error, rests);
         })?;

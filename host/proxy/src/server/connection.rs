@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
+use worker_client::tls::Stream;
 
 use super::drive::{Ended, Ends, drive, set_options};
 use super::framing::{Guard, GuardFlags};
@@ -19,7 +20,6 @@ use super::respond::{self, Respond, Terms};
 use super::spec::EdgeLimits;
 use crate::connections::TakenSeat;
 use crate::realtime::OpenedTunnel;
-use crate::tls::Stream;
 
 /// Bytes of a connection's buffer besides those of the longest head: hyper answers what overflows it by itself, without a
 /// body.

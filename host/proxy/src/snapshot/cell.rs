@@ -5,10 +5,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::{Snapshot, SnapshotPlan};
+use crate::admission;
 use crate::memory::MemoryStage;
 use crate::metrics::ProxyMetrics;
 use crate::server::Edge;
-use crate::{admission, upstream};
 
 /// Holds the active snapshot. Readers load it without waiting; there is one writer, the composition root.
 #[derive(Debug)]
@@ -70,11 +70,11 @@ impl Snapshot {
             for member in &pool.members {
                 let name = &member.worker.spec().name;
                 member.link.health.set_rules(&pool.health, name);
+                member.link.upstream.configure(&pool.connections, &self.edge.via);
             }
         }
         self.edge.bodies.set_limits(self.edge.totals);
         self.edge.memory.set_limit(self.edge.totals.memory);
-        upstream::configure(self);
         self.tokenizing.set_limits();
     }
 

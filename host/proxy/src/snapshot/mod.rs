@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use routing::{Generation, PolicyVersions, Pool, Worker, WorkerId};
+use worker_client::{Authorization, ConnectionsSpec};
 
 pub use self::cell::SnapshotCell;
 pub use self::plan::{SnapshotError, SnapshotPlan};
 use crate::admission::{Admission, AdmissionSpec, Gate, Objectives};
 use crate::arm::TrialSpec;
-use crate::authorization::Authorization;
 use crate::catalog::{AdapterSpec, ModelCatalog, ModelListSpec};
 use crate::clients::{ClientSpec, Clients};
 use crate::events::{EventHub, ListenerReport};
@@ -36,7 +36,6 @@ use crate::route::Route;
 use crate::server::{Edge, EdgeSpec};
 use crate::timeouts::PoolTimeouts;
 use crate::tokens::{ModelsSpec, TokenSource, Tokenizing};
-use crate::upstream::ConnectionsSpec;
 
 /// Everything a snapshot is made of.
 #[derive(Debug)]

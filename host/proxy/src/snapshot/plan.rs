@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use routing::{Dialect, Pool, Role, Worker, WorkerId};
 use thiserror::Error;
+use worker_client::{ConnectionPool, UrlError};
 
 use super::{Member, PoolSpec, PoolState, RequestLimits, RouteSpec, Snapshot, SnapshotSpec};
 use crate::admission::{Admission, Gate};
@@ -22,7 +23,6 @@ use crate::pd::{Bootstrap, Detection, PdPool, PdSpec};
 use crate::route::{Route, RouteError, RoutePlan};
 use crate::server::Edge;
 use crate::tokens::{Tokenizing, TokenizingPlan};
-use crate::upstream::{Upstream, UrlError};
 
 /// A snapshot cannot be built.
 #[derive(Debug, Error)]
@@ -82,7 +82,7 @@ struct MemberPlan {
 #[derive(Debug)]
 enum LinkPlan {
     Kept(Arc<WorkerLink>),
-    New(Arc<Worker>, Box<Upstream>),
+    New(Arc<Worker>, Box<ConnectionPool>),
 }
 
 impl SnapshotPlan {
@@ -296,7 +296,7 @@ impl<'a> Workers<'a> {
         let link = match self.kept.remove(&worker.id()) {
             Some(link) => LinkPlan::Kept(link),
             None => {
-                let upstream = Upstream::new(&worker.spec().url)?;
+                let upstream = ConnectionPool::new(&worker.spec().url)?;
                 LinkPlan::New(Arc::clone(worker), Box::new(upstream))
             }
         };

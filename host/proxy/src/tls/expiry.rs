@@ -1,4 +1,4 @@
-//! Until when a certificate is good: the one field of X.509 that is told to operators.
+//! Expiry date of a certificate: the only X.509 field that the router reports.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,11 +7,11 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// `notAfter` of a certificate (RFC 5280, section 4.1); none where it cannot be found.
+/// `notAfter` of a certificate (RFC 5280, section 4.1); `None` if it cannot be read.
 pub(super) fn not_after(der: &[u8]) -> Option<SystemTime> {
     let (_, certificate, _) = element(der).filter(|(tag, ..)| *tag == SEQUENCE)?;
     let (_, mut body, _) = element(certificate)?;
-    // Version (where it is told), serial number, algorithm, issuer; then the validity.
+    // Version (optional), serial number, algorithm, issuer; then the validity.
     if body.first() == Some(&VERSION) {
         body = element(body)?.2;
     }
@@ -24,7 +24,7 @@ pub(super) fn not_after(der: &[u8]) -> Option<SystemTime> {
     time(tag, text)
 }
 
-/// Tag, content and what follows of a DER element.
+/// Splits a DER element into tag, content and rest.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -42,7 +42,7 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// `YYMMDDHHMMSSZ`, or with four digits of the year.
+/// Parses `YYMMDDHHMMSSZ`, also with a four-digit year.
 fn time(tag: u8, text: &[u8]) -> Option<SystemTime> {
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
     let number = |text: &str| text.parse::<u64>().ok();
@@ -68,7 +68,7 @@ fn time(tag: u8, text: &[u8]) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(days * 86_400 + seconds))
 }
 
-/// Of the Gregorian calendar, years counted from March so that a leap day is a year's last.
+/// Returns the day number in the Gregorian calendar. Years start in March, so a leap day is a year's last day.
 fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
     let (year, month) = if month > 2 {
         (year, month - 3)
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_in_both_forms() {
+    fn both_time_forms_are_parsed() {
         check(UTC_TIME, "700101000000Z", Some(0));
         check(UTC_TIME, "240229120001Z", Some(1_709_208_001));
         check(UTC_TIME, "491231235959Z", Some(2_524_607_999));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_has_no_end() {
+    fn malformed_certificates_have_no_expiry() {
         for bad in [
             &b""[..],
             b"\x30",

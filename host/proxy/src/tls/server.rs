@@ -1,4 +1,4 @@
-//! What clients are shown, and what they may have to show.
+//! TLS settings of a listener: its certificate, and the client certificates it requires.
 
 use std::fmt;
 use std::io;
@@ -9,25 +9,25 @@ use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
+use worker_client::tls::{Stream, TlsError, pem, provider};
 
-use super::stream::Stream;
-use super::{TlsError, expiry, pem, provider};
+use super::expiry;
 
 const HTTP_1_1: &[u8] = b"http/1.1";
 const HTTP_2: &[u8] = b"h2";
 
-/// The bytes of the files.
+/// Content of the PEM files.
 #[derive(Clone, Copy)]
 pub struct ServerTlsParts<'a> {
-    /// The certificate, then those that vouch for it.
+    /// Certificate chain, leaf first.
     pub certificate: &'a [u8],
-    /// Its key.
+    /// Private key of the certificate.
     pub key: &'a [u8],
-    /// Authorities of which each client must show a certificate; none: clients show none.
+    /// Authorities that sign client certificates. `None`: clients need no certificate.
     pub client_authorities: Option<&'a [u8]>,
 }
 
-/// How connections of clients begin. TLS 1.2 or 1.3, HTTP/2 or HTTP/1.1 by ALPN; sessions are resumed by tickets.
+/// TLS settings of a listener: TLS 1.2 or 1.3, HTTP/2 or HTTP/1.1 by ALPN, session resumption by tickets.
 pub struct ServerTls {
     /// Offers HTTP/1.1 alone.
     config: Arc<ServerConfig>,
@@ -37,7 +37,7 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// Makes sense of the files.
+    /// Parses the PEM files.
     ///
     /// # Errors
     /// [`TlsError`].
@@ -67,13 +67,13 @@ impl ServerTls {
         })
     }
 
-    /// Until when the certificate is good.
+    /// Returns the end of the certificate's validity.
     #[must_use]
     pub fn not_after(&self) -> Option<SystemTime> {
         self.not_after
     }
 
-    /// Begins TLS, with HTTP/2 where that is offered. Returns whether the client chose it.
+    /// Runs the TLS handshake. Returns whether the client chose HTTP/2.
     pub(crate) async fn accept(&self, stream: TcpStream, offers_http2: bool) -> io::Result<(Stream, bool)> {
         let config = if offers_http2 {
             &self.with_http2

@@ -1,10 +1,12 @@
-//! Whether both sides of our own TLS agree, and what is said of files that are no good.
+//! Tests of TLS between this listener and the worker client, and of errors in PEM files.
 
+use std::io;
 use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use worker_client::tls::{WorkerTls, WorkerTlsParts, pem, provider, server_name};
 
 use super::*;
 

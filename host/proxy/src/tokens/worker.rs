@@ -9,11 +9,11 @@ use http::{HeaderMap, Method, StatusCode};
 use inference_api::Tokenized;
 use thiserror::Error;
 use tracing::debug;
+use worker_client::{OutgoingRequest, SendError, SendTimeouts};
 
 use super::tries::{self, Untold};
 use super::{Learnt, Question, Unlearnt};
 use crate::cause::chain;
-use crate::forward::{self, ForwardError, ForwardLimits, Outgoing};
 use crate::headers::X_REQUEST_ID;
 use crate::health::Stance;
 use crate::intake::{self, IntakeError};
@@ -112,7 +112,7 @@ pub(crate) fn able<'a>(pool: &'a PoolState, model: &'a str, seq: u64) -> impl It
 #[derive(Debug, Error)]
 pub(super) enum LearnError {
     #[error("ask for tokens")]
-    Forward(#[source] ForwardError),
+    Forward(#[source] SendError),
     #[error("read tokens to their end")]
     Broken(#[source] IntakeError<hyper::Error>),
     #[error("get tokens: the worker has no such path, it answered {0}")]
@@ -158,7 +158,7 @@ impl Asked<'_> {
                 headers.insert(name, value.clone());
             }
         }
-        let outgoing = Outgoing {
+        let outgoing = OutgoingRequest {
             method: &Method::POST,
             target: &self.target,
             headers: &headers,
@@ -166,12 +166,13 @@ impl Asked<'_> {
             once: false,
             body: &self.body,
         };
-        let limits = ForwardLimits {
+        let limits = SendTimeouts {
             connect: question.limits.connect_timeout,
             first_byte: question.limits.first_byte_timeout,
         };
         let upstream = &member.link.upstream;
-        let answer = forward::ask(upstream, outgoing, limits)
+        let answer = upstream
+            .query(outgoing, limits)
             .await
             .map_err(LearnError::Forward)?;
         let status = answer.status();

@@ -27,6 +27,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
+use worker_client::tls::Stream;
 
 pub(super) use self::detect::begins_with_http2;
 pub use self::limits::Http2Limits;
@@ -40,7 +41,6 @@ use super::service::Deadline;
 use crate::connections::TakenSeat;
 use crate::realtime::OpenedTunnel;
 use crate::reply::Refusal;
-use crate::tls::Stream;
 
 /// A connection that is to end and has no stream ends after so long, although its client does not answer.
 const FAREWELL: Duration = Duration::from_secs(1);

@@ -1,33 +1,34 @@
-//! Who the workers think is asking: a client's `Authorization` passed on, dropped, or replaced by the router's own key.
+//! `Authorization` of requests to workers: the client's passes, is dropped, or is replaced by the router's own key.
 
 use std::fmt;
 
 use http::header::{AUTHORIZATION, InvalidHeaderValue};
 use http::{HeaderMap, HeaderValue};
 
-/// What becomes of `Authorization` on the way to a pool's workers.
+/// Handling of `Authorization` on requests to a pool's workers.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Authorization {
-    /// The client's passes.
+    /// The client's value passes.
     Pass,
-    /// There is none.
+    /// It is removed.
     Drop,
-    /// The router's own takes its place.
+    /// The router's own value replaces it.
     Own(HeaderValue),
 }
 
 impl Authorization {
-    /// `Bearer KEY` in the place of whatever the client sent.
+    /// Returns the handling that replaces the client's value with `Bearer KEY`.
     ///
     /// # Errors
-    /// Where the key has characters that no header may have.
+    /// The key has characters that a header cannot carry.
     pub fn bearer(key: &str) -> Result<Self, InvalidHeaderValue> {
         let mut value = HeaderValue::try_from(format!("Bearer {key}"))?;
         value.set_sensitive(true);
         Ok(Self::Own(value))
     }
 
-    pub(crate) fn apply(&self, headers: &mut HeaderMap) {
+    /// Applies the handling to a request's headers.
+    pub fn apply(&self, headers: &mut HeaderMap) {
         match self {
             Self::Pass => {}
             Self::Drop => {
@@ -66,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn the_clients_key_passes_goes_or_is_replaced() {
+    fn the_clients_key_passes_or_is_dropped_or_replaced() {
         check(&Authorization::Pass, Some("Bearer client"));
         check(&Authorization::Drop, None);
         check(&Authorization::bearer("own").unwrap(), Some("Bearer own"));
     }
 
     #[test]
-    fn a_key_is_never_shown() {
+    fn debug_output_contains_no_key() {
         let own = Authorization::bearer("secret").unwrap();
         assert!(!format!("{own:?}").contains("secret"));
     }

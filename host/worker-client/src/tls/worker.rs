@@ -1,4 +1,4 @@
-//! Whom the router believes to be a worker, and what it shows them.
+//! TLS settings for connections to workers.
 
 use std::fmt;
 use std::io;
@@ -15,18 +15,18 @@ use super::{TlsError, pem, provider};
 const HTTP_1_1: &[u8] = b"http/1.1";
 const HTTP_2: &[u8] = b"h2";
 
-/// The bytes of the files, and a name.
+/// Content of the PEM files, and the server name.
 #[derive(Clone, Copy, Default)]
 pub struct WorkerTlsParts<'a> {
-    /// Authorities that vouch for workers; none: those that the system trusts.
+    /// Authorities that sign the workers' certificates. `None`: the system's trusted authorities.
     pub authorities: Option<&'a [u8]>,
-    /// A certificate and its key, for workers that ask for one.
+    /// Client certificate and its key, for workers that request one.
     pub identity: Option<(&'a [u8], &'a [u8])>,
-    /// The name in the workers' certificates; none: the host of each URL.
+    /// Name in the workers' certificates. `None`: the host of each URL.
     pub server_name: Option<&'a str>,
 }
 
-/// How connections to a pool's `https://` workers begin.
+/// TLS settings for a pool's `https://` workers.
 pub struct WorkerTls {
     /// Offers HTTP/1.1 alone.
     config: Arc<ClientConfig>,
@@ -36,14 +36,14 @@ pub struct WorkerTls {
 }
 
 impl WorkerTls {
-    /// Makes sense of the files.
+    /// Parses the PEM files.
     ///
     /// # Errors
     /// [`TlsError`].
     pub fn new(parts: WorkerTlsParts<'_>) -> Result<Self, TlsError> {
         let roots = match parts.authorities {
             Some(authorities) => pem::authorities(authorities)?,
-            None => of_the_system()?,
+            None => system_authorities()?,
         };
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -64,12 +64,15 @@ impl WorkerTls {
         Ok(Self {
             config: Arc::new(config),
             with_http2: Arc::new(with_http2),
-            server_name: parts.server_name.map(name).transpose()?,
+            server_name: parts.server_name.map(server_name).transpose()?,
         })
     }
 
-    /// Begins TLS with the worker at `host`, with HTTP/2 where that is offered. Returns whether the worker chose it.
-    pub(crate) async fn connect(
+    /// Runs the TLS handshake with the worker `host`. Returns whether the worker chose HTTP/2.
+    ///
+    /// # Errors
+    /// Errors of the socket and the handshake.
+    pub async fn connect(
         &self,
         host: &ServerName<'static>,
         stream: TcpStream,
@@ -88,17 +91,20 @@ impl WorkerTls {
     }
 }
 
-/// A host as certificates name it.
-pub(crate) fn name(host: &str) -> Result<ServerName<'static>, TlsError> {
+/// Parses a host as the server name of a certificate.
+///
+/// # Errors
+/// [`TlsError::Name`].
+pub fn server_name(host: &str) -> Result<ServerName<'static>, TlsError> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let name = bare.unwrap_or(host).to_owned();
     ServerName::try_from(name).map_err(|_| TlsError::Name { name: host.into() })
 }
 
-fn of_the_system() -> Result<RootCertStore, TlsError> {
+fn system_authorities() -> Result<RootCertStore, TlsError> {
     let mut found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Old stores have some that nobody can use.
+    // Old stores contain certificates that rustls rejects.
     let (added, _) = roots.add_parsable_certificates(std::mem::take(&mut found.certs));
     if added == 0 {
         let why = found

@@ -1,4 +1,4 @@
-//! A connection's bytes, with TLS or without: one type, so that a plain one costs what it did.
+//! Stream of a connection with or without TLS. One enum, so that plain connections need no dynamic dispatch.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,9 +8,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
+/// Byte stream of a connection.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub enum Stream {
+    /// Without TLS.
     Plain(TcpStream),
+    /// With TLS.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

@@ -1,0 +1,258 @@
+//! Sending of one request to one worker, up to the response head.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE, VIA};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::Full;
+use thiserror::Error;
+use tokio::time::timeout;
+
+use crate::connection::{RequestChannel, WorkerBody};
+use crate::dial::ConnectError;
+use crate::pool::{ConnectionPermit, ConnectionPool};
+
+/// Header that pins a request to a data-parallel rank (vLLM).
+pub const X_DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
+
+/// Time within which an idle connection that the worker had closed already fails.
+const STALE_WITHIN: Duration = Duration::from_millis(500);
+
+/// Request to a worker. Its parts are the same for every worker.
+#[derive(Debug, Clone, Copy)]
+pub struct OutgoingRequest<'a> {
+    /// Method.
+    pub method: &'a Method,
+    /// Path and query.
+    pub target: &'a PathAndQuery,
+    /// End-to-end headers.
+    pub headers: &'a HeaderMap,
+    /// Data-parallel rank, if the worker's URL serves several.
+    pub rank: Option<u16>,
+    /// Whole body.
+    pub body: &'a Bytes,
+    /// Whether it is not idempotent: it is not sent again if it can have arrived.
+    pub once: bool,
+}
+
+/// Time limits of the steps of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct SendTimeouts {
+    /// Limit for a permit, and again for opening a connection.
+    pub connect: Duration,
+    /// Limit from sending to the response head.
+    pub first_byte: Duration,
+}
+
+/// Error of a request without a response. Nothing has reached the client, so another worker can be tried.
+#[derive(Debug, Error)]
+pub enum SendError {
+    /// No connection could be opened.
+    #[error("reach the worker")]
+    Connect(#[source] ConnectError),
+    /// The worker closed the connection before the first byte.
+    #[error("get an answer: the worker closed the connection before its first byte")]
+    Closed(#[source] hyper::Error),
+    /// The worker closed a reused connection, and the request must not be sent again.
+    #[error("get an answer: the worker closed a connection that was kept open")]
+    KeptClosed(#[source] hyper::Error),
+    /// No response began in time.
+    #[error("get an answer within {0:?}")]
+    FirstByteTimeout(Duration),
+    /// The response head is malformed.
+    #[error("read the answer's head")]
+    BadAnswer(#[source] hyper::Error),
+    /// The worker switched to another protocol without an upgrade request for it.
+    #[error("get an answer: the worker switched to a protocol that the request does not ask for")]
+    UnexpectedUpgrade,
+    /// The response has two framings.
+    #[error("read the answer's head: it has both Content-Length and Transfer-Encoding")]
+    TwoFramings,
+}
+
+impl SendError {
+    /// Returns whether the worker is not at fault.
+    ///
+    /// Servers close idle connections at any time, and the limit of connections in use is the router's own.
+    #[must_use]
+    pub fn is_blameless(&self) -> bool {
+        matches!(
+            self,
+            Self::KeptClosed(_) | Self::Connect(ConnectError::NoPermit { .. })
+        )
+    }
+
+    /// Returns whether another worker can be tried.
+    ///
+    /// Not after a first-byte timeout: the worker can be busy with the request, and the work would be done twice.
+    #[must_use]
+    pub fn may_go_elsewhere(&self) -> bool {
+        !matches!(self, Self::FirstByteTimeout(_))
+    }
+}
+
+impl ConnectionPool {
+    /// Sends a client's request and waits for the response head.
+    ///
+    /// The response body owns the connection. Read to its end, it belongs in [`ConnectionPool::checkin`]; dropped
+    /// earlier, it cancels the request.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn forward(
+        &self,
+        request: OutgoingRequest<'_>,
+        timeouts: SendTimeouts,
+    ) -> Result<Response<WorkerBody>, SendError> {
+        send_with_retry(self, request, timeouts, PermitUse::Limited).await
+    }
+
+    /// Sends a request of the router's own, as [`Self::forward`] does, but without a connection permit.
+    ///
+    /// Health checks and scrapes therefore reach a worker whose permitted connections are all in use.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn query(
+        &self,
+        request: OutgoingRequest<'_>,
+        timeouts: SendTimeouts,
+    ) -> Result<Response<WorkerBody>, SendError> {
+        send_with_retry(self, request, timeouts, PermitUse::Unlimited).await
+    }
+}
+
+/// Whether a request counts against the limit of connections in use.
+#[derive(Debug, Clone, Copy)]
+enum PermitUse {
+    Limited,
+    Unlimited,
+}
+
+impl PermitUse {
+    async fn acquire(self, pool: &ConnectionPool, limit: Duration) -> Result<ConnectionPermit, SendError> {
+        match self {
+            Self::Limited => pool.acquire(limit).await.map_err(SendError::Connect),
+            Self::Unlimited => Ok(None),
+        }
+    }
+}
+
+/// Sends on an idle connection first, and on a fresh one if the idle one turns out to be closed.
+async fn send_with_retry(
+    pool: &ConnectionPool,
+    outgoing: OutgoingRequest<'_>,
+    timeouts: SendTimeouts,
+    permit_use: PermitUse,
+) -> Result<Response<WorkerBody>, SendError> {
+    let mut permit = permit_use.acquire(pool, timeouts.connect).await?;
+    let is_exclusive = outgoing.headers.contains_key(UPGRADE);
+    if let Some(kept) = checkout(pool, &mut permit, is_exclusive) {
+        let sent = Instant::now();
+        match send(pool, kept, outgoing, timeouts.first_byte).await {
+            // A cancelled request was never sent.
+            Err(SendError::Closed(error)) if outgoing.once && !error.is_canceled() => {
+                return Err(SendError::KeptClosed(error));
+            }
+            // Servers close idle connections at any time, so a fresh connection is tried. If the failure came later, the
+            // worker had the request and its outcome is unknown.
+            Err(SendError::Closed(error)) if error.is_canceled() || sent.elapsed() < STALE_WITHIN => {}
+            response => return response,
+        }
+    }
+    if permit.is_none() {
+        // No permit is needed, or the failed connection held it.
+        permit = permit_use.acquire(pool, timeouts.connect).await?;
+    }
+    let fresh = match is_exclusive {
+        true => pool
+            .connect_exclusive(permit, timeouts.connect)
+            .await
+            .map(RequestChannel::Exclusive),
+        false => pool.connect(permit, timeouts.connect).await,
+    };
+    let fresh = fresh.map_err(SendError::Connect)?;
+    send(pool, fresh, outgoing, timeouts.first_byte).await
+}
+
+/// Takes a channel that is open already. An upgrade request needs an exclusive connection.
+fn checkout(
+    pool: &ConnectionPool,
+    permit: &mut ConnectionPermit,
+    is_exclusive: bool,
+) -> Option<RequestChannel> {
+    match is_exclusive {
+        true => pool.checkout_exclusive(permit).map(RequestChannel::Exclusive),
+        false => pool.checkout(permit),
+    }
+}
+
+async fn send(
+    pool: &ConnectionPool,
+    channel: RequestChannel,
+    outgoing: OutgoingRequest<'_>,
+    limit: Duration,
+) -> Result<Response<WorkerBody>, SendError> {
+    let request = build_request(pool, outgoing);
+    // Set by the router only: a client's own is removed.
+    let requested = request.headers().get(UPGRADE).cloned();
+    let response = async {
+        match (&requested, channel) {
+            // Boxed: rare, and every request would carry its size.
+            (Some(_), RequestChannel::Exclusive(connection)) => {
+                Box::pin(connection.send_upgrade(request)).await
+            }
+            (_, channel) => channel.send(request).await,
+        }
+    };
+    let response = timeout(limit, response)
+        .await
+        .map_err(|_| SendError::FirstByteTimeout(limit))?;
+    let response = response.map_err(|error| {
+        if error.is_parse() {
+            SendError::BadAnswer(error)
+        } else {
+            SendError::Closed(error)
+        }
+    })?;
+    let is_upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if is_upgraded && !is_same_protocol(requested.as_ref(), response.headers().get(UPGRADE)) {
+        return Err(SendError::UnexpectedUpgrade);
+    }
+    if has_two_framings(response.headers()) {
+        return Err(SendError::TwoFramings);
+    }
+    Ok(response)
+}
+
+/// Returns whether two readers can see different ends of a response (RFC 9112, section 6.3).
+///
+/// Hyper reads the chunks and keeps the length, which would reach the client.
+fn has_two_framings(headers: &HeaderMap) -> bool {
+    headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
+}
+
+/// Returns whether a worker switched to the requested protocol.
+fn is_same_protocol(requested: Option<&HeaderValue>, given: Option<&HeaderValue>) -> bool {
+    let requested = requested.map(HeaderValue::as_bytes);
+    let given = given.map(HeaderValue::as_bytes);
+    requested.is_some_and(|requested| given.is_some_and(|given| given.eq_ignore_ascii_case(requested)))
+}
+
+/// Builds the HTTP request with the worker's `Host`, the router's `Via` and the rank.
+fn build_request(pool: &ConnectionPool, outgoing: OutgoingRequest<'_>) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(outgoing.body.clone()));
+    *request.method_mut() = outgoing.method.clone();
+    *request.uri_mut() = Uri::from(outgoing.target.clone());
+    *request.headers_mut() = outgoing.headers.clone();
+    request.headers_mut().insert(HOST, pool.host().clone());
+    if let Some(via) = pool.via() {
+        request.headers_mut().append(VIA, via.clone());
+    }
+    if let Some(rank) = outgoing.rank {
+        request.headers_mut().insert(X_DATA_PARALLEL_RANK, rank.into());
+    }
+    request
+}
