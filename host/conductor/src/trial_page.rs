@@ -11,8 +11,8 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use proxy::{
-    ArmReport, Cause, Disagreement, Look, Measure, Pick, ShadowReport, Shortage, SnapshotCell, StopReport,
-    TimesReport, TrialReport,
+    ArmReport, Disagreement, Look, Measure, Pick, ShadowReport, Shortage, SnapshotCell, StopCause,
+    StopReport, TimesReport, TrialReport,
 };
 use serde_json::{Value, json};
 
@@ -129,8 +129,8 @@ fn look(measure: Measure, look: Look) -> Value {
 
 fn stop(stop: &StopReport) -> Value {
     let (reason, failures, found) = match stop.cause {
-        Cause::ConsecutiveFailures(failures) => ("consecutive-failures", Some(failures), None),
-        Cause::Compared(measure, found) => ("worse", None, Some(look(measure, found))),
+        StopCause::ConsecutiveFailures(failures) => ("consecutive-failures", Some(failures), None),
+        StopCause::Compared(measure, found) => ("worse", None, Some(look(measure, found))),
     };
     json!({
         "at_unix_ms": unix_ms(stop.at), "reason": reason, "failures": failures, "margin": stop.margin, "look": found,

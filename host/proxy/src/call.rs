@@ -90,10 +90,10 @@ impl Call<'_> {
     /// Records what was laid out, asked and answered.
     #[cold]
     fn note(&self, trace: &Arc<Trace>, candidates: &mut Candidates, noted: Noted<'_>) {
-        let subject = Subject::of(noted.policy, trace.all_columns);
+        let subject = Subject::of(noted.policy, trace.all_columns());
         let numbers = candidates.numbers.clone();
         let mut more_numbers = Vec::new();
-        if trace.all_columns {
+        if trace.all_columns() {
             // For the record alone: what the request is booked by stays as if nobody had looked.
             let looked_up = match self.queries.asked() {
                 Some(_) => None,

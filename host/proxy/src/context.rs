@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
+use experiment::Assignment;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method};
 use inference_api::{Endpoint, HandshakeError, Peek, Split};
@@ -14,12 +15,12 @@ use routing::{Dialect, Phase, RunNumber};
 use sha2::{Digest as _, Sha256};
 
 use crate::admission::RequestTerms;
-use crate::arm::{Participant, Place};
 use crate::candidates::Allowed;
 use crate::catalog::RequestModel;
 use crate::clients::Caller;
 use crate::crashes::Crashes;
 use crate::decided_by::DecidedBy;
+use crate::experiments::Enrollment;
 use crate::headers::X_SESSION_ID;
 use crate::pd::{Handover, PdPool};
 use crate::record::Trace;
@@ -39,7 +40,7 @@ pub(crate) struct RequestContext {
     /// Index of the route that took the request.
     pub(crate) route: usize,
     /// Which of its arms decides; none where it has one only.
-    pub(crate) place: Option<Place>,
+    pub(crate) assignment: Option<Assignment>,
     /// Counts requests from 1.
     pub(crate) seq: u64,
     /// The process that counts them.
@@ -105,7 +106,7 @@ impl RequestContext {
 
     /// What places that part of the request: its arm's, in every try.
     pub(crate) fn decider(&self, phase: Phase) -> &Decider {
-        let arm = self.place.map_or(0, |place| place.arm);
+        let arm = self.assignment.map_or(0, |assignment| assignment.arm);
         self.route().decider(phase, arm)
     }
 
@@ -115,9 +116,9 @@ impl RequestContext {
     }
 
     /// Its part in a trial of the route.
-    pub(crate) fn participant(&self) -> Option<Participant> {
+    pub(crate) fn enrollment(&self) -> Option<Enrollment> {
         let trial = Arc::clone(self.route().trial()?);
-        Some(Participant::new(trial, self.place?, self.stream))
+        Some(Enrollment::new(trial, self.assignment?, self.stream))
     }
 
     /// Who may be given the request.

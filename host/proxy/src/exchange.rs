@@ -12,11 +12,11 @@ use inference_api::Tail;
 use routing::{LoadLease, Release, WorkerId};
 
 use crate::admission::{Gate, Permit};
-use crate::arm::Participant;
 use crate::clients::Visit;
 use crate::events::Trail;
-use crate::label::Outcome;
-use crate::record::Trace;
+use crate::experiments::Enrollment;
+use crate::label::{OUTCOMES, Outcome};
+use crate::record::{ResponseUsage, Trace};
 use crate::snapshot::{Member, PoolState};
 
 /// Counts the request's outcome and duration. Dropped without an outcome, the client has left.
@@ -26,7 +26,7 @@ pub(crate) struct Exchange {
     id: HeaderValue,
     arrived: Instant,
     /// Of a request whose route has several arms.
-    participant: Option<Box<Participant>>,
+    enrollment: Option<Box<Enrollment>>,
     /// Where it is recorded.
     trace: Option<Arc<Trace>>,
     /// Of a client that is known.
@@ -46,7 +46,7 @@ impl Exchange {
             pool,
             id,
             arrived,
-            participant: None,
+            enrollment: None,
             trace: None,
             visit: None,
             stay: None,
@@ -89,8 +89,8 @@ impl Exchange {
     }
 
     /// It is one of an arm's.
-    pub(crate) fn join(&mut self, participant: Option<Participant>) {
-        self.participant = participant.map(Box::new);
+    pub(crate) fn join(&mut self, enrollment: Option<Enrollment>) {
+        self.enrollment = enrollment.map(Box::new);
     }
 
     /// How it ends is recorded.
@@ -121,11 +121,11 @@ impl Exchange {
         if let Some(visit) = &mut self.visit {
             visit.answered(status);
         }
-        if let Some(participant) = &mut self.participant {
-            participant.answered(status);
+        if let Some(enrollment) = &mut self.enrollment {
+            enrollment.answered(status);
         }
         if let Some(trace) = &self.trace {
-            trace.answered(status);
+            trace.answered(status.as_u16());
         }
     }
 
@@ -133,8 +133,8 @@ impl Exchange {
     pub(crate) fn first_token(&mut self) {
         let after = self.arrived.elapsed();
         self.pool.metrics.first_token.observe(after.as_secs_f64());
-        if let Some(participant) = &mut self.participant {
-            participant.first_token(after);
+        if let Some(enrollment) = &mut self.enrollment {
+            enrollment.first_token(after);
         }
         if let Some(trace) = &self.trace {
             trace.first_token(after);
@@ -146,8 +146,8 @@ impl Exchange {
         if let Some(visit) = &mut self.visit {
             visit.seen(tail);
         }
-        if let Some(participant) = &mut self.participant {
-            participant.chunk();
+        if let Some(enrollment) = &mut self.enrollment {
+            enrollment.chunk();
         }
     }
 
@@ -159,11 +159,16 @@ impl Exchange {
         if let Some(permit) = &self.permit {
             permit.served(tail.tokens_so_far());
         }
-        if let Some(participant) = &mut self.participant {
-            participant.read(tail);
+        if let Some(enrollment) = &mut self.enrollment {
+            enrollment.read(tail);
         }
         if let Some(trace) = &self.trace {
-            trace.read(tail);
+            trace.read(ResponseUsage {
+                prompt: tail.prompt_tokens(),
+                cached: tail.cached_tokens(),
+                output: tail.output_tokens(),
+                events: tail.events(),
+            });
         }
     }
 
@@ -179,11 +184,11 @@ impl Exchange {
             if let Some(visit) = self.visit.take() {
                 visit.end(outcome);
             }
-            if let Some(participant) = self.participant.take() {
-                participant.end(outcome, after);
+            if let Some(enrollment) = self.enrollment.take() {
+                enrollment.end(outcome, after);
             }
             if let Some(trace) = self.trace.take() {
-                trace.ended(outcome, after);
+                trace.ended(OUTCOMES[outcome as usize].1, after);
             }
         }
     }

@@ -5,7 +5,6 @@
 //! on one screen. See `host/adr/0006-request-path.md`.
 
 mod admission;
-mod arm;
 mod arrival;
 mod attempt;
 mod bodies;
@@ -25,6 +24,7 @@ mod decided_by;
 mod events;
 mod exchange;
 mod expectation;
+mod experiments;
 mod feeds;
 mod fleet_collector;
 mod fleet_report;
@@ -39,7 +39,6 @@ mod link;
 mod matches;
 mod memory;
 mod metrics;
-mod mix;
 mod models;
 mod openapi;
 mod own_pages;
@@ -50,10 +49,10 @@ mod proxy;
 mod queries;
 mod readiness;
 mod realtime;
-pub mod record;
 mod relay;
 mod reply;
 mod request_id;
+mod request_trace;
 mod responses;
 mod retries;
 mod route;
@@ -68,16 +67,18 @@ mod tls;
 mod tokens;
 
 pub use admission::{AdmissionSpec, BudgetReport, BudgetSpec, Objectives};
-pub use arm::{
-    ArmReport, CanarySpec, Cause, Finding, Look, Measure, ShadowSpec, Shortage, SideReport, StopReport,
-    StopRule, TimesReport, TrialReport, TrialSpec, Wanted,
-};
 pub use bodies::BodyTotals;
 pub use catalog::{AdapterSpec, ModelListSpec, ModelsReport};
 pub use clients::{ClientLimits, ClientSpec, EngineFields, KeyHash};
 pub use cold::status_pages;
+pub use decision_log as record;
 pub use events::ListenerReport;
 pub use expectation::{AssumedCache, Expectation};
+pub use experiment::{
+    ArmReport, ArmSummary, Finding, Look, Measure, Shortage, StopCause, StopReport, StopRule, TimesReport,
+    TrialReport, Wanted,
+};
+pub use experiments::{CanarySpec, ShadowSpec, TrialSpec};
 pub use feeds::LiveFeeds;
 pub use fleet_report::{Health, HealthReason, PoolReport, WorkerReport};
 pub use health::{HealthSpec, ProbeSpec, ScrapeSpec};

@@ -14,11 +14,11 @@ use prometheus_client::registry::Registry;
 use routing::FaultKind;
 
 use crate::admission::{AdmissionCollector, AdmissionFamilies, AdmissionMetrics};
-use crate::arm::{ArmFamilies, TrialCollector};
 use crate::buckets::{decision_times, prompt_lengths, request_times};
 use crate::catalog::{CatalogFamilies, CatalogMetrics};
 use crate::clients::ClientFamilies;
 use crate::events::EventFamilies;
+use crate::experiments::{ArmFamilies, TrialCollector};
 use crate::fleet_collector::FleetCollector;
 use crate::health::{HealthFamilies, HealthMetrics, RetryMetrics};
 use crate::label::{FAILURES, FailureKind, OUTCOMES, Outcome, TOKENS, TokensKind, VERDICTS, VerdictKind};

@@ -36,10 +36,10 @@ use crate::keep_alive;
 use crate::pd::{Course, LegError, PairAnswer, Setback};
 use crate::proxy::Proxy;
 use crate::realtime;
-use crate::record::Trace;
 use crate::relay;
 use crate::reply::{self, Refusal};
 use crate::request_id::RequestId;
+use crate::request_trace::{asks_to_be_explained, begin_trace};
 use crate::responses;
 use crate::server::{Deadline, check_depth};
 use crate::snapshot::{PoolState, Snapshot};
@@ -146,11 +146,11 @@ async fn answer(
             Err(refusal) => return Err(refused(exchange, refusal)),
         };
     }
-    exchange.join(request.participant());
+    exchange.join(request.enrollment());
     if let (Some(visit), Some(prompt)) = (exchange.visit(), &request.prompt) {
         visit.put_right(prompt.tokens() as u64);
     }
-    request.trace = Trace::begin(&request);
+    request.trace = begin_trace(&request);
     exchange.record(request.trace.clone());
     let keep_alive = request.pool().keep_alive.clone().filter(|_| request.stream);
     let deadline = request.deadline();
@@ -270,9 +270,11 @@ async fn context(
     };
     // Making tokens is work, and there may be much to refuse.
     asker.knock(&peek.model)?;
-    let place = snapshot.routes[route].place(session, arrival.run.seed(arrival.seq));
-    let arm = place.map_or(0, |place| place.arm);
-    let recorded = snapshot.record.wants_tokens(arrival.seq, &arrival.headers);
+    let assignment = snapshot.routes[route].assign(session, arrival.run.seed(arrival.seq));
+    let arm = assignment.map_or(0, |assignment| assignment.arm);
+    let recorded = snapshot
+        .record
+        .wants_tokens(arrival.seq, asks_to_be_explained(&arrival.headers));
     let tokens = if recorded || snapshot.routes[route].needs_tokens(arm) {
         let question = tokens::Question {
             peek,
@@ -296,7 +298,7 @@ async fn context(
     Ok(RequestContext {
         snapshot,
         route,
-        place,
+        assignment,
         seq: arrival.seq,
         run: arrival.run,
         id: arrival.id,

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use experiment::{ARM_SHARES, Assignment};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use inference_api::Peek;
-use routing::{Phase, PolicyVersions};
+use routing::{Phase, PolicyVersions, hash_mix};
 use thiserror::Error;
 use wildmatch::WildMatch;
 
 use crate::admission::Objectives;
-use crate::arm::{BUCKETS, Place, Trial, TrialParts};
 use crate::context::stable_hash;
 use crate::decided_by::VersionNames;
+use crate::experiments::{Trial, TrialParts};
 use crate::metrics::{PolicyMetrics, ProxyMetrics};
-use crate::mix::mix;
 use crate::shadow::Shadows;
 use crate::snapshot::{RouteSpec, Snapshot};
 
@@ -36,7 +36,7 @@ pub enum RouteError {
         source: http::Error,
     },
     /// Its canaries have more than all requests.
-    #[error("share out requests: the canaries have {share} of {BUCKETS} parts")]
+    #[error("share out requests: the canaries have {share} of {ARM_SHARES} parts")]
     TooManyShares {
         /// What they have in all.
         share: u64,
@@ -105,7 +105,7 @@ impl RoutePlan {
             .iter()
             .map(|canary| u64::from(canary.share))
             .sum();
-        let left = u64::from(BUCKETS).checked_sub(share);
+        let left = u64::from(ARM_SHARES).checked_sub(share);
         let left = left.ok_or(RouteError::TooManyShares { share })?;
         let headers = spec.headers.iter().map(|(name, value)| {
             parse_header(name, value).map_err(|source| RouteError::BadHeader {
@@ -122,7 +122,7 @@ impl RoutePlan {
             spec,
             pool,
             headers,
-            control_share: u32::try_from(left).unwrap_or(BUCKETS),
+            control_share: u32::try_from(left).unwrap_or(ARM_SHARES),
         })
     }
 }
@@ -200,8 +200,8 @@ impl Route {
     }
 
     /// Where a request is among the arms; none where there is one arm only.
-    pub(crate) fn place(&self, session: Option<u64>, seed: u64) -> Option<Place> {
-        Some(self.trial.as_ref()?.place(session, seed))
+    pub(crate) fn assign(&self, session: Option<u64>, seed: u64) -> Option<Assignment> {
+        Some(self.trial.as_ref()?.assign(session, seed))
     }
 
     /// Its arms, where it has several.
@@ -249,7 +249,7 @@ fn trial(
     let parts = TrialParts {
         pool: &spec.pool,
         route: title(spec),
-        salt: mix(identity),
+        salt: hash_mix(identity),
         rule: spec.trials.rule,
         arms: std::iter::once(control).chain(canaries).collect(),
     };

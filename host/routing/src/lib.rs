@@ -54,7 +54,7 @@ pub use policy::{
     Scorer, is_secret_header,
 };
 pub use pool::Pool;
-pub use random::{RunNumber, SplitMix64};
+pub use random::{RunNumber, SplitMix64, hash_mix};
 pub use store::{ObjectEvent, Shard, StoreId, StoreObject};
 pub use transcript::{About, Answer, Noted, Question, StateRefusal, Transcript};
 pub use versions::{Chosen, PolicyVersion, PolicyVersions};

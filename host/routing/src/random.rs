@@ -40,6 +40,12 @@ impl SplitMix64 {
     }
 }
 
+/// Integer hash finaliser (SplitMix64): maps sequential numbers to uniformly distributed values, for percentage sampling.
+#[must_use]
+pub fn hash_mix(number: u64) -> u64 {
+    SplitMix64(number).next()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,9 +19,13 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("policy-runtime", &["routing"]),
     ("kv-feed", &["kv-events", "routing"]),
     ("worker-client", &[]),
+    ("decision-log", &["routing"]),
+    ("experiment", &["routing"]),
     (
         "proxy",
         &[
+            "decision-log",
+            "experiment",
             "inference-api",
             "kv-index",
             "routing",
@@ -85,6 +89,7 @@ const PURE: &[&str] = &[
     "kv-events",
     "inference-api",
     "block-hash",
+    "experiment",
     "tokenize",
     "conductor-config",
     "mooncake-compat",

@@ -11,7 +11,7 @@ use routing::{
 use super::inbox::{BATCH, QUEUE};
 use super::*;
 use crate::admission::Objectives;
-use crate::arm::TrialSpec;
+use crate::experiments::TrialSpec;
 use crate::record::{RecordSpec, Recorder};
 use crate::{
     Authorization, Expectation, HealthSpec, PoolSpec, PoolTimeouts, ProxyMetrics, RequestLimits, RetrySpec,

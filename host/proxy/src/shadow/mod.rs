@@ -14,9 +14,8 @@ mod thread;
 
 use std::sync::Arc;
 
-use routing::PolicyVersions;
+use routing::{PolicyVersions, hash_mix};
 
-use crate::mix::mix;
 use crate::snapshot::RouteSpec;
 
 pub(crate) use self::captured::Captured;
@@ -84,7 +83,7 @@ impl Shadows {
 
     /// Returns whether they are asked about the request with that seed.
     pub(crate) fn take(&self, seed: u64) -> bool {
-        mix(!seed) <= self.sample
+        hash_mix(!seed) <= self.sample
     }
 
     pub(crate) fn policies(&self) -> impl Iterator<Item = &PolicyVersions> {

@@ -1,0 +1,271 @@
+//! Record of one policy call: filled on the request's thread, formatted by the writer thread.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use routing::{
+    CandidateFeature, Decision, FeaturePlan, InvalidVerdict, Offer, Origin, PipelineSpec, Policy,
+    PolicyFault, RequestFacts, Transcript, Verdict, Worker, WorkerId, WorkerSpec, check,
+};
+
+use crate::line::{DecidedLine, DecisionLine, FaultLine, PolicyLine, VerdictLine, WorkerLine};
+use crate::note_line::{NoteLine, RoleName};
+use crate::number::{Number, Numbers};
+use crate::pipeline_line::{PipelineLine, WeighingLine};
+use crate::trace::Trace;
+
+/// Inputs and result of one policy call.
+#[derive(Debug)]
+pub struct CallNote {
+    /// Facts about the request.
+    pub facts: RequestFacts,
+    /// The called policy.
+    pub subject: Subject,
+    /// Whether the native fallback decided.
+    pub is_fallback: bool,
+    /// Candidates in row order.
+    pub workers: Vec<NotedWorker>,
+    /// Feature block as the policy received it.
+    pub numbers: Vec<f64>,
+    /// Additional columns, recorded only.
+    pub more_numbers: Vec<f64>,
+    /// Host calls of the policy.
+    pub transcript: Transcript,
+    /// Result of the call.
+    pub answer: Result<Verdict, PolicyFault>,
+    /// The verdict after validation.
+    pub checked: Checked,
+    /// Duration of the call.
+    pub took: Duration,
+    /// Time of the call.
+    pub at: SystemTime,
+}
+
+/// Id and configuration of a worker, without its load, which is freed when the worker leaves the fleet.
+#[derive(Debug, Clone)]
+pub struct NotedWorker {
+    pub(crate) id: WorkerId,
+    pub(crate) spec: Arc<WorkerSpec>,
+}
+
+impl NotedWorker {
+    /// Notes a worker.
+    #[must_use]
+    pub fn of(worker: &Worker) -> Self {
+        Self {
+            id: worker.id(),
+            spec: Arc::clone(worker.shared_spec()),
+        }
+    }
+}
+
+/// The called policy and its columns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subject {
+    /// Name in the configuration.
+    pub name: String,
+    /// Component of the policy. `None` for a native one.
+    pub origin: Option<Arc<Origin>>,
+    /// Configuration of a pipeline.
+    pub pipeline: Option<Arc<PipelineSpec>>,
+    /// Columns of the policy.
+    pub plan: FeaturePlan,
+    /// Additional columns, recorded only.
+    pub more: FeaturePlan,
+}
+
+/// A verdict validated against the offer.
+#[derive(Debug)]
+pub struct Checked {
+    /// Set if the call places both legs: whether a decode worker can serve the request alone.
+    pair_or_alone: Option<bool>,
+    decision: Option<Result<Decision, InvalidVerdict>>,
+}
+
+impl Checked {
+    /// Validates an answer against the offer.
+    #[must_use]
+    pub fn of(answer: &Result<Verdict, PolicyFault>, offer: Offer<'_>) -> Self {
+        Self {
+            pair_or_alone: match offer {
+                Offer::One { .. } => None,
+                Offer::Pair { alone, .. } => Some(alone),
+            },
+            decision: answer.as_ref().ok().map(|verdict| check(verdict.clone(), offer)),
+        }
+    }
+}
+
+impl Subject {
+    /// Describes a policy.
+    #[must_use]
+    pub fn of(policy: &dyn Policy, all_columns: bool) -> Self {
+        let plan = policy.plan();
+        Self {
+            name: policy.name().to_owned(),
+            origin: policy.origin().cloned(),
+            pipeline: policy.pipeline().map(|pipeline| Arc::clone(pipeline.spec())),
+            plan: plan.clone(),
+            more: if all_columns {
+                plan.rest()
+            } else {
+                FeaturePlan::default()
+            },
+        }
+    }
+
+    /// Returns its heap bytes. The origin belongs to the policy.
+    fn bytes(&self) -> usize {
+        let of = |plan: &FeaturePlan| {
+            let names = plan.candidate().iter().map(|column| match column {
+                CandidateFeature::Label(key) => key.len(),
+                _ => 0,
+            });
+            size_of_val(plan.request()) + size_of_val(plan.candidate()) + names.sum::<usize>()
+        };
+        self.name.len() + of(&self.plan) + of(&self.more)
+    }
+
+    pub(crate) fn line(&self, id: u32) -> PolicyLine {
+        let request = |plan: &FeaturePlan| plan.request().iter().map(|of| of.name().to_owned()).collect();
+        let candidate =
+            |plan: &FeaturePlan| plan.candidate().iter().map(|of| of.name().into_owned()).collect();
+        let origin = self.origin.as_ref();
+        PolicyLine {
+            id,
+            name: self.name.clone(),
+            sha256: origin.map(|origin| origin.sha256.to_string()),
+            version: origin.map(|origin| origin.version.to_string()),
+            params: origin.map(|origin| origin.params.to_string()),
+            request_columns: request(&self.plan),
+            columns: candidate(&self.plan),
+            more_request_columns: request(&self.more),
+            more_columns: candidate(&self.more),
+            pipeline: self.pipeline.as_deref().map(PipelineLine::from),
+        }
+    }
+}
+
+impl CallNote {
+    /// Returns its total bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let said = match &self.answer {
+            // The validated answer contains the reason again.
+            Ok(Verdict::Reject(rejection)) => 2 * rejection.reason.capacity(),
+            Ok(_) => 0,
+            Err(fault) => fault.detail.capacity(),
+        };
+        size_of::<Self>()
+            + self.subject.bytes()
+            + size_of_val(&*self.workers)
+            + size_of_val(&*self.numbers)
+            + size_of_val(&*self.more_numbers)
+            // The capacity of a grown list can be twice its length.
+            + 2 * size_of_val(self.transcript.notes())
+            + self.transcript.bytes()
+            + said
+    }
+
+    /// Formats the call. `policy` is the id of its policy line.
+    pub(crate) fn line(&self, trace: &Trace, policy: u32) -> DecisionLine {
+        let facts = &self.facts;
+        let (decided, refused) = self.outcome();
+        DecisionLine {
+            request: trace.id.clone(),
+            seq: facts.seq,
+            attempt: facts.attempt,
+            phase: facts.phase.into(),
+            session: facts.session.map(|session| format!("{session:016x}")),
+            now_us: facts.now_us,
+            unix_us: unix_us(self.at),
+            model: trace.model.clone(),
+            path: trace.path.to_string(),
+            pool: trace.pool.to_string(),
+            route: trace.route,
+            policy,
+            fallback: self.is_fallback,
+            pair_or_alone: self.checked.pair_or_alone,
+            ids: self.workers.iter().map(|worker| worker.id.0).collect(),
+            numbers: Numbers(self.numbers.clone()),
+            more_numbers: Numbers(self.more_numbers.clone()),
+            transcript: self.transcript.notes().iter().filter_map(NoteLine::of).collect(),
+            weighing: self.transcript.weighing().map(WeighingLine::from),
+            truncated: self.transcript.is_truncated(),
+            verdict: self.answer.as_ref().ok().map(VerdictLine::from),
+            fault: self.answer.as_ref().err().map(FaultLine::from),
+            refused,
+            decided,
+            took_us: Number(self.took.as_nanos() as f64 / 1e3),
+        }
+    }
+
+    /// Returns the executed decision, or the reason for rejecting the verdict.
+    fn outcome(&self) -> (Option<DecidedLine>, Option<String>) {
+        let id = |row: usize| self.workers.get(row).map(|worker| worker.id.0);
+        let decided = match &self.checked.decision {
+            Some(Ok(Decision::Route(route))) => id(route.row()).map(|worker| DecidedLine::Route {
+                worker,
+                prefill: route.prefill().and_then(id),
+            }),
+            Some(Ok(Decision::Queue(hold))) => Some(DecidedLine::Queue {
+                ask_again_ms: hold.ask_again_ms,
+            }),
+            Some(Ok(Decision::Reject(rejection))) => Some(DecidedLine::Reject {
+                status: rejection.status,
+            }),
+            Some(Ok(Decision::Pass)) | None => None,
+            Some(Err(invalid)) => return (None, Some(invalid.to_string())),
+        };
+        (decided, None)
+    }
+}
+
+/// Formats a worker.
+pub(crate) fn worker_line(worker: &NotedWorker) -> WorkerLine {
+    let spec = &worker.spec;
+    let labels = spec.labels.iter();
+    WorkerLine {
+        id: worker.id.0,
+        name: spec.name.to_string(),
+        role: RoleName(spec.role),
+        weight: Number(spec.weight),
+        labels: labels
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect(),
+    }
+}
+
+/// Truncates a text to at most `max_bytes` bytes at a character boundary.
+pub(crate) fn cut(text: &str, max_bytes: usize) -> Cow<'_, str> {
+    text[..text.floor_char_boundary(max_bytes)].into()
+}
+
+/// Returns the microseconds since 1970.
+#[must_use]
+pub fn unix_us(at: SystemTime) -> u64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_of_a_call_count_towards_its_memory() {
+        let bytes = |columns: &[&str]| {
+            let subject = Subject {
+                name: "mine".to_owned(),
+                origin: None,
+                pipeline: None,
+                plan: FeaturePlan::resolve(&[], columns).unwrap(),
+                more: FeaturePlan::default(),
+            };
+            subject.bytes()
+        };
+        assert_eq!(bytes(&[]), 4);
+        assert_eq!(bytes(&["load.requests"]), 4 + size_of::<CandidateFeature>());
+        assert_eq!(bytes(&["label.zone"]), 8 + size_of::<CandidateFeature>());
+    }
+}

@@ -1,0 +1,41 @@
+//! Decision log: a sample of decisions and outcomes as JSON lines in a file, and the latest ones in memory.
+//!
+//! A request is selected for recording at its arrival ([`RecordSpec`]). A request that is not selected costs only that
+//! check. The record of a request is its [`Trace`]: every policy call with its inputs, and the outcome. The [`Recorder`]
+//! keeps the latest traces for `explain` and sends lines to a writer thread. Records for which there is no memory are
+//! dropped and counted; a request never waits. The log contains no prompt text, and only headers that a policy read.
+//!
+//! The crate uses no HTTP library. The lines' types are also the reader's: `serde` reads what it wrote.
+
+mod call;
+mod explained;
+mod file;
+mod line;
+mod memory;
+mod metrics;
+mod note_line;
+mod number;
+mod pipeline_line;
+mod prompt_blocks;
+mod recorder;
+mod selection;
+mod sender;
+mod shadow_line;
+mod trace;
+mod writer;
+
+pub use call::{CallNote, Checked, NotedWorker, Subject, unix_us};
+pub use explained::{Explained, ExplainedCall};
+pub use file::FileSpec;
+pub use line::{
+    BLOCK_HASH_BYTES, DecidedLine, DecisionLine, FaultLine, Line, LogLine, OutcomeLine, PhaseName,
+    PolicyLine, SCHEMA, VerdictLine, WorkerLine,
+};
+pub use note_line::{AboutLine, Bytes, NoteLine, RefusalName, RoleName, TierName};
+pub use number::{Number, Numbers};
+pub use pipeline_line::{FilterLine, PickLine, PipelineLine, ScoredLine, TermLine, TestLine, WeighingLine};
+pub use prompt_blocks::PromptBlocks;
+pub use recorder::{RecordFiles, RecordPlan, Recorder};
+pub use selection::{RecordSpec, Sampling};
+pub use shadow_line::{ChoiceLine, ShadowLine};
+pub use trace::{ResponseUsage, Trace, TraceStart};

@@ -1,0 +1,67 @@
+//! Metrics of the decision log and the shadow log.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+/// Counters of one log.
+#[derive(Debug, Clone)]
+pub(crate) struct RecordMetrics {
+    /// Written lines.
+    pub(crate) written: Counter,
+    /// Records dropped for lack of memory or queue space.
+    pub(crate) no_room: Counter,
+    /// Records dropped because the file could not be written.
+    pub(crate) no_file: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WhyLabel {
+    why: &'static str,
+}
+
+impl RecordMetrics {
+    /// Registers the metrics of the decision log.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        Self::named(
+            registry,
+            (
+                "conductor_record_lines",
+                "Decisions and outcomes written to the decision log",
+            ),
+            (
+                "conductor_record_dropped",
+                "Decisions and outcomes that were to be recorded and are not: there was no room, or the file could not be written",
+            ),
+        )
+    }
+
+    /// Registers the metrics of the shadow log.
+    pub(crate) fn register_shadow_log(registry: &mut Registry) -> Self {
+        Self::named(
+            registry,
+            (
+                "conductor_shadow_log_lines",
+                "Decisions of shadows written to the shadow log",
+            ),
+            (
+                "conductor_shadow_log_dropped",
+                "Decisions of shadows that were to be written and are not: there was no room, or the file could not be written",
+            ),
+        )
+    }
+
+    fn named(registry: &mut Registry, lines: (&str, &str), lost: (&str, &str)) -> Self {
+        let (written, dropped) = (Counter::default(), Family::<WhyLabel, Counter>::default());
+        let of = |why| dropped.get_or_create_owned(&WhyLabel { why });
+        let metrics = Self {
+            written: written.clone(),
+            no_room: of("no-room"),
+            no_file: of("no-file"),
+        };
+        registry.register(lines.0, lines.1, written);
+        registry.register(lost.0, lost.1, dropped);
+        metrics
+    }
+}

@@ -1,0 +1,427 @@
+//! Writer thread of the decision log or of the shadow log.
+//!
+//! Every file is self-contained: it begins with a header, and describes a worker or policy before its first use.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use routing::{RunNumber, WorkerId, WorkerSpec};
+use serde::Serialize;
+use tracing::{error, info};
+
+use crate::call::{NotedWorker, Subject, unix_us, worker_line};
+use crate::file::{FileSpec, LogFile};
+use crate::line::{Line, LogLine, SCHEMA};
+use crate::metrics::RecordMetrics;
+use crate::shadow_line::{ShadowLine, ShadowLogLine};
+use crate::trace::{Record, Trace};
+
+/// Pause before a failed file is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Write buffer size in bytes.
+const CHUNK: usize = 64 << 10;
+/// Number of described workers at which removed ones are first purged.
+const MIN_PURGE: usize = 1_024;
+/// Maximum number of described policies. Beyond it, all are described again.
+const MAX_POLICIES: usize = 256;
+
+/// Message to the writer thread.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A policy call.
+    Call(Arc<Trace>, Arc<Record>),
+    /// The outcome of a request.
+    Outcome(Arc<Trace>),
+    /// A shadow's decision.
+    Shadow(Box<ShadowLine>),
+    /// The configured file changed.
+    TargetChanged,
+    /// Flush everything and confirm.
+    Close(SyncSender<()>),
+}
+
+/// The configured file.
+#[derive(Debug, Default)]
+pub(crate) struct TargetFile(Mutex<Option<FileSpec>>);
+
+impl TargetFile {
+    /// Sets it and returns whether it differs from the previous one.
+    pub(crate) fn change(&self, to: Option<FileSpec>) -> bool {
+        let mut target = self.get();
+        let changed = *target != to;
+        *target = to;
+        changed
+    }
+
+    /// Returns whether a file is configured.
+    pub(crate) fn is_set(&self) -> bool {
+        self.get().is_some()
+    }
+
+    fn get(&self) -> MutexGuard<'_, Option<FileSpec>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Identity of a log and of the process that writes it.
+#[derive(Debug, Clone)]
+pub(crate) struct LogIdentity {
+    /// Name in log messages.
+    pub(crate) title: &'static str,
+    /// Identifier of the process run, the same in all its files.
+    pub(crate) run: Arc<str>,
+    /// Run number, which seeds sampling together with a request's sequence number.
+    pub(crate) number: RunNumber,
+}
+
+/// Generates a random run identifier.
+pub(crate) fn random_run_id() -> Arc<str> {
+    format!("{:016x}", RandomState::new().build_hasher().finish()).into()
+}
+
+/// Generates a random run number.
+pub(crate) fn random_run_number() -> RunNumber {
+    RunNumber(RandomState::new().build_hasher().finish())
+}
+
+/// State of the writer thread.
+pub(crate) struct Writer {
+    identity: LogIdentity,
+    target: Arc<TargetFile>,
+    metrics: RecordMetrics,
+    /// The target that was last applied.
+    current: Option<FileSpec>,
+    file: Option<LogFile>,
+    tried: Option<Instant>,
+    described: Described,
+    /// Buffered lines.
+    lines: Vec<u8>,
+    /// Number of decisions and outcomes in the buffer.
+    records: u64,
+}
+
+/// Workers and policies that the current file describes.
+struct Described {
+    workers: HashMap<WorkerId, Weak<WorkerSpec>>,
+    /// Number of workers at which removed ones are purged.
+    purge_at: usize,
+    policies: Vec<Subject>,
+}
+
+impl Writer {
+    /// Starts the thread, which ends when the channel closes.
+    pub(crate) fn spawn(
+        identity: LogIdentity,
+        records: Receiver<Message>,
+        target: Arc<TargetFile>,
+        metrics: RecordMetrics,
+    ) -> io::Result<()> {
+        let mut writer = Self::new(identity, target, metrics);
+        let thread = std::thread::Builder::new().name("record".into());
+        thread.spawn(move || writer.run(&records)).map(drop)
+    }
+
+    fn new(identity: LogIdentity, target: Arc<TargetFile>, metrics: RecordMetrics) -> Self {
+        Self {
+            identity,
+            target,
+            metrics,
+            current: None,
+            file: None,
+            tried: None,
+            described: Described::default(),
+            lines: Vec::new(),
+            records: 0,
+        }
+    }
+
+    fn run(&mut self, records: &Receiver<Message>) {
+        loop {
+            let message = match records.try_recv() {
+                Ok(message) => message,
+                Err(TryRecvError::Disconnected) => break,
+                // Flushed before waiting, so that readers of the file see the lines.
+                Err(TryRecvError::Empty) => {
+                    self.apply_target();
+                    self.flush();
+                    match records.recv() {
+                        Ok(message) => message,
+                        Err(_) => break,
+                    }
+                }
+            };
+            match message {
+                Message::Call(trace, record) => self.write(|writer| writer.call(&trace, &record)),
+                Message::Outcome(trace) => self.write(|writer| writer.outcome(&trace)),
+                Message::Shadow(line) => {
+                    self.write(|writer| writer.line(&ShadowLogLine::Shadow(*line)));
+                }
+                Message::TargetChanged => self.apply_target(),
+                Message::Close(done) => {
+                    self.flush();
+                    let _ = done.try_send(());
+                }
+            }
+        }
+        self.flush();
+    }
+
+    /// Switches to the configured file.
+    fn apply_target(&mut self) {
+        let target = self.target.get().clone();
+        if target == self.current {
+            return;
+        }
+        self.flush();
+        if let Some(spec) = &target {
+            info!(file = %spec.path.display(), "writing the {}", self.identity.title);
+        }
+        self.current = target;
+        self.file = None;
+        self.tried = None;
+        self.open();
+    }
+
+    fn open(&mut self) {
+        let Some(spec) = &self.current else { return };
+        if self.tried.is_some_and(|tried| tried.elapsed() < RETRY_AFTER) {
+            return;
+        }
+        let first_try = self.tried.is_none();
+        match LogFile::open(spec.clone()) {
+            Ok(file) => {
+                self.tried = None;
+                self.begin(file);
+            }
+            Err(error) => {
+                if first_try {
+                    self.log_failure(&error);
+                }
+                self.tried = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Starts a file with its header line.
+    fn begin(&mut self, file: LogFile) {
+        self.file = Some(file);
+        self.described = Described::default();
+        let line = Line::Log(LogLine {
+            schema: SCHEMA,
+            conductor: env!("CARGO_PKG_VERSION").to_owned(),
+            run: String::from(&*self.identity.run),
+            seed: Some(format!("{:016x}", self.identity.number.0)),
+            unix_us: unix_us(SystemTime::now()),
+        });
+        self.line(&line);
+    }
+
+    /// Appends the lines of one record. Counts the record as dropped if there is no file.
+    fn write(&mut self, append: impl FnOnce(&mut Self)) {
+        if self.file.is_none() {
+            self.open();
+        }
+        if self.file.as_mut().is_some_and(LogFile::is_gone) {
+            self.flush();
+            self.file = None;
+            self.open();
+        }
+        if self
+            .file
+            .as_ref()
+            .is_some_and(|file| file.is_full_with(self.lines.len()))
+        {
+            self.flush();
+            self.rotate();
+        }
+        if self.file.is_none() {
+            self.metrics.no_file.inc();
+            return;
+        }
+        append(self);
+        self.records += 1;
+        if self.lines.len() >= CHUNK {
+            self.flush();
+        }
+    }
+
+    /// Continues in a new file.
+    fn rotate(&mut self) {
+        match self.file.take().map(LogFile::rotate) {
+            Some(Ok(file)) => self.begin(file),
+            Some(Err(error)) => self.close_failed(&error),
+            None => {}
+        }
+    }
+
+    fn call(&mut self, trace: &Trace, record: &Record) {
+        let call = &record.call;
+        for worker in &call.workers {
+            if self.described.is_new(worker) {
+                self.line(&Line::Worker(worker_line(worker)));
+            }
+        }
+        let (policy, is_new) = self.described.policy(&call.subject);
+        if is_new {
+            self.line(&Line::Policy(call.subject.line(policy)));
+        }
+        self.line(&Line::Decision(Box::new(call.line(trace, policy))));
+    }
+
+    fn outcome(&mut self, trace: &Trace) {
+        if let Some(outcome) = trace.written_outcome() {
+            self.line(&Line::Outcome(Box::new(outcome)));
+        }
+    }
+
+    fn line(&mut self, line: &impl Serialize) {
+        serde_json::to_writer(&mut self.lines, line)
+            .expect("lines have string keys, and writing to memory cannot fail");
+        self.lines.push(b'\n');
+    }
+
+    /// Writes the buffered lines, and counts them as written or as dropped.
+    fn flush(&mut self) {
+        let appended = self.file.as_mut().map(|file| file.append(&self.lines));
+        self.lines.clear();
+        let records = std::mem::take(&mut self.records);
+        match appended {
+            Some(Ok(())) => {
+                self.metrics.written.inc_by(records);
+            }
+            Some(Err(error)) => {
+                self.metrics.no_file.inc_by(records);
+                self.close_failed(&error);
+            }
+            None => {}
+        }
+    }
+
+    fn close_failed(&mut self, error: &io::Error) {
+        self.file = None;
+        self.tried = Some(Instant::now());
+        self.log_failure(error);
+    }
+
+    fn log_failure(&self, error: &io::Error) {
+        let file = self.current.as_ref().map(|spec| spec.path.display().to_string());
+        error!(
+            file,
+            error = error as &dyn std::error::Error,
+            "failed to write the {}; decisions are not recorded until it can be written again",
+            self.identity.title
+        );
+    }
+}
+
+impl Default for Described {
+    fn default() -> Self {
+        Self {
+            workers: HashMap::new(),
+            purge_at: MIN_PURGE,
+            policies: Vec::new(),
+        }
+    }
+}
+
+impl Described {
+    /// Returns whether the worker must be described before its next use.
+    fn is_new(&mut self, worker: &NotedWorker) -> bool {
+        let before = self.workers.insert(worker.id, Arc::downgrade(&worker.spec));
+        if self.workers.len() >= self.purge_at {
+            // Ids are never reused.
+            self.workers.retain(|_, spec| spec.strong_count() > 0);
+            self.purge_at = MIN_PURGE.max(2 * self.workers.len());
+        }
+        let before = before.and_then(|before| before.upgrade());
+        before.is_none_or(|before| !Arc::ptr_eq(&before, &worker.spec) && before != worker.spec)
+    }
+
+    /// Returns the id of a policy, and whether it must be described before its next use.
+    fn policy(&mut self, subject: &Subject) -> (u32, bool) {
+        let id = |at: usize| u32::try_from(at + 1).unwrap_or(u32::MAX);
+        if let Some(at) = self.policies.iter().position(|known| known == subject) {
+            return (id(at), false);
+        }
+        if self.policies.len() >= MAX_POLICIES {
+            self.policies.clear();
+        }
+        self.policies.push(subject.clone());
+        (id(self.policies.len() - 1), true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use prometheus_client::registry::Registry;
+    use routing::{Role, Worker};
+
+    use super::*;
+
+    #[test]
+    fn lines_that_fail_to_be_written_are_counted_as_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = FileSpec {
+            path: folder.path().join("decisions.jsonl"),
+            max_bytes: 1 << 20,
+            keep: 1,
+        };
+        let metrics = RecordMetrics::register(&mut Registry::default());
+        let identity = LogIdentity {
+            title: "decision log",
+            run: random_run_id(),
+            number: RunNumber::default(),
+        };
+        let mut writer = Writer::new(identity, Arc::default(), metrics);
+        writer.begin(LogFile::refusing(spec.clone()).unwrap());
+        for _ in 0..3 {
+            writer.write(|writer| writer.lines.extend(b"{}\n"));
+        }
+        writer.flush();
+        assert_eq!(
+            (writer.metrics.written.get(), writer.metrics.no_file.get()),
+            (0, 3)
+        );
+        writer.begin(LogFile::open(spec).unwrap());
+        writer.write(|writer| writer.lines.extend(b"{}\n"));
+        assert_eq!(writer.metrics.written.get(), 0, "it is buffered");
+        writer.flush();
+        assert_eq!(
+            (writer.metrics.written.get(), writer.metrics.no_file.get()),
+            (1, 3)
+        );
+    }
+
+    #[test]
+    fn removed_workers_are_purged() {
+        let worker = |id: u32| {
+            let spec = WorkerSpec {
+                name: "w".into(),
+                url: "http://w".into(),
+                role: Role::Mixed,
+                models: Vec::new(),
+                weight: 1.0,
+                labels: BTreeMap::new(),
+                rank: None,
+                bootstrap: None,
+            };
+            NotedWorker::of(&Worker::new(WorkerId(id), spec))
+        };
+        let mut described = Described::default();
+        let stays = worker(0);
+        assert!(described.is_new(&stays) && !described.is_new(&stays));
+        for id in 1..10_000 {
+            let leaves = worker(id);
+            assert!(described.is_new(&leaves));
+            assert_eq!(Arc::strong_count(&leaves.spec), 1);
+        }
+        assert!(described.workers.len() <= MIN_PURGE);
+        assert!(!described.is_new(&stays));
+    }
+}

@@ -1,0 +1,58 @@
+//! Reports of experiments.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::evidence::ArmSummary;
+use crate::rule::{Finding, Look, Shortage, StopCause, StopRule};
+
+/// Experiment of one route.
+#[derive(Debug, Clone)]
+pub struct TrialReport {
+    /// The route's pool.
+    pub pool: String,
+    /// Matching rule of the route.
+    pub route: String,
+    /// Stop rule.
+    pub rule: StopRule,
+    /// Start of the comparison.
+    pub since: SystemTime,
+    /// Arms, the control first.
+    pub arms: Vec<ArmReport>,
+}
+
+/// One arm of an experiment.
+#[derive(Debug, Clone)]
+pub struct ArmReport {
+    /// Name of the policy in the configuration.
+    pub policy: String,
+    /// Active version at the start of the comparison.
+    pub version: Arc<str>,
+    /// Configured share of the sessions, up to 1.
+    pub share: f64,
+    /// Whether it is the control.
+    pub is_control: bool,
+    /// Results of its requests.
+    pub side: ArmSummary,
+    /// Finding about a canary.
+    pub finding: Finding,
+    /// Latest look at the times to first token.
+    pub ttft: Option<Look>,
+    /// Latest look at the failure rate.
+    pub errors: Option<Look>,
+    /// Unmet preconditions of its comparisons.
+    pub shortages: Vec<Shortage>,
+    /// Reason and time, if it is stopped.
+    pub stopped: Option<StopReport>,
+}
+
+/// Stop of a canary.
+#[derive(Debug, Clone, Copy)]
+pub struct StopReport {
+    /// Reason.
+    pub cause: StopCause,
+    /// Margin that the comparison exceeded.
+    pub margin: Option<f64>,
+    /// Time.
+    pub at: SystemTime,
+}

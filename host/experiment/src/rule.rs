@@ -1,0 +1,158 @@
+//! Stop rule, and the findings of a comparison.
+
+/// Margins, confidence and reaction of a route's comparisons.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StopRule {
+    /// Tolerated increase of the time to first token: 0.1 is 10 % in the geometric mean.
+    pub ttft_margin: f64,
+    /// Tolerated increase of the failure rate: 0.01 is one percentage point.
+    pub error_margin: f64,
+    /// Confidence level, below 1.
+    pub confidence: f64,
+    /// Samples of each arm before the first look, at least 1.
+    pub least: u64,
+    /// Consecutive failures after which a canary is worse at once, while the control does not fail. 0: disabled.
+    pub consecutive_failures: u64,
+    /// Whether a worse canary is stopped. Otherwise it is only reported.
+    pub stop: bool,
+}
+
+impl Default for StopRule {
+    fn default() -> Self {
+        Self {
+            ttft_margin: 0.1,
+            error_margin: 0.01,
+            confidence: 0.95,
+            least: 200,
+            consecutive_failures: 5,
+            stop: true,
+        }
+    }
+}
+
+/// Compared measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// Logarithm of the time to first token in seconds.
+    Ttft,
+    /// Failure rate.
+    Errors,
+}
+
+impl Measure {
+    /// Returns its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ttft => "ttft",
+            Self::Errors => "errors",
+        }
+    }
+}
+
+/// Result of a comparison so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finding {
+    /// No look yet.
+    TooFew,
+    /// Not decided.
+    Undecided,
+    /// Not worse beyond the margin.
+    NoWorse,
+    /// Better.
+    Better,
+    /// Worse beyond the margin.
+    Worse,
+}
+
+impl Finding {
+    /// Returns its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TooFew => "too-few",
+            Self::Undecided => "undecided",
+            Self::NoWorse => "no-worse",
+            Self::Better => "better",
+            Self::Worse => "worse",
+        }
+    }
+
+    /// Combines the findings of both measures.
+    #[must_use]
+    pub fn of(ttft: Self, errors: Self) -> Self {
+        match (ttft, errors) {
+            (Self::Worse, _) | (_, Self::Worse) => Self::Worse,
+            (Self::TooFew, _) | (_, Self::TooFew) => Self::TooFew,
+            (Self::Undecided, _) | (_, Self::Undecided) => Self::Undecided,
+            (Self::NoWorse, Self::NoWorse) => Self::NoWorse,
+            (Self::Better, _) | (_, Self::Better) => Self::Better,
+        }
+    }
+}
+
+/// Look (interim analysis) at one measure of a canary.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Look {
+    /// Estimated difference to the control: times as a ratio minus 1, rates as they are.
+    pub estimate: f64,
+    /// Lower end of the confidence interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Number of this look, from 1.
+    pub number: u32,
+    /// Samples of the canary.
+    pub samples: u64,
+    /// Samples of the control.
+    pub control_samples: u64,
+    /// Finding.
+    pub finding: Finding,
+}
+
+/// Reason for which a canary is worse than its control.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum StopCause {
+    /// Number of consecutive failures, while the control's latest request did not fail.
+    ConsecutiveFailures(u64),
+    /// Result of a comparison.
+    Compared(Measure, Look),
+}
+
+/// Unmet precondition of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    /// The comparison.
+    pub measure: Measure,
+    /// Arm with too few. The control is 0.
+    pub arm: usize,
+    /// Missing quantity.
+    pub of: Wanted,
+    /// Present number.
+    pub have: u64,
+    /// Required number.
+    pub need: u64,
+}
+
+/// Quantity required by a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Requests that succeeded or failed.
+    Requests,
+    /// Streamed responses with a first token.
+    FirstTokens,
+    /// Session groups with requests, of 64.
+    SessionGroups,
+}
+
+impl Wanted {
+    /// Returns its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::FirstTokens => "first-tokens",
+            Self::SessionGroups => "session-groups",
+        }
+    }
+}
