@@ -8,12 +8,12 @@ use conductor_config::{Config, Known, Paint};
 const KNOWN: Known<'_> = Known {
     builtins: &[
         "cache-aware",
-        "conductor",
+        "ttft-queue",
         "load-weighted",
         "round-robin",
         "tier-weight",
     ],
-    default_policy: "conductor",
+    default_policy: "ttft-queue",
     files: &["my-policy", "next-policy"],
     has_admin_key: false,
 };

@@ -1,27 +1,22 @@
-//! The policies every binary carries: the components under `policies/prebuilt`, embedded.
+//! Built-in policies: the components under `policies/prebuilt`, embedded.
 
 /// A component embedded in the binary.
 #[derive(Debug, Clone, Copy)]
 pub struct Builtin {
-    /// What `builtin = "..."` and routes call it.
+    /// Name in `builtin = "..."` and in routes.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// Summary of its rule, in one line.
     pub about: &'static str,
     /// The component.
     pub bytes: &'static [u8],
 }
 
-/// All of them, in alphabetical order.
+/// Every built-in policy, in alphabetical order.
 pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: "cache-aware",
         about: "the least priced time to first token: cache and queue summed",
         bytes: include_bytes!("../../../policies/prebuilt/cache-aware.wasm"),
-    },
-    Builtin {
-        name: "conductor",
-        about: "cache-aware's price with a queue for each worker in the router, shortest first, and pairs",
-        bytes: include_bytes!("../../../policies/prebuilt/conductor.wasm"),
     },
     Builtin {
         name: "consistent-hash-bounded-load",
@@ -64,9 +59,9 @@ pub const BUILTINS: &[Builtin] = &[
         bytes: include_bytes!("../../../policies/prebuilt/lora-affinity.wasm"),
     },
     Builtin {
-        name: "mooncake",
+        name: "mooncake-alg1",
         about: "the least time to first token with fetched prefixes: Mooncake's Algorithm 1",
-        bytes: include_bytes!("../../../policies/prebuilt/mooncake.wasm"),
+        bytes: include_bytes!("../../../policies/prebuilt/mooncake-alg1.wasm"),
     },
     Builtin {
         name: "pd-pairing",
@@ -118,18 +113,26 @@ pub const BUILTINS: &[Builtin] = &[
         about: "scorer: tokens of the prompt that a worker holds, by how fast their tier is",
         bytes: include_bytes!("../../../policies/prebuilt/tier-weight.wasm"),
     },
+    Builtin {
+        name: "ttft-queue",
+        about: "cache-aware's price with a queue for each worker in the router, shortest first, and pairs",
+        bytes: include_bytes!("../../../policies/prebuilt/ttft-queue.wasm"),
+    },
 ];
 
-/// What decides where a route names no policy.
-pub const DEFAULT: &str = "conductor";
+/// Policy of the routes that name none.
+pub const DEFAULT: &str = "ttft-queue";
 
-/// Their names.
+/// Former names of policies, with the names that replaced them. They keep working for one release, with a warning.
+pub const FORMER_NAMES: &[(&str, &str)] = &[("conductor", "ttft-queue"), ("mooncake", "mooncake-alg1")];
+
+/// Returns the names of the built-in policies.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     BUILTINS.iter().map(|builtin| builtin.name).collect()
 }
 
-/// One of them.
+/// Returns the built-in policy of this name. A former name is none.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)

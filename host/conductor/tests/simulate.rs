@@ -175,7 +175,7 @@ fn no_decode_workers_may_be_asked_for_where_there_are_none_anyway() {
 
 /// The figures of one run with these options.
 fn one(args: &[&str]) -> Value {
-    let report = json(&[&SMALL[..], &["mooncake"], args].concat());
+    let report = json(&[&SMALL[..], &["mooncake-alg1"], args].concat());
     let row = report["rows"][0].clone();
     assert!(row.get("fault").is_none(), "{row}");
     row

@@ -15,8 +15,8 @@ mod tests {
     /// Errors and warnings of a configuration.
     pub(crate) fn diagnostics_of(text: &str) -> Diagnostics {
         let known = Known {
-            builtins: &["conductor", "load-weighted", "random", "round-robin"],
-            default_policy: "conductor",
+            builtins: &["ttft-queue", "load-weighted", "random", "round-robin"],
+            default_policy: "ttft-queue",
             files: &[""; 0],
             has_admin_key: false,
         };

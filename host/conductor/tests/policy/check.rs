@@ -32,7 +32,7 @@ fn every_builtin_passes() {
         "lmetric",
         "load-weighted",
         "longest-match",
-        "mooncake",
+        "mooncake-alg1",
         "pd-pairing",
         "power-of-two",
         "preble-e2",

@@ -14,7 +14,7 @@ struct FleetCommand {
 }
 
 const DEFAULTS: FlagDefaults<'_> = FlagDefaults {
-    policy: "conductor",
+    policy: "ttft-queue",
     has_engine_key: false,
 };
 
@@ -105,7 +105,7 @@ role = "decode"
 
 [[routes]]
 pool = "default"
-policy = "conductor"
+policy = "ttft-queue"
 decode-policy = "load-weighted"
 "#,
     );
@@ -147,7 +147,7 @@ role = "decode"
 
 [[routes]]
 pool = "default"
-policy = "conductor"
+policy = "ttft-queue"
 "#,
     );
 }

@@ -199,7 +199,7 @@ impl System {
             Self::CacheAwareIds => conductor("cache-aware", Tokens::Given),
             Self::CacheAwareLive => live,
             Self::CacheAwareLiveWarn => Setup { quiet: true, ..live },
-            Self::DefaultLive => conductor("conductor", Tokens::Own),
+            Self::DefaultLive => conductor("ttft-queue", Tokens::Own),
             Self::CacheAwareTokenize => conductor("cache-aware", Tokens::Worker),
             Self::PairRoundRobin => pair("round-robin"),
             Self::PairPairing => pair("pd-pairing"),

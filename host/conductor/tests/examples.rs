@@ -1,7 +1,7 @@
 //! Every configuration that the project shows parses, without a warning but of files that its reader is to put there.
 
 use conductor::{ConfigSource, builtin};
-use tidy::{files, root};
+use tidy::files;
 
 /// A folder with the policies that examples say a user has put there.
 fn with_policies() -> tempfile::TempDir {
@@ -47,20 +47,4 @@ fn every_example_configuration_is_valid() {
         checked += 1;
     }
     assert!(checked >= 2, "config/ holds conductor.toml and examples");
-}
-
-#[test]
-fn the_readme_names_only_files_that_exist() {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let links = readme
-        .split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next());
-    for link in links.filter(|link| !link.contains("://") && !link.starts_with('#')) {
-        let path = link.split('#').next().unwrap_or(link);
-        assert!(
-            root().join(path).exists(),
-            "README.md links to `{path}`, which does not exist"
-        );
-    }
 }

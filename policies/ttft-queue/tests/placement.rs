@@ -1,10 +1,10 @@
 //! Where requests go, who is held, and who goes before whom.
 
-use conductor_policy::Conductor;
 use conductor_policy_sdk::testing::Scenario;
 use conductor_policy_sdk::{Configured, Role, Verdict};
+use ttft_queue::TtftQueue;
 
-fn policy(params: &str) -> Configured<Conductor> {
+fn policy(params: &str) -> Configured<TtftQueue> {
     Configured::new(params).expect("parameters of the policy")
 }
 

@@ -17,7 +17,7 @@ use queue::{Held, Queue, Request};
 
 /// Priced time to first token, with a queue for each worker.
 #[derive(Debug)]
-pub struct Conductor {
+pub struct TtftQueue {
     pairing: Pairing,
     home: SessionHome,
     queue: Queue,
@@ -27,8 +27,8 @@ pub struct Conductor {
     stall_price: f64,
 }
 
-impl Policy for Conductor {
-    const NAME: &'static str = "conductor";
+impl Policy for TtftQueue {
+    const NAME: &'static str = "ttft-queue";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
@@ -92,4 +92,4 @@ fn computing(call: &Call<'_>, placed: Placed) -> Option<usize> {
     }
 }
 
-export_policy!(Conductor);
+export_policy!(TtftQueue);

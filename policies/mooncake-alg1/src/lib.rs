@@ -13,7 +13,7 @@ const TRANSFER_SHARE: f64 = 0.04;
 
 /// The least time to first token, with fetched prefixes.
 #[derive(Debug)]
-pub struct Mooncake {
+pub struct MooncakeAlg1 {
     forecast: Forecast,
     fetching: Fetching,
     /// The best match may be so many times the own one before it is fetched.
@@ -23,8 +23,8 @@ pub struct Mooncake {
     decoding_tokens: Column,
 }
 
-impl Policy for Mooncake {
-    const NAME: &'static str = "mooncake";
+impl Policy for MooncakeAlg1 {
+    const NAME: &'static str = "mooncake-alg1";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
@@ -50,7 +50,7 @@ impl Policy for Mooncake {
     }
 }
 
-impl Mooncake {
+impl MooncakeAlg1 {
     /// What the prompt takes there by itself, with what it fetches.
     fn prefill(&self, outlook: &Outlook, row: &Row<'_>) -> f64 {
         let own = outlook.matched(row);
@@ -73,7 +73,7 @@ impl Mooncake {
     }
 }
 
-export_policy!(Mooncake);
+export_policy!(MooncakeAlg1);
 
 #[cfg(test)]
 mod tests {
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    fn configured(params: &str) -> Configured<Mooncake> {
+    fn configured(params: &str) -> Configured<MooncakeAlg1> {
         Configured::new(params).unwrap()
     }
 
