@@ -230,7 +230,7 @@ class Check:
 
 
 def config(args):
-    bootstrap = f'bootstrap = "{args.bootstrap}"\n' if args.dialect == "mooncake" else ""
+    bootstrap = f'bootstrap = "{args.bootstrap}"\n' if args.dialect == "mooncake-connector" else ""
     return f"""
 [server]
 listen = "{args.listen}"
@@ -259,7 +259,7 @@ def check(args):
     command = [args.conductor, "--config", path]
     if args.dialect == "auto":
         # As a user starts it who says nothing of how the engines hand over.
-        port = [str(urllib.parse.urlsplit(args.bootstrap).port)] if args.detects == "mooncake" else []
+        port = [str(urllib.parse.urlsplit(args.bootstrap).port)] if args.detects == "mooncake-connector" else []
         command = [args.conductor, "--prefill", args.prefill, *port, "--decode", args.decode, "--policy", args.policy, "--listen", args.listen]
     router = subprocess.Popen(command)
     try:
@@ -302,8 +302,8 @@ def main():
     recording.add_argument("--out", required=True)
     checking = commands.add_parser("check")
     checking.add_argument("--conductor", required=True)
-    checking.add_argument("--dialect", choices=("nixl", "mooncake", "auto"), required=True, help="auto: plain flags, and it must be detected")
-    checking.add_argument("--detects", choices=("nixl", "mooncake"), default="nixl", help="with `--dialect auto`: what the engines speak")
+    checking.add_argument("--dialect", choices=("nixl", "mooncake-connector", "auto"), required=True, help="auto: plain flags, and it must be detected")
+    checking.add_argument("--detects", choices=("nixl", "mooncake-connector"), default="nixl", help="with `--dialect auto`: what the engines speak")
     checking.add_argument("--prefill", required=True)
     checking.add_argument("--decode", required=True)
     checking.add_argument("--bootstrap", default="http://127.0.0.1:8998")

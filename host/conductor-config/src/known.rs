@@ -8,12 +8,22 @@ use std::path::Path;
 pub struct Known<'n> {
     /// Names of the builtin policies.
     pub builtins: &'n [&'n str],
+    /// Former names of builtin policies, with the names that replaced them.
+    pub former_builtins: &'n [(&'n str, &'n str)],
     /// Policy of routes that name none: one of `builtins`.
     pub default_policy: &'n str,
     /// Access to the policy folder.
     pub files: &'n dyn PolicyFiles,
     /// The environment has an admin key, for a file without one.
     pub has_admin_key: bool,
+}
+
+impl<'n> Known<'n> {
+    /// Returns a builtin policy's former name with its current one.
+    pub(crate) fn renamed_builtin(&self, name: &str) -> Option<(&'n str, &'n str)> {
+        let mut renamed = self.former_builtins.iter();
+        renamed.find(|(former, _)| *former == name).copied()
+    }
 }
 
 /// Access to policy folders, so that this crate needs no file system.

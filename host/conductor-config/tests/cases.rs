@@ -9,6 +9,7 @@ use conductor_config::{Code, Config, Known, Paint, PolicySource};
 
 const KNOWN: Known<'_> = Known {
     builtins: &["cache-aware", "load-weighted", "round-robin"],
+    former_builtins: &[("cache-old", "cache-aware")],
     default_policy: "cache-aware",
     files: &["own", "dropped", "in-the-folder"],
     has_admin_key: false,

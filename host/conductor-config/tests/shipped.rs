@@ -13,6 +13,7 @@ const KNOWN: Known<'_> = Known {
         "round-robin",
         "tier-weight",
     ],
+    former_builtins: &[],
     default_policy: "ttft-queue",
     files: &["my-policy", "next-policy"],
     has_admin_key: false,

@@ -16,6 +16,7 @@ mod tests {
     pub(crate) fn diagnostics_of(text: &str) -> Diagnostics {
         let known = Known {
             builtins: &["ttft-queue", "load-weighted", "random", "round-robin"],
+            former_builtins: &[],
             default_policy: "ttft-queue",
             files: &[""; 0],
             has_admin_key: false,

@@ -94,7 +94,7 @@ impl Health {
             Self::Pending => "pending",
             Self::Ok => "ok",
             Self::Returning => "returning",
-            Self::Resting => "resting",
+            Self::Resting => "ejected",
             Self::Busy => "busy",
             Self::Unhealthy => "unhealthy",
             Self::Draining => "draining",

@@ -2,9 +2,9 @@
 //!
 //! While it is closed a call costs two atomic operations and takes no lock; times are handed in. It opens when, within
 //! [`CircuitSpec::window`] of a fault, both [`CircuitSpec::faults`] were counted and their share of the calls reached
-//! [`CircuitSpec::share`]. Every [`CircuitSpec::rest`], doubled each time it is in vain up to [`CircuitSpec::longest_rest`],
+//! [`CircuitSpec::share`]. Every [`CircuitSpec::open_time`], doubled each time it is in vain up to [`CircuitSpec::max_open_time`],
 //! one call is let through; after [`CircuitSpec::probes`] good ones in a row it closes. Opened again within
-//! [`CircuitSpec::longest_rest`] of that, it goes on doubling.
+//! [`CircuitSpec::max_open_time`] of that, it goes on doubling.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,9 +20,9 @@ pub struct CircuitSpec {
     /// How long faults are counted together, from the first of them.
     pub window: Duration,
     /// How long it stays open at first.
-    pub rest: Duration,
+    pub open_time: Duration,
     /// How long at most, however often it was in vain.
-    pub longest_rest: Duration,
+    pub max_open_time: Duration,
     /// Good calls in a row that close it.
     pub probes: u32,
 }
@@ -33,8 +33,8 @@ impl Default for CircuitSpec {
             faults: 5,
             share: 0.05,
             window: Duration::from_secs(10),
-            rest: Duration::from_secs(1),
-            longest_rest: Duration::from_mins(1),
+            open_time: Duration::from_secs(1),
+            max_open_time: Duration::from_mins(1),
             probes: 3,
         }
     }
@@ -135,7 +135,7 @@ impl Circuit {
             return None;
         }
         // Whoever moves the time on is the one call; were it to report nothing, another follows after a rest.
-        let after = now_us.saturating_add(micros(self.spec.rest).max(1));
+        let after = now_us.saturating_add(micros(self.spec.open_time).max(1));
         self.next_probe
             .compare_exchange(due, after, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
@@ -193,16 +193,16 @@ impl Circuit {
         }
         self.openings.fetch_add(1, Ordering::Relaxed);
         // One that fails now and then is not let flap: it rests longer each time it was closed too soon.
-        let too_soon = now_us.saturating_sub(tally.closed) < micros(self.spec.longest_rest);
+        let too_soon = now_us.saturating_sub(tally.closed) < micros(self.spec.max_open_time);
         let rest = match too_soon && !tally.rest.is_zero() {
             true => self.longer_than(tally.rest),
-            false => self.spec.rest,
+            false => self.spec.open_time,
         };
         self.open(&mut tally, rest, now_us)
     }
 
     fn longer_than(&self, rest: Duration) -> Duration {
-        (rest * 2).min(self.spec.longest_rest)
+        (rest * 2).min(self.spec.max_open_time)
     }
 
     fn open(&self, tally: &mut Tally, rest: Duration, now_us: u64) -> CircuitChange {

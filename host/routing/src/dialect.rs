@@ -24,7 +24,7 @@ impl Dialect {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Nixl => "nixl",
-            Self::Mooncake => "mooncake",
+            Self::Mooncake => "mooncake-connector",
             Self::Store => "store",
             Self::Sglang => "sglang",
         }

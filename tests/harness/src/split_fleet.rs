@@ -94,7 +94,7 @@ impl SplitFleet {
     fn dialect_name(&self) -> &'static str {
         match self.dialect {
             PdDialect::Nixl => "nixl",
-            PdDialect::Mooncake => "mooncake",
+            PdDialect::Mooncake => "mooncake-connector",
             PdDialect::Store => "store",
             PdDialect::Sglang => "sglang",
         }

@@ -140,6 +140,8 @@ codes! {
     UnusedPool = "unused-pool", Warning;
     /// A pool that uses text as tokens but has no `assume-cache`, so that nothing can match.
     TextWithoutCache = "text-without-cache", Warning;
+    /// A key, policy or value by its former name, which works for one more release.
+    RenamedName = "renamed-name", Warning;
     /// A policy that no route uses.
     UnusedPolicy = "unused-policy", Warning;
     /// A route that an earlier one hides.

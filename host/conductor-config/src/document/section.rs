@@ -24,6 +24,8 @@ pub(crate) struct Section<'t> {
     table: &'t DeTable<'t>,
     span: Span,
     asked: Vec<&'static str>,
+    /// Former names of keys, which no suggestion offers.
+    former: Vec<&'static str>,
 }
 
 impl<'t> Section<'t> {
@@ -35,6 +37,7 @@ impl<'t> Section<'t> {
             table,
             span: 0..0,
             asked: Vec::new(),
+            former: Vec::new(),
         }
     }
 
@@ -47,6 +50,7 @@ impl<'t> Section<'t> {
                 table,
                 span: item.span.clone(),
                 asked: Vec::new(),
+                former: Vec::new(),
             }),
             _ => {
                 let help = title
@@ -93,6 +97,13 @@ impl<'t> Section<'t> {
     pub(crate) fn item(&mut self, key: &'static str) -> Option<Item<'t>> {
         self.asked.push(key);
         let (name, value) = self.table.get_key_value(key)?;
+        Some(self.entry(name, value))
+    }
+
+    /// Returns the value of a former name of a key, if it is set.
+    pub(crate) fn former_item(&mut self, former: &'static str) -> Option<Item<'t>> {
+        self.former.push(former);
+        let (name, value) = self.table.get_key_value(former)?;
         Some(self.entry(name, value))
     }
 
@@ -169,7 +180,7 @@ impl<'t> Section<'t> {
     pub(crate) fn finish(self) {
         for entry in self.entries() {
             let key = entry.key.as_str();
-            if self.asked.contains(&key) {
+            if self.asked.contains(&key) || self.former.contains(&key) {
                 continue;
             }
             if self.report.is_full() {

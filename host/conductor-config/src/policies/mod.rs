@@ -11,6 +11,7 @@ use std::time::Duration;
 use routing::CircuitSpec;
 
 use crate::document::code::Code;
+use crate::document::renamed::warn_renamed;
 use crate::document::report::Problem;
 use crate::document::section::Section;
 use crate::document::source::Span;
@@ -198,6 +199,10 @@ fn builtin_source(builtin: &Item<'_>, known: &Known<'_>) -> Option<(PolicySource
     if known.builtins.contains(&text.text) {
         return Some((PolicySource::Builtin(text.text.to_owned()), text.span));
     }
+    if let Some(renamed) = known.renamed_builtin(text.text) {
+        warn_renamed(builtin.report, &text.span, renamed);
+        return Some((PolicySource::Builtin(renamed.1.to_owned()), text.span));
+    }
     builtin.report.push(
         Problem::new(
             Code::NoSuchBuiltin,
@@ -264,7 +269,11 @@ fn read_circuit(mut circuit: Section<'_>) -> CircuitSpec {
     let default = CircuitSpec::default();
     let longest = Duration::from_hours(24);
     let faults = circuit.count("faults", default.faults.into(), 1..=1_000_000);
-    let rest = circuit.duration("rest", default.rest, Duration::from_millis(10)..=longest);
+    let times = Duration::from_millis(10)..=longest;
+    let open_time = circuit
+        .renamed_item("open-time", "rest")
+        .and_then(|item| item.duration(&times))
+        .unwrap_or(default.open_time);
     let spec = CircuitSpec {
         faults: u32::try_from(faults).unwrap_or(u32::MAX),
         share: circuit
@@ -272,22 +281,21 @@ fn read_circuit(mut circuit: Section<'_>) -> CircuitSpec {
             .and_then(|share| share.positive(1.0))
             .unwrap_or(default.share),
         window: circuit.duration("window", default.window, Duration::from_millis(100)..=longest),
-        rest,
-        longest_rest: circuit.duration(
-            "longest-rest",
-            default.longest_rest.max(rest),
-            Duration::from_millis(10)..=longest,
-        ),
+        open_time,
+        max_open_time: circuit
+            .renamed_item("max-open-time", "longest-rest")
+            .and_then(|item| item.duration(&times))
+            .unwrap_or(default.max_open_time.max(open_time)),
         ..default
     };
-    if spec.longest_rest < spec.rest {
+    if spec.max_open_time < spec.open_time {
         circuit.report().push(
             Problem::new(
                 Code::ConflictingKeys,
                 circuit.span(),
-                "`longest-rest` is shorter than `rest`",
+                "`max-open-time` is shorter than `open-time`",
             )
-            .help("a rest in vain is doubled until it is `longest-rest`: make that at least `rest`"),
+            .help("a failed probe doubles `open-time` up to `max-open-time`: make that at least `open-time`"),
         );
     }
     circuit.finish();

@@ -35,9 +35,9 @@ pub struct HealthConfig {
     /// Most ejected workers of the pool, as a share.
     pub most_ejected: f64,
     /// First ejection time.
-    pub rest: Duration,
+    pub base_ejection_time: Duration,
     /// Longest ejection time.
-    pub longest_rest: Duration,
+    pub max_ejection_time: Duration,
     /// Slow start: time during which a returned worker gets a rising share of requests.
     pub slow_start: Duration,
 }
@@ -78,8 +78,8 @@ impl Default for HealthConfig {
             failure_window: Duration::from_secs(10),
             failure_min_requests: 20,
             most_ejected: 0.5,
-            rest: Duration::from_secs(1),
-            longest_rest: Duration::from_secs(30),
+            base_ejection_time: Duration::from_secs(1),
+            max_ejection_time: Duration::from_secs(30),
             slow_start: Duration::from_secs(10),
         }
     }
@@ -115,7 +115,10 @@ pub(crate) fn read_health(section: Option<Section<'_>>) -> HealthConfig {
     let Some(mut health) = section else {
         return default;
     };
-    let rest = health.duration("rest", default.rest, TIMEOUTS);
+    let base_ejection_time = health
+        .renamed_item("base-ejection-time", "rest")
+        .and_then(|item| item.duration(&TIMEOUTS))
+        .unwrap_or(default.base_ejection_time);
     let config = HealthConfig {
         path: match health.item("path") {
             Some(item) => read_path(&item),
@@ -136,8 +139,11 @@ pub(crate) fn read_health(section: Option<Section<'_>>) -> HealthConfig {
             0,
         ),
         most_ejected: share(&mut health, "most-ejected", default.most_ejected),
-        rest,
-        longest_rest: health.duration("longest-rest", default.longest_rest.max(rest), TIMEOUTS),
+        base_ejection_time,
+        max_ejection_time: health
+            .renamed_item("max-ejection-time", "longest-rest")
+            .and_then(|item| item.duration(&TIMEOUTS))
+            .unwrap_or(default.max_ejection_time.max(base_ejection_time)),
         slow_start: health.duration("slow-start", default.slow_start, PAUSES),
     };
     health.finish();

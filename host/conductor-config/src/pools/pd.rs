@@ -12,6 +12,9 @@ use crate::document::unit::TIMEOUTS;
 use crate::document::value::Item;
 use crate::pools::endpoint::plain_url;
 
+/// Former names of dialects.
+const FORMER_DIALECTS: [(&str, &str); 1] = [("mooncake", "mooncake-connector")];
+
 /// `pd` of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PdConfig {
@@ -52,7 +55,8 @@ pub(crate) fn read(item: &Item<'_>, pool: &str) -> DeclaredPd {
         key_span: item.key_span.clone(),
     };
     if item.value.as_str().is_some() {
-        let help = "write pd = { dialect = \"nixl\" }, or \"mooncake\", \"store\", \"sglang\", \"auto\"";
+        let help =
+            "write pd = { dialect = \"nixl\" }, or \"mooncake-connector\", \"store\", \"sglang\", \"auto\"";
         item.wrong_type_but::<()>("a table", Some(help.to_owned()));
     } else if let Some(pd) = Section::of(item, format!("`[pools.{pool}.pd]`")) {
         declared.read_settings(pd);
@@ -65,7 +69,7 @@ impl DeclaredPd {
         let mut dialects = vec![("auto", None)];
         dialects.extend(Dialect::ALL.map(|dialect| (dialect.as_str(), Some(dialect))));
         let dialect = match pd.item("dialect") {
-            Some(item) => item.choice(&dialects),
+            Some(item) => item.renamed_choice(&dialects, &FORMER_DIALECTS),
             None => Some(None),
         };
         self.is_readable = dialect.is_some();

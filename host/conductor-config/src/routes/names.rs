@@ -2,6 +2,7 @@
 
 use crate::document::code::Code;
 use crate::document::diagnostic::Mark;
+use crate::document::renamed::warn_renamed;
 use crate::document::report::{Problem, Report};
 use crate::document::suggest;
 use crate::document::value::Text;
@@ -40,7 +41,12 @@ pub(crate) fn find_policy(
     implied: &mut Vec<PolicyConfig>,
     report: &Report,
 ) -> Option<String> {
-    let found = resolve(text.text, names, implied, report.mark(&text.span));
+    let place = report.mark(&text.span);
+    let found = resolve(text.text, names, implied, place.clone()).or_else(|| {
+        let renamed = names.known.renamed_builtin(text.text)?;
+        warn_renamed(report, &text.span, renamed);
+        resolve(renamed.1, names, implied, place)
+    });
     if found.is_none() {
         let declared = names.policies.iter().map(|policy| policy.config.name.as_str());
         let in_folder = names.in_folder.unwrap_or_default().iter().map(String::as_str);

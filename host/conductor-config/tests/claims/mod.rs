@@ -4,6 +4,7 @@ use conductor_config::{Config, Diagnostics, Known, Paint};
 
 pub(crate) const KNOWN: Known<'_> = Known {
     builtins: &["cache-aware", "round-robin"],
+    former_builtins: &[],
     default_policy: "cache-aware",
     files: &["own"],
     has_admin_key: false,

@@ -49,7 +49,7 @@ fn a_pipeline_that_cannot_be_put_together_is_an_error_and_no_panic() {
 
 const RANKED: &str = r#"
 [pools.main]
-pd = { dialect = "mooncake", alone = false, prefill-timeout = "7s", idle-timeout = "3s" }
+pd = { dialect = "mooncake-connector", alone = false, prefill-timeout = "7s", idle-timeout = "3s" }
 
 [[pools.main.workers]]
 name = "p"
@@ -97,7 +97,7 @@ fn each_rank_is_a_worker_of_its_own_at_the_same_url() {
 #[test]
 fn prefill_workers_have_their_bootstrap_server_where_it_is_told_or_usual() {
     let check = |dialect: &str, expected: [Option<&str>; 5]| {
-        let text = RANKED.replace("mooncake", dialect);
+        let text = RANKED.replace("mooncake-connector", dialect);
         let text = match dialect {
             "nixl" => text.replace("bootstrap =", "# bootstrap ="),
             _ => text,
@@ -113,7 +113,7 @@ fn prefill_workers_have_their_bootstrap_server_where_it_is_told_or_usual() {
         None,
         None,
     ];
-    check("mooncake", with);
+    check("mooncake-connector", with);
     check("sglang", with);
     check("nixl", [None; 5]);
 }

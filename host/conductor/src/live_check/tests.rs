@@ -134,7 +134,7 @@ async fn a_prefill_worker_whose_bootstrap_server_knows_its_engine_passes_and_wit
     let toml = fleet.pool_toml("main", "");
     let report = live(&toml).await;
     assert_eq!(report.failed, 0, "{report:#?}");
-    assert_eq!(report.pools[0].dialect, Some("mooncake"));
+    assert_eq!(report.pools[0].dialect, Some("mooncake-connector"));
     let connector = find(only_worker(&report), "connector");
     let id = &fleet.prefill[0].engine_ids()[0];
     assert!(connector.message.contains(id), "{connector:?}");

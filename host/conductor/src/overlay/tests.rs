@@ -7,7 +7,7 @@ use super::*;
 
 const FILE: &str = r#"
 [pools.pd]
-pd = { dialect = "mooncake" }
+pd = { dialect = "mooncake-connector" }
 [[pools.pd.workers]]
 name = "p0"
 url = "http://p0:1"
@@ -33,6 +33,7 @@ pool = "pd"
 fn file(text: &str) -> Config {
     let known = Known {
         builtins: &["p"],
+        former_builtins: &[],
         default_policy: "p",
         files: &[] as &[&str; 0],
         has_admin_key: false,

@@ -95,6 +95,7 @@ fn from_config(path: &Path, name: &str) -> Result<GivenOrMistakes, SettingsError
     let text = source.read()?;
     let known = Known {
         builtins: &builtin::names(),
+        former_builtins: builtin::FORMER_NAMES,
         default_policy: builtin::DEFAULT,
         files: &WithComponent {
             source: &source,

@@ -25,6 +25,7 @@ pub(crate) fn examine(source: &ConfigSource, text: &str) -> Result<Examined, Dia
 fn known<'n>(source: &'n ConfigSource, builtins: &'n [&'n str]) -> Known<'n> {
     Known {
         builtins,
+        former_builtins: builtin::FORMER_NAMES,
         default_policy: builtin::DEFAULT,
         files: source,
         has_admin_key: keys::has_admin_key_here(),

@@ -21,6 +21,7 @@ split = { load-weighted = 90, tried = 10 }
 fn read(text: &str) -> Config {
     let known = Known {
         builtins: &["round-robin", "load-weighted"],
+        former_builtins: &[],
         default_policy: "round-robin",
         files: &["mine", "tried"],
         has_admin_key: false,

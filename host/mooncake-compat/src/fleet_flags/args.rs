@@ -9,7 +9,14 @@ use clap::{ArgGroup, Args};
 pub const FLEET_GROUP: &str = "fleet";
 
 /// Dialects between prefill and decode workers.
-const DIALECTS: [&str; 5] = ["auto", "nixl", "mooncake", "store", "sglang"];
+const DIALECTS: [&str; 6] = [
+    "auto",
+    "nixl",
+    "mooncake-connector",
+    "mooncake",
+    "store",
+    "sglang",
+];
 
 /// A fleet without a file.
 #[derive(Debug, Default, Args)]

@@ -160,7 +160,7 @@ fn without_pd_every_worker_does_whole_requests() {
     );
     assert_eq!(text.matches("url = ").count(), 3);
     assert!(!text.contains("role") && !text.contains("pd ="), "{text}");
-    assert!(text.contains("policy = \"conductor\""), "{text}");
+    assert!(text.contains("policy = \"ttft-queue\""), "{text}");
     assert!(text.contains("# --dialect is not used"), "{text}");
 }
 

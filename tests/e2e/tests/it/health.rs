@@ -83,7 +83,7 @@ async fn a_worker_that_never_answers_costs_one_request_and_slows_no_other() {
     let fleet = fast_fleet(3).await;
     let router = start(
         &fleet,
-        "[pools.chat.timeouts]\nfirst-byte = \"300ms\"\n[pools.chat.health]\nrest = \"1h\"\nlongest-rest = \"1h\"",
+        "[pools.chat.timeouts]\nfirst-byte = \"300ms\"\n[pools.chat.health]\nbase-ejection-time = \"1h\"\nmax-ejection-time = \"1h\"",
     )
     .await;
     fleet.engines[1]
@@ -98,7 +98,7 @@ async fn a_worker_that_never_answers_costs_one_request_and_slows_no_other() {
         }
     }
     assert_eq!(timed_out, 1, "then it rests");
-    assert_eq!(health(&router, 1).await, "resting");
+    assert_eq!(health(&router, 1).await, "ejected");
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn a_burst_of_server_errors_takes_a_worker_out_and_not_all_of_them() {
     let fleet = fast_fleet(2).await;
     let router = start(
         &fleet,
-        "[pools.chat.health]\nserver-errors = 3\nrest = \"1h\"\nlongest-rest = \"1h\"",
+        "[pools.chat.health]\nserver-errors = 3\nbase-ejection-time = \"1h\"\nmax-ejection-time = \"1h\"",
     )
     .await;
     for engine in &fleet.engines {
@@ -119,7 +119,7 @@ async fn a_burst_of_server_errors_takes_a_worker_out_and_not_all_of_them() {
         assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
     }
     let both = [health(&router, 0).await, health(&router, 1).await];
-    let out = both.iter().filter(|health| **health == "resting").count();
+    let out = both.iter().filter(|health| **health == "ejected").count();
     assert_eq!(out, 1, "half of them at most: {both:?}");
 }
 
@@ -184,7 +184,7 @@ async fn a_flapping_worker_costs_no_request() {
     let fleet = fast_fleet(3).await;
     let router = start(
         &fleet,
-        "[pools.chat.health]\nrest = \"10ms\"\nlongest-rest = \"40ms\"\nslow-start = \"20ms\"\ninterval = \"10ms\"",
+        "[pools.chat.health]\nbase-ejection-time = \"10ms\"\nmax-ejection-time = \"40ms\"\nslow-start = \"20ms\"\ninterval = \"10ms\"",
     )
     .await;
     for _ in 0..10 {
@@ -205,7 +205,7 @@ async fn a_worker_that_came_back_gets_a_rising_share() {
     let fleet = fast_fleet(2).await;
     let router = start(
         &fleet,
-        "[pools.chat.health]\nrest = \"1ms\"\nlongest-rest = \"1ms\"\nslow-start = \"1h\"\npath = \"off\"",
+        "[pools.chat.health]\nbase-ejection-time = \"1ms\"\nmax-ejection-time = \"1ms\"\nslow-start = \"1h\"\npath = \"off\"",
     )
     .await;
     fleet.engines[1].faults().refuse_connections().await.unwrap();

@@ -387,7 +387,7 @@ async fn the_status_tells_of_health_load_and_policies() {
         let workers = &page["pools"][0]["workers"];
         workers[0]["health"] == "ok"
             && workers[0]["feed_live"] == true
-            && workers[1]["health"] == "resting"
+            && workers[1]["health"] == "ejected"
             && workers[0]["load"] == json!({ "requests": 0, "decoding": 0, "prefill_tokens": 0 })
     })
     .await;

@@ -150,6 +150,7 @@ policy = \"cache-aware\"
         let builtins = ["cache-aware", "pd-pairing", "round-robin"];
         let known = Known {
             builtins: &builtins,
+            former_builtins: &[],
             default_policy: builtins[0],
             files: &[],
             has_admin_key: false,

@@ -17,7 +17,7 @@ async fn router_of(fleet: &SplitFleet, pd: &str) -> TestRouter {
 async fn the_dialect_that_engines_show_is_spoken_from_the_first_request_on() {
     for (dialect, name) in [
         (PdDialect::Nixl, "nixl"),
-        (PdDialect::Mooncake, "mooncake"),
+        (PdDialect::Mooncake, "mooncake-connector"),
         (PdDialect::Sglang, "sglang"),
     ] {
         let fleet = SplitFleet::start(dialect, (1, 1), |config| fast(0, config))

@@ -5,7 +5,7 @@ use harness::{HOSTILE, mends_after, sends_to};
 use super::{Stage, Traffic};
 
 /// Rests so long that no probe falls into a test.
-const NO_PROBES: &str = "circuit = { faults = 5, share = 0.05, rest = \"1h\" }";
+const NO_PROBES: &str = "circuit = { faults = 5, share = 0.05, open-time = \"1h\" }";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_good_version_decides_while_a_bad_one_rests_until_good_bytes_come() {
