@@ -11,8 +11,8 @@ use routing::{Attention, DpRank, Tier, WorkerId};
 
 use crate::extent::BlockId;
 use crate::forest::{BlockPosition, RunForest};
+use crate::holder::Holder;
 use crate::lanes::LaneId;
-use crate::shared::Holder;
 
 /// Most names that a cache may have used for two contents each. One more clears the cache.
 const MOST_AMBIGUOUS: usize = 65_536;

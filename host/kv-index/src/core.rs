@@ -11,10 +11,10 @@ use crate::cache::{CacheLane, CacheTable, HolderLane, SpentNames};
 use crate::count::{Applied, IndexLimits, IndexStats};
 use crate::expected::WorkerPredictions;
 use crate::forest::RunForest;
+use crate::holder::Holder;
 use crate::lanes::{LaneBits, LaneId, LaneNumbers};
 use crate::objects::StoreObjects;
 use crate::run::RunId;
-use crate::shared::Holder;
 use crate::worker_table::WorkerTable;
 
 /// Runs that the eviction hand examines with every change.

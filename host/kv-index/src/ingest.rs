@@ -10,7 +10,7 @@ use crate::count::Applied;
 use crate::forest::{BlockPosition, NumbersExhausted};
 use crate::hash::{Namespace, extra_digest, local_hash, sequence_hash};
 use crate::hold::{StoreOutcome, StoreProgress};
-use crate::shared::Holder;
+use crate::holder::Holder;
 
 /// Runs that the eviction hand examines with every event.
 const GC_RUNS_PER_EVENT: u32 = 2;

@@ -4,11 +4,11 @@ use routing::{DpRank, Tier, WorkerId};
 
 use crate::cache::KvCache;
 use crate::core::IndexCore;
+use crate::holder::Holder;
 use crate::hybrid::{PathSpans, usable};
 use crate::lanes::LaneId;
 use crate::path::{BlockPath, NamedPath, PromptPath, SequencePath};
 use crate::prompt::Prompt;
-use crate::shared::Holder;
 use crate::walk::{MatchDepth, PathWalk, TieredCache};
 use crate::worker_table::QueryShape;
 

@@ -7,8 +7,8 @@ use routing::{RemovedBlocks, Tier};
 use crate::core::IndexCore;
 use crate::count::Applied;
 use crate::forest::BlockPosition;
+use crate::holder::Holder;
 use crate::lanes::LaneId;
-use crate::shared::Holder;
 
 /// Number of tiers of a group's blocks.
 const TIERS: usize = 4;

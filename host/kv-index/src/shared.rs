@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
+use routing::{BlockEvent, ObjectEvent, StoreId, WorkerId};
 
 use crate::core::IndexCore;
 use crate::count::{Applied, IndexLimits, IndexStats, ObjectsApplied};
 use crate::expected::Sent;
+use crate::holder::Holder;
 use crate::ingest::{PART, blocks_of};
 use crate::prompt::Prompt;
 use crate::query::{IndexQuery, RankMatch, WorkerMatch};
@@ -17,15 +18,6 @@ use crate::reader_preferring::ReaderPreferringLock;
 
 /// Runs that the eviction hand examines at a time.
 const RUNS_AT_A_TIME: u32 = 64;
-
-/// Holder: one KV cache. Every data-parallel rank of a worker has its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Holder {
-    /// The worker.
-    pub worker: WorkerId,
-    /// Data-parallel rank; 0 if there is only one.
-    pub rank: DpRank,
-}
 
 /// Shared handle on the index. A reader may see a long event half applied: it then misses blocks, but sees no block
 /// that is not held.

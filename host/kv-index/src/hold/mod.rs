@@ -9,9 +9,9 @@ use crate::core::IndexCore;
 use crate::count::Applied;
 use crate::extent::BlockId;
 use crate::forest::{BlockPosition, NumbersExhausted};
+use crate::holder::Holder;
 use crate::lanes::LaneId;
 use crate::run::RunId;
-use crate::shared::Holder;
 
 /// Most blocks that may share one name. Content hashes never collide. Counting engines share each name with as many
 /// blocks as there are such engines.
