@@ -1,19 +1,19 @@
-//! What the engine "says": made-up words, the same for the same seed and prompt. The words are single tokens of
-//! `tokens.rs`, space included, so that the text read back gives the very ids that were generated.
+//! Answer generator: synthetic words, the same for the same seed and prompt. The words are single tokens of
+//! `tokens.rs`, including their space, so tokenizing the text gives exactly the generated ids.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const CONSONANTS: &[u8; 16] = b"bdfghjklmnprstvz";
 const VOWELS: &[u8; 4] = b"aeiu";
 
-/// An answer, word by word.
+/// An answer, generated word by word.
 #[derive(Debug)]
 pub(crate) struct Answer {
     state: u64,
 }
 
 impl Answer {
-    /// The answer to a prompt.
+    /// Creates the answer to a prompt.
     pub(crate) fn new(seed: u64, prompt: &[u32]) -> Self {
         let bytes: Vec<u8> = prompt.iter().flat_map(|token| token.to_le_bytes()).collect();
         Self {
@@ -21,7 +21,7 @@ impl Answer {
         }
     }
 
-    /// The next word: a space, then two or three syllables.
+    /// Returns the next word: a space, then two or three syllables.
     pub(crate) fn next_word(&mut self) -> String {
         let mut bits = split_mix(&mut self.state);
         let syllables = 2 + bits % 2;
@@ -36,7 +36,7 @@ impl Answer {
     }
 }
 
-/// The next number of a SplitMix64 sequence (Steele, Lea and Flood, OOPSLA 2014; constants of the public
+/// Returns the next number of a SplitMix64 sequence (Steele, Lea and Flood, OOPSLA 2014; constants of the public
 /// domain version by Vigna).
 pub(crate) fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

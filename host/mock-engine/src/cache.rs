@@ -1,42 +1,42 @@
-//! A paged prefix cache: blocks with reference counts, found again by hash, evicted least recently used first.
-//! The order of evictions is vLLM's (0.32, as recorded): blocks that hold nothing findable are taken first, and a
-//! sequence gives its blocks back tail first, so a chain is eaten from its end. Knows neither tokens nor time.
+//! Paged prefix cache: blocks with reference counts, found by hash, evicted least recently used first. The order of
+//! evictions is vLLM's (0.32, as recorded): blocks without findable contents are used first. A sequence frees its
+//! blocks tail first, so a chain is evicted from its end. Independent of tokens and time.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::event::CacheEvent;
 
-/// Where a block is.
+/// Index of a block.
 pub(crate) type BlockId = usize;
 
 #[derive(Debug, Default)]
-struct Block {
+struct CacheBlock {
     references: u32,
-    /// Of its content, once it is full.
+    /// Hash of its content, once it is full.
     hash: Option<u64>,
-    /// Its key in `idle` while it is there.
+    /// Its key in `idle`, while it is there.
     freed_at: u64,
 }
 
 /// The cache. As in vLLM, a block that is computed twice is held (and announced) twice.
 #[derive(Debug)]
 pub(crate) struct BlockCache {
-    blocks: Vec<Block>,
-    /// What nobody uses and nobody can find.
+    blocks: Vec<CacheBlock>,
+    /// Unused blocks without findable contents.
     empty: Vec<BlockId>,
-    /// What nobody uses but can be found, by when it was given back.
+    /// Unused blocks with findable contents, by the time they were freed.
     idle: BTreeMap<u64, BlockId>,
-    /// Every block that holds a content, oldest first.
+    /// All blocks with a content, oldest first.
     by_hash: HashMap<u64, Vec<BlockId>>,
     clock: u64,
     evictions: u64,
 }
 
 impl BlockCache {
-    /// An empty cache of so many blocks.
+    /// Creates an empty cache of `blocks` blocks.
     pub(crate) fn new(blocks: u32) -> Self {
         Self {
-            blocks: (0..blocks).map(|_| Block::default()).collect(),
+            blocks: (0..blocks).map(|_| CacheBlock::default()).collect(),
             empty: (0..blocks as BlockId).rev().collect(),
             idle: BTreeMap::new(),
             by_hash: HashMap::new(),
@@ -45,7 +45,7 @@ impl BlockCache {
         }
     }
 
-    /// How many of the leading hashes are held.
+    /// Returns the number of leading hashes that are held.
     pub(crate) fn matched(&self, hashes: &[u64]) -> usize {
         hashes
             .iter()
@@ -53,8 +53,8 @@ impl BlockCache {
             .count()
     }
 
-    /// Takes the blocks that hold `hits` (all of them held, see [`Self::matched`]) and `fresh` empty ones;
-    /// none, and nothing changed, when there is no room. What had to be evicted is added to `events`.
+    /// Takes the blocks that hold `hits` (all of them held, see [`Self::matched`]) and `fresh` empty ones. Returns
+    /// `None` and changes nothing if there is no room. Adds evictions to `events`.
     pub(crate) fn acquire(
         &mut self,
         hits: &[u64],
@@ -74,7 +74,7 @@ impl BlockCache {
         Some(held.into_iter().chain(taken.collect::<Vec<_>>()).collect())
     }
 
-    /// Takes one empty block, evicting if it must; none when every block is in use.
+    /// Takes one empty block, evicting if necessary; `None` if every block is in use.
     pub(crate) fn take(&mut self, events: &mut Vec<CacheEvent>) -> Option<BlockId> {
         let id = match self.empty.pop() {
             Some(id) => id,
@@ -84,13 +84,13 @@ impl BlockCache {
         Some(id)
     }
 
-    /// A block in use is full now and can be found by its hash.
+    /// Marks a used block as full and findable by its hash.
     pub(crate) fn fill(&mut self, id: BlockId, hash: u64) {
         self.blocks[id].hash = Some(hash);
         self.by_hash.entry(hash).or_default().push(id);
     }
 
-    /// A sequence lets go of its blocks (in prompt order); they stay findable until they are needed.
+    /// Frees the blocks of a sequence (in prompt order). They stay findable until they are reused.
     pub(crate) fn release(&mut self, blocks: &[BlockId]) {
         for &id in blocks.iter().rev() {
             self.blocks[id].references -= 1;
@@ -100,7 +100,7 @@ impl BlockCache {
         }
     }
 
-    /// Forgets all contents; false, and nothing changed, while any block is in use.
+    /// Clears all contents. Returns `false` and changes nothing if any block is in use.
     pub(crate) fn clear(&mut self) -> bool {
         if self.used() > 0 {
             return false;
@@ -113,22 +113,22 @@ impl BlockCache {
         true
     }
 
-    /// Blocks that some sequence uses.
+    /// Returns the number of used blocks.
     pub(crate) fn used(&self) -> usize {
         self.blocks.len() - self.empty.len() - self.idle.len()
     }
 
-    /// Different contents that are held.
+    /// Returns the number of different contents.
     pub(crate) fn held(&self) -> usize {
         self.by_hash.len()
     }
 
-    /// Contents evicted so far.
+    /// Returns the number of evictions.
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions
     }
 
-    /// Empties the block that was given back first.
+    /// Evicts the block that was freed first.
     fn evict(&mut self, events: &mut Vec<CacheEvent>) -> Option<BlockId> {
         let (_, id) = self.idle.pop_first()?;
         if let Some(hash) = self.blocks[id].hash.take() {
@@ -163,7 +163,7 @@ impl BlockCache {
 mod tests {
     use super::*;
 
-    /// Computes a prompt of these blocks and lets go of it; answers what was evicted.
+    /// Computes a prompt of these blocks and frees it; returns the evicted hashes.
     fn serve(cache: &mut BlockCache, hashes: &[u64]) -> Vec<u64> {
         let mut events = Vec::new();
         let hits = cache.matched(hashes);

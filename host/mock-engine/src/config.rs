@@ -1,11 +1,11 @@
-//! What a mock engine can be told. Plain data and the rules that make it usable; starts nothing.
+//! Configuration of a mock engine, and its validation.
 
 use thiserror::Error;
 
 use crate::cost::CostModel;
 use crate::transfer::PdConfig;
 
-/// How events are written.
+/// Encoding of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventForm {
     /// Msgpack maps, as vLLM sends since 0.26 (and SGLang 0.5.23).
@@ -14,7 +14,7 @@ pub enum EventForm {
     Array,
 }
 
-/// How a block hash is written.
+/// Encoding of block hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashForm {
     /// An unsigned 64-bit integer, vLLM's default.
@@ -24,71 +24,71 @@ pub enum HashForm {
     Bytes,
 }
 
-/// What a replayed batch looks like to a DEALER.
+/// Frames of a replayed batch for a DEALER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayForm {
-    /// `["", seq, payload]`, the end being `["", -1, ""]`: vLLM up to 0.23.
+    /// `["", seq, payload]`, ended by `["", -1, ""]`: vLLM up to 0.23.
     ThreeFrames,
-    /// `["", topic, seq, payload]`, the end being `["", "", -1, ""]`: vLLM since 0.26.
+    /// `["", topic, seq, payload]`, ended by `["", "", -1, ""]`: vLLM since 0.26.
     FourFrames,
 }
 
-/// One mock engine.
+/// Configuration of one mock engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MockConfig {
     /// The model it serves.
     pub model: String,
-    /// The LoRA adapters it starts with, requested as models; the first has `lora_id` 1. Others can be loaded while it runs.
+    /// LoRA adapters at start, requested as models; the first has `lora_id` 1. Others can be loaded at run time.
     pub loras: Vec<String>,
-    /// HTTP port on 127.0.0.1; 0 lets the system choose, as for the next two.
+    /// HTTP port on 127.0.0.1; 0 for any free port, as for the next two.
     pub port: u16,
     /// Port of the PUB socket.
     pub kv_events_port: u16,
     /// Port of the ROUTER socket.
     pub kv_replay_port: u16,
-    /// Tokens a block.
+    /// Tokens per block.
     pub block_size: u32,
-    /// Blocks in the cache, all of them usable (vLLM keeps one of its `num_gpu_blocks` to itself).
+    /// Usable blocks in the cache (vLLM reserves one of its `num_gpu_blocks`).
     pub cache_blocks: u32,
-    /// Longest prompt plus answer in tokens; none means whatever the cache holds.
+    /// Longest prompt plus answer in tokens; `None` for the cache's capacity.
     pub max_model_len: Option<u32>,
-    /// What steps cost.
+    /// Cost model of steps.
     pub cost: CostModel,
-    /// Most sequences that decode at once; more wait.
+    /// Most decoding sequences; more are queued.
     pub max_running: usize,
-    /// Most requests that wait; more are refused with 503.
+    /// Most queued requests; more are refused with 503.
     pub max_waiting: usize,
-    /// Most prompt tokens a step, so that decoding goes on during a long prefill; none computes a prompt in
-    /// one step. Prompts are computed one after another either way, first come first served.
+    /// Most prompt tokens per step, so that decoding continues during a long prefill; `None` computes a prompt in one
+    /// step. Prompts are always computed one at a time, first come first served.
     pub chunk_tokens: Option<u32>,
-    /// Engine milliseconds that pass in one real millisecond: 10 runs ten times as fast as the cost model.
+    /// Engine milliseconds per real millisecond: 10 runs ten times as fast as the cost model.
     pub time_scale: f64,
-    /// Of the answers: equal seed and prompt give equal answers, on any engine.
+    /// Seed of answers: equal seed and prompt give equal answers on any engine.
     pub seed: u64,
-    /// Of the block hashes; engines with different seeds announce the same block under different hashes.
+    /// Seed of block hashes: engines with different seeds announce the same block under different hashes.
     pub hash_seed: u64,
-    /// Tokens of an answer that no `max_tokens` cuts short.
+    /// Tokens of an answer without `max_tokens`.
     pub answer_tokens: u32,
-    /// Whether cache events are published at all. The sockets are there either way.
+    /// Publishes cache events. The sockets exist in either case.
     pub publish_events: bool,
-    /// How events are written.
+    /// Encoding of events.
     pub event_form: EventForm,
-    /// How hashes are written.
+    /// Encoding of hashes.
     pub hash_form: HashForm,
-    /// How replays are written.
+    /// Frames of replays.
     pub replay_form: ReplayForm,
-    /// Batches kept for replay; the oldest go first.
+    /// Batches kept for replay; the oldest are dropped first.
     pub replay_batches: usize,
     /// First frame of every message.
     pub topic: String,
-    /// The data-parallel rank in every batch.
+    /// Data-parallel rank in every batch.
     pub dp_rank: u16,
-    /// Data-parallel ranks that `X-data-parallel-rank` may name, from 0; others are refused with 400. They share
-    /// one scheduler and one cache, but have identities of their own for disaggregation.
+    /// Number of data-parallel ranks that `X-data-parallel-rank` may name, from 0; others are refused with 400. They
+    /// share one scheduler and one cache, but have separate identities for disaggregation.
     pub dp_ranks: u16,
-    /// Requests kept for [`MockEngine::requests`](crate::MockEngine::requests), for each inference path.
+    /// Requests kept for [`MockEngine::requests`](crate::MockEngine::requests), per inference path.
     pub recorded_requests: usize,
-    /// Its half in prefill/decode disaggregation; none does whole requests only.
+    /// Role in prefill/decode disaggregation; `None` for whole requests only.
     pub pd: Option<PdConfig>,
 }
 
@@ -126,19 +126,19 @@ impl Default for MockConfig {
     }
 }
 
-/// Why a configuration cannot work.
+/// Reason why a configuration is invalid.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum InvalidConfig {
-    /// A size or a limit of nothing.
+    /// A size or limit of zero.
     #[error("use 0 as `{field}`")]
     Zero {
         /// The field's name.
         field: &'static str,
     },
-    /// A speed that is no speed.
+    /// An invalid time scale.
     #[error("run at time scale {time_scale}: it must be above 0 and finite")]
     TimeScale {
-        /// As given.
+        /// The value.
         time_scale: f64,
     },
     /// Negative or not finite.
@@ -147,21 +147,21 @@ pub enum InvalidConfig {
     /// Negative or not finite.
     #[error("take {ms} ms to move the KV cache of 1000 tokens: it must be finite and not negative")]
     TransferTime {
-        /// As given.
+        /// The value.
         ms: f64,
     },
-    /// One sequence must always fit, or it would wait for ever.
+    /// One sequence must always fit, or it would wait forever.
     #[error("hold {max_model_len} tokens of context in a cache of {capacity}")]
     ContextTooLong {
-        /// As given.
+        /// The value.
         max_model_len: u32,
-        /// Tokens the cache holds.
+        /// Capacity of the cache in tokens.
         capacity: u64,
     },
 }
 
 impl MockConfig {
-    /// Longest prompt plus answer, in tokens.
+    /// Returns the longest prompt plus answer in tokens.
     #[must_use]
     pub fn context_limit(&self) -> u32 {
         self.max_model_len

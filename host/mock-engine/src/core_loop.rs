@@ -1,5 +1,5 @@
-//! Drives the scheduler in time: takes what arrives, sleeps through each step, then publishes its events and
-//! delivers its tokens, in that order. The only place where engine time meets real time.
+//! Core loop: runs the scheduler in real time. It takes commands, sleeps through each step, then publishes its events
+//! and delivers its tokens, in that order. Only this module converts engine time to real time.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use crate::sequence::Submission;
 use crate::stats::MockStats;
 use crate::transfer::Received;
 
-/// Commands that may wait to be taken.
+/// Most queued commands.
 pub(crate) const COMMAND_QUEUE: usize = 1024;
-/// Shorter waits are not slept through but made up for later: timers are no finer than a millisecond.
+/// Shorter waits are accumulated instead: timers are no finer than a millisecond.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 /// Longest step in real time, so that no cost model or fault overflows a clock.
 const LONGEST_STEP: Duration = Duration::from_secs(3600);
 
-/// What the engine's core is asked to do.
+/// Command for the engine's core.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Serve the requests of one answer; answers false when too many wait.
+    /// Queues the requests of one answer; replies `false` if too many are queued.
     Submit(Vec<Submission>, oneshot::Sender<bool>),
-    /// A client left: look whose.
+    /// Looks for disconnected clients.
     Look,
-    /// The KV cache a request waited for has come, or will not.
+    /// Reports that the KV cache a request waited for has arrived, or will not.
     Received(u64, Option<Received>),
-    /// Blocks need not be kept for another engine any longer.
+    /// Frees blocks kept for another engine.
     ReleaseKept(u64),
-    /// Forget the prefix cache; answers false while anything runs.
+    /// Clears the prefix cache; replies `false` if anything runs.
     ResetPrefixCache(oneshot::Sender<bool>),
-    /// Start over, with other hashes if told so.
+    /// Restarts, with another hash seed if given.
     Restart(Option<u64>, oneshot::Sender<()>),
 }
 
-/// The core and what it is connected to.
+/// The core and its connections.
 #[derive(Debug)]
 pub(crate) struct CoreLoop {
     pub(crate) scheduler: Scheduler,
@@ -60,7 +60,7 @@ impl CoreLoop {
     }
 
     async fn serve(&mut self) {
-        // When the current step is over. Kept apart from the clock, so that late timers do not add up.
+        // End of the current step. Independent of the clock, so that late timers do not accumulate.
         let mut due = Instant::now();
         loop {
             while let Ok(command) = self.commands.try_recv() {
@@ -83,7 +83,7 @@ impl CoreLoop {
         }
     }
 
-    /// Waits for the end of a step, taking commands meanwhile; breaks off when the engine was restarted.
+    /// Waits for the end of a step and handles commands. Breaks if the engine was restarted.
     async fn wait(&mut self, due: Instant) -> ControlFlow<()> {
         if due <= Instant::now() + SHORTEST_SLEEP {
             tokio::task::yield_now().await;
@@ -112,14 +112,14 @@ impl CoreLoop {
             self.publisher.publish(result.events);
         }
         for (to, output) in result.outputs {
-            // Fails only for a client that left, which the next step notices.
+            // Fails only for a disconnected client, which the next step detects.
             let _ = to.try_send(output);
         }
     }
 
-    /// Breaks when it ended the step that runs.
+    /// Handles a command. Breaks if it ended the running step.
     fn apply(&mut self, command: Command) -> ControlFlow<()> {
-        // Whoever asked may have left; what it asked for happens anyway.
+        // The sender may be gone; the command is executed anyway.
         match command {
             Command::Submit(submissions, accepted) => {
                 let _ = accepted.send(self.scheduler.submit_all(submissions));

@@ -1,22 +1,22 @@
-//! How long things take. Pure arithmetic: knows neither a clock nor the cache.
+//! Cost model of steps. Pure arithmetic, independent of clock and cache.
 
-/// What a step costs, in milliseconds of engine time. A step computes a piece of at most one prompt (the
-/// prefill part) and one token for every running sequence (the decode part); their costs add up.
+/// Cost of a step, in milliseconds of engine time. A step computes a piece of at most one prompt (prefill) and one
+/// token per running sequence (decode); their costs add up.
 ///
-/// Shape after the public cost models: prefill is linear in the uncached tokens plus causal attention, which
-/// grows with the difference of the squares (Mooncake, FAST'25); a decode step is a constant (the weights are
-/// read once) plus a little for each sequence.
+/// The shape follows public cost models. Prefill is linear in the uncached tokens plus causal attention, which grows
+/// with the difference of the squares (Mooncake, FAST'25). A decode step is a constant (the weights are read once)
+/// plus a little for each sequence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostModel {
-    /// Once for every prompt, whatever its length: ms.
+    /// Fixed cost per prompt, in ms.
     pub prefill_fixed_ms: f64,
-    /// For every token that is not cached: ms.
+    /// Cost per uncached token, in ms.
     pub prefill_token_ms: f64,
-    /// Attention: ms for every unit of `end² - start²`, where a piece covers tokens `start..end`.
+    /// Attention: ms per unit of `end² - start²` for a piece of tokens `start..end`.
     pub prefill_quadratic_ms: f64,
-    /// Once for every step that decodes: ms.
+    /// Fixed cost per decode step, in ms.
     pub decode_step_ms: f64,
-    /// For every sequence that decodes in the step: ms.
+    /// Cost per decoding sequence and step, in ms.
     pub decode_sequence_ms: f64,
 }
 
@@ -34,7 +34,7 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// Nothing takes any time: for tests of anything but time.
+    /// Zero cost, for tests in which time does not matter.
     pub const INSTANT: Self = Self {
         prefill_fixed_ms: 0.0,
         prefill_token_ms: 0.0,
@@ -43,7 +43,7 @@ impl CostModel {
         decode_sequence_ms: 0.0,
     };
 
-    /// Milliseconds to compute prompt tokens `start..end`; `first` when it is the prompt's first piece.
+    /// Returns the milliseconds for prompt tokens `start..end`; `first` for the prompt's first piece.
     #[must_use]
     pub fn prefill_ms(&self, start: usize, end: usize, first: bool) -> f64 {
         let (from, to) = (start as f64, end as f64);
@@ -51,7 +51,7 @@ impl CostModel {
         fixed + self.prefill_token_ms * (to - from) + self.prefill_quadratic_ms * (to * to - from * from)
     }
 
-    /// Milliseconds of one decode step of `sequences`; none takes no time.
+    /// Returns the milliseconds of one decode step of `sequences`; 0 without any.
     #[must_use]
     pub fn decode_ms(&self, sequences: usize) -> f64 {
         if sequences == 0 {
@@ -60,7 +60,7 @@ impl CostModel {
         self.decode_step_ms + self.decode_sequence_ms * sequences as f64
     }
 
-    /// Whether every figure is finite and not negative.
+    /// Returns `true` if every figure is finite and not negative.
     pub(crate) fn is_sane(&self) -> bool {
         [
             self.prefill_fixed_ms,

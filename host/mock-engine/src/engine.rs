@@ -1,4 +1,4 @@
-//! Puts an engine together, starts it and ends it. The only place that knows all the parts.
+//! Mock engine: assembles, starts and stops all parts.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,27 +20,27 @@ use crate::serving::{Context, Gate, Listening, LoadedAdapters, Recorded, Recorde
 use crate::stats::MockStats;
 use crate::transfer::{PdRole, Side};
 
-/// Why an engine did not start.
+/// Error of starting an engine.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// It could never serve.
+    /// The configuration is invalid.
     #[error("use the mock engine's configuration")]
     Config(#[source] InvalidConfig),
-    /// No HTTP port.
+    /// The HTTP port is not available.
     #[error("listen on `127.0.0.1:{port}`")]
     Listen {
-        /// As configured; 0 where the system was to choose.
+        /// The configured port; 0 for any free one.
         port: u16,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// No sockets for events.
+    /// The event sockets are not available.
     #[error("start the publisher of cache events")]
     Publisher(#[source] PublisherError),
 }
 
-/// A running engine. Dropping it stops it; [`Self::stop`] also waits until everything ended.
+/// A running engine. Dropping it stops it; [`Self::stop`] also waits for the end of everything.
 #[derive(Debug)]
 pub struct MockEngine {
     address: SocketAddr,
@@ -51,10 +51,10 @@ pub struct MockEngine {
 }
 
 impl MockEngine {
-    /// Binds every port, then serves, on the current tokio runtime.
+    /// Binds every port, then serves on the current tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`] when the configuration makes no sense or a port is taken.
+    /// [`StartError`] if the configuration is invalid or a port is taken.
     pub async fn start(config: MockConfig) -> Result<Self, StartError> {
         config.check().map_err(StartError::Config)?;
         let port = config.port;
@@ -137,32 +137,32 @@ impl MockEngine {
         })
     }
 
-    /// `http://127.0.0.1:port`.
+    /// Returns `http://127.0.0.1:port`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Where HTTP is served.
+    /// Returns the HTTP address.
     #[must_use]
     pub fn http_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// `http://127.0.0.1:port` of the bootstrap server: on the prefill side of mooncake and sglang.
+    /// Returns `http://127.0.0.1:port` of the bootstrap server, which the prefill side of mooncake and sglang has.
     #[must_use]
     pub fn bootstrap(&self) -> Option<String> {
         let address = self.side()?.bootstrap()?;
         Some(format!("http://{address}"))
     }
 
-    /// Who it is to other engines now, by data-parallel rank: new after every start. Empty without `pd`.
+    /// Returns the current engine ids by data-parallel rank: new after every start. Empty without `pd`.
     #[must_use]
     pub fn engine_ids(&self) -> Vec<String> {
         self.side().map(|side| side.engine_ids()).unwrap_or_default()
     }
 
-    /// The last requests of an inference path, oldest first, as they came in: also those that met a fault.
+    /// Returns the last requests of an inference path, oldest first, including those with a fault.
     #[must_use]
     pub fn requests(&self, path: &str) -> Vec<Recorded> {
         self.context.recorder.requests(path)
@@ -178,43 +178,43 @@ impl MockEngine {
         }
     }
 
-    /// What a SUB socket connects to: `tcp://127.0.0.1:port`.
+    /// Returns the endpoint for SUB sockets: `tcp://127.0.0.1:port`.
     #[must_use]
     pub fn kv_events(&self) -> &str {
         self.context.publisher.events()
     }
 
-    /// What a DEALER socket connects to for replays: `tcp://127.0.0.1:port`.
+    /// Returns the endpoint for DEALER sockets of replays: `tcp://127.0.0.1:port`.
     #[must_use]
     pub fn kv_replay(&self) -> &str {
         self.context.publisher.replay()
     }
 
-    /// As it was configured.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &MockConfig {
         &self.context.config
     }
 
-    /// Counters and levels now. What a client has been told has been counted before.
+    /// Returns the current counters and levels. Events visible to a client are already counted.
     #[must_use]
     pub fn stats(&self) -> MockStats {
         self.context.stats()
     }
 
-    /// Scripts faults.
+    /// Returns the handle for scripted faults.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Forgets the prefix cache, like `POST /reset_prefix_cache`; false, and nothing happens, while any request
-    /// runs. Announced with the next step that runs, not before.
+    /// Clears the prefix cache, like `POST /reset_prefix_cache`. Returns `false` and does nothing if any request runs.
+    /// The next step announces it.
     pub async fn reset_prefix_cache(&self) -> bool {
         self.context.reset_prefix_cache().await
     }
 
-    /// Ends the engine: connections are closed, ports are free, no task or thread is left when it returns.
+    /// Stops the engine. Afterwards all connections are closed, all ports free, all tasks and threads ended.
     pub async fn stop(self) {
         self.stop.cancel();
         self.leave_fabric();

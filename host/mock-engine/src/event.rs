@@ -1,53 +1,53 @@
-//! What the cache has to announce, and the block hashes it announces it under. Knows no wire format.
+//! Cache events and block hashes, independent of the wire format.
 
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// One change of the cache.
+/// A change of the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CacheEvent {
     /// Consecutive blocks of one chain were filled.
     Stored(Stored),
     /// One block was evicted.
     Removed(u64),
-    /// Everything was forgotten.
+    /// The cache was cleared.
     Cleared,
 }
 
 /// Blocks that were filled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stored {
-    /// One a block.
+    /// One hash per block.
     pub(crate) hashes: Vec<u64>,
-    /// Of the block before the first; none at the start of a prompt.
+    /// Hash of the block before the first; `None` at the start of a prompt.
     pub(crate) parent: Option<u64>,
     /// `hashes.len()` blocks of tokens.
     pub(crate) tokens: Vec<u32>,
-    /// What keeps them apart from equal tokens.
+    /// Namespace of the blocks.
     pub(crate) namespace: Namespace,
 }
 
 /// A LoRA adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Adapter {
-    /// The engine's number for it, from 1.
+    /// The engine's adapter number, from 1.
     pub(crate) id: u32,
-    /// What requests call it.
+    /// The adapter's name in requests.
     pub(crate) name: Arc<str>,
 }
 
-/// What besides the tokens makes a block's content.
+/// Inputs of a block's content besides its tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Namespace {
     /// Part of every block.
     pub(crate) adapter: Option<Adapter>,
-    /// Part of the first block only, and of the later ones through the chain.
+    /// Part of the first block only, and of later ones through the chain.
     pub(crate) salt: Option<Arc<str>>,
 }
 
 impl Namespace {
-    /// The extra keys of one block, in vLLM's order: adapter, then salt.
+    /// Returns the extra keys of one block in vLLM's order: adapter, then salt.
     pub(crate) fn extra_keys(&self, starts_prompt: bool) -> Vec<&str> {
         let adapter = self.adapter.iter().map(|adapter| &*adapter.name);
         let salt = self.salt.as_deref().filter(|_| starts_prompt);
@@ -55,7 +55,7 @@ impl Namespace {
     }
 }
 
-/// The hash of one block: of the hash before it, its tokens and its extra keys, under the engine's own seed.
+/// Returns the hash of a block: of the hash before it, its tokens and its extra keys, under the engine's own seed.
 pub(crate) fn block_hash(seed: u64, parent: Option<u64>, tokens: &[u32], namespace: &Namespace) -> u64 {
     let mut content = Vec::with_capacity(9 + tokens.len() * 4);
     content.push(u8::from(parent.is_some()));

@@ -1,4 +1,4 @@
-//! Faults on purpose: the script the engine's parts consult, and the handle tests write it with.
+//! Fault injection: the script that the engine's parts consult, and the handle for tests to write it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,49 +9,49 @@ use tokio::sync::watch;
 
 use crate::power::Power;
 
-/// What can happen to an inference request.
+/// Fault of an inference request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFault {
-    /// No answer, not even headers, until [`Faults::clear`] (then the request goes on) or the client leaves.
+    /// No answer, not even headers, until [`Faults::clear`] (then the request continues) or the client disconnects.
     Hang,
-    /// An error instead of an answer.
+    /// An error status instead of an answer.
     Status {
         /// Such as 429, 500 or 503.
         status: StatusCode,
         /// `Retry-After` in whole seconds.
         retry_after: Option<u32>,
     },
-    /// The connection is closed after so many tokens (a plain answer: halfway through its body).
+    /// The connection is closed after this many tokens (for an unstreamed answer: halfway through its body).
     Cut {
-        /// Tokens that get through.
+        /// Tokens that are delivered.
         after_tokens: u32,
     },
 }
 
-/// How often a request fault happens.
+/// Number of requests with the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
-    /// To the next requests only.
+    /// The next requests only.
     Next(u32),
     /// Until [`Faults::clear`].
     UntilCleared,
 }
 
-/// Where a batch of events gets lost. Either way its sequence number is used up.
+/// Place where a batch of events is lost. Its sequence number is used up in either case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchLoss {
-    /// On the wire: a replay still has it.
+    /// Lost on the wire: a replay still has it.
     OnWire,
-    /// Everywhere: as if it had fallen out of the replay buffer.
+    /// Lost everywhere, like a batch that the replay buffer has dropped.
     Everywhere,
 }
 
-/// The engine was stopped before it could do what was asked.
+/// The engine was stopped before the command was executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("reach the mock engine: it was stopped")]
 pub struct EngineGone;
 
-/// Scripts faults at run time. Cheap to clone; does nothing once the engine is stopped.
+/// Handle for scripted faults. Cheap to clone; has no effect once the engine is stopped.
 #[derive(Debug, Clone)]
 pub struct Faults {
     script: Arc<FaultScript>,
@@ -63,55 +63,54 @@ impl Faults {
         Self { script, power }
     }
 
-    /// Something happens to inference requests (chat, completions, responses, embeddings) from now on, instead
-    /// of what was scripted before.
+    /// Sets the fault of inference requests (chat, completions, responses, embeddings). It replaces an earlier one.
     pub fn on_requests(&self, fault: RequestFault, times: Times) {
         self.script.lock().request = Some((fault, times));
     }
 
-    /// Every step takes `factor` times as long; 1 is normal. Other than positive numbers count as 1.
+    /// Multiplies the time of every step by `factor`; 1 is normal. Values that are not positive numbers count as 1.
     pub fn slow_down(&self, factor: f64) {
         self.script.lock().slow_factor = if factor > 0.0 { factor } else { 1.0 };
     }
 
-    /// `/tokenize` takes so long, in real time.
+    /// Delays `/tokenize`, in real time.
     pub fn slow_tokenize(&self, delay: Duration) {
         self.script.lock().tokenize_delay = delay;
     }
 
-    /// `/health` answers this status; none is normal.
+    /// Sets the status of `/health`; `None` for normal.
     pub fn fail_health(&self, status: Option<StatusCode>) {
         self.script.lock().health = status;
     }
 
-    /// The next batches of events get lost.
+    /// Loses the next batches of events.
     pub fn lose_batches(&self, batches: u64, loss: BatchLoss) {
         self.script.lock().lose = (batches, loss);
     }
 
-    /// While muted the publisher sends nothing and answers no replay, but numbers and keeps what there is.
+    /// Mutes the publisher: it sends nothing and answers no replay, but numbers and keeps batches.
     pub fn mute_publisher(&self, muted: bool) {
         self.script.lock().muted = muted;
     }
 
-    /// Answers to prefill legs lack their `kv_transfer_params`; the blocks are kept nevertheless.
+    /// Omits `kv_transfer_params` from answers to prefill legs; the blocks are kept nevertheless.
     pub fn lose_transfer_params(&self, lost: bool) {
         self.script.lock().lose_params = lost;
     }
 
-    /// The model ends every answer with its first token, which also matches any stop the client named: it ends
-    /// with "stop", unless the request has `ignore_eos` and no `stop` or `stop_token_ids`.
+    /// Ends every answer with its first token, which also matches any stop of the client: it ends with "stop", unless
+    /// the request has `ignore_eos` and no `stop` or `stop_token_ids`.
     pub fn stop_at_first_token(&self, stop: bool) {
         self.script.lock().stop_at_first = stop;
     }
 
-    /// Everything scripted with the functions above is over; requests that hang go on.
+    /// Ends all faults set with the functions above; hanging requests continue.
     pub fn clear(&self) {
         self.script.clear();
     }
 
-    /// Closes the HTTP listener, the bootstrap server and every connection, and takes the engine off its
-    /// [`Fabric`](crate::Fabric), like a process that died. The ports stay reserved.
+    /// Closes the HTTP listener, the bootstrap server and every connection, and removes the engine from its
+    /// [`Fabric`](crate::Fabric), like a crashed process. The ports stay reserved.
     ///
     /// # Errors
     /// [`EngineGone`] after a stop.
@@ -119,7 +118,7 @@ impl Faults {
         self.power.set_on(false).await
     }
 
-    /// Listens again, on the same ports.
+    /// Listens again on the same ports.
     ///
     /// # Errors
     /// [`EngineGone`] after a stop.
@@ -127,7 +126,7 @@ impl Faults {
         self.power.set_on(true).await
     }
 
-    /// Closes or opens the bootstrap server alone; nothing where there is none.
+    /// Closes or opens only the bootstrap server, if there is one.
     ///
     /// # Errors
     /// [`EngineGone`] after a stop.
@@ -135,10 +134,10 @@ impl Faults {
         self.power.set_bootstrap_on(!down).await
     }
 
-    /// The process starts over: connections are closed, the cache is empty without an announcement, sequence
-    /// numbers start at 0 and the replay buffer is empty; with a `hash_seed`, blocks get other hashes. Whatever
-    /// was kept for other engines or awaited from them is gone, and its engine ids are new. The ports stay bound:
-    /// to have subscribers reconnect too, stop the engine and start one on the same ports.
+    /// Restarts the process: connections are closed, the cache is cleared without an announcement, sequence numbers
+    /// start at 0 and the replay buffer is empty. With a `hash_seed`, blocks get other hashes. Blocks kept for other
+    /// engines and awaited transfers are gone, and the engine ids are new. The ports stay bound: to have subscribers
+    /// reconnect too, stop the engine and start one on the same ports.
     ///
     /// # Errors
     /// [`EngineGone`] after a stop.
@@ -147,11 +146,11 @@ impl Faults {
     }
 }
 
-/// What is to go wrong, as the engine's parts see it.
+/// Scripted faults, as seen by the engine's parts.
 #[derive(Debug)]
 pub(crate) struct FaultScript {
     script: Mutex<Script>,
-    /// Counts the calls of `clear`.
+    /// Number of calls of `clear`.
     cleared: watch::Sender<u64>,
 }
 
@@ -193,23 +192,23 @@ impl Default for FaultScript {
     }
 }
 
-/// A fault that met a request.
-pub(crate) struct Met {
+/// The fault of a request.
+pub(crate) struct MetFault {
     pub(crate) fault: RequestFault,
     cleared: watch::Receiver<u64>,
 }
 
-impl Met {
+impl MetFault {
     /// Waits for the next `clear`.
     pub(crate) async fn cleared(&mut self) {
-        // The script outlives every request, so the sender is there.
+        // The script outlives every request, so the sender exists.
         let _ = self.cleared.changed().await;
     }
 }
 
 impl FaultScript {
-    /// The fault this request meets, if any.
-    pub(crate) fn meet(&self) -> Option<Met> {
+    /// Returns the fault of this request, if any.
+    pub(crate) fn meet(&self) -> Option<MetFault> {
         let mut script = self.lock();
         let (fault, times) = script.request?;
         script.request = match times {
@@ -221,13 +220,13 @@ impl FaultScript {
             return None;
         }
         script.faulted += 1;
-        Some(Met {
+        Some(MetFault {
             fault,
             cleared: self.cleared.subscribe(),
         })
     }
 
-    /// How the batch that is published now gets lost, if it does.
+    /// Returns the loss of the batch being published, if any.
     pub(crate) fn next_loss(&self) -> Option<BatchLoss> {
         let mut script = self.lock();
         let (left, loss) = script.lose;
@@ -260,7 +259,7 @@ impl FaultScript {
         self.lock().health
     }
 
-    /// Requests that met a fault.
+    /// Returns the number of requests with a fault.
     pub(crate) fn faulted(&self) -> u64 {
         self.lock().faulted
     }
@@ -274,7 +273,7 @@ impl FaultScript {
         self.cleared.send_modify(|count| *count += 1);
     }
 
-    /// Plain values: what a panic elsewhere left behind is still good.
+    /// Locks the script. Its values are plain, so they are valid even after a panic.
     fn lock(&self) -> MutexGuard<'_, Script> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! The batches an engine has published, by number, and what a replay of them looks like. Sends nothing.
+//! Replay buffer: published batches by number, and the messages of a replay.
 
 use std::collections::VecDeque;
 
@@ -30,18 +30,18 @@ impl Journal {
         }
     }
 
-    /// First frame of every message.
+    /// Returns the first frame of every message.
     pub(crate) fn topic(&self) -> &[u8] {
         &self.topic
     }
 
-    /// Numbers start over and nothing is left to replay.
+    /// Restarts the numbers and clears the buffer.
     pub(crate) fn restart(&mut self) {
         self.next = 0;
         self.kept.clear();
     }
 
-    /// Writes a batch, and keeps it unless it is to be lost everywhere.
+    /// Encodes a batch, and keeps it unless it is to be lost everywhere.
     pub(crate) fn number(
         &mut self,
         ts: f64,
@@ -60,7 +60,8 @@ impl Journal {
         (seq, payload)
     }
 
-    /// Every reply to a request from `start` on, as a DEALER sees it: what is kept, then the end marker.
+    /// Returns all messages of a replay from `start` on, as received by a DEALER: the kept batches, then the end
+    /// marker.
     pub(crate) fn replay(&self, start: u64) -> impl Iterator<Item = Vec<Vec<u8>>> {
         let kept = self.kept.iter().filter(move |(seq, _)| *seq >= start);
         let batches = kept.map(|(seq, payload)| self.reply(&self.topic, seq.to_be_bytes(), payload));
@@ -78,7 +79,7 @@ impl Journal {
     }
 }
 
-/// The number in the last frame of a replay request: big endian, of any length, saturating.
+/// Returns the number in the last frame of a replay request: big endian, of any length, saturating.
 pub(crate) fn replay_start(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number: u64, &byte| {
         number

@@ -1,4 +1,4 @@
-//! Turns an engine off and on, whole or its bootstrap server alone, and starts it over.
+//! Power control: turns an engine or only its bootstrap server off and on, and restarts it.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use crate::faults::EngineGone;
 use crate::serving::Gate;
 use crate::transfer::Side;
 
-/// Everything that has to go off together.
+/// Parts that are turned off together.
 #[derive(Debug)]
 pub(crate) struct Power {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) gate: Arc<Gate>,
-    /// Of the bootstrap server, if there is one.
+    /// Gate of the bootstrap server, if there is one.
     pub(crate) bootstrap: Option<Arc<Gate>>,
     pub(crate) side: Option<Arc<Side>>,
 }
 
 impl Power {
-    /// Nobody reaches the engine any more, or everybody does again.
+    /// Makes the engine unreachable or reachable.
     pub(crate) async fn set_on(&self, on: bool) -> Result<(), EngineGone> {
         if let Some(side) = &self.side {
             side.set_reachable(on);
@@ -29,7 +29,7 @@ impl Power {
         self.gate.set_open(on).await
     }
 
-    /// The same for the bootstrap server alone; nothing where there is none.
+    /// Turns only the bootstrap server off or on, if there is one.
     pub(crate) async fn set_bootstrap_on(&self, on: bool) -> Result<(), EngineGone> {
         match &self.bootstrap {
             Some(gate) => gate.set_open(on).await,
@@ -37,7 +37,7 @@ impl Power {
         }
     }
 
-    /// A new process: connections, cache, transfers and identity are gone.
+    /// Restarts the process: connections, cache, transfers and identity are gone.
     pub(crate) async fn restart(&self, hash_seed: Option<u64>) -> Result<(), EngineGone> {
         self.gate.close_connections();
         if let Some(gate) = &self.bootstrap {
@@ -52,9 +52,9 @@ impl Power {
         wait.await.map_err(|_| EngineGone)
     }
 
-    /// What an assertion that fails does: the process is gone until somebody turns it on again.
+    /// Acts like a failed assertion: the process is gone until it is turned on again.
     pub(crate) async fn die(&self) {
-        // Fails only when the engine has been stopped, which is no less dead.
+        // Fails only if the engine was stopped.
         let _ = self.set_on(false).await;
         let _ = self.restart(None).await;
     }

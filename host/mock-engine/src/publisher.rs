@@ -1,6 +1,6 @@
-//! Numbers, keeps and sends batches of events: a PUB socket and the ROUTER that replays, both driven by one OS
-//! thread, because a ZMQ socket belongs to one thread at a time. The rest of the engine hands batches over and
-//! never waits. Message forms after vLLM's `ZmqEventPublisher`.
+//! Event publisher: numbers, keeps and sends batches with a PUB socket and a ROUTER for replays. One OS thread runs
+//! both, because a ZMQ socket belongs to one thread at a time. Other parts pass batches without waiting. Messages
+//! follow vLLM's `ZmqEventPublisher`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -15,28 +15,28 @@ use crate::event::CacheEvent;
 use crate::faults::{BatchLoss, FaultScript};
 use crate::journal::{Journal, replay_start};
 
-/// Batches that may wait for the thread; more are dropped and warned about, like vLLM's bounded queue.
+/// Most queued batches; more are dropped with a warning, as in vLLM's bounded queue.
 const QUEUE: usize = 10_000;
-/// Messages a slow subscriber may lag behind before it loses some: vLLM's default `hwm`.
+/// Messages queued for a slow subscriber before some are lost: vLLM's default `hwm`.
 const SUBSCRIBER_LAG: i32 = 100_000;
 const WAKE: &str = "inproc://wake";
 
-/// Why the sockets could not be had.
+/// Error of creating the sockets.
 #[derive(Debug, Error)]
 pub enum PublisherError {
-    /// No socket, or one that cannot be set up.
+    /// A socket cannot be created or configured.
     #[error("set up a ZMQ socket")]
     Socket(#[source] zmq::Error),
-    /// No port.
+    /// The port is not available.
     #[error("bind the ZMQ socket `{endpoint}`")]
     Bind {
-        /// Where it was to be.
+        /// The endpoint.
         endpoint: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: zmq::Error,
     },
-    /// No thread.
+    /// The thread cannot be started.
     #[error("start the publisher thread")]
     Thread(#[source] std::io::Error),
 }
@@ -45,7 +45,7 @@ pub enum PublisherError {
 pub(crate) struct Publisher {
     enabled: bool,
     orders: SyncSender<Order>,
-    /// Tells the thread that there is an order.
+    /// Wakes the thread for an order.
     wake: Mutex<Option<zmq::Socket>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     batches: AtomicU64,
@@ -55,7 +55,7 @@ pub(crate) struct Publisher {
 }
 
 enum Order {
-    /// A batch, and whether it gets lost.
+    /// A batch, and its loss if any.
     Publish(Vec<CacheEvent>, Option<BatchLoss>),
     Restart,
     Stop,
@@ -89,7 +89,7 @@ impl Publisher {
             events: bind_tcp(&events, config.kv_events_port)?,
             replay: bind_tcp(&replay, config.kv_replay_port)?,
         };
-        let work = Work {
+        let work = PublisherThread {
             events,
             replay,
             woken,
@@ -105,27 +105,27 @@ impl Publisher {
         Ok(publisher)
     }
 
-    /// Where the PUB socket can be reached.
+    /// Returns the endpoint of the PUB socket.
     pub(crate) fn events(&self) -> &str {
         &self.events
     }
 
-    /// Where the ROUTER socket can be reached.
+    /// Returns the endpoint of the ROUTER socket.
     pub(crate) fn replay(&self) -> &str {
         &self.replay
     }
 
-    /// Whether it is to publish at all.
+    /// Returns `true` if publishing is configured.
     pub(crate) fn enabled(&self) -> bool {
         self.enabled
     }
 
-    /// Batches handed over so far.
+    /// Returns the number of batches so far.
     pub(crate) fn batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed)
     }
 
-    /// Hands over one batch.
+    /// Queues one batch.
     pub(crate) fn publish(&self, events: Vec<CacheEvent>) {
         if self.enabled {
             self.batches.fetch_add(1, Ordering::Relaxed);
@@ -133,25 +133,25 @@ impl Publisher {
         }
     }
 
-    /// Numbers start over and nothing is left to replay.
+    /// Restarts the numbers and clears the replay buffer.
     pub(crate) fn restart(&self) {
         self.batches.store(0, Ordering::Relaxed);
         self.order(Order::Restart);
     }
 
-    /// Ends the thread and frees the ports. Takes as long as the batches that are being handled.
+    /// Ends the thread and frees the ports, after the batches being processed.
     pub(crate) fn stop(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else {
             return;
         };
-        // Not `order`: this one may wait for room in the queue. A thread that is gone needs no order.
+        // Not `order`: this one may wait for room in the queue. An ended thread needs no order.
         let _ = self.orders.send(Order::Stop);
         self.wake();
         if thread.join().is_err() {
             tracing::error!("the mock engine's publisher thread panicked");
         }
-        // The last socket: with it goes the context, which waits until every port is free.
+        // The last socket ends the context, which waits until every port is free.
         self.wake.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
@@ -163,7 +163,7 @@ impl Publisher {
     }
 
     fn wake(&self) {
-        // A full pipe means that it has been woken often enough.
+        // A full pipe means that it was woken often enough.
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(socket) = &*wake {
             let _ = socket.send(zmq::Message::new(), zmq::DONTWAIT);
@@ -187,7 +187,7 @@ fn bind(socket: &zmq::Socket, endpoint: &str) -> Result<(), PublisherError> {
     })
 }
 
-/// Binds on 127.0.0.1 and answers the endpoint with the port that was given.
+/// Binds on 127.0.0.1 and returns the endpoint with its actual port.
 fn bind_tcp(socket: &zmq::Socket, port: u16) -> Result<String, PublisherError> {
     let port = if port == 0 {
         "*".to_owned()
@@ -199,8 +199,8 @@ fn bind_tcp(socket: &zmq::Socket, port: u16) -> Result<String, PublisherError> {
     Ok(endpoint.expect("libzmq writes endpoints in ASCII"))
 }
 
-/// What the thread owns.
-struct Work {
+/// State of the thread.
+struct PublisherThread {
     events: zmq::Socket,
     replay: zmq::Socket,
     woken: zmq::Socket,
@@ -209,7 +209,7 @@ struct Work {
     faults: Arc<FaultScript>,
 }
 
-impl Work {
+impl PublisherThread {
     fn run(mut self) {
         loop {
             let mut items = [
@@ -245,7 +245,7 @@ impl Work {
         }
     }
 
-    /// Requests in another form than `[identity, "", start]` get no answer, as with vLLM.
+    /// Answers a request. Other forms than `[identity, "", start]` are ignored, as in vLLM.
     fn answer(&self, request: &[Vec<u8>]) {
         let [identity, _, start] = request else {
             return;

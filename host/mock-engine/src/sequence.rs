@@ -1,4 +1,4 @@
-//! One request inside the engine: its tokens, its blocks, how far it is computed.
+//! Sequence: a request inside the engine, with its tokens, blocks and progress.
 
 use tokio::sync::mpsc;
 
@@ -8,14 +8,14 @@ use crate::event::{Namespace, Stored, block_hash};
 use crate::tokens::token_id;
 use crate::transfer::Transfer;
 
-/// Why an answer ended, in OpenAI's words.
+/// Finish reason of an answer, in OpenAI's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finish {
-    /// It said all it had to say.
+    /// The answer is complete.
     Stop,
     /// It reached `max_tokens`.
     Length,
-    /// The KV cache it was to get from another engine did not come.
+    /// The KV cache from another engine did not arrive.
     Error,
 }
 
@@ -32,55 +32,55 @@ impl Finish {
 /// One generated token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Output {
-    /// Of which of the answer's choices.
+    /// Index of the answer's choice.
     pub(crate) choice: u32,
-    /// Its text.
+    /// Text of the token.
     pub(crate) text: String,
-    /// Prompt tokens that were found in the cache.
+    /// Prompt tokens found in the cache.
     pub(crate) cached_tokens: u32,
-    /// Set on the last one.
+    /// Finish reason; set on the last token.
     pub(crate) finish: Option<Finish>,
 }
 
-/// A request as it reaches the scheduler.
+/// A request for the scheduler.
 #[derive(Debug)]
 pub(crate) struct Submission {
-    /// Not empty; with `limit` more tokens it fits the context.
+    /// Prompt, not empty; with `limit` more tokens it fits the context.
     pub(crate) prompt: Vec<u32>,
     /// Tokens to generate, at least one.
     pub(crate) limit: u32,
-    /// What ends it there.
+    /// Finish reason at that limit.
     pub(crate) finish: Finish,
-    /// What keeps its blocks apart.
+    /// Namespace of its blocks.
     pub(crate) namespace: Namespace,
-    /// Which of the answer's choices this is.
+    /// Index of the answer's choice.
     pub(crate) choice: u32,
-    /// Which of the choices of its prompt: they differ.
+    /// Index among the choices of its prompt; they differ.
     pub(crate) variant: u32,
-    /// Where tokens go, with room for `limit` of them; closed when the client leaves.
+    /// Receiver of tokens, with room for `limit` of them; closed when the client disconnects.
     pub(crate) output: mpsc::Sender<Output>,
-    /// What another engine has to do with it.
+    /// Transfer with another engine.
     pub(crate) transfer: Option<Transfer>,
 }
 
-/// A request being served.
+/// A request in progress.
 #[derive(Debug)]
 pub(crate) struct Sequence {
-    /// The prompt, then what was generated.
+    /// The prompt, then the generated tokens.
     pub(crate) tokens: Vec<u32>,
-    /// Of its full blocks, as far as they are known.
+    /// Hashes of its full blocks, as far as computed.
     pub(crate) hashes: Vec<u64>,
-    /// What holds it, in order.
+    /// Its blocks, in order.
     pub(crate) blocks: Vec<BlockId>,
-    /// Tokens whose cache entries exist.
+    /// Tokens with cache entries.
     pub(crate) computed: usize,
-    /// Blocks that need no announcement any more.
+    /// Number of announced blocks.
     pub(crate) announced: usize,
-    /// Prompt tokens that were cached when it first started.
+    /// Cached prompt tokens when it first started.
     pub(crate) cached_tokens: Option<u32>,
-    /// Whether a part of its prompt has been computed since it was last admitted.
+    /// A part of its prompt was computed since it was last admitted.
     pub(crate) begun: bool,
-    /// What another engine has still to do with it.
+    /// Pending transfer with another engine.
     pub(crate) transfer: Option<Transfer>,
     prompt_len: usize,
     limit: u32,
@@ -120,7 +120,7 @@ impl Sequence {
         self.finish
     }
 
-    /// The KV cache of how many leading tokens is to come from another engine.
+    /// Returns the number of leading tokens whose KV cache comes from another engine.
     pub(crate) fn to_receive(&self) -> usize {
         match &self.transfer {
             Some(Transfer::Receive(receive)) => receive.tokens,
@@ -142,7 +142,7 @@ impl Sequence {
         }
     }
 
-    /// The announcement of blocks `from..to`.
+    /// Returns the announcement of blocks `from..to`.
     pub(crate) fn stored(&self, from: usize, to: usize, block_size: usize) -> Stored {
         Stored {
             hashes: self.hashes[from..to].to_vec(),
@@ -152,7 +152,7 @@ impl Sequence {
         }
     }
 
-    /// Generates one token. Answers where it goes; the last one says so.
+    /// Generates one token. Returns its receiver and the token.
     pub(crate) fn generate(&mut self) -> (mpsc::Sender<Output>, Output) {
         let text = self.answer.next_word();
         self.tokens.push(token_id(&text));
@@ -166,7 +166,7 @@ impl Sequence {
         (self.output.clone(), output)
     }
 
-    /// The end of an answer that could not be begun.
+    /// Returns the end of an answer that could not begin.
     pub(crate) fn fail(self) -> (mpsc::Sender<Output>, Output) {
         let output = Output {
             choice: self.choice,

@@ -1,58 +1,58 @@
-//! What an engine has done so far, for tests, `/metrics` and the demo.
+//! Engine statistics for tests, `/metrics` and the demo.
 
-/// Counters since the engine started (a scripted restart sets them back, but for the faults) and its levels now.
+/// Counters since the engine started (a scripted restart resets them, except the faults), and current levels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MockStats {
-    /// Requests the scheduler took; one of several prompts or choices counts once for each.
+    /// Requests taken by the scheduler; one with several prompts or choices counts for each.
     pub requests: u64,
-    /// Of those, finished with an answer.
+    /// Of those, completed.
     pub completed: u64,
-    /// Of those, given up because the client left.
+    /// Of those, cancelled because the client disconnected.
     pub cancelled: u64,
-    /// Of those, failed because KV cache from another engine did not come.
+    /// Of those, failed because KV cache from another engine did not arrive.
     pub failed: u64,
-    /// Times a sequence lost its blocks to another and had to be computed again.
+    /// Times that a sequence was preempted and had to be computed again.
     pub preemptions: u64,
-    /// Sequences being computed now.
+    /// Running sequences.
     pub running: u64,
-    /// Requests that wait now, for room or for KV cache from another engine.
+    /// Queued requests, for room or for KV cache from another engine.
     pub waiting: u64,
-    /// Of those, with blocks reserved for KV cache that is still to come.
+    /// Of those, with blocks reserved for KV cache that has not arrived.
     pub transfers_waiting: u64,
-    /// Blocks of finished prompts that are kept for another engine now (some of `blocks_used`).
+    /// Blocks of finished prompts kept for another engine (part of `blocks_used`).
     pub pinned_blocks: u64,
-    /// Prompt tokens of the requests that started.
+    /// Prompt tokens of started requests.
     pub prompt_tokens: u64,
     /// Of those, found in the cache.
     pub cached_tokens: u64,
-    /// Tokens generated.
+    /// Generated tokens.
     pub generated_tokens: u64,
-    /// Different blocks that the cache can find now.
+    /// Different blocks in the cache.
     pub blocks_held: u64,
-    /// Blocks that cannot be evicted now: those of sequences, and the pinned ones.
+    /// Blocks that cannot be evicted: those of sequences, and pinned ones.
     pub blocks_used: u64,
-    /// Blocks evicted.
+    /// Evicted blocks.
     pub evictions: u64,
-    /// Batches of events published (each uses one sequence number), lost ones included.
+    /// Published batches of events (each uses one sequence number), including lost ones.
     pub batches: u64,
     /// Requests that met a scripted [`RequestFault`](crate::RequestFault).
     pub faulted: u64,
-    /// Legs that came in with a handshake, by the role they ask for; the next three survive a restart, too.
+    /// Legs with a handshake for the prefill role; this and the next three survive a restart.
     pub prefill_legs: u64,
-    /// The same for the decode side.
+    /// Legs with a handshake for the decode role.
     pub decode_legs: u64,
-    /// Legs that asked for the other role, each of which killed the engine.
+    /// Legs with the wrong role, each of which killed the engine.
     pub role_violations: u64,
 }
 
 impl MockStats {
-    /// Whether nothing is left of any request: none runs or waits, and no block is in use.
+    /// Returns `true` if no request runs or waits, and no block is in use.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.in_flight() == 0 && self.blocks_used == 0
     }
 
-    /// Requests that have not finished.
+    /// Returns the number of unfinished requests.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.running + self.waiting

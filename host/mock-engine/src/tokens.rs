@@ -1,62 +1,62 @@
-//! A tokeniser of its own and a chat template: text in, stable token ids out. Not any real model's, but with
-//! the properties a router depends on: equal text gives equal ids, and an answer's text gives the ids that
-//! were generated, so that a conversation's next turn finds its history in the cache.
+//! Mock tokenizer and chat template: text in, stable token ids out. They belong to no real model, but have the
+//! properties that a router depends on. Equal text gives equal ids, and an answer's text gives the generated ids, so a
+//! conversation's next turn finds its history in the cache.
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How many token ids there are.
+/// Number of token ids.
 pub(crate) const VOCABULARY: u32 = 32_000;
-/// Ids below this one are special tokens.
+/// Lower ids are special tokens.
 pub(crate) const FIRST_WORD: u32 = 16;
-/// Longest word piece in bytes, without its leading space. Longer words become several tokens.
+/// Longest word piece in bytes, without its leading space. Longer words are split.
 pub(crate) const MAX_PIECE: usize = 8;
 
 const TURN_START: &str = "<|im_start|>";
 const TURN_END: &str = "<|im_end|>";
 
-/// A stretch of a prompt. Tokens never span two segments.
+/// Part of a prompt. Tokens never span two segments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Segment {
-    /// A token of the template's own, which no text can spell.
+    /// A token of the template that no text can spell.
     Special(&'static str),
-    /// Text to be split.
+    /// Text to be tokenized.
     Text(String),
 }
 
-/// One message of a conversation.
+/// A message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// Who speaks.
+    /// Role of the speaker.
     pub(crate) role: String,
-    /// What is said.
+    /// Content.
     pub(crate) content: String,
 }
 
-/// How a conversation ends as a prompt.
+/// End of a conversation in a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// With the start of the assistant's turn: the usual.
+    /// The start of the assistant's turn: the usual end.
     AssistantTurn,
-    /// With the last message closed.
+    /// The last message, closed.
     Closed,
-    /// In the middle of the last message.
+    /// The last message, open.
     OpenMessage,
 }
 
-/// The token ids of a text, as `/tokenize` and a `prompt` give them: runs of up to eight ASCII letters and
-/// digits with at most one space before them, any other character alone.
+/// Returns the token ids of a text, as in `/tokenize` and a `prompt`: runs of up to eight ASCII letters and digits
+/// with at most one space before them; any other character alone.
 #[must_use]
 pub fn tokenize(text: &str) -> Vec<u32> {
-    Pieces(text).map(token_id).collect()
+    WordPieces(text).map(token_id).collect()
 }
 
-/// The id of one piece of text.
+/// Returns the id of one piece of text.
 pub(crate) fn token_id(piece: &str) -> u32 {
     let slot = xxh3_64(piece.as_bytes()) % u64::from(VOCABULARY - FIRST_WORD);
     FIRST_WORD + u32::try_from(slot).expect("a remainder of a 32-bit number fits")
 }
 
-/// A conversation as segments.
+/// Returns a conversation as segments.
 pub(crate) fn chat_segments(messages: &[Message], ending: Ending) -> Vec<Segment> {
     let mut segments = Vec::with_capacity(messages.len() * 5 + 2);
     for message in messages {
@@ -77,7 +77,7 @@ pub(crate) fn chat_segments(messages: &[Message], ending: Ending) -> Vec<Segment
     segments
 }
 
-/// Every token of the segments with its text.
+/// Returns every token of the segments with its text.
 pub(crate) fn segment_tokens(segments: &[Segment]) -> impl Iterator<Item = (u32, &str)> {
     segments.iter().flat_map(|segment| {
         let (special, text) = match segment {
@@ -86,7 +86,7 @@ pub(crate) fn segment_tokens(segments: &[Segment]) -> impl Iterator<Item = (u32,
         };
         special
             .into_iter()
-            .chain(Pieces(text).map(|piece| (token_id(piece), piece)))
+            .chain(WordPieces(text).map(|piece| (token_id(piece), piece)))
     })
 }
 
@@ -94,15 +94,15 @@ fn special_id(name: &str) -> u32 {
     u32::from(name == TURN_END)
 }
 
-/// The name of a special token of the template.
+/// Returns the name of a special token of the template.
 pub(crate) fn special_name(id: u32) -> Option<&'static str> {
     [TURN_START, TURN_END].get(id as usize).copied()
 }
 
 /// Splits a text from the left.
-struct Pieces<'a>(&'a str);
+struct WordPieces<'a>(&'a str);
 
-impl<'a> Iterator for Pieces<'a> {
+impl<'a> Iterator for WordPieces<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
@@ -126,7 +126,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, pieces: &[&str]) {
-        assert_eq!(Pieces(text).collect::<Vec<_>>(), pieces);
+        assert_eq!(WordPieces(text).collect::<Vec<_>>(), pieces);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The way back from token ids to text. Words are hashed into ids (`tokens.rs`), so that the text of an id is not known by
-//! itself: here each id has one made-up word that is tokenised to it.
+//! Detokenizer. Words are hashed to ids (`tokens.rs`), so an id has no inherent text: here each id has one synthetic
+//! word that is tokenized to it.
 
 use std::sync::LazyLock;
 
@@ -7,16 +7,16 @@ use crate::tokens::{FIRST_WORD, VOCABULARY, special_name, token_id};
 
 const LETTERS: &[u8; 26] = b"abcdefghijklmnopqrstuvwxyz";
 
-/// One word for each id, by id; empty for those that no text has.
+/// One word per id; empty for ids without text.
 static WORDS: LazyLock<Vec<Box<str>>> = LazyLock::new(words);
 
-/// Returns a text that is tokenised to these ids; none where an id is not in the vocabulary.
+/// Returns a text that is tokenized to these ids; `None` for an unknown id.
 pub(crate) fn text_of(ids: &[u32]) -> Option<String> {
     let word = |id: &u32| special_name(*id).or_else(|| WORDS.get(*id as usize).map(|word| &**word));
     ids.iter().map(word).collect()
 }
 
-/// Counts through all words of letters, each with its space, until every id has one.
+/// Enumerates all words of letters with a space, until every id has one.
 fn words() -> Vec<Box<str>> {
     let mut words = vec![Box::<str>::default(); VOCABULARY as usize];
     let mut missing = words.len() - FIRST_WORD as usize;
@@ -34,7 +34,7 @@ fn words() -> Vec<Box<str>> {
     words
 }
 
-/// The word of that number: a space and its digits in base 26, shorter ones first.
+/// Returns the word with that number: a space and its digits in base 26, shorter ones first.
 fn spell(number: u64) -> String {
     let mut letters = Vec::new();
     let mut rest = number + 1;

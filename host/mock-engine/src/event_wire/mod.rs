@@ -1,6 +1,6 @@
-//! Event batches as engines write them: `[ts, [event...], dp_rank]` in msgpack, events as maps (vLLM 0.26 and
-//! later) or arrays (vLLM 0.20 to 0.23). Field names and order after vLLM's `kv_events.py`, checked against
-//! recorded frames.
+//! Event batch encoder in the engines' format: `[ts, [event...], dp_rank]` in msgpack, events as maps (vLLM 0.26 and
+//! later) or arrays (vLLM 0.20 to 0.23). Field names and order follow vLLM's `kv_events.py`, checked with recorded
+//! frames.
 
 use rmp::encode::{self, ByteBuf};
 
@@ -8,12 +8,12 @@ use crate::config::{EventForm, HashForm, MockConfig};
 use crate::event::{CacheEvent, Stored};
 
 const IN_MEMORY: &str = "writing to memory cannot fail";
-/// The tier of every block here.
+/// Medium of every block.
 const MEDIUM: &str = "GPU";
-/// The one KV-cache group.
+/// The only KV-cache group.
 const GROUP: u64 = 0;
 
-/// How this engine writes.
+/// Encoding of this engine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EventWire {
     form: EventForm,
@@ -32,7 +32,7 @@ impl EventWire {
         }
     }
 
-    /// The payload of one batch; `ts` in Unix seconds.
+    /// Returns the payload of one batch; `ts` in Unix seconds.
     pub(crate) fn batch(&self, ts: f64, events: &[CacheEvent]) -> Vec<u8> {
         let mut out = Writer::default();
         out.array(3);
@@ -133,7 +133,7 @@ impl EventWire {
     }
 }
 
-/// 32 bytes that end in the integer form and are as unlike as it is.
+/// Returns 32 bytes that end in the integer form and differ whenever it does.
 fn digest(hash: u64) -> [u8; 32] {
     let mut digest = [0; 32];
     for (word, chunk) in digest.chunks_exact_mut(8).rev().enumerate() {
@@ -151,7 +151,7 @@ fn lora_name(stored: &Stored) -> Option<&str> {
     stored.namespace.adapter.as_ref().map(|adapter| &*adapter.name)
 }
 
-/// One list a block, nil where there is nothing to say.
+/// Writes one list per block, nil without extra keys.
 fn extra_keys(out: &mut Writer, stored: &Stored) {
     out.array(stored.hashes.len());
     for block in 0..stored.hashes.len() {
@@ -167,7 +167,7 @@ fn extra_keys(out: &mut Writer, stored: &Stored) {
     }
 }
 
-/// Msgpack into memory, every number in its shortest form.
+/// Msgpack writer in memory, with every number in its shortest form.
 #[derive(Default)]
 struct Writer(ByteBuf);
 

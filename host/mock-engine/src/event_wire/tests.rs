@@ -1,4 +1,4 @@
-//! Written batches against frames of recorded engines, byte for byte.
+//! Tests of encoded batches against frames of recorded engines, byte for byte.
 
 use super::*;
 use crate::event::{Adapter, Namespace};
@@ -50,13 +50,13 @@ fn a_stored_map_is_what_vllm_wrote() {
     );
 }
 
-/// As released publishers of vLLM 0.20 wrote it, given the same events.
+/// Output of released publishers of vLLM 0.20 for the same events.
 #[test]
 fn arrays_are_what_older_publishers_wrote() {
     let hashes = [11, 7, u64::MAX];
     let plain = stored(&hashes, None, (0..12).collect(), Namespace::default());
     let batch = wire(EventForm::Array, HashForm::Int, 4).batch(1_700_000_000.5, &[plain]);
-    // The recorded publisher was given no extra keys at all: nil there, one nil a block here.
+    // The recorded publisher had no extra keys: nil there, one nil per block here.
     assert_eq!(
         hex(&batch),
         "93cb41d954fc40200000919aab426c6f636b53746f726564930b07cfffffffffffffffffc09c000102030405060708090a0b04c0\

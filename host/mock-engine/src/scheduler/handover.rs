@@ -1,5 +1,5 @@
-//! The scheduler's share of prefill/decode disaggregation: blocks kept for another engine after a prompt's answer
-//! ended, and sequences that hold blocks while their KV cache is on its way. Knows no handshake and no network.
+//! Scheduler part of prefill/decode disaggregation: blocks kept for another engine after a prompt's answer, and
+//! sequences that hold blocks while their KV cache is in transit. Independent of handshakes and network.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -8,10 +8,10 @@ use tokio::sync::mpsc;
 use super::Scheduler;
 use crate::event::CacheEvent;
 use crate::sequence::{Finish, Output, Sequence};
-use crate::transfer::{Kept, Received, Reserved, Transfer};
+use crate::transfer::{KeptBlocks, Received, Reserved, Transfer};
 
 impl Scheduler {
-    /// A sequence has its last token: its blocks are free, unless another engine is to fetch them.
+    /// Ends a sequence after its last token. Its blocks are freed, unless another engine fetches them.
     pub(super) fn end(&mut self, mut sequence: Sequence) {
         if sequence.client_left() {
             self.stats.cancelled += 1;
@@ -22,7 +22,7 @@ impl Scheduler {
             Some(Transfer::Keep(keep)) if keep.after_stop || sequence.finish() == Finish::Length => keep,
             _ => return self.cache.release(&sequence.blocks),
         };
-        let kept = Kept {
+        let kept = KeptBlocks {
             blocks: sequence.blocks.clone(),
             cached_tokens: sequence.cached_tokens.unwrap_or_default(),
         };
@@ -33,24 +33,24 @@ impl Scheduler {
         }
     }
 
-    /// Blocks kept now, shared ones counted once.
+    /// Returns the number of kept blocks; shared ones count once.
     pub(super) fn pinned_blocks(&self) -> u64 {
         let blocks: HashSet<_> = self.kept.values().flatten().collect();
         blocks.len() as u64
     }
 
-    /// Nobody fetches these blocks any more. Unknown ones are from before a restart.
+    /// Frees kept blocks. Unknown ids are from before a restart.
     pub(crate) fn release_kept(&mut self, id: u64) {
         if let Some(blocks) = self.kept.remove(&id) {
             self.cache.release(&blocks);
         }
     }
 
-    /// Sets a sequence aside that has blocks and waits for what goes in them; answers any other.
+    /// Sets a sequence aside that has blocks and waits for their contents; returns any other.
     pub(super) fn receive(&mut self, mut sequence: Sequence) -> Option<Sequence> {
         let missing = sequence.to_receive().saturating_sub(sequence.computed);
         if missing == 0 {
-            // Either nothing is to come, or all of it was here already.
+            // Nothing is to be received, or all of it is cached.
             sequence
                 .transfer
                 .take_if(|transfer| matches!(transfer, Transfer::Receive(_)));
@@ -59,14 +59,14 @@ impl Scheduler {
         if let Some(Transfer::Receive(receive)) = &mut sequence.transfer
             && let Some(reserved) = receive.reserved.take()
         {
-            // Fails only where nobody fetches anything any more: then it waits for good, as real engines do.
+            // Fails only if the fetch was given up: then the sequence waits forever, as in real engines.
             let _ = reserved.send(Reserved::Missing(missing));
         }
         self.receiving.push(sequence);
         None
     }
 
-    /// The KV cache a sequence waited for has come, or will not. Answers what is to be delivered at once.
+    /// Handles the arrival or the failure of the KV cache of a sequence. Returns tokens to deliver at once.
     pub(crate) fn received(
         &mut self,
         id: u64,
@@ -96,7 +96,7 @@ impl Scheduler {
         None
     }
 
-    /// The blocks that came full can be found, and are announced with the next step.
+    /// Marks received full blocks as findable; the next step announces them.
     fn fill_received(&mut self, sequence: &mut Sequence, tokens: usize) {
         let (known, full) = (sequence.announced, tokens / self.limits.block_size);
         if full > known {
@@ -111,8 +111,8 @@ impl Scheduler {
         sequence.computed = tokens.min(sequence.tokens.len() - 1);
     }
 
-    /// Lets those go on whose KV cache has come: to the next decode step where only the last token is left to
-    /// compute, else to the prefill.
+    /// Resumes sequences whose KV cache has arrived: in the next decode step if only the last token is left to
+    /// compute, else in the prefill.
     pub(super) fn resume_arrived(&mut self) {
         while let Some(sequence) = self.arrived.front() {
             let decodes = sequence.computed + 1 == sequence.tokens.len();
@@ -126,7 +126,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes those out of the queue whose client left, and answers how many they were.
+    /// Removes queued requests of disconnected clients; returns their number.
     pub(super) fn drop_waiting(&mut self) -> usize {
         if !self.waiting.iter().any(Sequence::client_left) {
             return 0;
@@ -146,8 +146,8 @@ impl Scheduler {
         dropped
     }
 
-    /// Takes out those whose client left: all whose KV cache has come, and of the others those whose engine does
-    /// not wait for it to come anyway.
+    /// Removes sequences of disconnected clients: all whose KV cache has arrived, and those whose engine does not wait
+    /// for the arrival.
     pub(super) fn drop_unreceived(&mut self) -> Vec<Sequence> {
         let gives_up = |sequence: &Sequence| match &sequence.transfer {
             Some(Transfer::Receive(receive)) => !receive.outlives_client,

@@ -1,8 +1,8 @@
-//! The engine's brain: which sequence gets which blocks and what each step computes. A pure state machine: the
-//! caller (`core_loop.rs`) says when a step begins and when it is over, so it knows neither clock nor socket.
+//! Scheduler: assigns blocks to sequences and decides the work of each step. A pure state machine: the caller
+//! (`core_loop.rs`) reports the begin and the end of a step, so it knows no clock or socket.
 //!
-//! After vLLM's scheduler, simplified: decoding sequences go first, then one prompt at a time is computed, first
-//! come first served. A step's evictions are announced before its new blocks, in one batch, when it is over.
+//! It follows vLLM's scheduler, simplified: decoding sequences go first, then one prompt at a time is computed, first
+//! come first served. A step's evictions are announced before its new blocks, in one batch at its end.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,21 +15,21 @@ use crate::event::CacheEvent;
 use crate::sequence::{Output, Sequence, Submission};
 use crate::stats::MockStats;
 
-/// A step that has begun.
+/// A step in progress.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Step {
-    /// How long it takes, in engine milliseconds.
+    /// Duration in engine milliseconds.
     pub(crate) millis: f64,
-    /// Prompt tokens it computes.
+    /// Prompt tokens computed in it.
     chunk: usize,
 }
 
-/// What a step brought.
+/// Result of a step.
 #[derive(Debug, Default)]
 pub(crate) struct StepResult {
-    /// To be published as one batch, unless empty.
+    /// Events to publish as one batch, unless empty.
     pub(crate) events: Vec<CacheEvent>,
-    /// To be delivered after that.
+    /// Tokens to deliver after that.
     pub(crate) outputs: Vec<(mpsc::Sender<Output>, Output)>,
 }
 
@@ -41,14 +41,14 @@ pub(crate) struct Scheduler {
     seed: u64,
     hash_seed: u64,
     cache: BlockCache,
-    /// What the next batch starts with.
+    /// First events of the next batch.
     pending: Vec<CacheEvent>,
     waiting: VecDeque<Sequence>,
     prefilling: Option<Sequence>,
     decoding: Vec<Sequence>,
-    /// Hold blocks for KV cache that is still to come from another engine.
+    /// Sequences with blocks for KV cache from another engine that has not arrived.
     receiving: Vec<Sequence>,
-    /// Have what they waited for, and go on when there is room.
+    /// Sequences whose KV cache has arrived; they continue when there is room.
     arrived: VecDeque<Sequence>,
     /// Blocks of finished prompts that another engine has still to fetch.
     kept: HashMap<u64, Vec<BlockId>>,
@@ -97,7 +97,7 @@ impl Scheduler {
         submissions.into_iter().all(|submission| self.submit(submission))
     }
 
-    /// Queues a request; false, and the request dropped, when too many wait.
+    /// Queues a request; drops it and returns `false` if too many are queued.
     pub(crate) fn submit(&mut self, submission: Submission) -> bool {
         if self.waiting.len() >= self.limits.waiting {
             return false;
@@ -109,7 +109,7 @@ impl Scheduler {
         true
     }
 
-    /// Forgets the prefix cache; false while anything runs. Announced with the next step, as vLLM does.
+    /// Clears the prefix cache; returns `false` if anything runs. The next step announces it, as in vLLM.
     pub(crate) fn reset_prefix_cache(&mut self) -> bool {
         let cleared = self.cache.clear();
         if cleared {
@@ -118,7 +118,7 @@ impl Scheduler {
         cleared
     }
 
-    /// Starts over as a new process would: no sequences, no cache, no counters.
+    /// Restarts like a new process: without sequences, cache and counters.
     pub(crate) fn restart(&mut self, hash_seed: Option<u64>) {
         self.hash_seed = hash_seed.unwrap_or(self.hash_seed);
         self.cache = BlockCache::new(self.limits.cache_blocks);
@@ -132,7 +132,7 @@ impl Scheduler {
         self.stats = MockStats::default();
     }
 
-    /// Counters and levels, but for what only the publisher and the faults know.
+    /// Returns the counters and levels, except those of the publisher and the faults.
     pub(crate) fn stats(&self) -> MockStats {
         MockStats {
             running: self.decoding.len() as u64 + u64::from(self.prefilling.is_some()),
@@ -146,7 +146,7 @@ impl Scheduler {
         }
     }
 
-    /// Decides the next step; none when there is nothing to do.
+    /// Decides the next step; `None` if there is nothing to do.
     pub(crate) fn begin_step(&mut self) -> Option<Step> {
         self.drop_abandoned();
         self.reserve_decode_slots();
@@ -169,7 +169,7 @@ impl Scheduler {
         })
     }
 
-    /// The step is over: its blocks are full, its tokens are there.
+    /// Ends the step: its blocks are full, its tokens are available.
     pub(crate) fn finish_step(&mut self, step: Step) -> StepResult {
         let mut result = StepResult {
             events: std::mem::take(&mut self.pending),
@@ -192,7 +192,7 @@ impl Scheduler {
         result
     }
 
-    /// Generates a token; the sequence goes on decoding unless it was the last.
+    /// Generates a token; the sequence continues decoding unless it was the last.
     fn advance(&mut self, mut sequence: Sequence, result: &mut StepResult) {
         let (to, output) = sequence.generate();
         self.stats.generated_tokens += 1;
@@ -204,7 +204,7 @@ impl Scheduler {
         result.outputs.push((to, output));
     }
 
-    /// Makes the blocks that became full findable.
+    /// Makes full blocks findable.
     fn announce(&mut self, sequence: &mut Sequence, result: &mut StepResult) {
         let full = sequence.computed / self.limits.block_size;
         let known = sequence.announced;
@@ -220,7 +220,7 @@ impl Scheduler {
         sequence.announced = full;
     }
 
-    /// Frees what belongs to clients that left.
+    /// Frees the sequences of disconnected clients.
     fn drop_abandoned(&mut self) {
         let prefilling = self.prefilling.take_if(|sequence| sequence.client_left());
         let decoding = self.decoding.extract_if(.., |sequence| sequence.client_left());
@@ -232,7 +232,7 @@ impl Scheduler {
         self.stats.cancelled += (abandoned.len() + self.drop_waiting()) as u64;
     }
 
-    /// Gives every decoding sequence a block for its next token, taking from the newest when there is none.
+    /// Gives every decoding sequence a block for its next token; preempts the newest if there is none.
     fn reserve_decode_slots(&mut self) {
         let mut index = 0;
         while let Some(sequence) = self.decoding.get_mut(index) {
@@ -247,7 +247,7 @@ impl Scheduler {
         }
     }
 
-    /// The sequence that started last goes back to the head of the queue, without its blocks.
+    /// Moves the newest sequence back to the head of the queue, without its blocks.
     fn preempt_newest(&mut self) {
         let Some(mut sequence) = self.prefilling.take().or_else(|| self.decoding.pop()) else {
             return;
@@ -259,8 +259,8 @@ impl Scheduler {
         self.waiting.push_front(sequence);
     }
 
-    /// Starts the next prompt, if the one before is done and there is room; those that wait for KV cache to
-    /// come only take their blocks.
+    /// Starts the next prompt, if the one before is done and there is room. Sequences that wait for KV cache only take
+    /// their blocks.
     fn admit(&mut self) {
         while self.prefilling.is_none() && self.decoding.len() < self.limits.running {
             let Some(sequence) = self.admit_next() else {
@@ -270,7 +270,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives the next prompt its blocks; none when there is no prompt or no room.
+    /// Gives the next prompt its blocks; `None` without a prompt or room.
     fn admit_next(&mut self) -> Option<Sequence> {
         let sequence = self.waiting.front_mut()?;
         let tokens = sequence.tokens.len();

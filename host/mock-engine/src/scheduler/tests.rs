@@ -1,4 +1,4 @@
-//! The scheduler step by step, without a clock.
+//! Tests of the scheduler step by step, without a clock.
 
 use super::*;
 use crate::event::{Adapter, Namespace};
@@ -36,7 +36,7 @@ fn submit(
     answer
 }
 
-/// Runs until idle; answers the batches.
+/// Runs until idle; returns the batches.
 fn run(scheduler: &mut Scheduler) -> Vec<Vec<CacheEvent>> {
     let mut batches = Vec::new();
     while let Some(step) = scheduler.begin_step() {
@@ -51,7 +51,7 @@ fn run(scheduler: &mut Scheduler) -> Vec<Vec<CacheEvent>> {
     batches
 }
 
-/// Serves one request alone; answers its cached tokens and its batches as shapes.
+/// Serves one request alone; returns its cached tokens and the shapes of its batches.
 fn serve(scheduler: &mut Scheduler, prompt: &[u32], limit: u32) -> (u32, Vec<String>) {
     let mut answer = submit(scheduler, prompt, limit, Namespace::default());
     let batches = run(scheduler);
@@ -59,7 +59,7 @@ fn serve(scheduler: &mut Scheduler, prompt: &[u32], limit: u32) -> (u32, Vec<Str
     (first.cached_tokens, shapes(&batches))
 }
 
-/// A batch as a word: R for each eviction, S and the number of blocks for each announcement, C when cleared.
+/// Formats a batch: R for each eviction, S and the number of blocks for each announcement, C for a clear.
 fn shapes(batches: &[Vec<CacheEvent>]) -> Vec<String> {
     let shape = |event: &CacheEvent| match event {
         CacheEvent::Stored(stored) => format!("S{}", stored.hashes.len()),
@@ -72,15 +72,15 @@ fn shapes(batches: &[Vec<CacheEvent>]) -> Vec<String> {
         .collect()
 }
 
-/// A prompt of `shared` common tokens and then tokens of its own.
+/// Returns a prompt of `shared` common tokens, then tokens of its own.
 fn prompt(shared: u32, own: u32, length: u32) -> Vec<u32> {
     (0..length)
         .map(|at| if at < shared { at } else { own * 1000 + at })
         .collect()
 }
 
-/// The requests of a session with vLLM 0.32 (32-token blocks, 23 usable) and what it was seen to publish and to
-/// report as cached: cold and warm prompts, decode-filled blocks, eviction, reset.
+/// Requests of a recorded session with vLLM 0.32 (32-token blocks, 23 usable), its published events and reported
+/// cached tokens: cold and warm prompts, decode-filled blocks, eviction, reset.
 #[test]
 fn a_recorded_session_gives_the_same_batches_as_vllm() {
     let mut engine = scheduler(MockConfig {
@@ -101,10 +101,10 @@ fn a_recorded_session_gives_the_same_batches_as_vllm() {
     check(&prompt(0, 4, 70), 4, 0, &["S2"]);
     check(&prompt(0, 5, 40), 4, 0, &["S1"]);
     check(&prompt(0, 6, 40), 4, 0, &["S1"]);
-    // In the recording P0 under a salt: other blocks throughout.
+    // In the recording P0 with a salt: other blocks throughout.
     check(&prompt(0, 7, 151), 4, 0, &["S4"]);
     check(&prompt(0, 7, 151), 4, 128, &[]);
-    // Two turns of a chat, the second of which does not repeat what was generated.
+    // Two turns of a chat; the second does not repeat the generated text.
     check(&prompt(0, 8, 157), 4, 0, &["S4", "S1"]);
     let mut second = prompt(0, 8, 157);
     second.extend(9000..9041);

@@ -1,4 +1,4 @@
-//! LoRA adapters: those the engine starts with, and those that are loaded and unloaded while it runs, as vLLM does with
+//! LoRA adapters: configured ones, and those loaded and unloaded at run time, as in vLLM with
 //! `VLLM_ALLOW_RUNTIME_LORA_UPDATING`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::serving::ask::read;
 use crate::serving::body::{ReplyBody, reply};
 use crate::serving::refusal::Refusal;
 
-/// The adapters that are loaded now.
+/// The loaded adapters.
 #[derive(Debug)]
 pub(crate) struct LoadedAdapters {
     loaded: Mutex<Loaded>,
@@ -38,7 +38,7 @@ struct UnloadBody {
 }
 
 impl LoadedAdapters {
-    /// Those that the configuration names, numbered from 1.
+    /// Creates the configured adapters, numbered from 1.
     pub(crate) fn of(config: &MockConfig) -> Self {
         let name = |(id, name): (u32, &String)| Adapter {
             id,
@@ -51,7 +51,7 @@ impl LoadedAdapters {
         }
     }
 
-    /// The adapter of that name.
+    /// Returns the adapter with that name.
     pub(super) fn find(&self, name: &str) -> Option<Adapter> {
         let loaded = self.loaded();
         loaded
@@ -61,7 +61,7 @@ impl LoadedAdapters {
             .cloned()
     }
 
-    /// Their names, in the order in which they were loaded.
+    /// Returns their names in the order of loading.
     pub(super) fn names(&self) -> Vec<Arc<str>> {
         let loaded = self.loaded();
         loaded
@@ -71,7 +71,7 @@ impl LoadedAdapters {
             .collect()
     }
 
-    /// `POST /v1/load_lora_adapter`.
+    /// Handles `POST /v1/load_lora_adapter`.
     pub(super) fn load(&self, config: &MockConfig, body: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
         let body: LoadBody = read(body)?;
         let name = &*body.lora_name;
@@ -102,7 +102,7 @@ impl LoadedAdapters {
         )))
     }
 
-    /// `POST /v1/unload_lora_adapter`.
+    /// Handles `POST /v1/unload_lora_adapter`.
     pub(super) fn unload(&self, body: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
         let body: UnloadBody = read(body)?;
         let name = &*body.lora_name;

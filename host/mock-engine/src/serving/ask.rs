@@ -1,5 +1,4 @@
-//! Requests for an answer, from bytes to something the scheduler understands. Unknown fields are ignored, as
-//! vLLM ignores them.
+//! Parsing of inference requests. Unknown fields are ignored, as in vLLM.
 
 use std::sync::Arc;
 
@@ -16,35 +15,35 @@ use crate::serving::shapes::Dialect;
 use crate::tokens::{Ending, Message, chat_segments, segment_tokens, tokenize};
 use crate::transfer::{Members, PdDialect};
 
-/// vLLM gives a completion so many tokens when the client does not say.
+/// vLLM's default of a completion's tokens.
 const COMPLETION_TOKENS: u32 = 16;
-/// Most answers to one request: prompts times `n`.
+/// Most answers per request: prompts times `n`.
 const MAX_CHOICES: usize = 256;
 
-/// What a client asked for.
+/// A parsed request.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct InferenceRequest {
     pub(crate) dialect: Dialect,
-    /// As the client named it.
+    /// Model name of the client.
     pub(crate) model: String,
-    /// At least one.
+    /// Prompts; at least one.
     pub(crate) prompts: Vec<Vec<u32>>,
-    /// Answers to each of them, at least one.
+    /// Answers per prompt, at least one.
     pub(crate) choices: usize,
-    /// At least one, where given.
+    /// Maximum tokens, at least one.
     pub(crate) max_tokens: Option<u32>,
     pub(crate) ignore_eos: bool,
-    /// Whether the client named any stops.
+    /// The client named stops.
     pub(crate) has_stops: bool,
     pub(crate) stream: bool,
     pub(crate) include_usage: bool,
     pub(crate) continuous_usage: bool,
     pub(crate) namespace: Namespace,
-    /// What it says of its other leg.
+    /// Handshake members for its other leg.
     pub(crate) members: Members,
-    /// Of a form with a recording.
+    /// Recording in a form.
     pub(crate) recording: Option<Recording>,
-    /// Whether a response is made while the client does not wait.
+    /// A response is generated in the background.
     pub(crate) is_background: bool,
 }
 
@@ -56,9 +55,9 @@ struct StreamOptions {
     continuous_usage_stats: bool,
 }
 
-/// Fields that all bodies share.
+/// Fields shared by all bodies.
 #[derive(Debug, Deserialize)]
-struct Shared {
+struct SharedFields {
     model: Option<String>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
@@ -78,7 +77,7 @@ struct ChatBody {
     max_tokens: Option<i64>,
     max_completion_tokens: Option<i64>,
     #[serde(flatten)]
-    shared: Shared,
+    shared: SharedFields,
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,7 +85,7 @@ struct CompletionBody {
     prompt: Prompt,
     max_tokens: Option<i64>,
     #[serde(flatten)]
-    shared: Shared,
+    shared: SharedFields,
 }
 
 #[derive(Debug, Deserialize)]
@@ -96,23 +95,23 @@ struct ResponsesBody {
     max_output_tokens: Option<i64>,
     background: Option<bool>,
     #[serde(flatten)]
-    shared: Shared,
+    shared: SharedFields,
 }
 
-/// All of a request but its prompt.
+/// A request without its prompt.
 #[derive(Debug, Deserialize)]
 struct PromptlessBody {
     max_tokens: Option<i64>,
     #[serde(flatten)]
-    shared: Shared,
+    shared: SharedFields,
 }
 
-/// All of a Messages request but its prompt.
+/// A Messages request without its prompt.
 #[derive(Debug, Deserialize)]
 struct MessageBody {
     max_tokens: i64,
     #[serde(flatten)]
-    shared: Shared,
+    shared: SharedFields,
 }
 
 #[derive(Debug, Deserialize)]
@@ -122,26 +121,26 @@ enum ResponsesInput {
     Messages(Vec<ChatMessage>),
 }
 
-/// One message as clients write it.
+/// A message in a request.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ChatMessage {
     role: String,
-    content: Option<Content>,
+    content: Option<ChatContent>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Content {
+enum ChatContent {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<ChatPart>),
 }
 
 #[derive(Debug, Deserialize)]
-struct Part {
+struct ChatPart {
     text: Option<String>,
 }
 
-/// A prompt as clients write it: one of them, or a batch.
+/// A prompt in a request: one of them, or a batch.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Prompt {
@@ -152,7 +151,7 @@ pub(crate) enum Prompt {
 }
 
 impl Prompt {
-    /// The token ids of every prompt of the batch.
+    /// Returns the token ids of every prompt of the batch.
     pub(crate) fn into_token_lists(self) -> Vec<Vec<u32>> {
         match self {
             Self::Text(text) => vec![tokenize(&text)],
@@ -164,11 +163,11 @@ impl Prompt {
 }
 
 impl From<ChatMessage> for Message {
-    /// Only text is kept: the mock sees no images.
+    /// Only text is kept: the mock ignores images.
     fn from(message: ChatMessage) -> Self {
         let content = match message.content {
-            Some(Content::Text(text)) => text,
-            Some(Content::Parts(parts)) => parts.into_iter().filter_map(|part| part.text).collect(),
+            Some(ChatContent::Text(text)) => text,
+            Some(ChatContent::Parts(parts)) => parts.into_iter().filter_map(|part| part.text).collect(),
             None => String::new(),
         };
         Self {
@@ -178,12 +177,12 @@ impl From<ChatMessage> for Message {
     }
 }
 
-/// Reads a body as this type.
+/// Parses a body as this type.
 pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|error| Refusal::invalid(&error))
 }
 
-/// The model of a request and the adapter it means; no model means the one that is served.
+/// Returns the model and the adapter of a request; without a model, the one that is served.
 pub(crate) fn resolve(
     context: &Context,
     model: Option<String>,
@@ -199,8 +198,8 @@ pub(crate) fn resolve(
     Ok((model, Some(adapter)))
 }
 
-impl Ask {
-    /// A body of `/v1/chat/completions`.
+impl InferenceRequest {
+    /// Parses a body of `/v1/chat/completions`.
     pub(crate) fn chat(context: &Context, body: &[u8]) -> Result<Self, Refusal> {
         let body: ChatBody = read(body)?;
         if body.messages.is_empty() {
@@ -217,7 +216,7 @@ impl Ask {
         )
     }
 
-    /// A body of `/v1/completions`.
+    /// Parses a body of `/v1/completions`.
     pub(crate) fn completion(context: &Context, body: &[u8]) -> Result<Self, Refusal> {
         let body: CompletionBody = read(body)?;
         let prompts = body.prompt.into_token_lists();
@@ -225,12 +224,12 @@ impl Ask {
         Self::new(context, Dialect::Completion, body.shared, prompts, Some(asked))
     }
 
-    /// A body of `/v1/responses`.
+    /// Parses a body of `/v1/responses`.
     pub(crate) fn responses(context: &Context, body: &[u8]) -> Result<Self, Refusal> {
         let body: ResponsesBody = read(body)?;
         let text = |role: &str, text| ChatMessage {
             role: role.to_owned(),
-            content: Some(Content::Text(text)),
+            content: Some(ChatContent::Text(text)),
         };
         let mut messages: Vec<_> = body
             .instructions
@@ -250,7 +249,7 @@ impl Ask {
         })
     }
 
-    /// A request with that prompt; `rest` has its other fields.
+    /// Creates a request with that prompt; `rest` has its other fields.
     pub(crate) fn of_prompt(
         context: &Context,
         dialect: Dialect,
@@ -263,7 +262,7 @@ impl Ask {
         Self::new(context, dialect, body.shared, vec![prompt], asked)
     }
 
-    /// A body of `/v1/messages` with that prompt.
+    /// Parses a body of `/v1/messages` with that prompt.
     pub(crate) fn of_message(context: &Context, body: &[u8], prompt: Vec<u32>) -> Result<Self, Refusal> {
         let body: MessageBody = read(body)?;
         let asked = max_tokens(Some(body.max_tokens))?;
@@ -273,7 +272,7 @@ impl Ask {
     fn new(
         context: &Context,
         dialect: Dialect,
-        shared: Shared,
+        shared: SharedFields,
         prompts: Vec<Vec<u32>>,
         max_tokens: Option<u32>,
     ) -> Result<Self, Refusal> {
@@ -321,8 +320,8 @@ impl Ask {
     }
 }
 
-/// vLLM does. Elsewhere the mock lets it pass, as it does with whatever it has no use for; where there are two
-/// legs, it is a leg that was made wrong.
+/// vLLM refuses it. Without disaggregation the mock ignores it, like other unused fields. With two legs it shows a
+/// wrongly built leg.
 fn refuses_idle_stream_options(config: &MockConfig) -> bool {
     let vllm = |dialect| dialect != PdDialect::Sglang;
     config.pd.as_ref().is_some_and(|pd| vllm(pd.dialect))
@@ -335,7 +334,7 @@ fn names_any(stops: &Value) -> bool {
     }
 }
 
-/// The prompt that a conversation comes to.
+/// Returns the prompt of a conversation.
 pub(crate) fn conversation(messages: Vec<ChatMessage>) -> Vec<u32> {
     let messages: Vec<Message> = messages.into_iter().map(Message::from).collect();
     let segments = chat_segments(&messages, Ending::AssistantTurn);

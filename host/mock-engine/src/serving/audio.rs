@@ -1,5 +1,5 @@
-//! `/v1/audio/transcriptions` and `/v1/audio/translations`, after vLLM 0.32: a form with a file in, made-up text out. The prompt is
-//! a hash of each stretch of the file, so that equal files have equal texts.
+//! `/v1/audio/transcriptions` and `/v1/audio/translations`, after vLLM 0.32: a form with a file in, synthetic text
+//! out. The prompt is a hash of each piece of the file, so equal files have equal texts.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -7,28 +7,28 @@ use serde_json::{Map, Value, json};
 
 use crate::sequence::{Finish, Output};
 use crate::serving::Context;
-use crate::serving::ask::Ask;
+use crate::serving::ask::InferenceRequest;
 use crate::serving::form::parts;
 use crate::serving::refusal::Refusal;
-use crate::serving::shapes::{Dialect, Envelope, Said};
+use crate::serving::shapes::{AnswerSoFar, Dialect, Envelope};
 use crate::tokens::{token_id, tokenize};
 
-/// Bytes of a file that become one token.
+/// Bytes of a file per token.
 const STRETCH: usize = 1024;
-/// Bytes a second of a file that does not say.
+/// Assumed bytes per second of a file without a header.
 const BYTES_A_SECOND: u32 = 32_000;
 
-/// What an answer says of the recording.
+/// Recording fields of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Recording {
     seconds: f64,
     language: String,
-    /// Whether `verbose_json` was asked for.
+    /// `verbose_json` was requested.
     is_verbose: bool,
 }
 
-impl Ask {
-    /// A form of either path.
+impl InferenceRequest {
+    /// Parses a form of either path.
     pub(crate) fn audio(
         context: &Context,
         dialect: Dialect,
@@ -80,7 +80,7 @@ impl Ask {
     }
 }
 
-/// The prompt that a file comes to.
+/// Returns the prompt of a file.
 fn heard(file: &[u8]) -> Vec<u32> {
     let stretches = file.chunks(STRETCH);
     stretches
@@ -88,7 +88,7 @@ fn heard(file: &[u8]) -> Vec<u32> {
         .collect()
 }
 
-/// How long a recording is: as the header of a WAV file says, else estimated by its size.
+/// Returns the length of a recording: from the header of a WAV file, else estimated by size.
 fn seconds(file: &[u8]) -> f64 {
     let rate = file
         .starts_with(b"RIFF")
@@ -99,8 +99,8 @@ fn seconds(file: &[u8]) -> f64 {
 }
 
 impl Envelope {
-    /// The answer to a form that does not stream.
-    pub(super) fn heard(&self, said: &Said) -> Value {
+    /// Returns the answer to a form without streaming.
+    pub(super) fn heard(&self, said: &AnswerSoFar) -> Value {
         let text = said.choice(0).text.trim();
         let Some(recording) = &self.recording else {
             return json!({"text": text});
@@ -125,7 +125,7 @@ impl Envelope {
         }
     }
 
-    /// The chunk of one token.
+    /// Returns the chunk of one token.
     pub(super) fn heard_chunk(&self, output: &Output) -> Value {
         let mut choice = json!({"delta": {"content": output.text}});
         if let Some(finish) = output.finish {

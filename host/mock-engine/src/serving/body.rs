@@ -1,5 +1,5 @@
-//! Bodies of answers: whole, token by token as server-sent events, or cut off on purpose. Dropping a body that is
-//! not finished (the client left) closes the sequence's channel, which is how the scheduler learns of it.
+//! Response bodies: whole, token by token as server-sent events, or truncated by a fault. Dropping an unfinished body
+//! (the client disconnected) closes the sequence's channel, which notifies the scheduler.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,25 +18,25 @@ use crate::sequence::Finish;
 use crate::serving::Tokens;
 use crate::serving::stream::Stream;
 
-/// The body ends before its end: the connection must be closed.
+/// The body ends too early: the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("finish the body: it was cut short")]
 pub(crate) struct CutShort;
 
-/// What an answer consists of.
+/// Contents of a body.
 #[derive(Debug)]
 pub(crate) enum ReplyBody {
     /// All of it at once.
     Whole(Bytes),
-    /// Some of it, then nothing.
-    Torn(Torn),
-    /// Tokens as they come.
+    /// A part of it, then an abort.
+    Torn(CutBody),
+    /// Tokens as they are generated.
     Tokens(Box<TokenStream>),
 }
 
 /// A beginning, delivered before the connection is closed.
 #[derive(Debug)]
-pub(crate) struct Torn {
+pub(crate) struct CutBody {
     beginning: Bytes,
     flushed: bool,
 }
@@ -55,15 +55,15 @@ pub(crate) struct TokenStream {
 }
 
 impl ReplyBody {
-    /// The first half of these bytes.
+    /// Returns a body that is cut off after half of these bytes.
     pub(crate) fn torn(bytes: &Bytes) -> Self {
-        Self::Torn(Torn {
+        Self::Torn(CutBody {
             beginning: bytes.slice(..bytes.len() / 2),
             flushed: false,
         })
     }
 
-    /// Tokens as they come, in this shape; cut off after some of them if so scripted.
+    /// Returns a body of tokens in this shape; cut off after some of them by a fault.
     pub(crate) fn tokens(tokens: Tokens, shape: Stream, cut_after: Option<u32>) -> Self {
         Self::Tokens(Box::new(TokenStream {
             open: shape.choices(),
@@ -77,7 +77,7 @@ impl ReplyBody {
     }
 }
 
-/// Lets hyper write out what it has once, so that a cut loses nothing that came before it.
+/// Lets hyper write its buffer once, so that a cut loses nothing before it.
 fn flush_then_cut<T>(flushed: &mut bool, context: &Context<'_>) -> Poll<Option<Result<T, CutShort>>> {
     if std::mem::replace(flushed, true) {
         return Poll::Ready(Some(Err(CutShort)));
@@ -142,7 +142,7 @@ impl Body for ReplyBody {
     }
 }
 
-/// An answer of one content type.
+/// Returns a response of one content type.
 pub(crate) fn reply(status: StatusCode, content_type: &'static str, body: ReplyBody) -> Response<ReplyBody> {
     let mut reply = Response::new(body);
     *reply.status_mut() = status;
@@ -151,7 +151,7 @@ pub(crate) fn reply(status: StatusCode, content_type: &'static str, body: ReplyB
     reply
 }
 
-/// A JSON answer.
+/// Returns a JSON response.
 pub(crate) fn json_reply(status: StatusCode, value: &Value) -> Response<ReplyBody> {
     reply(
         status,
@@ -160,12 +160,12 @@ pub(crate) fn json_reply(status: StatusCode, value: &Value) -> Response<ReplyBod
     )
 }
 
-/// An answer of nothing but a status.
+/// Returns a response without a body.
 pub(crate) fn empty_reply(status: StatusCode) -> Response<ReplyBody> {
     let mut reply = Response::new(ReplyBody::Whole(Bytes::new()));
     *reply.status_mut() = status;
     reply
 }
 
-/// What hyper wants to hear from a service that never fails.
-pub(crate) type Answer = Result<Response<ReplyBody>, Infallible>;
+/// Response type of a service that never fails.
+pub(crate) type HttpResult = Result<Response<ReplyBody>, Infallible>;

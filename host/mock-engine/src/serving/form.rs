@@ -1,21 +1,21 @@
-//! Reader of `multipart/form-data` bodies (RFC 7578), as far as a test's client writes them: the files and fields of a form.
+//! Reader of `multipart/form-data` bodies (RFC 7578), as far as test clients use them: the files and fields of a form.
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
-/// One part of a form.
+/// A part of a form.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct FormPart {
     pub(super) name: String,
     pub(super) value: Bytes,
 }
 
-/// Returns the parts of a form in their order; none where the body is no form.
-pub(super) fn parts(headers: &HeaderMap, body: &Bytes) -> Option<Vec<Part>> {
+/// Returns the parts of a form in order; `None` if the body is not a form.
+pub(super) fn parts(headers: &HeaderMap, body: &Bytes) -> Option<Vec<FormPart>> {
     let delimiter = format!("\r\n--{}", boundary(headers)?);
     let delimiter = delimiter.as_bytes();
-    // The first delimiter may stand at the very beginning.
+    // The first delimiter may be at the very beginning.
     let mut at = if body.starts_with(&delimiter[2..]) {
         delimiter.len() - 2
     } else {
@@ -41,8 +41,8 @@ fn boundary(headers: &HeaderMap) -> Option<String> {
     Some(boundary.trim_matches('"').to_owned())
 }
 
-/// Reads a part: its headers, an empty line, its value.
-fn part(bytes: Bytes) -> Option<Part> {
+/// Parses a part: its headers, an empty line, its value.
+fn part(bytes: Bytes) -> Option<FormPart> {
     let head_end = find(&bytes, b"\r\n\r\n")?;
     let head = std::str::from_utf8(&bytes[..head_end]).ok()?;
     let disposition = head
@@ -50,7 +50,7 @@ fn part(bytes: Bytes) -> Option<Part> {
         .find(|line| line.to_ascii_lowercase().starts_with("content-disposition:"))?;
     let mut parameters = disposition.split(';').map(str::trim);
     let name = parameters.find_map(|parameter| parameter.strip_prefix("name="))?;
-    Some(Part {
+    Some(FormPart {
         name: name.trim_matches('"').to_owned(),
         value: bytes.slice(head_end + 4..),
     })
@@ -71,7 +71,7 @@ mod tests {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         let read = parts(&headers, &Bytes::from_static(body.as_bytes()));
         let expected = expected.map(|parts| {
-            let part = |(name, value): &(&str, &'static str)| Part {
+            let part = |(name, value): &(&str, &'static str)| FormPart {
                 name: (*name).to_owned(),
                 value: Bytes::from_static(value.as_bytes()),
             };

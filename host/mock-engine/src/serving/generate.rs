@@ -1,4 +1,4 @@
-//! From what was asked to an answer: checks that it fits, queues it, and shapes what comes back.
+//! Answering a request: validates it, queues it, and formats the result.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use hyper::Response;
 use serde_json::Value;
 
 use crate::sequence::{Finish, Submission};
-use crate::serving::ask::Ask;
+use crate::serving::ask::InferenceRequest;
 use crate::serving::body::{ReplyBody, json_reply, reply};
 use crate::serving::refusal::Refusal;
 use crate::serving::routes::Head;
-use crate::serving::shapes::{Dialect, Envelope, Said};
+use crate::serving::shapes::{AnswerSoFar, Dialect, Envelope};
 use crate::serving::stream::Stream;
 use crate::serving::{Context, Tokens, unix_now};
 use crate::transfer::{Denied, Legs, Opening, Transfer};
 
-/// Tokens to generate, and what ends the answer there.
+/// Tokens to generate, and the finish reason at that limit.
 type Length = (u32, Finish);
 
-/// Serves one request; `cut_after` are the tokens that get through where a cut is scripted.
+/// Serves one request; `cut_after` is the number of tokens delivered before a scripted cut.
 pub(crate) async fn generate(
     context: &Context,
-    ask: Ask,
+    ask: InferenceRequest,
     head: Head<'_>,
     cut_after: Option<u32>,
 ) -> Result<Response<ReplyBody>, Refusal> {
@@ -37,7 +37,7 @@ pub(crate) async fn generate(
     if legs.one_token {
         lengths.fill((1, Finish::Length));
     }
-    let said = Said::new(ask.prompts.len(), ask.choices);
+    let said = AnswerSoFar::new(ask.prompts.len(), ask.choices);
     if envelope.is_background {
         context.kept.keep(&envelope.id, envelope.queued(&said));
     }
@@ -76,12 +76,12 @@ pub(crate) async fn generate(
     Ok(reply(StatusCode::OK, "application/json", body))
 }
 
-/// Answers that the response is queued, and makes it without the client.
+/// Answers that the response is queued, and generates it without the client.
 fn in_background(
     context: &Context,
     envelope: Envelope,
     mut tokens: Tokens,
-    said: Said,
+    said: AnswerSoFar,
 ) -> Response<ReplyBody> {
     let queued = envelope.queued(&said);
     let (id, kept) = (envelope.id.clone(), Arc::clone(&context.kept));
@@ -94,7 +94,7 @@ fn in_background(
     json_reply(StatusCode::OK, &queued)
 }
 
-fn envelope(context: &Context, ask: &Ask, id: Option<&str>) -> Envelope {
+fn envelope(context: &Context, ask: &InferenceRequest, id: Option<&str>) -> Envelope {
     let block = context.config.block_size as usize;
     let prefix = ask.dialect.id_prefix();
     Envelope {
@@ -116,8 +116,8 @@ fn envelope(context: &Context, ask: &Ask, id: Option<&str>) -> Envelope {
     }
 }
 
-/// What other engines have to do with it. Never returns where the engine dies of the question.
-async fn legs(context: &Context, ask: &Ask, id: &str, rank: u16) -> Result<Legs, Refusal> {
+/// Prepares transfers with other engines. Never returns if the engine dies of the request.
+async fn legs(context: &Context, ask: &InferenceRequest, id: &str, rank: u16) -> Result<Legs, Refusal> {
     let Some(side) = &context.power.side else {
         return Ok(Legs::default());
     };
@@ -134,7 +134,7 @@ async fn legs(context: &Context, ask: &Ask, id: &str, rank: u16) -> Result<Legs,
         Err(Denied::NoRoom) => Err(Refusal::no_room()),
         Err(Denied::Dies) => {
             let power = context.power.clone();
-            // Not here: this request's connection goes first.
+            // Not here: this request's connection is closed first.
             context.tasks.spawn(async move { power.die().await });
             std::future::pending().await
         }
@@ -143,7 +143,7 @@ async fn legs(context: &Context, ask: &Ask, id: &str, rank: u16) -> Result<Legs,
 
 async fn submit(
     context: &Context,
-    ask: Ask,
+    ask: InferenceRequest,
     lengths: &[Length],
     transfers: Vec<Transfer>,
 ) -> Result<Tokens, Refusal> {
@@ -168,7 +168,7 @@ async fn submit(
             });
         }
     }
-    // The tokens end when the sequences do.
+    // The tokens end with the sequences.
     drop(output);
     if context.submit(submissions).await {
         Ok(tokens)
@@ -177,14 +177,14 @@ async fn submit(
     }
 }
 
-fn lengths(context: &Context, ask: &Ask) -> Result<Vec<Length>, Refusal> {
+fn lengths(context: &Context, ask: &InferenceRequest) -> Result<Vec<Length>, Refusal> {
     ask.prompts
         .iter()
         .map(|prompt| answer_length(context, ask, prompt))
         .collect()
 }
 
-fn answer_length(context: &Context, ask: &Ask, prompt: &[u32]) -> Result<Length, Refusal> {
+fn answer_length(context: &Context, ask: &InferenceRequest, prompt: &[u32]) -> Result<Length, Refusal> {
     let limit = context.config.context_limit();
     if prompt.is_empty() {
         return Err(Refusal::bad("prompt", "the prompt is empty".to_owned()));
@@ -210,7 +210,7 @@ fn answer_length(context: &Context, ask: &Ask, prompt: &[u32]) -> Result<Length,
 }
 
 /// Waits for the whole answer.
-async fn collect(tokens: &mut Tokens, mut said: Said) -> Result<Said, Refusal> {
+async fn collect(tokens: &mut Tokens, mut said: AnswerSoFar) -> Result<AnswerSoFar, Refusal> {
     while !said.is_over() {
         let output = tokens.receiver.recv().await.ok_or_else(Refusal::engine_dead)?;
         if output.finish == Some(Finish::Error) {

@@ -1,4 +1,4 @@
-//! Responses that the engine keeps, as vLLM does with `VLLM_ENABLE_RESPONSES_API_STORE`.
+//! Stored responses, as in vLLM with `VLLM_ENABLE_RESPONSES_API_STORE`.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,20 +11,20 @@ use tokio::task::AbortHandle;
 use crate::serving::ask::read;
 use crate::serving::refusal::Refusal;
 
-/// Most that are kept.
+/// Most stored responses.
 const MOST: usize = 256;
 
 /// The last responses, by id.
 #[derive(Debug, Default)]
-pub(crate) struct KeptResponses(Mutex<VecDeque<Kept>>);
+pub(crate) struct KeptResponses(Mutex<VecDeque<StoredResponse>>);
 
 #[derive(Debug)]
-struct Kept {
+struct StoredResponse {
     id: String,
     response: Value,
-    /// Of a stream in the background.
+    /// Events of a background stream.
     events: Vec<Bytes>,
-    /// What makes it in the background.
+    /// Background task that generates it.
     task: Option<AbortHandle>,
 }
 
@@ -34,7 +34,7 @@ struct Continued {
 }
 
 impl KeptResponses {
-    /// Keeps a response, or what it has become. One that was cancelled stays so.
+    /// Stores a response or its new state. A cancelled one stays cancelled.
     pub(crate) fn keep(&self, id: &str, response: Value) {
         let mut kept = self.lock();
         if let Some(known) = kept.iter_mut().find(|kept| kept.id == id) {
@@ -46,7 +46,7 @@ impl KeptResponses {
         if kept.len() == MOST {
             kept.pop_front();
         }
-        kept.push_back(Kept {
+        kept.push_back(StoredResponse {
             id: id.to_owned(),
             response,
             events: Vec::new(),
@@ -54,14 +54,14 @@ impl KeptResponses {
         });
     }
 
-    /// Keeps an event of a stream in the background.
+    /// Stores an event of a background stream.
     pub(crate) fn add_event(&self, id: &str, event: Bytes) {
         if let Some(kept) = self.lock().iter_mut().find(|kept| kept.id == id) {
             kept.events.push(event);
         }
     }
 
-    /// Names what makes a response in the background.
+    /// Records the background task of a response.
     pub(crate) fn made_by(&self, id: &str, task: AbortHandle) {
         if let Some(kept) = self.lock().iter_mut().find(|kept| kept.id == id) {
             kept.task = Some(task);
@@ -76,7 +76,7 @@ impl KeptResponses {
             .ok_or_else(|| Refusal::unknown_response(id))
     }
 
-    /// The events so far of a response that was made as a stream in the background.
+    /// Returns the events so far of a background stream.
     pub(crate) fn events(&self, id: &str) -> Result<Bytes, Refusal> {
         self.find(id)?;
         let kept = self.lock();
@@ -86,7 +86,7 @@ impl KeptResponses {
             .ok_or_else(|| Refusal::no_events(id))
     }
 
-    /// Ends a response that is made in the background, and returns it.
+    /// Cancels a background response, and returns it.
     pub(crate) fn cancel(&self, id: &str) -> Result<Value, Refusal> {
         let mut kept = self.lock();
         let found = kept.iter_mut().find(|kept| kept.id == id);
@@ -101,14 +101,14 @@ impl KeptResponses {
         Ok(found.response.clone())
     }
 
-    /// Whether the response that a request goes on from is here.
+    /// Checks that the previous response of a request is stored.
     pub(crate) fn check_previous(&self, body: &[u8]) -> Result<(), Refusal> {
         let body: Continued = read(body)?;
         body.previous_response_id
             .map_or(Ok(()), |id| self.find(&id).map(drop))
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Kept>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<StoredResponse>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

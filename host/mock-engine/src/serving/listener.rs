@@ -1,4 +1,4 @@
-//! Accepts connections, and refuses and closes them when told to. Knows nothing of what they carry.
+//! Listener: accepts connections, or refuses and closes them on command.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -17,19 +17,19 @@ use tokio_util::task::TaskTracker;
 
 use crate::faults::EngineGone;
 use crate::serving::realtime::ConversationSlot;
-use crate::serving::{Answer, Context, routes};
+use crate::serving::{Context, HttpResult, routes};
 use crate::transfer::{Side, answer_bootstrap};
 
-/// More connections than this are closed as they come.
+/// Further connections are closed at once.
 const MAX_CONNECTIONS: usize = 4096;
-/// Connections the system may queue before they are accepted.
+/// Connections that the system may queue.
 const BACKLOG: u32 = 1024;
-/// Before the next try, when the system has no more sockets.
+/// Pause before the next attempt if the system has no more sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 type Change = (bool, oneshot::Sender<()>);
 
-/// What is served.
+/// Service of a listener.
 #[derive(Debug, Clone)]
 pub(crate) enum Site {
     /// The engine itself.
@@ -39,7 +39,7 @@ pub(crate) enum Site {
 }
 
 impl Site {
-    async fn answer(self, request: Request<Incoming>) -> Answer {
+    async fn answer(self, request: Request<Incoming>) -> HttpResult {
         match self {
             Self::Engine(context) => routes::answer(context, request).await,
             Self::Bootstrap(side) => answer_bootstrap(&side, &request),
@@ -52,12 +52,12 @@ impl Site {
 pub(crate) struct Gate {
     changes: mpsc::Sender<Change>,
     stop: CancellationToken,
-    /// Ends every connection that is open now; replaced when that happened.
+    /// Cancels all open connections; replaced afterwards.
     connections: Mutex<CancellationToken>,
 }
 
 impl Gate {
-    /// A gate and its receiving end, for [`Listening::new`].
+    /// Creates a gate and its receiving end, for [`Listening::new`].
     pub(crate) fn new(stop: &CancellationToken) -> (Arc<Self>, mpsc::Receiver<Change>) {
         let (sender, changes) = mpsc::channel(1);
         let gate = Self {
@@ -68,14 +68,14 @@ impl Gate {
         (Arc::new(gate), changes)
     }
 
-    /// Opens or closes, and waits until it is so.
+    /// Opens or closes, and waits until that is done.
     pub(crate) async fn set_open(&self, open: bool) -> Result<(), EngineGone> {
         let (done, wait) = oneshot::channel();
         self.changes.send((open, done)).await.map_err(|_| EngineGone)?;
         wait.await.map_err(|_| EngineGone)
     }
 
-    /// Closes every open connection, whatever it is doing.
+    /// Closes every open connection.
     pub(crate) fn close_connections(&self) {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.cancel();
@@ -139,7 +139,7 @@ impl Listening {
         }
     }
 
-    /// Answers whom to tell that the listener is closed; none when nobody can ask any more.
+    /// Returns the sender to notify once the listener is closed; `None` if no further command can come.
     async fn accept_until_closed(&mut self, listener: &TcpListener) -> Option<oneshot::Sender<()>> {
         loop {
             tokio::select! {
@@ -158,7 +158,7 @@ impl Listening {
         }
     }
 
-    /// Keeps the port, without listening on it: connections are refused.
+    /// Keeps the port without listening: connections are refused.
     async fn refuse_until_opened(
         &mut self,
         closed: oneshot::Sender<()>,
@@ -191,7 +191,7 @@ impl Listening {
 }
 
 async fn serve_connection(stream: TcpStream, site: Site) {
-    // Only delays tokens where it fails.
+    // A failure only delays tokens.
     let _ = stream.set_nodelay(true);
     let opened = ConversationSlot::default();
     let service = service_fn(|request| async {
@@ -208,7 +208,7 @@ async fn serve_connection(stream: TcpStream, site: Site) {
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection to the mock engine broke off");
     }
-    // In the connection's own task, so that it ends with it.
+    // Runs in the connection's own task, and ends with it.
     if let Some(conversation) = opened.take() {
         conversation.run().await;
     }

@@ -1,4 +1,4 @@
-//! Anthropic's Messages API, after vLLM 0.32: requests as the chats they are converted to, and their events.
+//! Anthropic's Messages API, after vLLM 0.32: conversion of requests to chats, and events.
 
 use std::collections::VecDeque;
 
@@ -8,38 +8,38 @@ use serde_json::{Value, json};
 
 use crate::sequence::{Finish, Output};
 use crate::serving::Context;
-use crate::serving::ask::{Ask, read, resolve};
+use crate::serving::ask::{InferenceRequest, read, resolve};
 use crate::serving::refusal::Refusal;
-use crate::serving::shapes::{Envelope, Said};
+use crate::serving::shapes::{AnswerSoFar, Envelope};
 use crate::tokens::{Ending, Message, chat_segments, segment_tokens};
 
-/// The fields that make the prompt.
+/// Fields of the prompt.
 #[derive(Debug, Deserialize)]
-struct Conversation {
-    system: Option<Content>,
-    messages: Vec<Turn>,
+struct MessagesPrompt {
+    system: Option<MessageContent>,
+    messages: Vec<MessageTurn>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Turn {
+struct MessageTurn {
     role: String,
-    content: Content,
+    content: MessageContent,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Content {
+enum MessageContent {
     Text(String),
-    Blocks(Vec<Block>),
+    Blocks(Vec<MessageBlock>),
 }
 
-/// Only text is kept: the mock sees no images and calls no tools.
+/// Only text is kept: the mock ignores images and calls no tools.
 #[derive(Debug, Deserialize)]
-struct Block {
+struct MessageBlock {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
-    content: Option<Box<Content>>,
+    content: Option<Box<MessageContent>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -47,8 +47,8 @@ struct CountBody {
     model: Option<String>,
 }
 
-impl Content {
-    /// Its texts, with `between` them.
+impl MessageContent {
+    /// Returns its texts, joined by `between`.
     fn text(&self, between: &str) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -60,15 +60,15 @@ impl Content {
     }
 }
 
-impl Turn {
-    /// Results of tools are messages of their own, in front of the rest.
+impl MessageTurn {
+    /// Tool results become messages of their own before the rest.
     fn into_messages(self) -> Vec<Message> {
         let message = |role: &str, content| Message {
             role: role.to_owned(),
             content,
         };
         let mut messages = Vec::new();
-        if let Content::Blocks(blocks) = &self.content {
+        if let MessageContent::Blocks(blocks) = &self.content {
             let results = blocks.iter().filter(|block| block.kind == "tool_result");
             messages.extend(results.map(|result| {
                 let content = result.content.as_ref();
@@ -87,9 +87,9 @@ impl Turn {
     }
 }
 
-/// The prompt's tokens.
+/// Returns the prompt's tokens.
 fn prompt(body: &[u8]) -> Result<Vec<u32>, Refusal> {
-    let body: Conversation = read(body)?;
+    let body: MessagesPrompt = read(body)?;
     let system = body
         .system
         .map(|system| system.text(""))
@@ -98,7 +98,7 @@ fn prompt(body: &[u8]) -> Result<Vec<u32>, Refusal> {
         role: "system".to_owned(),
         content,
     });
-    let turns = body.messages.into_iter().flat_map(Turn::into_messages);
+    let turns = body.messages.into_iter().flat_map(MessageTurn::into_messages);
     let messages: Vec<Message> = system.into_iter().chain(turns).collect();
     if messages.is_empty() {
         return Err(Refusal::bad("messages", "messages must not be empty".to_owned()));
@@ -107,14 +107,14 @@ fn prompt(body: &[u8]) -> Result<Vec<u32>, Refusal> {
     Ok(segment_tokens(&segments).map(|(id, _)| id).collect())
 }
 
-impl Ask {
-    /// A body of `/v1/messages`.
+impl InferenceRequest {
+    /// Parses a body of `/v1/messages`.
     pub(crate) fn messages(context: &Context, body: &[u8]) -> Result<Self, Refusal> {
         Self::of_message(context, body, prompt(body)?)
     }
 }
 
-/// The answer to a body of `/v1/messages/count_tokens`.
+/// Answers a body of `/v1/messages/count_tokens`.
 pub(crate) fn count(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
     let head: CountBody = read(body)?;
     resolve(context, head.model)?;
@@ -123,8 +123,8 @@ pub(crate) fn count(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
 }
 
 impl Envelope {
-    /// The answer to a request that does not stream.
-    pub(super) fn message(&self, said: &Said, kv_transfer_params: &Value) -> Value {
+    /// Returns the answer to a request without streaming.
+    pub(super) fn message(&self, said: &AnswerSoFar, kv_transfer_params: &Value) -> Value {
         let choice = said.choice(0);
         let mut answer = json!({
             "id": self.id, "type": "message", "role": "assistant", "model": self.model,
@@ -137,8 +137,8 @@ impl Envelope {
         answer
     }
 
-    /// The prompt's tokens less those of the cache, which are known at the end.
-    fn message_usage(&self, said: &Said, is_last: bool) -> Value {
+    /// Returns the usage: the prompt's tokens without those of the cache, which are known at the end.
+    fn message_usage(&self, said: &AnswerSoFar, is_last: bool) -> Value {
         if !is_last {
             return json!({"input_tokens": self.prompt_tokens, "output_tokens": said.tokens()});
         }
@@ -150,16 +150,16 @@ impl Envelope {
         })
     }
 
-    /// The events of one token, which `said` has already.
+    /// Returns the events of one token, which `said` contains already.
     pub(super) fn message_events(
         &self,
-        said: &Said,
+        said: &AnswerSoFar,
         output: &Output,
         first: bool,
         out: &mut VecDeque<Bytes>,
     ) {
         if first {
-            let begun = Said::new(1, 1);
+            let begun = AnswerSoFar::new(1, 1);
             let message = json!({
                 "id": self.id, "type": "message", "role": "assistant", "content": [], "model": self.model,
                 "stop_reason": null, "stop_sequence": null, "usage": self.message_usage(&begun, false),
@@ -190,7 +190,7 @@ fn stop_reason(finish: Option<Finish>) -> &'static str {
     }
 }
 
-/// An event of that name, and of that type.
+/// Returns an event with that name and type.
 pub(super) fn event(name: &str, mut data: Value) -> Bytes {
     data["type"] = name.into();
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))

@@ -1,4 +1,4 @@
-//! `/metrics`: the few of vLLM's that routers read, under vLLM's names and labels.
+//! `/metrics`: those of vLLM's metrics that routers read, with vLLM's names and labels.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use crate::config::MockConfig;
 use crate::stats::MockStats;
 use crate::transfer::PdDialect;
 
-/// The page.
+/// Returns the page.
 pub(crate) fn page(config: &MockConfig, stats: &MockStats) -> String {
     let usage = stats.blocks_used as f64 / f64::from(config.cache_blocks);
     let mut page = Page::new(config);
@@ -40,7 +40,7 @@ pub(crate) fn page(config: &MockConfig, stats: &MockStats) -> String {
     page.counter("num_preemptions_total", "Sequences preempted.", stats.preemptions);
     page.cache_config(config);
     if config.pd.as_ref().is_some_and(|pd| pd.dialect == PdDialect::Nixl) {
-        // One of the families that vLLM has from its start where the connector is configured.
+        // A metric family that vLLM has from its start if the connector is configured.
         page.counter(
             "nixl_xfer_time_seconds_count",
             "Histogram of transfer duration for NIXL KV Cache transfers.",
@@ -87,7 +87,7 @@ impl Page {
     }
 
     fn metric(&mut self, name: &str, help: &str, kind: &str, labels: &str, value: f64) {
-        // Writing to a string cannot fail. `{:?}` keeps the `.0` that Prometheus' Python client writes.
+        // Writing to a string cannot fail. `{:?}` keeps the `.0` of Prometheus' Python client.
         let _ = write!(
             self.text,
             "# HELP vllm:{name} {help}\n# TYPE vllm:{name} {kind}\nvllm:{name}{{{labels}}} {value:?}\n"

@@ -1,4 +1,4 @@
-//! The engine's HTTP side: what a client sees. Knows the scheduler only through the core's commands.
+//! HTTP service of the engine. It uses the scheduler only through the core's commands.
 
 mod adapters;
 mod ask;
@@ -38,13 +38,13 @@ use crate::sequence::{Output, Submission};
 use crate::stats::MockStats;
 
 pub(crate) use adapters::LoadedAdapters;
-pub(crate) use body::{Answer, empty_reply, json_reply};
+pub(crate) use body::{HttpResult, empty_reply, json_reply};
 use kept::KeptResponses;
 pub(crate) use listener::{Gate, Listening, Site};
 pub use recorder::Recorded;
 pub(crate) use recorder::Recorder;
 
-/// What every request may consult.
+/// Shared state of all requests.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) config: MockConfig,
@@ -53,17 +53,17 @@ pub(crate) struct Context {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) stats: watch::Receiver<MockStats>,
-    /// Makes request ids.
+    /// Counter for request ids.
     pub(crate) requests: AtomicU64,
     pub(crate) recorder: Recorder,
     pub(crate) kept: Arc<KeptResponses>,
     pub(crate) power: Arc<Power>,
-    /// For what outlives a request.
+    /// Tasks that outlive a request.
     pub(crate) tasks: TaskTracker,
 }
 
 impl Context {
-    /// All counters and levels.
+    /// Returns all counters and levels.
     pub(crate) fn stats(&self) -> MockStats {
         let side = self.power.side.as_ref();
         let [prefill_legs, decode_legs, role_violations] = side.map(|side| side.counts()).unwrap_or_default();
@@ -77,31 +77,31 @@ impl Context {
         }
     }
 
-    /// Hands the requests of one answer to the scheduler; false when it takes no more.
+    /// Submits the requests of one answer; returns `false` if too many are queued.
     pub(crate) async fn submit(&self, submissions: Vec<Submission>) -> bool {
         let (accepted, answer) = oneshot::channel();
         let command = Command::Submit(submissions, accepted);
         self.commands.send(command).await.is_ok() && answer.await.unwrap_or(false)
     }
 
-    /// Where the tokens of one answer arrive, with room for so many.
+    /// Creates the channel of one answer's tokens.
     fn tokens(&self, room: usize) -> (mpsc::Sender<Output>, Tokens) {
         let (output, receiver) = mpsc::channel(room);
         let tokens = Tokens {
             receiver,
-            _leaving: Leaving(self.commands.clone()),
+            _leaving: LeaveNotice(self.commands.clone()),
         };
         (output, tokens)
     }
 
-    /// Forgets the prefix cache; false while anything runs.
+    /// Clears the prefix cache; returns `false` if anything runs.
     pub(crate) async fn reset_prefix_cache(&self) -> bool {
         let (done, answer) = oneshot::channel();
         let command = Command::ResetPrefixCache(done);
         self.commands.send(command).await.is_ok() && answer.await.unwrap_or(false)
     }
 
-    /// Sixteen hex digits, different for every request.
+    /// Returns sixteen hex digits, unique per request.
     fn request_id(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         format!(
@@ -111,26 +111,26 @@ impl Context {
     }
 }
 
-/// The tokens of one answer. Dropping them (the client left) is how the scheduler learns of it.
+/// Tokens of one answer. Dropping them (the client disconnected) notifies the scheduler.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     // Closed first, so that it is closed when the core looks.
     receiver: mpsc::Receiver<Output>,
-    _leaving: Leaving,
+    _leaving: LeaveNotice,
 }
 
-/// Makes the core look who left, which it does not do by itself while nothing runs.
+/// Makes the core look for disconnected clients, which it does not do while idle.
 #[derive(Debug)]
-struct Leaving(mpsc::Sender<Command>);
+struct LeaveNotice(mpsc::Sender<Command>);
 
-impl Drop for Leaving {
+impl Drop for LeaveNotice {
     fn drop(&mut self) {
-        // Where there is no room, the core has work to do and looks anyway.
+        // A full queue means that the core is busy and looks anyway.
         let _ = self.0.try_send(Command::Look);
     }
 }
 
-/// Unix seconds.
+/// Returns the Unix time in seconds.
 fn unix_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())

@@ -1,4 +1,4 @@
-//! What the engine serves at which path.
+//! Path table of the engine.
 
 use http::Method;
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use crate::serving::shapes::Dialect;
 const RESPONSES: &str = "/v1/responses/";
 const CANCEL: &str = "/cancel";
 
-/// What a path stands for.
+/// Service of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route<'a> {
     Health,
@@ -25,15 +25,15 @@ pub(super) enum Route<'a> {
     Realtime,
     LoadAdapter,
     UnloadAdapter,
-    /// A response that is kept, by its id.
+    /// A stored response, by id.
     KeptResponse(&'a str),
     CancelResponse(&'a str),
     ResetPrefixCache,
-    /// With its path, which the recorder keeps.
+    /// An inference path, as kept by the recorder.
     Inference(&'static str, Inference),
 }
 
-/// What a fault of requests can meet.
+/// Kind of an inference request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inference {
     Chat,
@@ -42,23 +42,23 @@ pub(super) enum Inference {
     Messages,
     /// A prompt of token ids.
     Generate,
-    /// A recording, to be written down or translated.
+    /// A recording to transcribe or translate.
     Audio(Dialect),
-    /// A model that returns no text.
+    /// A model without text output.
     Pooling(Pooling),
-    /// A body of several of the others.
+    /// A body of several of the other kinds.
     Any,
 }
 
 impl Inference {
-    /// What a body is, by the fields that it has; `Any` where no path takes it.
+    /// Returns the kind of a body by its fields; `Any` if no kind matches.
     pub(super) fn of_body(fields: &Map<String, Value>) -> Self {
         let found = BODIES.iter().find(|(field, _)| fields.contains_key(*field));
         found.map_or(Self::Any, |(_, kind)| *kind)
     }
 }
 
-/// What a body is that has such a field; the first counts.
+/// Kind of a body that has this field; the first match counts.
 const BODIES: [(&str, Inference); 6] = [
     ("messages", Inference::Chat),
     ("prompt", Inference::Completion),
@@ -90,7 +90,7 @@ const INFERENCE: [(&str, Inference); 16] = [
     ("/invocations", Inference::Any),
 ];
 
-/// Returns what a path stands for, and the method it takes.
+/// Returns the service of a path, and its method.
 pub(super) fn route(path: &str) -> Option<(Method, Route<'_>)> {
     if let Some((path, inference)) = INFERENCE.iter().find(|(known, _)| *known == path) {
         return Some((Method::POST, Route::Inference(path, *inference)));

@@ -1,5 +1,5 @@
-//! Endpoints of models that return no text: embeddings, pooling, classes, scores and ranks. Their prompts are computed like any
-//! other; vectors and scores are hashes of the tokens. Shapes after vLLM 0.32.
+//! Endpoints of models without text output: embeddings, pooling, classification, scores and ranks. Prompts are
+//! computed like any other; vectors and scores are hashes of the tokens. Shapes follow vLLM 0.32.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,9 +12,9 @@ use crate::serving::refusal::Refusal;
 use crate::serving::{Context, unix_now};
 use crate::tokens::tokenize;
 
-/// Numbers a vector.
+/// Numbers per vector.
 const DIMENSIONS: u64 = 16;
-/// Most prompts of one request.
+/// Most prompts per request.
 const MAX_PROMPTS: usize = 256;
 
 /// One of these endpoints.
@@ -32,9 +32,9 @@ pub(crate) enum Pooling {
     Rerank,
 }
 
-/// Fields that all bodies share.
+/// Fields shared by all bodies.
 #[derive(Debug, Deserialize)]
-struct Shared {
+struct PoolingFields {
     model: Option<String>,
     cache_salt: Option<String>,
 }
@@ -69,13 +69,13 @@ enum Texts {
     Many(Vec<String>),
 }
 
-/// What a body comes to.
+/// A parsed body.
 #[derive(Debug)]
-struct Job {
+struct PoolingJob {
     prompts: Vec<Vec<u32>>,
-    /// Of a rerank: each prompt's document.
+    /// For a rerank: each prompt's document.
     documents: Vec<String>,
-    /// Of a rerank: the best so many, 0 for all.
+    /// For a rerank: the number of best documents, 0 for all.
     top_n: usize,
 }
 
@@ -89,7 +89,7 @@ impl Texts {
 }
 
 impl Pooling {
-    /// What ids start with.
+    /// Returns the prefix of ids.
     fn id_prefix(self) -> &'static str {
         match self {
             Self::Embed => "embd",
@@ -99,7 +99,7 @@ impl Pooling {
         }
     }
 
-    fn job(self, body: &[u8]) -> Result<Job, Refusal> {
+    fn job(self, body: &[u8]) -> Result<PoolingJob, Refusal> {
         let (prompts, documents, top_n) = match self {
             Self::Embed | Self::Pool | Self::Classify => (inputs(body)?, Vec::new(), 0),
             Self::Score => {
@@ -112,14 +112,14 @@ impl Pooling {
                 (pairs(vec![body.query], &documents)?, documents, body.top_n)
             }
         };
-        Ok(Job {
+        Ok(PoolingJob {
             prompts,
             documents,
             top_n,
         })
     }
 
-    /// The entry of one prompt.
+    /// Returns the entry of one prompt.
     fn entry(self, index: usize, prompt: &[u32]) -> Value {
         match self {
             Self::Embed => json!({"index": index, "object": "embedding", "embedding": vector(prompt)}),
@@ -134,14 +134,14 @@ impl Pooling {
     }
 }
 
-/// The answer to a body; `id` is the client's name for the request.
+/// Answers a body; `id` is the client's request id.
 pub(crate) async fn pool(
     context: &Context,
     kind: Pooling,
     body: &[u8],
     id: Option<&str>,
 ) -> Result<Value, Refusal> {
-    let shared: Shared = read(body)?;
+    let shared: PoolingFields = read(body)?;
     let (model, adapter) = resolve(context, shared.model)?;
     let job = kind.job(body)?;
     check(context, &job.prompts)?;
@@ -177,7 +177,7 @@ fn inputs(body: &[u8]) -> Result<Vec<Vec<u32>>, Refusal> {
     })
 }
 
-/// One prompt for each pair of texts: 1:1, 1:N or N:N.
+/// Returns one prompt per pair of texts: 1:1, 1:N or N:N.
 fn pairs(mut first: Vec<String>, second: &[String]) -> Result<Vec<Vec<u32>>, Refusal> {
     let refuse = |message: &str| Err(Refusal::plain(message.to_owned()));
     match (first.len(), second.len()) {
@@ -203,7 +203,7 @@ fn check(context: &Context, prompts: &[Vec<u32>]) -> Result<(), Refusal> {
     long.map_or(Ok(()), |long| Err(Refusal::prompt_too_long(limit, long.len())))
 }
 
-/// Runs the prompt through the engine; the one token that comes out is dropped.
+/// Runs the prompt through the engine, and drops its one token.
 async fn compute(context: &Context, prompt: Vec<u32>, namespace: Namespace) -> Result<(), Refusal> {
     let (output, mut done) = context.tokens(1);
     let submission = Submission {
@@ -226,8 +226,8 @@ async fn compute(context: &Context, prompt: Vec<u32>, namespace: Namespace) -> R
         .ok_or_else(Refusal::engine_dead)
 }
 
-/// Documents by their scores, the best first.
-fn ranked(job: &Job) -> Vec<Value> {
+/// Returns documents by their scores, the best first.
+fn ranked(job: &PoolingJob) -> Vec<Value> {
     let mut scores: Vec<(usize, f64)> = job
         .prompts
         .iter()
@@ -243,18 +243,18 @@ fn ranked(job: &Job) -> Vec<Value> {
     scores.into_iter().take(most).map(result).collect()
 }
 
-/// A number of 53 bits, the same for the same tokens.
+/// Returns a number of 53 bits, the same for the same tokens.
 fn bits(tokens: &[u32], seed: u64) -> u64 {
     let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
     xxh3_64_with_seed(&bytes, seed) >> 11
 }
 
-/// From 0 to 1, the same for the same tokens.
+/// Returns a score from 0 to 1, the same for the same tokens.
 fn score(tokens: &[u32]) -> f64 {
     bits(tokens, DIMENSIONS) as f64 / (1_u64 << 53) as f64
 }
 
-/// A vector in -1..1, the same for the same tokens.
+/// Returns a vector in -1..1, the same for the same tokens.
 fn vector(tokens: &[u32]) -> Vec<f64> {
     let unit = |number| number as f64 / (1_u64 << 52) as f64 - 1.0;
     (0..DIMENSIONS)

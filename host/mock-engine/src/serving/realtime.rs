@@ -1,4 +1,4 @@
-//! `/v1/realtime`: a WebSocket with the events of vLLM 0.32. Each piece of audio becomes a word that tells its length.
+//! `/v1/realtime`: a WebSocket with the events of vLLM 0.32. Each piece of audio becomes a word with its length.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,25 +17,25 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use crate::serving::body::{ReplyBody, empty_reply, json_reply};
 use crate::serving::{Context, unix_now};
 
-/// Holder of a conversation in the extensions of the answer that switches protocols; the connection runs it.
+/// Slot of a conversation in the extensions of the upgrade response; the connection runs it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ConversationSlot(Arc<Mutex<Option<Conversation>>>);
+pub(crate) struct ConversationSlot(Arc<Mutex<Option<RealtimeConversation>>>);
 
-/// A WebSocket that is to be opened.
+/// A WebSocket to be opened.
 #[derive(Debug)]
-pub(crate) struct Conversation {
+pub(crate) struct RealtimeConversation {
     upgrade: OnUpgrade,
     context: Arc<Context>,
-    /// It breaks off after so many words.
+    /// Number of words after which it breaks off.
     cut_after: Option<u32>,
 }
 
-/// What a conversation has come to.
+/// State of a conversation.
 #[derive(Debug, Default)]
-struct Session {
+struct RealtimeSession {
     is_validated: bool,
     is_running: bool,
-    /// Words of audio that came before it ran.
+    /// Words of audio received before it ran.
     waiting: Vec<String>,
     text: String,
     words: u64,
@@ -50,13 +50,13 @@ impl ConversationSlot {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = conversation;
     }
 
-    /// Returns the conversation, the first time.
-    pub(crate) fn take(&self) -> Option<Conversation> {
+    /// Returns the conversation, once.
+    pub(crate) fn take(&self) -> Option<RealtimeConversation> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Switches to a WebSocket. A request that asks for none finds nothing, as with vLLM.
+/// Upgrades to a WebSocket. Other requests get 404, as in vLLM.
 pub(crate) fn open(
     context: &Arc<Context>,
     mut request: Request<Incoming>,
@@ -68,7 +68,7 @@ pub(crate) fn open(
     let Some(accept) = accept.filter(|_| request.headers().contains_key(UPGRADE)) else {
         return json_reply(StatusCode::NOT_FOUND, &json!({"detail": "Not Found"}));
     };
-    let conversation = Conversation {
+    let conversation = RealtimeConversation {
         upgrade: hyper::upgrade::on(&mut request),
         context: Arc::clone(context),
         cut_after,
@@ -83,8 +83,8 @@ pub(crate) fn open(
     reply
 }
 
-impl Conversation {
-    /// Converses until the client leaves.
+impl RealtimeConversation {
+    /// Runs until the client disconnects.
     pub(crate) async fn run(self) {
         if let Ok(upgraded) = self.upgrade.await {
             converse(&self.context, upgraded, self.cut_after).await;
@@ -96,7 +96,7 @@ async fn converse(context: &Context, upgraded: Upgraded, cut_after: Option<u32>)
     let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
     let id = format!("sess-{}", context.request_id());
     let mut events = vec![json!({"type": "session.created", "id": id, "created": unix_now()})];
-    let mut session = Session::default();
+    let mut session = RealtimeSession::default();
     loop {
         for event in events.drain(..) {
             if socket.send(Message::text(event.to_string())).await.is_err() {
@@ -107,16 +107,16 @@ async fn converse(context: &Context, upgraded: Upgraded, cut_after: Option<u32>)
             return;
         }
         match socket.next().await {
-            Some(Ok(Message::Text(text))) => events = session.hear(context, &text),
+            Some(Ok(Message::Text(text))) => events = session.handle_event(context, &text),
             Some(Ok(_)) => {}
             Some(Err(_)) | None => return,
         }
     }
 }
 
-impl Session {
-    /// Answers one event.
-    fn hear(&mut self, context: &Context, text: &str) -> Vec<Value> {
+impl RealtimeSession {
+    /// Handles one event.
+    fn handle_event(&mut self, context: &Context, text: &str) -> Vec<Value> {
         let Ok(event) = serde_json::from_str::<Value>(text) else {
             return vec![error("Invalid JSON", "invalid_json")];
         };
@@ -173,7 +173,7 @@ impl Session {
         events
     }
 
-    /// Transcribes what waits, once it runs.
+    /// Transcribes queued audio, once it runs.
     fn flush(&mut self) -> Vec<Value> {
         if !self.is_running {
             return vec![];

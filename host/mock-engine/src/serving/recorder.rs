@@ -1,4 +1,4 @@
-//! Keeps the last requests as they came in, so that a test can see what a router really sent.
+//! Request recorder: keeps the last requests unchanged, so that tests can inspect a router's requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -6,22 +6,22 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use http::HeaderMap;
 
-/// Most bytes of bodies kept for one path, but for the newest request, which is always kept.
+/// Most bytes of bodies per path. The newest request is always kept.
 const MAX_BYTES: usize = 16 << 20;
 
-/// A request as it came in.
+/// A received request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// All of them.
+    /// All headers.
     pub headers: HeaderMap,
-    /// Every byte.
+    /// The whole body.
     pub body: Bytes,
 }
 
 /// The last requests of each inference path.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    /// Most requests of one path.
+    /// Most requests per path.
     limit: usize,
     paths: Mutex<HashMap<&'static str, VecDeque<Recorded>>>,
 }
@@ -47,7 +47,7 @@ impl Recorder {
         }
     }
 
-    /// Oldest first.
+    /// Returns the requests, oldest first.
     pub(crate) fn requests(&self, path: &str) -> Vec<Recorded> {
         let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         paths.get(path).into_iter().flatten().cloned().collect()

@@ -1,4 +1,4 @@
-//! Errors as vLLM words and shapes them.
+//! Errors with vLLM's texts and shapes.
 
 use http::StatusCode;
 use http::header::{HeaderValue, RETRY_AFTER};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::serving::body::{ReplyBody, json_reply};
 
-/// An error answer: `{"error":{"message","type","param","code"}}`.
+/// An error: `{"error":{"message","type","param","code"}}`.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: StatusCode,
@@ -28,17 +28,17 @@ impl Refusal {
         }
     }
 
-    /// A parameter that makes no sense.
+    /// Invalid parameter.
     pub(crate) fn bad(param: &str, message: String) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", Some(param), message)
     }
 
-    /// A request that cannot be served, for a reason that no single parameter has.
+    /// Invalid request, without a single parameter at fault.
     pub(crate) fn plain(message: String) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", None, message)
     }
 
-    /// A body that is no JSON or has the wrong fields.
+    /// Invalid JSON or fields.
     pub(crate) fn invalid(error: &serde_json::Error) -> Self {
         let text = error.to_string();
         let field = text
@@ -56,13 +56,13 @@ impl Refusal {
         }
     }
 
-    /// A body too large to read, or cut off.
+    /// Body too large, or truncated.
     pub(crate) fn unreadable() -> Self {
         let message = "the body could not be read".to_owned();
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BadRequestError", None, message)
     }
 
-    /// A model that is not served.
+    /// Unknown model.
     pub(crate) fn unknown_model(model: &str, served: &[&str]) -> Self {
         let message = format!(
             "The model `{model}` does not exist. Valid aliases: {}.",
@@ -71,18 +71,18 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", Some("model"), message)
     }
 
-    /// A call that cannot load an adapter.
+    /// Invalid adapter to load.
     pub(crate) fn adapter_input(message: String) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "InvalidUserInput", None, message)
     }
 
-    /// An adapter that is not loaded, where it is to be unloaded.
+    /// Unknown adapter to unload.
     pub(crate) fn unknown_adapter(name: &str) -> Self {
         let message = format!("The lora adapter '{name}' cannot be found.");
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", None, message)
     }
 
-    /// A response that is not kept.
+    /// Unknown response.
     pub(crate) fn unknown_response(id: &str) -> Self {
         let message = format!("Response with id '{id}' not found.");
         Self::new(
@@ -93,7 +93,7 @@ impl Refusal {
         )
     }
 
-    /// A response that is over, or was never in the background.
+    /// A response that has ended, or was never in the background.
     pub(crate) fn not_to_cancel() -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
@@ -103,12 +103,12 @@ impl Refusal {
         )
     }
 
-    /// A response whose events are not kept.
+    /// A response without stored events.
     pub(crate) fn no_events(id: &str) -> Self {
         Self::bad("response_id", format!("Unknown response_id: {id}"))
     }
 
-    /// A prompt that leaves no room for an answer.
+    /// A prompt without room for an answer.
     pub(crate) fn prompt_too_long(limit: u32, tokens: usize) -> Self {
         let message = format!(
             "This model's maximum context length is {limit} tokens. However, your prompt contains {tokens} \
@@ -118,7 +118,7 @@ impl Refusal {
         Self::bad("input_tokens", message)
     }
 
-    /// A prompt that leaves less room than was asked for.
+    /// A prompt without room for the requested answer.
     pub(crate) fn answer_too_long(limit: u32, prompt: usize, asked: u32) -> Self {
         let message = format!(
             "This model's maximum context length is {limit} tokens. However, you requested {asked} output \
@@ -140,7 +140,7 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", None, message)
     }
 
-    /// `stream_options` of what is no stream.
+    /// `stream_options` without a stream.
     pub(crate) fn idle_stream_options() -> Self {
         let message = "Stream options can only be defined when `stream=True`.".to_owned();
         Self::bad("stream_options", message)
@@ -152,14 +152,14 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", None, message)
     }
 
-    /// A leg that does not say where its other leg is.
+    /// A leg without the location of its other leg.
     pub(crate) fn no_room() -> Self {
         let message =
             "a disaggregated engine needs bootstrap_host and bootstrap_room for every prompt".to_owned();
         Self::bad("bootstrap_room", message)
     }
 
-    /// KV cache did not come, or was not fetched.
+    /// KV cache did not arrive, or was not fetched.
     pub(crate) fn transfer_failed() -> Self {
         let message = "Internal server error".to_owned();
         Self::new(
@@ -181,7 +181,7 @@ impl Refusal {
         )
     }
 
-    /// The engine ended before the answer did.
+    /// The engine ended before the answer.
     pub(crate) fn engine_dead() -> Self {
         let message = "the engine stopped while serving this request".to_owned();
         Self::new(
@@ -192,7 +192,7 @@ impl Refusal {
         )
     }
 
-    /// A fault that was asked for.
+    /// A scripted fault.
     pub(crate) fn scripted(status: StatusCode, retry_after: Option<u32>) -> Self {
         let kind = match status {
             StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
@@ -205,7 +205,7 @@ impl Refusal {
         }
     }
 
-    /// As JSON.
+    /// Returns the error as JSON.
     pub(crate) fn error(&self) -> Value {
         json!({"error": {
             "message": self.message,
@@ -215,13 +215,13 @@ impl Refusal {
         }})
     }
 
-    /// As an answer in OpenAI's shape.
+    /// Returns the response in OpenAI's shape.
     pub(crate) fn into_reply(self) -> Response<ReplyBody> {
         let error = self.error();
         self.reply(&error)
     }
 
-    /// As an answer in Anthropic's shape.
+    /// Returns the response in Anthropic's shape.
     pub(crate) fn into_anthropic_reply(self) -> Response<ReplyBody> {
         let error = json!({"type": "error", "error": {"type": self.kind, "message": self.message}});
         self.reply(&error)

@@ -1,4 +1,4 @@
-//! Which path does what, and which faults meet a request on the way.
+//! Request routing: the handler of each path, and the faults of requests.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::config::MockConfig;
 use crate::faults::RequestFault;
-use crate::serving::ask::{Ask, read};
-use crate::serving::body::{Answer, ReplyBody, empty_reply, json_reply, reply};
+use crate::serving::ask::{InferenceRequest, read};
+use crate::serving::body::{HttpResult, ReplyBody, empty_reply, json_reply, reply};
 use crate::serving::generate::generate;
 use crate::serving::messages::count;
 use crate::serving::paths::{Inference, Route, route};
@@ -24,24 +24,24 @@ use crate::serving::tokenize::{detokenize, tokenize};
 use crate::serving::{Context, metrics, unix_now};
 use crate::transfer::{PdDialect, PdRole};
 
-/// Largest body read.
+/// Largest body.
 const MAX_BODY: usize = 16 << 20;
-/// The type of streams of events.
+/// Content type of event streams.
 const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
-/// The version imitated.
+/// Imitated version.
 const VERSION: &str = "0.32.0";
 
-/// What a request's headers say.
+/// Relevant headers of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head<'a> {
-    /// The client's name for it.
+    /// Request id of the client.
     pub(crate) id: Option<&'a str>,
-    /// The data-parallel rank it is for.
+    /// Requested data-parallel rank.
     pub(crate) rank: u16,
 }
 
 /// Answers one request.
-pub(crate) async fn answer(context: Arc<Context>, request: Request<Incoming>) -> Answer {
+pub(crate) async fn answer(context: Arc<Context>, request: Request<Incoming>) -> HttpResult {
     let path = request.uri().path().to_owned();
     let Some((method, route)) = route(&path) else {
         let detail = json!({"detail": "Not Found"});
@@ -147,20 +147,20 @@ async fn infer(
         kind => kind,
     };
     let ask = match kind {
-        Inference::Chat => Ask::chat(context, &body)?,
-        Inference::Completion => Ask::completion(context, &body)?,
+        Inference::Chat => InferenceRequest::chat(context, &body)?,
+        Inference::Completion => InferenceRequest::completion(context, &body)?,
         Inference::Responses => {
             context.kept.check_previous(&body)?;
-            Ask::responses(context, &body)?
+            InferenceRequest::responses(context, &body)?
         }
-        Inference::Messages => Ask::messages(context, &body)?,
+        Inference::Messages => InferenceRequest::messages(context, &body)?,
         Inference::Any => {
             return Err(Refusal::plain(
                 "Cannot find suitable handler for request.".to_owned(),
             ));
         }
-        Inference::Generate => Ask::tokens(context, &body)?,
-        Inference::Audio(dialect) => Ask::audio(context, dialect, &headers, &body)?,
+        Inference::Generate => InferenceRequest::tokens(context, &body)?,
+        Inference::Audio(dialect) => InferenceRequest::audio(context, dialect, &headers, &body)?,
         Inference::Pooling(kind) => {
             let answer = Bytes::from(pool(context, kind, &body, head.id).await?.to_string());
             let body = match cut_after {
@@ -173,7 +173,7 @@ async fn infer(
     generate(context, ask, head, cut_after).await
 }
 
-/// Whether the events of a kept response are asked for.
+/// Returns `true` if the events of a stored response are requested.
 fn is_streamed(request: &Request<Incoming>) -> bool {
     let mut pairs = request.uri().query().unwrap_or_default().split('&');
     pairs.any(|pair| pair.eq_ignore_ascii_case("stream=true"))
@@ -181,7 +181,7 @@ fn is_streamed(request: &Request<Incoming>) -> bool {
 
 fn head<'a>(config: &MockConfig, headers: &'a HeaderMap) -> Result<Head<'a>, Refusal> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    // vLLM ignores what is no number.
+    // vLLM ignores values that are not numbers.
     let rank: i64 = text("x-data-parallel-rank")
         .and_then(|rank| rank.trim().parse().ok())
         .unwrap_or(0);
@@ -215,7 +215,7 @@ fn models(context: &Context) -> Value {
     json!({"object": "list", "data": data})
 }
 
-/// SGLang's, as far as it names a role. vLLM has the page in dev mode only.
+/// SGLang's page, as far as it contains a role. vLLM has the page in dev mode only.
 fn server_info(context: &Context) -> Response<ReplyBody> {
     let pd = context.config.pd.as_ref();
     let Some(pd) = pd.filter(|pd| pd.dialect == PdDialect::Sglang) else {
@@ -233,7 +233,7 @@ fn server_info(context: &Context) -> Response<ReplyBody> {
     json_reply(StatusCode::OK, &page)
 }
 
-/// As vLLM answers where events are on; empty where they are off.
+/// vLLM's answer if events are on; empty if they are off.
 fn kv_event_sources(context: &Context) -> Value {
     let config = &context.config;
     if !context.publisher.enabled() {

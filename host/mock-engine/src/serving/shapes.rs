@@ -1,15 +1,14 @@
-//! Answers in their JSON shapes, after recorded answers of vLLM 0.32. Fields the mock has nothing for are null, as
-//! they are there.
+//! JSON shapes of answers, after recorded answers of vLLM 0.32. Unsupported fields are null, as there.
 
 use serde_json::{Value, json};
 
 use crate::sequence::{Finish, Output};
 use crate::serving::audio::Recording;
 
-/// What a real engine would put its version and configuration in.
+/// Stands for a real engine's version and configuration.
 pub(super) const FINGERPRINT: &str = "vllm-0.32.0-mock";
 
-/// The API an answer belongs to.
+/// API of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// `/v1/chat/completions`.
@@ -29,7 +28,7 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// What ids start with.
+    /// Returns the prefix of ids.
     pub(crate) fn id_prefix(self) -> &'static str {
         match self {
             Self::Chat | Self::Message => "chatcmpl-",
@@ -42,7 +41,7 @@ impl Dialect {
     }
 }
 
-/// What every part of an answer repeats.
+/// Fields repeated in every part of an answer.
 #[derive(Debug)]
 pub(crate) struct Envelope {
     pub(crate) dialect: Dialect,
@@ -53,21 +52,21 @@ pub(crate) struct Envelope {
     pub(crate) prompt_tokens: usize,
     /// Full blocks of the prompts, in tokens.
     pub(crate) cacheable_tokens: usize,
-    /// Of a form with a recording.
+    /// Recording in a form.
     pub(crate) recording: Option<Recording>,
     pub(crate) is_background: bool,
 }
 
 /// An answer so far.
 #[derive(Debug)]
-pub(crate) struct Said {
-    /// At least one.
+pub(crate) struct AnswerSoFar {
+    /// Choices; at least one.
     choices: Vec<Choice>,
-    /// How many of them answer one prompt.
+    /// Number of choices per prompt.
     a_prompt: usize,
 }
 
-/// One of an answer's choices so far.
+/// A choice so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Choice {
     pub(super) text: String,
@@ -76,8 +75,8 @@ pub(super) struct Choice {
     cached: usize,
 }
 
-impl Said {
-    /// Nothing yet, of so many prompts and choices of each.
+impl AnswerSoFar {
+    /// Creates an empty answer for these numbers of prompts and choices.
     pub(crate) fn new(prompts: usize, choices: usize) -> Self {
         Self {
             choices: vec![Choice::default(); prompts * choices],
@@ -109,7 +108,7 @@ impl Said {
         self.choices.iter().map(|choice| choice.tokens).sum()
     }
 
-    /// Counted once a prompt.
+    /// Returns the cached tokens, counted once per prompt.
     pub(super) fn cached(&self) -> usize {
         let firsts = self.choices.iter().step_by(self.a_prompt);
         firsts.map(|choice| choice.cached).sum()
@@ -123,8 +122,8 @@ impl Choice {
 }
 
 impl Envelope {
-    /// The answer to a request that does not stream.
-    pub(crate) fn whole(&self, said: &Said, kv_transfer_params: &Value) -> Value {
+    /// Returns the answer to a request without streaming.
+    pub(crate) fn whole(&self, said: &AnswerSoFar, kv_transfer_params: &Value) -> Value {
         let choices = said.choices.iter().enumerate();
         let (object, choices): (_, Vec<Value>) = match self.dialect {
             Dialect::Chat => ("chat.completion", choices.map(chat_choice).collect()),
@@ -147,8 +146,8 @@ impl Envelope {
         answer
     }
 
-    /// A response object, `done` or only begun.
-    pub(super) fn response(&self, said: &Said, done: bool) -> Value {
+    /// Returns a response object, completed or in progress.
+    pub(super) fn response(&self, said: &AnswerSoFar, done: bool) -> Value {
         let cut = said.choice(0).finish == Some(Finish::Length);
         let status = match (done, cut) {
             (false, _) => "in_progress",
@@ -176,14 +175,14 @@ impl Envelope {
         })
     }
 
-    /// A response object that is to be made in the background.
-    pub(super) fn queued(&self, said: &Said) -> Value {
+    /// Returns a response object that is queued in the background.
+    pub(super) fn queued(&self, said: &AnswerSoFar) -> Value {
         let mut response = self.response(said, false);
         response["status"] = "queued".into();
         response
     }
 
-    fn response_message(&self, said: &Said) -> Value {
+    fn response_message(&self, said: &AnswerSoFar) -> Value {
         json!({
             "id": self.message_id(), "type": "message", "role": "assistant", "status": "completed",
             "content": [{
@@ -196,7 +195,7 @@ impl Envelope {
         self.id.replacen("resp_", "msg_", 1)
     }
 
-    pub(super) fn usage(&self, said: &Said) -> Value {
+    pub(super) fn usage(&self, said: &AnswerSoFar) -> Value {
         json!({
             "prompt_tokens": self.prompt_tokens,
             "total_tokens": self.prompt_tokens + said.tokens(),
@@ -204,8 +203,8 @@ impl Envelope {
         })
     }
 
-    /// With what is known only at the end.
-    pub(super) fn last_usage(&self, said: &Said) -> Value {
+    /// Returns the usage with the values known at the end.
+    pub(super) fn last_usage(&self, said: &AnswerSoFar) -> Value {
         let mut usage = self.usage(said);
         let mut details = json!({"cached_tokens": said.cached()});
         if self.dialect == Dialect::Chat {
@@ -216,7 +215,7 @@ impl Envelope {
         usage
     }
 
-    fn whole_usage(&self, said: &Said) -> Value {
+    fn whole_usage(&self, said: &AnswerSoFar) -> Value {
         let mut usage = self.last_usage(said);
         let details = &mut usage["prompt_tokens_details"];
         details["multimodal_tokens"] = Value::Null;

@@ -10,7 +10,7 @@ use crate::sequence::{Finish, Output};
 use crate::serving::kept::KeptResponses;
 use crate::serving::messages;
 use crate::serving::refusal::Refusal;
-use crate::serving::shapes::{Dialect, Envelope, FINGERPRINT, Said};
+use crate::serving::shapes::{AnswerSoFar, Dialect, Envelope, FINGERPRINT};
 
 const DONE: &[u8] = b"data: [DONE]\n\n";
 
@@ -20,16 +20,21 @@ pub(crate) struct Stream {
     envelope: Envelope,
     include_usage: bool,
     continuous_usage: bool,
-    said: Said,
-    /// Events of `/v1/responses` are numbered.
+    said: AnswerSoFar,
+    /// Event counter: events of `/v1/responses` are numbered.
     events: u64,
-    /// Where a response is kept.
+    /// Store of the response.
     kept: Option<Arc<KeptResponses>>,
 }
 
 impl Stream {
-    /// Nothing `said` yet.
-    pub(crate) fn new(envelope: Envelope, said: Said, include_usage: bool, continuous_usage: bool) -> Self {
+    /// Creates a stream without tokens yet.
+    pub(crate) fn new(
+        envelope: Envelope,
+        said: AnswerSoFar,
+        include_usage: bool,
+        continuous_usage: bool,
+    ) -> Self {
         Self {
             envelope,
             include_usage,
@@ -40,20 +45,20 @@ impl Stream {
         }
     }
 
-    /// The same, of a response that is kept.
+    /// Stores the response.
     pub(crate) fn kept_by(self, kept: Option<Arc<KeptResponses>>) -> Self {
         Self { kept, ..self }
     }
 
-    /// How many answers there are side by side.
+    /// Returns the number of choices.
     pub(crate) fn choices(&self) -> usize {
         self.said.choices()
     }
 
-    /// Adds the events of one token; the first brings the opening, the last one the end.
+    /// Adds the events of one token; the first token adds the opening, the last one the end.
     pub(crate) fn token(&mut self, output: &Output, out: &mut VecDeque<Bytes>) {
         if output.finish == Some(Finish::Error) {
-            // The status is out already, so that is how vLLM says it.
+            // The status is already sent, so vLLM reports the error in an event.
             if self.envelope.dialect == Dialect::Message {
                 let error = json!({"type": "internal_error", "message": "the engine failed"});
                 out.push_back(messages::event("error", json!({"error": error})));

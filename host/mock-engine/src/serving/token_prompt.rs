@@ -5,12 +5,12 @@ use serde_json::{Map, Value, json};
 
 use crate::sequence::{Finish, Output};
 use crate::serving::Context;
-use crate::serving::ask::{Ask, read};
+use crate::serving::ask::{InferenceRequest, read};
 use crate::serving::refusal::Refusal;
-use crate::serving::shapes::{Dialect, Envelope, Said};
+use crate::serving::shapes::{AnswerSoFar, Dialect, Envelope};
 use crate::tokens::tokenize;
 
-/// Sampling parameters that change how long an answer is, and how many there are.
+/// Sampling parameters that change the length or the number of answers.
 const SAMPLING: [&str; 6] = [
     "max_tokens",
     "min_tokens",
@@ -21,15 +21,15 @@ const SAMPLING: [&str; 6] = [
 ];
 
 #[derive(Debug, Deserialize)]
-struct Body {
+struct TokenBody {
     token_ids: Vec<u32>,
     sampling_params: Map<String, Value>,
 }
 
-impl Ask {
-    /// A body of the path.
+impl InferenceRequest {
+    /// Parses a body of the path.
     pub(crate) fn tokens(context: &Context, body: &[u8]) -> Result<Self, Refusal> {
-        let Body {
+        let TokenBody {
             token_ids,
             sampling_params,
         } = read(body)?;
@@ -43,8 +43,8 @@ impl Ask {
 }
 
 impl Envelope {
-    /// The answer to a request that does not stream.
-    pub(super) fn generated(&self, said: &Said, kv_transfer_params: &Value) -> Value {
+    /// Returns the answer to a request without streaming.
+    pub(super) fn generated(&self, said: &AnswerSoFar, kv_transfer_params: &Value) -> Value {
         let choice = |index: usize| {
             let choice = said.choice(index as u32);
             entry(index as u32, &choice.text, choice.finish)
@@ -58,13 +58,13 @@ impl Envelope {
         })
     }
 
-    /// The entry of one token in a stream.
+    /// Returns the entry of one token in a stream.
     pub(super) fn generated_choice(&self, output: &Output) -> Value {
         entry(output.choice, &output.text, output.finish)
     }
 }
 
-/// The words of an answer are tokenised to the ids that were generated.
+/// The words of an answer are tokenized to the generated ids.
 fn entry(index: u32, text: &str, finish: Option<Finish>) -> Value {
     json!({
         "index": index, "finish_reason": finish.map(Finish::as_str), "stop_reason": null, "token_ids": tokenize(text),

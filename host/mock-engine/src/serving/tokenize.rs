@@ -1,4 +1,4 @@
-//! `/tokenize`: the very ids the engine would compute. `/detokenize`: a text that has these ids.
+//! `/tokenize`: the ids that the engine would compute. `/detokenize`: a text with these ids.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::tokens::{Ending, Message, Segment, chat_segments, segment_tokens};
 use crate::vocabulary::text_of;
 
 #[derive(Debug, Deserialize)]
-struct Body {
+struct TokenizeBody {
     model: Option<String>,
     prompt: Option<String>,
     messages: Option<Vec<ChatMessage>>,
@@ -25,7 +25,7 @@ struct TokensBody {
     tokens: Vec<u32>,
 }
 
-/// The text of the tokens of a body.
+/// Returns the text of a body's tokens.
 pub(crate) fn detokenize(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
     let body: TokensBody = read(body)?;
     resolve(context, body.model)?;
@@ -34,9 +34,9 @@ pub(crate) fn detokenize(context: &Context, body: &[u8]) -> Result<Value, Refusa
     Ok(json!({"prompt": text}))
 }
 
-/// The answer to a body.
+/// Answers a body.
 pub(crate) fn tokenize(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
-    let body: Body = read(body)?;
+    let body: TokenizeBody = read(body)?;
     resolve(context, body.model)?;
     let segments = match (body.messages, body.prompt) {
         (Some(messages), _) => {

@@ -1,4 +1,4 @@
-//! The bootstrap server of a prefill engine, and what a decode engine asks of it.
+//! Bootstrap server of a prefill engine, and a decode engine's queries to it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use hyper_util::rt::TokioExecutor;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::serving::{Answer, empty_reply, json_reply};
+use crate::serving::{HttpResult, empty_reply, json_reply};
 use crate::transfer::PdDialect;
 use crate::transfer::side::Side;
 
-/// Longest wait for a bootstrap server, in real time: it is on this machine.
+/// Timeout of a bootstrap query, in real time: the server is on this machine.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest directory read.
+/// Largest directory.
 const MAX_DIRECTORY: usize = 1 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -28,8 +28,8 @@ struct Entry {
     engine_id: String,
 }
 
-/// `GET /query` of mooncake, `GET /health` of sglang.
-pub(crate) fn answer(side: &Side, request: &Request<Incoming>) -> Answer {
+/// Answers `GET /query` of mooncake and `GET /health` of sglang.
+pub(crate) fn answer(side: &Side, request: &Request<Incoming>) -> HttpResult {
     let is_get = request.method() == Method::GET;
     Ok(match (side.config().dialect, request.uri().path()) {
         (PdDialect::Mooncake, "/query") if is_get => json_reply(StatusCode::OK, &directory(side)),
@@ -42,7 +42,7 @@ pub(crate) fn answer(side: &Side, request: &Request<Incoming>) -> Answer {
     })
 }
 
-/// As recorded: by data-parallel rank, then tensor-parallel and pipeline-parallel rank.
+/// Returns the directory as recorded: by data-parallel rank, then tensor-parallel and pipeline-parallel rank.
 fn directory(side: &Side) -> Value {
     let address = format!("tcp://127.0.0.1:{}", side.port());
     let entry = |(rank, engine_id): (usize, String)| {
@@ -58,7 +58,7 @@ fn directory(side: &Side) -> Value {
     )
 }
 
-/// Whether the server at `base` (`http://host:port`) is up and knows this engine.
+/// Returns `true` if the server at `base` (`http://host:port`) is up and has this engine.
 pub(super) async fn knows(base: &str, engine_id: &str) -> bool {
     let Some(directory) = get(&format!("{}/query", base.trim_end_matches('/'))).await else {
         return false;
@@ -67,12 +67,12 @@ pub(super) async fn knows(base: &str, engine_id: &str) -> bool {
     entries.values().any(|entry| entry.engine_id == engine_id)
 }
 
-/// Whether a server is up at `authority` (`host:port`).
+/// Returns `true` if a server is up at `authority` (`host:port`).
 pub(super) async fn is_up(authority: &str) -> bool {
     get(&format!("http://{authority}/health")).await.is_some()
 }
 
-/// The body of a good answer.
+/// Returns the body of a successful answer.
 async fn get(url: &str) -> Option<Bytes> {
     let url: Uri = url.parse().ok()?;
     let client: Client<HttpConnector, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();

@@ -1,4 +1,4 @@
-//! The decode side: fetches KV cache that another engine computed, or fails to.
+//! Decode side: fetches KV cache that another engine computed, or fails to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,31 +12,31 @@ use crate::transfer::handshake::{MooncakeSource, NixlSource};
 use crate::transfer::side::Side;
 use crate::transfer::{PdDialect, Receive, Received, Reserved, Transfer, bootstrap};
 
-/// Where KV cache is to come from.
+/// Source of KV cache.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// Nowhere: the handshake lacks a field.
+    /// None: the handshake lacks a field.
     Nowhere,
-    /// The other side cannot serve this; that is found out after a while.
+    /// The other side cannot serve this, which takes a while to detect.
     Refused,
-    /// An engine that is done.
+    /// An engine that has finished.
     Nixl(NixlSource),
     /// An engine that may not have begun.
     Mooncake(MooncakeSource),
-    /// The same, known by its bootstrap server.
+    /// An engine that may not have begun, known by its bootstrap server.
     Room(Key),
-    /// The shared store, at once.
+    /// The shared store, immediately.
     Store,
 }
 
-/// Sees to the KV cache of the first `tokens` of a sequence.
+/// Starts receiving the KV cache of the first `tokens` of a sequence.
 pub(super) fn receive(side: &Arc<Side>, source: Source, tokens: usize) -> Transfer {
     let id = side.new_id();
     let (alive, gone) = oneshot::channel();
     let mut receive = Receive {
         id,
         tokens,
-        // SGLang drops it at once. vLLM keeps the blocks, which the other side may be writing to.
+        // SGLang drops the blocks at once. vLLM keeps them, because the other side may still write to them.
         outlives_client: !matches!(source, Source::Room(_)),
         reserved: None,
         _alive: alive,
@@ -59,7 +59,7 @@ async fn see_to(
     let missing = match reserved.await {
         Ok(Reserved::Missing(missing)) => missing,
         Ok(Reserved::Abandoned) => return source.give_up(&side),
-        // Refused: whoever sent it may try the same elsewhere.
+        // Refused: the client may retry elsewhere.
         Err(_) => return,
     };
     tokio::select! {
@@ -69,7 +69,7 @@ async fn see_to(
 }
 
 impl Source {
-    /// Tells the other side that nobody will come, where the dialect does.
+    /// Notifies the other side that its blocks will not be fetched, if the dialect does so.
     pub(super) fn give_up(self, side: &Side) {
         match self {
             Self::Nixl(NixlSource { key, .. }) | Self::Mooncake(MooncakeSource { key, .. }) => {
@@ -79,7 +79,7 @@ impl Source {
         }
     }
 
-    /// Waits for `missing` tokens; none when they will not come.
+    /// Waits for `missing` tokens; `None` if they will not arrive.
     async fn fetch(self, side: &Side, missing: usize) -> Option<Received> {
         let cached_tokens = match self {
             Self::Nowhere | Self::Refused => {
@@ -105,7 +105,7 @@ impl Source {
     }
 }
 
-/// Answers the prefill's cached tokens.
+/// Returns the prefill's cached tokens.
 async fn fetch_nixl(side: &Side, source: NixlSource, missing: usize) -> Option<u32> {
     if !side.fabric().reaches(&source.key.engine, source.port) {
         sleep(side.real(side.config().unreachable_after)).await;
@@ -113,13 +113,13 @@ async fn fetch_nixl(side: &Side, source: NixlSource, missing: usize) -> Option<u
     }
     match side.fabric().take(&source.key) {
         Some(offer) => pull(side, offer, missing).await?,
-        // Fetched before, or kept no longer: the other side does not look what its blocks hold by now.
+        // Fetched before, or no longer kept: the other side does not check its blocks' contents.
         None => sleep(side.transfer_time(missing)).await,
     }
     Some(source.cached_tokens)
 }
 
-/// Waits for the other side, if its bootstrap server knows it, and fetches. Answers the prefill's cached tokens.
+/// Waits for the other side, if its bootstrap server has it, and fetches. Returns the prefill's cached tokens.
 async fn claim(side: &Side, key: &Key, known: bool, missing: usize) -> Option<u32> {
     let longest = side.real(if known {
         side.config().abort_timeout
@@ -136,7 +136,7 @@ async fn claim(side: &Side, key: &Key, known: bool, missing: usize) -> Option<u3
     Some(cached_tokens)
 }
 
-/// Moves what was offered; none when the engine that has it dies meanwhile.
+/// Moves the offered blocks; `None` if their engine dies meanwhile.
 async fn pull(side: &Side, mut offer: Offer, missing: usize) -> Option<()> {
     let moved = async {
         sleep_until(offer.ready_at).await;
@@ -149,13 +149,13 @@ async fn pull(side: &Side, mut offer: Offer, missing: usize) -> Option<()> {
     offer.fetched.send(()).ok()
 }
 
-/// What a prompt of so many tokens takes on the network, in engine time.
+/// Returns the network time of a prompt, in engine time.
 pub(super) fn transfer_time(ms_per_1k_tokens: f64, tokens: usize) -> Duration {
     let seconds = ms_per_1k_tokens * tokens as f64 / 1e6;
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// Whether a decode of this dialect tells the other side when it refuses a request.
+/// Returns `true` if a decode engine of this dialect notifies the other side when it refuses a request.
 pub(super) fn gives_up_when_refused(dialect: PdDialect) -> bool {
     dialect == PdDialect::Mooncake
 }

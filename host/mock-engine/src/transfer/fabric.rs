@@ -1,5 +1,5 @@
-//! The network between mock engines of one process: who is on it, whose blocks are ready, what the shared store
-//! holds. Moves no bytes and takes no time: the sides do the waiting.
+//! Fabric: the network between mock engines of one process, with the engines on it, their ready blocks, and the shared
+//! store. It moves no bytes and takes no time: the sides do the waiting.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,12 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Most transfers remembered that the decode side gave up before the prefill side was done.
+/// Most remembered transfers that the decode side gave up before the prefill side had finished.
 const MAX_RENOUNCED: usize = 1024;
-/// Most blocks the shared store holds; the oldest go first.
+/// Most blocks in the shared store; the oldest are dropped first.
 const STORE_BLOCKS: usize = 1 << 18;
 
-/// What connects prefill engines and decode engines. Cheap to clone; clones are the same network.
+/// Connects prefill and decode engines. Cheap to clone; clones are the same network.
 #[derive(Debug, Clone, Default)]
 pub struct Fabric {
     network: Arc<Network>,
@@ -28,19 +28,19 @@ impl PartialEq for Fabric {
 #[derive(Debug, Default)]
 struct Network {
     state: Mutex<State>,
-    /// Counts the offers and who comes and goes.
+    /// Counts offers, joins and leaves.
     changes: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     engines: HashMap<String, Presence>,
-    /// As many as blocks are kept for.
+    /// As many as there are kept blocks.
     offers: HashMap<Key, Offer>,
     renounced: VecDeque<Key>,
     stored: HashSet<u64>,
     stored_order: VecDeque<u64>,
-    /// Engines that ever joined, for their ids.
+    /// Number of engines that ever joined, for their ids.
     joined: u64,
 }
 
@@ -50,7 +50,7 @@ struct Presence {
     reachable: bool,
 }
 
-/// Names one transfer: the engine that has the blocks, and what it calls them.
+/// Key of a transfer: the engine with the blocks, and its name for them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) engine: String,
@@ -60,22 +60,22 @@ pub(crate) struct Key {
 /// Blocks that are ready to be fetched.
 #[derive(Debug)]
 pub(crate) struct Offer {
-    /// Prompt tokens that the prefill found cached.
+    /// Cached prompt tokens of the prefill.
     pub(crate) cached_tokens: u32,
-    /// Not before.
+    /// Earliest time of fetching.
     pub(crate) ready_at: Instant,
-    /// Told when they have been fetched; closed when the engine that has them is gone.
+    /// Notified when they were fetched; closed when their engine is gone.
     pub(crate) fetched: oneshot::Sender<()>,
 }
 
 impl Fabric {
-    /// A network with nobody on it.
+    /// Creates a network without engines.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An id that no engine of this network had before, shaped like a UUID.
+    /// Returns a new engine id, shaped like a UUID.
     pub(crate) fn new_engine_id(&self) -> String {
         let mut state = self.lock();
         state.joined += 1;
@@ -89,7 +89,7 @@ impl Fabric {
         self.changed();
     }
 
-    /// The engine is gone, and all it offered.
+    /// Removes an engine and its offers.
     pub(crate) fn leave(&self, engine: &str) {
         let mut state = self.lock();
         state.engines.remove(engine);
@@ -98,19 +98,19 @@ impl Fabric {
         self.changed();
     }
 
-    /// Whether an engine is there and, where a port is given, has it.
+    /// Returns `true` if an engine is on the network and has the port, if given.
     pub(crate) fn reaches(&self, engine: &str, port: Option<u16>) -> bool {
         let state = self.lock();
         let presence = state.engines.get(engine);
         presence.is_some_and(|it| it.reachable && port.is_none_or(|port| it.port == port))
     }
 
-    /// Blocks are ready. They count as fetched where the decode side has given them up.
+    /// Offers blocks. They count as fetched if the decode side has given them up.
     pub(crate) fn offer(&self, key: Key, offer: Offer) {
         let mut state = self.lock();
         if let Some(at) = state.renounced.iter().position(|given_up| *given_up == key) {
             state.renounced.remove(at);
-            // Whoever kept the blocks may be gone already.
+            // The holder of the blocks may be gone already.
             let _ = offer.fetched.send(());
             return;
         }
@@ -119,12 +119,12 @@ impl Fabric {
         self.changed();
     }
 
-    /// Blocks are not to be had any more; false where somebody has taken the offer.
+    /// Withdraws an offer; returns `false` if it was taken.
     pub(crate) fn withdraw(&self, key: &Key) -> bool {
         self.lock().offers.remove(key).is_some()
     }
 
-    /// Takes an offer, if it is there.
+    /// Takes an offer, if there is one.
     pub(crate) fn take(&self, key: &Key) -> Option<Offer> {
         let mut state = self.lock();
         state.engines.get(&key.engine).filter(|engine| engine.reachable)?;
@@ -138,12 +138,12 @@ impl Fabric {
             if let Some(offer) = self.take(key) {
                 return offer;
             }
-            // The sender lives in this fabric.
+            // The sender belongs to this fabric.
             let _ = changes.changed().await;
         }
     }
 
-    /// Nobody will fetch this, whether it is ready or not.
+    /// Gives up a transfer, ready or not.
     pub(crate) fn renounce(&self, key: Key) {
         let mut state = self.lock();
         if let Some(offer) = state.offers.remove(&key) {
@@ -171,7 +171,7 @@ impl Fabric {
         }
     }
 
-    /// How many of the leading blocks the store holds.
+    /// Returns the number of leading blocks in the store.
     pub(crate) fn stored(&self, hashes: &[u64]) -> usize {
         let state = self.lock();
         hashes
@@ -184,7 +184,7 @@ impl Fabric {
         self.network.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Whole entries only: what a panic elsewhere left behind is still good.
+    /// Locks the state. Its entries are always complete, so they are valid even after a panic.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.network.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,14 +1,14 @@
-//! What requests say about their other leg, from JSON to something the sides understand.
+//! Handshake members of requests: parsing of the information about the other leg.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::transfer::fabric::Key;
 
-/// SGLang's bootstrap port where none is given.
+/// SGLang's default bootstrap port.
 const DEFAULT_BOOTSTRAP_PORT: u64 = 8998;
 
-/// The members of a body that handshakes are made of.
+/// Handshake members of a body.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Members {
     kv_transfer_params: Option<Map<String, Value>>,
@@ -17,7 +17,7 @@ pub(crate) struct Members {
     bootstrap_room: Option<Value>,
 }
 
-/// vLLM's `kv_transfer_params`, as far as they say which leg this is.
+/// Role in vLLM's `kv_transfer_params`.
 #[derive(Debug)]
 pub(super) enum Params<'a> {
     /// Neither leg.
@@ -28,7 +28,7 @@ pub(super) enum Params<'a> {
     RemotePrefill(&'a Map<String, Value>),
 }
 
-/// Where a nixl decode finds the blocks.
+/// Location of the blocks for a nixl decode.
 #[derive(Debug)]
 pub(super) struct NixlSource {
     pub(super) key: Key,
@@ -36,7 +36,7 @@ pub(super) struct NixlSource {
     pub(super) cached_tokens: u32,
 }
 
-/// Where a mooncake decode finds the blocks.
+/// Location of the blocks for a mooncake decode.
 #[derive(Debug)]
 pub(super) struct MooncakeSource {
     pub(super) key: Key,
@@ -59,8 +59,8 @@ impl Members {
         }
     }
 
-    /// SGLang's rooms, one for each prompt and choice: a list has one for each prompt, a single one counts up.
-    /// None where there is none, or too few.
+    /// Returns SGLang's rooms, one per prompt and choice: a list has one for each prompt, a single number counts up.
+    /// `None` if there is none, or too few.
     pub(super) fn rooms(&self, prompts: usize, choices: usize) -> Option<Vec<Key>> {
         let child = |index: usize| {
             let (prompt, copy) = (index / choices, index % choices);
@@ -80,7 +80,7 @@ impl Members {
     }
 }
 
-/// One of a list, or the one for all.
+/// Returns an element of a list, or the single value for all.
 fn pick(value: Option<&Value>, prompt: usize) -> Option<&Value> {
     match value? {
         Value::Array(values) => values.get(prompt),
@@ -92,12 +92,12 @@ fn text(params: &Map<String, Value>, name: &str) -> Option<String> {
     params.get(name)?.as_str().map(str::to_owned)
 }
 
-/// The transfer a mooncake prefill is to call its blocks by.
+/// Returns the transfer id of a mooncake prefill.
 pub(super) fn transfer_id(params: &Map<String, Value>) -> Option<String> {
     text(params, "transfer_id")
 }
 
-/// None where vLLM logs that the request "will not utilize KVTransfer", and then waits for ever.
+/// Returns `None` if vLLM logs that the request "will not utilize KVTransfer", and then waits forever.
 pub(super) fn nixl_source(params: &Map<String, Value>) -> Option<NixlSource> {
     params.get("remote_block_ids")?.as_array()?;
     text(params, "remote_host")?;
@@ -114,7 +114,7 @@ pub(super) fn nixl_source(params: &Map<String, Value>) -> Option<NixlSource> {
     })
 }
 
-/// None as for [`nixl_source`].
+/// Returns `None` as [`nixl_source`] does.
 pub(super) fn mooncake_source(params: &Map<String, Value>) -> Option<MooncakeSource> {
     Some(MooncakeSource {
         key: Key {

@@ -1,6 +1,6 @@
-//! Prefill/decode disaggregation: an engine computes a prompt's KV cache, another fetches it and answers. What is
-//! configured, and what the scheduler is told about it; the handshakes are in `handshake.rs`, the two sides in
-//! `prefill.rs` and `decode.rs`, the network between them in `fabric.rs`.
+//! Prefill/decode disaggregation: one engine computes a prompt's KV cache, another fetches it and answers. This module
+//! has the configuration and the scheduler's view. `handshake.rs` has the handshakes, `prefill.rs` and `decode.rs` the
+//! two sides, `fabric.rs` the network between them.
 
 mod bootstrap;
 mod decode;
@@ -21,37 +21,37 @@ pub(crate) use handshake::Members;
 pub(crate) use prefill::Settling;
 pub(crate) use side::{Denied, Legs, Opening, Side};
 
-/// Which half of the work an engine does.
+/// Role of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PdRole {
     /// Computes prompts for others (vLLM's `kv_producer`).
     Prefill,
-    /// Answers with what others computed (vLLM's `kv_consumer`).
+    /// Answers with the KV cache of others (vLLM's `kv_consumer`).
     Decode,
 }
 
-/// How the two halves find one another.
+/// Handshake between the two roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PdDialect {
-    /// vLLM's `NixlConnector`: the prefill answer says where the blocks are.
+    /// vLLM's `NixlConnector`: the prefill answer has the location of the blocks.
     Nixl,
-    /// vLLM's `MooncakeConnector`: both legs name a transfer, the decode side asks a bootstrap server.
+    /// vLLM's `MooncakeConnector`: both legs name a transfer, and the decode side queries a bootstrap server.
     Mooncake,
-    /// A shared store of blocks; nothing is said in requests.
+    /// A shared store of blocks; requests have no handshake.
     Store,
     /// SGLang: both legs name a bootstrap server and a room.
     Sglang,
 }
 
 impl PdDialect {
-    /// Whether its prefill side runs a bootstrap server.
+    /// Returns `true` if its prefill side runs a bootstrap server.
     #[must_use]
     pub fn has_bootstrap(self) -> bool {
         matches!(self, Self::Mooncake | Self::Sglang)
     }
 }
 
-/// One half of a disaggregated pair. All times are engine time: `time_scale` divides them.
+/// One side of a disaggregated pair. All times are engine time: `time_scale` divides them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PdConfig {
     /// Its half.
@@ -60,25 +60,24 @@ pub struct PdConfig {
     pub dialect: PdDialect,
     /// The network it shares with its counterparts.
     pub fabric: Fabric,
-    /// How long either side of mooncake and sglang waits for the other
-    /// (`VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT`).
+    /// Time that either side of mooncake and sglang waits for the other (`VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT`).
     pub abort_timeout: Duration,
-    /// How long a nixl prefill keeps blocks that nobody fetches (`kv_lease_duration`).
+    /// Time that a nixl prefill keeps blocks that are not fetched (`kv_lease_duration`).
     pub lease: Duration,
-    /// How long a nixl decode tries to reach an engine that is not there.
+    /// Time that a nixl decode tries to reach a missing engine.
     pub unreachable_after: Duration,
-    /// How long a mooncake or sglang decode takes to find that the bootstrap server is down or does not know
-    /// the engine.
+    /// Time in which a mooncake or sglang decode detects that the bootstrap server is down or does not have the
+    /// engine.
     pub refused_after: Duration,
-    /// What it takes to move the KV cache of 1000 tokens, in milliseconds.
+    /// Milliseconds to move the KV cache of 1000 tokens.
     pub transfer_ms_per_1k_tokens: f64,
-    /// Port of the bootstrap server on 127.0.0.1 (prefill side of mooncake and sglang); 0 lets the system choose.
+    /// Port of the bootstrap server on 127.0.0.1 (prefill side of mooncake and sglang); 0 for any free port.
     pub bootstrap_port: u16,
 }
 
 impl PdConfig {
-    /// With the times of real engines as observed, and 10 ms for 1000 tokens (an 8B model's 128 kB a token over
-    /// 100 Gbit/s).
+    /// Creates a configuration with the observed times of real engines, and 10 ms per 1000 tokens (an 8B model's 128
+    /// kB per token over 100 Gbit/s).
     #[must_use]
     pub fn new(role: PdRole, dialect: PdDialect, fabric: &Fabric) -> Self {
         Self {
@@ -95,62 +94,62 @@ impl PdConfig {
     }
 }
 
-/// What another engine has to do with a request, for the scheduler.
+/// A request's transfer, for the scheduler.
 #[derive(Debug)]
 pub(crate) enum Transfer {
-    /// Its blocks are to be fetched.
+    /// Its blocks will be fetched.
     Keep(Keep),
-    /// Its KV cache is to come.
+    /// Its KV cache will arrive.
     Receive(Receive),
 }
 
-/// Keeps the blocks of a prompt when its answer is over, until they are released.
+/// Keeps the blocks of a prompt after its answer, until they are released.
 #[derive(Debug)]
 pub(crate) struct Keep {
-    /// Names them for the release.
+    /// Id for the release.
     pub(crate) id: u64,
-    /// Whether also where the answer ended with "stop".
+    /// Keeps them also if the answer ended with "stop".
     pub(crate) after_stop: bool,
-    /// Told when they are kept; dropped when they will not be.
-    pub(crate) kept: oneshot::Sender<Kept>,
+    /// Notified when they are kept; dropped if they will not be.
+    pub(crate) kept: oneshot::Sender<KeptBlocks>,
 }
 
-/// Blocks that are kept.
+/// Kept blocks.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KeptBlocks {
     pub(crate) blocks: Vec<BlockId>,
-    /// Prompt tokens that the prefill found cached.
+    /// Cached prompt tokens of the prefill.
     pub(crate) cached_tokens: u32,
 }
 
-/// Waits, with its blocks reserved, for the KV cache of leading tokens.
+/// Waits, with reserved blocks, for the KV cache of leading tokens.
 #[derive(Debug)]
 pub(crate) struct Receive {
-    /// Names it for the arrival.
+    /// Id for the arrival.
     pub(crate) id: u64,
-    /// Of the prompt, from its start.
+    /// Number of leading prompt tokens.
     pub(crate) tokens: usize,
-    /// Whether it goes on waiting when its client left.
+    /// Continues to wait after its client has disconnected.
     pub(crate) outlives_client: bool,
-    /// Told how things stand once it is decided; dropped where the request was not even queued, or everything was
-    /// here already. None where nobody fetches anything.
+    /// Receives the result of the reservation. Dropped if the request was not queued, or nothing is missing. `None` if
+    /// nothing will be fetched.
     pub(crate) reserved: Option<oneshot::Sender<Reserved>>,
     /// Dropped with the request.
     pub(crate) _alive: oneshot::Sender<()>,
 }
 
-/// What came of a request that waits for KV cache, before any of it was fetched.
+/// Result of the reservation of a request that waits for KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reserved {
-    /// There are blocks, and so many tokens are missing in them.
+    /// Blocks are reserved, and this many tokens are missing.
     Missing(usize),
-    /// Its client left before there was room for it.
+    /// Its client disconnected before there was room.
     Abandoned,
 }
 
-/// KV cache that has come.
+/// KV cache that has arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
-    /// What the answer calls cached; none for all that came.
+    /// Cached tokens in the answer; `None` for all received ones.
     pub(crate) cached_tokens: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! The prefill side: what happens to the blocks of a prompt that was computed for another engine.
+//! Prefill side: blocks of a prompt that was computed for another engine.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,78 +11,78 @@ use tokio::time::{Instant, sleep_until};
 use crate::core_loop::Command;
 use crate::transfer::fabric::{Key, Offer};
 use crate::transfer::side::Side;
-use crate::transfer::{Keep, Kept, Transfer};
+use crate::transfer::{Keep, KeptBlocks, Transfer};
 
-/// Where a nixl engine says its blocks are.
+/// Host in the answers of a nixl engine.
 const HOST: &str = "127.0.0.1";
 
-/// What is to happen once the blocks are there.
+/// Use of the blocks once they are computed.
 #[derive(Debug)]
 pub(super) enum Plan {
     /// They are offered.
     Offer(Handover),
     /// They are copied into the shared store.
     Store {
-        /// Of the prompt's full blocks, as the store names them.
+        /// The store's hashes of the prompt's full blocks.
         hashes: Vec<u64>,
     },
-    /// Nobody can ever fetch them, and nobody frees them.
+    /// They can never be fetched, and are never freed.
     Strand,
 }
 
-/// How blocks are offered.
+/// Parameters of an offer.
 #[derive(Debug)]
 pub(super) struct Handover {
     pub(super) key: Key,
-    /// How long they are kept, in real time.
+    /// Time that they are kept, in real time.
     pub(super) keep_for: Duration,
-    /// How long the decode side cannot get at them, in real time.
+    /// Time before the decode side can fetch them, in real time.
     pub(super) unavailable_for: Duration,
-    /// What the prefill's answer says of them.
-    pub(super) says: Says,
+    /// Contents of the prefill's answer.
+    pub(super) says: PrefillAnswer,
 }
 
-/// What a prefill answers.
+/// Answer of a prefill leg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Says {
-    /// At once, where the blocks are: the parameters of nixl.
+pub(super) enum PrefillAnswer {
+    /// At once, with the location of the blocks: the parameters of nixl.
     Where {
-        /// Of the prompt.
+        /// Tokens of the prompt.
         tokens: usize,
-        /// The side channel.
+        /// Port of the side channel.
         port: u16,
     },
-    /// At once, and nothing.
+    /// At once, without parameters.
     Nothing,
-    /// Nothing either, once they have been fetched.
+    /// Without parameters, once they have been fetched.
     NothingUntilFetched,
 }
 
-/// Nobody fetched the blocks in time.
+/// The blocks were not fetched in time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NotFetched;
 
 type Settled = Result<Value, NotFetched>;
 
-/// The prefill legs of one answer: what to wait for, and what to say.
+/// Prefill legs of one answer: the events to wait for, and the parameters to send.
 #[derive(Debug, Default)]
 pub(crate) struct Settling {
     legs: Vec<oneshot::Receiver<Settled>>,
-    /// Whether the answer has to wait for [`Self::params`] before it begins.
+    /// The answer must wait for [`Self::params`] before it begins.
     pub(crate) before_head: bool,
 }
 
 impl Settling {
-    pub(super) fn add(&mut self, leg: oneshot::Receiver<Settled>, says: Says) {
+    pub(super) fn add(&mut self, leg: oneshot::Receiver<Settled>, says: PrefillAnswer) {
         self.legs.push(leg);
-        self.before_head |= says == Says::NothingUntilFetched;
+        self.before_head |= says == PrefillAnswer::NothingUntilFetched;
     }
 
-    /// The answer's `kv_transfer_params`: those of the first leg that has any.
+    /// Returns the answer's `kv_transfer_params`: those of the first leg that has any.
     pub(crate) async fn params(self) -> Settled {
         let mut params = Value::Null;
         for leg in self.legs {
-            // A leg ends without a word where its blocks were not kept.
+            // A leg ends without parameters if its blocks were not kept.
             let said = leg.await.unwrap_or(Ok(Value::Null))?;
             if params.is_null() {
                 params = said;
@@ -92,7 +92,7 @@ impl Settling {
     }
 }
 
-/// Sees to the blocks of one sequence that is about to be computed.
+/// Keeps the blocks of one sequence that is about to be computed.
 pub(super) fn keep(side: &Arc<Side>, plan: Plan, after_stop: bool) -> (Transfer, oneshot::Receiver<Settled>) {
     let (kept, blocks) = oneshot::channel();
     let (settle, settled) = oneshot::channel();
@@ -106,7 +106,7 @@ async fn see_to(
     side: Arc<Side>,
     id: u64,
     plan: Plan,
-    blocks: oneshot::Receiver<Kept>,
+    blocks: oneshot::Receiver<KeptBlocks>,
     settle: oneshot::Sender<Settled>,
 ) {
     let Ok(kept) = blocks.await else {
@@ -120,14 +120,14 @@ async fn see_to(
     side.command(Command::ReleaseKept(id)).await;
 }
 
-/// Returns when the blocks are needed no longer.
-async fn hand_over(side: &Side, plan: Handover, kept: &Kept, mut settle: oneshot::Sender<Settled>) {
+/// Returns when the blocks are not needed any more.
+async fn hand_over(side: &Side, plan: Handover, kept: &KeptBlocks, mut settle: oneshot::Sender<Settled>) {
     let (fetched, wait) = oneshot::channel();
     let (now, key) = (Instant::now(), plan.key);
     let until = now + plan.keep_for;
     let params = match plan.says {
-        Says::Where { tokens, port } => nixl_params(&key, kept, tokens, port),
-        Says::Nothing | Says::NothingUntilFetched => Value::Null,
+        PrefillAnswer::Where { tokens, port } => nixl_params(&key, kept, tokens, port),
+        PrefillAnswer::Nothing | PrefillAnswer::NothingUntilFetched => Value::Null,
     };
     let offer = Offer {
         cached_tokens: kept.cached_tokens,
@@ -135,8 +135,8 @@ async fn hand_over(side: &Side, plan: Handover, kept: &Kept, mut settle: oneshot
         fetched,
     };
     side.fabric().offer(key.clone(), offer);
-    // Nobody may be there to hear either; the blocks are kept all the same.
-    if plan.says == Says::NothingUntilFetched {
+    // The receiver may be gone; the blocks are kept all the same.
+    if plan.says == PrefillAnswer::NothingUntilFetched {
         let fetched = until_fetched(side, &key, wait, until, settle.closed()).await;
         let _ = settle.send(if fetched { Ok(params) } else { Err(NotFetched) });
     } else {
@@ -145,8 +145,8 @@ async fn hand_over(side: &Side, plan: Handover, kept: &Kept, mut settle: oneshot
     }
 }
 
-/// Waits until the blocks were fetched, or they need not be kept any longer. What is being fetched when the time
-/// is up, or when nobody wants the answer, is fetched to its end.
+/// Waits until the blocks were fetched, or their time is over. A fetch in progress at that time, or without a client,
+/// is completed.
 async fn until_fetched(
     side: &Side,
     key: &Key,
@@ -161,14 +161,14 @@ async fn until_fetched(
         () = unwanted => return !side.fabric().withdraw(key) && wait.await.is_ok(),
     };
     if !fetched {
-        // The other side died with it, or asks no more.
+        // The other side has died with it, or does not fetch any more.
         sleep_until(until).await;
     }
     fetched
 }
 
-/// As recorded from vLLM 0.32.
-fn nixl_params(key: &Key, kept: &Kept, tokens: usize, port: u16) -> Value {
+/// Parameters as recorded from vLLM 0.32.
+fn nixl_params(key: &Key, kept: &KeptBlocks, tokens: usize, port: u16) -> Value {
     json!({
         "do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [kept.blocks],
         "remote_engine_id": key.engine, "remote_request_id": key.request, "remote_host": HOST,

@@ -1,4 +1,4 @@
-//! Plays conversations against a base URL, all sessions side by side, and measures what a client would.
+//! Load driver: plays conversations against a base URL, all sessions concurrently, and measures like a client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,23 +18,23 @@ use tokio::time::Instant;
 use crate::workload::event_stream::{ChatStream, Usage};
 use crate::workload::{Session, Summary};
 
-/// How to play.
+/// Parameters of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Driver {
     /// `http://host:port` of an engine or a router.
     pub base_url: String,
-    /// Sessions at once; more wait for one to end.
+    /// Most concurrent sessions; more are queued.
     pub concurrency: usize,
-    /// Pauses are shortened by this factor: that of the engines, so that all time is scaled alike.
+    /// Divisor of pauses: use the engines' time scale, so that all time is scaled alike.
     pub time_scale: f64,
-    /// Carries the session's name on every request, if any.
+    /// Header with the session's name, if any.
     pub session_header: Option<HeaderName>,
-    /// Longest a request may take, in real time.
+    /// Timeout of a request, in real time.
     pub timeout: Duration,
 }
 
 impl Default for Driver {
-    /// 256 sessions at once, in real time, named in `x-session-id`, a minute for each request.
+    /// 256 concurrent sessions in real time, named in `x-session-id`, a minute per request.
     fn default() -> Self {
         Self {
             base_url: String::new(),
@@ -46,30 +46,30 @@ impl Default for Driver {
     }
 }
 
-/// Why a run did not begin.
+/// Error before a run.
 #[derive(Debug, Error)]
 pub enum DriveError {
-    /// No URL.
+    /// Invalid URL.
     #[error("use `{url}` as the base of a URL")]
     BaseUrl {
-        /// As given.
+        /// The value.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: http::uri::InvalidUri,
     },
-    /// No speed.
+    /// Invalid time scale.
     #[error("play at time scale {time_scale}: it must be above 0 and finite")]
     TimeScale {
-        /// As given.
+        /// The value.
         time_scale: f64,
     },
 }
 
-/// Why a turn got no answer. It counts as an error, and the session goes on with what was said until then.
+/// Error of a turn. It is counted, and the session continues with the conversation so far.
 #[derive(Debug, Error)]
 pub enum TurnError {
-    /// The request could not be made.
+    /// The request could not be built.
     #[error("build the request")]
     Request(#[source] http::Error),
     /// No answer.
@@ -81,10 +81,10 @@ pub enum TurnError {
     /// The connection broke off.
     #[error("read the answer to its end")]
     Broken(#[source] hyper::Error),
-    /// Something else than a stream of chat chunks, or one without an end.
+    /// Not a complete stream of chat chunks.
     #[error("read the answer: it is no complete stream of chat chunks")]
     NotAStream,
-    /// It took too long.
+    /// Timeout.
     #[error("get the whole answer in {0:?}")]
     TimedOut(Duration),
 }
@@ -101,7 +101,7 @@ impl Driver {
     /// Plays every session and waits for the last. Dropping the future stops them all.
     ///
     /// # Errors
-    /// [`DriveError`] before anything was sent; failing requests are counted in the summary instead.
+    /// [`DriveError`] before anything was sent; failed requests are counted in the summary instead.
     pub async fn run(&self, sessions: &[Session]) -> Result<Summary, DriveError> {
         let url = format!("{}/v1/chat/completions", self.base_url.trim_end_matches('/'));
         let url: Uri = url.parse().map_err(|source| DriveError::BaseUrl {
@@ -140,7 +140,7 @@ impl Driver {
     }
 }
 
-/// An error and its sources in one line.
+/// Returns an error and its sources in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(error.source(), |error| error.source());
     sources.fold(error.to_string(), |line, source| format!("{line}: {source}"))

@@ -1,11 +1,11 @@
-//! A streamed chat answer, put together from the pieces in which it arrives. Sans-I/O.
+//! Parser of a streamed chat answer, fed with chunks. Sans-I/O.
 
 use serde_json::Value;
 
-/// Longest line; more means that the other side is not speaking server-sent events.
+/// Longest line; a longer one is not a server-sent event.
 const MAX_LINE: usize = 1 << 20;
 
-/// Tokens of a request, as the answer's `usage` says.
+/// Token counts in the answer's `usage`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) prompt: u64,
@@ -17,20 +17,20 @@ pub(crate) struct Usage {
 #[derive(Debug, Default)]
 pub(crate) struct ChatStream {
     line: Vec<u8>,
-    /// What was said.
+    /// Text so far.
     pub(crate) text: String,
-    /// From the last chunk.
+    /// Usage in the last chunk.
     pub(crate) usage: Usage,
-    /// Whether `[DONE]` came.
+    /// `[DONE]` was received.
     pub(crate) done: bool,
 }
 
-/// Bytes that are no stream of chat chunks.
+/// The bytes are not a stream of chat chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotAStream;
 
 impl ChatStream {
-    /// Takes the next bytes.
+    /// Parses the next bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), NotAStream> {
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
             self.line.extend_from_slice(piece);

@@ -1,4 +1,4 @@
-//! What a run came to.
+//! Summary of a run.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ pub struct Summary {
     pub requests: u64,
     /// Of those, failed.
     pub errors: u64,
-    /// What the first failure was.
+    /// The first failure.
     pub first_error: Option<String>,
-    /// From the first request to the last answer.
+    /// Time from the first request to the last answer.
     pub elapsed: Duration,
-    /// Prompt tokens, as the answers' usage says, as for the next two.
+    /// Prompt tokens in the answers' usage; the next two likewise.
     pub prompt_tokens: u64,
-    /// Prompt tokens that were cached.
+    /// Cached prompt tokens.
     pub cached_tokens: u64,
-    /// Tokens generated.
+    /// Generated tokens.
     pub generated_tokens: u64,
-    /// Time to first token of every request that succeeded, shortest first.
+    /// Time to first token of every successful request, shortest first.
     ttfts: Vec<Duration>,
 }
 
@@ -43,7 +43,7 @@ impl Summary {
         self.first_error.get_or_insert(error);
     }
 
-    /// Mean time to first token; none when no request succeeded.
+    /// Returns the mean time to first token; `None` if no request succeeded.
     #[must_use]
     pub fn mean_ttft(&self) -> Option<Duration> {
         let total: Duration = self.ttfts.iter().sum();
@@ -51,27 +51,27 @@ impl Summary {
         total.checked_div(requests)
     }
 
-    /// The time to first token that this share (0 to 1) of the requests did not exceed, by nearest rank; none
-    /// when no request succeeded.
+    /// Returns the time to first token that this share (0 to 1) of the requests did not exceed, by nearest rank;
+    /// `None` if no request succeeded.
     #[must_use]
     pub fn ttft(&self, share: f64) -> Option<Duration> {
         let rank = (share.clamp(0.0, 1.0) * self.ttfts.len() as f64).ceil() as usize;
         self.ttfts.get(rank.saturating_sub(1)).copied()
     }
 
-    /// The median time to first token.
+    /// Returns the median time to first token.
     #[must_use]
     pub fn p50_ttft(&self) -> Option<Duration> {
         self.ttft(0.5)
     }
 
-    /// The time to first token of the slowest hundredth.
+    /// Returns the 99th percentile of the time to first token.
     #[must_use]
     pub fn p99_ttft(&self) -> Option<Duration> {
         self.ttft(0.99)
     }
 
-    /// Share of the prompt tokens that were cached, 0 to 1.
+    /// Returns the cached share of the prompt tokens, 0 to 1.
     #[must_use]
     pub fn cached_share(&self) -> f64 {
         if self.prompt_tokens == 0 {

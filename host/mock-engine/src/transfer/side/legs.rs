@@ -1,4 +1,4 @@
-//! Which leg a request is, and what is to happen to it: where the dialects and their failures differ.
+//! Legs: the role of a request and its transfers, with the differences and failures of each dialect.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,11 +8,11 @@ use crate::event::{Namespace, block_hash};
 use crate::transfer::decode::{Source, gives_up_when_refused, receive};
 use crate::transfer::fabric::Key;
 use crate::transfer::handshake::{Params, mooncake_source, nixl_source, transfer_id};
-use crate::transfer::prefill::{Handover, Plan, Says, keep};
+use crate::transfer::prefill::{Handover, Plan, PrefillAnswer, keep};
 use crate::transfer::side::Side;
 use crate::transfer::{Members, PdDialect, PdRole, Settling, Transfer};
 
-/// Of the store's own hashes, so that engines with different seeds find one another's blocks.
+/// Seed of the store's own hashes, so that engines with different seeds find each other's blocks.
 const STORE_SEED: u64 = 0;
 
 /// A request before it is queued.
@@ -20,36 +20,36 @@ const STORE_SEED: u64 = 0;
 pub(crate) struct Opening<'a> {
     pub(crate) members: &'a Members,
     pub(crate) prompts: &'a [Vec<u32>],
-    /// Answers to each of them.
+    /// Answers per prompt.
     pub(crate) choices: usize,
     pub(crate) namespace: &'a Namespace,
-    /// What the prefill side calls the request; several prompts or choices get a number each.
+    /// The prefill side's id of the request; several prompts or choices get a number each.
     pub(crate) id: &'a str,
-    /// The data-parallel rank it is for.
+    /// Requested data-parallel rank.
     pub(crate) rank: u16,
 }
 
-/// What other engines have to do with a request.
+/// Transfers of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Legs {
-    /// For each prompt and choice; missing ones need nothing.
+    /// Transfer of each prompt and choice; missing ones need none.
     pub(crate) transfers: Vec<Transfer>,
     pub(crate) settling: Settling,
-    /// Whether this leg ends with the first token, whatever was asked for.
+    /// This leg ends with its first token, whatever was requested.
     pub(crate) one_token: bool,
 }
 
-/// Why a request cannot be served.
+/// Reason why a request cannot be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// The engine dies of an assertion: it has the other role.
     Dies,
-    /// SGLang's engines serve nothing else.
+    /// SGLang's engines serve only requests with a room.
     NoRoom,
 }
 
 impl Side {
-    /// Which leg a request is. Whoever gets transfers must queue them or drop them.
+    /// Returns the legs of a request. The caller must queue or drop the transfers.
     pub(crate) fn open(self: &Arc<Self>, opening: &Opening<'_>) -> Result<Legs, Denied> {
         let vllm = |opening: &Opening<'_>| match (opening.members.params(), self.config.role) {
             (Params::None, _) => Ok(Legs::default()),
@@ -69,7 +69,7 @@ impl Side {
         }
     }
 
-    /// A request is refused for what it asks: the other side is told, where the dialect does that.
+    /// Notifies the other side that a request is refused, if the dialect does so.
     pub(crate) fn refuse(&self, members: &Members) {
         if let Params::RemotePrefill(_) = members.params()
             && gives_up_when_refused(self.config.dialect)
@@ -96,11 +96,11 @@ impl Side {
         for child in 0..opening.prompts.len() * opening.choices {
             let tokens = opening.prompts[child / opening.choices].len();
             let (keep_for, says) = if mooncake {
-                (self.config.abort_timeout, Says::Nothing)
+                (self.config.abort_timeout, PrefillAnswer::Nothing)
             } else {
                 (
                     self.config.lease,
-                    Says::Where {
+                    PrefillAnswer::Where {
                         tokens,
                         port: self.port,
                     },
@@ -114,7 +114,7 @@ impl Side {
             let plan = if mooncake && opening.prompts.len() > 1 {
                 Plan::Strand
             } else {
-                // Of several choices the decode side waits for the ones it never fetches.
+                // With several choices the decode side waits for those that it never fetches.
                 let unavailable_for = if opening.choices > 1 {
                     self.config.lease
                 } else {
@@ -163,7 +163,7 @@ impl Side {
             legs.transfers.push(match self.config.role {
                 PdRole::Prefill => keep(self, Plan::Store { hashes }, true).0,
                 PdRole::Decode => {
-                    // The last token is always computed, so its block is of no use.
+                    // The last token is always computed, so its block is not needed.
                     let most = &hashes[..prompt.len().saturating_sub(1) / self.block_size];
                     let found = self.fabric().stored(most) * self.block_size;
                     receive(self, Source::Store, found)
@@ -186,7 +186,7 @@ impl Side {
                 legs.transfers.push(receive(self, Source::Room(room), tokens));
                 continue;
             }
-            let says = Says::NothingUntilFetched;
+            let says = PrefillAnswer::NothingUntilFetched;
             let plan = Plan::Offer(Handover {
                 key: Key {
                     engine: self.engine_id(0),

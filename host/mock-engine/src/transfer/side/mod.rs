@@ -1,5 +1,5 @@
-//! One engine as a half of disaggregated pairs: who it is on the network, and what it has done there. Which leg a
-//! request is stands in `side/legs.rs`.
+//! One engine's side of disaggregated pairs: its identity on the network and its counters. `side/legs.rs` has the
+//! roles of requests.
 
 mod legs;
 
@@ -20,10 +20,10 @@ use crate::transfer::{PdConfig, PdDialect};
 
 pub(crate) use legs::{Denied, Legs, Opening};
 
-/// Longest wait in real time, so that no scale overflows a clock.
+/// Longest wait in real time, so that no time scale overflows a clock.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// One engine's half.
+/// One engine's side.
 #[derive(Debug)]
 pub(crate) struct Side {
     config: PdConfig,
@@ -35,17 +35,17 @@ pub(crate) struct Side {
     commands: mpsc::Sender<Command>,
     tasks: TaskTracker,
     stop: CancellationToken,
-    life: Mutex<Life>,
+    life: Mutex<EngineLife>,
     ids: AtomicU64,
     prefill_legs: AtomicU64,
     decode_legs: AtomicU64,
     role_violations: AtomicU64,
 }
 
-/// From one start of the engine to the next.
+/// State from one start of the engine to the next.
 #[derive(Debug)]
-struct Life {
-    /// One for each data-parallel rank.
+struct EngineLife {
+    /// One id per data-parallel rank.
     engine_ids: Vec<String>,
     reachable: bool,
     /// Ends the transfers of this life.
@@ -53,7 +53,7 @@ struct Life {
 }
 
 impl Side {
-    /// An engine with no identity yet; see [`Self::begin_life`].
+    /// Creates an engine without identity; see [`Self::begin_life`].
     pub(crate) fn new(
         mock: &MockConfig,
         config: PdConfig,
@@ -61,7 +61,7 @@ impl Side {
         commands: mpsc::Sender<Command>,
         (tasks, stop): (TaskTracker, CancellationToken),
     ) -> Arc<Self> {
-        let life = Life {
+        let life = EngineLife {
             engine_ids: Vec::new(),
             reachable: true,
             over: stop.child_token(),
@@ -86,7 +86,7 @@ impl Side {
         side
     }
 
-    /// The engine starts, or starts over: what it had is gone and its ids are new.
+    /// Starts or restarts the engine: earlier transfers are gone and its ids are new.
     pub(crate) fn begin_life(&self) {
         self.leave();
         let mut life = self.life();
@@ -102,7 +102,7 @@ impl Side {
         }
     }
 
-    /// Whether others can reach the engine from now on.
+    /// Sets if others can reach the engine.
     pub(crate) fn set_reachable(&self, reachable: bool) {
         let mut life = self.life();
         life.reachable = reachable;
@@ -111,7 +111,7 @@ impl Side {
         }
     }
 
-    /// The engine is off the network, and its transfers are over.
+    /// Removes the engine from the network, and ends its transfers.
     pub(crate) fn leave(&self) {
         let life = self.life();
         life.over.cancel();
@@ -120,7 +120,7 @@ impl Side {
         }
     }
 
-    /// Legs of either role that came in, and requests with the wrong one.
+    /// Returns the numbers of prefill legs, decode legs, and requests with the wrong role.
     pub(crate) fn counts(&self) -> [u64; 3] {
         [&self.prefill_legs, &self.decode_legs, &self.role_violations]
             .map(|count| count.load(Ordering::Relaxed))
@@ -134,17 +134,17 @@ impl Side {
         &self.config.fabric
     }
 
-    /// Where it serves requests.
+    /// Returns the port of its HTTP service.
     pub(super) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where its bootstrap server is, if it has one.
+    /// Returns the address of its bootstrap server, if it has one.
     pub(crate) fn bootstrap(&self) -> Option<SocketAddr> {
         self.bootstrap
     }
 
-    /// One for each data-parallel rank; sglang has its bootstrap address instead.
+    /// Returns one id per data-parallel rank; sglang has its bootstrap address instead.
     pub(crate) fn engine_ids(&self) -> Vec<String> {
         self.life().engine_ids.clone()
     }
@@ -157,12 +157,12 @@ impl Side {
             .unwrap_or_default()
     }
 
-    /// Different for everything that is kept or received.
+    /// Returns a new id for a kept or received sequence.
     pub(super) fn new_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs until it is over, or this life of the engine is.
+    /// Spawns a task that ends with this life of the engine.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let over = self.life().over.clone();
         self.tasks.spawn(async move {
@@ -171,22 +171,22 @@ impl Side {
     }
 
     pub(super) async fn command(&self, command: Command) {
-        // Fails only when the engine has stopped.
+        // Fails only if the engine has stopped.
         let _ = self.commands.send(command).await;
     }
 
-    /// Engine time as real time.
+    /// Converts engine time to real time.
     pub(super) fn real(&self, time: Duration) -> Duration {
         let seconds = time.as_secs_f64() / self.time_scale;
         Duration::try_from_secs_f64(seconds).map_or(LONGEST, |time| time.min(LONGEST))
     }
 
-    /// What moving so many tokens takes, in real time.
+    /// Returns the time to move these tokens, in real time.
     pub(super) fn transfer_time(&self, tokens: usize) -> Duration {
         self.real(transfer_time(self.config.transfer_ms_per_1k_tokens, tokens))
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
+    fn life(&self) -> MutexGuard<'_, EngineLife> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
