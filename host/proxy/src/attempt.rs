@@ -21,7 +21,8 @@ use crate::label::FailureKind;
 use crate::request_id::RequestId;
 use crate::retries;
 use crate::silence::SilenceLimits;
-use crate::snapshot::{Member, RequestLimits};
+use crate::snapshot::Member;
+use crate::timeouts::RequestLimits;
 
 /// A worker's answer, with everything that lives as long as its body.
 #[derive(Debug)]

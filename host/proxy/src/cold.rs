@@ -13,7 +13,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
 use inference_api::{Endpoint, Reserved, find_model, reserved, select_models};
-use worker_client::{OutgoingRequest, SendError, SendTimeouts, WorkerBody};
+use worker_client::{OutgoingRequest, SendError, SendTimeouts, WorkerBody, read_body};
 
 use crate::fleet_report::{Health, PoolReport, WorkerReport};
 use crate::headers::{for_worker, name_worker, strip_hop_by_hop};
@@ -22,7 +22,8 @@ use crate::own_pages;
 use crate::proxy::Proxy;
 use crate::reply::{self, Refusal};
 use crate::server::check_depth;
-use crate::snapshot::{Member, RequestLimits};
+use crate::snapshot::Member;
+use crate::timeouts::RequestLimits;
 use crate::tokens;
 
 /// Longest answer to `/tokenize` that is passed on, in bytes.
@@ -382,7 +383,7 @@ async fn read_tokenized(
 ) -> Result<Response<Bytes>, Refusal> {
     let link = &member.link;
     let (mut head, mut answer) = answer.into_parts();
-    let body = intake::collect(&mut answer, LONGEST_ANSWER, limits.idle_timeout)
+    let body = read_body(&mut answer, LONGEST_ANSWER, limits.idle_timeout)
         .await
         .map_err(Refusal::WorkerBrokeOff)?;
     link.upstream.checkin(answer);

@@ -1,4 +1,4 @@
-//! Reading a body, a client's or a worker's: whole, within limits, without a copy where it came in one piece.
+//! Reader of whole client bodies, with limits on size, pace and memory. A body in one piece is not copied.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -15,6 +15,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::bodies::{Arrival, BodiesFull, BodySlot, GivesWay};
+use crate::reply::Refusal;
 
 /// Most bytes of memory that are reserved before they came.
 const AHEAD: usize = 64 << 10;
@@ -83,20 +84,6 @@ impl Pace {
         let earned = Duration::from_secs(came as u64 / self.rate.saturating_mul(haste.into()));
         self.idle.min((grace + earned).saturating_sub(took))
     }
-}
-
-/// The whole body, of at most `limit` bytes, as long as it keeps the pace.
-pub(crate) async fn collect<B>(
-    body: B,
-    limit: usize,
-    pace: impl Into<Pace>,
-) -> Result<Bytes, IntakeError<B::Error>>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::error::Error + 'static,
-{
-    let mut clock = Clock::new(pace.into(), None);
-    read(body, limit, &mut clock).await
 }
 
 /// Returns a client's body, whole, which takes its bytes from those that all bodies may have together.
@@ -331,6 +318,19 @@ async fn ends(arrival: Option<&Arrival>) -> GivesWay {
     }
 }
 
+impl From<IntakeError<hyper::Error>> for Refusal {
+    fn from(error: IntakeError<hyper::Error>) -> Self {
+        match error {
+            IntakeError::TooLarge { limit } => Self::BodyTooLarge { limit },
+            IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Self::BodyTimeout,
+            IntakeError::Full(_) => Self::BodiesFull,
+            IntakeError::GaveWay => Self::BodyGaveWay,
+            IntakeError::NoMemory => Self::MemoryFull,
+            IntakeError::Broken(source) => Self::BodyBroken(source.into()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -342,6 +342,17 @@ mod tests {
     use crate::bodies::{Bodies, BodyTotals};
 
     const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Reads a client's body with room for all its bytes.
+    async fn collect<B>(body: B, limit: usize, pace: impl Into<Pace>) -> Result<Bytes, IntakeError<B::Error>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::error::Error + 'static,
+    {
+        let bodies = Bodies::default();
+        bodies.set_limits(BodyTotals::default());
+        collect_client(body, limit, pace.into(), bodies.begin(PATIENCE)).await
+    }
 
     async fn pieces(pieces: &[&'static str], limit: usize) -> Result<Bytes, IntakeError<Infallible>> {
         let frames = pieces

@@ -22,7 +22,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use crate::body::{Body, WriteError};
 use crate::metrics::ProxyMetrics;
 use crate::readiness::Readiness;
-use crate::relay::{Relay, RelayError, is_event_stream};
+use crate::relay::{Relay, RelayError, broken_off_event, is_event_stream};
 use crate::reply::{self, Refusal};
 
 const COMMENT: &[u8] = b": keep-alive\n\n";
@@ -140,7 +140,7 @@ impl Kept {
         loop {
             match &mut self.stage {
                 Stage::Serving(_) if self.readiness.is_cutting() => {
-                    let event = reply::broken_off(self.endpoint, &RelayError::ShuttingDown);
+                    let event = broken_off_event(self.endpoint, &RelayError::ShuttingDown);
                     return Poll::Ready(self.last_words(event));
                 }
                 Stage::Serving(serving) => match ready!(serving.as_mut().poll(cx)) {

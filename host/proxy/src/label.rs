@@ -2,8 +2,6 @@
 
 use worker_client::SendError;
 
-use crate::health::Cause;
-
 /// What became of a request. Each is counted exactly once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -196,12 +194,25 @@ pub(crate) const VERDICTS: [(VerdictKind, &str); 4] = [
     (VerdictKind::Pass, "pass"),
 ];
 
-/// Every cause for which a worker is taken out of service, in the order of its discriminant, with its label.
-pub(crate) const EJECTIONS: [(Cause, &str); 4] = [
-    (Cause::Failures, "failures"),
-    (Cause::ServerErrors, "server-errors"),
-    (Cause::Share, "failure-share"),
-    (Cause::Probe, "probe"),
+/// Cause of a worker's ejection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EjectionCause {
+    /// Consecutive attempts without a response.
+    Failures,
+    /// Consecutive responses with a status of 500 or more.
+    ServerErrors,
+    /// Failure rate.
+    Share,
+    /// Failed probes.
+    Probe,
+}
+
+/// Ejection causes in the order of their discriminants, with their labels.
+pub(crate) const EJECTIONS: [(EjectionCause, &str); 4] = [
+    (EjectionCause::Failures, "failures"),
+    (EjectionCause::ServerErrors, "server-errors"),
+    (EjectionCause::Share, "failure-share"),
+    (EjectionCause::Probe, "probe"),
 ];
 
 /// What came of a health probe.

@@ -96,10 +96,8 @@ pub use server::{
     PagesSpec, ServeLimits, serve, serve_pages,
 };
 pub use shadow::{Disagreement, Pick, ShadowReport};
-pub use snapshot::{
-    PoolSpec, RequestLimits, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotPlan, SnapshotSpec,
-};
-pub use timeouts::PoolTimeouts;
+pub use snapshot::{PoolSpec, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotPlan, SnapshotSpec};
+pub use timeouts::{PoolTimeouts, RequestLimits};
 pub use tls::{ServerTls, ServerTlsParts};
 pub use tokens::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
 pub use worker_client::tls::{TlsError, WorkerTls, WorkerTlsParts};

@@ -15,12 +15,12 @@ use routing::{Generation, Worker};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
-use worker_client::{OutgoingRequest, SendTimeouts};
+use worker_client::{OutgoingRequest, SendTimeouts, read_body};
 
 use crate::clients::KeyHash;
-use crate::intake;
 use crate::link::WorkerLink;
-use crate::snapshot::{RequestLimits, Snapshot};
+use crate::snapshot::Snapshot;
+use crate::timeouts::RequestLimits;
 
 /// How long an answer is given again.
 const FRESH: Duration = Duration::from_secs(5);
@@ -191,7 +191,7 @@ async fn ask_one(link: &WorkerLink, headers: &HeaderMap, limits: &RequestLimits)
     let answer = link.upstream.query(outgoing, limits).await.ok()?;
     let is_success = answer.status().is_success();
     let mut body = answer.into_body();
-    let list = intake::collect(&mut body, LONGEST_LIST, PATIENCE).await.ok()?;
+    let list = read_body(&mut body, LONGEST_LIST, PATIENCE).await.ok()?;
     link.upstream.checkin(body);
     (is_success && merge_models([&*list]).is_ok()).then_some(list)
 }

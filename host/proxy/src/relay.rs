@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
-use http::{HeaderMap, HeaderValue, Response, Version};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use inference_api::{CachedTokensFilter, Endpoint, Tail};
 use thiserror::Error;
@@ -302,7 +302,7 @@ impl Relay {
         }
         self.finish(outcome);
         if self.kind == AnswerKind::Events {
-            let event = reply::broken_off(self.endpoint, &error);
+            let event = broken_off_event(self.endpoint, &error);
             return Some(Ok(Frame::data(event.into())));
         }
         Some(Err(error))
@@ -374,4 +374,31 @@ impl HttpBody for Relay {
         let over = || SizeHint::with_exact(0);
         self.upstream.as_ref().map_or_else(over, HttpBody::size_hint)
     }
+}
+
+/// Returns the error event of a stream that broke off.
+pub(crate) fn broken_off_event(endpoint: Endpoint, error: &RelayError) -> Vec<u8> {
+    let (status, message, code) = match error {
+        RelayError::Broken(_) => (
+            StatusCode::BAD_GATEWAY,
+            "the worker broke off its answer",
+            "worker_broke_off",
+        ),
+        RelayError::Silent(_) => (
+            StatusCode::GATEWAY_TIMEOUT,
+            "the worker stopped answering",
+            "worker_timeout",
+        ),
+        RelayError::Over => (
+            StatusCode::GATEWAY_TIMEOUT,
+            "the request took longer than it may",
+            "request_timeout",
+        ),
+        RelayError::ShuttingDown => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the router is shutting down",
+            "shutting_down",
+        ),
+    };
+    reply::stream_error(endpoint, status, message, code)
 }

@@ -2,7 +2,24 @@
 
 use std::time::Duration;
 
-use crate::snapshot::RequestLimits;
+/// Size limit, timeouts and attempts of every request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// Maximum size of a request body in bytes.
+    pub body_bytes: usize,
+    /// Time limit to connect to a worker.
+    pub connect_timeout: Duration,
+    /// Time limit from sending a request to the first byte of its response.
+    pub first_byte_timeout: Duration,
+    /// The same for the first byte of a streamed body. `None`: the same limit.
+    pub first_token_timeout: Option<Duration>,
+    /// Idle timeout within a body, from the client or from the worker.
+    pub idle_timeout: Duration,
+    /// Time limit from the request head to the end of the response. `None`: unlimited.
+    pub request_timeout: Option<Duration>,
+    /// Maximum attempts per request.
+    pub attempts: u32,
+}
 
 /// What is other for one pool; none: as for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,20 +2,10 @@
 
 use std::time::Duration;
 
-use thiserror::Error;
-
 use super::wish::{Wish, tbt_target, ttft_target};
 use crate::context::RequestContext;
 use crate::decide::{Placement, Seat};
-
-/// More than a route's target is to be expected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub(crate) enum TooSlow {
-    #[error("its first token would come too late")]
-    FirstToken,
-    #[error("its tokens would come too slowly")]
-    Tokens,
-}
+use crate::reply::TooSlow;
 
 /// Whether too long a wait before its turn is to be expected of a request that has to wait: `wait` in the queue, and then the time
 /// to its first token on an idle worker.

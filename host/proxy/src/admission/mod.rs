@@ -18,7 +18,6 @@ pub use report::BudgetReport;
 pub use spec::{AdmissionSpec, BudgetSpec, Objectives};
 
 pub(crate) use capacity::open_gates;
-pub(crate) use early::TooSlow;
 pub(crate) use gate::Gate;
 pub(crate) use metrics::{AdmissionCollector, AdmissionFamilies, AdmissionMetrics};
 pub(crate) use passage::Passage;

@@ -10,10 +10,9 @@ use http::{HeaderMap, Method, StatusCode};
 use inference_api::{ModelNames, ModelNamesError, model_names};
 use thiserror::Error;
 use tracing::{debug, info};
-use worker_client::{Authorization, OutgoingRequest, SendError, SendTimeouts};
+use worker_client::{Authorization, OutgoingRequest, ReadError, SendError, SendTimeouts, read_body};
 
 use super::metrics::RefreshResult;
-use crate::intake::{self, IntakeError};
 use crate::link::WorkerLink;
 use crate::snapshot::{Member, PoolState};
 
@@ -51,7 +50,7 @@ enum FetchError {
     #[error("get the models within {0:?}")]
     Timeout(Duration),
     #[error("read the list of models")]
-    Body(#[source] IntakeError<hyper::Error>),
+    Body(#[source] ReadError<hyper::Error>),
     #[error("get the models: the worker answered {0}")]
     Status(StatusCode),
     #[error("use the list of models")]
@@ -158,7 +157,7 @@ async fn fetch(
     let answer = answer.map_err(FetchError::Forward)?;
     let status = answer.status();
     let mut body = answer.into_body();
-    let list = intake::collect(&mut body, LONGEST_LIST, spec.timeout).await;
+    let list = read_body(&mut body, LONGEST_LIST, spec.timeout).await;
     let list = list.map_err(FetchError::Body)?;
     link.upstream.checkin(body);
     if !status.is_success() {

@@ -9,8 +9,9 @@ use wildmatch::WildMatch;
 
 use super::limits::{Bucket, Level, Rate};
 use super::metrics::ClientMetrics;
-use super::visit::{Limited, Visit};
+use super::visit::Visit;
 use super::{ClientSpec, EngineFields, told};
+use crate::reply::Limited;
 
 /// A client that showed a key of the configuration.
 #[derive(Debug)]

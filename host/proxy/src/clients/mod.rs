@@ -25,7 +25,7 @@ pub(crate) use self::metrics::ClientFamilies;
 use self::metrics::Unknown;
 pub use self::rights::EngineFields;
 pub(crate) use self::rights::FieldCheck;
-pub(crate) use self::visit::{Limited, UsageBound, Visit};
+pub(crate) use self::visit::{UsageBound, Visit};
 use crate::reply::Refusal;
 
 /// A client as configured.

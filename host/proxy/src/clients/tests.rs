@@ -9,6 +9,7 @@ use inference_api::Tail;
 
 use super::*;
 use crate::label::Outcome;
+use crate::reply::Limited;
 
 fn spec(name: &str, limits: ClientLimits) -> ClientSpec {
     ClientSpec {

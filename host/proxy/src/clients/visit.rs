@@ -5,27 +5,14 @@
 
 use std::mem::take;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::StatusCode;
 use inference_api::{Peek, Tail};
-use thiserror::Error;
 
 use super::caller::Caller;
 use super::limits::Taken;
 use crate::label::Outcome;
-use crate::reply::Refusal;
-
-/// A client has used what it may.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum Limited {
-    #[error("the rate limit of {limit} requests a minute is reached: try again in {}", seconds(*wait))]
-    Requests { limit: u32, wait: Duration },
-    #[error("the rate limit of {limit} tokens a minute is reached: try again in {}", seconds(*wait))]
-    Tokens { limit: u32, wait: Duration },
-    #[error("{most} requests are being answered, which is the limit: try again when one has ended")]
-    Concurrent { most: u32 },
-}
+use crate::reply::{Limited, Refusal};
 
 /// Most tokens that the `usage` of a request's answer can state: a worker that states more is not believed, since its client
 /// would pay for them.
@@ -200,27 +187,4 @@ impl Drop for Visit {
         ledger.metrics.prompt_tokens.inc_by(prompt);
         ledger.metrics.output_tokens.inc_by(output);
     }
-}
-
-impl Limited {
-    /// When the client may come back.
-    pub(crate) fn wait(&self) -> Duration {
-        match self {
-            Self::Requests { wait, .. } | Self::Tokens { wait, .. } => *wait,
-            Self::Concurrent { .. } => Duration::from_secs(1),
-        }
-    }
-
-    /// The error's type, as OpenAI has it.
-    pub(crate) fn kind(&self) -> &'static str {
-        match self {
-            Self::Requests { .. } | Self::Concurrent { .. } => "requests",
-            Self::Tokens { .. } => "tokens",
-        }
-    }
-}
-
-/// For people.
-fn seconds(wait: Duration) -> String {
-    format!("{:.3} s", wait.as_secs_f64())
 }

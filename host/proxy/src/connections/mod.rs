@@ -24,6 +24,7 @@ pub(crate) use self::fronts::{Forwarded, Sender, is_front, sender};
 pub(crate) use self::register::counted;
 use self::register::{Register, Standing, since};
 use crate::memory::Memory;
+use crate::reply::Refusal;
 use crate::server::{EdgeMetrics, Turned};
 use crate::throttle::Throttle;
 
@@ -350,6 +351,16 @@ impl Drop for TakenSeat {
         self.room.register.leave(&self.standing);
         if self.is_seated() {
             self.room.spec.taken.dec();
+        }
+    }
+}
+
+impl From<NoSeat> for Refusal {
+    fn from(none: NoSeat) -> Self {
+        match none {
+            NoSeat::Full => Self::ConnectionsFull,
+            NoSeat::AddressFull => Self::AddressFull,
+            NoSeat::Closing => Self::ShuttingDown,
         }
     }
 }

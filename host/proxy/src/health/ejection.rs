@@ -4,8 +4,9 @@ use std::error::Error;
 
 use http::StatusCode;
 
-use super::{Cause, Dispatch};
+use super::Dispatch;
 use crate::cause::chain;
+use crate::label::EjectionCause;
 use crate::snapshot::{Member, PoolState};
 
 impl PoolState {
@@ -35,7 +36,7 @@ impl PoolState {
     }
 }
 
-fn ejected(member: &Member, cause: Option<Cause>) -> bool {
+fn ejected(member: &Member, cause: Option<EjectionCause>) -> bool {
     if let Some(cause) = cause {
         member.link.metrics.health.ejected(cause);
     }

@@ -5,8 +5,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::Cause;
-use crate::label::{EJECTIONS, PROBES, ProbeResult, RETRIES, RetryKind, SCRAPES, ScrapeResult};
+use crate::label::{
+    EJECTIONS, EjectionCause, PROBES, ProbeResult, RETRIES, RetryKind, SCRAPES, ScrapeResult,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WorkerCauseLabel {
@@ -113,7 +114,7 @@ impl HealthFamilies {
 }
 
 impl HealthMetrics {
-    pub(crate) fn ejected(&self, cause: Cause) {
+    pub(crate) fn ejected(&self, cause: EjectionCause) {
         self.ejections[cause as usize].inc();
     }
 

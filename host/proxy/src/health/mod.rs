@@ -23,8 +23,9 @@ pub(crate) use self::metrics::{HealthFamilies, HealthMetrics, RetryMetrics};
 pub(crate) use self::rounds::keep_watch;
 pub use self::scrape::ScrapeSpec;
 pub use self::spec::{HealthSpec, ProbeSpec};
-pub(crate) use self::state::{Cause, Dispatch, Finding, Stance, StateReport};
+pub(crate) use self::state::{Dispatch, Finding, Stance, StateReport};
 use self::state::{LONGEST_REASON, State};
+use crate::label::EjectionCause;
 
 /// One worker's health. Two requests that race may both try a resting worker, which does no harm.
 #[derive(Debug)]
@@ -116,7 +117,7 @@ impl WorkerHealth {
         dispatch: Dispatch,
         now_ms: u64,
         may_eject: impl FnOnce() -> bool,
-    ) -> Option<Cause> {
+    ) -> Option<EjectionCause> {
         let seen = (now_ms, self.answers());
         self.saw(seen, |state| state.failed(dispatch, seen), may_eject)
     }
@@ -127,7 +128,7 @@ impl WorkerHealth {
         dispatch: Dispatch,
         now_ms: u64,
         may_eject: impl FnOnce() -> bool,
-    ) -> Option<Cause> {
+    ) -> Option<EjectionCause> {
         let seen = (now_ms, self.answers());
         self.saw(seen, |state| state.server_error(dispatch, seen), may_eject)
     }
@@ -135,9 +136,9 @@ impl WorkerHealth {
     fn saw(
         &self,
         seen: (u64, u64),
-        change: impl FnOnce(&mut State) -> Option<Cause>,
+        change: impl FnOnce(&mut State) -> Option<EjectionCause>,
         may_eject: impl FnOnce() -> bool,
-    ) -> Option<Cause> {
+    ) -> Option<EjectionCause> {
         let (rests, deserves) = self.change(|state| (change(state), state.deserves(seen.1)));
         // The others are looked at while none is locked.
         if rests.is_some() || deserves.is_none() || !may_eject() {
@@ -152,7 +153,7 @@ impl WorkerHealth {
     }
 
     /// A probe ended. Why it is out of service now, if that took it out.
-    pub(crate) fn probed(&self, finding: Finding, now_ms: u64) -> Option<Cause> {
+    pub(crate) fn probed(&self, finding: Finding, now_ms: u64) -> Option<EjectionCause> {
         self.change(|state| state.probed(finding, now_ms))
     }
 

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
-use worker_client::{OutgoingRequest, SendError, SendTimeouts};
+use worker_client::{OutgoingRequest, SendError, SendTimeouts, read_body};
 
 use super::{Finding, ProbeSpec};
 use crate::cause::chain;
-use crate::intake;
 use crate::label::{PROBES, ProbeResult};
 use crate::link::WorkerLink;
 use crate::snapshot::Member;
@@ -95,10 +94,7 @@ async fn ask(link: &WorkerLink, spec: &ProbeSpec) -> Checked {
     let result = judge(status);
     let mut body = answer.into_body();
     // What it says counts for nothing, but that it can be read to its end keeps the connection.
-    if intake::collect(&mut body, LONGEST_PAGE, spec.timeout)
-        .await
-        .is_ok()
-    {
+    if read_body(&mut body, LONGEST_PAGE, spec.timeout).await.is_ok() {
         link.upstream.checkin(body);
     }
     match result {

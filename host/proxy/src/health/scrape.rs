@@ -9,9 +9,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use inference_api::{EngineLoad, engine_loads, sglang_loads};
 use routing::EngineSaid;
-use worker_client::{OutgoingRequest, SendTimeouts};
+use worker_client::{OutgoingRequest, SendTimeouts, read_body};
 
-use crate::intake;
 use crate::label::ScrapeResult;
 use crate::link::WorkerLink;
 use crate::snapshot::Member;
@@ -129,7 +128,7 @@ async fn get(link: &WorkerLink, page: &PathAndQuery, patience: Duration) -> Resu
     let answer = answer.map_err(|_| ScrapeResult::Failed)?;
     let status = answer.status();
     let mut body = answer.into_body();
-    let page = intake::collect(&mut body, LONGEST_PAGE, patience).await;
+    let page = read_body(&mut body, LONGEST_PAGE, patience).await;
     let page = page.map_err(|_| ScrapeResult::Failed)?;
     link.upstream.checkin(body);
     match status {

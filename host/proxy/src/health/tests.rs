@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Dispatch::{Plain, Trial};
 use super::state::State;
-use super::{Cause, Dispatch, Finding, HealthSpec, ProbeSpec, Stance};
+use super::{Dispatch, Finding, HealthSpec, ProbeSpec, Stance};
+use crate::label::EjectionCause;
 
 fn rules() -> HealthSpec {
     HealthSpec {
@@ -25,16 +26,26 @@ fn in_service(rules: HealthSpec) -> State {
 }
 
 /// As [`WorkerHealth`](super::WorkerHealth) has it.
-fn settled(state: &mut State, rests: Option<Cause>, seen: (u64, u64), may_eject: bool) -> Option<Cause> {
+fn settled(
+    state: &mut State,
+    rests: Option<EjectionCause>,
+    seen: (u64, u64),
+    may_eject: bool,
+) -> Option<EjectionCause> {
     rests.or_else(|| may_eject.then(|| state.eject(seen)).flatten())
 }
 
-fn failed(state: &mut State, seen: (u64, u64), may_eject: bool) -> Option<Cause> {
+fn failed(state: &mut State, seen: (u64, u64), may_eject: bool) -> Option<EjectionCause> {
     let rests = state.failed(Plain, seen);
     settled(state, rests, seen, may_eject)
 }
 
-fn server_error(state: &mut State, dispatch: Dispatch, seen: (u64, u64), may_eject: bool) -> Option<Cause> {
+fn server_error(
+    state: &mut State,
+    dispatch: Dispatch,
+    seen: (u64, u64),
+    may_eject: bool,
+) -> Option<EjectionCause> {
     let rests = state.server_error(dispatch, seen);
     settled(state, rests, seen, may_eject)
 }
@@ -48,7 +59,7 @@ fn outage(state: &mut State, rests: u32) -> u64 {
             now += 1_000;
         }
         assert_eq!(state.begin(now), Trial);
-        assert_eq!(state.failed(Trial, (now, 0)), Some(Cause::Failures));
+        assert_eq!(state.failed(Trial, (now, 0)), Some(EjectionCause::Failures));
     }
     now
 }
@@ -109,7 +120,7 @@ fn failed_checks_before_it_was_reached_do_not_count_afterwards() {
     state.answered(Plain, 10);
     assert_eq!(state.probed(Finding::Unwell, 11), None);
     assert_eq!(state.probed(Finding::Unwell, 12), None);
-    assert_eq!(state.probed(Finding::Unwell, 13), Some(Cause::Probe));
+    assert_eq!(state.probed(Finding::Unwell, 13), Some(EjectionCause::Probe));
 }
 
 #[test]
@@ -210,7 +221,7 @@ fn rests_grow_from_one_second_to_thirty() {
 #[test]
 fn failures_of_one_outage_count_once() {
     let mut state = state();
-    assert_eq!(state.failed(Plain, (0, 0)), Some(Cause::Failures));
+    assert_eq!(state.failed(Plain, (0, 0)), Some(EjectionCause::Failures));
     assert_eq!(state.failed(Plain, (1, 0)), None);
     assert_eq!(state.stance(1_000), Stance::Serving);
 }
@@ -223,7 +234,7 @@ fn one_trial_at_a_time_decides_when_the_rest_is_over() {
     assert_eq!(state.begin(1_000), Trial);
     assert_eq!(state.stance(1_001), Stance::Resting, "the others keep away");
     assert_eq!(state.begin(1_001), Plain);
-    assert_eq!(state.failed(Trial, (1_002, 0)), Some(Cause::Failures));
+    assert_eq!(state.failed(Trial, (1_002, 0)), Some(EjectionCause::Failures));
     assert_eq!(state.begin(3_002), Trial);
     state.answered(Trial, 3_003);
     assert_eq!(state.stance(3_003), Stance::Returning);
@@ -242,7 +253,7 @@ fn more_failures_in_a_row_are_borne_where_the_rules_say_so() {
     state.answered(Plain, 2);
     assert_eq!(state.failed(Plain, (3, 0)), None);
     assert_eq!(state.failed(Plain, (4, 0)), None);
-    assert_eq!(state.failed(Plain, (5, 0)), Some(Cause::Failures));
+    assert_eq!(state.failed(Plain, (5, 0)), Some(EjectionCause::Failures));
 }
 
 #[test]
@@ -256,7 +267,7 @@ fn a_share_of_server_errors_takes_out_unless_too_many_are_out_already() {
         }
         ejected
     };
-    assert_eq!(burst(true), Some(Cause::Share));
+    assert_eq!(burst(true), Some(EjectionCause::Share));
     assert_eq!(burst(false), None);
 }
 
@@ -277,14 +288,14 @@ fn what_was_under_way_does_not_end_a_rest_for_errors() {
     server_error(&mut state, Plain, (0, 0), true);
     assert_eq!(
         server_error(&mut state, Plain, (1, 0), true),
-        Some(Cause::ServerErrors)
+        Some(EjectionCause::ServerErrors)
     );
     state.answered(Plain, 2);
     assert_eq!(state.stance(3), Stance::Resting);
     assert_eq!(state.begin(1_001), Trial);
     assert_eq!(
         server_error(&mut state, Trial, (1_002, 0), true),
-        Some(Cause::ServerErrors)
+        Some(EjectionCause::ServerErrors)
     );
     assert_eq!(state.begin(3_002), Trial);
     state.answered(Trial, 3_003);
@@ -326,7 +337,7 @@ fn probes_take_out_and_bring_back_after_so_many_in_a_row() {
         assert_eq!(state.probed(Finding::Unwell, now), None);
     }
     assert_eq!(state.probed(Finding::Unclear, 5), None);
-    assert_eq!(state.probed(Finding::Unwell, 6), Some(Cause::Probe));
+    assert_eq!(state.probed(Finding::Unwell, 6), Some(EjectionCause::Probe));
     assert_eq!(state.probed(Finding::Unwell, 7), None, "told once");
     state.answered(Plain, 8);
     assert_eq!(

@@ -14,10 +14,9 @@ use routing::Dialect;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
-use worker_client::{ConnectionPool, OutgoingRequest, SendTimeouts, UrlError};
+use worker_client::{ConnectionPool, OutgoingRequest, SendTimeouts, UrlError, read_body};
 
 use crate::cause::chain;
-use crate::intake;
 use crate::pd::detect;
 use crate::proxy::Proxy;
 
@@ -268,7 +267,7 @@ impl Bootstrap {
             return Err(format!("`GET {QUERY_PATH}` got {status}"));
         }
         let mut body = answer.into_body();
-        let text = intake::collect(&mut body, LONGEST_ANSWER, PATIENCE).await;
+        let text = read_body(&mut body, LONGEST_ANSWER, PATIENCE).await;
         let text = text.map_err(|error| chain(&error))?;
         self.upstream.checkin(body);
         inference_api::engine_ids(&text).ok_or_else(|| format!("`GET {QUERY_PATH}` is no list of engine ids"))

@@ -15,9 +15,8 @@ use routing::{Dialect, Role};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use worker_client::{OutgoingRequest, SendTimeouts};
+use worker_client::{OutgoingRequest, SendTimeouts, read_body};
 
-use crate::intake;
 use crate::link::WorkerLink;
 use crate::proxy::Proxy;
 use crate::snapshot::{Member, PoolState};
@@ -346,7 +345,7 @@ async fn page(link: &WorkerLink, page: &PathAndQuery) -> Result<Option<bytes::By
         let answer = answer.map_err(|_| Unreachable)?;
         let is_there = answer.status().is_success();
         let mut body = answer.into_body();
-        let text = intake::collect(&mut body, LONGEST_PAGE, PATIENCE).await;
+        let text = read_body(&mut body, LONGEST_PAGE, PATIENCE).await;
         let text = text.map_err(|_| Unreachable)?;
         link.upstream.checkin(body);
         Ok(is_there.then_some(text))

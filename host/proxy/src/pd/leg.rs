@@ -7,16 +7,15 @@ use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
 use routing::WorkerId;
 use thiserror::Error;
-use worker_client::SendError;
+use worker_client::{ReadError, SendError, read_body};
 
 use crate::attempt::Answer;
 use crate::context::RequestContext;
 use crate::headers::{name_worker, strip_hop_by_hop};
 use crate::health::Dispatch;
-use crate::intake::{self, IntakeError};
 use crate::label::FailureKind;
 use crate::relay;
-use crate::reply;
+use crate::reply::{self, Refusal};
 use crate::snapshot::Member;
 
 /// How long the body of an answer that may be of a model not served is waited for.
@@ -30,7 +29,7 @@ pub(crate) enum LegError {
     #[error(transparent)]
     Forward(#[from] SendError),
     #[error("read the answer to its end")]
-    BrokeOff(#[source] IntakeError<hyper::Error>),
+    BrokeOff(#[source] ReadError<hyper::Error>),
     #[error("get the whole answer of the prefill leg within {0:?}")]
     PrefillTimeout(Duration),
     /// What the worker said instead.
@@ -52,7 +51,7 @@ impl LegError {
     pub(crate) fn may_go_elsewhere(&self) -> bool {
         match self {
             Self::Forward(error) => error.may_go_elsewhere(),
-            Self::BrokeOff(error) => !matches!(error, IntakeError::Stalled { .. } | IntakeError::Slow { .. }),
+            Self::BrokeOff(error) => !matches!(error, ReadError::Stalled { .. }),
             Self::PrefillTimeout(_) => false,
             Self::Refused(response) => is_the_workers_trouble(response.status()),
             Self::NotServed(_) | Self::EngineUnknown | Self::EngineRestarted | Self::NotHandedOver => true,
@@ -235,7 +234,7 @@ pub(crate) async fn refused(request: &RequestContext, answer: Answer) -> LegErro
         member.link.metrics.failed(FailureKind::ServerError);
     }
     strip_hop_by_hop(&mut head.headers);
-    match intake::collect(&mut body, LONGEST_ERROR, answer.silence.idle).await {
+    match read_body(&mut body, LONGEST_ERROR, answer.silence.idle).await {
         Ok(text) => {
             if !head.status.is_server_error() {
                 member.link.answered(dispatch);
@@ -270,4 +269,17 @@ fn label(head: &mut http::response::Parts, member: &Member, is_shown: bool) {
     name_worker(&mut headers, &member.link.label, is_shown);
     head.headers = headers;
     head.version = http::Version::HTTP_11;
+}
+
+impl From<LegError> for Refusal {
+    fn from(error: LegError) -> Self {
+        match error {
+            LegError::Forward(error) => error.into(),
+            LegError::BrokeOff(error) => Self::WorkerBrokeOff(error),
+            LegError::PrefillTimeout(_) => Self::PrefillSlow(error.into()),
+            LegError::Refused(response) | LegError::NotServed(response) => Self::Relayed(response),
+            LegError::NotHandedOver | LegError::EngineRestarted => Self::NotHandedOver(error.into()),
+            LegError::EngineUnknown => Self::EngineUnknown(error.into()),
+        }
+    }
 }

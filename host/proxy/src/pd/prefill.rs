@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
+use worker_client::{ReadError, read_body};
 
 use crate::attempt::{self, Answer, Asking};
 use crate::context::RequestContext;
-use crate::intake::{self, IntakeError};
 use crate::label::FailureKind;
 use crate::pd::leg::{self, LegError};
 use crate::relay;
@@ -68,10 +68,10 @@ async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Res
     let (booking, silence, dispatch) = (answer.booking, answer.silence, answer.dispatch);
     let is_stream = relay::is_event_stream(answer.response.headers());
     let mut body = answer.response.into_body();
-    let read = intake::collect(&mut body, LONGEST_ANSWER, silence.idle).await;
+    let read = read_body(&mut body, LONGEST_ANSWER, silence.idle).await;
     let answer = read.map_err(|error| {
         link.metrics.failed(match error {
-            IntakeError::Stalled { .. } => FailureKind::IdleTimeout,
+            ReadError::Stalled { .. } => FailureKind::IdleTimeout,
             _ => FailureKind::BrokenOff,
         });
         LegError::BrokeOff(error)

@@ -2,6 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use std::time::Duration;
+
+use routing::Rejection;
+
+use super::refusal::MAX_ECHO;
 use super::*;
 
 #[track_caller]
@@ -80,16 +85,16 @@ fn what_a_client_wrote_is_said_back_in_short() {
         assert_eq!(*cut(text), *expected);
     }
     check("short", "short");
-    let long = "x".repeat(LONGEST_ECHO);
+    let long = "x".repeat(MAX_ECHO);
     check(&long, &long);
     check(&format!("{long}x"), &format!("{long}…"));
-    let odd = format!("x{}", "é".repeat(LONGEST_ECHO));
-    check(&odd, &format!("x{}…", "é".repeat(LONGEST_ECHO / 2 - 1)));
+    let odd = format!("x{}", "é".repeat(MAX_ECHO));
+    check(&odd, &format!("x{}…", "é".repeat(MAX_ECHO / 2 - 1)));
 }
 
 /// Codes with the names of their statuses, as `class` has them; where those are others', "".
 fn codes() -> BTreeSet<(String, String)> {
-    let source = include_str!("mod.rs");
+    let source = include_str!("refusal.rs");
     let from = source.find("fn class(").unwrap();
     let class = &source[from..from + source[from..].find("\n    }\n").unwrap()];
     let of_class = class.split("StatusCode::").skip(1).map(|pair| {

@@ -34,7 +34,7 @@ use crate::record::RecordSpec;
 use crate::retries::{RetryBudget, RetrySpec};
 use crate::route::Route;
 use crate::server::{Edge, EdgeSpec};
-use crate::timeouts::PoolTimeouts;
+use crate::timeouts::{PoolTimeouts, RequestLimits};
 use crate::tokens::{ModelsSpec, TokenSource, Tokenizing};
 
 /// Everything a snapshot is made of.
@@ -126,25 +126,6 @@ pub struct RouteSpec {
     pub trials: TrialSpec,
     /// What its requests are to get.
     pub objectives: Objectives,
-}
-
-/// What bounds every request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RequestLimits {
-    /// Longest body of a request, in bytes.
-    pub body_bytes: usize,
-    /// For a connection to a worker.
-    pub connect_timeout: Duration,
-    /// From the dispatch to the first byte of the worker's answer.
-    pub first_byte_timeout: Duration,
-    /// The same of its body, where that is streamed; none: the same time.
-    pub first_token_timeout: Option<Duration>,
-    /// Longest silence in the middle of a body, of the client's or the worker's.
-    pub idle_timeout: Duration,
-    /// From the request's head to the end of its answer; none: for ever.
-    pub request_timeout: Option<Duration>,
-    /// Most workers tried for one request.
-    pub attempts: u32,
 }
 
 /// One configuration in force.

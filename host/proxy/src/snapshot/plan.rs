@@ -11,7 +11,7 @@ use routing::{Dialect, Pool, Role, Worker, WorkerId};
 use thiserror::Error;
 use worker_client::{ConnectionPool, UrlError};
 
-use super::{Member, PoolSpec, PoolState, RequestLimits, RouteSpec, Snapshot, SnapshotSpec};
+use super::{Member, PoolSpec, PoolState, RouteSpec, Snapshot, SnapshotSpec};
 use crate::admission::{Admission, Gate};
 use crate::catalog::ModelCatalog;
 use crate::clients::Clients;
@@ -22,6 +22,7 @@ use crate::metrics::ProxyMetrics;
 use crate::pd::{Bootstrap, Detection, PdPool, PdSpec};
 use crate::route::{Route, RouteError, RoutePlan};
 use crate::server::Edge;
+use crate::timeouts::RequestLimits;
 use crate::tokens::{Tokenizing, TokenizingPlan};
 
 /// A snapshot cannot be built.

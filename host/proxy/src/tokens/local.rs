@@ -185,7 +185,7 @@ mod tests {
     use tokenize::Files;
 
     use super::*;
-    use crate::snapshot::RequestLimits;
+    use crate::timeouts::RequestLimits;
     use crate::tokens::spec::{
         ModelSpec, ModelTokens, ModelsSpec, Source, TokenSource, TokenizingLimits, TokenizingPlan,
     };

@@ -26,7 +26,8 @@ use inference_api::{Endpoint, Peek};
 use crate::clients::Caller;
 use crate::connections;
 use crate::label::TokensKind;
-use crate::snapshot::{PoolState, RequestLimits, Snapshot};
+use crate::snapshot::{PoolState, Snapshot};
+use crate::timeouts::RequestLimits;
 
 pub(crate) use self::cooldown::Cooldown;
 pub(crate) use self::latency::TokenizerLatency;

@@ -9,14 +9,13 @@ use http::{HeaderMap, Method, StatusCode};
 use inference_api::Tokenized;
 use thiserror::Error;
 use tracing::debug;
-use worker_client::{OutgoingRequest, SendError, SendTimeouts};
+use worker_client::{OutgoingRequest, ReadError, SendError, SendTimeouts, read_body};
 
 use super::tries::{self, Untold};
 use super::{Learnt, Question, Unlearnt};
 use crate::cause::chain;
 use crate::headers::X_REQUEST_ID;
 use crate::health::Stance;
-use crate::intake::{self, IntakeError};
 use crate::label::TokensKind;
 use crate::snapshot::{Member, PoolState};
 
@@ -114,7 +113,7 @@ pub(super) enum LearnError {
     #[error("ask for tokens")]
     Forward(#[source] SendError),
     #[error("read tokens to their end")]
-    Broken(#[source] IntakeError<hyper::Error>),
+    Broken(#[source] ReadError<hyper::Error>),
     #[error("get tokens: the worker has no such path, it answered {0}")]
     Absent(StatusCode),
     #[error("get tokens: the worker answered {0}")]
@@ -177,7 +176,7 @@ impl Asked<'_> {
             .map_err(LearnError::Forward)?;
         let status = answer.status();
         let mut body = answer.into_body();
-        let answer = intake::collect(&mut body, LONGEST_ANSWER, deadline)
+        let answer = read_body(&mut body, LONGEST_ANSWER, deadline)
             .await
             .map_err(LearnError::Broken)?;
         upstream.checkin(body);

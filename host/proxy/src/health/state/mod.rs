@@ -16,6 +16,7 @@ use std::time::Duration;
 pub(crate) use self::report::{LONGEST_REASON, StateReport};
 use self::window::Window;
 use super::spec::HealthSpec;
+use crate::label::EjectionCause;
 
 /// The smallest share of requests a worker is offered that came back.
 const FIRST_SHARE: f64 = 0.1;
@@ -29,19 +30,6 @@ pub(crate) enum Dispatch {
     Plain,
     /// The one request that finds out whether the worker is back.
     Trial,
-}
-
-/// Why a worker is taken out of service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// It failed to answer, so many times in a row.
-    Failures,
-    /// It answered with a status of 500 or more, so many times in a row.
-    ServerErrors,
-    /// Too large a share of its requests ended in one or the other.
-    Share,
-    /// It failed its probes.
-    Probe,
 }
 
 /// Where a worker stands.
@@ -87,7 +75,7 @@ enum Stage {
     /// Kept away from until then, and but for a trial from then on.
     Resting {
         until_ms: u64,
-        cause: Cause,
+        cause: EjectionCause,
     },
     Returning {
         since_ms: u64,
@@ -244,7 +232,9 @@ impl State {
         match self.stage {
             Stage::Pending => self.reached(now_ms),
             // What was under way says nothing of what is wrong with many of its answers.
-            Stage::Resting { cause, .. } if cause == Cause::Failures || dispatch == Dispatch::Trial => {
+            Stage::Resting { cause, .. }
+                if cause == EjectionCause::Failures || dispatch == Dispatch::Trial =>
+            {
                 self.come_back(now_ms);
             }
             _ => self.settle(now_ms),
@@ -252,7 +242,11 @@ impl State {
     }
 
     /// It failed to answer. `answers` are the good ones so far. Why it rests now, if it begins to.
-    pub(super) fn failed(&mut self, dispatch: Dispatch, (now_ms, answers): (u64, u64)) -> Option<Cause> {
+    pub(super) fn failed(
+        &mut self,
+        dispatch: Dispatch,
+        (now_ms, answers): (u64, u64),
+    ) -> Option<EjectionCause> {
         if self.is_of_the_last_outage(dispatch, now_ms) {
             return None;
         }
@@ -262,7 +256,7 @@ impl State {
         }
         self.window.failed(&self.rules, now_ms, answers);
         if dispatch == Dispatch::Trial || self.failures >= self.rules.failures.max(1) {
-            return Some(self.rest(Cause::Failures, now_ms));
+            return Some(self.rest(EjectionCause::Failures, now_ms));
         }
         None
     }
@@ -272,13 +266,13 @@ impl State {
         &mut self,
         dispatch: Dispatch,
         (now_ms, answers): (u64, u64),
-    ) -> Option<Cause> {
+    ) -> Option<EjectionCause> {
         self.failures = 0;
         if self.is_pending() {
             return None;
         }
         if let Stage::Resting { cause, .. } = self.stage {
-            if cause == Cause::Failures {
+            if cause == EjectionCause::Failures {
                 // It does answer.
                 self.come_back(now_ms);
             } else if dispatch == Dispatch::Trial {
@@ -294,17 +288,17 @@ impl State {
     }
 
     /// Why it is to rest for what it answered, unless too many others do.
-    pub(super) fn deserves(&self, answers: u64) -> Option<Cause> {
+    pub(super) fn deserves(&self, answers: u64) -> Option<EjectionCause> {
         let in_a_row = self.rules.server_errors > 0 && self.server_errors >= self.rules.server_errors;
         let is_bad = || self.window.is_bad(&self.rules, answers);
         match in_a_row {
-            true => Some(Cause::ServerErrors),
-            false => is_bad().then_some(Cause::Share),
+            true => Some(EjectionCause::ServerErrors),
+            false => is_bad().then_some(EjectionCause::Share),
         }
     }
 
     /// It rests for what it deserves to rest for, if it still does.
-    pub(super) fn eject(&mut self, (now_ms, answers): (u64, u64)) -> Option<Cause> {
+    pub(super) fn eject(&mut self, (now_ms, answers): (u64, u64)) -> Option<EjectionCause> {
         self.deserves(answers).map(|cause| self.rest(cause, now_ms))
     }
 
@@ -318,7 +312,7 @@ impl State {
     }
 
     /// A probe ended. Whether it is taken out of service by that.
-    pub(super) fn probed(&mut self, finding: Finding, now_ms: u64) -> Option<Cause> {
+    pub(super) fn probed(&mut self, finding: Finding, now_ms: u64) -> Option<EjectionCause> {
         if self.is_pending() {
             match finding {
                 Finding::Well => self.reached(now_ms),
@@ -350,7 +344,7 @@ impl State {
                 if is_new {
                     self.history.against_ms = now_ms;
                 }
-                is_new.then_some(Cause::Probe)
+                is_new.then_some(EjectionCause::Probe)
             }
         }
     }
@@ -361,7 +355,7 @@ impl State {
         rests && dispatch == Dispatch::Plain
     }
 
-    fn rest(&mut self, cause: Cause, now_ms: u64) -> Cause {
+    fn rest(&mut self, cause: EjectionCause, now_ms: u64) -> EjectionCause {
         self.settle(now_ms);
         if !matches!(self.stage, Stage::Resting { .. }) {
             self.history.stage_ms = now_ms;

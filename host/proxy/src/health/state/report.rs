@@ -1,6 +1,7 @@
 //! Reasons: why a worker is in its state, since when, and what ends it.
 
-use super::{Cause, Stage, Stance, State, millis};
+use super::{Stage, Stance, State, millis};
+use crate::label::EjectionCause;
 
 /// Longest text of a failure that is kept, in bytes.
 pub(crate) const LONGEST_REASON: usize = 256;
@@ -82,21 +83,21 @@ impl State {
             return String::new();
         };
         match cause {
-            Cause::Failures => match self.failures {
+            EjectionCause::Failures => match self.failures {
                 0 | 1 => "a request got no answer".to_owned(),
                 failures => format!("{failures} requests in a row got no answer"),
             },
-            Cause::ServerErrors => format!(
+            EjectionCause::ServerErrors => format!(
                 "{} answers in a row had a status of 500 or more",
                 self.rules.server_errors
             ),
-            Cause::Share => format!(
+            EjectionCause::Share => format!(
                 "at least {:.0} % of its requests failed within {:?}",
                 self.rules.failure_share * 100.0,
                 self.rules.failure_window
             ),
             // Probes do not make a worker rest.
-            Cause::Probe => "its health probes failed".to_owned(),
+            EjectionCause::Probe => "its health probes failed".to_owned(),
         }
     }
 }
