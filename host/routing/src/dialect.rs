@@ -1,7 +1,7 @@
 //! How a prefill worker hands a prompt's KV cache to a decode worker, seen from the router.
 
 /// What the workers of a disaggregated pool speak. What each sends is in `inference-api/src/handshake.rs`; what each does
-/// when it goes wrong is in `host/adr/0009-two-legs.md`.
+/// when it goes wrong is in `host/adr/0009-prefill-decode.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// vLLM's `NixlConnector`: the prefill answer's parameters go with the decode leg.

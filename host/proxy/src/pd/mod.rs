@@ -1,7 +1,7 @@
 //! Requests that two workers answer: one computes the prompt, the other takes its KV cache over and decodes.
 //!
 //! [`Course`] is such a request over all its tries; `sequential.rs` and `concurrent.rs` are its two ways; what is sent
-//! is made by `inference_api`. See `host/adr/0009-two-legs.md`.
+//! is made by `inference_api`. See `host/adr/0009-prefill-decode.md`.
 
 mod bootstrap;
 mod concurrent;

@@ -5,7 +5,7 @@
 //! are asked that it may be of use to, in their order: a few that wait for the worker where it happened, a few that wait elsewhere
 //! and might be served here sooner, and more of those that wait for none in particular. That is enough: in replays of Mooncake's
 //! conversation trace at twice its speed the mean time to first token is that of asking everybody
-//! (`host/adr/0016-who-is-asked-again.md`).
+//! (`host/adr/0016-wake-budget.md`).
 
 use crate::id::WorkerId;
 

@@ -1,4 +1,4 @@
-//! Requests that two workers answer: the claims of `host/adr/0009-two-legs.md`, between scripted workers.
+//! Requests that two workers answer: the claims of `host/adr/0009-prefill-decode.md`, between scripted workers.
 
 mod concurrent;
 mod detect;
