@@ -21,7 +21,7 @@ use crate::admin_index;
 use crate::discovery::{Discovery, StoreReport};
 use crate::instances::AdminKey;
 use crate::refusal::{Refusal, only_get, only_post};
-use crate::reload::{Bell, ReloadAnswer, ReloadOutcome};
+use crate::reload::{ReloadAnswer, ReloadCommand, ReloadOutcome};
 use crate::status::Status;
 
 /// Connections of operators at a time.
@@ -44,7 +44,7 @@ impl Admin {
         self,
         door: Door,
         own: axum::Router,
-        bell: SyncSender<Bell>,
+        commands: SyncSender<ReloadCommand>,
         stop: CancellationToken,
     ) {
         let proxy = Arc::clone(&self.proxy);
@@ -69,7 +69,7 @@ impl Admin {
             )
             .route(
                 "/admin/reload",
-                post(move |State(admin): State<Self>, headers| reload(admin.key, headers, bell))
+                post(move |State(admin): State<Self>, headers| reload(admin.key, headers, commands))
                     .fallback(only_post),
             )
             .with_state(self)
@@ -128,12 +128,12 @@ fn by_reason(rejected: &kv_feed::Rejected) -> BTreeMap<&'static str, u64> {
     rejected.by_reason().collect()
 }
 
-async fn reload(key: AdminKey, headers: HeaderMap, bell: SyncSender<Bell>) -> Response {
+async fn reload(key: AdminKey, headers: HeaderMap, commands: SyncSender<ReloadCommand>) -> Response {
     if let Err(refusal) = key.check_reload(&headers) {
         return refusal.into_response();
     }
     let (asked, answer) = oneshot::channel();
-    if bell.try_send(Bell::Asked(asked)).is_err() {
+    if commands.try_send(ReloadCommand::Asked(asked)).is_err() {
         return Refusal::busy().into_response();
     }
     match answer.await {

@@ -13,15 +13,16 @@ use axum::{Json, Router};
 use tokio::sync::oneshot;
 
 use crate::instances::{AdminKey, Listener};
-use crate::policy_library::{PolicyReport, RollbackError, chain};
 use crate::refusal::{Refusal, only_post};
-use crate::reload::{Bell, PolicyAction, PolicyChange, RefusedPolicyChange};
+use crate::reload::{PolicyAction, PolicyChange, RefusedPolicyChange, ReloadCommand};
+use observability::error_chain;
+use policy_store::{PolicyReport, RollbackError};
 
 /// The pages, on the operators' listener only.
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyPages {
     pub(crate) key: AdminKey,
-    pub(crate) bell: SyncSender<Bell>,
+    pub(crate) commands: SyncSender<ReloadCommand>,
 }
 
 impl PolicyPages {
@@ -54,8 +55,8 @@ impl PolicyPages {
     async fn change(&self, change: PolicyChange, headers: &HeaderMap) -> Result<PolicyReport, Refusal> {
         self.key.check(headers, Listener::Operators)?;
         let (answer, answered) = oneshot::channel();
-        let bell = Bell::Policy(change, answer);
-        self.bell.try_send(bell).map_err(|_| Refusal::busy())?;
+        let commands = ReloadCommand::Policy(change, answer);
+        self.commands.try_send(commands).map_err(|_| Refusal::busy())?;
         let answered = answered.await.map_err(|_| Refusal::busy())?;
         answered.map_err(|refused| refusal(&refused))
     }
@@ -73,5 +74,5 @@ fn refusal(refused: &RefusedPolicyChange) -> Refusal {
         RefusedPolicyChange::Unavailable { .. } => (StatusCode::CONFLICT, "policy_unavailable"),
         RefusedPolicyChange::Plan(_) => (StatusCode::CONFLICT, "not_applicable"),
     };
-    Refusal::new(status, code, chain(refused))
+    Refusal::new(status, code, error_chain(refused))
 }

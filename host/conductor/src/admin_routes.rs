@@ -15,16 +15,16 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use crate::instances::{AdminKey, Listener, collect};
-use crate::policy_library::chain;
 use crate::refusal::{Refusal, only_post};
-use crate::reload::{Bell, RefusedRouteChange, RouteAnswer};
+use crate::reload::{RefusedRouteChange, ReloadCommand, RouteAnswer};
 use crate::route_override::{RouteAction, RouteChange, RouteChangeError};
+use observability::error_chain;
 
 /// The pages, on the operators' listener only.
 #[derive(Debug, Clone)]
 pub(crate) struct RoutePages {
     pub(crate) key: AdminKey,
-    pub(crate) bell: SyncSender<Bell>,
+    pub(crate) commands: SyncSender<ReloadCommand>,
 }
 
 /// The body of a request.
@@ -100,8 +100,8 @@ impl RoutePages {
             route: body.route,
         };
         let (answer, answered) = oneshot::channel();
-        let bell = Bell::Route(change, answer);
-        self.bell.try_send(bell).map_err(|_| Refusal::busy())?;
+        let commands = ReloadCommand::Route(change, answer);
+        self.commands.try_send(commands).map_err(|_| Refusal::busy())?;
         let answered = answered.await.map_err(|_| Refusal::busy())?;
         answered.map_err(|refused| refusal(&refused))
     }
@@ -154,7 +154,7 @@ fn canary(body: &RouteBody) -> Result<RouteAction, Refusal> {
 }
 
 fn refusal(refused: &RefusedRouteChange) -> Refusal {
-    let message = chain(refused);
+    let message = error_chain(refused);
     let RefusedRouteChange::Change(error) = refused else {
         return Refusal::new(StatusCode::CONFLICT, "not_applicable", message);
     };

@@ -11,9 +11,9 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tracing::warn;
 
-use crate::config_source::ConfigSource;
-use crate::policy_library::chain;
-use crate::regular_file::{MEND_FILE, read_bounded, warn_of_readers};
+use local_files::ConfigSource;
+use local_files::regular_file::{MEND_FILE, read_bounded, warn_of_readers};
+use observability::error_chain;
 
 /// Most bytes that a file may have: a store of all the authorities of the web has 200 KiB.
 const LONGEST: u64 = 4 << 20;
@@ -181,7 +181,7 @@ impl Certificates {
 impl CertificateProblem {
     fn diagnostic(&self) -> Diagnostic {
         let (code, help) = (Code::CertificateUnavailable, MEND_FILE.to_owned());
-        Diagnostic::new(code, &self.at, chain(&self.error), Some(help))
+        Diagnostic::new(code, &self.at, error_chain(&self.error), Some(help))
     }
 }
 
@@ -260,7 +260,7 @@ fn of_the_system() -> Option<Arc<WorkerTls>> {
         match WorkerTls::new(WorkerTlsParts::default()) {
             Ok(tls) => *trust = Some(Arc::new(tls)),
             Err(error) => warn!(
-                error = chain(&error),
+                error = error_chain(&error),
                 "no worker behind https can be trusted without `ca` in its pool's [tls]"
             ),
         }

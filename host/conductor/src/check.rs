@@ -10,13 +10,12 @@ use conductor_config::{
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use thiserror::Error;
 
-use crate::compiled::bounds;
 use crate::compose;
-use crate::config_source::{ConfigSource, ReadConfigError};
-use crate::materials::Materials;
-use crate::policy_library::{PolicyLibrary, Prepared};
+use crate::external_resources::ExternalResources;
 use crate::reload::{self, reports};
 use crate::status::ProblemReport;
+use local_files::{ConfigSource, ReadConfigError};
+use policy_store::{PolicyLibrary, Prepared, compile_bounds};
 
 /// What there is to say about a configuration.
 #[derive(Debug)]
@@ -53,16 +52,16 @@ pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
         Err(mistakes) => return Ok(Checked::of(mistakes)),
     };
     let unavailable = unavailable(&examined, source, &text)?;
-    let mut materials = Materials::problems((&examined.config, source, &text));
+    let mut resources = ExternalResources::problems((&examined.config, source, &text));
     if examined.diagnostics.error_count() > 0 {
         // A warning may be the consequence of what could not be read.
-        let errors = materials.items().iter();
+        let errors = resources.items().iter();
         let errors = errors.filter(|item| item.severity() == Severity::Error);
-        materials = Diagnostics::new(&source.name(), &text, errors.cloned().collect());
+        resources = Diagnostics::new(&source.name(), &text, errors.cloned().collect());
     }
     let mut checked = Checked::of(examined.diagnostics);
     checked.add(unavailable);
-    checked.add(materials);
+    checked.add(resources);
     Ok(checked)
 }
 
@@ -104,7 +103,7 @@ fn broken_lines(mistakes: &Diagnostics) -> HashSet<usize> {
 /// Loads the policies of a configuration, as far as that can be done.
 fn prepare(config: &Config, source: &ConfigSource) -> Result<Prepared, CheckError> {
     let engine = PolicyEngine::new(EngineLimits::default()).map_err(CheckError::Engine)?;
-    let engine = engine.with_bounds(bounds(config));
+    let engine = engine.with_bounds(compile_bounds(config));
     let mut library = PolicyLibrary::new(engine, Arc::default());
     Ok(library.prepare_settled(|| compose::wanted_policies(config, source)))
 }

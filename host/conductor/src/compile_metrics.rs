@@ -6,7 +6,7 @@ use policy_runtime::PolicyEngine;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use crate::metrics::Page;
+use observability::MetricPage;
 
 /// Asks the engine itself.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct CompileCollector {
 
 impl Collector for CompileCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut page = Page(encoder);
+        let mut page = MetricPage::new(encoder);
         if let Some(results) = self.engine.child_results() {
             page.counters(
                 "conductor_policy_compilations",

@@ -9,7 +9,7 @@ use routing::{StoreId, Worker, WorkerId};
 use tracing::error;
 
 use crate::indexer;
-use crate::policy_library::chain;
+use observability::error_chain;
 
 /// The list, and the feeds it is for.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl FeedList {
         let mut lists = self.lists();
         lists.registered.retain(|feed| feed.worker != worker);
         if let Err(error) = self.feeds.set(lists.all()) {
-            error!(error = chain(&error), "failed to end an event feed");
+            error!(error = error_chain(&error), "failed to end an event feed");
         }
     }
 
@@ -134,7 +134,7 @@ impl FeedList {
         let mut lists = self.lists();
         lists.registered_stores.retain(|known| known.store != store);
         if let Err(error) = self.feeds.set_stores(lists.all_stores()) {
-            error!(error = chain(&error), "failed to end a store's feed");
+            error!(error = error_chain(&error), "failed to end a store's feed");
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kv_feed::{FeedState, FeedStatus, Rejected};
 
-use crate::metrics::Page;
+use observability::MetricPage;
 
 type OfFeed = fn(&FeedStatus) -> u64;
 
@@ -80,7 +80,7 @@ const FEED_LEVELS: &[(&str, &str, OfFeed)] = &[
 ];
 
 /// Writes everything about these feeds.
-pub(crate) fn encode(feeds: &[FeedStatus], page: &mut Page<'_>) -> Result<(), Error> {
+pub(crate) fn encode(feeds: &[FeedStatus], page: &mut MetricPage<'_>) -> Result<(), Error> {
     for (name, help, count) in FEED_COUNTERS {
         page.counters(name, help, each(feeds, count))?;
     }

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kv_feed::KvFeeds;
 use kv_index::{IndexStats, SharedPrefixIndex};
+use observability::MetricPage;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use routing::{Generation, WorkerId};
 
@@ -158,7 +157,7 @@ pub(crate) struct CacheCollector {
 
 impl Collector for CacheCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut page = Page(encoder);
+        let mut page = MetricPage::new(encoder);
         encode_index(&self.index.stats(), &mut page)?;
         let feeds = self.feeds.status();
         if feeds.is_empty() {
@@ -179,67 +178,7 @@ impl Collector for CacheCollector {
     }
 }
 
-/// Writes families whose values are known only now.
-pub(crate) struct Page<'a>(pub(crate) DescriptorEncoder<'a>);
-
-impl Page<'_> {
-    fn gauge(&mut self, name: &str, help: &str, value: usize) -> Result<(), std::fmt::Error> {
-        let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-        let metric = self.0.encode_descriptor(name, help, None, gauge.metric_type())?;
-        gauge.encode(metric)
-    }
-
-    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), std::fmt::Error> {
-        let counter = ConstCounter::new(value);
-        let metric = self
-            .0
-            .encode_descriptor(name, help, None, counter.metric_type())?;
-        counter.encode(metric)
-    }
-
-    pub(crate) fn gauges<L: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl Iterator<Item = (L, u64)>,
-    ) -> Result<(), std::fmt::Error> {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, value) in values {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            gauge.encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn seconds<L: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl Iterator<Item = (L, Duration)>,
-    ) -> Result<(), std::fmt::Error> {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, value) in values {
-            let gauge = ConstGauge::new(value.as_secs_f64());
-            gauge.encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn counters<L: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl Iterator<Item = (L, u64)>,
-    ) -> Result<(), std::fmt::Error> {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, value) in values {
-            ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-}
-
-fn encode_index(stats: &IndexStats, page: &mut Page<'_>) -> Result<(), std::fmt::Error> {
+fn encode_index(stats: &IndexStats, page: &mut MetricPage<'_>) -> Result<(), std::fmt::Error> {
     page.gauge(
         "conductor_index_blocks",
         "Blocks in the prefix index, counted once for each cache, tier and group that holds them",

@@ -14,11 +14,11 @@ use http::Method;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::builtin;
 use crate::cli::{DeployArgs, PromoteArgs, RouterArgs, SettingsArgs};
 use crate::exit::{Exit, UsageError};
 use crate::policy_remote::{RemoteError, ask, ask_with, in_a_path, print};
 use crate::policy_tools::{Subject, check_policy};
+use policy_store::builtin;
 
 /// How long the router may take to load a file.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -6,9 +6,9 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use routing::CircuitState;
 
-use crate::metrics::Page;
-use crate::policy_library::{Place, PolicyReport, VersionReport};
 use crate::status::Status;
+use observability::MetricPage;
+use policy_store::{PolicyReport, VersionReport, VersionState};
 
 const STATES: [CircuitState; 3] = [CircuitState::Closed, CircuitState::Open, CircuitState::HalfOpen];
 
@@ -24,11 +24,11 @@ impl Collector for PolicyCollector {
         if policies.is_empty() {
             return Ok(());
         }
-        encode(&policies, &mut Page(encoder))
+        encode(&policies, &mut MetricPage::new(encoder))
     }
 }
 
-fn encode(policies: &[PolicyReport], page: &mut Page<'_>) -> Result<(), fmt::Error> {
+fn encode(policies: &[PolicyReport], page: &mut MetricPage<'_>) -> Result<(), fmt::Error> {
     let versions = || {
         policies.iter().flat_map(|policy| {
             policy
@@ -43,7 +43,7 @@ fn encode(policies: &[PolicyReport], page: &mut Page<'_>) -> Result<(), fmt::Err
         versions().map(|(policy, version)| {
             (
                 labels(policy, version),
-                u64::from(version.state == Place::InForce),
+                u64::from(version.state == VersionState::Active),
             )
         }),
     )?;

@@ -16,13 +16,12 @@ use thiserror::Error;
 use crate::cli::{ChangePolicyArgs, RouterArgs, StatusArgs};
 use crate::exit::Exit;
 use crate::print;
+use local_files::ADMIN_API_KEY;
 
 /// For one answer: a policy that is resumed may have to be compiled, an interpreter for seconds.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Longest answer, in bytes.
 const LONGEST: usize = 16 << 20;
-/// Where the key is that the admin pages may ask for, as the router itself finds it.
-const ADMIN_API_KEY: &str = "ADMIN_API_KEY";
 
 /// The router could not be asked, or did not do it.
 #[derive(Debug, Error)]

@@ -9,14 +9,15 @@ use mooncake_compat::import::{LegacyEnvironment, import_file};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::app::{App, Surroundings};
+use crate::app::{App, RuntimeOptions};
 use crate::cli::{CheckArgs, CheckFormat, ServeArgs};
-use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::exit::{Exit, UsageError};
 use crate::signals::{Asked, Signals};
 use crate::start::CONFIG_FILE;
 use crate::telemetry::{self, LogFormat, LogLevel};
-use crate::{builtin, compiled, live_check, open_files, paint, print, reload};
+use crate::{live_check, open_files, paint, print, reload};
+use local_files::{ConfigSource, ReadConfigError};
+use policy_store::{EngineOptions, builtin, user_cache_folder};
 
 /// Runs the router until it has drained.
 ///
@@ -59,12 +60,14 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
     for warning in warnings {
         warn!("{warning}");
     }
-    let surroundings = Surroundings {
+    let options = RuntimeOptions {
         log: Some(log),
-        compiled: compiled::folder_of_user(),
-        compiles_in_child: true,
+        engine: EngineOptions {
+            cache_folder: user_cache_folder(),
+            compiles_in_child: true,
+        },
     };
-    let app = App::build_with(source, surroundings).await?;
+    let app = App::build_with(source, options).await?;
     Box::pin(until_signalled(app, signals)).await
 }
 

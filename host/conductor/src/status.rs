@@ -8,11 +8,10 @@ use conductor_config::{Config, RouteConfig, ShareConfig};
 use proxy::ListenerReport;
 use serde::Serialize;
 
-use crate::config_source::ConfigSource;
 use crate::overlay::{EndedReport, OverlayReport};
-use crate::pipeline_report;
-use crate::policy_library::{IgnoredFile, PolicyReport};
 use crate::route_override::OverrideReport;
+use local_files::ConfigSource;
+use policy_store::{IgnoredFile, ListeningReport, PolicyReport, add_deciding_versions};
 
 /// A mistake in the configuration, for tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -176,10 +175,24 @@ impl PoliciesReport {
         for listener in listeners {
             let mut policies = self.policies.iter_mut();
             if let Some(policy) = policies.find(|policy| policy.name == listener.policy) {
-                policy.events = Some(listener.into());
+                policy.events = Some(listening(listener));
             }
         }
         self
+    }
+}
+
+/// Returns the report on a policy that receives events or ticks.
+fn listening(report: ListenerReport) -> ListeningReport {
+    let faults = report.faults.into_iter().filter(|(_, count)| *count > 0);
+    ListeningReport {
+        kinds: report.kinds,
+        ticks: report.ticks,
+        delivered: report.delivered,
+        dropped: report.dropped,
+        waiting: report.waiting,
+        faults: faults.collect(),
+        circuit: report.circuit.as_str(),
     }
 }
 
@@ -222,7 +235,7 @@ impl Status {
             (reports.policies.clone(), reports.config.clone())
         };
         page.policies = page.policies.into_iter().map(PolicyReport::counted).collect();
-        pipeline_report::fill_in(&mut page.policies);
+        add_deciding_versions(&mut page.policies);
         let routes = (1..).zip(&config.routes);
         page.routes = routes
             .map(|(number, route)| RoutePoliciesReport::of(number, route))

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use crate::instances::{AdminKey, Listener};
 use crate::knowledge::{KnowledgeSources, Warning};
 use crate::overlay::OverlayKind;
-use crate::policy_library::PolicyReport;
 use crate::refusal::{Refusal, only_get};
 use crate::status::{RouteReport, Status};
+use policy_store::PolicyReport;
 
 /// What the page tells of.
 #[derive(Debug, Clone)]

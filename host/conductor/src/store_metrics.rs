@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use crate::discovery::{Discovery, StoreReport};
-use crate::metrics::Page;
+use observability::MetricPage;
 
 /// Asks for the stores when somebody scrapes.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Collector for StoreCollector {
         if stores.is_empty() {
             return Ok(());
         }
-        let mut page = Page(encoder);
+        let mut page = MetricPage::new(encoder);
         let label = |store: &StoreReport| [("store", store.feed.name.to_string())];
         let each = |value: OfStore| {
             let known = stores

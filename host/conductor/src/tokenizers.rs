@@ -12,8 +12,8 @@ use thiserror::Error;
 use tokenize::{ContentFormat, FileError, FilePaths, LoadError, Model, Stamp};
 use tracing::info;
 
-use crate::config_source::ConfigSource;
-use crate::policy_library::chain;
+use local_files::ConfigSource;
+use observability::error_chain;
 
 /// Every tokenizer of a configuration. Two are equal where the tokenizers are the same.
 #[derive(Debug, Clone, Default)]
@@ -128,7 +128,7 @@ impl Tokenizers {
                 })
             }
             Err(error) => {
-                let problem = chain(&error);
+                let problem = error_chain(&error);
                 refused.insert(wanted.clone(), (stamp, problem.clone()));
                 Err(problem)
             }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use thiserror::Error;
 
-/// Watches folders and rings a bell.
+/// Watches folders and rings a commands.
 #[derive(Debug)]
 pub(crate) struct FolderWatch {
     watcher: RecommendedWatcher,
@@ -119,8 +119,8 @@ mod tests {
     use super::*;
 
     fn watching(path: &Path) -> (FolderWatch, Receiver<()>) {
-        let (bell, rung) = sync_channel(1);
-        let mut watch = FolderWatch::start(move || _ = bell.try_send(())).unwrap();
+        let (commands, rung) = sync_channel(1);
+        let mut watch = FolderWatch::start(move || _ = commands.try_send(())).unwrap();
         watch.set([path]).unwrap();
         (watch, rung)
     }

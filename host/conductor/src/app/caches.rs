@@ -69,7 +69,7 @@ impl Caches {
         ActiveConfig {
             config,
             fleet,
-            materials,
+            resources,
             ..
         }: &ActiveConfig,
     ) -> Result<Option<Indexing>, BuildError> {
@@ -78,7 +78,7 @@ impl Caches {
             ids: fleet.ids().clone(),
             live: Arc::clone(&self.live),
         };
-        Indexing::bind(config, &materials.keys, (*self.index).clone(), follow).await
+        Indexing::bind(config, &resources.keys, (*self.index).clone(), follow).await
     }
 }
 

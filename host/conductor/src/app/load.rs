@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use tracing::{error, warn};
 
-use super::{BuildError, Surroundings};
-use crate::compiled::policy_engine;
+use super::{BuildError, RuntimeOptions};
 use crate::compose;
-use crate::config_source::ConfigSource;
-use crate::materials::Materials;
-use crate::policy_library::{PolicyLibrary, chain};
-use crate::policy_memory::{OVERRIDES, PolicyMemory};
+use crate::external_resources::ExternalResources;
 use crate::reload::{self, ActiveConfig, RefusedConfig, RefusedPlan, Steps};
 use crate::route_override::RouteOverrides;
+use local_files::ConfigSource;
+use observability::error_chain;
+use policy_store::{OVERRIDES, PolicyLibrary, PolicyMemory, policy_engine};
 
 /// What was read.
 pub(super) struct Loaded {
@@ -23,15 +22,15 @@ pub(super) struct Loaded {
 }
 
 /// Reads it, off the threads that serve.
-pub(super) async fn load(source: &ConfigSource, surroundings: Surroundings) -> Result<Loaded, BuildError> {
+pub(super) async fn load(source: &ConfigSource, options: RuntimeOptions) -> Result<Loaded, BuildError> {
     let source = source.clone();
-    let loaded = tokio::task::spawn_blocking(move || load_blocking(&source, &surroundings)).await;
+    let loaded = tokio::task::spawn_blocking(move || load_blocking(&source, &options)).await;
     loaded.map_err(BuildError::Load)?
 }
 
-fn load_blocking(source: &ConfigSource, surroundings: &Surroundings) -> Result<Loaded, BuildError> {
+fn load_blocking(source: &ConfigSource, options: &RuntimeOptions) -> Result<Loaded, BuildError> {
     let mut active = read(source)?;
-    let engine = policy_engine((&active.config, source), surroundings).map_err(BuildError::Engine)?;
+    let engine = policy_engine(&active.config, source, &options.engine).map_err(BuildError::Engine)?;
     let memory = Arc::new(PolicyMemory::new(compose::state_folder(&active.config, source)));
     let mut library = PolicyLibrary::new(engine, Arc::clone(&memory));
     restore_routes(&mut active, &memory, source);
@@ -40,7 +39,7 @@ fn load_blocking(source: &ConfigSource, surroundings: &Surroundings) -> Result<L
             return Err(BuildError::Config(refused));
         }
         error!(
-            error = chain(&refused),
+            error = error_chain(&refused),
             "what was changed of routes over HTTP in the last run cannot be applied: the file decides"
         );
         active.overlays = active.overlays.with_routes(RouteOverrides::default());
@@ -61,10 +60,10 @@ fn read(source: &ConfigSource) -> Result<ActiveConfig, BuildError> {
     let parsed = parsed.map_err(BuildError::Config)?;
     reload::log_warnings(&parsed.warnings);
     let config = parsed.config;
-    let materials = Materials::read(&Steps::default(), None, (&config, source, &text))
+    let resources = ExternalResources::read(&Steps::default(), None, (&config, source, &text))
         .map_err(RefusedPlan::into_reason)
         .map_err(BuildError::Config)?;
-    Ok(ActiveConfig::first(text, config, materials))
+    Ok(ActiveConfig::first(text, config, resources))
 }
 
 /// Restores what operators changed of routes in the last run, as far as the file still says the same of them.
@@ -76,7 +75,7 @@ fn restore_routes(active: &mut ActiveConfig, memory: &PolicyMemory, source: &Con
     let saved = match folder.get(name, ending) {
         Ok(Some(file)) => RouteOverrides::decode(&file).ok_or_else(|| "its file is damaged".to_owned()),
         Ok(None) => return,
-        Err(error) => Err(chain(&error)),
+        Err(error) => Err(error_chain(&error)),
     };
     let saved = match saved {
         Ok(saved) => saved,

@@ -9,9 +9,9 @@ use proxy::{ProxyMetrics, SnapshotCell};
 
 use crate::compile_metrics::CompileCollector;
 use crate::metrics::ControlMetrics;
-use crate::policy_memory::{MemoryCollector, PolicyMemory};
 use crate::policy_metrics::PolicyCollector;
 use crate::status::Status;
+use policy_store::{MemoryCollector, PolicyMemory};
 
 /// What counts and records.
 pub(super) struct Meters {

@@ -11,7 +11,6 @@ mod sockets;
 mod threads;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
@@ -36,17 +35,20 @@ use self::sockets::Sockets;
 pub(crate) use self::sockets::{Bound, Doors, listen};
 use self::threads::Threads;
 use crate::compose;
-use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::discovery::CheckedFeeds;
 use crate::exit::Exit;
 use crate::indexer::Indexing;
 use crate::instances::AdminKey;
-use crate::policy_library::{PolicyLibrary, chain};
-use crate::policy_memory::Keeping;
-use crate::reload::{ActiveConfig, Bell, Live, Parts, Planner, RefusedConfig, RefusedPlan, Reloader, Steps};
+use crate::live_fleet::LiveFleet;
+use crate::reload::{
+    ActiveConfig, Live, Parts, Planner, RefusedConfig, RefusedPlan, ReloadCommand, Reloader, Steps,
+};
 use crate::status::{PoliciesReport, Status};
 use crate::tasks;
 use crate::telemetry::LogFilter;
+use local_files::{ConfigSource, ReadConfigError};
+use observability::error_chain;
+use policy_store::{EngineOptions, MemoryWriter, PolicyLibrary};
 
 /// Before the reload thread, whose queue is full, is sent a reload again.
 const BUSY: Duration = Duration::from_millis(50);
@@ -57,7 +59,7 @@ pub struct App {
     proxy: Arc<Proxy>,
     readiness: Readiness,
     index: Arc<SharedPrefixIndex>,
-    keeping: Keeping,
+    memory_writer: MemoryWriter,
     reloader: Reloader,
     pages: Pages,
     limits: ServeLimits,
@@ -67,15 +69,13 @@ pub struct App {
     reload: Arc<Notify>,
 }
 
-/// What a router has of its process.
+/// Options of a router that come from its process.
 #[derive(Default)]
-pub(crate) struct Surroundings {
-    /// Where a reload may change the log level.
+pub(crate) struct RuntimeOptions {
+    /// Log filter, if a reload may change its level.
     pub(crate) log: Option<LogFilter>,
-    /// The folder for compiled policies, where the configuration names none.
-    pub(crate) compiled: Option<PathBuf>,
-    /// Whether this is the program that compiles policies when it is started again for that.
-    pub(crate) compiles_in_child: bool,
+    /// How policies are compiled.
+    pub(crate) engine: EngineOptions,
 }
 
 /// The router cannot start.
@@ -107,7 +107,7 @@ impl App {
     /// # Errors
     /// [`BuildError`].
     pub async fn build(source: ConfigSource) -> Result<Self, BuildError> {
-        Self::build_with(source, Surroundings::default()).await
+        Self::build_with(source, RuntimeOptions::default()).await
     }
 
     /// The same within a process of its own.
@@ -116,10 +116,10 @@ impl App {
     /// [`BuildError`].
     pub(crate) async fn build_with(
         source: ConfigSource,
-        surroundings: Surroundings,
+        options: RuntimeOptions,
     ) -> Result<Self, BuildError> {
-        let log = surroundings.log.clone();
-        let loaded = load(&source, surroundings).await?;
+        let log = options.log.clone();
+        let loaded = load(&source, options).await?;
         let (active, mut library) = (loaded.active, loaded.library);
         let config = &active.config;
         let mut registry = Registry::default();
@@ -137,7 +137,7 @@ impl App {
         let cell = Arc::new(SnapshotCell::new(parts.snapshot, &meters.proxy));
         suggest_tokenizers(&cell.load());
         let folder = compose::policy_folder(config, &source);
-        library.look_for_strays(folder.as_deref(), |name| compose::takes_file(config, name));
+        library.look_for_ignored_files(folder.as_deref(), |name| compose::takes_file(config, name));
         let reports = compose::policy_reports(config, &library, &meters.proxy);
         let reports = PoliciesReport::of(reports, library.ignored_files(), folder);
         let status = Status::started(&source, config, reports);
@@ -146,10 +146,11 @@ impl App {
         let watched = (&cell, &status, &loaded.memory);
         meters.watch(&mut registry, watched, library.engine().clone());
         meters.control.in_force(active.generation);
-        let keeping = Keeping::begin(loaded.memory, Arc::clone(&cell));
+        let fleet = Box::new(LiveFleet(Arc::clone(&cell)));
+        let memory_writer = MemoryWriter::begin(loaded.memory, fleet);
         let (proxy, readiness) = request_path(&cell, &caches, &meters, registry);
         let admin_key = AdminKey::default();
-        admin_key.set(active.materials.keys.admin.clone(), &config.server);
+        admin_key.set(active.resources.keys.admin.clone(), &config.server);
         let reloader = Reloader {
             source,
             library,
@@ -175,7 +176,7 @@ impl App {
             proxy,
             readiness,
             index: caches.index,
-            keeping,
+            memory_writer,
             limits: compose::serve_limits(&reloader.at_start),
             reloader,
             indexer,
@@ -218,10 +219,10 @@ impl App {
     #[cfg(test)]
     pub(crate) fn into_reloader(self, stop: CancellationToken) -> (Reloader, SocketAddr) {
         self.reloader.live.discovery.apply(self.feeds);
-        let (bell, _) = std::sync::mpsc::sync_channel(1);
+        let (commands, _) = std::sync::mpsc::sync_channel(1);
         let address = self.sockets.addresses.1.expect("an admin listener");
         let admin = self.sockets.admin.expect("an admin listener");
-        tasks::spawn("admin", self.pages.serve(admin, bell, stop));
+        tasks::spawn("admin", self.pages.serve(admin, commands, stop));
         (self.reloader, address)
     }
 
@@ -235,30 +236,30 @@ impl App {
             Arc::clone(&self.proxy),
         );
         let of_index = (self.index, Arc::clone(&self.proxy));
-        let threads = Threads::start((self.reloader, self.keeping), of_index, &background);
+        let threads = Threads::start((self.reloader, self.memory_writer), of_index, &background);
         let threads = match threads {
             Ok(threads) => threads,
             Err(error) => {
-                error!("{}", chain(&error));
+                error!("{}", error_chain(&error));
                 return Exit::Failure;
             }
         };
-        let bell = threads.bell.clone();
+        let commands = threads.commands.clone();
         tasks::spawn("discovery", discovery.run(background.clone()));
         tasks::spawn(
             "reload-requests",
-            pass_on(self.reload, bell.clone(), background.clone()),
+            pass_on(self.reload, commands.clone(), background.clone()),
         );
         let knowledge = self.pages.knowledge();
         tasks::spawn("knowledge-log", knowledge.keep_log(background.clone()));
-        let pages = self.pages.for_clients(&bell);
+        let pages = self.pages.for_clients(&commands);
         let Sockets {
             clients,
             admin,
             addresses,
         } = self.sockets;
         if let Some(admin) = admin {
-            tasks::spawn("admin", self.pages.serve(admin, bell, background.clone()));
+            tasks::spawn("admin", self.pages.serve(admin, commands, background.clone()));
         }
         if let Some(indexer) = self.indexer {
             let proxy = Arc::clone(&self.proxy);
@@ -332,11 +333,11 @@ fn request_path(
 }
 
 /// Passes every SIGHUP on to the reload thread, which logs the outcome.
-async fn pass_on(requests: Arc<Notify>, bell: SyncSender<Bell>, stop: CancellationToken) {
+async fn pass_on(requests: Arc<Notify>, commands: SyncSender<ReloadCommand>, stop: CancellationToken) {
     let passing = async {
         loop {
             requests.notified().await;
-            while let Err(TrySendError::Full(_)) = bell.try_send(Bell::Hangup) {
+            while let Err(TrySendError::Full(_)) = commands.try_send(ReloadCommand::Hangup) {
                 tokio::time::sleep(BUSY).await;
             }
         }

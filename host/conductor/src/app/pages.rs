@@ -16,7 +16,7 @@ use crate::admin_routes::RoutePages;
 use crate::explain;
 use crate::instances::{Instances, Listener};
 use crate::knowledge::KnowledgeSources;
-use crate::reload::{Bell, Reloader};
+use crate::reload::{ReloadCommand, Reloader};
 use crate::status_page::StatusPage;
 use crate::trial_page::TrialPages;
 
@@ -53,38 +53,47 @@ impl Pages {
         self.status.knowledge.clone()
     }
 
-    /// Those on the clients' listener. Whatever they change goes by the bell.
-    pub(super) fn for_clients(&self, bell: &SyncSender<Bell>) -> Router {
-        self.of_the_fleet(Listener::Clients, bell)
+    /// Those on the clients' listener. Whatever they change goes by the commands.
+    pub(super) fn for_clients(&self, commands: &SyncSender<ReloadCommand>) -> Router {
+        self.of_the_fleet(Listener::Clients, commands)
     }
 
     /// Serves all of them to operators until `stop` is cancelled.
-    pub(super) async fn serve(self, door: Door, bell: SyncSender<Bell>, stop: CancellationToken) {
+    pub(super) async fn serve(
+        self,
+        door: Door,
+        commands: SyncSender<ReloadCommand>,
+        stop: CancellationToken,
+    ) {
         let policies = PolicyPages {
             key: self.admin.key.clone(),
-            bell: bell.clone(),
+            commands: commands.clone(),
         };
         let routes = RoutePages {
             key: self.admin.key.clone(),
-            bell: bell.clone(),
+            commands: commands.clone(),
         };
         let trials = TrialPages {
             cell: Arc::clone(&self.admin.cell),
             key: self.admin.key.clone(),
         };
         let own = self
-            .of_the_fleet(Listener::Operators, &bell)
+            .of_the_fleet(Listener::Operators, &commands)
             .merge(policies.pages())
             .merge(routes.pages())
             .merge(trials.pages())
             .merge(explain::pages(self.recorder));
-        self.admin.serve(door, own, bell, stop).await;
+        self.admin.serve(door, own, commands, stop).await;
     }
 
-    fn of_the_fleet(&self, listener: Listener, bell: &SyncSender<Bell>) -> Router {
-        let (key, bell) = (self.admin.key.clone(), bell.clone());
+    fn of_the_fleet(&self, listener: Listener, commands: &SyncSender<ReloadCommand>) -> Router {
+        let (key, commands) = (self.admin.key.clone(), commands.clone());
         let status = self.status.clone().pages(key.clone(), listener);
-        let instances = Instances { key, bell, listener };
+        let instances = Instances {
+            key,
+            commands,
+            listener,
+        };
         status.merge(instances.pages())
     }
 }

@@ -13,17 +13,17 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::policy_memory::{Keeper, Keeping};
-use crate::reload::{Bell, Reloader};
+use crate::reload::{ReloadCommand, Reloader};
 use crate::upkeep::Upkeep;
+use policy_store::{MemoryWriter, MemoryWriterHandle};
 
 /// The threads, and the recorder, which has its own.
 pub(super) struct Threads {
     /// Wakes the one that reloads.
-    pub(super) bell: SyncSender<Bell>,
+    pub(super) commands: SyncSender<ReloadCommand>,
     reload: JoinHandle<()>,
     upkeep: JoinHandle<()>,
-    keeper: Keeper,
+    memory_writer: MemoryWriterHandle,
     recorder: Arc<Recorder>,
 }
 
@@ -35,25 +35,25 @@ pub(super) enum StartError {
     #[error("failed to start the upkeep of the index")]
     Upkeep(#[source] io::Error),
     #[error("failed to start writing down what policies remember")]
-    Keeping(#[source] io::Error),
+    MemoryWriter(#[source] io::Error),
 }
 
 impl Threads {
     /// Starts them; they end soon after `stop` is cancelled.
     pub(super) fn start(
-        (reloader, keeping): (Reloader, Keeping),
+        (reloader, memory_writer): (Reloader, MemoryWriter),
         (index, proxy): (Arc<SharedPrefixIndex>, Arc<Proxy>),
         stop: &CancellationToken,
     ) -> Result<Self, StartError> {
         let recorder = Arc::clone(&reloader.live.recorder);
-        let (bell, reload) = reloader.spawn(stop.clone()).map_err(StartError::Reload)?;
+        let (commands, reload) = reloader.spawn(stop.clone()).map_err(StartError::Reload)?;
         let upkeep = Upkeep::spawn(index, proxy, stop.clone()).map_err(StartError::Upkeep)?;
-        let keeper = keeping.spawn().map_err(StartError::Keeping)?;
+        let memory_writer = memory_writer.spawn().map_err(StartError::MemoryWriter)?;
         Ok(Self {
-            bell,
+            commands,
             reload,
             upkeep,
-            keeper,
+            memory_writer,
             recorder,
         })
     }
@@ -61,12 +61,12 @@ impl Threads {
     /// Waits until they are over, everything written down; what they were started with has been cancelled.
     pub(super) async fn end(self) {
         // Wakes the thread, which then sees that it is over; a full channel has woken it already.
-        let _ = self.bell.try_send(Bell::Changed);
+        let _ = self.commands.try_send(ReloadCommand::Changed);
         self.upkeep.thread().unpark();
         let joined = tokio::task::spawn_blocking(move || {
             self.recorder.close();
             let (reload, upkeep) = (self.reload.join(), self.upkeep.join());
-            reload.and(upkeep).and(self.keeper.end())
+            reload.and(upkeep).and(self.memory_writer.end())
         });
         if !matches!(joined.await, Ok(Ok(()))) {
             error!("a background thread had panicked; its message is on stderr");

@@ -34,25 +34,26 @@ pub(crate) use self::tokens::models_spec;
 pub(crate) use self::trials::shadow_name;
 use self::workers::member_names;
 pub(crate) use self::workers::worker_specs;
-use crate::builtin;
-use crate::config_source::ConfigSource;
-use crate::materials::Materials;
-use crate::policy_library::{Permit, PolicySource, WantedPolicy, is_of_folder, policies_in};
+use crate::external_resources::ExternalResources;
+use local_files::ConfigSource;
+use local_files::policy_folder::{is_of_folder, policies_in};
+use policy_store::builtin;
+use policy_store::{Permit, PolicySource, WantedPolicy, policy_settings};
 
-/// The pools with their workers of the fleet, which was made from this configuration; the materials were read for it.
-pub(crate) fn pool_specs(config: &Config, materials: &Materials, fleet: &Fleet) -> Vec<PoolSpec> {
+/// The pools with their workers of the fleet, which was made from this configuration; the resources were read for it.
+pub(crate) fn pool_specs(config: &Config, resources: &ExternalResources, fleet: &Fleet) -> Vec<PoolSpec> {
     let by_name = feeds::by_name(fleet);
     config
         .pools
         .iter()
-        .map(|pool| pool_spec(pool, config, materials, &by_name))
+        .map(|pool| pool_spec(pool, config, resources, &by_name))
         .collect()
 }
 
 fn pool_spec(
     pool: &PoolConfig,
     config: &Config,
-    materials: &Materials,
+    resources: &ExternalResources,
     by_name: &HashMap<&str, &Arc<Worker>>,
 ) -> PoolSpec {
     let names = pool.workers.iter().flat_map(member_names);
@@ -77,8 +78,8 @@ fn pool_spec(
         keep_alive: pool.sse_keep_alive,
         adapters: workers::adapter_specs(pool),
         model_list: resilience::model_list_spec(pool),
-        authorization: materials.keys.authorization(pool),
-        connections: edge::connections_spec(pool, &materials.certificates),
+        authorization: resources.keys.authorization(pool),
+        connections: edge::connections_spec(pool, &resources.certificates),
         accept_handover: pool.accept_handover,
         isolate_prefixes: pool.isolate_prefixes,
         pd: pool
@@ -211,16 +212,6 @@ pub(crate) fn wanted_policies(config: &Config, source: &ConfigSource) -> Vec<Wan
 pub(crate) fn takes_file(config: &Config, name: &str) -> bool {
     let mut named = config.policies.iter().filter(|policy| policy.name == name);
     named.any(|policy| policy.source.is_file())
-}
-
-/// The parameters and limits of a policy.
-pub(crate) fn policy_settings(policy: &PolicyConfig) -> PolicySettings {
-    PolicySettings {
-        params_json: policy.params_json.clone(),
-        cpu_budget: policy.limits.cpu,
-        wall_limit: policy.limits.wall,
-        memory_bytes: usize::try_from(policy.limits.memory).unwrap_or(usize::MAX),
-    }
 }
 
 /// The folder for what policies remember, where there is one.

@@ -4,14 +4,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use conductor_config::{Config, PipelineConfig};
-use proxy::{PipelineWatch, ProxyMetrics};
+use proxy::{Decisions, PipelineWatch, ProxyMetrics};
 use routing::{Circuit, Pipeline, PipelineError, PipelineSpec, PolicyVersion, PolicyVersions, scores_singly};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use super::trials::{shadow_name, shadowed};
-use crate::pipeline_report::PipelineReport;
-use crate::policy_library::{PolicyLibrary, PolicyReport, WantedPolicy, hex};
+use policy_store::{PipelineDecisions, PipelineReport, PolicyLibrary, PolicyReport, WantedPolicy, hex};
 
 /// Digits of a version's id, as of those of components.
 const ID_DIGITS: usize = 12;
@@ -95,9 +94,20 @@ pub(crate) fn policy_reports(
         let id = id(&pipeline.spec, |name| library.versions(name, None));
         let report = PipelineReport::of(pipeline);
         let decided = metrics.decisions_of(&policy.name);
+        let decided = Arc::new(PipelineCounter(decided));
         Some(PolicyReport::of_pipeline(&policy.name, &id, report, decided))
     });
     library.report().into_iter().chain(pipelines).collect()
+}
+
+/// Decisions of a pipeline, as the request path counts them.
+#[derive(Debug)]
+struct PipelineCounter(Decisions);
+
+impl PipelineDecisions for PipelineCounter {
+    fn count(&self) -> u64 {
+        self.0.count()
+    }
 }
 
 fn pipeline<'c>(config: &'c Config, name: &str) -> Option<&'c PipelineConfig> {

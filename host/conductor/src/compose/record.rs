@@ -6,7 +6,7 @@ use std::sync::Arc;
 use conductor_config::Config;
 use proxy::record::{FileSpec, RecordFiles, RecordSpec, Recorder, Sampling};
 
-use crate::config_source::ConfigSource;
+use local_files::ConfigSource;
 
 /// Which requests are recorded.
 pub(crate) fn record_spec(config: &Config, recorder: &Arc<Recorder>) -> RecordSpec {

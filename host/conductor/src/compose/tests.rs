@@ -11,9 +11,9 @@ use routing::{DpRank, Fleet, WorkerId};
 
 use super::*;
 use crate::certificates::Certificates;
-use crate::config_source::ConfigSource;
 use crate::keys::Keys;
 use crate::tokenizers::Tokenizers;
+use local_files::ConfigSource;
 
 fn config(text: &str) -> Config {
     let source = ConfigSource::Text(text.to_owned());
@@ -121,7 +121,7 @@ fn prefill_workers_have_their_bootstrap_server_where_it_is_told_or_usual() {
 #[test]
 fn a_pool_has_its_ranks_and_splits_within_its_own_times_or_the_servers() {
     let config = config(RANKED);
-    let pools = pool_specs(&config, &Materials::default(), &fleet(&config));
+    let pools = pool_specs(&config, &ExternalResources::default(), &fleet(&config));
     assert_eq!(pools[0].pool.workers.len(), 5);
     assert_eq!(
         pools[0].pd,
@@ -215,7 +215,7 @@ const SPARSE: &str =
 #[test]
 fn of_a_pool_the_proxy_takes_by_itself_what_a_configuration_leaves_unsaid() {
     let config = config(SPARSE);
-    let pool = pool_specs(&config, &Materials::default(), &fleet(&config)).remove(0);
+    let pool = pool_specs(&config, &ExternalResources::default(), &fleet(&config)).remove(0);
     let health = HealthSpec {
         probe: Some(ProbeSpec::default()),
         ..HealthSpec::default()

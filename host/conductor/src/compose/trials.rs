@@ -7,7 +7,7 @@ use proxy::{CanarySpec, ShadowSpec, StopRule, TrialSpec};
 use routing::PolicyVersions;
 
 use super::pipelines::components;
-use crate::policy_library::WantedPolicy;
+use policy_store::WantedPolicy;
 
 const SHADOW: &str = " (shadow)";
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::app::App;
-use crate::builtin;
+use policy_store::builtin;
 
 pub(super) fn print(app: &App, file: &Path, workers: usize) {
     let base = format!("http://{}", app.addr());

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 use super::progress::Progress;
 use super::{config, fleet};
 use crate::app::App;
-use crate::builtin;
 use crate::cli::DemoArgs;
-use crate::config_source::ConfigSource;
 use crate::exit::Exit;
 use crate::telemetry::{self, LogFormat, LogLevel};
+use local_files::ConfigSource;
+use policy_store::builtin;
 
 const POLICIES: [&str; 3] = ["round-robin", "cache-aware", builtin::DEFAULT];
 

@@ -15,13 +15,14 @@ use mock_engine::{MockConfig, MockEngine};
 use mooncake_compat::fleet_flags::port_after;
 use tempfile::TempDir;
 
-use crate::app::{App, Surroundings};
+use crate::app::{App, RuntimeOptions};
 use crate::cli::DemoArgs;
-use crate::config_source::ConfigSource;
 use crate::exit::Exit;
+use crate::serve;
 use crate::signals::Signals;
 use crate::telemetry::{self, LogFormat, LogLevel};
-use crate::{builtin, compiled, serve};
+use local_files::ConfigSource;
+use policy_store::{EngineOptions, builtin, user_cache_folder};
 
 /// Runs the demo until a signal, or the comparison.
 ///
@@ -42,12 +43,14 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
         .context("make a folder for the demo")?;
     let admin = SocketAddr::new(args.listen.ip(), port_after(args.listen));
     let file = write_config(&folder, &config(args.listen, admin, &fleet, builtin::DEFAULT))?;
-    let surroundings = Surroundings {
+    let options = RuntimeOptions {
         log: Some(log),
-        compiled: compiled::folder_of_user(),
-        compiles_in_child: true,
+        engine: EngineOptions {
+            cache_folder: user_cache_folder(),
+            compiles_in_child: true,
+        },
     };
-    let app = App::build_with(ConfigSource::File(file.clone()), surroundings).await?;
+    let app = App::build_with(ConfigSource::File(file.clone()), options).await?;
     banner::print(&app, &file, fleet.len());
     let exit = Box::pin(serve::until_signalled(app, signals)).await?;
     for engine in fleet {

@@ -31,7 +31,7 @@ use self::targets::Targets;
 pub(crate) use self::targets::{Publisher, Target, TargetReport};
 pub(crate) use self::trust::judge;
 use crate::feed_list::{FeedList, OwnFeeds};
-use crate::policy_library::chain;
+use observability::error_chain;
 
 /// How often it is looked whether a worker is to be asked.
 const TICK: Duration = Duration::from_secs(1);
@@ -195,7 +195,7 @@ impl Discovery {
             match page.as_deref().map(StoreStatus::parse) {
                 Some(Ok(told)) => self.state().stores.learn(store, told, Instant::now()),
                 Some(Err(error)) => debug!(
-                    error = chain(&error),
+                    error = error_chain(&error),
                     "failed to ask a store whether it publishes"
                 ),
                 None => {}
@@ -236,7 +236,7 @@ impl Discovery {
         }
         if let Err(error) = self.feeds.set(all(&state.given, &state.targets)) {
             error!(
-                error = chain(&error),
+                error = error_chain(&error),
                 "failed to follow the event feeds that were found"
             );
         }

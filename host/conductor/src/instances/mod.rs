@@ -20,9 +20,9 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::access::{AdminKey, Listener, host_names};
 use crate::overlay::{ChangeError, InstanceChange};
-use crate::policy_library::chain;
 use crate::refusal::{Refusal, only_post};
-use crate::reload::{Bell, InstanceAnswer, RefusedChange};
+use crate::reload::{InstanceAnswer, RefusedChange, ReloadCommand};
+use observability::error_chain;
 
 /// Longest body, in bytes.
 const LONGEST: usize = 16 << 10;
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub(crate) struct Instances {
     pub(crate) key: AdminKey,
-    pub(crate) bell: SyncSender<Bell>,
+    pub(crate) commands: SyncSender<ReloadCommand>,
     pub(crate) listener: Listener,
 }
 
@@ -69,8 +69,8 @@ impl Instances {
         self.key.check(&head.headers, self.listener)?;
         let change = read(&collect(body).await?)?;
         let (answer, answered) = oneshot::channel();
-        let bell = Bell::Instance(change, answer);
-        self.bell.try_send(bell).map_err(|_| Refusal::busy())?;
+        let commands = ReloadCommand::Instance(change, answer);
+        self.commands.try_send(commands).map_err(|_| Refusal::busy())?;
         let answered = answered.await.map_err(|_| Refusal::busy())?;
         answered.map_err(refusal)
     }
@@ -89,7 +89,7 @@ pub(crate) async fn collect(body: Body) -> Result<Bytes, Refusal> {
 }
 
 fn refusal(refused: RefusedChange) -> Refusal {
-    let message = chain(&refused);
+    let message = error_chain(&refused);
     let (status, code, param) = match refused {
         RefusedChange::Change(error) => class(&error),
         RefusedChange::Config(_) => (StatusCode::CONFLICT, "not_applicable", None),

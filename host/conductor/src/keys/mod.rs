@@ -16,18 +16,11 @@ use kv_feed::CurveKeys;
 use proxy::{Authorization, KeyHash};
 use thiserror::Error;
 
-use crate::config_source::ConfigSource;
-use crate::policy_library::chain;
-use crate::regular_file::{MEND_FILE, read_bounded, warn_of_readers};
+use local_files::regular_file::{MEND_FILE, read_bounded, warn_of_readers};
+use local_files::{ADMIN_API_KEY, ConfigSource};
+use observability::error_chain;
 
 /// Where the admin key is unless the configuration says so.
-const ADMIN_API_KEY: &str = "ADMIN_API_KEY";
-
-/// Whether the environment of this process has an admin key, for a configuration that names none.
-pub(crate) fn has_admin_key_here() -> bool {
-    std::env::var_os(ADMIN_API_KEY).is_some_and(|key| !key.is_empty())
-}
-
 /// Most bytes that a key's file may have.
 const LONGEST: u64 = 64 << 10;
 
@@ -287,7 +280,7 @@ impl KeyProblem {
             | KeyError::Header { .. } => (Code::KeyUnavailable, MEND_FILE),
         };
         let at = self.at.map_or_else(Mark::beginning, |at| *at);
-        Diagnostic::new(code, &at, chain(&self.error), Some(help.to_owned()))
+        Diagnostic::new(code, &at, error_chain(&self.error), Some(help.to_owned()))
     }
 }
 

@@ -17,7 +17,7 @@ fn pool(authorization: &str) -> String {
 
 #[track_caller]
 fn refused(result: Result<Keys, KeyError>, expected: &str) {
-    let error = chain(&result.unwrap_err());
+    let error = error_chain(&result.unwrap_err());
     assert!(error.contains(expected), "{error}");
 }
 

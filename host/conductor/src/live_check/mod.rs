@@ -25,12 +25,12 @@ use self::report::{LiveReport, PoolReport, WorkerReport};
 use self::target::{PoolTarget, WorkerTarget};
 use self::text::Glyphs;
 use crate::check::Checked;
-use crate::config_source::ConfigSource;
 use crate::exit::Exit;
-use crate::materials::Materials;
+use crate::external_resources::ExternalResources;
 use crate::reload::{self, Steps};
 use crate::status::ProblemReport;
 use crate::{paint, print};
+use local_files::ConfigSource;
 
 /// Workers reached at the same time.
 const AT_ONCE: usize = 16;
@@ -76,9 +76,9 @@ pub(crate) fn run(source: &ConfigSource, (checked, told): (&Checked, &str), json
 fn targets(source: &ConfigSource) -> Result<Vec<PoolTarget>> {
     let text = source.read()?;
     let config = reload::read(source, &text)?.config;
-    let materials = Materials::read(&Steps::default(), None, (&config, source, &text));
-    let materials = materials.context("read what the configuration names")?;
-    Ok(target::pools(&config, &materials))
+    let resources = ExternalResources::read(&Steps::default(), None, (&config, source, &text));
+    let resources = resources.context("read what the configuration names")?;
+    Ok(target::pools(&config, &resources))
 }
 
 /// Reaches all workers, so many at a time, and judges what they say.

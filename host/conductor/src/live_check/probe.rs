@@ -19,7 +19,7 @@ use super::observed::{
 };
 use super::target::WorkerTarget;
 use crate::discovery::{Answer, Asker, judge};
-use crate::policy_library::chain;
+use observability::error_chain;
 
 /// For one question over HTTP.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -69,7 +69,7 @@ pub(super) async fn observe(target: &WorkerTarget) -> Observed {
 
 fn unreached(error: &(dyn std::error::Error + 'static)) -> Observed {
     Observed {
-        reached: Some(Err(chain(error))),
+        reached: Some(Err(error_chain(error))),
         ..Observed::default()
     }
 }
@@ -90,7 +90,7 @@ fn page<T>(
 ) -> Page<T> {
     let reply = match reply {
         Ok(reply) => reply,
-        Err(error) => return Page::Failed(chain(&error)),
+        Err(error) => return Page::Failed(error_chain(&error)),
     };
     match reply.status {
         status if status.is_success() => match read(&reply.body) {
@@ -176,7 +176,7 @@ async fn tokens(client: &WorkerClient, target: &WorkerTarget, model: Option<Stri
     let body = json!({ "model": model, "prompt": PROBE_TEXT, "add_special_tokens": true });
     let reply = client.post("/tokenize", body.to_string().into()).await;
     let of_worker = page(reply, |body| {
-        let tokenized = Tokenized::parse(body).map_err(|error| chain(&error))?;
+        let tokenized = Tokenized::parse(body).map_err(|error| error_chain(&error))?;
         Ok(tokenized.tokens)
     });
     Some(Tokens {
@@ -190,7 +190,9 @@ fn own_tokens(model: &Model) -> Result<Vec<u32>, String> {
     let cache = PrefixCache::new(0);
     let prepared = model.prepare(Rendered::text(PROBE_TEXT.to_owned(), true), &cache);
     let tokens = model.complete(prepared, &cache, &mut Budget::unlimited());
-    tokens.map(|tokens| tokens.ids).map_err(|error| chain(&error))
+    tokens
+        .map(|tokens| tokens.ids)
+        .map_err(|error| error_chain(&error))
 }
 
 /// As discovery finds them, each probed.
@@ -233,7 +235,7 @@ async fn events(target: &WorkerTarget) -> Events {
             Events::Endpoints(endpoints)
         }
         Answer::Sources(_) | Answer::Absent => Events::None,
-        Answer::Failed(error) => Events::Failed(chain(&error)),
+        Answer::Failed(error) => Events::Failed(error_chain(&error)),
     }
 }
 
@@ -244,8 +246,8 @@ async fn probe_endpoint(endpoint: String, replay: Option<String>, curve: Option<
     let tried = tokio::task::spawn_blocking(tried).await;
     let probe = match tried {
         Ok(Ok(probe)) => EndpointProbe::Tried(probe),
-        Ok(Err(error)) => EndpointProbe::Failed(chain(&error)),
-        Err(error) => EndpointProbe::Failed(chain(&error)),
+        Ok(Err(error)) => EndpointProbe::Failed(error_chain(&error)),
+        Err(error) => EndpointProbe::Failed(error_chain(&error)),
     };
     EventEndpoint {
         endpoint,
@@ -268,7 +270,7 @@ async fn bootstrap(target: &WorkerTarget) -> Option<Page<Bootstrap>> {
     );
     let client = match client {
         Ok(client) => client,
-        Err(error) => return Some(Page::Failed(chain(&error))),
+        Err(error) => return Some(Page::Failed(error_chain(&error))),
     };
     Some(match target.dialect {
         Some(Dialect::Sglang) => page(client.get("/health").await, |_| Ok(Bootstrap::Up)),

@@ -11,7 +11,7 @@ use wildmatch::WildMatch;
 
 use crate::compose;
 use crate::discovery::Target;
-use crate::materials::Materials;
+use crate::external_resources::ExternalResources;
 
 /// One pool.
 pub(super) struct PoolTarget {
@@ -70,15 +70,15 @@ impl Tokenizing {
     }
 }
 
-/// All pools of a configuration; `materials` were read for it.
-pub(super) fn pools(config: &Config, materials: &Materials) -> Vec<PoolTarget> {
+/// All pools of a configuration; `resources` were read for it.
+pub(super) fn pools(config: &Config, resources: &ExternalResources) -> Vec<PoolTarget> {
     let (fleet, _) = Fleet::default().next(compose::worker_specs(config));
-    let specs = compose::pool_specs(config, materials, &fleet);
-    let plan = compose::feed_plan(config, &materials.keys, &fleet);
+    let specs = compose::pool_specs(config, resources, &fleet);
+    let plan = compose::feed_plan(config, &resources.keys, &fleet);
     let local: Arc<[LocalModel]> = config
         .models
         .iter()
-        .filter_map(|model| local_model(model, materials))
+        .filter_map(|model| local_model(model, resources))
         .collect();
     let pools = config.pools.iter().zip(specs);
     pools
@@ -100,7 +100,7 @@ pub(super) fn pools(config: &Config, materials: &Materials) -> Vec<PoolTarget> {
                     models: worker.models.clone(),
                     adapters: worker.adapters.clone(),
                     events: worker.kv_events.clone(),
-                    curve: materials.keys.curve(pool),
+                    curve: resources.keys.curve(pool),
                     asked: plan
                         .asked
                         .iter()
@@ -129,12 +129,12 @@ fn health_path(pool: &PoolConfig) -> String {
     pool.health.path.clone().unwrap_or_else(|| "/health".to_owned())
 }
 
-fn local_model(model: &ModelConfig, materials: &Materials) -> Option<LocalModel> {
+fn local_model(model: &ModelConfig, resources: &ExternalResources) -> Option<LocalModel> {
     let ModelTokenize::Local(local) = &model.tokenize else {
         return None;
     };
     Some(LocalModel {
         names: model.names.iter().map(|name| WildMatch::new(name)).collect(),
-        model: Arc::clone(materials.tokenizers.of(local)?),
+        model: Arc::clone(resources.tokenizers.of(local)?),
     })
 }

@@ -2,15 +2,13 @@
 
 use std::fmt;
 
-use conductor_config::{Code, Location};
+use conductor_config::{Code, Diagnostic as ConfigDiagnostic, Location, Severity as ConfigSeverity};
 use policy_runtime::{LoadError, ParamFault, ParamFaults};
 use serde::Serialize;
 
 use super::settings::Given;
-use crate::param_problems;
-use crate::policy_library::chain;
-use crate::reload::report;
-use crate::status::ProblemReport;
+use observability::error_chain;
+use policy_store::param_diagnostics;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -82,7 +80,7 @@ impl Finding {
         if let Some(faults) = error.param_faults() {
             return Self::refused_params(faults, given);
         }
-        let message = format!("failed to {}", chain(error));
+        let message = format!("failed to {}", error_chain(error));
         if let LoadError::Instantiate { .. } = error {
             let help = "if it needs more memory, as some interpreters do: --memory-mib here, and `limits` of [policies.NAME] for the \
                         router";
@@ -100,9 +98,11 @@ impl Finding {
 
     fn refused_params(faults: &ParamFaults, given: &Given) -> Vec<Self> {
         if let Some((config, policy)) = &given.configured {
-            let mistakes = param_problems::diagnostics(policy, faults);
-            let reports = mistakes.iter().map(report);
-            return reports.map(|problem| Self::of_config(config, &problem)).collect();
+            let mistakes = param_diagnostics(policy, faults);
+            return mistakes
+                .iter()
+                .map(|mistake| Self::of_config(config, mistake))
+                .collect();
         }
         let finding = |fault: &ParamFault| Self {
             help: fault.help.clone(),
@@ -112,20 +112,16 @@ impl Finding {
     }
 
     /// A mistake of a configuration file.
-    pub(super) fn of_config(config: &str, problem: &ProblemReport) -> Self {
+    pub(super) fn of_config(config: &str, mistake: &ConfigDiagnostic) -> Self {
         Self {
-            severity: match problem.severity {
-                "warning" => Severity::Warning,
-                _ => Severity::Error,
+            severity: match mistake.severity() {
+                ConfigSeverity::Warning => Severity::Warning,
+                ConfigSeverity::Error => Severity::Error,
             },
-            code: problem.code.clone(),
-            message: problem.message.clone(),
-            help: problem.help.clone(),
-            place: Some(Place {
-                config: config.to_owned(),
-                line: problem.line,
-                column: problem.column,
-            }),
+            code: mistake.code.as_str().to_owned(),
+            message: mistake.message.clone(),
+            help: mistake.help.clone(),
+            place: Some(Place::new(config, mistake.primary.location)),
         }
     }
 }

@@ -7,14 +7,14 @@ use conductor_config::check_policy_name;
 use policy_runtime::{Interview, PolicyEngine, PolicySettings};
 use serde::Serialize;
 
-use super::chain;
 use super::subject::Subject;
 use super::table::{Side, Table, size};
 use super::{engine, print};
-use crate::builtin::{BUILTINS, DEFAULT};
 use crate::cli::ListArgs;
 use crate::exit::{Exit, UsageError};
-use crate::policy_library::{misnamed_in, policies_in};
+use local_files::policy_folder::{misnamed_in, policies_in};
+use observability::error_chain;
+use policy_store::builtin::{BUILTINS, DEFAULT};
 
 /// Lists them.
 ///
@@ -93,7 +93,7 @@ impl Listed {
         let scores = interview.as_ref().is_ok_and(Interview::scores_singly);
         let (manifest, problem) = match interview {
             Ok(interview) => (Some(interview.manifest), None),
-            Err(error) => (None, Some(format!("failed to {}", chain(&error)))),
+            Err(error) => (None, Some(format!("failed to {}", error_chain(&error)))),
         };
         let (manifest, version) = manifest.map(|manifest| (manifest.name, manifest.version)).unzip();
         Self {

@@ -30,7 +30,6 @@ pub(crate) use self::replay::{Lines as LogLines, LogError};
 pub(crate) use self::subject::{Subject, SubjectError};
 use crate::cli::{PolicyArgs, PolicyCommand};
 use crate::exit::Exit;
-use crate::policy_library::chain;
 use crate::{policy_deploy, policy_remote, print};
 
 /// Does what was asked.

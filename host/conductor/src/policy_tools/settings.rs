@@ -8,12 +8,10 @@ use policy_runtime::PolicySettings;
 use thiserror::Error;
 
 use super::finding::Finding;
-use crate::builtin;
 use crate::cli::SettingsArgs;
-use crate::compose::policy_settings;
-use crate::config_source::{ConfigSource, ReadConfigError};
-use crate::keys;
-use crate::reload::reports;
+use local_files::{ConfigSource, ReadConfigError, has_admin_key};
+use policy_store::builtin;
+use policy_store::policy_settings;
 
 /// Settings and where they come from.
 #[derive(Debug, Default)]
@@ -101,7 +99,7 @@ fn from_config(path: &Path, name: &str) -> Result<GivenOrMistakes, SettingsError
             source: &source,
             name,
         },
-        has_admin_key: keys::has_admin_key_here(),
+        has_admin_key: has_admin_key(),
     };
     let config = match Config::parse(&source.name(), &text, &known) {
         Ok(parsed) => parsed.config,
@@ -130,10 +128,10 @@ fn given(source: &ConfigSource, policy: &PolicyConfig) -> Given {
 
 fn findings(source: &ConfigSource, mistakes: &Diagnostics) -> Vec<Finding> {
     let name = source.name();
-    let reports = reports(mistakes);
-    reports
+    mistakes
+        .items()
         .iter()
-        .map(|problem| Finding::of_config(&name, problem))
+        .map(|mistake| Finding::of_config(&name, mistake))
         .collect()
 }
 

@@ -5,14 +5,14 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use observability::error_chain;
 use policy_component::{Anatomy, dissect};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use super::chain;
-use crate::builtin;
-use crate::policy_library::MAX_COMPONENT;
-use crate::regular_file;
+use local_files::regular_file;
+use policy_store::MAX_COMPONENT;
+use policy_store::builtin;
 
 /// A policy's bytes and where they come from.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Subject {
     /// What the bytes consist of.
     pub(crate) fn dissect(&self) -> anyhow::Result<Anatomy> {
         let told = dissect(&self.bytes);
-        told.map_err(|error| anyhow!("{}: failed to {}", self.label, chain(&error)))
+        told.map_err(|error| anyhow!("{}: failed to {}", self.label, error_chain(&error)))
     }
 
     /// SHA-256 of the bytes, in hexadecimal.

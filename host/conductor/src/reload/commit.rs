@@ -1,15 +1,18 @@
 //! The commit of a plan: the one place where a reload changes what is active. Nothing in it can fail.
 
+use std::sync::Arc;
+
 use super::changes::ConfigChanges;
 use super::plan::Plan;
 use super::{Parts, Reloader};
-use crate::policy_library::{Committed, Prepared};
+use crate::live_fleet::LiveFleet;
+use policy_store::{PolicyCommit, Prepared};
 
 /// What a commit has changed.
 #[derive(Debug)]
 pub(super) struct Commit {
     pub(super) config: ConfigChanges,
-    pub(super) policies: Committed,
+    pub(super) policies: PolicyCommit,
 }
 
 impl Reloader {
@@ -29,7 +32,7 @@ impl Reloader {
             feeds,
         } = parts;
         let before = std::mem::replace(&mut self.active, active);
-        let (config, materials) = (&self.active.config, &self.active.materials);
+        let (config, resources) = (&self.active.config, &self.active.resources);
         let live = &self.live;
         for watch in watches {
             watch.register();
@@ -40,9 +43,9 @@ impl Reloader {
         }
         live.recorder.apply(record);
         live.cell.store(snapshot);
-        live.admin_key.set(materials.keys.admin.clone(), &config.server);
+        live.admin_key.set(resources.keys.admin.clone(), &config.server);
         if let Some(indexer) = &live.indexer {
-            indexer.set(&materials.keys, &config.server);
+            indexer.set(&resources.keys, &config.server);
         }
         // After the snapshot: whoever connects to a new socket meets the new TLS.
         live.doors.open(sockets);
@@ -54,7 +57,7 @@ impl Reloader {
             filter.apply(log);
         }
         let changes = ConfigChanges::between(&before.config, config);
-        let policies = prepared.map_or_else(Committed::default, |prepared| self.commit_policies(prepared));
+        let policies = prepared.map_or_else(PolicyCommit::default, |prepared| self.commit_policies(prepared));
         self.report_generation();
         Commit {
             config: changes,
@@ -63,9 +66,10 @@ impl Reloader {
     }
 
     /// Makes the library go on from what was prepared.
-    pub(super) fn commit_policies(&mut self, prepared: Prepared) -> Committed {
+    pub(super) fn commit_policies(&mut self, prepared: Prepared) -> PolicyCommit {
         let committed = self.library.commit(prepared);
-        self.library.settle_sessions(&self.live.cell.load());
+        self.library
+            .settle_sessions(&LiveFleet(Arc::clone(&self.live.cell)));
         committed.log();
         for swapped in &committed.swapped {
             self.metrics.policy_swapped(&swapped.policy);

@@ -12,10 +12,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
 use crate::app::App;
-use crate::builtin;
 use crate::overlay::{Addition, InstanceChange};
-use crate::policy_library::{Loader, PolicyReport, hex};
 use crate::route_override::{RouteAction, RouteChange};
+use policy_store::builtin;
+use policy_store::{Loader, PolicyReport, hex};
 
 const FIRST: &str = "round-robin";
 const SECOND: &str = "load-weighted";
@@ -72,7 +72,7 @@ impl Loader for Held {
 /// A router with two versions of `tuned`, whose reload thread runs.
 struct Story {
     folder: TempDir,
-    bell: SyncSender<Bell>,
+    commands: SyncSender<ReloadCommand>,
     status: Status,
     begun: Receiver<()>,
     go: SyncSender<()>,
@@ -102,10 +102,10 @@ impl Story {
             go: Mutex::new(goes),
         }));
         let status = reloader.status.clone();
-        let (bell, _) = reloader.spawn(stop.clone()).unwrap();
+        let (commands, _) = reloader.spawn(stop.clone()).unwrap();
         Self {
             folder,
-            bell,
+            commands,
             status,
             begun: has_begun,
             go,
@@ -117,15 +117,15 @@ impl Story {
         fs::write(self.folder.path().join(file), bytes).unwrap();
     }
 
-    fn ask<T>(&self, bell: impl FnOnce(oneshot::Sender<T>) -> Bell) -> oneshot::Receiver<T> {
+    fn ask<T>(&self, commands: impl FnOnce(oneshot::Sender<T>) -> ReloadCommand) -> oneshot::Receiver<T> {
         let (to, answer) = oneshot::channel();
-        self.bell.send(bell(to)).unwrap();
+        self.commands.send(commands(to)).unwrap();
         answer
     }
 
     /// Waits until the compiler has the policy that it does not come to an end with.
     fn is_compiling(&self) {
-        self.bell.send(Bell::Changed).unwrap();
+        self.commands.send(ReloadCommand::Changed).unwrap();
         tokio::task::block_in_place(|| self.begun.recv().unwrap());
     }
 
@@ -137,13 +137,13 @@ impl Story {
             pool: None,
             bootstrap: None,
         });
-        let answer = self.ask(|to| Bell::Instance(add, to)).await.unwrap();
+        let answer = self.ask(|to| ReloadCommand::Instance(add, to)).await.unwrap();
         answer.unwrap();
     }
 
     fn change(&self, action: PolicyAction) -> oneshot::Receiver<Result<PolicyReport, RefusedPolicyChange>> {
         let policy = "tuned".to_owned();
-        self.ask(|to| Bell::Policy(PolicyChange { policy, action }, to))
+        self.ask(|to| ReloadCommand::Policy(PolicyChange { policy, action }, to))
     }
 
     /// Whether `tuned` has these bytes in force.
@@ -169,7 +169,7 @@ async fn rollbacks_edits_and_instances_go_through_while_a_policy_is_compiled() {
     assert!(story.has(FIRST));
 
     story.write("conductor.toml", text("[tokens]\ncache = \"1MiB\"", "tuned"));
-    let answer = story.ask(Bell::Asked).await.unwrap();
+    let answer = story.ask(ReloadCommand::Asked).await.unwrap();
     assert_eq!(answer.outcome.as_str(), "applied");
     assert!(answer.outcome.has_changes() && answer.outcome.swapped().is_empty());
 
@@ -182,7 +182,7 @@ async fn rollbacks_edits_and_instances_go_through_while_a_policy_is_compiled() {
     );
 
     // Whoever asks how the new bytes are gets the answer once it is known, and holds up nobody until then.
-    let mut asked = story.ask(Bell::Asked);
+    let mut asked = story.ask(ReloadCommand::Asked);
     story.add_instance("http://127.0.0.1:31").await;
     assert!(asked.try_recv().is_err());
     story.go.send(()).unwrap();
@@ -198,7 +198,7 @@ async fn an_edit_that_names_a_policy_which_is_compiled_waits_as_a_whole_and_alon
     let edited = text("[policies.other]\npath = \"other.wasm\"", "other");
     story.write("conductor.toml", edited);
     story.is_compiling();
-    let mut asked = story.ask(Bell::Asked);
+    let mut asked = story.ask(ReloadCommand::Asked);
     let before = story.generation();
     story.change(PolicyAction::RollBack).await.unwrap().unwrap();
     assert!(story.has(FIRST));
@@ -211,7 +211,7 @@ async fn an_edit_that_names_a_policy_which_is_compiled_waits_as_a_whole_and_alon
 
     // The next bytes of that file are a new version like any other.
     story.write("other.wasm", bytes(SECOND));
-    let answer = story.ask(Bell::Asked).await.unwrap();
+    let answer = story.ask(ReloadCommand::Asked).await.unwrap();
     assert_eq!(answer.outcome.swapped(), ["other"]);
 }
 
@@ -223,7 +223,14 @@ async fn a_route_that_is_given_a_policy_which_is_compiled_is_answered_when_it_is
         format!("policy-dir = \"folder\"\n{}", text("", "tuned")),
     );
     fs::create_dir(story.folder.path().join("folder")).unwrap();
-    assert!(story.ask(Bell::Asked).await.unwrap().outcome.has_changes());
+    assert!(
+        story
+            .ask(ReloadCommand::Asked)
+            .await
+            .unwrap()
+            .outcome
+            .has_changes()
+    );
     story.write("folder/fresh.wasm", bytes(HELD));
     story.is_compiling();
     let change = RouteChange {
@@ -231,7 +238,7 @@ async fn a_route_that_is_given_a_policy_which_is_compiled_is_answered_when_it_is
         route: None,
         action: RouteAction::Canary(1_000),
     };
-    let mut changed = story.ask(|to| Bell::Route(change, to));
+    let mut changed = story.ask(|to| ReloadCommand::Route(change, to));
     story.change(PolicyAction::RollBack).await.unwrap().unwrap();
     assert!(changed.try_recv().is_err());
     story.go.send(()).unwrap();

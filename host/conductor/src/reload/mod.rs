@@ -4,8 +4,8 @@
 //! A reload has two phases. The *plan* (`plan.rs`, `parts.rs`) only reads: it parses, loads policies, builds the next snapshot and
 //! binds sockets, and each step that can fail is one of [`PlanStep`]. The *commit* (`commit.rs`) makes the plan active and cannot
 //! fail. So a change applies as a whole to new requests, or nothing changes and the reason is logged, counted and shown. Edited
-//! files, changed materials, instances changed over HTTP and policies all take this way. Policies are compiled on a thread of
-//! their own (`policy_library/loading.rs`): what needs one waits for it, and nothing else does.
+//! files, changed resources, instances changed over HTTP and policies all take this way. Policies are compiled on a thread of
+//! their own (`policy-store/src/library/loading.rs`): what needs one waits for it, and nothing else does.
 
 mod changes;
 mod commit;
@@ -41,23 +41,24 @@ use self::plan::{Candidate, FilePlan, Planned, Seen};
 pub(crate) use self::policies::{PolicyAction, PolicyChange, RefusedPolicyChange};
 pub(crate) use self::problem::RefusedConfig;
 pub(crate) use self::problem::awaited_policies;
-pub(crate) use self::problem::{log_warnings, report, reports, unavailable_policies};
+pub(crate) use self::problem::{log_warnings, reports, unavailable_policies};
 pub(crate) use self::read::{examine, read};
 pub(crate) use self::routes::{RefusedRouteChange, RouteAnswer};
 pub(crate) use self::step::{PlanStep, RefusedPlan, Steps};
-pub(crate) use self::thread::Bell;
+pub(crate) use self::thread::ReloadCommand;
 use crate::app::Doors;
 use crate::compose;
-use crate::config_source::ConfigSource;
 use crate::discovery::Discovery;
+use crate::external_resources::ExternalResources;
 use crate::indexer::IndexerDoor;
 use crate::instances::AdminKey;
-use crate::materials::Materials;
 use crate::metrics::ControlMetrics;
 use crate::overlay::Overlays;
-use crate::policy_library::{PolicyLibrary, Prepared, chain};
 use crate::status::{ProblemReport, Status};
 use crate::telemetry::LogFilter;
+use local_files::ConfigSource;
+use observability::error_chain;
+use policy_store::{PolicyLibrary, Prepared};
 
 /// Everything a reload works on.
 pub(crate) struct Reloader {
@@ -98,21 +99,21 @@ pub(crate) struct ActiveConfig {
     pub(crate) overlays: Overlays,
     /// The file's configuration as the overlays have it.
     pub(crate) config: Config,
-    pub(crate) materials: Materials,
+    pub(crate) resources: ExternalResources,
     pub(crate) fleet: Fleet,
     pub(crate) generation: Generation,
 }
 
 impl ActiveConfig {
-    /// What a router starts with: what `text` says, with the materials that it names.
-    pub(crate) fn first(text: String, config: Config, materials: Materials) -> Self {
+    /// What a router starts with: what `text` says, with the resources that it names.
+    pub(crate) fn first(text: String, config: Config, resources: ExternalResources) -> Self {
         let (fleet, _) = Fleet::default().next(compose::worker_specs(&config));
         Self {
             text,
             file: config.clone(),
             overlays: Overlays::default(),
             config,
-            materials,
+            resources,
             fleet,
             generation: Generation(1),
         }
@@ -127,7 +128,7 @@ impl Reloader {
         paths.extend(compose::policy_folder(config, &self.source));
         let policies = compose::wanted_policies(config, &self.source).into_iter();
         paths.extend(policies.filter_map(|wanted| wanted.file()));
-        paths.extend(Materials::files(config, &self.source));
+        paths.extend(ExternalResources::files(config, &self.source));
         paths
     }
 
@@ -182,13 +183,13 @@ impl Reloader {
     /// The text is the active one; the keys, certificates and tokenizers that it names may be others.
     fn reload_materials(&mut self) -> ReloadOutcome {
         let ActiveConfig { file, text, .. } = &self.active;
-        let materials = match self.read_materials(file, text) {
-            Ok(materials) if materials == self.active.materials => return self.unchanged(),
-            Ok(materials) => materials,
+        let resources = match self.read_resources(file, text) {
+            Ok(resources) if resources == self.active.resources => return self.unchanged(),
+            Ok(resources) => resources,
             Err(refused) => return self.refuse(&refused),
         };
         let candidate = Candidate {
-            materials,
+            resources,
             ..self.active.candidate()
         };
         let plan = match self.plan(candidate) {
@@ -223,7 +224,7 @@ impl Reloader {
                 Ok(plan) => self.commit(plan).policies,
                 // The configuration was accepted before, with other policies only.
                 Err(refused) => {
-                    let error = chain(&refused);
+                    let error = error_chain(&refused);
                     error!(
                         error,
                         "failed to build the request path with new policies: the old ones stay"

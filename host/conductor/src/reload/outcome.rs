@@ -35,7 +35,7 @@ pub(crate) struct Changes {
     config: ConfigChanges,
     /// Whether keys, certificates or tokenizers are others.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    materials: bool,
+    resources: bool,
     /// Policies with a new version.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     policy_versions: Vec<String>,
@@ -51,7 +51,7 @@ pub(crate) struct ReloadAnswer {
 
 impl Changes {
     fn is_empty(&self) -> bool {
-        self.config.is_empty() && !self.materials && self.policy_versions.is_empty()
+        self.config.is_empty() && !self.resources && self.policy_versions.is_empty()
     }
 }
 
@@ -68,7 +68,7 @@ impl ReloadOutcome {
 
     pub(super) fn of_materials() -> Self {
         Self::Applied(Box::new(Changes {
-            materials: true,
+            resources: true,
             ..Changes::default()
         }))
     }

@@ -9,9 +9,9 @@ use routing::PolicyVersions;
 
 use super::{ActiveConfig, PlanStep, RefusedConfig, RefusedPlan, Steps};
 use crate::compose::{self, BrokenPipeline, PipelineWatches};
-use crate::config_source::ConfigSource;
 use crate::discovery::{CheckedFeeds, Discovery};
 use crate::telemetry::{self, ParsedFilter};
+use local_files::ConfigSource;
 
 /// Everything that a configuration changes but sockets and policies. Nothing of it is active, and nothing of it can fail any
 /// more.
@@ -69,7 +69,7 @@ impl Planner<'_> {
             self.recorder.plan(files).map_err(RefusedConfig::Record)
         })?;
         let feeds = steps.run(PlanStep::Feeds, || {
-            let feeds = compose::feed_plan(config, &next.materials.keys, &next.fleet);
+            let feeds = compose::feed_plan(config, &next.resources.keys, &next.fleet);
             discovery.check(feeds).map_err(RefusedConfig::Feeds)
         })?;
         Ok(Parts {
@@ -89,7 +89,7 @@ impl Planner<'_> {
     ) -> Result<(SnapshotSpec, Vec<Arc<PipelineWatch>>), BrokenPipeline> {
         let ActiveConfig {
             config,
-            materials,
+            resources,
             fleet,
             generation,
             ..
@@ -109,13 +109,13 @@ impl Planner<'_> {
             .map(|route| compose::route_spec(route, decides, policy));
         let spec = SnapshotSpec {
             generation: *generation,
-            pools: compose::pool_specs(config, materials, fleet),
+            pools: compose::pool_specs(config, resources, fleet),
             routes: routes.collect::<Result<_, _>>()?,
-            models: compose::models_spec(config, &materials.tokenizers),
+            models: compose::models_spec(config, &resources.tokenizers),
             limits: compose::request_limits(config),
-            edge: compose::edge_spec(config, &materials.certificates),
+            edge: compose::edge_spec(config, &resources.certificates),
             record: compose::record_spec(config, self.recorder),
-            clients: compose::client_specs(config, &materials.keys),
+            clients: compose::client_specs(config, &resources.keys),
             // They tell a client of others' prompts, and where workers are.
             decision_headers: config
                 .server
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
     use crate::app::Caches;
-    use crate::materials::Materials;
+    use crate::external_resources::ExternalResources;
     use crate::reload::read;
 
     /// Pool `a`, whose policy wants one column, and pool `b`, whose policy wants no tokens.
@@ -168,7 +168,7 @@ policy = "of-a"
     fn check(text: &str, expected: &[&str]) {
         let source = ConfigSource::Text(text.to_owned());
         let config = read(&source, text).expect("valid").config;
-        let first = ActiveConfig::first(text.to_owned(), config, Materials::default());
+        let first = ActiveConfig::first(text.to_owned(), config, ExternalResources::default());
         let mut registry = prometheus_client::registry::Registry::default();
         let metrics = ProxyMetrics::new(&mut registry);
         let caches = Caches::start(&first.config, &mut registry).unwrap();

@@ -9,16 +9,16 @@ use super::{
 };
 use crate::app::Bound;
 use crate::compose;
-use crate::materials::Materials;
+use crate::external_resources::ExternalResources;
 use crate::overlay::{Ended, Overlays};
-use crate::policy_library::Prepared;
+use policy_store::Prepared;
 
 /// What is to become active: a configuration's text and meaning, with what it names.
 pub(super) struct Candidate {
     pub(super) text: String,
     pub(super) file: Config,
     pub(super) overlays: Overlays,
-    pub(super) materials: Materials,
+    pub(super) resources: ExternalResources,
     /// New versions of policies; none: those that are active stay.
     pub(super) prepared: Option<Prepared>,
 }
@@ -66,7 +66,7 @@ impl ActiveConfig {
             text: self.text.clone(),
             file: self.file.clone(),
             overlays: self.overlays.clone(),
-            materials: self.materials.clone(),
+            resources: self.resources.clone(),
             prepared: None,
         }
     }
@@ -81,7 +81,7 @@ impl Reloader {
         Ok((text != self.active.text).then_some(text))
     }
 
-    /// Plans a new text, with the policies and materials that it names.
+    /// Plans a new text, with the policies and resources that it names.
     pub(super) fn plan_text(&mut self, text: String, seen: &mut Seen) -> Result<Planned, RefusedPlan> {
         let source = &self.source;
         let Parsed {
@@ -108,12 +108,12 @@ impl Reloader {
         if !awaited.is_empty() {
             return Ok(Planned::Waiting(awaited));
         }
-        let materials = self.read_materials(&file, &text)?;
+        let resources = self.read_resources(&file, &text)?;
         let plan = self.plan(Candidate {
             text,
             file,
             overlays,
-            materials,
+            resources,
             prepared: Some(prepared),
         })?;
         Ok(Planned::Ready(Box::new(FilePlan {
@@ -124,9 +124,9 @@ impl Reloader {
     }
 
     /// What a configuration names that lies elsewhere, as it is now.
-    pub(super) fn read_materials(&self, file: &Config, text: &str) -> Result<Materials, RefusedPlan> {
-        let before = Some(&self.active.materials);
-        Materials::read(&self.steps, before, (file, &self.source, text))
+    pub(super) fn read_resources(&self, file: &Config, text: &str) -> Result<ExternalResources, RefusedPlan> {
+        let before = Some(&self.active.resources);
+        ExternalResources::read(&self.steps, before, (file, &self.source, text))
     }
 
     /// Plans a candidate.
@@ -135,7 +135,7 @@ impl Reloader {
             text,
             file,
             overlays,
-            materials,
+            resources,
             prepared,
         } = candidate;
         let config = overlays.over(&file);
@@ -145,7 +145,7 @@ impl Reloader {
             file,
             overlays,
             config,
-            materials,
+            resources,
             fleet,
             generation: Generation(self.active.generation.0 + 1),
         };

@@ -5,8 +5,8 @@ use tracing::{info, warn};
 
 use super::{RefusedPlan, Reloader};
 use crate::compose;
-use crate::policy_library::{PolicyReport, RollbackError, WantedPolicy};
 use crate::status::PoliciesReport;
+use policy_store::{PolicyReport, RollbackError, WantedPolicy};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Reloader {
         let folder = compose::policy_folder(&self.active.config, &self.source);
         let config = &self.active.config;
         self.library
-            .look_for_strays(folder.as_deref(), |name| compose::takes_file(config, name));
+            .look_for_ignored_files(folder.as_deref(), |name| compose::takes_file(config, name));
         let reports = compose::policy_reports(config, &self.library, &self.live.metrics);
         self.status
             .set_policies(PoliciesReport::of(reports, self.library.ignored_files(), folder));

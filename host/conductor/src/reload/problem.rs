@@ -11,12 +11,12 @@ use tracing::warn;
 use crate::app::ListenError;
 use crate::certificates::CertificateError;
 use crate::compose::{self, BrokenPipeline};
-use crate::config_source::{ConfigSource, ReadConfigError};
 use crate::keys::KeyError;
-use crate::param_problems;
-use crate::policy_library::{Outcome, PolicyProblem, Prepared, PreparedPolicy, chain};
 use crate::status::ProblemReport;
 use crate::telemetry::LogFilterError;
+use local_files::{ConfigSource, ReadConfigError};
+use observability::error_chain;
+use policy_store::{Outcome, PolicyProblem, Prepared, PreparedPolicy, param_diagnostics};
 
 /// The configuration cannot be put in force.
 #[derive(Debug, Error)]
@@ -89,7 +89,7 @@ fn whole_file(code: &str, refused: &RefusedConfig) -> ProblemReport {
         severity: "error",
         line: 1,
         column: 1,
-        message: chain(refused),
+        message: error_chain(refused),
         help: None,
     }
 }
@@ -124,11 +124,11 @@ pub(crate) fn awaited_policies(config: &Config, prepared: &Prepared) -> Vec<Stri
 fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy) -> Vec<Diagnostic> {
     let (place, problem) = match &prepared.outcome {
         // What is compiled is waited for before.
-        Outcome::InForce | Outcome::HeldBack | Outcome::Fresh(_) | Outcome::Loading => return vec![],
+        Outcome::Active | Outcome::HeldBack | Outcome::Fresh(_) | Outcome::Loading => return vec![],
         Outcome::Unsettled => (&policy.source_at, "its file is still being written".to_owned()),
         Outcome::Failed(problem) => {
             if let Some(faults) = problem.param_faults() {
-                return param_problems::diagnostics(policy, faults);
+                return param_diagnostics(policy, faults);
             }
             if problem.is_in_pipeline() {
                 return no_scorer(config, policy, problem);
@@ -138,7 +138,7 @@ fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy
                 Some(pin) if problem.is_in_pin() => pin,
                 _ => &policy.source_at,
             };
-            (place, chain(&**problem))
+            (place, error_chain(&**problem))
         }
     };
     let message = format!("policy `{}`: {problem}", policy.name);
@@ -156,7 +156,7 @@ fn no_scorer(config: &Config, policy: &PolicyConfig, problem: &PolicyProblem) ->
     let pipelines = config.policies.iter().filter_map(PolicyConfig::pipeline);
     let named = pipelines.flat_map(|pipeline| pipeline.spec.scorers().zip(&pipeline.scorers_at));
     let places = named.filter(|(scorer, _)| *scorer == policy.name);
-    let message = format!("policy `{}`: {}", policy.name, chain(problem));
+    let message = format!("policy `{}`: {}", policy.name, error_chain(problem));
     let help = "name a scorer, such as `tier-weight`; or weigh a column: { feature = \"load.requests\", weight = -1 }";
     let unfit = |at| {
         Diagnostic::new(

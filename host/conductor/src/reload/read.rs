@@ -2,9 +2,8 @@
 
 use conductor_config::{Config, Diagnostics, Examined, Known, Parsed};
 
-use crate::builtin;
-use crate::config_source::ConfigSource;
-use crate::keys;
+use local_files::{ConfigSource, has_admin_key};
+use policy_store::builtin;
 
 /// Reads a configuration as this binary does.
 ///
@@ -28,6 +27,6 @@ fn known<'n>(source: &'n ConfigSource, builtins: &'n [&'n str]) -> Known<'n> {
         former_builtins: builtin::FORMER_NAMES,
         default_policy: builtin::DEFAULT,
         files: source,
-        has_admin_key: keys::has_admin_key_here(),
+        has_admin_key: has_admin_key(),
     }
 }

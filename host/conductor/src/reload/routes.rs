@@ -7,9 +7,10 @@ use tracing::{error, info, warn};
 
 use super::{ActiveConfig, Candidate, RefusedPlan, Reloader, awaited_policies, unavailable_policies};
 use crate::compose;
-use crate::policy_library::{chain, policies_in};
-use crate::policy_memory::{OVERRIDES, StateFolder};
 use crate::route_override::{OverrideReport, RouteAction, RouteChange, RouteChangeError, RouteOverrides};
+use local_files::policy_folder::policies_in;
+use observability::error_chain;
+use policy_store::{OVERRIDES, StateFolder};
 
 /// An applied change.
 #[derive(Debug, Serialize)]
@@ -123,7 +124,7 @@ fn keep(folder: &StateFolder, routes: &RouteOverrides) -> bool {
     };
     if let Err(error) = &done {
         error!(
-            error = chain(error),
+            error = error_chain(error),
             "failed to write what was changed of routes over HTTP: a restart would not find it as it is"
         );
     }

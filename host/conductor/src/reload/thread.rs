@@ -15,9 +15,10 @@ use super::{
     ReloadOutcome, Reloader, RouteAnswer,
 };
 use crate::overlay::InstanceChange;
-use crate::policy_library::{PolicyReport, chain};
 use crate::route_override::RouteChange;
 use crate::watch::FolderWatch;
+use observability::error_chain;
+use policy_store::PolicyReport;
 
 /// Changes come in bursts (write, rename, chmod): wait until it has been quiet for this long...
 const QUIET: Duration = Duration::from_millis(50);
@@ -30,7 +31,7 @@ const UNSETTLED: Duration = Duration::from_millis(100);
 
 /// What the reload thread is told.
 #[derive(Debug)]
-pub(crate) enum Bell {
+pub(crate) enum ReloadCommand {
     /// Some watched folder changed, or the router stops.
     Changed,
     /// Somebody wants a reload now, and to know how it went.
@@ -55,26 +56,34 @@ pub(crate) enum Bell {
 }
 
 impl Reloader {
-    /// Starts the thread, which ends soon after `stop` is cancelled. Ring the returned bell to make it look.
+    /// Starts the thread, which ends soon after `stop` is cancelled. Ring the returned commands to make it look.
     ///
     /// # Errors
     /// Where the system gives no thread.
-    pub(crate) fn spawn(mut self, stop: CancellationToken) -> io::Result<(SyncSender<Bell>, JoinHandle<()>)> {
-        let (bell, rung) = sync_channel(16);
-        let loaded = bell.clone();
+    pub(crate) fn spawn(
+        mut self,
+        stop: CancellationToken,
+    ) -> io::Result<(SyncSender<ReloadCommand>, JoinHandle<()>)> {
+        let (commands, rung) = sync_channel(16);
+        let loaded = commands.clone();
         self.library.load_behind(move || {
             // A full channel is rung already.
-            let _ = loaded.try_send(Bell::Changed);
+            let _ = loaded.try_send(ReloadCommand::Changed);
         })?;
-        let watched = bell.clone();
+        let watched = commands.clone();
         let thread = std::thread::Builder::new()
             .name("reload".into())
             .spawn(move || self.run(watched, &rung, &stop))?;
-        Ok((bell, thread))
+        Ok((commands, thread))
     }
 
-    fn run(mut self, bell: SyncSender<Bell>, rung: &Receiver<Bell>, stop: &CancellationToken) {
-        let mut watch = Watch::start(bell);
+    fn run(
+        mut self,
+        commands: SyncSender<ReloadCommand>,
+        rung: &Receiver<ReloadCommand>,
+        stop: &CancellationToken,
+    ) {
+        let mut watch = Watch::start(commands);
         let mut pause = UNASKED;
         let mut waiting = Vec::new();
         while !stop.is_cancelled() {
@@ -169,27 +178,31 @@ enum Waiting {
 }
 
 impl Waiting {
-    fn of(bell: Bell) -> Option<Self> {
+    fn of(commands: ReloadCommand) -> Option<Self> {
         let reload = |to| Self::Reload { to, earlier: vec![] };
-        Some(match bell {
-            Bell::Changed => return None,
-            Bell::Hangup => reload(None),
-            Bell::Asked(to) => reload(Some(to)),
-            Bell::Instance(change, to) => Self::Instance(change, to),
-            Bell::Policy(change, to) => Self::Policy(change, to),
-            Bell::Route(change, to) => Self::Route(change, to),
+        Some(match commands {
+            ReloadCommand::Changed => return None,
+            ReloadCommand::Hangup => reload(None),
+            ReloadCommand::Asked(to) => reload(Some(to)),
+            ReloadCommand::Instance(change, to) => Self::Instance(change, to),
+            ReloadCommand::Policy(change, to) => Self::Policy(change, to),
+            ReloadCommand::Route(change, to) => Self::Route(change, to),
         })
     }
 }
 
 /// Waits until it is quiet, or everything stops, and gives what was asked for in the meantime.
-fn collect(first: Option<Bell>, rung: &Receiver<Bell>, stop: &CancellationToken) -> Vec<Bell> {
+fn collect(
+    first: Option<ReloadCommand>,
+    rung: &Receiver<ReloadCommand>,
+    stop: &CancellationToken,
+) -> Vec<ReloadCommand> {
     let started = Instant::now();
     let mut asked = Vec::new();
     let mut next = first;
-    while let Some(bell) = next {
-        if !matches!(bell, Bell::Changed) {
-            asked.push(bell);
+    while let Some(commands) = next {
+        if !matches!(commands, ReloadCommand::Changed) {
+            asked.push(commands);
         }
         next = if started.elapsed() < PATIENCE && !stop.is_cancelled() {
             rung.recv_timeout(QUIET).ok()
@@ -207,10 +220,10 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(bell: SyncSender<Bell>) -> Self {
+    fn start(commands: SyncSender<ReloadCommand>) -> Self {
         let ring = move || {
             // A full channel is rung already.
-            let _ = bell.try_send(Bell::Changed);
+            let _ = commands.try_send(ReloadCommand::Changed);
         };
         let mut watch = Self {
             folders: None,
@@ -218,7 +231,7 @@ impl Watch {
         };
         match FolderWatch::start(ring) {
             Ok(folders) => watch.folders = Some(folders),
-            Err(error) => watch.complain(Some(chain(&error))),
+            Err(error) => watch.complain(Some(error_chain(&error))),
         }
         watch
     }
@@ -226,7 +239,7 @@ impl Watch {
     fn set(&mut self, paths: &[PathBuf]) {
         if let Some(folders) = &mut self.folders {
             let failed = folders.set(paths.iter().map(PathBuf::as_path)).err();
-            self.complain(failed.map(|error| chain(&error)));
+            self.complain(failed.map(|error| error_chain(&error)));
         }
     }
 

@@ -4,7 +4,7 @@ use conductor_config::{Config, RouteConfig, ShareConfig};
 use thiserror::Error;
 
 use super::{RouteOverrides, RoutePolicies};
-use crate::builtin;
+use policy_store::builtin;
 
 /// What shares are counted in.
 const PARTS: u32 = 10_000;

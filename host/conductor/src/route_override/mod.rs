@@ -15,8 +15,8 @@ use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::change::{RouteAction, RouteChange, RouteChangeError};
 pub(crate) use self::report::OverrideReport;
-use crate::builtin;
-use crate::policy_library::hex;
+use policy_store::builtin;
+use policy_store::hex;
 
 /// The policies of a route.
 #[derive(Debug, Clone, PartialEq)]

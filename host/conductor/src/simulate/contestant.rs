@@ -9,11 +9,11 @@ use anyhow::{Context as _, anyhow};
 use policy_runtime::{CodeCache, EngineLimits, PolicyEngine, PolicySettings};
 use routing::Policy;
 
-use crate::builtin;
-use crate::compiled::folder_of_user;
 use crate::exit::UsageError;
-use crate::policy_library::chain;
 use crate::policy_tools::subject::Subject;
+use observability::error_chain;
+use policy_store::builtin;
+use policy_store::user_cache_folder;
 
 /// The CPU time of a decision. A slow policy is shown as what it decides; what it costs is for `conductor policy bench`.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ impl Contestant {
     pub(super) fn all(asked: &[String]) -> anyhow::Result<Vec<Self>> {
         let engine = PolicyEngine::new(EngineLimits::default())?;
         // Of each policy many runs are made; it is compiled once.
-        let cache = folder_of_user().and_then(|folder| CodeCache::open(&folder).ok());
+        let cache = user_cache_folder().and_then(|folder| CodeCache::open(&folder).ok());
         let engine = Arc::new(match cache {
             Some(cache) => engine.with_cache(cache),
             None => engine,
@@ -82,7 +82,8 @@ impl Contestant {
         let loaded = self
             .engine
             .load(&self.name, &self.bytes, &self.settings, Arc::default());
-        let policy = loaded.map_err(|error| anyhow!("failed to load `{}`: {}", self.label, chain(&error)))?;
+        let policy =
+            loaded.map_err(|error| anyhow!("failed to load `{}`: {}", self.label, error_chain(&error)))?;
         Ok(Arc::new(policy))
     }
 }

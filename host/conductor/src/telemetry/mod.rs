@@ -15,7 +15,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 use self::json::JsonLines;
 use self::text::EscapedFields;
 use crate::paint;
-use crate::policy_library::chain;
+use observability::error_chain;
 
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl LogFilter {
         }
         if let Err(error) = self.handle.reload(filter) {
             warn!(
-                error = chain(&error),
+                error = error_chain(&error),
                 "failed to change the log level: the old one stays"
             );
         }
@@ -150,7 +150,7 @@ where
 /// What is wrong with it, and what would not be.
 pub(crate) fn check_level(directive: &str) -> Result<(), String> {
     conductor_config::check_log_level(directive)?;
-    filter(directive).map(drop).map_err(|error| chain(&error))
+    filter(directive).map(drop).map_err(|error| error_chain(&error))
 }
 
 fn filter(directive: &str) -> Result<EnvFilter, LogFilterError> {

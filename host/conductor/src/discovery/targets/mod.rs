@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::ask::Answer;
 use super::trust::{RefusedSource, judge};
-use crate::policy_library::chain;
+use observability::error_chain;
 
 /// The first pause before a worker is asked again, doubled each time ...
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -177,7 +177,7 @@ impl Targets {
                 Vec::new()
             }
             Answer::Failed(error) => {
-                let error = chain(&error);
+                let error = error_chain(&error);
                 debug!(worker = %name, error, "failed to ask for KV event feeds");
                 known.trouble = Some(error);
                 // Feeds that were found stay while nobody tells of others: they may come back.

@@ -16,9 +16,9 @@ use super::progress::Progress;
 use super::subject::Subject;
 use super::table::{Side, Table};
 use super::{engine, print, settings};
-use crate::builtin::{self, Builtin};
 use crate::cli::SubjectArgs;
 use crate::exit::{Exit, UsageError};
+use policy_store::builtin::{self, Builtin};
 
 /// Fleets of so many candidates.
 const SIZES: [usize; 4] = [8, 64, 256, 1024];

@@ -4,6 +4,7 @@ mod report;
 
 use std::time::Duration;
 
+use observability::error_chain;
 use policy_runtime::{Endurance, ListenerCheck, PolicySettings, ProbeError, Rehearsal, Scene};
 use routing::{FaultKind, Verdict};
 
@@ -65,7 +66,7 @@ fn findings(rehearsal: &Rehearsal, settings: &PolicySettings) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(failed_scenes(&rehearsal.scenes));
     findings.extend(rehearsal.refused.as_ref().map(|error| {
-        let message = format!("the router would not load it: failed to {}", super::chain(error));
+        let message = format!("the router would not load it: failed to {}", error_chain(error));
         Finding::error("trial-failed", message)
     }));
     findings.extend(failed_chores(&rehearsal.chores));

@@ -10,7 +10,7 @@ use proxy::record::{DecisionLine, Line, PolicyLine, SCHEMA, WorkerLine};
 use routing::{RunNumber, Worker, WorkerId, WorkerSpec};
 use thiserror::Error;
 
-use crate::regular_file;
+use local_files::regular_file;
 
 /// A decision of the log.
 pub(super) struct Recorded {

@@ -1,8 +1,8 @@
 //! What an edit changes, as it is logged.
 
 use super::*;
-use crate::config_source::ConfigSource;
 use crate::reload::read;
+use local_files::ConfigSource;
 
 const BASE: &str = r#"
 [server]

@@ -15,10 +15,10 @@ pub(super) use self::report::RecordedReport;
 use self::report::{About, FitReport};
 use self::requests::{LeftOut, LoggedPolicy, LoggedPool, LoggedRequests, LoggedWorker};
 use super::contestant::{Contestant, split};
-use crate::builtin;
 use crate::cli::{ProfileName, SimulateArgs};
 use crate::exit::UsageError;
 use crate::policy_tools::subject::Subject;
+use policy_store::builtin;
 
 /// Prompts whose beginnings are not known share nothing in a simulation, while they did where they were recorded: with more of them, another
 /// load would be simulated.

@@ -1,0 +1,143 @@
+//! Source of the configuration's text.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use conductor_config::{Diagnostics, PolicyFiles};
+use thiserror::Error;
+
+use crate::policy_folder::policies_in;
+
+/// Configuration file, or text that stands for one.
+#[derive(Debug, Clone)]
+pub enum ConfigSource {
+    /// File that is read again at each change.
+    File(PathBuf),
+    /// Text made from flags; it never changes.
+    Text(String),
+}
+
+/// Error of reading a configuration's text.
+#[derive(Debug, Error)]
+pub enum ReadConfigError {
+    /// The file is unreadable.
+    #[error("failed to read the configuration `{}`", path.display())]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is not UTF-8 text.
+    #[error("failed to read the configuration as text")]
+    NotUtf8(#[source] Diagnostics),
+}
+
+impl ConfigSource {
+    /// Returns the name for messages.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Text(_) => "command line".to_owned(),
+        }
+    }
+
+    /// Reads the current text.
+    ///
+    /// # Errors
+    /// [`ReadConfigError`].
+    pub fn read(&self) -> Result<String, ReadConfigError> {
+        match self {
+            Self::File(path) => {
+                let bytes = fs::read(path).map_err(|source| ReadConfigError::File {
+                    path: path.clone(),
+                    source,
+                })?;
+                conductor_config::decode(&self.name(), bytes).map_err(ReadConfigError::NotUtf8)
+            }
+            Self::Text(text) => Ok(text.clone()),
+        }
+    }
+
+    /// Returns the file to watch, if any.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Text(_) => None,
+        }
+    }
+
+    /// Resolves a path of the configuration. Relative paths start at the file's folder.
+    #[must_use]
+    pub fn resolve(&self, path: &Path) -> PathBuf {
+        match self.file().and_then(Path::parent) {
+            Some(folder) => folder.join(path),
+            None => path.to_owned(),
+        }
+    }
+}
+
+impl PolicyFiles for ConfigSource {
+    fn names_in(&self, folder: &Path) -> Vec<String> {
+        let found = policies_in(&self.resolve(folder)).into_iter();
+        found.map(|(name, _)| name).collect()
+    }
+
+    fn is_missing(&self, folder: &Path) -> bool {
+        !self.resolve(folder).exists()
+    }
+
+    fn unreadable(&self, folder: &Path) -> Option<String> {
+        let error = fs::read_dir(self.resolve(folder)).err()?;
+        (error.kind() != io::ErrorKind::NotFound).then(|| error.to_string())
+    }
+
+    fn is_no_folder(&self, path: &Path) -> bool {
+        let path = self.resolve(path);
+        path.exists() && !path.is_dir()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_relative_to_the_file() {
+        let source = ConfigSource::File("/etc/conductor/conductor.toml".into());
+        assert_eq!(
+            source.resolve(Path::new("policies.d")),
+            Path::new("/etc/conductor/policies.d")
+        );
+        assert_eq!(source.resolve(Path::new("/var/p")), Path::new("/var/p"));
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_reported_with_their_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), b"[server]\nlisten = \"\xff\"\n").unwrap();
+        let error = ConfigSource::File(file.path().to_owned()).read().unwrap_err();
+        let ReadConfigError::NotUtf8(mistakes) = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(mistakes.items()[0].primary.location.to_string(), "2:11");
+    }
+
+    #[test]
+    fn an_unreadable_folder_differs_from_a_missing_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = ConfigSource::File(folder.path().join("conductor.toml"));
+        fs::write(folder.path().join("file"), "").unwrap();
+        assert!(
+            source
+                .unreadable(Path::new("file"))
+                .is_some_and(|why| !why.is_empty())
+        );
+        assert_eq!(source.unreadable(Path::new("absent")), None);
+        assert_eq!(source.unreadable(Path::new(".")), None);
+    }
+}

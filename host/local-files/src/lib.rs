@@ -1,0 +1,9 @@
+//! Local files that people name: the configuration, the policy folder, and files that a configuration refers to.
+
+mod admin_key;
+mod config_source;
+pub mod policy_folder;
+pub mod regular_file;
+
+pub use admin_key::{ADMIN_API_KEY, has_admin_key};
+pub use config_source::{ConfigSource, ReadConfigError};

@@ -1,0 +1,7 @@
+//! Helpers for logs and metrics that several crates of the host use.
+
+mod error_chain;
+mod metric_page;
+
+pub use error_chain::error_chain;
+pub use metric_page::MetricPage;

@@ -1,0 +1,27 @@
+//! Store of scheduling policies: their components, versions, rollbacks and memory.
+//!
+//! [`PolicyLibrary`] loads the policies that a configuration names, keeps the last versions that worked and rolls back to them.
+//! [`PolicyMemory`] keeps what policies remember over their versions and, in a folder, over restarts. [`builtin`] has the
+//! components that are part of the binary. The store knows no requests: the fleet is a [`FleetView`].
+
+pub mod builtin;
+mod engine;
+mod library;
+mod memory;
+mod param_diagnostics;
+mod pipeline_report;
+mod settings;
+
+pub use engine::{EngineOptions, compile_bounds, policy_engine, user_cache_folder};
+pub use library::{
+    IgnoredFile, ListeningReport, LoadedVersion, Loader, MAX_COMPONENT, Outcome, Permit, PipelineDecisions,
+    PolicyCommit, PolicyLibrary, PolicyProblem, PolicyReport, PolicySource, Prepared, PreparedPolicy,
+    RollbackError, RollbackUndo, SwappedPolicy, VersionReport, VersionState, WantedPolicy, hex,
+};
+pub use memory::{
+    FleetView, MemoryCollector, MemoryWriter, MemoryWriterHandle, OVERRIDES, PolicyMemory, StateFolder,
+    WorkerNames,
+};
+pub use param_diagnostics::param_diagnostics;
+pub use pipeline_report::{FilterReport, PipelineReport, ScorerReport, add_deciding_versions};
+pub use settings::policy_settings;

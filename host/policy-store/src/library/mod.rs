@@ -1,0 +1,496 @@
+//! Every policy the configuration or the policy folder names, each with the last versions that worked.
+//!
+//! The rule of this folder: a policy that has decided once never stops deciding because of a bad file. New versions are
+//! *prepared* first, which changes nothing, and put in force by a *commit*, so that a configuration can be
+//! refused as a whole. Whatever is wrong with new bytes of a policy that is in force is kept as its problem, shown and
+//! counted, while its last good version serves. Once the router serves, new versions are compiled and tried by a thread of their own
+//! (`loading.rs`), and a look finds them when they are done. The versions before it are kept too, three in all: they decide while the one in
+//! force fails, and an operator may roll back to them (host/adr/0010-policy-platform.md).
+
+mod attempts;
+mod component;
+mod entry;
+mod ignored_files;
+mod listening;
+mod loading;
+#[cfg(test)]
+mod loading_tests;
+mod prepared;
+mod report;
+mod rollbacks;
+mod saved_rollback;
+#[cfg(test)]
+mod tests;
+mod version;
+mod wanted_policy;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use observability::error_chain;
+use policy_runtime::PolicyEngine;
+use routing::PolicyVersions;
+use tracing::{error, info, warn};
+
+use self::attempts::LoadAttempts;
+pub use self::component::MAX_COMPONENT;
+use self::component::{ComponentBytes, Digest};
+pub use self::entry::RollbackError;
+use self::entry::{PolicyEntry, SourceContent};
+pub use self::ignored_files::IgnoredFile;
+use self::ignored_files::IgnoredFiles;
+pub use self::listening::ListeningReport;
+pub use self::loading::Loader;
+use self::loading::{LoadFinished, LoadJob, LoadOrder, Loading};
+pub use self::prepared::{Outcome, Prepared, PreparedPolicy};
+pub use self::report::{PipelineDecisions, PolicyReport, VersionReport, VersionState};
+pub use self::version::LoadedVersion;
+pub use self::wanted_policy::{Permit, PolicyProblem, PolicySource, WantedPolicy, hex};
+use crate::memory::{FleetView, PolicyMemory, StateFolder};
+
+/// Before the next look at a file that seemed half-written.
+const RETRY: Duration = Duration::from_millis(100);
+/// A policy that takes longer over 256 candidates holds up its thread, with every request there.
+const SLOW: Duration = Duration::from_micros(100);
+
+/// The library. Owned by the one thread that reloads. A start compiles on its thread; after [`PolicyLibrary::load_behind`] nothing does.
+#[derive(Debug)]
+pub struct PolicyLibrary {
+    engine: PolicyEngine,
+    /// The engine, but for tests.
+    loader: Arc<dyn Loader>,
+    /// Who loads, where that is not the thread that wants it.
+    loading: Option<Loading>,
+    entries: BTreeMap<String, PolicyEntry>,
+    attempts: LoadAttempts,
+    /// By name, so that what a policy remembers outlives its versions.
+    memory: Arc<PolicyMemory>,
+    ignored: IgnoredFiles,
+}
+
+/// A policy as it was before it was rolled back or resumed.
+#[derive(Debug)]
+pub struct RollbackUndo(PolicyEntry);
+
+impl PolicyLibrary {
+    /// An empty library.
+    #[must_use]
+    pub fn new(engine: PolicyEngine, memory: Arc<PolicyMemory>) -> Self {
+        Self {
+            loader: Arc::new(engine.clone()),
+            engine,
+            loading: None,
+            entries: BTreeMap::new(),
+            attempts: LoadAttempts::default(),
+            memory,
+            ignored: IgnoredFiles::default(),
+        }
+    }
+
+    /// Has a thread of its own load policies from now on. It calls `ring` whenever one is done; the next
+    /// [`PolicyLibrary::begin_look`] finds it.
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub fn load_behind(&mut self, ring: impl Fn() + Send + 'static) -> io::Result<()> {
+        self.loading = Some(Loading::start(Arc::clone(&self.loader), ring)?);
+        Ok(())
+    }
+
+    /// Replaces the engine as the loader of policies, for tests.
+    pub fn load_with(&mut self, loader: Arc<dyn Loader>) {
+        self.loader = loader;
+    }
+
+    /// Takes what was loaded since the last look, and forgets what nobody wants any more.
+    pub fn begin_look(&mut self) {
+        self.attempts.sweep();
+        let loading = self.loading.as_mut();
+        let finished = loading.map(Loading::take_finished).unwrap_or_default();
+        for finished in finished {
+            self.finish(finished);
+        }
+    }
+
+    /// Loads what is new or changed among `wanted`, or has it loaded and says so. What is in force stays in force.
+    pub fn prepare(&mut self, wanted: Vec<WantedPolicy>) -> Prepared {
+        let prepared = wanted.into_iter().map(|wanted| {
+            let entry = self.entries.get(&wanted.name);
+            let accepted = entry.is_some_and(|entry| entry.accepts(&wanted));
+            let (outcome, found) = self.prepare_one(&wanted);
+            PreparedPolicy {
+                wanted,
+                outcome,
+                found,
+                accepted,
+            }
+        });
+        Prepared {
+            policies: prepared.collect(),
+        }
+    }
+
+    /// The same, where there is no last good version to go on with: waits until no file seems half-written.
+    pub fn prepare_settled(&mut self, wanted: impl Fn() -> Vec<WantedPolicy>) -> Prepared {
+        loop {
+            let prepared = self.prepare(wanted());
+            if !prepared.is_unsettled() {
+                return prepared;
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    fn prepare_one(&mut self, wanted: &WantedPolicy) -> (Outcome, Option<SourceContent>) {
+        let seen = component::look(&wanted.source);
+        let found = self
+            .entries
+            .get(&wanted.name)
+            .and_then(|entry| entry.found.as_ref());
+        if let Some(found) = found
+            && Some(&found.seen) == seen.as_ref()
+            && found.source == wanted.source
+            && let Some(outcome) = self.known(wanted, &found.digest)
+        {
+            return (outcome, Some(found.clone()));
+        }
+        let loading = self.loading.as_ref();
+        if loading.is_some_and(|loading| !loading.has_room_for(&wanted.name)) {
+            return (Outcome::Loading, None);
+        }
+        let component = match component::read(&wanted.source) {
+            Ok(component) => component,
+            Err(problem) => return (Outcome::Failed(Arc::new(problem)), None),
+        };
+        let (digest, is_settling) = (component.digest(), component.settling);
+        let outcome = match self.known(wanted, &digest) {
+            Some(outcome) => outcome,
+            None => self.attempt(wanted, component, digest),
+        };
+        if is_settling && matches!(outcome, Outcome::Failed(_)) {
+            // It may be half-written: what is wrong with it is not yet news.
+            self.attempts.forget(&wanted.name);
+            return (Outcome::Unsettled, None);
+        }
+        // A file that was written a moment ago may change again without a sign of it.
+        let seen = seen.filter(|_| !is_settling);
+        let source = wanted.source.clone();
+        let found = seen.map(|seen| SourceContent { source, seen, digest });
+        (outcome, found)
+    }
+
+    /// What comes of bytes of this hash, where that can be told without loading them.
+    fn known(&self, wanted: &WantedPolicy, digest: &Digest) -> Option<Outcome> {
+        let settings = &wanted.settings;
+        if let Err(refused) = wanted.permit.check(digest) {
+            return Some(Outcome::Failed(Arc::new(refused)));
+        }
+        if let Some(entry) = self.entries.get(&wanted.name) {
+            if entry.holds(digest, wanted) {
+                return Some(if entry.has_any(&wanted.permit) {
+                    Outcome::HeldBack
+                } else {
+                    Outcome::Failed(Arc::new(PolicyProblem::HeldBack))
+                });
+            }
+            if let Some(kept) = entry.kept(digest, settings) {
+                let in_force = entry
+                    .active()
+                    .is_some_and(|active| active.is_of(digest, settings));
+                let version = kept.under(wanted.circuit);
+                if !version.does(wanted) {
+                    return Some(Outcome::Failed(Arc::new(PolicyProblem::NotAScorer)));
+                }
+                return Some(if in_force && version.spec == kept.spec {
+                    Outcome::Active
+                } else {
+                    Outcome::Fresh(Box::new(version))
+                });
+            }
+        }
+        if let Some(outcome) = self.attempts.outcome(wanted, digest) {
+            return Some(outcome);
+        }
+        let loading = self.loading.as_ref()?;
+        let is_ordered = loading.is_ordered(&wanted.name, (digest, settings));
+        is_ordered.then_some(Outcome::Loading)
+    }
+
+    fn attempt(&mut self, wanted: &WantedPolicy, component: ComponentBytes, digest: Digest) -> Outcome {
+        let job = LoadJob {
+            order: LoadOrder {
+                policy: wanted.name.clone(),
+                digest,
+                settings: wanted.settings.clone(),
+            },
+            bytes: Arc::new(component.bytes),
+            state: self.memory.of(&wanted.name),
+        };
+        if let Some(loading) = &mut self.loading {
+            loading.order(job);
+            return Outcome::Loading;
+        }
+        let result = loading::load(&*self.loader, &job);
+        let LoadJob { order, bytes, .. } = job;
+        self.finish(LoadFinished {
+            order,
+            bytes: Some(bytes),
+            result,
+        });
+        let outcome = self.attempts.outcome(wanted, &digest);
+        outcome.unwrap_or(Outcome::Unsettled)
+    }
+
+    /// Remembers what came of an attempt; its bytes only where a rollback to it can be kept.
+    fn finish(&mut self, mut finished: LoadFinished) {
+        if finished.result.is_err() || self.memory.folder().is_none() {
+            finished.bytes = None;
+        }
+        self.attempts.add(finished);
+    }
+
+    /// Puts in force what was prepared, and forgets every policy that is not among it.
+    pub fn commit(&mut self, prepared: Prepared) -> PolicyCommit {
+        let mut done = PolicyCommit::default();
+        let mut entries = std::mem::take(&mut self.entries);
+        for policy in prepared.policies {
+            let name = policy.wanted.name.clone();
+            let entry = self.commit_one(entries.remove(&name), policy, &mut done);
+            self.entries.insert(name, entry);
+        }
+        self.forget_rollbacks(&entries);
+        self.keep_rollbacks();
+        if self.loading.is_none() {
+            // Nobody waits for them.
+            let entries = &self.entries;
+            self.attempts.retain(|policy| entries.contains_key(policy));
+        }
+        let (entries, attempts, loading) = (&self.entries, &self.attempts, self.loading.as_ref());
+        // A configuration may wait for policies that the one in force does not have.
+        let is_awaited =
+            |name: &str| attempts.has(name) || loading.is_some_and(|loading| loading.has_order_of(name));
+        self.memory
+            .retain(|name| entries.contains_key(name) || is_awaited(name));
+        for (name, entry) in entries {
+            self.memory.of(name).sessions().limit_to(entry.wanted.sessions);
+        }
+        done
+    }
+
+    /// Assigns the sessions of another run to the workers of this fleet.
+    pub fn settle_sessions(&self, fleet: &dyn FleetView) {
+        self.memory.settle(fleet);
+    }
+
+    fn commit_one(
+        &mut self,
+        known: Option<PolicyEntry>,
+        policy: PreparedPolicy,
+        done: &mut PolicyCommit,
+    ) -> PolicyEntry {
+        let PreparedPolicy {
+            wanted,
+            outcome,
+            found,
+            accepted,
+        } = policy;
+        let mut entry = known.unwrap_or_else(|| PolicyEntry::new(wanted.clone()));
+        entry.is_loading = matches!(outcome, Outcome::Loading);
+        match outcome {
+            Outcome::Active => {
+                entry.release();
+                entry.problem = None;
+            }
+            Outcome::HeldBack => entry.problem = None,
+            Outcome::Fresh(version) => {
+                let made_of = (&version.digest, &version.settings);
+                self.attempts.forget_one(&wanted.name, made_of);
+                done.swapped.push(SwappedPolicy {
+                    policy: wanted.name.clone(),
+                    version: Arc::clone(&version.id),
+                    decided_256_in: version.policy.report().decided_256_in,
+                });
+                entry.activate(*version);
+                entry.problem = None;
+            }
+            // What is in force goes on.
+            Outcome::Unsettled | Outcome::Loading => {}
+            Outcome::Failed(problem) => {
+                if !accepted {
+                    // Of other settings: nothing vouches for it any more.
+                    entry.clear();
+                }
+                let text = error_chain(&*problem);
+                if entry.problem.as_ref() != Some(&text) {
+                    done.failed.push((wanted.name.clone(), problem));
+                }
+                entry.problem = Some(text);
+            }
+        }
+        // What was rolled back stays so, whatever the list says by now: it decides nothing.
+        entry
+            .chain
+            .retain(|version| !wanted.permit.revokes(&version.digest));
+        entry.found = found;
+        entry.wanted = wanted;
+        entry
+    }
+
+    /// The versions of a policy as routes get them, led by a fresh one of `prepared` where there is one; none while no version
+    /// ever worked.
+    #[must_use]
+    pub fn versions(&self, name: &str, prepared: Option<&Prepared>) -> Option<Arc<PolicyVersions>> {
+        let fresh = prepared.and_then(|prepared| prepared.fresh(name));
+        let entry = self.entries.get(name);
+        let wanted = prepared.and_then(|prepared| prepared.wanted(name));
+        // What was taken off the list does not even stand in from the moment the new list is in force.
+        let permit = wanted
+            .or(entry.map(|entry| &entry.wanted))
+            .map(|wanted| &wanted.permit);
+        let mut next = PolicyEntry::after(entry, fresh)
+            .filter(|version| !permit.is_some_and(|permit| permit.revokes(&version.digest)));
+        let in_force = next.next()?.link();
+        Some(Arc::new(PolicyVersions::new(
+            in_force,
+            next.map(LoadedVersion::link),
+        )))
+    }
+
+    /// Puts the version before in force and holds the one that was, until other bytes come or [`PolicyLibrary::resume`].
+    ///
+    /// # Errors
+    /// [`RollbackError`]; nothing has changed then.
+    pub fn roll_back(&mut self, name: &str) -> Result<RollbackUndo, RollbackError> {
+        let entry = self.entry(name)?;
+        let before = RollbackUndo(entry.clone());
+        entry.roll_back()?;
+        Ok(before)
+    }
+
+    /// Undoes a rollback or a resumption.
+    pub fn undo(&mut self, RollbackUndo(entry): RollbackUndo) {
+        self.entries.insert(entry.wanted.name.clone(), entry);
+    }
+
+    /// Holds nothing of a policy any more, and has its file read again by the next [`PolicyLibrary::prepare`]. Its circuits stay
+    /// as they are until [`PolicyLibrary::close_circuits`].
+    ///
+    /// # Errors
+    /// [`RollbackError`] where there is no such policy.
+    pub fn resume(&mut self, name: &str) -> Result<RollbackUndo, RollbackError> {
+        let entry = self.entry(name)?;
+        let before = RollbackUndo(entry.clone());
+        entry.resume();
+        self.attempts.forget(name);
+        Ok(before)
+    }
+
+    /// Whether a new version of a policy is being compiled.
+    pub fn is_loading(&self, name: &str) -> bool {
+        self.entries.get(name).is_some_and(|entry| entry.is_loading)
+    }
+
+    /// Has every version of a policy called again, also those whose circuit has opened.
+    pub fn close_circuits(&self, name: &str) {
+        let versions = self.entries.get(name).into_iter().flat_map(|entry| &entry.chain);
+        versions.for_each(|version| version.circuit.close());
+    }
+
+    fn entry(&mut self, name: &str) -> Result<&mut PolicyEntry, RollbackError> {
+        let entry = self.entries.get_mut(name);
+        entry.ok_or_else(|| RollbackError::NoSuchPolicy(name.to_owned()))
+    }
+
+    /// Policies whose version in force has failed so often since the last asking that one before it decides, and how often.
+    pub fn new_rollbacks(&mut self) -> Vec<(String, u64)> {
+        let counted = self
+            .entries
+            .iter_mut()
+            .map(|(name, entry)| (name.clone(), entry.new_rollbacks()));
+        counted.filter(|(_, rollbacks)| *rollbacks > 0).collect()
+    }
+
+    /// Gives up the warm instances of versions that are kept and decide nothing.
+    pub fn release_spare_instances(&self) {
+        self.entries
+            .values()
+            .for_each(PolicyEntry::release_spare_instances);
+    }
+
+    /// Looks for files of the policy folder that are not loaded, and logs each once.
+    pub fn look_for_ignored_files(&mut self, folder: Option<&Path>, takes_file: impl Fn(&str) -> bool) {
+        self.ignored.look(folder, takes_file);
+    }
+
+    /// Returns the files of the policy folder that are not loaded.
+    pub fn ignored_files(&self) -> Vec<IgnoredFile> {
+        self.ignored.report()
+    }
+
+    /// Returns what compiles and runs its policies.
+    pub fn engine(&self) -> &PolicyEngine {
+        &self.engine
+    }
+
+    /// Returns the folder for what outlives the process, where there is one.
+    pub fn folder(&self) -> Option<&StateFolder> {
+        self.memory.folder()
+    }
+
+    /// The state of each.
+    #[must_use]
+    pub fn report(&self) -> Vec<PolicyReport> {
+        self.entries.values().map(PolicyReport::of).collect()
+    }
+}
+
+/// A policy with another version in force.
+#[derive(Debug)]
+pub struct SwappedPolicy {
+    /// Its name.
+    pub policy: String,
+    version: Arc<str>,
+    decided_256_in: Duration,
+}
+
+/// What a commit did.
+#[derive(Debug, Default)]
+pub struct PolicyCommit {
+    /// Policies with a new version in force.
+    pub swapped: Vec<SwappedPolicy>,
+    /// Policies whose newest bytes could not be used, with why, each told once.
+    pub failed: Vec<(String, Arc<PolicyProblem>)>,
+}
+
+impl PolicyCommit {
+    /// Logs the new versions and the refused ones.
+    pub fn log(&self) {
+        for SwappedPolicy {
+            policy,
+            version,
+            decided_256_in,
+        } in &self.swapped
+        {
+            info!(policy, version = &**version, "policy in force");
+            if *decided_256_in > SLOW {
+                warn!(
+                    policy,
+                    version = &**version,
+                    took = ?decided_256_in,
+                    "a decision over 256 candidates took this policy longer than {SLOW:?} when it was loaded: it holds up every \
+                     request on its thread"
+                );
+            }
+        }
+        for (policy, problem) in &self.failed {
+            error!(
+                policy,
+                error = error_chain(&**problem),
+                "policy refused; its last good version, if any, stays"
+            );
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A rollback as a file of the folder for what policies remember, so that it outlives the process: the bytes in force, and the
+//! hashes of those that were rolled back.
+//!
+//! One file a policy: a line of JSON, then the component. It is written whole or not at all, and its bytes are loaded only where they
+//! have the hash of the line and the configuration permits them.
+
+use std::time::Duration;
+
+use policy_runtime::PolicySettings;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::component::Digest;
+use super::wanted_policy::hex;
+
+/// How the file ends.
+pub(super) const ENDING: &str = "rollback";
+/// The version of what is written.
+const VERSION: u32 = 1;
+
+/// What the line says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct SavedRollback {
+    version: u32,
+    /// The version in force.
+    pub(super) in_force: VersionIdentity,
+    /// Those rolled back, the latest first.
+    pub(super) held: Vec<VersionIdentity>,
+}
+
+/// Which bytes with which settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct VersionIdentity {
+    sha256: String,
+    params: String,
+    cpu_us: u64,
+    wall_us: u64,
+    memory_bytes: usize,
+}
+
+impl SavedRollback {
+    pub(super) fn new(in_force: VersionIdentity, held: Vec<VersionIdentity>) -> Self {
+        Self {
+            version: VERSION,
+            in_force,
+            held,
+        }
+    }
+
+    /// Returns the file.
+    pub(super) fn encode(&self, component: &[u8]) -> Vec<u8> {
+        let mut file = serde_json::to_vec(self).expect("it has only texts and numbers");
+        file.push(b'\n');
+        file.extend_from_slice(component);
+        file
+    }
+
+    /// Returns what a file says and the component in it; none where it is damaged, or of another version.
+    pub(super) fn decode(file: &[u8]) -> Option<(Self, &[u8])> {
+        let end = file.iter().position(|byte| *byte == b'\n')?;
+        let kept: Self = serde_json::from_slice(&file[..end]).ok()?;
+        let component = &file[end + 1..];
+        let digest: Digest = Sha256::digest(component).into();
+        let is_whole = kept.version == VERSION && kept.in_force.sha256 == hex(&digest);
+        (is_whole && kept.held.iter().all(|held| held.digest().is_some())).then_some((kept, component))
+    }
+}
+
+impl VersionIdentity {
+    pub(super) fn of(digest: &Digest, settings: &PolicySettings) -> Self {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            sha256: hex(digest),
+            params: settings.params_json.clone(),
+            cpu_us: micros(settings.cpu_budget),
+            wall_us: micros(settings.wall_limit),
+            memory_bytes: settings.memory_bytes,
+        }
+    }
+
+    /// Returns the hash; none where it is none.
+    pub(super) fn digest(&self) -> Option<Digest> {
+        let digits = self.sha256.as_bytes();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+        bytes?.try_into().ok()
+    }
+
+    pub(super) fn settings(&self) -> PolicySettings {
+        PolicySettings {
+            params_json: self.params.clone(),
+            cpu_budget: Duration::from_micros(self.cpu_us),
+            wall_limit: Duration::from_micros(self.wall_us),
+            memory_bytes: self.memory_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_a_changed_byte_is_noticed() {
+        let settings = PolicySettings {
+            params_json: r#"{"a":"b\nc"}"#.to_owned(),
+            ..PolicySettings::default()
+        };
+        let component = b"bytes\nof a component";
+        let in_force = VersionIdentity::of(&Sha256::digest(component).into(), &settings);
+        let kept = SavedRollback::new(in_force, vec![VersionIdentity::of(&[7; 32], &settings)]);
+        let file = kept.encode(component);
+        assert_eq!(SavedRollback::decode(&file), Some((kept.clone(), &component[..])));
+        assert_eq!(kept.in_force.settings(), settings);
+        assert_eq!(kept.held[0].digest(), Some([7; 32]));
+        for at in [0, file.len() - 1] {
+            let mut changed = file.clone();
+            changed[at] ^= 1;
+            assert_eq!(SavedRollback::decode(&changed), None);
+        }
+        assert_eq!(SavedRollback::decode(b""), None);
+    }
+}

@@ -1,0 +1,274 @@
+//! What policies remember, by their names: it outlives their versions, and where a folder is named for it, the process.
+//!
+//! A policy's file is read when its name first comes up, before any of its code runs. A thread of its own (`thread.rs`) writes
+//! what has changed. What cannot be read is never written over: a damaged file is put aside, and one that the system refuses is
+//! left as it is, while the policy begins with nothing. Sessions wait until the workers they name are known.
+
+mod folder;
+mod metrics;
+mod saved_memory;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use observability::error_chain;
+use policy_runtime::{PolicyState, SessionEntry};
+use routing::WorkerId;
+use tracing::{error, info, warn};
+
+use self::folder::ReadError;
+pub use self::folder::StateFolder;
+pub use self::metrics::MemoryCollector;
+use self::saved_memory::{SavedMemory, SavedSession};
+pub use self::writer::{MemoryWriter, MemoryWriterHandle};
+
+/// View of the fleet, for sessions that are saved by the names of workers.
+pub trait FleetView: Send {
+    /// Returns every worker with its name.
+    fn worker_names(&self) -> WorkerNames;
+
+    /// Returns the time of the fleet's clock, in microseconds.
+    fn now_us(&self) -> u64;
+}
+
+/// Names of the fleet's workers.
+pub type WorkerNames = BTreeMap<WorkerId, Box<str>>;
+
+/// The file of what operators changed of routes over HTTP: its name and ending. No policy's file ends so.
+pub const OVERRIDES: (&str, &str) = ("routes", "overrides");
+
+/// What all policies remember.
+#[derive(Debug, Default)]
+pub struct PolicyMemory {
+    folder: Option<StateFolder>,
+    kept: Mutex<BTreeMap<String, RememberedPolicy>>,
+    /// Whether the last file could not be written, which was told.
+    is_failing: AtomicBool,
+    written: AtomicU64,
+    failures: AtomicU64,
+    damaged: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct RememberedPolicy {
+    state: Arc<PolicyState>,
+    /// [`PolicyState::changes`] of what its file holds.
+    saved: u64,
+    /// Its file could not be read, and is left alone.
+    is_unread: bool,
+    /// Nobody names it any more: forgotten once it is written.
+    is_left: bool,
+    /// Of its file, until the workers are known.
+    sessions: Vec<SavedSession>,
+}
+
+impl PolicyMemory {
+    /// RememberedPolicy in a folder, or with the process only.
+    pub fn new(folder: Option<PathBuf>) -> Self {
+        let folder = folder.map(StateFolder);
+        if let Some(folder) = &folder
+            && let Err(error) = folder.make()
+        {
+            let path = folder.0.display();
+            error!(%path, error = error_chain(&error), "failed to make the folder for what policies remember");
+        }
+        Self {
+            folder,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the folder that it is kept in, where there is one.
+    pub fn folder(&self) -> Option<&StateFolder> {
+        self.folder.as_ref()
+    }
+
+    /// What that policy remembers. Called by the one thread that loads policies.
+    pub fn of(&self, policy: &str) -> Arc<PolicyState> {
+        if let Some(kept) = self.kept().get_mut(policy) {
+            kept.is_left = false;
+            return Arc::clone(&kept.state);
+        }
+        let kept = self.read(policy);
+        let state = Arc::clone(&kept.state);
+        self.kept().insert(policy.to_owned(), kept);
+        state
+    }
+
+    /// Forgets every other policy; what its file holds stays there.
+    pub fn retain(&self, names: impl Fn(&str) -> bool) {
+        let is_written = self.is_written();
+        self.kept().retain(|name, kept| {
+            kept.is_left = !names(name);
+            is_written || !kept.is_left
+        });
+    }
+
+    /// Sessions of another run, now that the workers and how many sessions there may be are known. Those of workers that are not
+    /// there are forgotten.
+    pub fn settle(&self, fleet: &dyn FleetView) {
+        let mut kept = self.kept();
+        let waits = |kept: &&mut RememberedPolicy| !kept.is_left && !kept.sessions.is_empty();
+        let mut waiting = kept.values_mut().filter(waits).peekable();
+        if waiting.peek().is_none() {
+            return;
+        }
+        let (workers, now_ms) = (fleet.worker_names(), unix_ms());
+        let now_us = fleet.now_us();
+        let by_name: BTreeMap<&str, WorkerId> = workers.iter().map(|(id, name)| (&**name, *id)).collect();
+        let entry = |saved: SavedSession| {
+            let left = saved.until_ms.checked_sub(now_ms).filter(|left| *left > 0)?;
+            Some(SessionEntry {
+                session: saved.session,
+                worker: *by_name.get(&*saved.worker)?,
+                left: Duration::from_millis(left),
+            })
+        };
+        for kept in waiting {
+            let saved = std::mem::take(&mut kept.sessions).into_iter();
+            let entries: Vec<_> = saved.filter_map(entry).collect();
+            kept.state.sessions().restore(&entries, now_us);
+        }
+    }
+
+    fn read(&self, policy: &str) -> RememberedPolicy {
+        let Some(folder) = &self.folder else {
+            return RememberedPolicy::default();
+        };
+        match folder.read(policy) {
+            Ok(None) => RememberedPolicy::default(),
+            Ok(Some(saved)) => restored(policy, saved),
+            Err(error @ ReadError::Read { .. }) => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                error!(
+                    policy,
+                    error = error_chain(&error),
+                    "what the policy remembered cannot be read: it begins with nothing, and nothing of it is kept"
+                );
+                RememberedPolicy {
+                    is_unread: true,
+                    ..RememberedPolicy::default()
+                }
+            }
+            Err(error @ ReadError::Damaged { .. }) => {
+                self.damaged.fetch_add(1, Ordering::Relaxed);
+                let aside = folder.put_aside(policy);
+                let is_unread = aside.is_err();
+                let put_aside =
+                    aside.map_or_else(|error| error_chain(&error), |path| path.display().to_string());
+                error!(
+                    policy,
+                    error = error_chain(&error),
+                    put_aside,
+                    "what the policy remembered is damaged: it begins with nothing"
+                );
+                RememberedPolicy {
+                    is_unread,
+                    ..RememberedPolicy::default()
+                }
+            }
+        }
+    }
+
+    /// Writes what has changed since it was written last.
+    fn write_changed(&self, fleet: &dyn FleetView) {
+        let Some(folder) = &self.folder else { return };
+        let changed: Vec<(String, Arc<PolicyState>)> = {
+            let kept = self.kept();
+            // While sessions of the file wait, it has what the memory has not.
+            let changed = kept
+                .iter()
+                .filter(|(_, kept)| !kept.is_saved() && kept.sessions.is_empty());
+            changed
+                .map(|(name, kept)| (name.clone(), Arc::clone(&kept.state)))
+                .collect()
+        };
+        if !changed.is_empty() {
+            let (workers, now_us) = (fleet.worker_names(), fleet.now_us());
+            for (policy, state) in changed {
+                let changes = state.changes();
+                let saved = SavedMemory::of(state.remembered(now_us), &workers, unix_ms());
+                match folder.write(&policy, &saved) {
+                    Ok(()) => self.wrote(&policy, changes),
+                    Err(error) => self.failed(&policy, &error),
+                }
+            }
+        }
+        // One that is named again by now is not left any more.
+        self.kept().retain(|_, kept| !(kept.is_left && kept.is_saved()));
+    }
+
+    fn wrote(&self, policy: &str, changes: u64) {
+        self.written.fetch_add(1, Ordering::Relaxed);
+        if self.is_failing.swap(false, Ordering::Relaxed) {
+            info!("what policies remember is kept again");
+        }
+        if let Some(kept) = self.kept().get_mut(policy) {
+            kept.saved = changes;
+        }
+    }
+
+    fn failed(&self, policy: &str, error: &std::io::Error) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        if !self.is_failing.swap(true, Ordering::Relaxed) {
+            warn!(
+                policy,
+                error = error_chain(error),
+                "failed to write what a policy remembers; it is tried again, and further failures are only counted"
+            );
+        }
+    }
+
+    /// Whether there is a folder to write to.
+    fn is_written(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<String, RememberedPolicy>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RememberedPolicy {
+    fn is_saved(&self) -> bool {
+        self.is_unread || self.saved == self.state.changes()
+    }
+}
+
+fn restored(policy: &str, saved: SavedMemory) -> RememberedPolicy {
+    let state = PolicyState::default();
+    let (values, sessions) = (saved.values.len(), saved.sessions.len());
+    for (key, value) in saved.values {
+        // Over a limit of this router's: less is remembered than was.
+        if let Err(refusal) = state.set(&key, value) {
+            warn!(
+                policy,
+                key = &*key,
+                error = error_chain(&refusal),
+                "failed to remember a value"
+            );
+        }
+    }
+    info!(
+        policy,
+        values, sessions, "what the policy remembered is there again"
+    );
+    RememberedPolicy {
+        saved: state.changes(),
+        state: Arc::new(state),
+        sessions: saved.sessions,
+        ..RememberedPolicy::default()
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;
