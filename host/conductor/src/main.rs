@@ -6,7 +6,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use conductor::cli::{Cli, Command, CompilePolicyArgs, DemoArgs, ServeArgs};
 use conductor::start::{CONFIG_FILE, Start};
-use conductor::{Exit, block_hashes, client_key, demo, explain, policy_tools, serve, simulate};
+use conductor::{demo, serve};
+use conductor_tools::{Exit, block_hashes, client_key, explain, policy, simulate};
 
 /// Gives memory back that it does not use any more; the C library's keeps what compiling a policy took, for each thread. A thread of
 /// its own does that (the feature `background_threads`): without it, an idle router keeps what it freed last.
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
             };
         }
         Some(Command::BlockHashes(args)) => block_hashes::print(&args),
-        Some(Command::Policy(args)) => policy_tools::run(&args),
+        Some(Command::Policy(args)) => policy::run(&args),
         Some(Command::Explain(args)) => explain::run(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
         Some(Command::ClientKey) => client_key::print(),

@@ -11,11 +11,11 @@ use tracing::{info, warn};
 
 use crate::app::{App, RuntimeOptions};
 use crate::cli::{CheckArgs, CheckFormat, ServeArgs};
-use crate::exit::{Exit, UsageError};
 use crate::signals::{Asked, Signals};
 use crate::start::CONFIG_FILE;
 use crate::telemetry::{self, LogFormat, LogLevel};
-use crate::{live_check, open_files, paint, print, reload};
+use crate::{live_check, open_files, paint, reload};
+use conductor_tools::{Exit, UsageError, print};
 use local_files::{ConfigSource, ReadConfigError};
 use policy_store::{EngineOptions, builtin, user_cache_folder};
 

@@ -50,10 +50,25 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("mooncake-compat", &["conductor-config", "routing"]),
     ("simulator", &["kv-index", "routing"]),
     (
-        "conductor",
+        "conductor-tools",
         &[
             "block-hash",
             "conductor-config",
+            "local-files",
+            "observability",
+            "policy-component",
+            "policy-runtime",
+            "policy-store",
+            "proxy",
+            "routing",
+            "simulator",
+        ],
+    ),
+    (
+        "conductor",
+        &[
+            "conductor-config",
+            "conductor-tools",
             "indexer-api",
             "inference-api",
             "kv-feed",
@@ -62,12 +77,10 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "mock-engine",
             "mooncake-compat",
             "observability",
-            "policy-component",
             "policy-runtime",
             "policy-store",
             "proxy",
             "routing",
-            "simulator",
             "tokenize",
         ],
     ),
@@ -82,7 +95,13 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("notify", &["conductor"]),
     (
         "clap",
-        &["conductor", "mooncake-compat", "policy-builder", "load"],
+        &[
+            "conductor",
+            "conductor-tools",
+            "mooncake-compat",
+            "policy-builder",
+            "load",
+        ],
     ),
     ("axum", &["conductor", "indexer-api", "mock-engine", "proxy"]),
     (
@@ -94,7 +113,16 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("wit-bindgen", &["conductor-policy-sdk"]),
     ("wit-component", &["policy-component"]),
     ("wasmparser", &["policy-component", "policy-runtime"]),
-    ("anyhow", &["conductor", "harness", "load", "policy-builder"]),
+    (
+        "anyhow",
+        &[
+            "conductor",
+            "conductor-tools",
+            "harness",
+            "load",
+            "policy-builder",
+        ],
+    ),
 ];
 
 /// Crates without any I/O: no runtime, no sockets.

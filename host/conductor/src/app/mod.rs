@@ -36,7 +36,6 @@ pub(crate) use self::sockets::{Bound, Doors, listen};
 use self::threads::Threads;
 use crate::compose;
 use crate::discovery::CheckedFeeds;
-use crate::exit::Exit;
 use crate::indexer::Indexing;
 use crate::instances::AdminKey;
 use crate::live_fleet::LiveFleet;
@@ -46,6 +45,7 @@ use crate::reload::{
 use crate::status::{PoliciesReport, Status};
 use crate::tasks;
 use crate::telemetry::LogFilter;
+use conductor_tools::Exit;
 use local_files::{ConfigSource, ReadConfigError};
 use observability::error_chain;
 use policy_store::{EngineOptions, MemoryWriter, PolicyLibrary};

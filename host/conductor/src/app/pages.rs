@@ -13,7 +13,7 @@ use super::caches::Caches;
 use crate::admin::Admin;
 use crate::admin_policies::PolicyPages;
 use crate::admin_routes::RoutePages;
-use crate::explain;
+use crate::explain_page;
 use crate::instances::{Instances, Listener};
 use crate::knowledge::KnowledgeSources;
 use crate::reload::{ReloadCommand, Reloader};
@@ -82,7 +82,7 @@ impl Pages {
             .merge(policies.pages())
             .merge(routes.pages())
             .merge(trials.pages())
-            .merge(explain::pages(self.recorder));
+            .merge(explain_page::pages(self.recorder));
         self.admin.serve(door, own, commands, stop).await;
     }
 

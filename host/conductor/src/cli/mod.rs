@@ -1,25 +1,11 @@
 //! Definition of the command line. Parsing does no I/O; `main.rs` calls the module that acts.
 
-mod policy;
-mod remote;
-mod simulate;
-
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use conductor_tools::args::{BlockHashesArgs, ExplainArgs, PolicyArgs, SimulateArgs};
 use mooncake_compat::fleet_flags::{FLEET_GROUP, FleetArgs};
-
-pub use self::policy::{
-    BuildArgs, FeaturesArgs, GateArgs, IdleVerdict, InspectArgs, Language, ListArgs, NewArgs, PolicyArgs,
-    PolicyCheckArgs, PolicyCommand, ReplayArgs, SettingsArgs, SubjectArgs,
-};
-pub use self::remote::{
-    ChangePolicyArgs, DeployArgs, ExplainArgs, PromoteArgs, RouterArgs, StatusArgs, TrialArgs,
-};
-pub(crate) use self::simulate::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName};
-pub use self::simulate::{SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};
 
 /// A router for fleets of LLM inference servers whose scheduling policies are WebAssembly components.
 ///
@@ -147,57 +133,6 @@ fn log_level(text: &str) -> Result<String, String> {
 pub struct ImportArgs {
     /// The old file, usually `conductor_config.json`.
     pub file: PathBuf,
-}
-
-/// Arguments of `block-hashes`.
-#[derive(Debug, Args)]
-pub struct BlockHashesArgs {
-    /// vLLM's --prefix-caching-hash-algo; or rfc1527 (rolling XXH3); or xxh64 (Mooncake's first conductors).
-    #[arg(long, value_enum)]
-    pub scheme: HashScheme,
-
-    /// Tokens a block.
-    #[arg(long, default_value = "16")]
-    pub block_size: NonZeroU32,
-
-    /// vLLM's PYTHONHASHSEED; the number that rfc1527 (1337) or the first xxh64 conductor starts with.
-    #[arg(long)]
-    pub seed: Option<String>,
-
-    /// The adapter's name.
-    #[arg(long, value_name = "NAME")]
-    pub lora: Option<String>,
-
-    /// Where vLLM loaded the adapter from; without it the adapter's key is its bare name, as in older versions.
-    #[arg(long, value_name = "PATH", requires = "lora")]
-    pub lora_path: Option<String>,
-
-    /// The request's cache salt; with xxh64 the additional salt.
-    #[arg(long, value_name = "SALT")]
-    pub cache_salt: Option<String>,
-
-    /// The salt's key is the bare salt, as in older versions of vLLM.
-    #[arg(long)]
-    pub untagged: bool,
-}
-
-/// Ways to name blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum HashScheme {
-    /// SHA-256 of pickle, vLLM's default.
-    Sha256,
-    /// SHA-256 of CBOR.
-    Sha256Cbor,
-    /// XXH3-128 of pickle.
-    Xxhash,
-    /// XXH3-128 of CBOR.
-    XxhashCbor,
-    /// Rolling XXH3-64 of tokens.
-    #[value(name = "rfc1527")]
-    Rfc1527,
-    /// Chained XXH64 of tokens.
-    Xxh64,
 }
 
 /// How `check` prints.

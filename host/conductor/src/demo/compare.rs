@@ -12,8 +12,8 @@ use super::progress::Progress;
 use super::{config, fleet};
 use crate::app::App;
 use crate::cli::DemoArgs;
-use crate::exit::Exit;
 use crate::telemetry::{self, LogFormat, LogLevel};
+use conductor_tools::Exit;
 use local_files::ConfigSource;
 use policy_store::builtin;
 

@@ -17,10 +17,10 @@ use tempfile::TempDir;
 
 use crate::app::{App, RuntimeOptions};
 use crate::cli::DemoArgs;
-use crate::exit::Exit;
 use crate::serve;
 use crate::signals::Signals;
 use crate::telemetry::{self, LogFormat, LogLevel};
+use conductor_tools::Exit;
 use local_files::ConfigSource;
 use policy_store::{EngineOptions, builtin, user_cache_folder};
 

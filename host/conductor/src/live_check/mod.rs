@@ -25,11 +25,12 @@ use self::report::{LiveReport, PoolReport, WorkerReport};
 use self::target::{PoolTarget, WorkerTarget};
 use self::text::Glyphs;
 use crate::check::Checked;
-use crate::exit::Exit;
 use crate::external_resources::ExternalResources;
+use crate::paint;
 use crate::reload::{self, Steps};
 use crate::status::ProblemReport;
-use crate::{paint, print};
+use conductor_tools::Exit;
+use conductor_tools::print;
 use local_files::ConfigSource;
 
 /// Workers reached at the same time.

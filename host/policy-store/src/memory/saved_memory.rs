@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use policy_runtime::Remembered;
+use policy_runtime::StateSnapshot;
 use rmp_serde::config::BytesMode;
 use routing::WorkerId;
 use serde::{Deserialize, Serialize};
@@ -74,7 +74,7 @@ struct FileSession {
 
 impl SavedMemory {
     /// Returns the content to write. Sessions of workers that are not in `names` are left out.
-    pub(super) fn of(remembered: Remembered, names: &BTreeMap<WorkerId, Box<str>>, now_unix_ms: u64) -> Self {
+    pub(super) fn of(remembered: StateSnapshot, names: &BTreeMap<WorkerId, Box<str>>, now_unix_ms: u64) -> Self {
         let sessions = remembered.sessions.into_iter().filter_map(|entry| {
             Some(SavedSession {
                 session: entry.session,
@@ -248,7 +248,7 @@ mod tests {
             worker: WorkerId(worker),
             left: Duration::from_secs(3),
         };
-        let remembered = Remembered {
+        let remembered = StateSnapshot {
             values: vec![("k".into(), vec![1])],
             sessions: vec![entry(1, 7), entry(2, 8)],
         };

@@ -1,0 +1,17 @@
+//! Arguments of the commands, as the command line's parser reads them.
+
+mod block_hashes;
+mod policy;
+mod remote;
+mod simulate;
+
+pub use self::block_hashes::{BlockHashesArgs, HashScheme};
+pub use self::policy::{
+    BuildArgs, FeaturesArgs, GateArgs, IdleVerdict, InspectArgs, Language, ListArgs, NewArgs, PolicyArgs,
+    PolicyCheckArgs, PolicyCommand, ReplayArgs, SettingsArgs, SubjectArgs,
+};
+pub use self::remote::{
+    ChangePolicyArgs, DeployArgs, ExplainArgs, PromoteArgs, RouterArgs, StatusArgs, TrialArgs,
+};
+pub(crate) use self::simulate::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName};
+pub use self::simulate::{SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};

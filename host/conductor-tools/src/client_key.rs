@@ -1,0 +1,51 @@
+//! `conductor client-key`: a fresh key for a client, and the hash that the configuration holds instead of it.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read};
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+use crate::Exit;
+
+/// Random bytes of a key.
+const BYTES: usize = 32;
+
+/// Prints a fresh key, and the line for `[clients.NAME]`.
+///
+/// # Errors
+/// Where the system gives no random bytes.
+pub fn print() -> Result<Exit> {
+    let key = fresh().context("failed to read random bytes from the system")?;
+    println!("key:         {key}");
+    println!("key-sha256 = [\"{}\"]", hex(&Sha256::digest(&key)));
+    Ok(Exit::Success)
+}
+
+/// A key that nobody can guess, begun as clients expect keys to begin.
+fn fresh() -> io::Result<String> {
+    let mut bytes = [0; BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(format!("sk-{}", hex(&bytes)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_keys_are_the_same() {
+        let (one, other) = (fresh().unwrap(), fresh().unwrap());
+        assert_ne!(one, other);
+        assert_eq!(one.len(), 3 + 2 * BYTES);
+    }
+}

@@ -1,0 +1,207 @@
+//! `conductor policy bench`: what a decision costs, by the number of candidates, beside policies whose cost is known.
+
+mod clock;
+
+use std::fmt;
+use std::time::Duration;
+
+use policy_runtime::{PolicyEngine, PolicySettings, SyntheticCall};
+use routing::{LeastLoaded, Policy, check};
+use serde::Serialize;
+use thiserror::Error;
+
+use self::clock::{Bout, Timing, time_in_turns};
+use super::component::ComponentFile;
+use super::diagnostic::Diagnostic;
+use super::progress::Progress;
+use super::table::{Side, Table};
+use super::{engine, print, settings};
+use crate::args::SubjectArgs;
+use crate::{Exit, UsageError};
+use policy_store::builtin::{self, Builtin};
+
+/// Fleets of so many candidates.
+const SIZES: [usize; 4] = [8, 64, 256, 1024];
+/// The built-in policies it is compared with: the least and the most that one does.
+const YARDSTICKS: [&str; 2] = ["round-robin", "cache-aware"];
+/// The CPU time of a decision that is timed: a slow one is measured too, instead of ended.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A policy failed while it was timed.
+#[derive(Debug, Error)]
+#[error("failed to time `{policy}` with {candidates} candidates: {what}; see `conductor policy check`")]
+struct NotTimed {
+    policy: String,
+    candidates: usize,
+    what: String,
+}
+
+/// Times a policy.
+///
+/// # Errors
+/// Where it, its settings or the runtime cannot be had, or a decision fails.
+pub(super) fn run(args: &SubjectArgs) -> anyhow::Result<Exit> {
+    let subject = ComponentFile::find(&args.policy).map_err(UsageError::new)?;
+    let given = match settings::read(&args.settings, &subject.name).map_err(UsageError::new)? {
+        Ok(given) => given,
+        Err(mistakes) => return Ok(not_loaded(&mistakes)),
+    };
+    let engine = engine()?;
+    let progress = Progress::begin();
+    progress.part(&format!("{}: compiling", subject.name));
+    let settings = patient(given.settings.clone());
+    let policy = match engine.load(&subject.name, &subject.bytes, &settings, Default::default()) {
+        Ok(policy) => policy,
+        Err(error) => return Ok(not_loaded(&Diagnostic::not_loaded(&error, &given))),
+    };
+    let mut contestants: Vec<(String, Box<dyn Policy>)> = vec![(subject.name.clone(), Box::new(policy))];
+    for builtin in YARDSTICKS.into_iter().filter_map(builtin::find) {
+        contestants.push((format!("builtin {}", builtin.name), yardstick(&engine, builtin)?));
+    }
+    contestants.push(("native least-loaded".to_owned(), Box::new(LeastLoaded::default())));
+    let report = Report {
+        policy: subject.label,
+        optimised: !cfg!(debug_assertions),
+        rows: (SIZES.into_iter())
+            .map(|candidates| {
+                progress.part(&format!("timing decisions with {candidates} candidates"));
+                Row::of(candidates, &contestants)
+            })
+            .collect::<Result<_, _>>()?,
+    };
+    drop(progress);
+    print(&report, args.json)?;
+    Ok(Exit::Success)
+}
+
+fn not_loaded(findings: &[Diagnostic]) -> Exit {
+    for finding in findings {
+        eprint!("{finding}");
+    }
+    Exit::Failure
+}
+
+/// With the time that it takes.
+fn patient(settings: PolicySettings) -> PolicySettings {
+    PolicySettings {
+        cpu_budget: PATIENCE,
+        wall_limit: PATIENCE * 10,
+        ..settings
+    }
+}
+
+fn yardstick(engine: &PolicyEngine, builtin: &Builtin) -> anyhow::Result<Box<dyn Policy>> {
+    let settings = patient(PolicySettings::default());
+    let policy = engine.load(builtin.name, builtin.bytes, &settings, Default::default())?;
+    Ok(Box::new(policy))
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Report {
+    policy: String,
+    /// Whether this binary was built for speed; else the host's part of a call is not what a router's is.
+    optimised: bool,
+    rows: Vec<Row>,
+}
+
+/// One size of fleet.
+#[derive(Debug, Serialize)]
+struct Row {
+    candidates: usize,
+    timings: Vec<TimingReport>,
+}
+
+/// One policy over it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct TimingReport {
+    policy: String,
+    /// Nanoseconds a decision, in the best batch.
+    best_ns: f64,
+    /// In the middle one.
+    median_ns: f64,
+    /// How often the native fallback could have decided in the best time.
+    times_native: f64,
+}
+
+impl Row {
+    fn of(candidates: usize, contestants: &[(String, Box<dyn Policy>)]) -> Result<Self, NotTimed> {
+        let mut bouts = Vec::new();
+        for (name, policy) in contestants {
+            let call = SyntheticCall::usual(policy.plan(), candidates);
+            let mut seq = 0;
+            let bout = Bout::new(move || {
+                seq += 1;
+                let request = call.request(seq);
+                let verdict = policy
+                    .decide(&call.input(&request))
+                    .map_err(|fault| fault.to_string())?;
+                check(verdict, call.offer())
+                    .map(drop)
+                    .map_err(|nonsense| nonsense.to_string())
+            });
+            bouts.push(bout.map_err(|what| NotTimed {
+                policy: name.clone(),
+                candidates,
+                what,
+            })?);
+        }
+        let timings = time_in_turns(bouts).map_err(|(position, what)| NotTimed {
+            policy: contestants[position].0.clone(),
+            candidates,
+            what,
+        })?;
+        let native = timings.last().map_or(f64::NAN, |timing| timing.best_ns);
+        let named = contestants.iter().zip(timings);
+        Ok(Self {
+            candidates,
+            timings: named
+                .map(|((name, _), Timing { best_ns, median_ns })| TimingReport {
+                    policy: name.clone(),
+                    best_ns,
+                    median_ns,
+                    times_native: best_ns / native,
+                })
+                .collect(),
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.optimised {
+            writeln!(
+                f,
+                "note: this is a debug build: the host's part of a call is many times dearer than a router's"
+            )?;
+        }
+        writeln!(
+            f,
+            "nanoseconds a decision, best of the batches (in the middle one), times the native fallback\n"
+        )?;
+        let mut columns = vec![("policy".to_owned(), Side::Left)];
+        for row in &self.rows {
+            columns.push((format!("{} candidates", row.candidates), Side::Right));
+        }
+        let columns: Vec<(&str, Side)> = columns
+            .iter()
+            .map(|(name, side)| (name.as_str(), *side))
+            .collect();
+        let mut table = Table::new(&columns);
+        let policies = self.rows.first().map_or(0, |row| row.timings.len());
+        for position in 0..policies {
+            let timings = self.rows.iter().map(|row| &row.timings[position]);
+            let mut cells = vec![self.rows[0].timings[position].policy.clone()];
+            cells.extend(timings.map(|timing| {
+                format!(
+                    "{:.0} ({:.0}) x{:.1}",
+                    timing.best_ns, timing.median_ns, timing.times_native
+                )
+            }));
+            table.row(cells);
+        }
+        table.fmt(f)
+    }
+}

@@ -1,0 +1,160 @@
+//! `conductor policy build`: a project or a core module becomes a component, which is then checked.
+
+mod compile;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use policy_component::{ComponentError, Layer, componentise};
+use serde::Serialize;
+use thiserror::Error;
+
+use self::compile::{CompileError, Compiled, compile};
+use super::check::{CheckReport, check};
+use super::component::ComponentFile;
+use super::print;
+use super::table::size;
+use crate::args::BuildArgs;
+use crate::{Exit, UsageError};
+
+/// No component could be built.
+#[derive(Debug, Error)]
+pub(crate) enum BuildPolicyError {
+    /// The project does not build.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// What was built is a core module that makes no component.
+    #[error("failed to build `{file}`")]
+    Componentise {
+        /// The core module.
+        file: String,
+        /// Why not.
+        #[source]
+        source: ComponentError,
+    },
+    /// The component cannot be written.
+    #[error("failed to write `{}`", path.display())]
+    Write {
+        /// Where to.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Builds and checks. The component that is there is replaced only where the check passes.
+///
+/// # Errors
+/// Where there is nothing to build, it does not build, or what was built cannot be checked.
+pub(super) fn run(args: &BuildArgs) -> anyhow::Result<Exit> {
+    let compiled = if args.path.is_dir() {
+        compile(&args.path, args.install).map_err(BuildPolicyError::from)?
+    } else {
+        Compiled::file(&args.path)
+    };
+    let built = ComponentFile::read(&compiled.file).map_err(UsageError::new)?;
+    let was_module = built.dissect()?.layer == Layer::Module;
+    let bytes = if was_module {
+        Cow::Owned(component_of(&built)?)
+    } else {
+        built.bytes
+    };
+    let made_of = was_module.then(|| compiled.file.display().to_string());
+    let place = args.out.clone().unwrap_or(match was_module {
+        true => compiled.component.clone(),
+        false => compiled.place.clone(),
+    });
+    let subject = ComponentFile {
+        label: place.display().to_string(),
+        name: built.name,
+        bytes,
+    };
+    let check = check(&subject, &args.settings, &args.gate)?;
+    let is_there = !was_module && place == compiled.file;
+    let outcome = if !check.is_ok() {
+        compiled.restore(&subject.bytes)?;
+        Written::Refused
+    } else if is_there {
+        Written::There
+    } else {
+        write(&place, &subject.bytes)?;
+        Written::New
+    };
+    let report = Report {
+        component: subject.label.clone(),
+        bytes: subject.bytes.len(),
+        outcome,
+        from_core_module: made_of,
+        check,
+    };
+    print(&report, args.json)?;
+    Ok(report.check.exit())
+}
+
+fn component_of(module: &ComponentFile) -> Result<Vec<u8>, BuildPolicyError> {
+    componentise(&module.bytes).map_err(|source| BuildPolicyError::Componentise {
+        file: module.label.clone(),
+        source,
+    })
+}
+
+/// Writes a file whole or not at all: a router may be watching the place.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildPolicyError> {
+    let beside = path.with_extension("wasm.part");
+    let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // It is nothing that anything reads.
+        let _ = fs::remove_file(&beside);
+    }
+    written.map_err(|source| BuildPolicyError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// What became of the component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Written {
+    /// It is in its place.
+    New,
+    /// It was there, and only checked.
+    There,
+    /// Its check failed: what was in its place is still there.
+    Refused,
+}
+
+/// What was built, and what a check says of it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Report {
+    component: String,
+    bytes: usize,
+    outcome: Written,
+    /// The core module that it was made of, where there was one.
+    from_core_module: Option<String>,
+    check: CheckReport,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "built {}, {}", self.component, size(self.bytes))?;
+        if let Some(module) = &self.from_core_module {
+            write!(f, ", of the core module {module}")?;
+        }
+        write!(f, "\n\n{}", self.check)?;
+        match self.outcome {
+            Written::New => writeln!(f, "written to {}", self.component),
+            Written::There => Ok(()),
+            Written::Refused => writeln!(
+                f,
+                "not written: the check failed, and {} is as it was before",
+                self.component
+            ),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! What a check found, for people and for tools.
+
+use std::fmt;
+
+use policy_runtime::{ListenerCheck, ProbeError, Rehearsal, Scene};
+use routing::{Phase, Verdict};
+use serde::Serialize;
+
+use super::super::component::ComponentFile;
+use super::super::diagnostic::{Diagnostic, Severity};
+use super::super::table::{Side, Table, micros, size, time};
+use crate::Exit;
+
+/// The whole of it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct CheckReport {
+    file: String,
+    bytes: usize,
+    sha256: String,
+    /// Whether the router would load it and no scenario failed.
+    ok: bool,
+    pub(super) findings: Vec<Diagnostic>,
+    #[serde(flatten)]
+    rehearsed: Option<Rehearsed>,
+}
+
+/// What was seen of a policy that could be asked.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Rehearsed {
+    name: String,
+    version: String,
+    request_features: Vec<String>,
+    candidate_features: Vec<String>,
+    /// Whether a pipeline may have it as a scorer.
+    scores: bool,
+    compiled_us: f64,
+    instantiated_us: f64,
+    scenarios: Vec<SceneReport>,
+    endurance: EnduranceReport,
+    /// What it was told besides; nothing where it wants no events and does not tick.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    chores: Vec<ChoreReport>,
+}
+
+/// Events that it was told, or ticks.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ChoreReport {
+    about: &'static str,
+    fault: Option<String>,
+    took_us: f64,
+}
+
+/// One scenario.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct SceneReport {
+    scenario: &'static str,
+    about: &'static str,
+    candidates: usize,
+    phase: &'static str,
+    attempt: u32,
+    #[serde(flatten)]
+    outcome: Outcome,
+    first_us: f64,
+    warm_us: Option<f64>,
+    repeats: bool,
+    forgets: bool,
+}
+
+/// What the router would have made of an answer.
+#[derive(Debug, Serialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case", rename_all_fields = "kebab-case")]
+enum Outcome {
+    /// Sends it on. A score that is no finite number is null.
+    Route {
+        row: u32,
+        prefill: Option<u32>,
+        score: f64,
+    },
+    /// Holds it.
+    Queue {
+        order: f64,
+        ask_again_ms: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        waits_for_row: Option<u32>,
+    },
+    /// Refuses it.
+    Reject {
+        status: u16,
+        retry_after_ms: u32,
+        reason: String,
+    },
+    /// Leaves it to the fallback.
+    Pass,
+    /// Leaves it to the fallback too, and counts a fault.
+    Fault { fault: &'static str, detail: String },
+}
+
+/// Many requests in a row, halfway and at the end.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct EnduranceReport {
+    calls: u64,
+    failed_call: Option<u64>,
+    state_keys: [usize; 2],
+    memory_bytes: [usize; 2],
+}
+
+impl CheckReport {
+    /// Of a component that nothing is known of yet.
+    pub(super) fn of(subject: &ComponentFile) -> Self {
+        Self {
+            file: subject.label.clone(),
+            bytes: subject.bytes.len(),
+            sha256: subject.sha256(),
+            ok: false,
+            findings: vec![],
+            rehearsed: None,
+        }
+    }
+
+    /// With what was seen. Whoever adds it has put the findings in before.
+    pub(super) fn add(&mut self, rehearsal: Rehearsal) {
+        let is_error = |finding: &Diagnostic| finding.severity == Severity::Error;
+        self.ok = !self.findings.iter().any(is_error);
+        self.rehearsed = Some(rehearsal.into());
+    }
+
+    /// Returns whether the router would load it and no scenario failed.
+    pub(crate) fn is_ok(&self) -> bool {
+        self.ok
+    }
+
+    /// How the program ends.
+    pub(crate) fn exit(&self) -> Exit {
+        if self.is_ok() {
+            Exit::Success
+        } else {
+            Exit::Failure
+        }
+    }
+}
+
+impl From<Rehearsal> for Rehearsed {
+    fn from(rehearsal: Rehearsal) -> Self {
+        let interview = rehearsal.interview;
+        let endurance = rehearsal.endurance;
+        Self {
+            scores: interview.scores_singly(),
+            name: interview.manifest.name,
+            version: interview.manifest.version,
+            request_features: interview.request_features,
+            candidate_features: interview.candidate_features,
+            compiled_us: micros(rehearsal.compiled_in),
+            instantiated_us: micros(rehearsal.instantiated_in),
+            scenarios: rehearsal.scenes.into_iter().map(SceneReport::from).collect(),
+            chores: rehearsal.chores.into_iter().map(ChoreReport::from).collect(),
+            endurance: EnduranceReport {
+                calls: endurance.calls,
+                failed_call: endurance.fault.map(|(call, _)| call),
+                state_keys: endurance.state_keys,
+                memory_bytes: endurance.memory_bytes,
+            },
+        }
+    }
+}
+
+impl From<ListenerCheck> for ChoreReport {
+    fn from(chore: ListenerCheck) -> Self {
+        Self {
+            about: chore.about,
+            fault: chore.outcome.err().map(|failure| failure.to_string()),
+            took_us: micros(chore.took),
+        }
+    }
+}
+
+impl From<Scene> for SceneReport {
+    fn from(scene: Scene) -> Self {
+        Self {
+            scenario: scene.scenario.name,
+            about: scene.scenario.about,
+            candidates: scene.scenario.candidates(),
+            phase: match scene.scenario.phase() {
+                Phase::Mixed => "mixed",
+                Phase::Prefill => "prefill",
+                Phase::Decode => "decode",
+            },
+            attempt: scene.scenario.attempt(),
+            outcome: scene.outcome.into(),
+            first_us: micros(scene.first_in),
+            warm_us: scene.warm_in.map(micros),
+            repeats: scene.repeats,
+            forgets: scene.forgets,
+        }
+    }
+}
+
+impl From<Result<Verdict, ProbeError>> for Outcome {
+    fn from(outcome: Result<Verdict, ProbeError>) -> Self {
+        match outcome {
+            Ok(Verdict::Route(choice)) => Self::Route {
+                row: choice.row,
+                prefill: choice.prefill,
+                score: choice.score,
+            },
+            Ok(Verdict::Queue(hold)) => Self::Queue {
+                order: hold.order,
+                ask_again_ms: hold.ask_again_ms,
+                waits_for_row: hold.waits_for.map(|waits| waits.row),
+            },
+            Ok(Verdict::Reject(rejection)) => Self::Reject {
+                status: rejection.status,
+                retry_after_ms: rejection.retry_after_ms,
+                reason: rejection.reason,
+            },
+            Ok(Verdict::Pass) => Self::Pass,
+            Err(error) => Self::Fault {
+                fault: error.kind().as_str(),
+                detail: error.what(),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Route { row, prefill, score } => {
+                write!(f, "row {row}")?;
+                if let Some(prefill) = prefill {
+                    write!(f, ", prefill row {prefill}")?;
+                }
+                let is_plain = score.is_nan() || score.abs() < 1e12;
+                if is_plain {
+                    write!(f, ", score {score:.4}")
+                } else {
+                    write!(f, ", score {score:e}")
+                }
+            }
+            Self::Queue {
+                order,
+                ask_again_ms,
+                waits_for_row,
+            } => {
+                write!(f, "queue, order {order}, again in {ask_again_ms} ms")?;
+                waits_for_row.map_or(Ok(()), |row| write!(f, ", waits for row {row}"))
+            }
+            Self::Reject { status, reason, .. } => write!(f, "reject {status}: {}", first(reason)),
+            Self::Pass => write!(f, "pass"),
+            Self::Fault { fault, detail } => write!(f, "FAULT {fault}: {}", first(detail)),
+        }
+    }
+}
+
+/// What fits on a line.
+fn first(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(60)
+        .collect()
+}
+
+impl fmt::Display for CheckReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.file)?;
+        if let Some(rehearsed) = &self.rehearsed {
+            write!(f, "{} {}, ", rehearsed.name, rehearsed.version)?;
+        }
+        writeln!(f, "{}, sha256 {}", size(self.bytes), self.sha256)?;
+        if let Some(rehearsed) = &self.rehearsed {
+            write!(f, "{rehearsed}")?;
+        }
+        for finding in &self.findings {
+            write!(f, "{finding}")?;
+        }
+        writeln!(f, "{}", if self.ok { "ok" } else { "not ok" })
+    }
+}
+
+impl fmt::Display for Rehearsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = |us: f64| time(std::time::Duration::from_secs_f64(us / 1e6));
+        writeln!(
+            f,
+            "compiled in {}, a fresh instance takes {}",
+            us(self.compiled_us),
+            us(self.instantiated_us)
+        )?;
+        let asked: Vec<&str> = (self.request_features.iter())
+            .chain(&self.candidate_features)
+            .map(String::as_str)
+            .collect();
+        writeln!(
+            f,
+            "asks for {}\n",
+            if asked.is_empty() {
+                "nothing".into()
+            } else {
+                asked.join(", ")
+            }
+        )?;
+        if self.scores {
+            writeln!(
+                f,
+                "a scorer: a pipeline weighs all its scores, and by itself it decides for the highest\n"
+            )?;
+        }
+        let mut table = Table::new(&[
+            ("scenario", Side::Left),
+            ("candidates", Side::Right),
+            ("first", Side::Right),
+            ("warm", Side::Right),
+            ("decided", Side::Left),
+        ]);
+        for scene in &self.scenarios {
+            table.row([
+                scene.scenario.to_owned(),
+                scene.candidates.to_string(),
+                us(scene.first_us),
+                scene.warm_us.map_or_else(String::new, us),
+                scene.outcome.to_string(),
+            ]);
+        }
+        writeln!(f, "{table}")?;
+        for chore in &self.chores {
+            let outcome = chore.fault.as_deref().map_or_else(|| "no fault".into(), first);
+            writeln!(f, "{}: {outcome}, in {}", chore.about, us(chore.took_us))?;
+        }
+        let EnduranceReport {
+            calls,
+            failed_call,
+            state_keys,
+            memory_bytes,
+        } = &self.endurance;
+        match failed_call {
+            Some(call) => writeln!(f, "requests in a row: call {call} failed"),
+            None => writeln!(
+                f,
+                "{calls} requests in a row: no fault, {} keys of `state`, {} of memory",
+                state_keys[1],
+                size(memory_bytes[1])
+            ),
+        }
+    }
+}

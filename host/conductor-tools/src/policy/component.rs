@@ -1,0 +1,142 @@
+//! What a tool is asked about: the bytes of a file, or of a built-in policy.
+
+use std::borrow::Cow;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+use observability::error_chain;
+use policy_component::{Anatomy, dissect};
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+use local_files::regular_file;
+use policy_store::MAX_COMPONENT;
+use policy_store::builtin;
+
+/// A policy's bytes and where they come from.
+#[derive(Debug)]
+pub(crate) struct ComponentFile {
+    /// What messages call it: the path, or `builtin NAME`.
+    pub(crate) label: String,
+    /// The built-in's name, or the file's without its ending.
+    pub(crate) name: String,
+    /// The bytes.
+    pub(crate) bytes: Cow<'static, [u8]>,
+}
+
+/// There is nothing to look at.
+#[derive(Debug, Error)]
+pub(crate) enum ComponentFileError {
+    /// No such thing.
+    #[error(
+        "failed to find `{asked}`: it is neither a file nor a built-in policy (those are {})",
+        builtin::names().join(", ")
+    )]
+    Nowhere {
+        /// What was asked for.
+        asked: String,
+    },
+    /// The file cannot be read.
+    #[error("failed to read `{}`", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// No policy is that large.
+    #[error("failed to read `{}`: it has {bytes} bytes, and the router loads none over {MAX_COMPONENT}", path.display())]
+    TooLarge {
+        /// Which.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+}
+
+impl ComponentFile {
+    /// Returns the built-in policy of that name, else the file. A file with the name of a built-in needs a path, such as `./NAME`.
+    pub(crate) fn find(asked: &Path) -> Result<Self, ComponentFileError> {
+        if let Some(builtin) = asked.to_str().and_then(builtin::find) {
+            return Ok(Self::of(builtin));
+        }
+        if asked.exists() {
+            return Self::read(asked);
+        }
+        Err(ComponentFileError::Nowhere {
+            asked: asked.display().to_string(),
+        })
+    }
+
+    /// A file.
+    pub(crate) fn read(path: &Path) -> Result<Self, ComponentFileError> {
+        let failed = |source| ComponentFileError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let mut file = regular_file::open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        if size > MAX_COMPONENT {
+            return Err(ComponentFileError::TooLarge {
+                path: path.to_owned(),
+                bytes: size,
+            });
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        let name = path.file_stem().unwrap_or_default();
+        Ok(Self {
+            label: path.display().to_string(),
+            name: name.to_string_lossy().into_owned(),
+            bytes: bytes.into(),
+        })
+    }
+
+    /// A built-in policy.
+    pub(crate) fn of(builtin: &builtin::Builtin) -> Self {
+        Self {
+            label: format!("builtin {}", builtin.name),
+            name: builtin.name.to_owned(),
+            bytes: builtin.bytes.into(),
+        }
+    }
+
+    /// What the bytes consist of.
+    pub(crate) fn dissect(&self) -> anyhow::Result<Anatomy> {
+        let told = dissect(&self.bytes);
+        told.map_err(|error| anyhow!("{}: failed to {}", self.label, error_chain(&error)))
+    }
+
+    /// SHA-256 of the bytes, in hexadecimal.
+    pub(crate) fn sha256(&self) -> String {
+        let digest = Sha256::digest(&self.bytes);
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_builtin_is_found_by_its_name_and_a_file_named_like_it_by_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("round-robin");
+        std::fs::write(&file, "mine").unwrap();
+        assert_eq!(ComponentFile::find(&file).unwrap().bytes, b"mine".as_slice());
+        let builtin = ComponentFile::find(Path::new("round-robin")).unwrap();
+        assert_eq!(builtin.label, "builtin round-robin");
+        // In the repository's folder `policies` every builtin has a folder of its name.
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/round-robin");
+        assert!(matches!(
+            ComponentFile::find(&here),
+            Err(ComponentFileError::Read { .. })
+        ));
+        assert!(matches!(
+            ComponentFile::find(Path::new("nowhere")),
+            Err(ComponentFileError::Nowhere { .. })
+        ));
+    }
+}

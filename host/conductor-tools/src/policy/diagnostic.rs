@@ -1,0 +1,155 @@
+//! What a tool has to say against a policy.
+
+use std::fmt;
+
+use conductor_config::{Code, Diagnostic as ConfigDiagnostic, Location, Severity as ConfigSeverity};
+use policy_runtime::{LoadError, ParamFault, ParamFaults};
+use serde::Serialize;
+
+use super::settings::GivenSettings;
+use observability::error_chain;
+use policy_store::param_diagnostics;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Severity {
+    /// The router would not load the policy, or its fallback would decide in its place.
+    Error,
+    /// It works, and may not work well.
+    Warning,
+}
+
+/// One thing that is wrong, and how to mend it.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Diagnostic {
+    /// How bad it is.
+    pub(super) severity: Severity,
+    /// Its stable kind.
+    pub(super) code: String,
+    /// What is wrong.
+    pub(super) message: String,
+    /// How to mend it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) help: Option<String>,
+    /// Where in a configuration file.
+    #[serde(flatten)]
+    pub(super) place: Option<Place>,
+}
+
+/// A place in a configuration file.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Place {
+    /// The file.
+    pub(super) config: String,
+    /// From 1.
+    pub(super) line: usize,
+    /// From 1, in characters.
+    pub(super) column: usize,
+}
+
+impl Diagnostic {
+    /// Something that the router would not accept.
+    pub(super) fn error(code: &str, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            code: code.to_owned(),
+            message: message.into(),
+            help: None,
+            place: None,
+        }
+    }
+
+    /// Something odd.
+    pub(super) fn warning(code: &str, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(code, message)
+        }
+    }
+
+    /// With how to mend it.
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Why a policy is not loaded; where its settings are at fault, with their places.
+    pub(super) fn not_loaded(error: &LoadError, given: &GivenSettings) -> Vec<Self> {
+        if let Some(faults) = error.param_faults() {
+            return Self::refused_params(faults, given);
+        }
+        let message = format!("failed to {}", error_chain(error));
+        if let LoadError::Instantiate { .. } = error {
+            let help = "if it needs more memory, as some interpreters do: --memory-mib here, and `limits` of [policies.NAME] for the \
+                        router";
+            return vec![Self::error("not-loadable", message).help(help)];
+        }
+        if !error.is_in_settings() {
+            return vec![Self::error("not-loadable", message)];
+        }
+        let place = given.configured.as_ref();
+        vec![Self {
+            place: place.map(|(config, policy)| Place::new(config, policy.settings_at().location)),
+            ..Self::error("settings-refused", message)
+        }]
+    }
+
+    fn refused_params(faults: &ParamFaults, given: &GivenSettings) -> Vec<Self> {
+        if let Some((config, policy)) = &given.configured {
+            let mistakes = param_diagnostics(policy, faults);
+            return mistakes
+                .iter()
+                .map(|mistake| Self::of_config(config, mistake))
+                .collect();
+        }
+        let finding = |fault: &ParamFault| Self {
+            help: fault.help.clone(),
+            ..Self::error(Code::RefusedParam.as_str(), &fault.message)
+        };
+        faults.faults.iter().map(finding).collect()
+    }
+
+    /// A mistake of a configuration file.
+    pub(super) fn of_config(config: &str, mistake: &ConfigDiagnostic) -> Self {
+        Self {
+            severity: match mistake.severity() {
+                ConfigSeverity::Warning => Severity::Warning,
+                ConfigSeverity::Error => Severity::Error,
+            },
+            code: mistake.code.as_str().to_owned(),
+            message: mistake.message.clone(),
+            help: mistake.help.clone(),
+            place: Some(Place::new(config, mistake.primary.location)),
+        }
+    }
+}
+
+impl Place {
+    fn new(config: &str, at: Location) -> Self {
+        Self {
+            config: config.to_owned(),
+            line: at.line,
+            column: at.column,
+        }
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        write!(f, "{severity}[{}]: ", self.code)?;
+        if let Some(Place { config, line, column }) = &self.place {
+            write!(f, "{config}:{line}:{column}: ")?;
+        }
+        writeln!(f, "{}", self.message)?;
+        match &self.help {
+            Some(help) => writeln!(f, "  help: {help}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! `conductor policy new`: a folder with a small policy that builds.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use conductor_config::check_policy_name;
+use policy_component::CONTRACT;
+use serde::Serialize;
+use thiserror::Error;
+
+use super::print;
+use super::templates::{self, Template};
+use crate::Exit;
+use crate::args::NewArgs;
+
+/// Where a project keeps the contract that it is built against.
+const CONTRACT_FILE: &str = "wit/policy.wit";
+/// The mode of a file that is run.
+const PROGRAM: u32 = 0o755;
+
+/// No project could be made.
+#[derive(Debug, Error)]
+pub(crate) enum NewError {
+    /// No policy can be called that.
+    #[error("failed to name a policy: {0}")]
+    Name(String),
+    /// A policy could, but no package of a language.
+    #[error(
+        "failed to name a policy `{0}`: its name is that of a package too; use letters, digits and any of -_ after a first letter"
+    )]
+    PackageName(String),
+    /// There is something already.
+    #[error("failed to make the folder `{}`: it is there and not empty; name another one with --dir", .0.display())]
+    Occupied(PathBuf),
+    /// There is something else.
+    #[error("failed to make the folder `{}`: a file of that name is there; name another one with --dir", .0.display())]
+    NoFolder(PathBuf),
+    /// The file system refuses.
+    #[error("failed to write `{}`", path.display())]
+    Write {
+        /// Which file or folder.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Makes a project.
+///
+/// # Errors
+/// [`NewError`].
+pub(super) fn run(args: &NewArgs) -> anyhow::Result<Exit> {
+    check_name(&args.name)?;
+    let folder = args.dir.clone().unwrap_or_else(|| PathBuf::from(&args.name));
+    let template = templates::of(args.lang);
+    let written = write(&folder, &args.name, template)?;
+    let report = Report {
+        name: args.name.clone(),
+        language: template.language,
+        folder: folder.display().to_string(),
+        files: written,
+    };
+    print(&report, args.json)?;
+    Ok(Exit::Success)
+}
+
+/// A policy's name, and one that every language takes for a package.
+fn check_name(name: &str) -> Result<(), NewError> {
+    check_policy_name(name).map_err(NewError::Name)?;
+    let fits = name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.contains('.');
+    if fits {
+        Ok(())
+    } else {
+        Err(NewError::PackageName(name.to_owned()))
+    }
+}
+
+/// Writes the project and names its files.
+fn write(folder: &Path, name: &str, template: &Template) -> Result<Vec<String>, NewError> {
+    let occupied = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    if occupied {
+        return Err(NewError::Occupied(folder.to_owned()));
+    }
+    // A link that leads nowhere is something too.
+    if fs::symlink_metadata(folder).is_ok() && !folder.is_dir() {
+        return Err(NewError::NoFolder(folder.to_owned()));
+    }
+    let mut files: Vec<(String, String)> = template
+        .files
+        .iter()
+        .map(|(path, text)| (templates::renamed(path, name), templates::renamed(text, name)))
+        .collect();
+    files.push((CONTRACT_FILE.to_owned(), CONTRACT.to_owned()));
+    for (path, text) in &files {
+        write_file(&folder.join(path), text)?;
+    }
+    Ok(files.into_iter().map(|(path, _)| path).collect())
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), NewError> {
+    let failed = |source| NewError::Write {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    fs::write(path, text).map_err(failed)?;
+    if path.extension().is_some_and(|extension| extension == "sh") {
+        fs::set_permissions(path, fs::Permissions::from_mode(PROGRAM)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// What was made, and what comes next.
+#[derive(Debug, Serialize)]
+struct Report {
+    name: String,
+    language: &'static str,
+    folder: String,
+    files: Vec<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name,
+            language,
+            folder,
+            files,
+        } = self;
+        writeln!(f, "a policy in {language}, in {folder}:")?;
+        for file in files {
+            writeln!(f, "    {file}")?;
+        }
+        writeln!(f, "\nnext:")?;
+        let steps = [
+            (
+                format!("conductor policy build {folder}"),
+                format!("builds {name}.wasm there and checks it"),
+            ),
+            (
+                format!("conductor policy bench {folder}/{name}.wasm"),
+                "what a decision costs".to_owned(),
+            ),
+            (
+                format!("cp {folder}/{name}.wasm POLICY-DIR/"),
+                "`policy-dir` of conductor.toml: a running router finds it there".to_owned(),
+            ),
+        ];
+        let width = steps.iter().map(|(step, _)| step.len()).max().unwrap_or(0);
+        for (step, what) in steps {
+            writeln!(f, "    {step:width$}  # {what}")?;
+        }
+        writeln!(
+            f,
+            "\nthen name it in a route: shadow = [\"{name}\"] to see what it would do, policy = \"{name}\" to have it decide"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_of_a_policy_and_of_a_package() {
+        assert!(check_name("my-policy_2").is_ok());
+        assert!(matches!(check_name("a b"), Err(NewError::Name(_))));
+        assert!(matches!(check_name("2nd"), Err(NewError::PackageName(_))));
+        assert!(matches!(check_name("a.b"), Err(NewError::PackageName(_))));
+    }
+}

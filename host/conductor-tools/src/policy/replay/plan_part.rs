@@ -1,0 +1,116 @@
+//! Decisions of pipelines that the very same component and parameters were a scorer of: its scores are repeated, and from them and
+//! those of the others, as they were recorded, the pipeline's choice.
+
+use std::sync::Arc;
+
+use policy_runtime::{Divergence, WasmPolicy};
+use proxy::record::{PipelineLine, ScoredLine, VerdictLine};
+use routing::{
+    DecisionInput, DecisionQueries, NoAnswers, PipelineSpec, Policy, PolicyFault, Room, Weighed, Weigher,
+};
+
+use super::columns::{Columns, resolved};
+use super::log::Recorded;
+use super::replay_same::{Again, is_of_its_moment};
+
+/// The part of a component with these parameters in a decision, and its place among the scorers.
+pub(super) fn part_of<'r>(
+    policy: &WasmPolicy,
+    params: &str,
+    recorded: &'r Recorded,
+) -> Option<(usize, &'r ScoredLine)> {
+    let mut scorers = recorded.line.weighing.as_ref()?.scorers.iter().enumerate();
+    scorers.find(|(_, scored)| {
+        scored.sha256.as_deref() == Some(policy.sha256()) && scored.params.as_deref() == Some(params)
+    })
+}
+
+impl Again {
+    pub(super) fn add_part(
+        &mut self,
+        policy: &WasmPolicy,
+        recorded: &Recorded,
+        (at, scored): (usize, &ScoredLine),
+    ) {
+        self.decisions += 1;
+        let columns = Columns::find(policy.plan(), &recorded.policy);
+        let Some(columns) = columns.ok().filter(|_| !is_of_its_moment(scored.fault.as_ref())) else {
+            self.not_repeatable += 1;
+            return;
+        };
+        let numbers = columns.lay_out(recorded);
+        let transcript = scored.noted();
+        let queries: Arc<dyn DecisionQueries> = Arc::new(NoAnswers);
+        let (replayed, took) = recorded.asking(&numbers, &queries, |input| {
+            policy.score_replaying(input, &transcript)
+        });
+        self.nanoseconds.push(took);
+        let told = match &replayed {
+            Err(Divergence::Truncated) => {
+                self.not_repeatable += 1;
+                return;
+            }
+            Err(divergence) => {
+                self.diverged += 1;
+                divergence.to_string()
+            }
+            Ok(answer) if !is_same(scored, answer) => {
+                self.different += 1;
+                format!("{answer:?}")
+            }
+            Ok(answer) => {
+                let weighed = weigh_again(recorded, at, answer.as_deref().ok());
+                let verdict = weighed.map(|weighed| VerdictLine::from(&weighed.verdict));
+                if verdict.is_some() && verdict == recorded.line.verdict {
+                    self.identical += 1;
+                    return;
+                }
+                self.different += 1;
+                format!("the same scores, and {verdict:?}")
+            }
+        };
+        let before = match (&scored.scores, &scored.fault) {
+            (Some(scores), _) => format!("{:?}, and {:?}", scores.0, recorded.line.verdict),
+            (None, fault) => format!("{fault:?}"),
+        };
+        self.differs(recorded, before, told);
+    }
+}
+
+fn is_same(recorded: &ScoredLine, replayed: &Result<Vec<f64>, PolicyFault>) -> bool {
+    match (&recorded.scores, &recorded.fault, replayed) {
+        (Some(recorded), None, Ok(replayed)) => {
+            let bits = |numbers: &[f64]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+            bits(&recorded.0) == bits(replayed)
+        }
+        (None, Some(recorded), Err(replayed)) => recorded.kind == replayed.kind.as_str(),
+        _ => false,
+    }
+}
+
+/// What the pipeline makes of these scores of one scorer, and of the recorded ones of the others.
+fn weigh_again(recorded: &Recorded, at: usize, scores: Option<&[f64]>) -> Option<Weighed> {
+    let spec: &PipelineLine = recorded.policy.pipeline.as_ref()?;
+    let weighing = recorded.line.weighing.as_ref()?;
+    let plan = resolved(&recorded.policy.request_columns, &recorded.policy.columns);
+    let weigher = Weigher::new(&PipelineSpec::from(spec), &plan).ok()?;
+    let given = |scorer: usize| {
+        let recorded = weighing.scorers.get(scorer)?.scores.as_ref();
+        if scorer == at {
+            scores
+        } else {
+            recorded.map(|scores| &*scores.0)
+        }
+    };
+    let queries: Arc<dyn DecisionQueries> = Arc::new(NoAnswers);
+    let weigh = |input: &DecisionInput<'_>| {
+        weigher.weigh(input, &mut Room::default(), |scorer, room| {
+            let given = given(scorer).filter(|scores| scores.len() == room.len());
+            if let Some(scores) = given {
+                room.copy_from_slice(scores);
+            }
+            given.is_some()
+        })
+    };
+    Some(recorded.asking(&recorded.line.numbers.0, &queries, weigh).0)
+}

@@ -1,0 +1,161 @@
+//! Under which parameters and limits a policy is looked at: told on the command line, or those of a configuration.
+
+use std::path::Path;
+use std::time::Duration;
+
+use conductor_config::{Config, Diagnostics, Known, PolicyConfig, PolicyFiles};
+use policy_runtime::PolicySettings;
+use thiserror::Error;
+
+use super::diagnostic::Diagnostic;
+use crate::args::SettingsArgs;
+use local_files::{ConfigSource, ReadConfigError, has_admin_key};
+use policy_store::builtin;
+use policy_store::policy_settings;
+
+/// Settings and where they come from.
+#[derive(Debug, Default)]
+pub(super) struct GivenSettings {
+    /// What the runtime is told.
+    pub(super) settings: PolicySettings,
+    /// The file and what it says of the policy, where it does.
+    pub(super) configured: Option<(String, PolicyConfig)>,
+}
+
+/// No settings can be had.
+#[derive(Debug, Error)]
+pub(crate) enum SettingsError {
+    /// The parameters are no JSON.
+    #[error("failed to read --params as JSON")]
+    NotJson(#[source] serde_json::Error),
+    /// They are JSON, but no table.
+    #[error("failed to take --params: it must be a JSON object, such as '{{\"weight\": 2}}'")]
+    NotAnObject,
+    /// The file cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] ReadConfigError),
+    /// The file knows no such policy.
+    #[error(
+        "failed to find the policy `{name}` in `{config}`: it has {}; name one with --name, or add [policies.{name}]",
+        list(known)
+    )]
+    NoSuchPolicy {
+        /// The policy.
+        name: String,
+        /// The file.
+        config: String,
+        /// Those it knows.
+        known: Vec<String>,
+    },
+}
+
+/// Either settings, or the mistakes of the file that should have them.
+pub(super) type SettingsOrMistakes = Result<GivenSettings, Vec<Diagnostic>>;
+
+/// What `args` say of a policy whose component is called `component`.
+pub(super) fn read(args: &SettingsArgs, component: &str) -> Result<SettingsOrMistakes, SettingsError> {
+    match &args.config {
+        Some(config) => from_config(config, args.name.as_deref().unwrap_or(component)),
+        None => Ok(Ok(GivenSettings {
+            settings: from_flags(args)?,
+            configured: None,
+        })),
+    }
+}
+
+fn from_flags(args: &SettingsArgs) -> Result<PolicySettings, SettingsError> {
+    let default = PolicySettings::default();
+    let cpu_budget = args
+        .cpu_ms
+        .map_or(default.cpu_budget, |ms| Duration::from_millis(ms.into()));
+    Ok(PolicySettings {
+        params_json: params(args.params.as_deref())?,
+        cpu_budget,
+        wall_limit: default.wall_limit.max(cpu_budget),
+        memory_bytes: args
+            .memory_mib
+            .map_or(default.memory_bytes, |mib| (mib as usize) << 20),
+    })
+}
+
+fn params(text: Option<&str>) -> Result<String, SettingsError> {
+    let Some(text) = text else {
+        return Ok("{}".to_owned());
+    };
+    match serde_json::from_str(text).map_err(SettingsError::NotJson)? {
+        serde_json::Value::Object(params) => Ok(serde_json::Value::Object(params).to_string()),
+        _ => Err(SettingsError::NotAnObject),
+    }
+}
+
+fn from_config(path: &Path, name: &str) -> Result<SettingsOrMistakes, SettingsError> {
+    let source = ConfigSource::File(path.to_owned());
+    let text = source.read()?;
+    let known = Known {
+        builtins: &builtin::names(),
+        former_builtins: builtin::FORMER_NAMES,
+        default_policy: builtin::DEFAULT,
+        files: &WithComponent {
+            source: &source,
+            name,
+        },
+        has_admin_key: has_admin_key(),
+    };
+    let config = match Config::parse(&source.name(), &text, &known) {
+        Ok(parsed) => parsed.config,
+        Err(mistakes) => return Ok(Err(findings(&source, &mistakes))),
+    };
+    if let Some(policy) = config.policies.iter().find(|policy| policy.name == name) {
+        return Ok(Ok(given(&source, policy)));
+    }
+    if config.policy_dir.is_some() {
+        // Nobody speaks of it: it is loaded from the folder with what every policy has.
+        return Ok(Ok(GivenSettings::default()));
+    }
+    Err(SettingsError::NoSuchPolicy {
+        name: name.to_owned(),
+        config: source.name(),
+        known: config.policies.into_iter().map(|policy| policy.name).collect(),
+    })
+}
+
+fn given(source: &ConfigSource, policy: &PolicyConfig) -> GivenSettings {
+    GivenSettings {
+        settings: policy_settings(policy),
+        configured: Some((source.name(), policy.clone())),
+    }
+}
+
+fn findings(source: &ConfigSource, mistakes: &Diagnostics) -> Vec<Diagnostic> {
+    let name = source.name();
+    mistakes
+        .items()
+        .iter()
+        .map(|mistake| Diagnostic::of_config(&name, mistake))
+        .collect()
+}
+
+fn list(known: &[String]) -> String {
+    if known.is_empty() {
+        "none".to_owned()
+    } else {
+        known.join(", ")
+    }
+}
+
+/// The files of the policy folder, and the component that is about to be put there.
+#[derive(Debug)]
+struct WithComponent<'a> {
+    source: &'a ConfigSource,
+    name: &'a str,
+}
+
+impl PolicyFiles for WithComponent<'_> {
+    fn names_in(&self, folder: &Path) -> Vec<String> {
+        let mut names = self.source.names_in(folder);
+        if names.iter().all(|name| name != self.name) {
+            names.push(self.name.to_owned());
+        }
+        names
+    }
+}

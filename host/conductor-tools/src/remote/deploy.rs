@@ -1,0 +1,319 @@
+//! `conductor policy deploy`, `promote` and `retract`: a policy on its way into service at a running router, step by step.
+//!
+//! `deploy` checks the component, puts it into the policy folder, which the router and this command share, waits until the router has
+//! loaded these very bytes, and then has it tried out. No code goes over HTTP.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use conductor_config::check_policy_name;
+use http::Method;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::args::{DeployArgs, PromoteArgs, RouterArgs, SettingsArgs};
+use crate::policy::{ComponentFile, check_policy};
+use crate::remote::{RemoteError, ask, ask_with, in_a_path, print};
+use crate::{Exit, UsageError};
+use policy_store::builtin;
+
+/// How long the router may take to load a file.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A policy is not deployed.
+#[derive(Debug, Error)]
+pub(crate) enum DeployError {
+    #[error("failed to deploy `{name}`: {why}; give it another name with --name")]
+    Name { name: String, why: String },
+    #[error(
+        "failed to deploy `{0}`: it is a builtin, which a file does not replace; give it another name with --name"
+    )]
+    Builtin(String),
+    #[error(
+        "failed to deploy `{0}`: it decides already, and its new bytes would decide every request at once; give it another name with \
+         --name"
+    )]
+    Decides(String),
+    #[error("failed to deploy `{name}`: the router takes it from {source_of}, not from its policy folder")]
+    Elsewhere { name: String, source_of: String },
+    #[error(
+        "failed to deploy `{0}`: an operator rolled these bytes back; `conductor policy resume {0}` lets them in again"
+    )]
+    HeldBack(String),
+    #[error(
+        "failed to find the policy folder: the router has no `policy-dir`; set it, or name the folder with --policy-dir"
+    )]
+    NoFolder,
+    #[error("failed to write `{}`", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "the router did not load `{file}` within {PATIENCE:?}, and nothing is tried out{why}; is that the `policy-dir` of this router?"
+    )]
+    NotSeen { file: String, why: String },
+}
+
+/// Deploys a component as a shadow or a canary.
+pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
+    let mut subject = ComponentFile::read(&args.file).map_err(UsageError::new)?;
+    if let Some(name) = &args.name {
+        subject.name.clone_from(name);
+    }
+    let name = subject.name.clone();
+    check_name(&name)?;
+    let settings = SettingsArgs {
+        config: args.config.clone(),
+        ..SettingsArgs::default()
+    };
+    let report = check_policy(&subject, &settings, &args.gate)?;
+    if !report.is_ok() {
+        eprint!("{report}");
+        return Ok(Exit::Failure);
+    }
+    let page = match ask(&args.router, Method::GET, "/admin/policies") {
+        Ok(page) => page,
+        Err(error) if is_away(&error) => return by_hand(args, &subject, &error),
+        Err(error) => return Err(error),
+    };
+    let folder = folder_of(args, &page)?;
+    check_place(&name, &page, args.policy_dir.is_none().then_some(&*folder))?;
+    let file = put(&folder, &name, &subject.bytes)?;
+    eprintln!("{name}: waiting until the router has loaded {}", file.display());
+    wait_for(&args.router, &name, &subject.sha256(), &file)?;
+    let (action, mut body) = match args.trial.canary {
+        Some(percent) => ("canary", json!({ "percent": percent })),
+        None => ("shadow", json!({ "sample": args.sample })),
+    };
+    body["route"] = json!(args.route);
+    change(&args.router, &name, action, &body)
+}
+
+/// Makes a candidate the policy of its route.
+pub(crate) fn promote(args: &PromoteArgs) -> Result<Exit> {
+    change(
+        &args.router,
+        &args.name,
+        "promote",
+        &json!({ "route": args.route }),
+    )
+}
+
+/// Ends what was done with a policy over HTTP.
+pub(crate) fn retract(args: &PromoteArgs) -> Result<Exit> {
+    change(
+        &args.router,
+        &args.name,
+        "retract",
+        &json!({ "route": args.route }),
+    )
+}
+
+fn change(router: &RouterArgs, name: &str, action: &str, body: &Value) -> Result<Exit> {
+    let path = format!("/admin/policies/{}/{action}", in_a_path(name));
+    let answer = ask_with(router, Method::POST, &path, body)?;
+    print(router, &answer, &show(&answer))
+}
+
+fn show(answer: &Value) -> String {
+    let mut shown = format!("{}\n", answer["message"].as_str().unwrap_or("done"));
+    let overrides = answer["overrides"].as_array().into_iter().flatten();
+    let route = &answer["route"];
+    for lines in overrides.filter(|shown| shown["route"] == *route) {
+        let toml = lines["toml"].as_str().unwrap_or_default();
+        shown += &format!("write this into route {route} of the configuration file:\n");
+        shown.extend(toml.lines().map(|line| format!("    {line}\n")));
+        if lines["kept"] == false {
+            shown += "until then it ends with the router: without `policy-state` of [server] nothing of it is kept\n";
+        }
+    }
+    shown
+}
+
+fn check_name(name: &str) -> Result<(), DeployError> {
+    if builtin::find(name).is_some() {
+        return Err(DeployError::Builtin(name.to_owned()));
+    }
+    check_policy_name(name).map_err(|why| DeployError::Name {
+        name: name.to_owned(),
+        why: why.to_string(),
+    })
+}
+
+/// Whether there was no router to ask.
+fn is_away(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<RemoteError>();
+    error.is_some_and(|error| matches!(error, RemoteError::Request { .. } | RemoteError::Timeout(_)))
+}
+
+/// What is left to be done by hand where there is no router to ask.
+fn by_hand(args: &DeployArgs, subject: &ComponentFile, error: &anyhow::Error) -> Result<Exit> {
+    eprintln!("{error:#}");
+    let name = &subject.name;
+    match &args.policy_dir {
+        Some(folder) => {
+            let file = folder.join(format!("{name}.wasm"));
+            println!(
+                "# copy {} to {}, and add to the route:",
+                args.file.display(),
+                file.display()
+            );
+        }
+        None => println!(
+            "# copy {} to {name}.wasm in `policy-dir`, and add to the route:",
+            args.file.display()
+        ),
+    }
+    match args.trial.canary {
+        Some(percent) => println!(
+            "split = {{ \"POLICY OF THE ROUTE\" = {}, \"{name}\" = {percent} }}",
+            100.0 - percent
+        ),
+        None => {
+            println!("shadow = [\"{name}\"]");
+            args.sample
+                .iter()
+                .for_each(|sample| println!("shadow-sample = {sample}"));
+        }
+    }
+    Ok(Exit::Failure)
+}
+
+fn folder_of(args: &DeployArgs, page: &Value) -> Result<PathBuf, DeployError> {
+    let told = || page["policy-dir"].as_str().map(PathBuf::from);
+    let folder = args.policy_dir.clone().or_else(told);
+    folder.ok_or(DeployError::NoFolder)
+}
+
+/// Whether new bytes under that name would decide something at once, or not be loaded. `folder`: as the router calls it.
+fn check_place(name: &str, page: &Value, folder: Option<&Path>) -> Result<(), DeployError> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut routes = list(&page["routes"]).into_iter();
+    let decides = |route: Value| {
+        ["policy", "prefill-policy", "decode-policy"]
+            .iter()
+            .any(|key| route[*key] == name)
+    };
+    let policies = list(&page["policies"]);
+    let mut scorers = policies
+        .iter()
+        .flat_map(|policy| list(&policy["pipeline"]["scorers"]));
+    if routes.any(decides) || scorers.any(|scorer| scorer["policy"] == name) {
+        return Err(DeployError::Decides(name.to_owned()));
+    }
+    let known = policies.iter().find(|policy| policy["name"] == name);
+    let source = known.and_then(|policy| policy["source"].as_str());
+    match (source, folder) {
+        // A relative path is the router's, wherever that is.
+        (Some(source), Some(folder))
+            if Path::new(source).is_absolute()
+                && Path::new(source) != folder.join(format!("{name}.wasm")) =>
+        {
+            Err(DeployError::Elsewhere {
+                name: name.to_owned(),
+                source_of: source.to_owned(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Puts a component into the folder, whole or not at all; a router may be watching it.
+fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, DeployError> {
+    let file = folder.join(format!("{name}.wasm"));
+    let part = folder.join(format!(".{name}.wasm.part"));
+    let written = File::create(&part).and_then(|mut part| {
+        part.write_all(bytes)?;
+        part.sync_data()
+    });
+    let written = written.and_then(|()| fs::rename(&part, &file));
+    if written.is_err() {
+        // Hidden files are no policies.
+        let _ = fs::remove_file(&part);
+    }
+    written.map_err(|source| DeployError::Write {
+        path: file.clone(),
+        source,
+    })?;
+    Ok(file)
+}
+
+/// Waits until the router has these bytes under that name.
+fn wait_for(router: &RouterArgs, name: &str, sha256: &str, file: &Path) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        let page = ask(router, Method::GET, "/admin/policies")?;
+        let policies = page["policies"].as_array().into_iter().flatten();
+        let known = policies.clone().find(|policy| policy["name"] == name);
+        let known = known.cloned().unwrap_or_default();
+        if known["sha256"] == sha256 {
+            return Ok(());
+        }
+        let mut held = known["held-back"].as_array().into_iter().flatten();
+        if held.any(|held| held == sha256) {
+            return Err(DeployError::HeldBack(name.to_owned()).into());
+        }
+        if began.elapsed() > PATIENCE {
+            let why = known["problem"].as_str().map(|problem| format!(": {problem}"));
+            return Err(DeployError::NotSeen {
+                file: file.display().to_string(),
+                why: why.unwrap_or_default(),
+            }
+            .into());
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> Value {
+        json!({
+            "policy-dir": "/p", "routes": [{ "policy": "a", "prefill-policy": "b", "decode-policy": null }],
+            "policies": [
+                { "name": "mine", "source": "/p/mine.wasm" }, { "name": "far", "source": "/elsewhere/far.wasm" },
+                { "name": "mixed", "source": "pipeline", "pipeline": { "scorers": [{ "policy": "part", "weight": 1 }] } },
+            ],
+        })
+    }
+
+    #[test]
+    fn new_bytes_of_a_policy_that_decides_are_no_trial() {
+        let folder = Some(Path::new("/p"));
+        for name in ["a", "b", "part"] {
+            let refused = check_place(name, &page(), folder);
+            assert!(matches!(refused, Err(DeployError::Decides(_))), "{name}");
+        }
+        assert!(check_place("mine", &page(), folder).is_ok());
+        assert!(check_place("new", &page(), folder).is_ok());
+        let refused = check_place("far", &page(), folder);
+        assert!(matches!(refused, Err(DeployError::Elsewhere { .. })));
+    }
+
+    #[test]
+    fn a_component_is_put_in_place_whole_and_nothing_else_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        for bytes in [b"one".as_slice(), b"two"] {
+            let file = put(folder.path(), "mine", bytes).unwrap();
+            assert_eq!(fs::read(file).unwrap(), bytes);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(put(&folder.path().join("none"), "mine", b"x").is_err());
+    }
+
+    #[test]
+    fn names_of_builtins_and_names_that_no_policy_can_have_are_refused() {
+        assert!(matches!(check_name("round-robin"), Err(DeployError::Builtin(_))));
+        assert!(matches!(check_name("a b"), Err(DeployError::Name { .. })));
+        assert!(check_name("mine").is_ok());
+    }
+}

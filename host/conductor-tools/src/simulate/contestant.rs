@@ -1,0 +1,98 @@
+//! The policies that are compared.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use policy_runtime::{CodeCache, EngineLimits, PolicyEngine, PolicySettings};
+use routing::Policy;
+
+use crate::UsageError;
+use crate::policy::component::ComponentFile;
+use observability::error_chain;
+use policy_store::builtin;
+use policy_store::user_cache_folder;
+
+/// The CPU time of a decision. A slow policy is shown as what it decides; what it costs is for `conductor policy bench`.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A policy with its parameters. Each run loads it anew: what it remembers is of that run alone.
+#[derive(Debug)]
+pub(super) struct Contestant {
+    /// As it was asked for.
+    pub(super) label: String,
+    name: String,
+    bytes: Cow<'static, [u8]>,
+    /// Of the bytes, in hexadecimal.
+    pub(super) sha256: String,
+    settings: PolicySettings,
+    engine: Arc<PolicyEngine>,
+}
+
+impl Contestant {
+    /// Those that were asked for; where none was, all built-in ones that place requests.
+    pub(super) fn all(asked: &[String]) -> anyhow::Result<Vec<Self>> {
+        let engine = PolicyEngine::new(EngineLimits::default())?;
+        // Of each policy many runs are made; it is compiled once.
+        let cache = user_cache_folder().and_then(|folder| CodeCache::open(&folder).ok());
+        let engine = Arc::new(match cache {
+            Some(cache) => engine.with_cache(cache),
+            None => engine,
+        });
+        let names = match asked {
+            [] => builtin::names(),
+            asked => asked.iter().map(String::as_str).collect(),
+        };
+        let mut contestants = Vec::with_capacity(names.len());
+        for name in names {
+            let contestant = Self::find(name, &engine)?;
+            let policy = contestant.load().map_err(UsageError::new)?;
+            if !asked.is_empty() || policy.scorer().is_none() {
+                contestants.push(contestant);
+            }
+        }
+        Ok(contestants)
+    }
+
+    fn find(asked: &str, engine: &Arc<PolicyEngine>) -> anyhow::Result<Self> {
+        let (which, params) = split(asked);
+        let params: serde_json::Map<String, serde_json::Value> = serde_json::from_str(params)
+            .with_context(|| format!("failed to read the parameters of `{which}` as a JSON object"))
+            .map_err(UsageError::new)?;
+        let subject = ComponentFile::find(Path::new(which)).map_err(UsageError::new)?;
+        Ok(Self {
+            label: asked.to_owned(),
+            sha256: subject.sha256(),
+            name: subject.name,
+            bytes: subject.bytes,
+            settings: PolicySettings {
+                params_json: serde_json::to_string(&params)?,
+                cpu_budget: PATIENCE,
+                wall_limit: PATIENCE * 10,
+                ..PolicySettings::default()
+            },
+            engine: Arc::clone(engine),
+        })
+    }
+
+    /// The policy, with nothing remembered.
+    pub(super) fn load(&self) -> anyhow::Result<Arc<dyn Policy>> {
+        let loaded = self
+            .engine
+            .load(&self.name, &self.bytes, &self.settings, Arc::default());
+        let policy =
+            loaded.map_err(|error| anyhow!("failed to load `{}`: {}", self.label, error_chain(&error)))?;
+        Ok(Arc::new(policy))
+    }
+}
+
+/// A policy and its parameters. The name of a file may have an equals sign.
+pub(super) fn split(asked: &str) -> (&str, &str) {
+    if Path::new(asked).is_file() {
+        return (asked, "{}");
+    }
+    let at = asked.find("={").or_else(|| asked.find('='));
+    at.map_or((asked, "{}"), |at| (&asked[..at], &asked[at + 1..]))
+}

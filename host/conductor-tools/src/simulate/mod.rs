@@ -1,0 +1,90 @@
+//! `conductor simulate`: what policies would have done with a trace of requests, on a model of a cluster (`host/adr/0013-simulator.md`).
+//! The components are the server's own, loaded by the server's loader; only time is not.
+
+mod cluster;
+mod compare;
+mod contestant;
+mod estimate;
+mod figures;
+mod grid;
+mod html;
+mod progress;
+mod recorded;
+mod report;
+mod setting;
+mod source;
+mod verdict;
+mod watched;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+
+use self::contestant::Contestant;
+use self::grid::{Grid, Keep};
+use self::html::Page;
+use self::recorded::Recorded;
+use self::report::Report;
+use self::setting::Setting;
+use crate::args::SimulateArgs;
+use crate::print;
+use crate::{Exit, UsageError};
+
+/// Runs every policy at every speed with every seed.
+///
+/// # Errors
+/// Where a policy, its parameters or the trace cannot be had, the arguments do not go together, or the page cannot be written.
+pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
+    // With a log there is the policy that decided.
+    if args.compare && args.policies.len() + usize::from(!args.log.is_empty()) < 2 {
+        let missing = anyhow!(
+            "failed to compare: --compare needs at least two policies, the first is what the others are compared with"
+        );
+        return Err(UsageError::new(missing).into());
+    }
+    if let Some(path) = &args.html {
+        check(path).map_err(UsageError::new)?;
+    }
+    let recorded = Recorded::read(args).map_err(UsageError::new)?;
+    let grid = Arc::new(Grid {
+        setting: Setting::of(args, recorded.as_ref()).map_err(UsageError::new)?,
+        contestants: match &recorded {
+            Some(recorded) => recorded.contestants(&args.policies)?,
+            None => Contestant::all(&args.policies)?,
+        },
+        speeds: args.speeds.clone(),
+        seeds: (args.seed..).take(args.seeds as usize).collect(),
+        keep: Keep {
+            ttft: args.compare,
+            curves: args.html.is_some(),
+        },
+    });
+    let made = grid::run(&grid)?;
+    let recording = recorded.map(|recorded| recorded.report(&grid.contestants, &grid.setting.spec));
+    let report = Report::of(&grid, made, recording.transpose()?)?;
+    print::print(&report, &report, args.json)?;
+    if let Some(path) = &args.html {
+        fs::write(path, Page::of(&report)?.to_string())
+            .with_context(|| format!("failed to write the page `{}`", path.display()))?;
+    }
+    Ok(match (report.complete, report.has_faults()) {
+        (false, _) => Exit::Interrupted,
+        (true, true) => Exit::Failure,
+        (true, false) => Exit::Success,
+    })
+}
+
+/// That a page can be there, before hours of runs are made for it.
+fn check(page: &Path) -> anyhow::Result<()> {
+    let folder = page.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let has_folder = folder.is_none_or(Path::is_dir);
+    match has_folder && !page.is_dir() {
+        true => Ok(()),
+        false => Err(anyhow!(
+            "failed to take --html `{}`: it must be a file in a folder that exists",
+            page.display()
+        )),
+    }
+}

@@ -1,0 +1,155 @@
+//! What was measured beside what is simulated, for the policy that decided.
+
+use std::fmt;
+
+use serde::Serialize;
+use simulator::{Outcome, Quantiles, Recording, RunSpec};
+
+use crate::policy::table::{Side, Table};
+use crate::simulate::contestant::Contestant;
+
+/// The two, of the requests that have both.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Measured {
+    policy: String,
+    /// From the first decision to the first token, in milliseconds.
+    ttft_ms: Pair<Quantiles>,
+    /// Mean times between the tokens of an answer, in milliseconds.
+    gap_ms: Pair<Quantiles>,
+    /// Simulated over measured, less one.
+    ttft_error: Errors,
+    gap_error: Errors,
+    /// Median over the requests of the error of each one's time to first token, whatever its sign.
+    median_ttft_error: f64,
+    /// Share of the prompts' tokens that were not computed, where the log tells.
+    token_hit_ratio: Pair<f64>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Pair<T> {
+    measured: T,
+    simulated: T,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Errors {
+    mean: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+}
+
+impl Measured {
+    /// Has the policy place the recorded requests as they came.
+    pub(super) fn of(recording: &Recording, contestant: &Contestant, spec: &RunSpec) -> anyhow::Result<Self> {
+        let policy = contestant.load()?;
+        let simulated = simulator::run(&recording.trace, [simulator::Policies::One(policy)], spec);
+        let ttft = |outcome: &Outcome, at: usize| Some(outcome.courses[at].ttft_us()? as f64 / 1e3);
+        let ttfts = pairs(recording, |at| {
+            Some((ttft(&recording.measured, at)?, ttft(&simulated, at)?))
+        });
+        let gaps = pairs(recording, |at| {
+            let gaps = f64::from(recording.trace.requests[at].output_tokens - 1);
+            let course = &simulated.courses[at];
+            let took_us = course.finished_us? - course.first_token_us?;
+            Some((recording.mean_gap_us(at)? / 1e3, took_us as f64 / 1e3 / gaps))
+        });
+        let each = ttfts
+            .iter()
+            .map(|(measured, simulated)| (simulated / measured - 1.0).abs());
+        let each = Quantiles::of(each.filter(|error| error.is_finite()));
+        let (ttft_ms, gap_ms) = (quantiles(&ttfts), quantiles(&gaps));
+        Ok(Self {
+            policy: contestant.label.clone(),
+            ttft_error: errors(&ttft_ms),
+            gap_error: errors(&gap_ms),
+            ttft_ms,
+            gap_ms,
+            median_ttft_error: each.p50,
+            token_hit_ratio: hits(recording, &simulated),
+        })
+    }
+}
+
+fn pairs(recording: &Recording, of: impl Fn(usize) -> Option<(f64, f64)>) -> Vec<(f64, f64)> {
+    (0..recording.trace.requests.len()).filter_map(of).collect()
+}
+
+fn quantiles(pairs: &[(f64, f64)]) -> Pair<Quantiles> {
+    Pair {
+        measured: Quantiles::of(pairs.iter().map(|(measured, _)| *measured)),
+        simulated: Quantiles::of(pairs.iter().map(|(_, simulated)| *simulated)),
+    }
+}
+
+fn errors(of: &Pair<Quantiles>) -> Errors {
+    let error = |figure: fn(&Quantiles) -> f64| figure(&of.simulated) / figure(&of.measured) - 1.0;
+    Errors {
+        mean: error(|quantiles| quantiles.mean),
+        p50: error(|quantiles| quantiles.p50),
+        p90: error(|quantiles| quantiles.p90),
+        p99: error(|quantiles| quantiles.p99),
+    }
+}
+
+/// Of the requests that tell what was cached.
+fn hits(recording: &Recording, simulated: &Outcome) -> Pair<f64> {
+    let ratio = |outcome: &Outcome| {
+        let (mut cached, mut tokens) = (0, 0);
+        for (at, _) in recording
+            .knows_cached
+            .iter()
+            .enumerate()
+            .filter(|(_, knows)| **knows)
+        {
+            cached += u64::from(outcome.courses[at].cached_tokens);
+            tokens += u64::from(recording.trace.requests[at].prompt_tokens);
+        }
+        cached as f64 / tokens as f64
+    };
+    Pair {
+        measured: ratio(&recording.measured),
+        simulated: ratio(simulated),
+    }
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new(&[
+            ("measured and simulated", Side::Left),
+            ("mean", Side::Right),
+            ("p50", Side::Right),
+            ("p90", Side::Right),
+            ("p99", Side::Right),
+        ]);
+        for (title, pair, error) in [
+            ("TTFT ms", &self.ttft_ms, &self.ttft_error),
+            ("ms a token", &self.gap_ms, &self.gap_error),
+        ] {
+            table.row(row(format!("{title}, measured"), &pair.measured));
+            table.row(row(format!("{title}, simulated"), &pair.simulated));
+            let figures = [error.mean, error.p50, error.p90, error.p99];
+            let figures = figures.map(|error| format!("{:+.1} %", 100.0 * error));
+            table.row([vec!["error".to_owned()], figures.to_vec()].concat());
+        }
+        let hits = &self.token_hit_ratio;
+        writeln!(
+            f,
+            "{table}\n{}: {} requests, half of them off by less than {:.1} %. Cached {:.1} % measured, {:.1} % simulated.",
+            self.policy,
+            self.ttft_ms.measured.count,
+            100.0 * self.median_ttft_error,
+            100.0 * hits.measured,
+            100.0 * hits.simulated,
+        )
+    }
+}
+
+fn row(title: String, quantiles: &Quantiles) -> Vec<String> {
+    let figures = [quantiles.mean, quantiles.p50, quantiles.p90, quantiles.p99];
+    let figures = figures.map(|figure| format!("{figure:.1}"));
+    [vec![title], figures.to_vec()].concat()
+}

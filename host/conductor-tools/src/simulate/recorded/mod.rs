@@ -1,0 +1,212 @@
+//! A decision log as what is simulated: its requests, its workers, costs fitted to it, and the policy that decided.
+
+mod measured;
+mod report;
+mod requests;
+
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow, bail};
+use routing::Role;
+use simulator::{ClusterSpec, Fit, Profile, Recording, RunSpec, WorkerSpec};
+
+use self::measured::Measured;
+pub(super) use self::report::RecordedReport;
+use self::report::{About, FitReport};
+use self::requests::{LeftOut, LoggedPolicy, LoggedPool, LoggedRequests, LoggedWorker};
+use super::contestant::{Contestant, split};
+use crate::UsageError;
+use crate::args::{ProfileName, SimulateArgs};
+use crate::policy::component::ComponentFile;
+use policy_store::builtin;
+
+/// Prompts whose beginnings are not known share nothing in a simulation, while they did where they were recorded: with more of them, another
+/// load would be simulated.
+const LEAST_WITH_BLOCKS: f64 = 0.9;
+
+/// What one pool of a router did, and what its work cost.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) recording: Recording,
+    workers: Vec<LoggedWorker>,
+    /// None where it was not asked for.
+    fit: Option<Fit>,
+    /// Who placed most of the requests, and how many those are.
+    policy: (LoggedPolicy, usize),
+    about: About,
+}
+
+impl Recorded {
+    /// The log that the arguments name, if they do.
+    pub(super) fn read(args: &SimulateArgs) -> anyhow::Result<Option<Self>> {
+        let Some(first) = args.log.first() else {
+            return Ok(None);
+        };
+        let mut log = LoggedRequests::read(&args.log)?;
+        let (name, pool) = chosen(&mut log, args.pool.as_deref())?;
+        let block_tokens = block_tokens(&pool)?;
+        let requests = pool.requests.len() as f64;
+        let title = first.file_stem().unwrap_or_default().to_string_lossy();
+        let recording = Recording::of(&title, block_tokens, pool.workers.len(), pool.requests);
+        let recording = match args.requests {
+            Some(requests) => recording.first(requests as usize),
+            None => recording,
+        };
+        let fit = (args.cluster.profile == ProfileName::Log).then(|| {
+            Fit::of(&recording, args.cluster.cache_tokens)
+                .context("failed to learn from the log what requests cost; give a --profile")
+        });
+        let fit = fit.transpose()?;
+        let most = pool
+            .policies
+            .into_iter()
+            .max_by_key(|(policy, placed)| (*placed, policy.name.clone()));
+        let policy = most.ok_or_else(|| anyhow!("failed to read the log: no policy placed a request"))?;
+        let about = About {
+            pool: name,
+            policy: policy.0.name.clone(),
+            policy_share: policy.1 as f64 / requests,
+            recorded_share: log.share(),
+            unreadable_lines: log.unreadable,
+            left_out: pool.left_out,
+            with_blocks: pool.with_blocks as f64 / requests,
+            before_decision_ms: pool.before_ms / requests,
+            fit: fit.as_ref().map(FitReport::of),
+        };
+        Ok(Some(Self {
+            recording,
+            workers: pool.workers,
+            fit,
+            policy,
+            about,
+        }))
+    }
+
+    /// What was fitted to it, if that was asked for.
+    pub(super) fn profile(&self) -> Option<Profile> {
+        Some(Profile::Fitted(self.fit.as_ref()?.profile.clone()))
+    }
+
+    /// The log's workers, decode workers last, or so many where all of them do everything; each with so many blocks in its cache.
+    pub(super) fn cluster(&self, asked: Option<u32>, cache_blocks: usize) -> anyhow::Result<ClusterSpec> {
+        let mut roles: Vec<Role> = self.workers.iter().map(|worker| worker.role).collect();
+        roles.sort_by_key(|role| *role == Role::Decode);
+        if let Some(asked) = asked {
+            if roles.iter().any(|role| *role != Role::Mixed) {
+                bail!(
+                    "failed to take --workers: those of the log compute prompts or write answers; it says how many of each"
+                );
+            }
+            roles.resize(asked as usize, Role::Mixed);
+        }
+        let profile = Profile::default();
+        let worker = |role| match role {
+            Role::Decode => WorkerSpec::of(&profile, role, 0),
+            role => WorkerSpec::of(&profile, role, cache_blocks),
+        };
+        Ok(ClusterSpec {
+            workers: roles.into_iter().map(worker).collect(),
+            ..ClusterSpec::mixed(0, cache_blocks, None)
+        })
+    }
+
+    /// The policy that decided first, where it can be had, and then those that were asked for.
+    pub(super) fn contestants(&self, asked: &[String]) -> anyhow::Result<Vec<Contestant>> {
+        let own = self.policy(asked)?;
+        let others = asked.iter().filter(|asked| Some(*asked) != own.as_ref());
+        let all: Vec<String> = own.iter().chain(others).cloned().collect();
+        Contestant::all(&all)
+    }
+
+    /// What is to be known of the log, and how well it is told by a model where its policy places the requests, the first of these.
+    pub(super) fn report(self, contestants: &[Contestant], spec: &RunSpec) -> anyhow::Result<RecordedReport> {
+        let is_whole = spec.cluster.workers.len() == self.workers.len();
+        let own = contestants.first().filter(|first| is_whole && self.is_by(first));
+        let measured = own
+            .map(|own| Measured::of(&self.recording, own, spec))
+            .transpose()?;
+        Ok(RecordedReport {
+            about: self.about,
+            measured,
+        })
+    }
+
+    fn is_by(&self, contestant: &Contestant) -> bool {
+        Some(&contestant.sha256) == self.policy.0.sha256.as_ref()
+    }
+
+    /// The policy that decided, as an argument would name it: a built-in one, or one of those that were given.
+    fn policy(&self, given: &[String]) -> anyhow::Result<Option<String>> {
+        let policy = &self.policy.0;
+        let is_it = |subject: &ComponentFile| Some(subject.sha256()) == policy.sha256;
+        let mut which = builtin::BUILTINS
+            .iter()
+            .find(|builtin| is_it(&ComponentFile::of(builtin)))
+            .map(|it| it.name);
+        for (file, _) in given.iter().map(|given| split(given)) {
+            if which.is_none() && is_it(&ComponentFile::find(Path::new(file)).map_err(UsageError::new)?) {
+                which = Some(file);
+            }
+        }
+        if let Some(which) = which {
+            let params = policy.params.as_deref().filter(|params| *params != "{}");
+            return Ok(Some(
+                params.map_or_else(|| which.to_owned(), |params| format!("{which}={params}")),
+            ));
+        }
+        if given.is_empty() {
+            bail!(
+                "failed to simulate the policy `{}` of the log: it is not one that this version has built in. Name its file, or \
+                 the policies that are to place the requests instead",
+                policy.name
+            );
+        }
+        Ok(None)
+    }
+}
+
+/// The pool that was asked for, or the only one.
+fn chosen(log: &mut LoggedRequests, asked: Option<&str>) -> anyhow::Result<(String, LoggedPool)> {
+    log.pools
+        .retain(|_, pool| pool.left_out != LeftOut::default() || !pool.requests.is_empty());
+    let names: Vec<String> = log.pools.keys().cloned().collect();
+    let name = match (asked, names.as_slice()) {
+        (Some(asked), _) => asked.to_owned(),
+        (None, [only]) => only.clone(),
+        (None, []) => bail!("failed to read the log: no request ends in it"),
+        (None, several) => bail!(
+            "failed to simulate a log of several pools: choose one with --pool, of {}",
+            several.join(", ")
+        ),
+    };
+    let pool = log.pools.remove(&name);
+    let pool = pool.ok_or_else(|| {
+        anyhow!(
+            "failed to find the pool `{name}` in the log: it has {}",
+            names.join(", ")
+        )
+    })?;
+    if pool.requests.is_empty() {
+        bail!("failed to simulate the log: of its requests {}", pool.left_out);
+    }
+    Ok((name, pool))
+}
+
+fn block_tokens(pool: &LoggedPool) -> anyhow::Result<u32> {
+    let Some(tokens) = pool.block_tokens else {
+        bail!(
+            "failed to simulate the log: it does not tell which prompts begin alike. Record with `prompt-blocks = 16` in `[record]`, \
+             in a pool whose prompts are tokenised (host/docs/policies/decision-log.md)"
+        );
+    };
+    let share = pool.with_blocks as f64 / pool.requests.len() as f64;
+    if share < LEAST_WITH_BLOCKS {
+        bail!(
+            "failed to simulate the log: it tells of {:.0} % of the prompts how they begin, and at least {:.0} % are needed. Record with a \
+             longer `tokenize-timeout`, or `tokenize = \"local\"`, where prompts were not tokenised in time",
+            100.0 * share,
+            100.0 * LEAST_WITH_BLOCKS
+        );
+    }
+    Ok(tokens)
+}

@@ -1,0 +1,295 @@
+//! The requests of a decision log (`config/RECORD.md`), pool by pool, with the workers and the policies that had them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use anyhow::bail;
+use proxy::record::{
+    BLOCK_HASH_BYTES, DecidedLine, DecisionLine, Line, OutcomeLine, PhaseName, PolicyLine, SCHEMA, WorkerLine,
+};
+use routing::Role;
+use serde::Serialize;
+use simulator::RecordedRequest;
+
+use crate::policy::{LogError, LogLines};
+
+/// What the files of a log tell.
+#[derive(Debug, Default)]
+pub(super) struct LoggedRequests {
+    pub(super) pools: BTreeMap<String, LoggedPool>,
+    /// Lines that are no line of a log.
+    pub(super) unreadable: u64,
+    /// Requests that were recorded, and those that there were.
+    numbers: (u64, u64),
+    run: Run,
+}
+
+/// What one pool did.
+#[derive(Debug, Default)]
+pub(super) struct LoggedPool {
+    pub(super) requests: Vec<RecordedRequest>,
+    /// By the index that requests have.
+    pub(super) workers: Vec<LoggedWorker>,
+    /// How many requests each policy placed.
+    pub(super) policies: HashMap<LoggedPolicy, usize>,
+    /// Prompt tokens of blocks, of requests that have any.
+    pub(super) block_tokens: Option<u32>,
+    /// Requests that have blocks.
+    pub(super) with_blocks: usize,
+    /// What passed between the requests' arrivals and their first decisions, in milliseconds.
+    pub(super) before_ms: f64,
+    pub(super) left_out: LeftOut,
+}
+
+/// A worker of the log.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct LoggedWorker {
+    pub(super) name: String,
+    pub(super) role: Role,
+}
+
+/// A policy of the log.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct LoggedPolicy {
+    pub(super) name: String,
+    pub(super) sha256: Option<String>,
+    pub(super) params: Option<String>,
+}
+
+/// Requests of the log that are not simulated, by why.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct LeftOut {
+    /// They were refused, broken off, or their client left.
+    pub(super) not_served: u64,
+    /// Their decision, or its worker, is not in the log.
+    pub(super) not_placed: u64,
+    /// How long the prompt or the answer was is not known.
+    pub(super) lengths_unknown: u64,
+}
+
+/// What is told of one run of a router.
+#[derive(Debug, Default)]
+struct Run {
+    name: String,
+    /// As the file being read names them.
+    policies: HashMap<u32, LoggedPolicy>,
+    workers: HashMap<u32, LoggedWorker>,
+    /// Requests that have been decided and have not ended.
+    open: HashMap<u64, Placing>,
+    /// The least and the greatest number of a request, and how many have ended.
+    seqs: Option<(u64, u64)>,
+    ended: u64,
+}
+
+/// What was decided of a request so far.
+#[derive(Debug)]
+struct Placing {
+    pool: String,
+    /// Microseconds since 1970: when it was first asked about, and when the last decision about its prompt was made.
+    first_us: u64,
+    dispatched_us: Option<u64>,
+    session: Option<u64>,
+    policy: Option<LoggedPolicy>,
+}
+
+impl LoggedRequests {
+    /// Reads the files of a log in their order.
+    pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Self> {
+        let mut all = Self::default();
+        let mut text = Vec::new();
+        for path in files {
+            let mut lines = LogLines::open(path)?;
+            while lines.read(&mut text)? {
+                match serde_json::from_slice::<Line>(&text) {
+                    Ok(Line::Log(log)) if log.schema != SCHEMA => {
+                        let (path, found) = (path.clone(), log.schema);
+                        return Err(LogError::Schema { path, found }.into());
+                    }
+                    Ok(line) => all.line(line)?,
+                    Err(_) => all.unreadable += 1,
+                }
+            }
+        }
+        all.end_run();
+        Ok(all)
+    }
+
+    /// Share of the router's requests that were recorded; 1 where there were none.
+    pub(super) fn share(&self) -> f64 {
+        let (recorded, all) = self.numbers;
+        if all == 0 {
+            1.0
+        } else {
+            recorded as f64 / all as f64
+        }
+    }
+
+    fn line(&mut self, line: Line) -> anyhow::Result<()> {
+        match line {
+            Line::Log(log) => {
+                if log.run != self.run.name {
+                    self.end_run();
+                    self.run.name = log.run;
+                }
+                self.run.policies.clear();
+                self.run.workers.clear();
+            }
+            Line::Worker(line) => {
+                self.run.workers.insert(line.id, line.into());
+            }
+            Line::Policy(line) => {
+                self.run.policies.insert(line.id, line.into());
+            }
+            Line::Decision(line) => self.decision(&line),
+            Line::Outcome(line) => self.outcome(*line)?,
+        }
+        Ok(())
+    }
+
+    fn end_run(&mut self) {
+        let run = std::mem::take(&mut self.run);
+        if let Some((least, greatest)) = run.seqs {
+            self.numbers.0 += run.ended;
+            self.numbers.1 += greatest - least + 1;
+        }
+    }
+
+    fn decision(&mut self, line: &DecisionLine) {
+        let pool = self.pools.entry(line.pool.clone()).or_default();
+        for worker in line.ids.iter().filter_map(|id| self.run.workers.get(id)) {
+            pool.has(worker);
+        }
+        // The time of a decision is that of its end.
+        let first_us = line.unix_us.saturating_sub(line.took_us.0 as u64);
+        let session = line.session.as_deref();
+        let placing = self.run.open.entry(line.seq).or_insert_with(|| Placing {
+            pool: line.pool.clone(),
+            first_us,
+            dispatched_us: None,
+            session: session.and_then(|session| u64::from_str_radix(session, 16).ok()),
+            policy: None,
+        });
+        let is_placed = matches!(line.decided, Some(DecidedLine::Route { .. }));
+        if is_placed && line.phase != PhaseName::Decode {
+            placing.dispatched_us = Some(line.unix_us);
+            placing.policy = self.run.policies.get(&line.policy).cloned();
+        }
+    }
+
+    fn outcome(&mut self, line: OutcomeLine) -> anyhow::Result<()> {
+        let run = &mut self.run;
+        let (least, greatest) = run.seqs.unwrap_or((line.seq, line.seq));
+        run.seqs = Some((least.min(line.seq), greatest.max(line.seq)));
+        run.ended += 1;
+        let Some(placing) = run.open.remove(&line.seq) else {
+            // Whose pool it was is in the decision.
+            return Ok(());
+        };
+        let pool = self.pools.entry(placing.pool.clone()).or_default();
+        pool.ended(&placing, line)
+    }
+}
+
+impl LoggedPool {
+    /// A request of the pool ended.
+    fn ended(&mut self, placing: &Placing, line: OutcomeLine) -> anyhow::Result<()> {
+        if line.outcome != "complete" || line.status != Some(200) {
+            self.left_out.not_served += 1;
+            return Ok(());
+        }
+        let index = |name: &Option<String>| {
+            let name = name.as_ref()?;
+            self.workers.iter().position(|worker| worker.name == *name)
+        };
+        let (Some(worker), Some(dispatched_us), Some(policy)) =
+            (index(&line.worker), placing.dispatched_us, &placing.policy)
+        else {
+            self.left_out.not_placed += 1;
+            return Ok(());
+        };
+        let prefill = index(&line.prefill);
+        let (Some(prompt_tokens), Some(output_tokens)) =
+            (line.prompt_tokens, line.output_tokens.or(line.answer_events))
+        else {
+            self.left_out.lengths_unknown += 1;
+            return Ok(());
+        };
+        let blocks = self.blocks(&line)?;
+        *self.policies.entry(policy.clone()).or_default() += 1;
+        let arrived_us = line.unix_us.saturating_sub(micros(line.duration_ms.0));
+        self.before_ms += placing.first_us.saturating_sub(arrived_us) as f64 / 1e3;
+        let cached = line.cached_tokens.map(whole);
+        self.requests.push(RecordedRequest {
+            at_us: placing.first_us,
+            dispatched_us,
+            first_token_us: line.ttft_ms.map(|ttft| arrived_us + micros(ttft.0)),
+            finished_us: line.unix_us,
+            prompt_tokens,
+            output_tokens: whole(output_tokens),
+            blocks,
+            session: placing.session,
+            worker,
+            prefill,
+            cached_tokens: cached.or(line.matched_tokens),
+        });
+        Ok(())
+    }
+
+    /// The ids of a prompt's blocks.
+    fn blocks(&mut self, line: &OutcomeLine) -> anyhow::Result<Vec<u64>> {
+        let (Some(tokens), Some(hashes)) = (line.block_tokens.filter(|tokens| *tokens > 0), &line.blocks)
+        else {
+            return Ok(Vec::new());
+        };
+        let known = *self.block_tokens.get_or_insert(tokens);
+        if known != tokens {
+            bail!(
+                "failed to read the log: it has blocks of {known} and of {tokens} tokens, since `prompt-blocks` was changed; \
+                 take the files of one of them"
+            );
+        }
+        self.with_blocks += 1;
+        let number = |hash: &[u8]| hash.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        Ok(hashes.0.chunks_exact(BLOCK_HASH_BYTES).map(number).collect())
+    }
+
+    /// A worker was one of those that could be chosen.
+    fn has(&mut self, worker: &LoggedWorker) {
+        match self.workers.iter_mut().find(|known| known.name == worker.name) {
+            Some(known) => known.role = worker.role,
+            None => self.workers.push(worker.clone()),
+        }
+    }
+}
+
+impl From<WorkerLine> for LoggedWorker {
+    fn from(line: WorkerLine) -> Self {
+        Self {
+            name: line.name,
+            role: line.role.0,
+        }
+    }
+}
+
+impl From<PolicyLine> for LoggedPolicy {
+    fn from(line: PolicyLine) -> Self {
+        Self {
+            name: line.name,
+            sha256: line.sha256,
+            params: line.params,
+        }
+    }
+}
+
+/// What is not a number is no time.
+fn micros(ms: f64) -> u64 {
+    (ms * 1e3).round() as u64
+}
+
+fn whole(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

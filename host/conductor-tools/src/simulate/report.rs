@@ -1,0 +1,280 @@
+//! What the runs come to, for people and for tools.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use simulator::{Summary, TraceFacts};
+
+use super::compare::Comparison;
+use super::estimate::Estimate;
+use super::figures::{FIGURES, Figure};
+use super::grid::{Grid, Made, Run};
+use super::html::Curves;
+use super::recorded::RecordedReport;
+use super::setting::SettingReport;
+use crate::policy::table::{Side, Table};
+
+/// All runs, and what they had in common.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Report {
+    pub(super) setting: SettingReport,
+    pub(super) trace: String,
+    /// Of the first seed's trace at the speed of its recording.
+    pub(super) facts: TraceFacts,
+    pub(super) workers: usize,
+    /// What is to be known of the decision log, if that is what was simulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) recording: Option<RecordedReport>,
+    pub(super) seeds: Vec<u64>,
+    /// What the seeds vary.
+    pub(super) seeds_vary: &'static str,
+    /// Whether all runs were made; false where the user ended it.
+    pub(super) complete: bool,
+    pub(super) runs_made: usize,
+    pub(super) runs_asked: usize,
+    pub(super) rows: Vec<Row>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) comparisons: Vec<Comparison>,
+}
+
+/// A policy at a speed. In JSON each figure is its mean over the seeds.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Row {
+    /// Its policy's number among those that were asked for.
+    #[serde(skip)]
+    pub(super) contestant: usize,
+    pub(super) policy: String,
+    pub(super) speed: f64,
+    /// Seeds that it was run with.
+    pub(super) seeds: usize,
+    /// By seed.
+    #[serde(skip)]
+    pub(super) summaries: Vec<Summary>,
+    #[serde(flatten)]
+    means: Value,
+    /// In the shape of the figures: half the width of each mean's 95 % confidence interval. None of a single seed.
+    half_widths: Option<Value>,
+    /// Decisions of all runs that the fallback made instead, because the policy passed or failed.
+    fallbacks: u64,
+    /// What went wrong with the policy; its figures are then not its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fault: Option<String>,
+    /// Of the first seed.
+    #[serde(skip)]
+    pub(super) curves: Option<Curves>,
+}
+
+impl Report {
+    pub(super) fn of(grid: &Grid, made: Made, recording: Option<RecordedReport>) -> anyhow::Result<Self> {
+        let asked = made.runs.iter().map(Vec::len).sum();
+        let done = made.runs.iter().flatten().flatten().count();
+        let comparisons = match grid.keep.ttft {
+            true => Comparison::all(grid, &made),
+            false => Vec::new(),
+        };
+        let mut rows = Vec::new();
+        for (cell, ((speed, contestant), runs)) in grid.cells().into_iter().zip(made.runs).enumerate() {
+            let runs: Vec<Run> = runs.into_iter().flatten().collect();
+            if !runs.is_empty() {
+                let number = cell % grid.contestants.len();
+                rows.push(Row::of(number, contestant.label.clone(), speed, runs)?);
+            }
+        }
+        let setting = &grid.setting;
+        Ok(Self {
+            setting: setting.report.clone(),
+            trace: setting.trace.name.clone(),
+            facts: setting.facts.clone(),
+            workers: setting.spec.cluster.workers.len(),
+            recording,
+            seeds: grid.seeds.clone(),
+            seeds_vary: setting.source.varies(),
+            complete: !made.stopped,
+            runs_made: done,
+            runs_asked: asked,
+            rows,
+            comparisons,
+        })
+    }
+
+    /// Whether some policy failed to decide.
+    pub(super) fn has_faults(&self) -> bool {
+        self.rows.iter().any(|row| row.fault.is_some())
+    }
+
+    /// What the traffic and the cluster are, in a sentence.
+    pub(super) fn opening(&self) -> String {
+        let facts = &self.facts;
+        format!(
+            "{}: {} requests, {:.2} a second, {:.0} prompt and {:.0} answer tokens in the mean; {} workers. At best {:.1} % of the blocks are cached.",
+            self.trace,
+            facts.requests,
+            facts.per_second,
+            facts.prompt.mean,
+            facts.output.mean,
+            self.workers,
+            100.0 * facts.ideal_block_hit,
+        )
+    }
+
+    /// The figures that some row has something to say of.
+    pub(super) fn figures(&self) -> Vec<&'static Figure> {
+        let is_told = |figure: &&Figure| {
+            let mut summaries = self.rows.iter().flat_map(|row| &row.summaries);
+            summaries.any(figure.is_told)
+        };
+        FIGURES.iter().filter(is_told).collect()
+    }
+
+    /// The head of the table and its cells.
+    pub(super) fn table(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
+        let figures = self.figures();
+        let names = figures.iter().map(|figure| figure.name);
+        let cells = |row: &Row| {
+            let told = figures
+                .iter()
+                .map(|figure| figure.unit.told(&row.estimate(figure), figure.is_main));
+            [row.policy.clone(), format!("x{}", row.speed)]
+                .into_iter()
+                .chain(told)
+                .collect()
+        };
+        (
+            ["policy", "speed"].into_iter().chain(names).collect(),
+            self.rows.iter().map(cells).collect(),
+        )
+    }
+
+    /// What the seeds tell.
+    pub(super) fn about_seeds(&self) -> String {
+        match self.seeds.len() {
+            1 => "One seed: how much of a difference is chance cannot be told, see --seeds.".to_owned(),
+            _ if !self.complete => format!(
+                "Means over the seeds with their 95 % confidence intervals. {}",
+                self.seeds_vary
+            ),
+            seeds => format!(
+                "Means over {seeds} seeds with their 95 % confidence intervals. {}",
+                self.seeds_vary
+            ),
+        }
+    }
+
+    /// What is wrong with the figures, one sentence each.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for row in &self.rows {
+            let (policy, speed) = (&row.policy, row.speed);
+            match &row.fault {
+                Some(fault) => notes.push(format!("{policy} at x{speed} failed: {fault}")),
+                None if row.fallbacks > 0 => notes.push(format!(
+                    "{policy} at x{speed} left {} decisions to the fallback",
+                    row.fallbacks
+                )),
+                None => {}
+            }
+        }
+        if !self.complete {
+            notes.push(self.what_was_made());
+        }
+        notes
+    }
+}
+
+impl Report {
+    /// Where not all was.
+    fn what_was_made(&self) -> String {
+        let (made, asked, seeds) = (self.runs_made, self.runs_asked, self.seeds.len());
+        let of_rows = || self.rows.iter().map(|row| row.seeds);
+        let each = match (of_rows().min(), of_rows().max()) {
+            (Some(least), Some(most)) if seeds > 1 && least < most => {
+                format!(", with {least} to {most} of {seeds} seeds for each row")
+            }
+            (Some(all), _) if seeds > 1 => format!(", with {all} of {seeds} seeds for each row"),
+            _ => String::new(),
+        };
+        format!("Ended before it was done: {made} of {asked} runs were made{each}, and this is of them alone")
+    }
+}
+
+impl Row {
+    fn of(contestant: usize, policy: String, speed: f64, mut runs: Vec<Run>) -> anyhow::Result<Self> {
+        let summaries: Vec<Summary> = runs.iter().map(|run| run.summary.clone()).collect();
+        let values: Vec<Value> = summaries
+            .iter()
+            .map(serde_json::to_value)
+            .collect::<Result<_, _>>()?;
+        let values: Vec<&Value> = values.iter().collect();
+        Ok(Self {
+            contestant,
+            policy,
+            speed,
+            seeds: runs.len(),
+            means: merged(&values, &|same, estimate| match same {
+                Some(same) => same.clone(),
+                None => estimate.mean.into(),
+            }),
+            half_widths: (values.len() > 1)
+                .then(|| merged(&values, &|_, estimate| estimate.half_width.into())),
+            summaries,
+            fallbacks: runs.iter().map(|run| run.router.fallbacks).sum(),
+            fault: runs.iter().find_map(Run::fault),
+            curves: runs.first_mut().and_then(|run| run.curves.take()),
+        })
+    }
+
+    /// A figure over the seeds.
+    pub(super) fn estimate(&self, figure: &Figure) -> Estimate {
+        Estimate::of(self.summaries.iter().map(figure.of))
+    }
+}
+
+/// Several values of one shape as one: each number by what its values come to, and by its value if that is the same in all.
+fn merged(values: &[&Value], leaf: &dyn Fn(Option<&Value>, Estimate) -> Value) -> Value {
+    let Some(Value::Object(first)) = values.first() else {
+        let same = values
+            .first()
+            .filter(|first| values.iter().all(|value| value == *first));
+        let numbers = values.iter().filter_map(|value| value.as_f64());
+        return leaf(same.copied(), Estimate::of(numbers));
+    };
+    let of = |key: &String| {
+        let inner: Vec<&Value> = values.iter().filter_map(|value| value.get(key)).collect();
+        (key.clone(), merged(&inner, leaf))
+    };
+    first.keys().map(of).collect::<Map<_, _>>().into()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n", self.opening())?;
+        if let Some(recording) = &self.recording {
+            writeln!(f, "{recording}")?;
+        }
+        if self.comparisons.is_empty() {
+            let (head, rows) = self.table();
+            let columns: Vec<(&str, Side)> = head
+                .into_iter()
+                .enumerate()
+                .map(|(at, name)| (name, if at == 0 { Side::Left } else { Side::Right }))
+                .collect();
+            let mut table = Table::new(&columns);
+            rows.into_iter().for_each(|cells| table.row(cells));
+            write!(f, "{table}")?;
+        }
+        for (number, comparison) in self.comparisons.iter().enumerate() {
+            let space = if number == 0 { "" } else { "\n" };
+            write!(f, "{space}{comparison}")?;
+        }
+        if self.seeds.len() > 1 {
+            writeln!(f, "\n{}", self.about_seeds())?;
+        }
+        for note in self.notes() {
+            writeln!(f, "\n{note}")?;
+        }
+        Ok(())
+    }
+}

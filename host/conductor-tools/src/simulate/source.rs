@@ -1,0 +1,116 @@
+//! Where the requests come from: a recording, or a generator that makes others with each seed.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow, bail};
+use simulator::{Mix, Trace};
+
+use super::recorded::Recorded;
+use crate::args::SimulateArgs;
+
+/// The longest file that is read: some two million requests.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// What a trace is had from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A file, as it was read.
+    Recorded {
+        /// Its requests, at the times of the recording.
+        trace: Arc<Trace>,
+        /// Whether arrivals that the recording rounded are drawn anew with each seed.
+        spread: bool,
+    },
+    /// A mix, made anew with each seed.
+    Made {
+        mix: Mix,
+        /// How many; none: as many as is usual.
+        requests: Option<usize>,
+        /// As above.
+        spread: bool,
+    },
+}
+
+impl Source {
+    pub(super) fn of(args: &SimulateArgs, recorded: Option<&Recorded>) -> anyhow::Result<Self> {
+        if let Some(recorded) = recorded {
+            return Ok(Self::Recorded {
+                trace: Arc::new(recorded.recording.trace.clone()),
+                spread: false,
+            });
+        }
+        let (requests, spread) = (args.requests.map(|requests| requests as usize), args.spread);
+        let Some(path) = &args.trace else {
+            return Ok(Self::Made {
+                mix: args.mix,
+                requests,
+                spread,
+            });
+        };
+        let trace = read(path)?;
+        let trace = match requests {
+            Some(requests) => trace.first(requests),
+            None => trace,
+        };
+        Ok(Self::Recorded {
+            trace: Arc::new(trace),
+            spread,
+        })
+    }
+
+    /// The requests that this seed gives.
+    pub(super) fn trace(&self, seed: u64) -> Arc<Trace> {
+        let (mut trace, spread) = match self {
+            Self::Recorded { trace, spread: false } => return Arc::clone(trace),
+            Self::Recorded { trace, spread: true } => (Trace::clone(trace), true),
+            Self::Made {
+                mix,
+                requests,
+                spread,
+            } => {
+                let mut options = mix.usual(seed);
+                options.requests = requests.unwrap_or(options.requests);
+                (mix.generate(&options), *spread)
+            }
+        };
+        if spread {
+            trace.spread(seed);
+        }
+        Arc::new(trace)
+    }
+
+    /// What differs between runs with one seed and with another, in a sentence.
+    pub(super) fn varies(&self) -> &'static str {
+        match self {
+            Self::Made { .. } => "Each seed makes other requests of the mix, and draws other lots.",
+            Self::Recorded { spread: true, .. } => {
+                "Each seed spreads the arrivals anew and draws other lots; the requests are the same, so an interval says nothing of other traffic."
+            }
+            Self::Recorded { spread: false, .. } => {
+                "Each seed draws other lots; the requests are the same, so an interval says nothing of other traffic."
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Trace> {
+    let asked = || format!("failed to read the trace `{}`", path.display());
+    let file = fs::File::open(path).with_context(asked)?;
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .with_context(asked)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        bail!(
+            "{}: it has more than {MOST_BYTES} bytes; cut it into parts",
+            asked()
+        );
+    }
+    let text = String::from_utf8(bytes).with_context(asked)?;
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    Trace::from_mooncake(&name, &text)
+        .map_err(|error| anyhow!("failed to read the trace `{}`: {error}", path.display()))
+}
