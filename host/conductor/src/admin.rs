@@ -18,11 +18,11 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin_index;
-use crate::discovery::{Discovery, StoreReport};
 use crate::instances::AdminKey;
 use crate::refusal::{Refusal, only_get, only_post};
 use crate::reload::{ReloadAnswer, ReloadCommand, ReloadOutcome};
 use crate::status::Status;
+use kv_plane::{Discovery, StoreReport};
 
 /// Connections of operators at a time.
 const CONNECTIONS: usize = 256;

@@ -1,24 +1,18 @@
 //! The index as a service: joins `indexer-api` to the event feeds and to the configuration.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use conductor_config::{Config, ServerConfig, ServiceConfig, ServiceKind as ConfiguredKind};
-use indexer_api::{
-    Algorithm, FeedFollower, FollowError, FollowedFeed, FollowedSource, FollowedWorker, HashProfile, Indexer,
-    IndexerAccess, IndexerParts, Service, ServiceKind,
-};
-use kv_feed::{Endpoint, FeedError, FeedSpec, StoreSpec};
+use indexer_api::{Algorithm, HashProfile, Indexer, IndexerAccess, IndexerParts, Service, ServiceKind};
 use kv_index::SharedPrefixIndex;
-use proxy::{Door, LiveFeeds, PagesListener, PagesSpec, Proxy};
-use routing::{Worker, WorkerId, WorkerIds};
+use kv_plane::RegisteredFeeds;
+use proxy::{Door, PagesListener, PagesSpec, Proxy};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::app::{BuildError, listen};
-use crate::feed_list::FeedList;
 use crate::instances::host_names;
 use crate::keys::Keys;
 
@@ -143,111 +137,5 @@ fn service(config: &ServiceConfig) -> Service {
         block_size: config.block_size,
         rank: config.rank,
         profile,
-    }
-}
-
-/// Follows registered publishers with the same feeds as the workers', under ids of the same run.
-pub(crate) struct RegisteredFeeds {
-    pub(crate) feeds: Arc<FeedList>,
-    pub(crate) ids: WorkerIds,
-    /// What policies go by.
-    pub(crate) live: Arc<LiveFeeds>,
-}
-
-impl RegisteredFeeds {
-    fn follow_engine(&self, service: &Service, name: Box<str>) -> Result<FollowedSource, FeedError> {
-        let worker = self.ids.next();
-        self.feeds.register(FeedSpec {
-            worker,
-            name,
-            endpoint: Endpoint::Connect(service.endpoint.to_string()),
-            replay: replay(service).map(str::to_owned),
-            topic: String::new(),
-            rank: Some(service.rank),
-            curve: None,
-        })?;
-        Ok(FollowedSource::Engine(worker))
-    }
-
-    fn follow_store(&self, service: &Service, name: Box<str>) -> Result<FollowedSource, FeedError> {
-        let store = self.feeds.new_store();
-        self.feeds.register_store(StoreSpec {
-            store,
-            name,
-            endpoint: Endpoint::Connect(service.endpoint.to_string()),
-            curve: None,
-        })?;
-        Ok(FollowedSource::Store(store))
-    }
-}
-
-fn replay(service: &Service) -> Option<&str> {
-    (!service.replay.is_empty()).then_some(&*service.replay)
-}
-
-impl FeedFollower for RegisteredFeeds {
-    fn follow(&self, service: &Service) -> Result<FollowedSource, FollowError> {
-        for endpoint in std::iter::once(&*service.endpoint).chain(replay(service)) {
-            conductor_config::check_endpoint(endpoint).map_err(|why| FollowError::Endpoint {
-                endpoint: endpoint.into(),
-                why,
-            })?;
-        }
-        let name = format!("{}|{}|{}", service.instance, service.tenant, service.rank.0).into();
-        let followed = match service.kind {
-            ServiceKind::Vllm | ServiceKind::Sglang => self.follow_engine(service, name),
-            ServiceKind::Mooncake => self.follow_store(service, name),
-        };
-        followed.map_err(|error| FollowError::NoRoom(error.into()))
-    }
-
-    fn unfollow(&self, followed: FollowedSource) {
-        match followed {
-            FollowedSource::Engine(worker) => self.feeds.unregister(worker),
-            FollowedSource::Store(store) => self.feeds.unregister_store(store),
-        }
-    }
-
-    fn workers(&self) -> Arc<[FollowedWorker]> {
-        self.feeds.followed()
-    }
-
-    fn is_current(&self, engine: WorkerId) -> bool {
-        self.live.is_live(engine)
-    }
-
-    fn feed_states(&self) -> Vec<(FollowedSource, &'static str)> {
-        let (engines, stores) = (self.feeds.status(), self.feeds.store_status());
-        let engines = engines
-            .iter()
-            .map(|feed| (FollowedSource::Engine(feed.worker), feed.state.as_str()));
-        let stores = stores
-            .iter()
-            .map(|feed| (FollowedSource::Store(feed.store), feed.state.as_str()));
-        engines.chain(stores).collect()
-    }
-}
-
-/// The workers that have feeds, each with all of its.
-pub(crate) fn followed(workers: &[Arc<Worker>], feeds: &[FeedSpec]) -> Arc<[FollowedWorker]> {
-    let mut by_worker: HashMap<WorkerId, Vec<FollowedFeed>> = HashMap::new();
-    for feed in feeds {
-        let of_worker = by_worker.entry(feed.worker).or_default();
-        of_worker.push(followed_feed(feed));
-    }
-    let of = |worker: &Arc<Worker>| {
-        Some(FollowedWorker {
-            feeds: by_worker.remove(&worker.id())?.into(),
-            worker: Arc::clone(worker),
-        })
-    };
-    workers.iter().filter_map(of).collect()
-}
-
-fn followed_feed(feed: &FeedSpec) -> FollowedFeed {
-    FollowedFeed {
-        endpoint: feed.endpoint.address().into(),
-        replay: feed.replay.as_deref().unwrap_or_default().into(),
-        rank: feed.rank.unwrap_or_default(),
     }
 }

@@ -1,20 +1,12 @@
-//! The metrics of reloading, policies, feeds and the index. The request path's are the proxy's.
+//! Metrics of reloads, versions of policies and overlays.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use kv_feed::KvFeeds;
-use kv_index::{IndexStats, SharedPrefixIndex};
-use observability::MetricPage;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use routing::{Generation, WorkerId};
+use routing::Generation;
 
-use crate::feed_metrics;
 use crate::overlay::{OverlayKind, OverlayReport};
 
 /// Counted by the reload thread.
@@ -145,143 +137,5 @@ impl ControlMetrics {
                 result,
             })
             .inc();
-    }
-}
-
-/// Asks the feeds and the index when somebody scrapes, instead of counting twice.
-#[derive(Debug)]
-pub(crate) struct CacheCollector {
-    pub(crate) feeds: Arc<KvFeeds>,
-    pub(crate) index: Arc<SharedPrefixIndex>,
-}
-
-impl Collector for CacheCollector {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut page = MetricPage::new(encoder);
-        encode_index(&self.index.stats(), &mut page)?;
-        let feeds = self.feeds.status();
-        if feeds.is_empty() {
-            return Ok(());
-        }
-        feed_metrics::encode(&feeds, &mut page)?;
-        page.gauge(
-            "conductor_kv_feed_held_bytes",
-            "Memory of messages between the feeds' sockets and the decoder, which `kv-events.total-buffer` bounds",
-            self.feeds.held_bytes(),
-        )?;
-        let help = "Blocks that the index says the worker holds, over all its ranks";
-        let workers: BTreeMap<&str, WorkerId> = feeds.iter().map(|feed| (&*feed.name, feed.worker)).collect();
-        let held = workers
-            .into_iter()
-            .map(|(name, worker)| ([("worker", name)], self.index.held_blocks(worker)));
-        page.gauges("conductor_index_worker_blocks", help, held)
-    }
-}
-
-fn encode_index(stats: &IndexStats, page: &mut MetricPage<'_>) -> Result<(), std::fmt::Error> {
-    page.gauge(
-        "conductor_index_blocks",
-        "Blocks in the prefix index, counted once for each cache, tier and group that holds them",
-        stats.blocks,
-    )?;
-    page.gauge(
-        "conductor_index_distinct_blocks",
-        "Different blocks in the prefix index, however many workers hold them: what `index.max-blocks` bounds",
-        stats.distinct_blocks,
-    )?;
-    page.gauge(
-        "conductor_index_bytes",
-        "Memory the prefix index takes",
-        stats.bytes,
-    )?;
-    page.gauge(
-        "conductor_index_expected_blocks",
-        "Blocks expected at workers because requests for them were just sent there",
-        stats.expected,
-    )?;
-    page.gauge(
-        "conductor_index_leaving_blocks",
-        "Blocks of workers that left, in no answer any more, whose memory is not yet given back",
-        stats.leaving,
-    )?;
-    page.gauge(
-        "conductor_index_store_blocks",
-        "Blocks that stores have objects of",
-        stats.objects,
-    )?;
-    page.counters(
-        "conductor_index_evicted_blocks",
-        "Blocks forgotten because `index.max-blocks` was reached",
-        [([("why", "max-blocks")], stats.evicted)].into_iter(),
-    )?;
-    let outcomes = stats.applied.named().into_iter();
-    page.counters(
-        "conductor_index_events",
-        "Blocks that events told of, by what became of them",
-        outcomes.map(|(what, blocks)| ([("what", what)], blocks)),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use kv_feed::{Endpoint, FeedLimits, FeedSpec};
-    use kv_index::{Holder, IndexLimits};
-    use prometheus_client::encoding::text::encode;
-    use routing::{BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, WorkerId};
-
-    use super::*;
-    use crate::index_feed::IndexFeed;
-
-    /// A page about one worker, whose feed is never reached and who removed a block that it did not have.
-    fn page() -> String {
-        let index = Arc::new(SharedPrefixIndex::new(IndexLimits { max_blocks: 8 }));
-        let worker = WorkerId(1);
-        let rank = DpRank(0);
-        let removed = BlockEvent::Removed(RemovedBlocks {
-            hashes: vec![EngineBlockHash(7)],
-            tier: None,
-            group: 0,
-        });
-        index.apply(Holder { worker, rank }, &removed);
-        let sink = IndexFeed::new(Arc::clone(&index), Arc::default());
-        let feeds = KvFeeds::start(Box::new(sink), FeedLimits::default()).unwrap();
-        let spec = FeedSpec {
-            worker,
-            name: "w1".into(),
-            endpoint: Endpoint::Connect("tcp://127.0.0.1:1".into()),
-            replay: None,
-            topic: String::new(),
-            rank: None,
-            curve: None,
-        };
-        feeds.set(vec![spec]).unwrap();
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(CacheCollector {
-            feeds: Arc::new(feeds),
-            index,
-        }));
-        let mut page = String::new();
-        encode(&mut page, &registry).unwrap();
-        page
-    }
-
-    #[test]
-    fn the_index_and_every_feed_are_on_the_page() {
-        let page = page();
-        for line in [
-            "conductor_index_blocks 0",
-            "conductor_index_distinct_blocks 0",
-            "conductor_index_events_total{what=\"absent\"} 1",
-            "conductor_index_events_total{what=\"over-limit\"} 0",
-            "conductor_index_worker_blocks{worker=\"w1\"} 0",
-            "conductor_kv_feed_held_bytes 0",
-            "conductor_kv_feed_live{worker=\"w1\",rank=\"0\"} 0",
-            "conductor_kv_feed_complete{worker=\"w1\",rank=\"0\"} 0",
-            "conductor_kv_feed_rejected_messages_total{worker=\"w1\",rank=\"0\"} 0",
-            "conductor_kv_feed_restarts_total{worker=\"w1\",rank=\"0\"} 0",
-            "conductor_kv_feed_resets_total{worker=\"w1\",rank=\"0\"} 0",
-        ] {
-            assert!(page.lines().any(|found| found == line), "no {line} in:\n{page}");
-        }
     }
 }

@@ -1,65 +1,45 @@
-//! What is known of the workers' caches: the index, and the feeds that tell it.
+//! Knowledge of the workers' caches, as the configuration limits it.
 
 use std::sync::Arc;
 
 use conductor_config::Config;
-use kv_feed::{FeedLimits, KvFeeds};
-use kv_index::{IndexLimits, SharedPrefixIndex};
+use kv_feed::FeedLimits;
+use kv_index::IndexLimits;
+use kv_plane::KvPlane;
 use prometheus_client::registry::Registry;
 use proxy::{LiveFeeds, SnapshotCell};
 
 use super::BuildError;
-use crate::discovery::Discovery;
-use crate::feed_list::FeedList;
-use crate::index_feed::IndexFeed;
-use crate::indexer::{Indexing, RegisteredFeeds};
+use crate::indexer::Indexing;
 use crate::knowledge::KnowledgeSources;
-use crate::metrics::CacheCollector;
+use crate::live_fleet::RequestPathLiveness;
 use crate::reload::ActiveConfig;
-use crate::store_metrics::StoreCollector;
 
-/// The index and its feeds; none is followed yet.
+/// The index with its feeds, and the workers whose feeds are live.
 pub(crate) struct Caches {
-    pub(super) index: Arc<SharedPrefixIndex>,
+    pub(crate) plane: KvPlane,
     pub(super) live: Arc<LiveFeeds>,
-    pub(super) feeds: Arc<KvFeeds>,
-    pub(crate) discovery: Arc<Discovery>,
-    list: Arc<FeedList>,
 }
 
 impl Caches {
+    /// Starts them without a feed.
     pub(crate) fn start(config: &Config, registry: &mut Registry) -> Result<Self, BuildError> {
-        let index = Arc::new(SharedPrefixIndex::new(IndexLimits {
-            max_blocks: usize::try_from(config.index.max_blocks).unwrap_or(usize::MAX),
-        }));
         let live = Arc::new(LiveFeeds::default());
-        let sink = IndexFeed::new(Arc::clone(&index), Arc::clone(&live));
-        let feeds = Arc::new(KvFeeds::start(Box::new(sink), feed_limits(config)).map_err(BuildError::Feeds)?);
-        registry.register_collector(Box::new(CacheCollector {
-            feeds: Arc::clone(&feeds),
-            index: Arc::clone(&index),
-        }));
-        let list = Arc::new(FeedList::new(Arc::clone(&feeds)));
-        let discovery = Discovery::new(Arc::clone(&list), Arc::clone(&index));
-        let discovery = Arc::new(discovery);
-        registry.register_collector(Box::new(StoreCollector {
-            discovery: Arc::clone(&discovery),
-        }));
-        Ok(Self {
-            index,
-            live,
-            feeds,
-            discovery,
-            list,
-        })
+        let index = IndexLimits {
+            max_blocks: usize::try_from(config.index.max_blocks).unwrap_or(usize::MAX),
+        };
+        let liveness = Arc::new(RequestPathLiveness(Arc::clone(&live)));
+        let plane = KvPlane::start(index, feed_limits(config), liveness, registry);
+        let plane = plane.map_err(BuildError::Feeds)?;
+        Ok(Self { plane, live })
     }
 
     /// What the warnings of missing cache knowledge are computed from.
     pub(super) fn knowledge(&self, cell: &Arc<SnapshotCell>) -> KnowledgeSources {
         KnowledgeSources {
             cell: Arc::clone(cell),
-            discovery: Arc::clone(&self.discovery),
-            feeds: Arc::clone(&self.feeds),
+            discovery: Arc::clone(&self.plane.discovery),
+            feeds: Arc::clone(&self.plane.feeds),
         }
     }
 
@@ -73,12 +53,9 @@ impl Caches {
             ..
         }: &ActiveConfig,
     ) -> Result<Option<Indexing>, BuildError> {
-        let follow = RegisteredFeeds {
-            feeds: Arc::clone(&self.list),
-            ids: fleet.ids().clone(),
-            live: Arc::clone(&self.live),
-        };
-        Indexing::bind(config, &resources.keys, (*self.index).clone(), follow).await
+        let live = Arc::new(RequestPathLiveness(Arc::clone(&self.live)));
+        let follow = self.plane.registered_feeds(fleet.ids().clone(), live);
+        Indexing::bind(config, &resources.keys, (*self.plane.index).clone(), follow).await
     }
 }
 

@@ -35,7 +35,6 @@ use self::sockets::Sockets;
 pub(crate) use self::sockets::{Bound, Doors, listen};
 use self::threads::Threads;
 use crate::compose;
-use crate::discovery::CheckedFeeds;
 use crate::indexer::Indexing;
 use crate::instances::AdminKey;
 use crate::live_fleet::LiveFleet;
@@ -46,6 +45,7 @@ use crate::status::{PoliciesReport, Status};
 use crate::tasks;
 use crate::telemetry::LogFilter;
 use conductor_tools::Exit;
+use kv_plane::CheckedFeeds;
 use local_files::{ConfigSource, ReadConfigError};
 use observability::error_chain;
 use policy_store::{EngineOptions, MemoryWriter, PolicyLibrary};
@@ -159,7 +159,7 @@ impl App {
                 cell,
                 metrics: meters.proxy,
                 recorder: meters.recorder,
-                discovery: Arc::clone(&caches.discovery),
+                discovery: Arc::clone(&caches.plane.discovery),
                 admin_key,
                 indexer: indexer.as_ref().map(Indexing::door),
                 doors,
@@ -175,7 +175,7 @@ impl App {
             pages: Pages::new(&reloader, &caches, &proxy),
             proxy,
             readiness,
-            index: caches.index,
+            index: caches.plane.index,
             memory_writer,
             limits: compose::serve_limits(&reloader.at_start),
             reloader,
@@ -295,7 +295,7 @@ fn first_parts(
         source,
         metrics: &meters.proxy,
         recorder: &meters.recorder,
-        discovery: &caches.discovery,
+        discovery: &caches.plane.discovery,
     };
     let parts = planner.plan(active, None, |name| library.versions(name, None));
     parts
@@ -323,7 +323,7 @@ fn request_path(
     let readiness = Readiness::default();
     let proxy = Proxy::new(ProxyParts {
         snapshots: Arc::clone(cell),
-        index: Arc::clone(&caches.index),
+        index: Arc::clone(&caches.plane.index),
         live: Arc::clone(&caches.live),
         metrics: meters.proxy.clone(),
         registry: Arc::new(registry),

@@ -33,8 +33,8 @@ impl Pages {
             admin: Admin {
                 status: reloader.status.clone(),
                 cell: Arc::clone(&reloader.live.cell),
-                feeds: Arc::clone(&caches.feeds),
-                discovery: Arc::clone(&caches.discovery),
+                feeds: Arc::clone(&caches.plane.feeds),
+                discovery: Arc::clone(&caches.plane.discovery),
                 proxy: Arc::clone(proxy),
                 key: reloader.live.admin_key.clone(),
             },

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use crate::reload::{ReloadCommand, Reloader};
-use crate::upkeep::Upkeep;
+use kv_plane::IndexMaintenance;
 use policy_store::{MemoryWriter, MemoryWriterHandle};
 
 /// The threads, and the recorder, which has its own.
@@ -22,7 +22,7 @@ pub(super) struct Threads {
     /// Wakes the one that reloads.
     pub(super) commands: SyncSender<ReloadCommand>,
     reload: JoinHandle<()>,
-    upkeep: JoinHandle<()>,
+    maintenance: JoinHandle<()>,
     memory_writer: MemoryWriterHandle,
     recorder: Arc<Recorder>,
 }
@@ -32,8 +32,8 @@ pub(super) struct Threads {
 pub(super) enum StartError {
     #[error("failed to start the reload thread")]
     Reload(#[source] io::Error),
-    #[error("failed to start the upkeep of the index")]
-    Upkeep(#[source] io::Error),
+    #[error("failed to start the maintenance of the index")]
+    IndexMaintenance(#[source] io::Error),
     #[error("failed to start writing down what policies remember")]
     MemoryWriter(#[source] io::Error),
 }
@@ -47,12 +47,14 @@ impl Threads {
     ) -> Result<Self, StartError> {
         let recorder = Arc::clone(&reloader.live.recorder);
         let (commands, reload) = reloader.spawn(stop.clone()).map_err(StartError::Reload)?;
-        let upkeep = Upkeep::spawn(index, proxy, stop.clone()).map_err(StartError::Upkeep)?;
+        let expectations = move || proxy.expectations();
+        let maintenance = IndexMaintenance::spawn(index, expectations, stop.clone())
+            .map_err(StartError::IndexMaintenance)?;
         let memory_writer = memory_writer.spawn().map_err(StartError::MemoryWriter)?;
         Ok(Self {
             commands,
             reload,
-            upkeep,
+            maintenance,
             memory_writer,
             recorder,
         })
@@ -62,11 +64,11 @@ impl Threads {
     pub(super) async fn end(self) {
         // Wakes the thread, which then sees that it is over; a full channel has woken it already.
         let _ = self.commands.try_send(ReloadCommand::Changed);
-        self.upkeep.thread().unpark();
+        self.maintenance.thread().unpark();
         let joined = tokio::task::spawn_blocking(move || {
             self.recorder.close();
-            let (reload, upkeep) = (self.reload.join(), self.upkeep.join());
-            reload.and(upkeep).and(self.memory_writer.end())
+            let (reload, maintenance) = (self.reload.join(), self.maintenance.join());
+            reload.and(maintenance).and(self.memory_writer.end())
         });
         if !matches!(joined.await, Ok(Ok(()))) {
             error!("a background thread had panicked; its message is on stderr");

@@ -8,8 +8,8 @@ use kv_feed::{CurveKeys, Endpoint, FeedSpec};
 use routing::{Fleet, Worker};
 
 use super::workers::member_names;
-use crate::discovery::{FeedPlan, Publisher, StorePlan, Target};
 use crate::keys::Keys;
+use kv_plane::{FeedPlan, Publisher, StorePlan, Target};
 
 /// Where the KV events of the fleet's workers are, as far as it is written down.
 pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan {

@@ -18,7 +18,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use self::log::WarningLog;
-use crate::discovery::{Discovery, TargetReport};
+use kv_plane::{Discovery, TargetReport};
 
 /// How often the log is brought up to date.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

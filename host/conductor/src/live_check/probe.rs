@@ -18,7 +18,7 @@ use super::observed::{
     Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens,
 };
 use super::target::WorkerTarget;
-use crate::discovery::{Answer, Asker, judge};
+use kv_plane::{SourceAnswer, SourceClient, trusted_sources};
 use observability::error_chain;
 
 /// For one question over HTTP.
@@ -215,12 +215,12 @@ async fn events(target: &WorkerTarget) -> Events {
             return Events::Endpoints(futures_util::future::join_all(endpoints).await);
         }
         KvEvents::Auto if target.url.starts_with("https://") => return Events::NotAsked,
-        KvEvents::Auto => Asker::new().ask(&target.url).await,
+        KvEvents::Auto => SourceClient::new().event_sources(&target.url).await,
     };
     match found {
-        Answer::Sources(sources) if !sources.is_empty() => {
+        SourceAnswer::Sources(sources) if !sources.is_empty() => {
             let (followed, refused) = match &target.asked {
-                Some(asked) => judge(asked, sources),
+                Some(asked) => trusted_sources(asked, sources),
                 None => (sources, Vec::new()),
             };
             let probes = followed.into_iter().map(|EventSource { endpoint, replay, .. }| {
@@ -234,8 +234,8 @@ async fn events(target: &WorkerTarget) -> Events {
             }));
             Events::Endpoints(endpoints)
         }
-        Answer::Sources(_) | Answer::Absent => Events::None,
-        Answer::Failed(error) => Events::Failed(error_chain(&error)),
+        SourceAnswer::Sources(_) | SourceAnswer::Absent => Events::None,
+        SourceAnswer::Failed(error) => Events::Failed(error_chain(&error)),
     }
 }
 

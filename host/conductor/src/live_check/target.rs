@@ -10,8 +10,8 @@ use tokenize::Model;
 use wildmatch::WildMatch;
 
 use crate::compose;
-use crate::discovery::Target;
 use crate::external_resources::ExternalResources;
+use kv_plane::Target;
 
 /// One pool.
 pub(super) struct PoolTarget {

@@ -9,8 +9,8 @@ use routing::PolicyVersions;
 
 use super::{ActiveConfig, PlanStep, RefusedConfig, RefusedPlan, Steps};
 use crate::compose::{self, BrokenPipeline, PipelineWatches};
-use crate::discovery::{CheckedFeeds, Discovery};
 use crate::telemetry::{self, ParsedFilter};
+use kv_plane::{CheckedFeeds, Discovery};
 use local_files::ConfigSource;
 
 /// Everything that a configuration changes but sockets and policies. Nothing of it is active, and nothing of it can fail any
@@ -177,7 +177,7 @@ policy = "of-a"
             source: &source,
             metrics: &metrics,
             recorder: &Recorder::new(&mut registry),
-            discovery: &caches.discovery,
+            discovery: &caches.plane.discovery,
         };
         let parts = planner.plan(&first, None, |_| None).unwrap();
         let snapshot = SnapshotCell::new(parts.snapshot, &metrics).load();

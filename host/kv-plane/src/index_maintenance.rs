@@ -1,4 +1,4 @@
-//! What the index needs done when nothing happens to it: forgetting what was expected in vain, and giving back memory.
+//! Index maintenance: ages expected blocks that were never confirmed, and reclaims memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -7,58 +7,60 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kv_index::SharedPrefixIndex;
-use proxy::Proxy;
 use routing::WorkerId;
 use tokio_util::sync::CancellationToken;
 
-/// How often the thread looks.
+/// Pause between two rounds.
 const PACE: Duration = Duration::from_millis(100);
-/// Steps of reclaiming at a time, each of some microseconds.
+/// Most steps of garbage collection per round, each of some microseconds.
 const STEPS: usize = 512;
 
-/// The thread's work.
-pub(crate) struct Upkeep {
+/// Expected blocks of each worker and their lifetime.
+type Expectations = Box<dyn Fn() -> Vec<(WorkerId, Duration)> + Send>;
+
+/// Work of the maintenance thread.
+pub struct IndexMaintenance {
     index: Arc<SharedPrefixIndex>,
-    proxy: Arc<Proxy>,
-    /// When blocks of each lifetime were aged last.
+    expectations: Expectations,
+    /// Last ageing of the blocks of each lifetime.
     aged: BTreeMap<Duration, Instant>,
-    /// The fleet as it was then.
+    /// Workers of the last ageing.
     workers: BTreeSet<WorkerId>,
 }
 
-impl Upkeep {
-    /// Starts the thread, which ends soon after `stop` is cancelled, and at once when it is unparked then.
+impl IndexMaintenance {
+    /// Starts the thread. It ends soon after `stop` is cancelled, and at once if it is unparked then.
     ///
     /// # Errors
-    /// Where the system gives no thread.
-    pub(crate) fn spawn(
+    /// The system's error if it cannot start a thread.
+    pub fn spawn(
         index: Arc<SharedPrefixIndex>,
-        proxy: Arc<Proxy>,
+        expectations: impl Fn() -> Vec<(WorkerId, Duration)> + Send + 'static,
         stop: CancellationToken,
     ) -> io::Result<JoinHandle<()>> {
-        let mut upkeep = Self {
+        let mut maintenance = Self {
             index,
-            proxy,
+            expectations: Box::new(expectations),
             aged: BTreeMap::new(),
             workers: BTreeSet::new(),
         };
         let name = std::thread::Builder::new().name("index-upkeep".into());
         name.spawn(move || {
             while !stop.is_cancelled() {
-                upkeep.age(Instant::now());
-                // One step after the other, so that whoever asks or tells the index something comes in between.
-                (0..STEPS).find(|_| !upkeep.index.gc_step());
+                maintenance.age(Instant::now());
+                // Single steps let queries and events in between.
+                (0..STEPS).find(|_| !maintenance.index.gc_step());
                 std::thread::park_timeout(PACE);
             }
         })
     }
 
-    /// Ages what is expected of the workers whose lifetime has passed once more.
+    /// Ages the expected blocks whose lifetime has passed since the last ageing.
     fn age(&mut self, now: Instant) {
         let mut due: BTreeMap<Duration, Vec<WorkerId>> = BTreeMap::new();
-        let expectations = self.proxy.expectations();
+        let expectations = (self.expectations)();
         let workers: BTreeSet<WorkerId> = expectations.iter().map(|&(worker, _)| worker).collect();
-        // Of workers that left nothing is expected; both generations go.
+        // Workers that left have no expected blocks: both generations go.
         let gone: Vec<WorkerId> = self.workers.difference(&workers).copied().collect();
         self.index.age_expected(&gone);
         self.index.age_expected(&gone);

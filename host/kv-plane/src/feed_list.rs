@@ -1,25 +1,24 @@
 //! All feeds that are followed: those of the router's workers, and those of publishers that are registered with the indexer.
 //! Each side sets its own; the feeds get both.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use indexer_api::FollowedWorker;
+use indexer_api::{FollowedFeed, FollowedWorker};
 use kv_feed::{FeedError, FeedSpec, FeedStatus, KvFeeds, MAX_FEEDS, StoreSpec, StoreStatus};
+use observability::error_chain;
 use routing::{StoreId, Worker, WorkerId};
 use tracing::error;
-
-use crate::indexer;
-use observability::error_chain;
 
 /// The list, and the feeds it is for.
 #[derive(Debug)]
 pub(crate) struct FeedList {
     feeds: Arc<KvFeeds>,
-    lists: Mutex<Lists>,
+    lists: Mutex<FeedLists>,
 }
 
 #[derive(Debug, Default)]
-struct Lists {
+struct FeedLists {
     own: Vec<FeedSpec>,
     registered: Vec<FeedSpec>,
     /// The fleet's.
@@ -158,13 +157,13 @@ impl FeedList {
         self.feeds.mark_suspect(worker);
     }
 
-    fn lists(&self) -> MutexGuard<'_, Lists> {
+    fn lists(&self) -> MutexGuard<'_, FeedLists> {
         // Every change is made at once; none can be left half-made by a panic.
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lists {
+impl FeedLists {
     fn all(&self) -> Vec<FeedSpec> {
         [&self.own[..], &self.registered].concat()
     }
@@ -174,6 +173,30 @@ impl Lists {
     }
 
     fn note_followed(&mut self) {
-        self.followed = indexer::followed(&self.workers, &self.own);
+        self.followed = followed_workers(&self.workers, &self.own);
+    }
+}
+
+/// Returns the workers that have feeds, each with all of its feeds.
+fn followed_workers(workers: &[Arc<Worker>], feeds: &[FeedSpec]) -> Arc<[FollowedWorker]> {
+    let mut by_worker: HashMap<WorkerId, Vec<FollowedFeed>> = HashMap::new();
+    for feed in feeds {
+        let of_worker = by_worker.entry(feed.worker).or_default();
+        of_worker.push(followed_feed(feed));
+    }
+    let of = |worker: &Arc<Worker>| {
+        Some(FollowedWorker {
+            feeds: by_worker.remove(&worker.id())?.into(),
+            worker: Arc::clone(worker),
+        })
+    };
+    workers.iter().filter_map(of).collect()
+}
+
+fn followed_feed(feed: &FeedSpec) -> FollowedFeed {
+    FollowedFeed {
+        endpoint: feed.endpoint.address().into(),
+        replay: feed.replay.as_deref().unwrap_or_default().into(),
+        rank: feed.rank.unwrap_or_default(),
     }
 }

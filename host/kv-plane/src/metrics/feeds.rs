@@ -1,4 +1,4 @@
-//! The feeds' part of `/metrics`.
+//! Metrics of the event feeds.
 
 use std::fmt::Error;
 use std::time::Duration;

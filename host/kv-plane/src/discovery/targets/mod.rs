@@ -1,4 +1,4 @@
-//! When to ask which worker, and what each has told. Pure: answers, states and the time come in.
+//! Schedule of the queries for event sources, and the answers. Pure: answers, states and the time come in.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -9,98 +9,102 @@ use routing::{DpRank, WorkerId};
 use serde::Serialize;
 use tracing::{debug, info, warn};
 
-use super::ask::Answer;
-use super::trust::{RefusedSource, judge};
+use super::endpoint_trust::{RefusedSource, trusted_sources};
+use super::source_client::SourceAnswer;
 use observability::error_chain;
 
-/// The first pause before a worker is asked again, doubled each time ...
+/// First pause before a worker is queried again, doubled each time ...
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// ... up to this, while it does not answer or its feeds are down ...
+/// ... up to this while it does not answer or its feeds are down ...
 const LAST_PAUSE: Duration = Duration::from_secs(60);
-/// ... or this, where it answered that it publishes nothing: another engine may follow at its address.
+/// ... or this if it publishes nothing: another engine may follow at its address.
 const LAST_PAUSE_WITHOUT: Duration = Duration::from_secs(300);
-/// Feeds may be down for so long before the worker is asked whether they moved.
+/// Time that feeds may be down before the worker is queried again: they may have moved.
 const FIRST_DOUBT: Duration = Duration::from_secs(5);
 
-/// A server to be asked.
+/// Server to query for event sources.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub struct Target {
     /// Unique among the targets.
-    pub(crate) name: Box<str>,
+    pub name: Box<str>,
     /// `http://host:port`.
-    pub(crate) url: Box<str>,
-    /// Whose caches it tells of: one worker's, or those of one for each data-parallel rank.
-    pub(crate) publishers: Box<[Publisher]>,
-    /// Hosts besides its own at which it may say that it publishes, in lower case.
-    pub(crate) hosts: Box<[Box<str>]>,
-    /// Whether it may name sockets in files though it is on another machine.
-    pub(crate) ipc: bool,
-    /// Keys of its publishers.
-    pub(crate) curve: Option<CurveKeys>,
+    pub url: Box<str>,
+    /// Workers whose caches it reports: one, or one for each data-parallel rank.
+    pub publishers: Box<[Publisher]>,
+    /// Other hosts that its sources may have, in lower case.
+    pub hosts: Box<[Box<str>]>,
+    /// True if it may name file sockets although it is on another machine.
+    pub ipc: bool,
+    /// CURVE keys of its publishers.
+    pub curve: Option<CurveKeys>,
 }
 
-/// A worker behind a server.
+/// Worker behind a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Publisher {
-    pub(crate) worker: WorkerId,
-    pub(crate) name: Box<str>,
-    /// The one rank that is its; none: all of them are.
-    pub(crate) rank: Option<DpRank>,
+pub struct Publisher {
+    /// Worker whose blocks it publishes.
+    pub worker: WorkerId,
+    /// Name of the worker.
+    pub name: Box<str>,
+    /// Its rank; `None` if all ranks are its own.
+    pub rank: Option<DpRank>,
 }
 
 impl Target {
-    /// Whose the blocks of a rank are; none where nobody is configured for it.
+    /// Returns the publisher of a rank, if one is configured.
     fn publisher(&self, rank: u16) -> Option<&Publisher> {
         let is_its = |publisher: &&Publisher| publisher.rank.is_none_or(|own| own.0 == rank);
         self.publishers.iter().find(is_its)
     }
 }
 
-/// How a worker answers, for the admin page.
+/// Report on a target, for the admin page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct TargetReport {
-    pub(crate) worker: Box<str>,
-    /// `asking`: it has not answered yet; `none`: it publishes nothing, or has no page that tells; `found`.
-    pub(crate) state: &'static str,
-    pub(crate) feeds: usize,
-    /// Why no feed is known; none where some are.
-    pub(crate) reason: Option<String>,
-    /// Endpoints that it names and that are not connected to.
-    pub(crate) refused: Vec<RefusedSource>,
-    /// Until it is asked again; none while its feeds are well.
-    pub(crate) next_try_s: Option<u64>,
-    /// Whether it was asked at all.
+pub struct TargetReport {
+    /// Name of the target.
+    pub worker: Box<str>,
+    /// `asking` before the first answer, `none` if it publishes nothing or has no such page, else `found`.
+    pub state: &'static str,
+    /// Number of its feeds.
+    pub feeds: usize,
+    /// Reason for having no feed, if it has none.
+    pub reason: Option<String>,
+    /// Endpoints that are not connected to.
+    pub refused: Vec<RefusedSource>,
+    /// Time until the next query; `None` while its feeds are up.
+    pub next_try_s: Option<u64>,
+    /// True after the first query.
     #[serde(skip)]
-    pub(crate) is_asked: bool,
-    /// The workers whose caches it tells of.
+    pub is_asked: bool,
+    /// Workers whose caches it reports.
     #[serde(skip)]
-    pub(crate) workers: Vec<WorkerId>,
+    pub workers: Vec<WorkerId>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct TargetState {
     target: Target,
-    /// None until it has answered.
+    /// Trusted sources of the last answer.
     sources: Option<Vec<EventSource>>,
-    /// What it named besides.
+    /// Refused sources of the last answer.
     refused: Vec<RefusedSource>,
-    /// When to ask next; none while its feeds are well.
+    /// Next query; `None` while its feeds are up.
     due: Option<Instant>,
     pause: Duration,
-    /// Why the last question brought no feed.
+    /// Reason why the last query found no feed.
     trouble: Option<String>,
 }
 
-/// The workers that are asked.
+/// Targets that are queried.
 #[derive(Debug, Default)]
-pub(super) struct Targets(Vec<Known>);
+pub(super) struct Targets(Vec<TargetState>);
 
 impl Targets {
-    /// These workers from now on, with what those among them told that were asked before.
+    /// Returns the state for other targets; those that stay keep their answers.
     pub(super) fn next(&self, wanted: Vec<Target>, now: Instant) -> Self {
         let known = |target: Target| {
             let before = self.0.iter().find(|known| known.target == target);
-            Known {
+            TargetState {
                 sources: before.and_then(|known| known.sources.clone()),
                 refused: before.map_or(Vec::new(), |known| known.refused.clone()),
                 due: before.map_or(Some(now), |known| known.due),
@@ -116,7 +120,7 @@ impl Targets {
         self.0.is_empty()
     }
 
-    /// Takes notice of feeds that are down: their worker is to be asked soon.
+    /// Schedules a query of the targets whose feeds are down.
     pub(super) fn watch(&mut self, feeds: impl IntoIterator<Item = (WorkerId, FeedState)>, now: Instant) {
         let down = feeds
             .into_iter()
@@ -136,7 +140,7 @@ impl Targets {
         }
     }
 
-    /// Those to be asked now. Each is not due again until its pause is over, whether it answers or not.
+    /// Returns the targets that are due. Each is due again after its pause, with or without an answer.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Target> {
         let mut due = Vec::new();
         for known in &mut self.0 {
@@ -148,8 +152,8 @@ impl Targets {
         due
     }
 
-    /// Takes in an answer; whether the feeds changed.
-    pub(super) fn learn(&mut self, target: &Target, answer: Answer, now: Instant) -> bool {
+    /// Records an answer. Returns true if the feeds changed.
+    pub(super) fn learn(&mut self, target: &Target, answer: SourceAnswer, now: Instant) -> bool {
         let Some(known) = self.0.iter_mut().find(|known| known.target == *target) else {
             return false;
         };
@@ -157,12 +161,12 @@ impl Targets {
         known.trouble = None;
         let mut refused = Vec::new();
         let told = match answer {
-            Answer::Sources(sources) => {
+            SourceAnswer::Sources(sources) => {
                 if sources.is_empty() {
-                    known.trouble = Some("the engine says that it publishes no KV events".to_owned());
+                    known.trouble = Some("the engine reports that it publishes no KV events".to_owned());
                 }
                 let followed;
-                (followed, refused) = judge(target, sources);
+                (followed, refused) = trusted_sources(target, sources);
                 if let ([], [first, ..]) = (&followed[..], &refused[..]) {
                     let RefusedSource { endpoint, reason, .. } = first;
                     known.trouble = Some(format!(
@@ -171,16 +175,15 @@ impl Targets {
                 }
                 followed
             }
-            Answer::Absent => {
-                known.trouble =
-                    Some("the engine has no page that says where it publishes KV events".to_owned());
+            SourceAnswer::Absent => {
+                known.trouble = Some("the engine has no page with its KV event sources".to_owned());
                 Vec::new()
             }
-            Answer::Failed(error) => {
+            SourceAnswer::Failed(error) => {
                 let error = error_chain(&error);
-                debug!(worker = %name, error, "failed to ask for KV event feeds");
+                debug!(worker = %name, error, "failed to query the worker for KV event feeds");
                 known.trouble = Some(error);
-                // Feeds that were found stay while nobody tells of others: they may come back.
+                // Known feeds stay until an answer names others: they may come back.
                 known.ask_later(LAST_PAUSE, now);
                 return false;
             }
@@ -202,12 +205,12 @@ impl Targets {
                 0 => info!(worker = %name, "no KV events found: policies see no cached prefixes there"),
                 feeds => info!(worker = %name, feeds, "found KV event feeds"),
             }
-            warn_of_strangers(&known.target, &told);
+            warn_of_rank_mismatch(&known.target, &told);
         }
         match (told.is_empty(), is_new) {
             (true, _) => known.ask_later(LAST_PAUSE_WITHOUT, now),
             (false, false) => known.ask_later(LAST_PAUSE, now),
-            // Nothing more to ask unless they turn out to be down.
+            // No query is needed unless they are down.
             (false, true) => known.due = None,
         }
         let had_feeds = known.has_feeds();
@@ -215,7 +218,7 @@ impl Targets {
         is_new && (had_feeds || known.has_feeds())
     }
 
-    /// The feeds that were found.
+    /// Returns the feeds that were found.
     pub(super) fn specs(&self) -> impl Iterator<Item = FeedSpec> {
         self.0.iter().flat_map(|known| {
             let sources = known.sources.iter().flatten();
@@ -235,7 +238,7 @@ impl Targets {
     }
 
     pub(super) fn report(&self, now: Instant) -> Vec<TargetReport> {
-        let report = |known: &Known| TargetReport {
+        let report = |known: &TargetState| TargetReport {
             worker: known.target.name.clone(),
             state: match known.sources.as_deref() {
                 None => "asking",
@@ -258,7 +261,7 @@ impl Targets {
     }
 }
 
-impl Known {
+impl TargetState {
     fn has_feeds(&self) -> bool {
         self.sources.as_ref().is_some_and(|sources| !sources.is_empty())
     }
@@ -268,18 +271,18 @@ impl Known {
             return None;
         }
         let trouble = self.trouble.clone();
-        Some(trouble.unwrap_or_else(|| "the engine was not asked yet".to_owned()))
+        Some(trouble.unwrap_or_else(|| "the engine was not queried yet".to_owned()))
     }
 
-    /// After a pause, and the next time after a longer one.
+    /// Schedules the next query after a pause, and doubles the pause.
     fn ask_later(&mut self, longest: Duration, now: Instant) {
         self.due = Some(now + self.pause);
         self.pause = (self.pause * 2).min(longest);
     }
 }
 
-/// Tells of ranks that are there and not configured, or the other way round: requests pinned to those are refused.
-fn warn_of_strangers(target: &Target, told: &[EventSource]) {
+/// Logs ranks that are configured but absent, or the reverse: requests that are pinned to those are refused.
+fn warn_of_rank_mismatch(target: &Target, told: &[EventSource]) {
     let is_told = |rank: DpRank| told.iter().any(|source| source.rank == rank.0);
     let configured = target.publishers.iter().filter_map(|publisher| publisher.rank);
     let absent: Vec<u16> = configured
@@ -297,7 +300,7 @@ fn warn_of_strangers(target: &Target, told: &[EventSource]) {
             worker = %target.name,
             ?absent,
             ?unknown,
-            "`data-parallel` is not what the engine tells of its ranks"
+            "`data-parallel` does not match the ranks that the engine reports"
         );
     }
 }

@@ -1,5 +1,4 @@
-//! The stores that workers share: their identities, whom they are bound to, and whether they publish at all. Pure: plans,
-//! answers and the time come in.
+//! Stores that workers share: identities, bindings to workers, and status. Pure: plans, answers and the time come in.
 
 use std::time::{Duration, Instant};
 
@@ -8,47 +7,50 @@ use kv_feed::{Endpoint, StoreSpec, StoreStatus};
 use routing::{StoreId, WorkerId};
 use tracing::{info, warn};
 
-/// A store that has answered is asked again after this: its build does not change, its counters do.
+/// Pause after an answer: the build does not change, but the counters do.
 const PAUSE: Duration = Duration::from_secs(60);
-/// One that has not, after this.
+/// Pause after a failed query.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// A store of the configuration.
+/// Store of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StorePlan {
-    pub(crate) name: Box<str>,
-    pub(crate) endpoint: String,
+pub struct StorePlan {
+    /// Name in the configuration.
+    pub name: Box<str>,
+    /// Endpoint of its events.
+    pub endpoint: String,
     /// `http://host:port` of its admin pages.
-    pub(crate) status: Option<Box<str>>,
+    pub status: Option<Box<str>>,
     /// Objects that make a block complete.
-    pub(crate) shards: Option<u32>,
-    /// Who shares it.
-    pub(crate) workers: Vec<WorkerId>,
+    pub shards: Option<u32>,
+    /// Workers that share it.
+    pub workers: Vec<WorkerId>,
 }
 
-/// One store, for the admin page and the metrics.
+/// Report on a store, for the admin page and the metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoreReport {
-    pub(crate) feed: StoreStatus,
-    /// What its admin pages say; none where they were not asked or did not answer.
-    pub(crate) told: Option<Told>,
+pub struct StoreReport {
+    /// State of its feed.
+    pub feed: StoreStatus,
+    /// Status of its admin pages, if they were queried and answered.
+    pub told: Option<Told>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct StoreState {
     id: StoreId,
     plan: StorePlan,
     told: Option<Told>,
-    /// When to ask its admin pages next.
+    /// Next query of its admin pages.
     due: Instant,
 }
 
 /// All stores.
 #[derive(Debug, Default)]
-pub(super) struct Stores(Vec<Known>);
+pub(super) struct Stores(Vec<StoreState>);
 
 impl Stores {
-    /// Exactly these from now on; `new` gives ids. One that moved is another: nothing of what it held is where it is now.
+    /// Replaces the stores; `new` gives ids. A store at another endpoint gets a new id, since its content is another.
     pub(super) fn set(&mut self, plans: Vec<StorePlan>, now: Instant, new: impl Fn() -> StoreId) {
         let before = std::mem::take(&mut self.0);
         for plan in plans {
@@ -57,7 +59,7 @@ impl Stores {
                 .find(|known| (&known.plan.name, &known.plan.endpoint) == (&plan.name, &plan.endpoint));
             let asked = same.filter(|known| known.plan.status == plan.status);
             let id = same.map_or_else(&new, |known| known.id);
-            self.0.push(Known {
+            self.0.push(StoreState {
                 id,
                 told: asked.and_then(|known| known.told),
                 due: asked.map_or(now, |known| known.due),
@@ -70,9 +72,9 @@ impl Stores {
         self.0.is_empty()
     }
 
-    /// The feeds to follow.
+    /// Returns the feeds to follow.
     pub(super) fn specs(&self) -> Vec<StoreSpec> {
-        let spec = |known: &Known| StoreSpec {
+        let spec = |known: &StoreState| StoreSpec {
             store: known.id,
             name: known.plan.name.clone(),
             endpoint: Endpoint::Connect(known.plan.endpoint.clone()),
@@ -81,14 +83,14 @@ impl Stores {
         self.0.iter().map(spec).collect()
     }
 
-    /// Who shares what.
+    /// Returns the stores with their shards and workers.
     pub(super) fn bindings(&self) -> impl Iterator<Item = (StoreId, Option<u32>, &[WorkerId])> {
         self.0
             .iter()
             .map(|known| (known.id, known.plan.shards, &known.plan.workers[..]))
     }
 
-    /// The stores whose admin pages are to be asked now, and where those are.
+    /// Returns the stores whose admin pages are due for a query, with their URLs.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(StoreId, Box<str>)> {
         let mut due = Vec::new();
         for known in &mut self.0 {
@@ -100,7 +102,7 @@ impl Stores {
         due
     }
 
-    /// Takes in what a store's admin pages say.
+    /// Records the status of a store's admin pages.
     pub(super) fn learn(&mut self, id: StoreId, told: Told, now: Instant) {
         let Some(known) = self.0.iter_mut().find(|known| known.id == id) else {
             return;
@@ -120,7 +122,7 @@ impl Stores {
         }
     }
 
-    /// Joins what the admin pages say to the feeds. A store registered with the indexer has none.
+    /// Joins feeds and status. A store that is registered with the indexer has no status.
     pub(super) fn report(&self, feeds: Vec<StoreStatus>) -> Vec<StoreReport> {
         let report = |feed: StoreStatus| StoreReport {
             told: self
@@ -210,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_asked_until_it_answers_and_then_rarely() {
+    fn a_store_is_queried_until_it_answers_and_then_rarely() {
         let mut story = Story::new();
         story.set(vec![plan("tcp://a:1", Some("http://a:9003"))]);
         let (id, now) = (story.id(), story.now);
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_without_admin_pages_is_not_asked() {
+    fn a_store_without_admin_pages_is_not_queried() {
         let mut story = Story::new();
         story.set(vec![plan("tcp://a:1", None)]);
         assert!(story.stores.due(story.now + PAUSE).is_empty());

@@ -1,31 +1,40 @@
-//! Joins the event feeds to the index: the one place that knows both.
+//! Sink of the event feeds: applies their events to the index.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use kv_feed::{FeedSink, ResetReason};
 use kv_index::{Holder, SharedPrefixIndex};
-use proxy::LiveFeeds;
 use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
 
-/// Applies what feeds deliver to the index. Runs on the feed thread.
-pub(crate) struct IndexFeed {
+/// Workers of which the index is current, as the request path sees them.
+pub trait WorkerLiveness: fmt::Debug + Send + Sync {
+    /// Records whether all feeds of a worker are live.
+    fn set_live(&self, worker: WorkerId, live: bool);
+
+    /// Returns true if all feeds of a worker are live.
+    fn is_live(&self, worker: WorkerId) -> bool;
+}
+
+/// Sink that applies events to the index. It runs on the feed thread.
+pub(crate) struct IndexSink {
     index: Arc<SharedPrefixIndex>,
-    live: Arc<LiveFeeds>,
-    workers: HashMap<WorkerId, Followed>,
+    live: Arc<dyn WorkerLiveness>,
+    workers: HashMap<WorkerId, WorkerFeeds>,
 }
 
 /// The feeds of one worker: one for each of its ranks that has a publisher of its own.
 #[derive(Debug, Default)]
-struct Followed {
+struct WorkerFeeds {
     feeds: usize,
     live: usize,
 }
 
-impl IndexFeed {
-    /// A sink into `index` that tells the request path which workers it knows of.
+impl IndexSink {
+    /// Returns a sink into `index` that reports to the request path which workers are live.
     #[must_use]
-    pub(crate) fn new(index: Arc<SharedPrefixIndex>, live: Arc<LiveFeeds>) -> Self {
+    pub(crate) fn new(index: Arc<SharedPrefixIndex>, live: Arc<dyn WorkerLiveness>) -> Self {
         Self {
             index,
             live,
@@ -34,7 +43,7 @@ impl IndexFeed {
     }
 }
 
-impl FeedSink for IndexFeed {
+impl FeedSink for IndexSink {
     fn events(&mut self, worker: WorkerId, rank: DpRank, events: &[BlockEvent]) {
         self.index.apply_batch(Holder { worker, rank }, events);
     }
@@ -45,7 +54,7 @@ impl FeedSink for IndexFeed {
 
     fn opened(&mut self, worker: WorkerId) {
         self.workers.entry(worker).or_default().feeds += 1;
-        self.tell(worker);
+        self.report_liveness(worker);
     }
 
     fn closed(&mut self, worker: WorkerId) {
@@ -57,7 +66,7 @@ impl FeedSink for IndexFeed {
             self.workers.remove(&worker);
             self.index.remove_worker(worker);
         }
-        self.tell(worker);
+        self.report_liveness(worker);
     }
 
     fn objects(&mut self, store: StoreId, events: &[ObjectEvent]) {
@@ -80,32 +89,53 @@ impl FeedSink for IndexFeed {
                 followed.live - 1
             };
         }
-        self.tell(worker);
+        self.report_liveness(worker);
     }
 }
 
-impl IndexFeed {
-    /// A worker's best rank is asked for, so that what is known of it is current only when all its feeds are.
-    fn tell(&self, worker: WorkerId) {
-        let is_live = |followed: &Followed| followed.live == followed.feeds;
+impl IndexSink {
+    /// Reports a worker as live only while all its feeds are, since policies query its best rank.
+    fn report_liveness(&self, worker: WorkerId) {
+        let is_live = |followed: &WorkerFeeds| followed.live == followed.feeds;
         self.live
-            .set(worker, self.workers.get(&worker).is_some_and(is_live));
+            .set_live(worker, self.workers.get(&worker).is_some_and(is_live));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::sync::Mutex;
+
     use kv_index::IndexLimits;
 
     use super::*;
 
+    #[derive(Debug, Default)]
+    struct LiveWorkers(Mutex<HashSet<WorkerId>>);
+
+    impl WorkerLiveness for LiveWorkers {
+        fn set_live(&self, worker: WorkerId, live: bool) {
+            let mut workers = self.0.lock().unwrap();
+            let _ = if live {
+                workers.insert(worker)
+            } else {
+                workers.remove(&worker)
+            };
+        }
+
+        fn is_live(&self, worker: WorkerId) -> bool {
+            self.0.lock().unwrap().contains(&worker)
+        }
+    }
+
     #[test]
-    fn a_worker_is_known_while_the_feeds_of_all_its_ranks_are_live() {
-        let live = Arc::<LiveFeeds>::default();
+    fn a_worker_is_live_while_the_feeds_of_all_its_ranks_are() {
+        let live = Arc::<LiveWorkers>::default();
         let index = SharedPrefixIndex::new(IndexLimits { max_blocks: 8 });
-        let mut sink = IndexFeed::new(Arc::new(index), Arc::clone(&live));
+        let mut sink = IndexSink::new(Arc::new(index), Arc::clone(&live) as _);
         let worker = WorkerId(1);
-        let mut check = |change: &dyn Fn(&mut IndexFeed), expected: bool| {
+        let mut check = |change: &dyn Fn(&mut IndexSink), expected: bool| {
             change(&mut sink);
             assert_eq!(live.is_live(worker), expected);
         };

@@ -24,17 +24,17 @@ const SUSPECT_BLOCKS: f64 = 8.0;
 
 /// What engines said while their feeds were silent.
 #[derive(Debug, Default)]
-pub(super) struct Silences(HashMap<(WorkerId, DpRank), Silence>);
+pub(super) struct SilentFeeds(HashMap<(WorkerId, DpRank), SilentFeed>);
 
 #[derive(Debug)]
-struct Silence {
+struct SilentFeed {
     due: Instant,
     pause: Duration,
     /// What it had computed when it was first asked, and when.
     before: Option<(f64, Instant)>,
 }
 
-impl Silences {
+impl SilentFeeds {
     /// The workers to be asked now.
     pub(super) fn due(&mut self, feeds: &[FeedStatus], now: Instant) -> Vec<WorkerId> {
         let silent = |feed: &&FeedStatus| {
@@ -47,7 +47,7 @@ impl Silences {
         for feed in feeds.iter().filter(silent) {
             let place = (feed.worker, feed.rank);
             let heard = now.checked_sub(feed.silent_for.unwrap_or_default());
-            let mut silence = self.0.remove(&place).unwrap_or(Silence {
+            let mut silence = self.0.remove(&place).unwrap_or(SilentFeed {
                 due: now,
                 pause: FIRST_PAUSE,
                 before: None,
@@ -91,7 +91,7 @@ mod tests {
     const WORKER: WorkerId = WorkerId(3);
 
     struct Story {
-        silences: Silences,
+        silences: SilentFeeds,
         began: Instant,
         now: Instant,
     }
@@ -135,7 +135,7 @@ mod tests {
         fn new() -> Self {
             let now = Instant::now() + Duration::from_secs(1000);
             Self {
-                silences: Silences::default(),
+                silences: SilentFeeds::default(),
                 began: now,
                 now,
             }
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn feeds_that_look_after_themselves_ask_nobody() {
-        let mut silences = Silences::default();
+        let mut silences = SilentFeeds::default();
         assert!(silences.due(&[feed(500, true)], Instant::now()).is_empty());
     }
 }

@@ -5,11 +5,11 @@
 //! whether its silence is true, the worker's `/metrics` tell. Whatever it answers, requests to it are
 //! served all the same: without a feed, policies see no cached prefixes there.
 
-mod ask;
-mod silence;
+mod endpoint_trust;
+mod silent_feeds;
+mod source_client;
 mod stores;
 mod targets;
-mod trust;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,13 +23,14 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
-pub(crate) use self::ask::{Answer, Asker};
-use self::silence::Silences;
+pub use self::endpoint_trust::RefusedSource;
+pub use self::endpoint_trust::trusted_sources;
+use self::silent_feeds::SilentFeeds;
+pub use self::source_client::{SourceAnswer, SourceClient, SourceError};
 use self::stores::Stores;
-pub(crate) use self::stores::{StorePlan, StoreReport};
+pub use self::stores::{StorePlan, StoreReport};
 use self::targets::Targets;
-pub(crate) use self::targets::{Publisher, Target, TargetReport};
-pub(crate) use self::trust::judge;
+pub use self::targets::{Publisher, Target, TargetReport};
 use crate::feed_list::{FeedList, OwnFeeds};
 use observability::error_chain;
 
@@ -44,41 +45,41 @@ const AT_ONCE: usize = 16;
 
 /// What a configuration says of feeds.
 #[derive(Debug, Default)]
-pub(crate) struct FeedPlan {
+pub struct FeedPlan {
     /// Those that are written down.
-    pub(crate) given: Vec<FeedSpec>,
+    pub given: Vec<FeedSpec>,
     /// Workers to be asked for theirs.
-    pub(crate) asked: Vec<Target>,
+    pub asked: Vec<Target>,
     /// The stores that workers share.
-    pub(crate) stores: Vec<StorePlan>,
+    pub stores: Vec<StorePlan>,
     /// All of the fleet's workers.
-    pub(crate) workers: Vec<Arc<Worker>>,
+    pub workers: Vec<Arc<Worker>>,
 }
 
 /// A plan whose feeds can all be followed.
 #[derive(Debug)]
-pub(crate) struct CheckedFeeds(FeedPlan);
+pub struct CheckedFeeds(FeedPlan);
 
 /// Keeps the list of feeds.
 #[derive(Debug)]
-pub(crate) struct Discovery {
+pub struct Discovery {
     feeds: Arc<FeedList>,
     index: Arc<SharedPrefixIndex>,
-    state: Mutex<State>,
+    state: Mutex<DiscoveryState>,
     changed: Notify,
-    asker: Asker,
+    client: SourceClient,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiscoveryState {
     given: Vec<FeedSpec>,
     targets: Targets,
     workers: Vec<Arc<Worker>>,
     stores: Stores,
-    silences: Silences,
+    silences: SilentFeeds,
 }
 
-impl State {
+impl DiscoveryState {
     fn is_empty(&self) -> bool {
         self.given.is_empty() && self.targets.is_empty() && self.stores.is_empty()
     }
@@ -91,7 +92,7 @@ impl Discovery {
             index,
             state: Mutex::default(),
             changed: Notify::new(),
-            asker: Asker::new(),
+            client: SourceClient::new(),
         }
     }
 
@@ -99,7 +100,7 @@ impl Discovery {
     ///
     /// # Errors
     /// Where there are too many feeds.
-    pub(crate) fn check(&self, plan: FeedPlan) -> Result<CheckedFeeds, FeedError> {
+    pub fn check(&self, plan: FeedPlan) -> Result<CheckedFeeds, FeedError> {
         let targets = self.state().targets.next(plan.asked.clone(), Instant::now());
         let feeds = plan.given.len() + targets.specs().count() + plan.stores.len();
         self.feeds.check(feeds)?;
@@ -108,7 +109,7 @@ impl Discovery {
 
     /// Follows a plan's feeds from now on; it cannot fail. What a worker has reported, also since the check, stays known while
     /// it is asked for.
-    pub(crate) fn apply(&self, CheckedFeeds(plan): CheckedFeeds) {
+    pub fn apply(&self, CheckedFeeds(plan): CheckedFeeds) {
         let now = Instant::now();
         let mut state = self.state();
         state.targets = state.targets.next(plan.asked, now);
@@ -125,20 +126,20 @@ impl Discovery {
     }
 
     /// Says whose the stores are. The index forgets it with a worker's last feed.
-    fn bind_stores(&self, state: &State) {
+    fn bind_stores(&self, state: &DiscoveryState) {
         for (store, shards, workers) in state.stores.bindings() {
             self.index.bind_store(store, shards, workers);
         }
     }
 
     /// Returns a report on each store, those registered with the indexer included.
-    pub(crate) fn stores(&self) -> Vec<StoreReport> {
+    pub fn stores(&self) -> Vec<StoreReport> {
         let feeds = self.feeds.store_status();
         self.state().stores.report(feeds)
     }
 
     /// Asks until `stop` is cancelled.
-    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         tokio::select! {
             () = self.keep_asking() => {}
             () = stop.cancelled() => {}
@@ -148,7 +149,7 @@ impl Discovery {
     async fn keep_asking(&self) {
         loop {
             let answers = self.due().into_iter().map(|target| async move {
-                let answer = self.asker.ask(&target.url).await;
+                let answer = self.client.event_sources(&target.url).await;
                 (target, answer)
             });
             let mut answers = stream::iter(answers).buffer_unordered(AT_ONCE);
@@ -169,7 +170,7 @@ impl Discovery {
     /// Asks the engines of silent feeds whether they are idle.
     async fn look_at_silences(&self) {
         let due = self.silent().into_iter().map(|(worker, url)| async move {
-            let page = self.asker.get(&url, METRICS).await;
+            let page = self.client.get(&url, METRICS).await;
             (worker, page.ok().flatten())
         });
         let mut pages = stream::iter(due).buffer_unordered(AT_ONCE);
@@ -187,7 +188,7 @@ impl Discovery {
     async fn look_at_stores(&self) {
         let due = self.state().stores.due(Instant::now());
         let asked = due.into_iter().map(|(store, url)| async move {
-            let page = self.asker.get(&url, STORE_STATUS).await;
+            let page = self.client.get(&url, STORE_STATUS).await;
             (store, page.ok().flatten())
         });
         let mut pages = stream::iter(asked).buffer_unordered(AT_ONCE);
@@ -215,7 +216,7 @@ impl Discovery {
     }
 
     /// How the workers that are asked for their feeds answer.
-    pub(crate) fn report(&self) -> Vec<TargetReport> {
+    pub fn report(&self) -> Vec<TargetReport> {
         self.state().targets.report(Instant::now())
     }
 
@@ -229,7 +230,7 @@ impl Discovery {
         state.targets.due(now)
     }
 
-    fn learn(&self, target: &Target, answer: Answer) {
+    fn learn(&self, target: &Target, answer: SourceAnswer) {
         let mut state = self.state();
         if !state.targets.learn(target, answer, Instant::now()) {
             return;
@@ -243,7 +244,7 @@ impl Discovery {
         self.bind_stores(&state);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiscoveryState> {
         // Every change is made at once; none can be left half-made by a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

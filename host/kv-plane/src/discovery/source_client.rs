@@ -1,4 +1,4 @@
-//! Asking a server for a page, and a worker where it publishes its KV events.
+//! HTTP client that queries workers for their event sources, and servers for a page.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,69 +13,94 @@ use inference_api::{EventSource, EventSourcesError, sglang_event_sources, vllm_e
 use thiserror::Error;
 use tokio::time::timeout;
 
-use super::trust;
+use super::endpoint_trust;
 
-/// For one page, from connecting to its last byte.
+/// Timeout of one page, from connecting to the last byte.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest page read, in bytes: vLLM's `/server_info` has 26 KB.
 const LONGEST_PAGE: usize = 1 << 20;
 
-/// What a worker told.
+/// Answer of a worker.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    /// Where it publishes; nothing where it says so itself.
+pub enum SourceAnswer {
+    /// Its event sources; none if it reports that it publishes nothing.
     Sources(Vec<EventSource>),
-    /// It has no page that tells.
+    /// It has no page with event sources.
     Absent,
-    /// It could not be asked, or not be understood.
-    Failed(AskError),
+    /// The query failed, or its answer has another form.
+    Failed(SourceError),
 }
 
-/// A worker was asked in vain.
+/// Error of a query for a page.
 #[derive(Debug, Error)]
-pub(crate) enum AskError {
+pub enum SourceError {
+    /// The address is not a URL.
     #[error("use the address `{0}`")]
     Address(String),
+    /// The request failed.
     #[error("get `{page}`")]
     Request {
+        /// Path of the page.
         page: &'static str,
+        /// Error of the client.
         #[source]
         source: hyper_util::client::legacy::Error,
     },
+    /// The answer took too long.
     #[error("get `{0}` within {PATIENCE:?}")]
     Timeout(&'static str),
+    /// The status is not 200.
     #[error("get `{page}`: the worker answered {status}")]
-    Refused { page: &'static str, status: StatusCode },
+    Refused {
+        /// Path of the page.
+        page: &'static str,
+        /// Status of the answer.
+        status: StatusCode,
+    },
+    /// The body could not be read.
     #[error("read `{page}`")]
     Body {
+        /// Path of the page.
         page: &'static str,
+        /// Error of the connection.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The page has another form than expected.
     #[error("understand `{page}`")]
     Senseless {
+        /// Path of the page.
         page: &'static str,
+        /// Error of the parser.
         #[source]
         source: EventSourcesError,
     },
 }
 
-/// Asks workers. Keeps no connections: it rarely asks one twice.
+/// Client without idle connections, since it rarely queries a worker twice.
 #[derive(Debug)]
-pub(crate) struct Asker {
+pub struct SourceClient {
     client: Client<HttpConnector, Empty<Bytes>>,
 }
 
 type Reader = fn(&[u8], &str) -> Result<Vec<EventSource>, EventSourcesError>;
 
-/// The pages that tell, and how they are read, in the order they are asked for.
+/// Pages with event sources and their parsers, in the order of the queries.
 const PAGES: [(&str, Reader); 2] = [
     ("/kv_event_sources", vllm_event_sources),
     ("/server_info", sglang_event_sources),
 ];
 
-impl Asker {
-    pub(crate) fn new() -> Self {
+impl Default for SourceClient {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SourceClient {
+    /// Returns a client.
+    #[must_use]
+    pub fn new() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(PATIENCE));
         let mut client = Client::builder(TokioExecutor::new());
@@ -84,70 +109,72 @@ impl Asker {
         }
     }
 
-    /// Asks the worker at `url`, `http://host:port`. An engine has one of the pages; the first that tells anything counts.
-    pub(crate) async fn ask(&self, url: &str) -> Answer {
+    /// Queries the worker at `url`, `http://host:port`. An engine has one of the pages; the first with a source counts.
+    pub async fn event_sources(&self, url: &str) -> SourceAnswer {
         let host = host_of(url);
-        let mut answer = Answer::Absent;
+        let mut answer = SourceAnswer::Absent;
         for (page, read) in PAGES {
             match self.fetch(url, page).await {
                 Ok(Some(Page { body, from })) => match read(&body, host) {
-                    Ok(sources) if sources.is_empty() => answer = Answer::Sources(sources),
-                    Ok(sources) => return Answer::Sources(at_own_host(sources, from, host)),
-                    Err(source) => answer = Answer::Failed(AskError::Senseless { page, source }),
+                    Ok(sources) if sources.is_empty() => answer = SourceAnswer::Sources(sources),
+                    Ok(sources) => return SourceAnswer::Sources(at_own_host(sources, from, host)),
+                    Err(source) => answer = SourceAnswer::Failed(SourceError::Senseless { page, source }),
                 },
                 Ok(None) => {}
-                Err(error) => return Answer::Failed(error),
+                Err(error) => return SourceAnswer::Failed(error),
             }
         }
         answer
     }
 
-    /// A page of the server at `url`, if it has one of that name.
-    pub(super) async fn get(&self, url: &str, page: &'static str) -> Result<Option<Bytes>, AskError> {
+    /// Returns a page of the server at `url`, if it exists.
+    pub(super) async fn get(&self, url: &str, page: &'static str) -> Result<Option<Bytes>, SourceError> {
         let page = self.fetch(url, page).await?;
         Ok(page.map(|page| page.body))
     }
 
-    /// The same with where it came from.
-    async fn fetch(&self, url: &str, page: &'static str) -> Result<Option<Page>, AskError> {
+    /// Returns a page with the address that it came from.
+    async fn fetch(&self, url: &str, page: &'static str) -> Result<Option<Page>, SourceError> {
         let address = format!("{url}{page}");
-        let uri: Uri = address.parse().map_err(|_| AskError::Address(address))?;
+        let uri: Uri = address.parse().map_err(|_| SourceError::Address(address))?;
         let asked = async {
             let answer = self.client.get(uri).await;
-            let answer = answer.map_err(|source| AskError::Request { page, source })?;
+            let answer = answer.map_err(|source| SourceError::Request { page, source })?;
             match answer.status() {
                 StatusCode::OK => {}
                 StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
                     return Ok(None);
                 }
-                status => return Err(AskError::Refused { page, status }),
+                status => return Err(SourceError::Refused { page, status }),
             }
             let connection = answer.extensions().get::<HttpInfo>();
             let from = connection.map(|connection| connection.remote_addr().ip());
             let body = Limited::new(answer.into_body(), LONGEST_PAGE).collect().await;
-            let body = body.map_err(|source| AskError::Body { page, source })?.to_bytes();
+            let body = body
+                .map_err(|source| SourceError::Body { page, source })?
+                .to_bytes();
             Ok(Some(Page { body, from }))
         };
         timeout(PATIENCE, asked)
             .await
-            .unwrap_or(Err(AskError::Timeout(page)))
+            .unwrap_or(Err(SourceError::Timeout(page)))
     }
 }
 
-/// A page, and the address that it came from.
+/// Page, and the address that it came from.
 struct Page {
     body: Bytes,
     from: Option<IpAddr>,
 }
 
-/// A source at the address that was asked is at the worker's own host, whatever name that has.
+/// Names the worker's own host in sources at the address of the answer.
 fn at_own_host(sources: Vec<EventSource>, from: Option<IpAddr>, host: &str) -> Vec<EventSource> {
     let Some(from) = from else { return sources };
-    let own = |source| trust::at_own_host(source, from, host);
+    let own = |source| endpoint_trust::at_own_host(source, from, host);
     sources.into_iter().map(own).collect()
 }
 
-/// The host of `http://host:port`, IPv6 in brackets.
+/// Returns the host of `http://host:port`, IPv6 in brackets.
 pub(super) fn host_of(url: &str) -> &str {
     let authority = url.trim_start_matches("http://");
     authority.rsplit_once(':').map_or(authority, |(host, _)| host)
@@ -158,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_of_a_worker_is_what_stands_before_its_port() {
+    fn the_host_of_a_worker_is_the_part_before_its_port() {
         assert_eq!(host_of("http://gpu-1:8000"), "gpu-1");
         assert_eq!(host_of("http://[::1]:8000"), "[::1]");
     }

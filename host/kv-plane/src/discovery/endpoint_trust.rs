@@ -1,5 +1,6 @@
-//! Which of the endpoints that a worker reports are followed. A worker is believed about itself: its own host, as many feeds as it
-//! has ranks, and sockets in files only of this machine. Anything else could have the router connect to whatever the worker names.
+//! Trust in the endpoints that a worker reports: its own host, at most one feed per rank, file sockets of this machine only.
+//!
+//! Without these limits a worker could make the router connect to any address.
 
 use std::net::IpAddr;
 
@@ -15,16 +16,19 @@ const MOST_REFUSED: usize = 16;
 /// Characters of an endpoint that are shown.
 const LONGEST_SHOWN: usize = 200;
 
-/// An endpoint that is not connected to.
+/// Endpoint that is not connected to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct RefusedSource {
-    pub(crate) rank: u16,
-    pub(crate) endpoint: String,
-    pub(crate) reason: &'static str,
+pub struct RefusedSource {
+    /// Rank of the source.
+    pub rank: u16,
+    /// Endpoint, shortened.
+    pub endpoint: String,
+    /// Reason of the refusal.
+    pub reason: &'static str,
 }
 
-/// Splits what a worker reports into what is followed and what is not, the first of these.
-pub(crate) fn judge(target: &Target, sources: Vec<EventSource>) -> (Vec<EventSource>, Vec<RefusedSource>) {
+/// Splits the reported sources into trusted and refused ones.
+pub fn trusted_sources(target: &Target, sources: Vec<EventSource>) -> (Vec<EventSource>, Vec<RefusedSource>) {
     let (mut followed, mut refused) = (Vec::<EventSource>::new(), Vec::new());
     for source in sources {
         let fault = fault(target, &followed, &source).map(|(endpoint, reason)| RefusedSource {
@@ -92,7 +96,7 @@ fn most(target: &Target) -> usize {
 }
 
 fn fault_of(target: &Target, endpoint: &str) -> Option<&'static str> {
-    let own = bare(super::ask::host_of(&target.url));
+    let own = bare(super::source_client::host_of(&target.url));
     if endpoint.starts_with("ipc://") {
         let is_allowed = target.ipc || is_loopback(own);
         return (!is_allowed).then_some("it is a socket in a file, and the worker is on another machine");
@@ -169,7 +173,7 @@ mod tests {
     }
 
     fn is_followed(target: &Target, endpoint: &str) -> bool {
-        let (followed, refused) = judge(target, vec![source(0, endpoint, None)]);
+        let (followed, refused) = trusted_sources(target, vec![source(0, endpoint, None)]);
         assert_eq!(followed.len() + refused.len(), 1);
         refused.is_empty()
     }
@@ -187,7 +191,7 @@ mod tests {
             assert!(!is_followed(&target, other), "{other}");
         }
         let replay = source(0, "tcp://gpu-1:1", Some("tcp://10.0.0.9:2"));
-        let (followed, refused) = judge(&target, vec![replay]);
+        let (followed, refused) = trusted_sources(&target, vec![replay]);
         assert_eq!(
             (followed.len(), refused[0].endpoint.as_str()),
             (0, "tcp://10.0.0.9:2")
@@ -222,7 +226,7 @@ mod tests {
     fn a_worker_has_as_many_feeds_as_ranks() {
         let at = |rank: u16| source(rank, "tcp://gpu-1:5557", None);
         let two = target("http://gpu-1:8000", &[0, 1]);
-        let (followed, refused) = judge(&two, vec![at(0), at(0), at(1), at(2)]);
+        let (followed, refused) = trusted_sources(&two, vec![at(0), at(0), at(1), at(2)]);
         let ranks = |sources: &[EventSource]| sources.iter().map(|source| source.rank).collect::<Vec<_>>();
         assert_eq!(ranks(&followed), [0, 1]);
         assert_eq!(
@@ -230,7 +234,7 @@ mod tests {
             [0, 2]
         );
         let undeclared = target("http://gpu-1:8000", &[]);
-        let (followed, refused) = judge(&undeclared, (0..200).map(at).collect());
+        let (followed, refused) = trusted_sources(&undeclared, (0..200).map(at).collect());
         assert_eq!((followed.len(), refused.len()), (MOST_UNDECLARED, MOST_REFUSED));
     }
 

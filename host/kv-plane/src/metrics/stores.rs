@@ -1,4 +1,4 @@
-//! The stores' part of `/metrics`.
+//! Metrics of the stores that workers share.
 
 use std::fmt::Error;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use crate::discovery::{Discovery, StoreReport};
 use observability::MetricPage;
 
-/// Asks for the stores when somebody scrapes.
+/// Collector of the metrics of stores.
 #[derive(Debug)]
 pub(crate) struct StoreCollector {
     pub(crate) discovery: Arc<Discovery>,

@@ -1,7 +1,7 @@
 //! When servers are asked, and whose what they tell is.
 
 use super::*;
-use crate::discovery::ask::AskError;
+use crate::discovery::source_client::SourceError;
 
 const WORKER: WorkerId = WorkerId(7);
 
@@ -31,13 +31,13 @@ impl Story {
         assert_eq!(self.targets.due(self.now).len(), 1, "not asked");
     }
 
-    fn learn(&mut self, answer: Answer) -> bool {
+    fn learn(&mut self, answer: SourceAnswer) -> bool {
         let target = self.targets.0[0].target.clone();
         self.targets.learn(&target, answer, self.now)
     }
 
     fn found(&mut self, port: u16) -> bool {
-        self.learn(Answer::Sources(vec![source(0, port), source(1, port + 1)]))
+        self.learn(SourceAnswer::Sources(vec![source(0, port), source(1, port + 1)]))
     }
 
     fn feeds_are(&mut self, state: FeedState) {
@@ -74,8 +74,8 @@ fn source(rank: u16, port: u16) -> EventSource {
     }
 }
 
-fn failed() -> Answer {
-    Answer::Failed(AskError::Timeout("/kv_event_sources"))
+fn failed() -> SourceAnswer {
+    SourceAnswer::Failed(SourceError::Timeout("/kv_event_sources"))
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_worker_without_events_is_asked_every_few_minutes() {
     let mut story = Story::new();
     for pause in [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
         story.asked_after(pause);
-        assert!(!story.learn(Answer::Absent));
+        assert!(!story.learn(SourceAnswer::Absent));
     }
     assert_eq!(story.targets.report(story.now)[0].state, "none");
     let report = &story.targets.report(story.now)[0];
@@ -131,7 +131,7 @@ fn the_ranks_of_a_server_are_the_caches_of_the_workers_pinned_to_them() {
         publisher(WorkerId(2), "w@3", Some(3)),
     ]);
     story.targets = Targets::default().next(vec![ranked], story.now);
-    story.learn(Answer::Sources(vec![
+    story.learn(SourceAnswer::Sources(vec![
         source(3, 5560),
         source(2, 5559),
         source(1, 5558),
@@ -183,7 +183,7 @@ fn a_worker_that_stops_publishing_loses_its_feeds() {
     let mut story = Story::new();
     story.asked_after(0);
     story.found(5557);
-    assert!(story.learn(Answer::Sources(Vec::new())));
+    assert!(story.learn(SourceAnswer::Sources(Vec::new())));
     assert_eq!(story.targets.specs().count(), 0);
 }
 
@@ -210,7 +210,7 @@ fn an_endpoint_at_another_host_is_not_followed_and_the_report_says_so() {
         endpoint: "tcp://10.9.9.9:22".to_owned(),
         ..source(0, 1)
     };
-    assert!(!story.learn(Answer::Sources(vec![stray])));
+    assert!(!story.learn(SourceAnswer::Sources(vec![stray])));
     assert_eq!(story.targets.specs().count(), 0);
     let report = &story.targets.report(story.now)[0];
     assert_eq!((report.state, report.refused.len()), ("none", 1));

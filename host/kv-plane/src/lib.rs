@@ -1,0 +1,22 @@
+//! Knowledge of the workers' KV caches: event feeds, and the prefix index that they fill.
+//!
+//! [`KvPlane`] starts the index and its feeds. [`Discovery`] finds the feeds of the fleet's workers and keeps their list.
+//! [`RegisteredFeeds`] adds those that clients of the indexer register. [`IndexMaintenance`] ages and reclaims entries. The request
+//! path learns through [`WorkerLiveness`] of which workers the index is current.
+
+mod discovery;
+mod feed_list;
+mod index_maintenance;
+mod index_sink;
+mod metrics;
+mod plane;
+mod registered_feeds;
+
+pub use discovery::{
+    CheckedFeeds, Discovery, FeedPlan, Publisher, RefusedSource, SourceAnswer, SourceClient, SourceError,
+    StorePlan, StoreReport, Target, TargetReport, trusted_sources,
+};
+pub use index_maintenance::IndexMaintenance;
+pub use index_sink::WorkerLiveness;
+pub use plane::KvPlane;
+pub use registered_feeds::RegisteredFeeds;
