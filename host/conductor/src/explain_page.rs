@@ -9,7 +9,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use conductor_tools::explain::{ExplainPage, PAGE};
-use proxy::record::Recorder;
+use decision_log::Recorder;
 
 use crate::refusal::{Refusal, only_get};
 

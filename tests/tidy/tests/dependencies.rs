@@ -66,12 +66,12 @@ const INTERNAL: &[(&str, &[&str])] = &[
         &[
             "block-hash",
             "conductor-config",
+            "decision-log",
             "local-files",
             "observability",
             "policy-component",
             "policy-runtime",
             "policy-store",
-            "proxy",
             "routing",
             "simulator",
         ],
@@ -81,6 +81,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
         &[
             "conductor-config",
             "conductor-tools",
+            "decision-log",
             "indexer-api",
             "inference-api",
             "kv-feed",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proxy::record::{
+use decision_log::{
     DecidedLine, Explained, ExplainedCall, FaultLine, NoteLine, OutcomeLine, PhaseName, PolicyLine,
     VerdictLine,
 };
@@ -171,7 +171,7 @@ fn candidates(call: &ExplainedCall) -> Vec<CandidatePage> {
         _ => None,
     });
     let weighed = pipeline::columns(line);
-    let candidate = |(row, worker): (usize, &proxy::record::WorkerLine)| {
+    let candidate = |(row, worker): (usize, &decision_log::WorkerLine)| {
         let columns = policy.columns.iter().zip(own(row));
         let columns = columns.chain(policy.more_columns.iter().zip(more(row)));
         let weighed = weighed.iter().map(|(name, numbers)| {

@@ -1,6 +1,6 @@
 //! What a pipeline made its decision of, as columns and sentences.
 
-use proxy::record::{DecisionLine, PolicyLine, ScoredLine};
+use decision_log::{DecisionLine, PolicyLine, ScoredLine};
 use routing::PipelineSpec;
 
 /// The figure of each candidate, which decides, and before it the scores that it came from; by name, row by row.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use decision_log::Recorder;
 use policy_runtime::PolicyEngine;
 use prometheus_client::registry::Registry;
-use proxy::record::Recorder;
 use proxy::{ProxyMetrics, SnapshotCell};
 
 use crate::compile_metrics::CompileCollector;

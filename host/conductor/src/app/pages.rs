@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use axum::Router;
-use proxy::record::Recorder;
+use decision_log::Recorder;
 use proxy::{Door, Proxy};
 use tokio_util::sync::CancellationToken;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 
+use decision_log::Recorder;
 use kv_index::SharedPrefixIndex;
 use proxy::Proxy;
-use proxy::record::Recorder;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tracing::error;

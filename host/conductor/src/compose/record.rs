@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use conductor_config::Config;
-use proxy::record::{FileSpec, RecordFiles, RecordSpec, Recorder, Sampling};
+use decision_log::{FileSpec, RecordFiles, RecordSpec, Recorder, Sampling};
 
 use local_files::ConfigSource;
 

@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use conductor_config::Config;
-use proxy::record::Recorder;
+use decision_log::Recorder;
 use proxy::{ProxyMetrics, SnapshotCell};
 use routing::{Fleet, Generation};
 use tracing::{error, info, warn};

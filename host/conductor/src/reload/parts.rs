@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use proxy::record::{RecordPlan, Recorder};
+use decision_log::{RecordPlan, Recorder};
 use proxy::{PipelineWatch, ProxyMetrics, Snapshot, SnapshotPlan, SnapshotSpec};
 use routing::PolicyVersions;
 

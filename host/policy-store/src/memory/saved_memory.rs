@@ -74,7 +74,11 @@ struct FileSession {
 
 impl SavedMemory {
     /// Returns the content to write. Sessions of workers that are not in `names` are left out.
-    pub(super) fn of(remembered: StateSnapshot, names: &BTreeMap<WorkerId, Box<str>>, now_unix_ms: u64) -> Self {
+    pub(super) fn of(
+        remembered: StateSnapshot,
+        names: &BTreeMap<WorkerId, Box<str>>,
+        now_unix_ms: u64,
+    ) -> Self {
         let sessions = remembered.sessions.into_iter().filter_map(|entry| {
             Some(SavedSession {
                 session: entry.session,

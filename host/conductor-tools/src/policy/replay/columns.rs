@@ -1,6 +1,6 @@
 //! The numbers of one plan, found among those that were recorded for another.
 
-use proxy::record::PolicyLine;
+use decision_log::PolicyLine;
 use routing::{CandidateFeature, FeaturePlan, RequestFeature};
 
 use super::log::Recorded;

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use proxy::record::{DecisionLine, Line, PolicyLine, SCHEMA, WorkerLine};
+use decision_log::{DecisionLine, Line, PolicyLine, SCHEMA, WorkerLine};
 use routing::{RunNumber, Worker, WorkerId, WorkerSpec};
 use thiserror::Error;
 

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use decision_log::{PipelineLine, ScoredLine, VerdictLine};
 use policy_runtime::{Divergence, WasmPolicy};
-use proxy::record::{PipelineLine, ScoredLine, VerdictLine};
 use routing::{
     DecisionInput, DecisionQueries, NoAnswers, PipelineSpec, Policy, PolicyFault, Room, Weighed, Weigher,
 };

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use decision_log::{FaultLine, VerdictLine};
 use policy_runtime::{Divergence, WasmPolicy};
-use proxy::record::{FaultLine, VerdictLine};
 use routing::{DecisionQueries, FaultKind, NoAnswers, PolicyFault, Verdict};
 use serde::Serialize;
 

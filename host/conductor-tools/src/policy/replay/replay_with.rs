@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use decision_log::{DecidedLine, NoteLine, PhaseName, PolicyLine};
 use policy_runtime::WasmPolicy;
-use proxy::record::{DecidedLine, NoteLine, PhaseName, PolicyLine};
 use routing::{
     CandidateFeature, Decision, DecisionQueries, FeaturePlan, Offer, Policy, Role, Tier, Worker, WorkerId,
     check,

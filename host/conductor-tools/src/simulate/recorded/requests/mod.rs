@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use anyhow::bail;
-use proxy::record::{
+use decision_log::{
     BLOCK_HASH_BYTES, DecidedLine, DecisionLine, Line, OutcomeLine, PhaseName, PolicyLine, SCHEMA, WorkerLine,
 };
 use routing::Role;
