@@ -17,8 +17,8 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::admin_access::AdminKey;
 use crate::admin_index;
-use crate::instances::AdminKey;
 use crate::refusal::{Refusal, only_get, only_post};
 use crate::reload::{ReloadAnswer, ReloadCommand, ReloadOutcome};
 use crate::status::Status;

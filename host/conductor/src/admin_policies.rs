@@ -12,7 +12,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use tokio::sync::oneshot;
 
-use crate::instances::{AdminKey, Listener};
+use crate::admin_access::{AdminKey, Listener};
 use crate::refusal::{Refusal, only_post};
 use crate::reload::{PolicyAction, PolicyChange, RefusedPolicyChange, ReloadCommand};
 use observability::error_chain;

@@ -14,7 +14,8 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use crate::instances::{AdminKey, Listener, collect};
+use crate::admin_access::{AdminKey, Listener};
+use crate::instances::collect;
 use crate::refusal::{Refusal, only_post};
 use crate::reload::{RefusedRouteChange, ReloadCommand, RouteAnswer};
 use crate::route_override::{RouteAction, RouteChange, RouteChangeError};

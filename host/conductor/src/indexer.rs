@@ -12,9 +12,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::app::{BuildError, listen};
-use crate::instances::host_names;
+use crate::admin_access::host_names;
 use crate::keys::Keys;
+use crate::listeners::{ListenError, listen};
 
 /// Connections of callers at a time.
 const CONNECTIONS: usize = 1_024;
@@ -63,7 +63,7 @@ impl Indexing {
         keys: &Keys,
         index: SharedPrefixIndex,
         follow: RegisteredFeeds,
-    ) -> Result<Option<Self>, BuildError> {
+    ) -> Result<Option<Self>, ListenError> {
         let Some(address) = config.listen else {
             if !config.services.is_empty() {
                 warn!("[[indexer.services]] are not followed: `listen` of [indexer] is off");

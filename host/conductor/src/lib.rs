@@ -1,6 +1,7 @@
 //! The composition root as a library, so that tests start the very router the binary starts.
 
 mod admin;
+mod admin_access;
 mod admin_index;
 mod admin_policies;
 mod admin_routes;
@@ -17,6 +18,7 @@ mod indexer;
 mod instances;
 mod keys;
 mod knowledge;
+mod listeners;
 mod live_check;
 mod live_fleet;
 mod memory_limit;
@@ -39,8 +41,9 @@ mod tokenizers;
 mod trial_page;
 mod watch;
 
-pub use app::{App, BuildError, ListenError};
+pub use app::{App, BuildError};
 pub use check::{CheckError, Checked, check};
 pub use conductor_tools::Exit;
+pub use listeners::ListenError;
 pub use local_files::ConfigSource;
 pub use policy_store::builtin;

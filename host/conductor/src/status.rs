@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use crate::overlay::{EndedReport, OverlayReport};
 use crate::route_override::OverrideReport;
-use local_files::ConfigSource;
 use policy_store::{IgnoredFile, ListeningReport, PolicyReport, add_deciding_versions};
 
 /// A mistake in the configuration, for tools.
@@ -209,18 +208,6 @@ struct Reports {
 }
 
 impl Status {
-    /// What is told of a router that has just been built.
-    pub(crate) fn started(source: &ConfigSource, config: &Config, policies: PoliciesReport) -> Self {
-        let status = Self::default();
-        status.change_config(|report| {
-            report.generation = 1;
-            report.source = source.name();
-            report.tell(config);
-        });
-        status.set_policies(policies);
-        status
-    }
-
     /// The newest report on the configuration.
     #[must_use]
     pub(crate) fn config(&self) -> ConfigReport {

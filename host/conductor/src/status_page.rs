@@ -13,7 +13,7 @@ use proxy::{BudgetReport, LiveFeeds, MemoryReport, ModelsReport, PoolReport, Sna
 use routing::Role;
 use serde_json::{Value, json};
 
-use crate::instances::{AdminKey, Listener};
+use crate::admin_access::{AdminKey, Listener};
 use crate::knowledge::{KnowledgeSources, Warning};
 use crate::overlay::OverlayKind;
 use crate::refusal::{Refusal, only_get};

@@ -16,7 +16,7 @@ use proxy::{
 };
 use serde_json::{Value, json};
 
-use crate::instances::{AdminKey, Listener};
+use crate::admin_access::{AdminKey, Listener};
 use crate::refusal::{Refusal, only_get, only_post};
 
 /// The pages, on the operators' listener only.

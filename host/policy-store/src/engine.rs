@@ -160,6 +160,7 @@ mod tests {
         let source = ConfigSource::Text(text.clone());
         let known = Known {
             builtins: &builtin::names(),
+            former_builtins: builtin::FORMER_NAMES,
             default_policy: builtin::DEFAULT,
             files: &source,
             has_admin_key: false,

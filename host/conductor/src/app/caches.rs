@@ -55,7 +55,7 @@ impl Caches {
     ) -> Result<Option<Indexing>, BuildError> {
         let live = Arc::new(RequestPathLiveness(Arc::clone(&self.live)));
         let follow = self.plane.registered_feeds(fleet.ids().clone(), live);
-        Indexing::bind(config, &resources.keys, (*self.plane.index).clone(), follow).await
+        Ok(Indexing::bind(config, &resources.keys, (*self.plane.index).clone(), follow).await?)
     }
 }
 

@@ -6,7 +6,6 @@ use tracing::{error, warn};
 
 use super::{BuildError, RuntimeOptions};
 use crate::compose;
-use crate::external_resources::ExternalResources;
 use crate::reload::{self, ActiveConfig, RefusedConfig, RefusedPlan, Steps};
 use crate::route_override::RouteOverrides;
 use local_files::ConfigSource;
@@ -60,7 +59,7 @@ fn read(source: &ConfigSource) -> Result<ActiveConfig, BuildError> {
     let parsed = parsed.map_err(BuildError::Config)?;
     reload::log_warnings(&parsed.warnings);
     let config = parsed.config;
-    let resources = ExternalResources::read(&Steps::default(), None, (&config, source, &text))
+    let resources = reload::read_resources(&Steps::default(), None, (&config, source, &text))
         .map_err(RefusedPlan::into_reason)
         .map_err(BuildError::Config)?;
     Ok(ActiveConfig::first(text, config, resources))

@@ -1,13 +1,12 @@
-//! The composition root: the only place that knows how all parts fit together.
+//! Composition root: wires all parts of a router.
 //!
-//! `build` constructs everything in order and binds the sockets, so that the addresses are known and every mistake
-//! shows at once; nothing serves or follows events until `spawn`.
+//! [`App::build`] constructs the parts in order and binds the sockets, so that every mistake shows at once and the addresses are
+//! known. [`App::spawn`] serves clients and follows events.
 
 mod caches;
 mod load;
 mod meters;
 mod pages;
-mod sockets;
 mod threads;
 
 use std::net::SocketAddr;
@@ -30,18 +29,16 @@ pub(crate) use self::caches::Caches;
 use self::load::load;
 use self::meters::Meters;
 use self::pages::Pages;
-pub use self::sockets::ListenError;
-use self::sockets::Sockets;
-pub(crate) use self::sockets::{Bound, Doors, listen};
 use self::threads::Threads;
+use crate::admin_access::AdminKey;
 use crate::compose;
 use crate::indexer::Indexing;
-use crate::instances::AdminKey;
+use crate::listeners::{ListenError, ServerListeners};
 use crate::live_fleet::LiveFleet;
 use crate::reload::{
     ActiveConfig, Live, Parts, Planner, RefusedConfig, RefusedPlan, ReloadCommand, Reloader, Steps,
 };
-use crate::status::{PoliciesReport, Status};
+use crate::status::Status;
 use crate::tasks;
 use crate::telemetry::LogFilter;
 use conductor_tools::Exit;
@@ -50,12 +47,12 @@ use local_files::{ConfigSource, ReadConfigError};
 use observability::error_chain;
 use policy_store::{EngineOptions, MemoryWriter, PolicyLibrary};
 
-/// Before the reload thread, whose queue is full, is sent a reload again.
+/// Pause before a reload is sent again to a thread whose queue is full.
 const BUSY: Duration = Duration::from_millis(50);
 
-/// A router that is ready to run.
+/// Router that is ready to run.
 pub struct App {
-    sockets: Sockets,
+    sockets: ServerListeners,
     proxy: Arc<Proxy>,
     readiness: Readiness,
     index: Arc<SharedPrefixIndex>,
@@ -64,7 +61,7 @@ pub struct App {
     pages: Pages,
     limits: ServeLimits,
     indexer: Option<Indexing>,
-    /// Followed as soon as it serves.
+    /// Feeds to follow as soon as it serves.
     feeds: CheckedFeeds,
     reload: Arc<Notify>,
 }
@@ -78,16 +75,16 @@ pub(crate) struct RuntimeOptions {
     pub(crate) engine: EngineOptions,
 }
 
-/// The router cannot start.
+/// Error of a start.
 #[derive(Debug, Error)]
 pub enum BuildError {
     /// The configuration cannot be read.
     #[error(transparent)]
     Read(#[from] ReadConfigError),
-    /// The configuration is not good.
+    /// The configuration is invalid.
     #[error("failed to use the configuration")]
     Config(#[source] RefusedConfig),
-    /// Loading was broken off.
+    /// The thread that loads the policies failed.
     #[error("failed to load the policies")]
     Load(#[source] tokio::task::JoinError),
     /// WebAssembly cannot be set up.
@@ -110,7 +107,7 @@ impl App {
         Self::build_with(source, RuntimeOptions::default()).await
     }
 
-    /// The same within a process of its own.
+    /// Builds a router with the options of its process.
     ///
     /// # Errors
     /// [`BuildError`].
@@ -120,56 +117,46 @@ impl App {
     ) -> Result<Self, BuildError> {
         let log = options.log.clone();
         let loaded = load(&source, options).await?;
-        let (active, mut library) = (loaded.active, loaded.library);
+        let (active, library) = (loaded.active, loaded.library);
         let config = &active.config;
         let mut registry = Registry::default();
         let meters = Meters::register(&mut registry);
         let caches = Caches::start(config, &mut registry)?;
         let parts = first_parts((&active, &library), &meters, (&source, &caches))?;
-        let (sockets, doors) = Sockets::bind(&config.server).await?;
+        let (sockets, listeners) = ServerListeners::bind(&config.server).await?;
         let indexer = caches.indexing(&active).await?;
 
         // Nothing fails from here on: what is started now changes files.
-        meters.recorder.apply(parts.record);
-        for watch in parts.watches {
-            watch.register();
-        }
         let cell = Arc::new(SnapshotCell::new(parts.snapshot, &meters.proxy));
         suggest_tokenizers(&cell.load());
-        let folder = compose::policy_folder(config, &source);
-        library.look_for_ignored_files(folder.as_deref(), |name| compose::takes_file(config, name));
-        let reports = compose::policy_reports(config, &library, &meters.proxy);
-        let reports = PoliciesReport::of(reports, library.ignored_files(), folder);
-        let status = Status::started(&source, config, reports);
-        let overrides = active.overlays.routes().report(&active.file, true);
-        status.change_config(|report| report.overrides = overrides);
+        let status = Status::default();
         let watched = (&cell, &status, &loaded.memory);
         meters.watch(&mut registry, watched, library.engine().clone());
-        meters.control.in_force(active.generation);
         let fleet = Box::new(LiveFleet(Arc::clone(&cell)));
         let memory_writer = MemoryWriter::begin(loaded.memory, fleet);
         let (proxy, readiness) = request_path(&cell, &caches, &meters, registry);
-        let admin_key = AdminKey::default();
-        admin_key.set(active.resources.keys.admin.clone(), &config.server);
-        let reloader = Reloader {
+        let live = Live {
+            cell,
+            metrics: meters.proxy,
+            recorder: meters.recorder,
+            discovery: Arc::clone(&caches.plane.discovery),
+            admin_key: AdminKey::default(),
+            indexer: indexer.as_ref().map(Indexing::door),
+            listeners,
+            log,
+        };
+        live.activate(&active, parts.watches, parts.record);
+        let mut reloader = Reloader {
             source,
             library,
             steps: Steps::default(),
-            live: Live {
-                cell,
-                metrics: meters.proxy,
-                recorder: meters.recorder,
-                discovery: Arc::clone(&caches.plane.discovery),
-                admin_key,
-                indexer: indexer.as_ref().map(Indexing::door),
-                doors,
-                log,
-            },
+            live,
             status,
             metrics: meters.control,
-            at_start: config.clone(),
+            at_start: active.config.clone(),
             active,
         };
+        reloader.report_start();
         Ok(Self {
             sockets,
             pages: Pages::new(&reloader, &caches, &proxy),
@@ -185,36 +172,36 @@ impl App {
         })
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.sockets.addresses.0
     }
 
-    /// Where the admin pages are, if anywhere.
+    /// Returns the address of the admin pages, if they are served.
     #[must_use]
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.sockets.addresses.1
     }
 
-    /// Where the indexer is, if anywhere.
+    /// Returns the address of the indexer, if it is served.
     #[must_use]
     pub fn indexer_addr(&self) -> Option<SocketAddr> {
         self.indexer.as_ref().map(Indexing::address)
     }
 
-    /// Asks the running router to look at its files now.
+    /// Returns the notification that makes the running router read its files.
     #[must_use]
     pub fn reload_request(&self) -> Arc<Notify> {
         Arc::clone(&self.reload)
     }
 
-    /// Serves until `shutdown` is cancelled and the drain is over, in a task of its own.
+    /// Serves in a task of its own until `shutdown` is cancelled and the drain is over.
     pub fn spawn(self, shutdown: CancellationToken) -> JoinHandle<Exit> {
         tasks::spawn("router", self.run(shutdown))
     }
 
-    /// What a reload works on, for tests that run reloads themselves, and where the admin pages are; they are served until
+    /// Returns the reloader, for tests that run reloads themselves, and the address of the admin pages, which are served until
     /// `stop` is cancelled.
     #[cfg(test)]
     pub(crate) fn into_reloader(self, stop: CancellationToken) -> (Reloader, SocketAddr) {
@@ -253,7 +240,7 @@ impl App {
         let knowledge = self.pages.knowledge();
         tasks::spawn("knowledge-log", knowledge.keep_log(background.clone()));
         let pages = self.pages.for_clients(&commands);
-        let Sockets {
+        let ServerListeners {
             clients,
             admin,
             addresses,
@@ -271,20 +258,20 @@ impl App {
         let outcome = proxy::serve(clients, self.proxy, pages, shutdown, self.limits).await;
         background.cancel();
         threads.end().await;
-        give_back(heavy);
+        drop_in_background(heavy);
         ended(&outcome)
     }
 }
 
-/// Drops what takes long to free, an index of a million blocks say, on a thread of its own: the end of the process does not wait for that.
-fn give_back(heavy: impl Send + 'static) {
-    // Where there is no thread to be had, it is freed here.
+/// Drops large values, such as an index of a million blocks, on a thread of its own: the process does not wait for it to end.
+fn drop_in_background(heavy: impl Send + 'static) {
+    // Without a thread, it is freed here.
     let _ = std::thread::Builder::new()
-        .name("give-back".to_owned())
+        .name("drop".to_owned())
         .spawn(move || drop(heavy));
 }
 
-/// The parts of what is active when the router starts.
+/// Plans the parts of the first configuration.
 fn first_parts(
     (active, library): (&ActiveConfig, &PolicyLibrary),
     meters: &Meters,
@@ -303,7 +290,7 @@ fn first_parts(
         .map_err(BuildError::Config)
 }
 
-/// Tells the operator which pools would gain from a tokenizer.
+/// Logs the pools that would gain from a tokenizer.
 fn suggest_tokenizers(snapshot: &Snapshot) {
     for pool in snapshot.pools_without_tokenizer() {
         info!(
@@ -313,7 +300,7 @@ fn suggest_tokenizers(snapshot: &Snapshot) {
     }
 }
 
-/// What requests go through, and whether it is ready for them.
+/// Returns the request path, and its readiness.
 fn request_path(
     cell: &Arc<SnapshotCell>,
     caches: &Caches,
@@ -332,7 +319,7 @@ fn request_path(
     (proxy, readiness)
 }
 
-/// Passes every SIGHUP on to the reload thread, which logs the outcome.
+/// Sends every SIGHUP to the reload thread, which logs the outcome.
 async fn pass_on(requests: Arc<Notify>, commands: SyncSender<ReloadCommand>, stop: CancellationToken) {
     let passing = async {
         loop {

@@ -11,10 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::caches::Caches;
 use crate::admin::Admin;
+use crate::admin_access::Listener;
 use crate::admin_policies::PolicyPages;
 use crate::admin_routes::RoutePages;
 use crate::explain_page;
-use crate::instances::{Instances, Listener};
+use crate::instances::Instances;
 use crate::knowledge::KnowledgeSources;
 use crate::reload::{ReloadCommand, Reloader};
 use crate::status_page::StatusPage;

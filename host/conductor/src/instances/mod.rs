@@ -2,7 +2,6 @@
 //!
 //! What is asked for goes to the reload thread, the one writer, and is in force when the answer says so.
 
-mod access;
 mod ask;
 
 use std::sync::mpsc::SyncSender;
@@ -18,7 +17,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-pub(crate) use self::access::{AdminKey, Listener, host_names};
+use crate::admin_access::{AdminKey, Listener};
 use crate::overlay::{ChangeError, InstanceChange};
 use crate::refusal::{Refusal, only_post};
 use crate::reload::{InstanceAnswer, RefusedChange, ReloadCommand};

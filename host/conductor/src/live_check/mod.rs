@@ -25,7 +25,6 @@ use self::report::{LiveReport, PoolReport, WorkerReport};
 use self::target::{PoolTarget, WorkerTarget};
 use self::text::Glyphs;
 use crate::check::Checked;
-use crate::external_resources::ExternalResources;
 use crate::paint;
 use crate::reload::{self, Steps};
 use crate::status::ProblemReport;
@@ -77,7 +76,7 @@ pub(crate) fn run(source: &ConfigSource, (checked, told): (&Checked, &str), json
 fn targets(source: &ConfigSource) -> Result<Vec<PoolTarget>> {
     let text = source.read()?;
     let config = reload::read(source, &text)?.config;
-    let resources = ExternalResources::read(&Steps::default(), None, (&config, source, &text));
+    let resources = reload::read_resources(&Steps::default(), None, (&config, source, &text));
     let resources = resources.context("read what the configuration names")?;
     Ok(target::pools(&config, &resources))
 }

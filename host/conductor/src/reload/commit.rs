@@ -1,18 +1,40 @@
-//! The commit of a plan: the one place where a reload changes what is active. Nothing in it can fail.
+//! Commit of a plan: the one place that changes the active configuration, at start and at each reload. It cannot fail.
 
 use std::sync::Arc;
 
 use super::changes::ConfigChanges;
 use super::plan::Plan;
-use super::{Parts, Reloader};
+use super::{ActiveConfig, Live, Parts, Reloader};
 use crate::live_fleet::LiveFleet;
+use decision_log::RecordPlan;
 use policy_store::{PolicyCommit, Prepared};
+use proxy::PipelineWatch;
 
 /// What a commit has changed.
 #[derive(Debug)]
 pub(super) struct Commit {
     pub(super) config: ConfigChanges,
     pub(super) policies: PolicyCommit,
+}
+
+impl Live {
+    /// Applies the parts of a plan that need no comparison with the configuration before.
+    pub(crate) fn activate(
+        &self,
+        active: &ActiveConfig,
+        watches: Vec<Arc<PipelineWatch>>,
+        record: RecordPlan,
+    ) {
+        for watch in watches {
+            watch.register();
+        }
+        self.recorder.apply(record);
+        let (keys, server) = (&active.resources.keys, &active.config.server);
+        self.admin_key.set(keys.admin.clone(), server);
+        if let Some(indexer) = &self.indexer {
+            indexer.set(keys, server);
+        }
+    }
 }
 
 impl Reloader {
@@ -32,23 +54,16 @@ impl Reloader {
             feeds,
         } = parts;
         let before = std::mem::replace(&mut self.active, active);
-        let (config, resources) = (&self.active.config, &self.active.resources);
+        let config = &self.active.config;
         let live = &self.live;
-        for watch in watches {
-            watch.register();
-        }
         // The same feeds would be looked up one by one, thousands of them, for each new version of a policy.
         if before.config != *config {
             live.discovery.apply(feeds);
         }
-        live.recorder.apply(record);
+        live.activate(&self.active, watches, record);
         live.cell.store(snapshot);
-        live.admin_key.set(resources.keys.admin.clone(), &config.server);
-        if let Some(indexer) = &live.indexer {
-            indexer.set(&resources.keys, &config.server);
-        }
         // After the snapshot: whoever connects to a new socket meets the new TLS.
-        live.doors.open(sockets);
+        live.listeners.open(sockets);
         if let Some(filter) = live
             .log
             .as_ref()
@@ -78,6 +93,16 @@ impl Reloader {
             self.metrics.policy_refused(name);
         }
         committed
+    }
+
+    /// Reports a router that has just been built.
+    pub(crate) fn report_start(&mut self) {
+        let source = self.source.name();
+        self.status.change_config(|report| report.source = source);
+        self.report_generation();
+        // The overrides of routes were just read from their file.
+        self.report_overrides(true);
+        self.report_policies();
     }
 
     fn report_generation(&self) {

@@ -18,6 +18,7 @@ mod plan;
 mod policies;
 mod problem;
 mod read;
+mod resources;
 mod restart;
 mod routes;
 mod step;
@@ -43,14 +44,15 @@ pub(crate) use self::problem::RefusedConfig;
 pub(crate) use self::problem::awaited_policies;
 pub(crate) use self::problem::{log_warnings, reports, unavailable_policies};
 pub(crate) use self::read::{examine, read};
+pub(crate) use self::resources::read_resources;
 pub(crate) use self::routes::{RefusedRouteChange, RouteAnswer};
 pub(crate) use self::step::{PlanStep, RefusedPlan, Steps};
 pub(crate) use self::thread::ReloadCommand;
-use crate::app::Doors;
+use crate::admin_access::AdminKey;
 use crate::compose;
 use crate::external_resources::ExternalResources;
 use crate::indexer::IndexerDoor;
-use crate::instances::AdminKey;
+use crate::listeners::ListenerHandles;
 use crate::metrics::ControlMetrics;
 use crate::overlay::Overlays;
 use crate::status::{ProblemReport, Status};
@@ -84,7 +86,7 @@ pub(crate) struct Live {
     /// The key that callers of the index need, where it is served.
     pub(crate) indexer: Option<IndexerDoor>,
     /// Moves the sockets.
-    pub(crate) doors: Doors,
+    pub(crate) listeners: ListenerHandles,
     pub(crate) log: Option<LogFilter>,
 }
 
@@ -137,7 +139,7 @@ impl Reloader {
         let mut seen = Seen::default();
         self.library.begin_look();
         let of_file = match self.changed_text() {
-            Ok(None) => self.reload_materials(),
+            Ok(None) => self.reload_resources(),
             Ok(Some(text)) => self.reload_text(text, &mut seen),
             Err(refused) => self.refuse(&refused),
         };
@@ -181,7 +183,7 @@ impl Reloader {
     }
 
     /// The text is the active one; the keys, certificates and tokenizers that it names may be others.
-    fn reload_materials(&mut self) -> ReloadOutcome {
+    fn reload_resources(&mut self) -> ReloadOutcome {
         let ActiveConfig { file, text, .. } = &self.active;
         let resources = match self.read_resources(file, text) {
             Ok(resources) if resources == self.active.resources => return self.unchanged(),

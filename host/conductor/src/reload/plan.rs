@@ -3,13 +3,14 @@
 use conductor_config::{Config, Diagnostics, Parsed};
 use routing::Generation;
 
+use super::resources::read_resources;
 use super::{
     ActiveConfig, Parts, PlanStep, Planner, RefusedConfig, RefusedPlan, Reloader, awaited_policies, read,
     unavailable_policies,
 };
-use crate::app::Bound;
 use crate::compose;
 use crate::external_resources::ExternalResources;
+use crate::listeners::BoundListeners;
 use crate::overlay::{Ended, Overlays};
 use policy_store::Prepared;
 
@@ -29,7 +30,7 @@ pub(super) struct Plan {
     pub(super) active: ActiveConfig,
     pub(super) prepared: Option<Prepared>,
     pub(super) parts: Parts,
-    pub(super) sockets: Bound,
+    pub(super) sockets: BoundListeners,
 }
 
 /// The plan of a new configuration text.
@@ -126,7 +127,7 @@ impl Reloader {
     /// What a configuration names that lies elsewhere, as it is now.
     pub(super) fn read_resources(&self, file: &Config, text: &str) -> Result<ExternalResources, RefusedPlan> {
         let before = Some(&self.active.resources);
-        ExternalResources::read(&self.steps, before, (file, &self.source, text))
+        read_resources(&self.steps, before, (file, &self.source, text))
     }
 
     /// Plans a candidate.
@@ -162,7 +163,7 @@ impl Reloader {
         let parts = planner.plan(&active, Some(&previous), component)?;
         let sockets = self.steps.run(PlanStep::Sockets, || {
             let (was, is) = (&self.active.config.server, &active.config.server);
-            live.doors.bind(was, is).map_err(RefusedConfig::Listen)
+            live.listeners.bind(was, is).map_err(RefusedConfig::Listen)
         })?;
         Ok(Plan {
             active,

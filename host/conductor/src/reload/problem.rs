@@ -8,10 +8,10 @@ use proxy::SnapshotError;
 use thiserror::Error;
 use tracing::warn;
 
-use crate::app::ListenError;
 use crate::certificates::CertificateError;
 use crate::compose::{self, BrokenPipeline};
 use crate::keys::KeyError;
+use crate::listeners::ListenError;
 use crate::status::ProblemReport;
 use crate::telemetry::LogFilterError;
 use local_files::{ConfigSource, ReadConfigError};

@@ -88,17 +88,22 @@ impl Reloader {
         }))
     }
 
-    /// Keeps the overrides for the next run, and reports them.
+    /// Writes the overrides for the next run, and reports them.
     pub(super) fn report_routes(&self) {
+        let routes = self.active.overlays.routes();
+        let kept = self.library.folder().is_some_and(|folder| keep(folder, routes));
+        self.report_overrides(kept);
+    }
+
+    /// Reports the overrides. `kept`: the file for the next run has them.
+    pub(super) fn report_overrides(&self, kept: bool) {
         let ActiveConfig {
             file,
             config,
             overlays,
             ..
         } = &self.active;
-        let routes = overlays.routes();
-        let kept = self.library.folder().is_some_and(|folder| keep(folder, routes));
-        let overrides = routes.report(file, kept);
+        let overrides = overlays.routes().report(file, kept);
         self.status.change_config(|report| {
             report.tell(config);
             report.overrides = overrides;

@@ -1,4 +1,4 @@
-//! The sockets, bound before anything is served, and moved when the configuration moves them.
+//! Listeners for clients and operators: bound before anything is served, and replaced when their addresses change.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,37 +8,37 @@ use proxy::{Door, DoorKey};
 use thiserror::Error;
 use tokio::net::TcpListener;
 
-/// The sockets that clients and administrators connect to.
-pub(super) struct Sockets {
-    pub(super) clients: Door,
-    pub(super) admin: Option<Door>,
-    /// As they are, where port 0 was asked for.
-    pub(super) addresses: (SocketAddr, Option<SocketAddr>),
+/// Listeners of a router that starts.
+pub(crate) struct ServerListeners {
+    pub(crate) clients: Door,
+    pub(crate) admin: Option<Door>,
+    /// Bound addresses, with the chosen port for port 0.
+    pub(crate) addresses: (SocketAddr, Option<SocketAddr>),
 }
 
-/// Moves the sockets.
+/// Handles that replace the listeners of a serving router.
 #[derive(Debug)]
-pub(crate) struct Doors {
+pub(crate) struct ListenerHandles {
     clients: DoorKey,
     admin: Option<DoorKey>,
 }
 
-/// Sockets that are bound and accept no connection yet. Dropping them closes them.
+/// Bound sockets that accept no connection yet. Dropping them closes them.
 #[derive(Debug, Default)]
-pub(crate) struct Bound {
+pub(crate) struct BoundListeners {
     clients: Option<TcpListener>,
     admin: Option<TcpListener>,
 }
 
-/// An address cannot be listened on.
+/// Error of listening on an address.
 #[derive(Debug, Error)]
 #[error("failed to listen on {address} (`{key}`)")]
 pub struct ListenError {
-    /// Which.
+    /// Address to listen on.
     pub address: SocketAddr,
-    /// The key that names it.
+    /// Configuration key of the address.
     pub key: &'static str,
-    /// Why not.
+    /// Error of the system.
     #[source]
     pub source: io::Error,
 }
@@ -46,8 +46,8 @@ pub struct ListenError {
 const LISTEN: &str = "server.listen";
 const ADMIN_LISTEN: &str = "server.admin-listen";
 
-impl Sockets {
-    pub(super) async fn bind(server: &ServerConfig) -> Result<(Self, Doors), ListenError> {
+impl ServerListeners {
+    pub(crate) async fn bind(server: &ServerConfig) -> Result<(Self, ListenerHandles), ListenError> {
         let clients = listen(server.listen, LISTEN).await?;
         let admin = match server.admin_listen {
             Some(address) => Some(listen(address, ADMIN_LISTEN).await?),
@@ -64,25 +64,25 @@ impl Sockets {
             admin,
             addresses,
         };
-        let doors = Doors {
+        let listeners = ListenerHandles {
             clients: clients_key,
             admin: admin_key,
         };
-        Ok((sockets, doors))
+        Ok((sockets, listeners))
     }
 }
 
-impl Doors {
-    /// Binds the addresses that are others now. Not on a thread of the runtime.
+impl ListenerHandles {
+    /// Binds the addresses that changed. Must not run on a thread of the runtime.
     ///
     /// # Errors
     /// [`ListenError`]; nothing has changed then.
-    pub(crate) fn bind(&self, was: &ServerConfig, is: &ServerConfig) -> Result<Bound, ListenError> {
+    pub(crate) fn bind(&self, was: &ServerConfig, is: &ServerConfig) -> Result<BoundListeners, ListenError> {
         let bind = |door: &DoorKey, address, key| {
             let bound = door.bind(address);
             bound.map_err(|source| ListenError { address, key, source })
         };
-        let mut bound = Bound::default();
+        let mut bound = BoundListeners::default();
         if was.listen != is.listen {
             bound.clients = Some(bind(&self.clients, is.listen, LISTEN)?);
         }
@@ -94,8 +94,8 @@ impl Doors {
         Ok(bound)
     }
 
-    /// Takes connections on what was bound, and no more where it was before. Not on a thread of the runtime.
-    pub(crate) fn open(&self, bound: Bound) {
+    /// Accepts connections on the bound sockets and closes the replaced ones. Must not run on a thread of the runtime.
+    pub(crate) fn open(&self, bound: BoundListeners) {
         if let Some(listener) = bound.clients {
             self.clients.replace(listener);
         }
@@ -105,6 +105,7 @@ impl Doors {
     }
 }
 
+/// Binds an address, which the configuration names at `key`.
 pub(crate) async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, ListenError> {
     let bound = TcpListener::bind(address).await;
     bound.map_err(|source| ListenError { address, key, source })

@@ -1,4 +1,4 @@
-//! Who may change what is in force.
+//! Access to the admin pages: the admin key, the host names of pages, and the listener of a request.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,39 +14,40 @@ use indexer_api::{ApiKey, HostNames, SentKey};
 use crate::keys::Key;
 use crate::refusal::Refusal;
 
-/// Which listener a request came to.
+/// Listener that a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listener {
-    /// Whoever may send requests is there: nobody changes anything without a key.
+    /// Clients send requests to it: every change needs the key.
     Clients,
-    /// Kept away from clients: a key is asked for where there is one.
+    /// Clients do not reach it: a change needs the key if there is one.
     Operators,
 }
 
-/// The pages that are always told: whoever keeps the process running asks them, and they tell nothing else.
+/// Pages without access control: liveness and readiness probes read them.
 const OPEN: [&str; 2] = ["/health", "/readyz"];
 
-/// The key in force; none: there is none. The reload thread changes it.
+/// Current admin key, if any. The reload thread changes it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AdminKey(Arc<RwLock<Access>>);
 
 #[derive(Debug, Default)]
 struct Access {
     key: Option<ApiKey>,
-    /// Whether it is asked for also by pages that are only read.
+    /// True if reads need the key too.
     for_reads: bool,
-    /// The names that pages answer to without the key; none: any.
+    /// Host names that need no key; `None` for any.
     hosts: Option<HostNames>,
 }
 
-/// The names that a listener at `address` answers to without a key; none: any, as other machines reach it by names of their own.
+/// Returns the host names that a listener answers to without a key. `None` stands for any: other machines use names of their
+/// own.
 pub(crate) fn host_names(address: Option<SocketAddr>, server: &ServerConfig) -> Option<HostNames> {
     let is_loopback = address.is_some_and(|address| address.ip().to_canonical().is_loopback());
     is_loopback.then(|| HostNames::with(&server.admin_hosts))
 }
 
 impl AdminKey {
-    /// Puts another in force.
+    /// Replaces the key.
     pub(crate) fn set(&self, key: Option<Key>, server: &ServerConfig) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Access {
             key: key.map(|key| key.to_sent()),
@@ -55,7 +56,7 @@ impl AdminKey {
         };
     }
 
-    /// Whether whoever asks for a reload may: nobody is asked to name a type for an empty body.
+    /// Checks access to a reload. Its empty body needs no content type.
     pub(crate) fn check_reload(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match &access.key {
@@ -65,7 +66,7 @@ impl AdminKey {
         }
     }
 
-    /// Stands before every page of the operators' listener.
+    /// Middleware of every page of the operators' listener.
     pub(crate) async fn guard(State(key): State<Self>, request: Request, next: Next) -> Response<Body> {
         let checked = key.check_read(request.uri().path(), request.headers());
         match checked {
@@ -90,7 +91,7 @@ impl AdminKey {
         }
     }
 
-    /// Whether a request may change something.
+    /// Checks access to a change.
     pub(crate) fn check(&self, headers: &HeaderMap, listener: Listener) -> Result<(), Refusal> {
         let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match (&access.key, listener) {
@@ -114,7 +115,7 @@ impl AdminKey {
     }
 }
 
-/// Whether the key is sent, as `X-API-Key` or as `Authorization: Bearer`.
+/// Checks the key in `X-API-Key` or `Authorization: Bearer`.
 fn compare(key: &ApiKey, headers: &HeaderMap) -> Result<(), Refusal> {
     match key.sent_in(headers) {
         SentKey::Right => Ok(()),

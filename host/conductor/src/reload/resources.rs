@@ -1,0 +1,77 @@
+//! Reading of the external resources, as steps of a plan.
+
+use conductor_config::{Config, Diagnostics};
+use local_files::ConfigSource;
+
+use super::{PlanStep, RefusedConfig, RefusedPlan, Steps};
+use crate::certificates::Certificates;
+use crate::external_resources::ExternalResources;
+use crate::keys::Keys;
+use crate::tokenizers::Tokenizers;
+
+/// Reads the resources of a configuration, which was read from `text`. Certificates and tokenizers with unchanged files are
+/// taken from `before`.
+///
+/// # Errors
+/// [`RefusedPlan`] for the first unavailable key, else the first unavailable PEM file, else all unavailable tokenizers.
+pub(crate) fn read_resources(
+    steps: &Steps,
+    before: Option<&ExternalResources>,
+    (config, source, text): (&Config, &ConfigSource, &str),
+) -> Result<ExternalResources, RefusedPlan> {
+    let keys = steps.run(PlanStep::ReadKeys, || {
+        Keys::read(config, source).map_err(RefusedConfig::Key)
+    })?;
+    let certificates = steps.run(PlanStep::ReadCertificates, || {
+        let before = before.map(|before| &before.certificates);
+        Certificates::read(before, config, source).map_err(RefusedConfig::Certificate)
+    })?;
+    // Last: it takes the longest.
+    let tokenizers = steps.run(PlanStep::ReadTokenizers, || {
+        let before = before.map(|before| &before.tokenizers);
+        Tokenizers::read(before, config, source)
+            .map_err(|problems| RefusedConfig::Tokenizers(Diagnostics::new(&source.name(), text, problems)))
+    })?;
+    Ok(ExternalResources {
+        keys,
+        certificates,
+        tokenizers,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key, two PEM files and a tokenizer, of which none is there.
+    const NAMED: &str = r#"
+[server.tls]
+cert = "server.crt"
+key = "server.key"
+
+[models.m]
+tokenizer = "tokenizer.json"
+
+[pools.a]
+authorization = { file = "engine" }
+workers = [{ url = "http://a:1" }]
+"#;
+
+    #[test]
+    fn a_configuration_is_refused_for_each_unavailable_resource() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = ConfigSource::File(folder.path().join("conductor.toml"));
+        let check = |text: &str, is_expected: fn(&RefusedConfig) -> bool| {
+            let config = super::super::read(&source, text).expect("valid").config;
+            let refused = read_resources(&Steps::default(), None, (&config, &source, text)).unwrap_err();
+            assert!(is_expected(refused.reason()), "{refused:?}");
+        };
+        let without = |line: &str| NAMED.replace(line, "");
+        check(NAMED, |refused| matches!(refused, RefusedConfig::Key(_)));
+        let text = without("authorization = { file = \"engine\" }\n");
+        check(&text, |refused| matches!(refused, RefusedConfig::Certificate(_)));
+        let tls = "[server.tls]\ncert = \"server.crt\"\nkey = \"server.key\"\n";
+        let text = text.replace(tls, "");
+        check(&text, |refused| matches!(refused, RefusedConfig::Tokenizers(_)));
+    }
+}
