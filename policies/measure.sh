@@ -1,9 +1,9 @@
 #!/usr/bin/env sh
-# Has every built-in policy place every load on every shape of a cluster, and writes a table and a page for each: the figures of README.md.
+# Simulates every built-in policy on every load and cluster shape, with a table and a page for each: the figures of README.md.
 #
 #   policies/measure.sh FOLDER [conversation_trace.jsonl]
 #
-# Without Mooncake's trace (host/simulator/README.md says where to get it) the generated loads alone. CONDUCTOR: the binary to use.
+# Without Mooncake's trace (source: host/simulator/README.md) it runs the generated loads only. CONDUCTOR: the binary.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 folder=${1:?"failed to measure: name a folder for the results"}
@@ -13,10 +13,10 @@ conductor=${CONDUCTOR:-$root/target/release/conductor}
 mkdir -p "$folder"
 
 all='random round-robin least-request least-tokens power-of-two load-weighted session-affinity consistent-hash-bounded-load prefix-hash longest-match
-sglang-cache-aware preble-e2 lmetric dynamo-kv-cost priced-ttft cache-aware conductor'
+sglang-cache-aware preble-e2 lmetric dynamo-kv-cost priced-ttft cache-aware ttft-queue'
 
-# measure NAME MOONCAKE ARGUMENTS...: Mooncake's policy gets `transfer-share = 1` where nothing is fetched, and where costs are exact:
-# those have what is fetched in them already. Costs that are learnt do not.
+# measure NAME MOONCAKE ARGUMENTS...: mooncake-alg1 gets `transfer-share = 1` without fetching, and with exact costs, which include
+# the fetched part. Learned costs do not include it.
 measure() {
     name=$1 mooncake=$2
     shift 2
@@ -24,12 +24,12 @@ measure() {
     "$conductor" simulate $all "$mooncake" --queue-timeout-s 120 "$@" --html "$folder/$name.html" >"$folder/$name.txt"
     echo "$folder/$name.txt"
 }
-priced='mooncake={"transfer-share":1}'
+priced='mooncake-alg1={"transfer-share":1}'
 
 if [ -n "$trace" ]; then
     for costs in exact learnt; do
         measure "conversation-prefill-$costs" "$priced" --trace "$trace" --prefill-only --costs $costs --speeds 1,1.5,2
-        fetching=mooncake
+        fetching=mooncake-alg1
         [ $costs = learnt ] || fetching=$priced
         measure "conversation-prefill-fetch-$costs" "$fetching" --trace "$trace" --prefill-only --costs $costs --fetch cheapest --speeds 1,1.5,2
     done
