@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response};
+use placement::WorkerChoice;
 use routing::{LoadLease, WorkerLoad};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 use worker_client::{OutgoingRequest, SendError, SendTimeouts, WorkerBody};
 
 use crate::context::RequestContext;
-use crate::decide::Seat;
 use crate::events::Trail;
 use crate::exchange::Booking;
 use crate::health::Dispatch;
@@ -47,7 +47,7 @@ pub(crate) struct Answer {
 /// What one worker is asked.
 #[derive(Debug)]
 pub(crate) struct Asking {
-    pub(crate) seat: Seat,
+    pub(crate) seat: WorkerChoice,
     pub(crate) booking: Booking,
     pub(crate) body: Bytes,
     /// The data-parallel rank it is pinned to.
@@ -60,7 +60,7 @@ pub(crate) struct Asking {
 
 impl Asking {
     /// For the whole of a request.
-    pub(crate) fn whole(request: &RequestContext, seat: Seat) -> Self {
+    pub(crate) fn whole(request: &RequestContext, seat: WorkerChoice) -> Self {
         let limits = match &request.pool().pd {
             // One worker does what is otherwise limited leg by leg.
             Some(pd) => RequestLimits {
@@ -91,7 +91,7 @@ impl Asking {
 }
 
 /// Where several ranks share a URL, the one that this worker is.
-pub(crate) fn pinned_rank(request: &RequestContext, seat: Seat) -> Option<u16> {
+pub(crate) fn pinned_rank(request: &RequestContext, seat: WorkerChoice) -> Option<u16> {
     let worker = &request.pool().members[seat.member].worker;
     worker.spec().rank.map(|rank| rank.0)
 }
@@ -193,7 +193,7 @@ pub(crate) fn report(member: &Member, id: &HeaderValue, error: &SendError, rests
 }
 
 /// Books a prompt at the worker that is to compute it.
-pub(crate) fn book_prompt(request: &RequestContext, seat: Seat) -> Booking {
+pub(crate) fn book_prompt(request: &RequestContext, seat: WorkerChoice) -> Booking {
     let pool = request.pool();
     let prompt = request.prompt_tokens();
     let matched = seat.matched.unwrap_or(0);
@@ -208,16 +208,20 @@ pub(crate) fn book_prompt(request: &RequestContext, seat: Seat) -> Booking {
 }
 
 /// Books a request at a worker that gets its prompt computed.
-pub(crate) fn book_computed(request: &RequestContext, seat: Seat) -> Booking {
+pub(crate) fn book_computed(request: &RequestContext, seat: WorkerChoice) -> Booking {
     book(request, seat, |load| load.book_fetched(request.prompt_tokens()))
 }
 
 /// Books a request at a worker that waits for another to compute its prompt.
-pub(crate) fn book_awaiting(request: &RequestContext, seat: Seat) -> Booking {
+pub(crate) fn book_awaiting(request: &RequestContext, seat: WorkerChoice) -> Booking {
     book(request, seat, |load| load.book_awaiting(request.prompt_tokens()))
 }
 
-fn book(request: &RequestContext, seat: Seat, lease: impl FnOnce(&Arc<WorkerLoad>) -> LoadLease) -> Booking {
+fn book(
+    request: &RequestContext,
+    seat: WorkerChoice,
+    lease: impl FnOnce(&Arc<WorkerLoad>) -> LoadLease,
+) -> Booking {
     let pool = request.pool();
     let member = &pool.members[seat.member];
     let trail = Trail::begin(request, member);

@@ -11,11 +11,11 @@ use http::{HeaderMap, HeaderValue, Method};
 use inference_api::{Endpoint, HandshakeError, Peek, Split};
 use kv_index::Prompt;
 use memchr::memmem;
+use placement::AllowedShapes;
 use routing::{Dialect, Phase, RunNumber};
 use sha2::{Digest as _, Sha256};
 
 use crate::admission::RequestTerms;
-use crate::candidates::Allowed;
 use crate::catalog::RequestModel;
 use crate::clients::Caller;
 use crate::crashes::Crashes;
@@ -121,10 +121,10 @@ impl RequestContext {
         Some(Enrollment::new(trial, self.assignment?, self.stream))
     }
 
-    /// Who may be given the request.
-    pub(crate) fn allowed(&self) -> Allowed {
+    /// Returns the ways in which the request may be placed.
+    pub(crate) fn allowed(&self) -> AllowedShapes {
         let alone = |pd: &PdPool| pd.spec.alone && pd.dialect().is_none_or(Dialect::decodes_alone);
-        Allowed {
+        AllowedShapes {
             mixed: true,
             pair: self.split.is_some(),
             alone: self.pool().pd.as_ref().is_some_and(alone),

@@ -14,18 +14,18 @@ use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use inference_api::{Endpoint, ErrorShape, Peek};
+use placement::{AttemptState, NoCandidate, PlacementOutcome, WorkerPlacement};
 use routing::WorkerId;
 use tracing::{Instrument, debug_span};
 
 use crate::admission::{self, Asker, Passage, Permit, RequestTerms};
 use crate::arrival::Arrival;
 use crate::body::Body;
-use crate::candidates::{NoCandidate, Standing};
 use crate::catalog::{self, RequestModel};
 use crate::clients::{Caller, Entry, FieldCheck, UsageBound, Visit};
 use crate::context::{self, HashedPrompt, RequestContext};
 use crate::crashes::{self, Crashes};
-use crate::decide::{self, Placement, Step};
+use crate::decide;
 use crate::decided_by::DecidedBy;
 use crate::exchange::Exchange;
 use crate::expectation;
@@ -41,6 +41,7 @@ use crate::reply::{self, Limited, Refusal};
 use crate::request_id::RequestId;
 use crate::request_trace::{asks_to_be_explained, begin_trace};
 use crate::responses;
+use crate::router_view::HoldWindow;
 use crate::server::{Deadline, check_depth};
 use crate::snapshot::{PoolState, Snapshot};
 use crate::tokens::{self, PromptSender};
@@ -375,16 +376,18 @@ async fn place(
     passage.enter(&request).await?;
     loop {
         let released = pool.queue.releases();
-        let standing = Standing {
+        let state = AttemptState {
             attempt,
             tried: &failures.tried,
-            turn: passage.turn(),
-            deadline,
             is_held: passage.is_held(),
         };
+        let window = HoldWindow {
+            turn: passage.turn(),
+            deadline,
+        };
         let step = match request.pinned {
-            Some(member) => Ok(Step::Send(Placement::alone(member))),
-            None => decide::decide(proxy, &request, course.part(), standing),
+            Some(member) => Ok(PlacementOutcome::Dispatch(WorkerPlacement::alone(member))),
+            None => decide::decide(proxy, &request, course.part(), (state, window)),
         };
         let step = match step {
             Ok(step) => step,
@@ -394,10 +397,10 @@ async fn place(
         };
         attempt += 1;
         match step {
-            Step::Send(placement) => {
+            PlacementOutcome::Dispatch(placement) => {
                 passage.send(&request, &placement, failures.tries == 0)?;
-                for seat in placement.seats() {
-                    expectation::expect(proxy, &request, pool.members[seat.member].worker.id());
+                for choice in placement.choices() {
+                    expectation::expect(proxy, &request, pool.members[choice.member].worker.id());
                 }
                 match course.send(proxy, &request, placement).await {
                     Ok(answer) => return Ok((answer, passage.into_permit())),
@@ -411,8 +414,8 @@ async fn place(
                     }
                 }
             }
-            Step::Hold(pause) => passage.hold(&request, pause, released).await?,
-            Step::Reject(rejection) => {
+            PlacementOutcome::Hold(terms) => passage.hold(&request, terms, released).await?,
+            PlacementOutcome::Reject(rejection) => {
                 let is_told = request.snapshot.decision_headers;
                 let policy = is_told.then(|| request.decided_by.header()).flatten();
                 return Err(Refusal::Rejected { rejection, policy });
@@ -482,13 +485,13 @@ impl Failures {
             },
             (_, Some(said @ LegError::NotServed(_))) => said.into(),
             (NoCandidate::NotServed, _) => Refusal::not_served(&request.model),
-            (NoCandidate::NobodyAlone, _) if request.dialect_is_unknown() => Refusal::DialectUnknown {
+            (NoCandidate::CannotSplit, _) if request.dialect_is_unknown() => Refusal::DialectUnknown {
                 pool: request.pool().name.clone(),
             },
-            (NoCandidate::NobodyAlone, _) => Refusal::CannotSplit {
+            (NoCandidate::CannotSplit, _) => Refusal::CannotSplit {
                 pool: request.pool().name.clone(),
             },
-            (NoCandidate::OneSided { missing }, _) => Refusal::OneSided {
+            (NoCandidate::MissingRole { missing }, _) => Refusal::OneSided {
                 pool: request.pool().name.clone(),
                 missing,
             },

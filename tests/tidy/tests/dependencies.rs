@@ -11,6 +11,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("routing", &[]),
     ("kv-index", &["routing"]),
     ("kv-events", &["routing"]),
+    ("placement", &["kv-index", "routing"]),
     ("inference-api", &["routing"]),
     ("block-hash", &[]),
     ("tokenize", &[]),
@@ -28,6 +29,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "experiment",
             "inference-api",
             "kv-index",
+            "placement",
             "routing",
             "tokenize",
             "worker-client",
@@ -143,6 +145,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 const PURE: &[&str] = &[
     "routing",
     "kv-index",
+    "placement",
     "kv-events",
     "inference-api",
     "block-hash",

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use placement::{WorkerChoice, WorkerPlacement};
+
 use super::wish::{Wish, tbt_target, ttft_target};
 use crate::context::RequestContext;
-use crate::decide::{Placement, Seat};
 use crate::reply::TooSlow;
 
 /// Whether too long a wait before its turn is to be expected of a request that has to wait: `wait` in the queue, and then the time
@@ -16,7 +17,7 @@ pub(super) fn in_queue(request: &RequestContext, wish: &Wish, wait: Option<Durat
 }
 
 /// Whether it would be too slow where it is placed. What is not known yet is never too slow.
-pub(super) fn placed(request: &RequestContext, placement: &Placement) -> Option<TooSlow> {
+pub(super) fn placed(request: &RequestContext, placement: &WorkerPlacement) -> Option<TooSlow> {
     request.pool().admission.as_ref()?.spec.early_rejection?;
     let begins = placement.prefills.unwrap_or(placement.answers);
     if let Some(most) = bearable(request, ttft_target(request)) {
@@ -38,7 +39,7 @@ fn bearable(request: &RequestContext, target: Option<Duration>) -> Option<Durati
 }
 
 /// Behind what waits at that worker.
-fn first_token(request: &RequestContext, seat: Seat) -> Option<Duration> {
+fn first_token(request: &RequestContext, seat: WorkerChoice) -> Option<Duration> {
     let load = request.pool().members[seat.member].worker.load();
     let cached = seat.matched.unwrap_or(0);
     let own = load
@@ -47,7 +48,7 @@ fn first_token(request: &RequestContext, seat: Seat) -> Option<Duration> {
     millis(own + load.cost().token_ms() * load.read().prefill_tokens as f64)
 }
 
-fn between_tokens(request: &RequestContext, seat: Seat) -> Option<Duration> {
+fn between_tokens(request: &RequestContext, seat: WorkerChoice) -> Option<Duration> {
     let load = request.pool().members[seat.member].worker.load();
     let reading = load.read();
     let resident = reading

@@ -1,5 +1,6 @@
 //! One request's way into its pool: at once, or through the queue, as often as its policy holds it.
 
+use placement::{HoldTerms, WorkerPlacement};
 use tokio::time::Instant;
 
 use super::early;
@@ -9,7 +10,6 @@ use super::permit::Permit;
 use super::ticket::{Ticket, Turn, Unserved, longest_hold};
 use super::wish::{Asker, Wish};
 use crate::context::RequestContext;
-use crate::decide::{Pause, Placement};
 use crate::reply::Refusal;
 
 /// How far a request has come.
@@ -84,7 +84,7 @@ impl Passage {
     pub(crate) async fn hold(
         &mut self,
         request: &RequestContext,
-        pause: Pause,
+        terms: HoldTerms,
         seen: u64,
     ) -> Result<(), Refusal> {
         let mut ticket = match self.ticket.take() {
@@ -92,7 +92,7 @@ impl Passage {
             None => self.ticket(request)?,
         };
         let wish = self.wish.get_or_insert_with(|| Wish::of(request));
-        let held = ticket.hold(wish, pause, seen, self.permit.take()).await;
+        let held = ticket.hold(wish, terms, seen, self.permit.take()).await;
         self.permit = held.map_err(|why| unserved(request, wish, why))?;
         self.ticket = Some(ticket);
         Ok(())
@@ -103,7 +103,7 @@ impl Passage {
     pub(crate) fn send(
         &mut self,
         request: &RequestContext,
-        placement: &Placement,
+        placement: &WorkerPlacement,
         is_first: bool,
     ) -> Result<(), Refusal> {
         if let Some(slow) = early::placed(request, placement).filter(|_| is_first) {

@@ -4,15 +4,15 @@ use std::cell::Cell;
 use std::pin::pin;
 
 use futures_util::poll;
+use placement::HoldTerms;
 use routing::{Release, WorkerId};
 
 use super::gate::Gate;
 use super::tests::{gate, hold, plain, tickets};
 use super::ticket::Ticket;
-use crate::decide::Pause;
 
 /// Asked in vain whenever it is: counts how often.
-async fn held_for_good(gate: &Gate, mut ticket: Ticket, pause: Pause, asked: &Cell<usize>) {
+async fn held_for_good(gate: &Gate, mut ticket: Ticket, pause: HoldTerms, asked: &Cell<usize>) {
     let one = plain();
     while ticket.hold(&one, pause, gate.releases(), None).await.is_ok() {
         asked.set(asked.get() + 1);
@@ -23,7 +23,7 @@ async fn held_for_good(gate: &Gate, mut ticket: Ticket, pause: Pause, asked: &Ce
 async fn a_release_has_a_few_asked_in_vain_and_those_who_wait_for_the_worker_though_they_are_last() {
     const MANY: usize = 40;
     let gate = gate();
-    let waits_for = |worker: u32| Pause {
+    let waits_for = |worker: u32| HoldTerms {
         waits_for: Some((WorkerId(worker), 1)),
         ..hold(10.0 - f64::from(worker))
     };
@@ -54,7 +54,7 @@ async fn a_release_has_a_few_asked_in_vain_and_those_who_wait_for_the_worker_tho
 #[tokio::test]
 async fn those_who_leave_do_not_use_a_release_up() {
     let gate = gate();
-    let aimed = |order| Pause {
+    let aimed = |order| HoldTerms {
         waits_for: Some((WorkerId(1), 1)),
         ..hold(order)
     };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::poll;
+use placement::HoldTerms;
 use prometheus_client::metrics::histogram::Histogram;
 use routing::Release;
 use tokio::time::Instant;
@@ -15,7 +16,6 @@ use super::metrics::AdmissionFamilies;
 use super::permit::Permit;
 use super::ticket::{Ticket, Unserved};
 use super::wish::Wish;
-use crate::decide::Pause;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -60,8 +60,8 @@ pub(super) fn tickets<const N: usize>(gate: &Arc<Gate>) -> [Ticket; N] {
     std::array::from_fn(|_| enter(gate, N, LONG, 0).unwrap())
 }
 
-pub(super) fn hold(order: f64) -> Pause {
-    Pause {
+pub(super) fn hold(order: f64) -> HoldTerms {
+    HoldTerms {
         order,
         ask_again: Duration::from_secs(10),
         waits_for: None,
@@ -192,7 +192,7 @@ async fn the_queue_is_bounded_in_length_and_time() {
     drop(ticket);
     assert_eq!(gate.len(), 0);
     let mut ticket = enter(&gate, 1, LONG, 0).unwrap();
-    let soon = Pause {
+    let soon = HoldTerms {
         ask_again: Duration::from_millis(1),
         ..hold(0.0)
     };

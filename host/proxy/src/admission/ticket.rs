@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use placement::HoldTerms;
 use routing::{Held, Release};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -10,7 +11,6 @@ use tokio::time::{Instant, timeout_at};
 use super::gate::{Gate, Wake};
 use super::permit::Permit;
 use super::wish::Wish;
-use crate::decide::Pause;
 
 /// When a request waited first, and until when it may; the same however often it enters the queue.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +96,7 @@ impl Ticket {
     pub(super) async fn hold(
         &mut self,
         wish: &Wish,
-        pause: Pause,
+        terms: HoldTerms,
         seen: u64,
         permit: Option<Permit>,
     ) -> Result<Option<Permit>, Unserved> {
@@ -111,9 +111,9 @@ impl Ticket {
             self.gate.releases()
         };
         let held = Held {
-            order: pause.order,
+            order: terms.order,
             asked_at: Some(seen),
-            waits_for: pause.waits_for,
+            waits_for: terms.waits_for,
         };
         let Some(woken) = self.gate.enlist(self.turn, wish, Some(held)) else {
             self.rounds = self.rounds.saturating_add(1);
@@ -123,7 +123,7 @@ impl Ticket {
         let mut entry = Entry { ticket: self, woken };
         drop(permit);
         entry.ticket.pass_on();
-        let ask_again = now + pause.ask_again;
+        let ask_again = now + terms.ask_again;
         if ask_again < deadline {
             if let Ok(Ok(wake)) = timeout_at(ask_again, &mut entry.woken).await {
                 return entry.ticket.woken(wake).map(Some);

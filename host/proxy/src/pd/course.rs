@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use inference_api::{CachedTokensFilter, Split};
+use placement::{PlacementPart, WorkerChoice, WorkerPlacement};
 use routing::{Dialect, WorkerId};
 use worker_client::SendTimeouts;
 
 use crate::attempt::{self, Answer, Asking};
 use crate::context::RequestContext;
-use crate::decide::{Part, Placement, Seat};
 use crate::pd::concurrent::{self, Transfer};
 use crate::pd::leg::{self, LegError, Setback};
 use crate::pd::prefill::Prefilled;
@@ -41,7 +41,7 @@ pub(crate) struct Course {
 /// A prompt that is computed, with no decode worker that takes it over yet.
 #[derive(Debug)]
 pub(super) struct Kept {
-    pub(super) prefill: Seat,
+    pub(super) prefill: WorkerChoice,
     pub(super) handed: Handed,
 }
 
@@ -56,9 +56,9 @@ pub(super) enum Handed {
 
 /// A leg that failed, and what may be used again all the same.
 pub(super) struct Failed {
-    pub(super) blamed: Option<Seat>,
+    pub(super) blamed: Option<WorkerChoice>,
     /// Both, where it may have been only one: the one to be tried again first stands last.
-    pub(super) suspected: Option<[Seat; 2]>,
+    pub(super) suspected: Option<[WorkerChoice; 2]>,
     pub(super) error: LegError,
     pub(super) kept: Option<Handed>,
 }
@@ -70,16 +70,16 @@ pub(super) struct Try<'a> {
     pub(super) pd: &'a PdPool,
     pub(super) split: &'a Split,
     pub(super) handover: Handover,
-    pub(super) prefill: Seat,
-    pub(super) decode: Seat,
+    pub(super) prefill: WorkerChoice,
+    pub(super) decode: WorkerChoice,
 }
 
 impl Course {
     /// What is to be placed next.
-    pub(crate) fn part(&self) -> Part {
+    pub(crate) fn part(&self) -> PlacementPart {
         match self.kept {
-            Some(_) => Part::Decode,
-            None => Part::Request,
+            Some(_) => PlacementPart::Decode,
+            None => PlacementPart::Request,
         }
     }
 
@@ -93,7 +93,7 @@ impl Course {
         &mut self,
         proxy: &Proxy,
         request: &Arc<RequestContext>,
-        placement: Placement,
+        placement: WorkerPlacement,
     ) -> Result<PairAnswer, Setback> {
         self.tries += 1;
         let kept = self.kept.take();
@@ -132,7 +132,7 @@ impl Course {
     }
 }
 
-async fn send_whole(request: &RequestContext, seat: Seat, tries: u32) -> Result<PairAnswer, Setback> {
+async fn send_whole(request: &RequestContext, seat: WorkerChoice, tries: u32) -> Result<PairAnswer, Setback> {
     let worker = request.pool().members[seat.member].worker.id();
     if let Some(pd) = &request.pool().pd {
         pd.metrics.whole.inc();
@@ -168,7 +168,7 @@ async fn send_whole(request: &RequestContext, seat: Seat, tries: u32) -> Result<
 }
 
 impl Try<'_> {
-    fn worker(&self, seat: Seat) -> WorkerId {
+    fn worker(&self, seat: WorkerChoice) -> WorkerId {
         self.request.pool().members[seat.member].worker.id()
     }
 

@@ -1,37 +1,47 @@
-//! What a decision was made of, kept for those that are asked later.
+//! State of the router at the moment of a placement, kept for shadows.
 
 use std::sync::Arc;
 
 use http::HeaderValue;
+use placement::{AttemptState, Candidates, EligibleSet, PrefixMatches, WorkerPlacement};
+use routing::{LoadReading, WorkerId};
 
-use crate::candidates::{Candidates, Field, Standing};
 use crate::context::RequestContext;
-use crate::decide::Placement;
-use crate::proxy::Proxy;
+use crate::router_view::{HoldWindow, RouterView};
 
-/// One placed request. Its loads and matches are those of the moment, without the request itself, which a later look would
-/// find booked at its worker and expected in its cache.
+/// One placed request. Its loads and matches are those of the moment, without the request itself: a later look would find it booked
+/// at its worker and expected in its cache.
 pub(crate) struct Captured {
     pub(super) request: Arc<RequestContext>,
-    pub(super) candidates: Candidates,
-    pub(super) field: Field,
-    pub(super) placement: Placement,
-    /// Nobody had been tried.
-    pub(super) standing: Standing<'static>,
+    pub(super) rows: Arc<CapturedRows>,
+    pub(super) placement: WorkerPlacement,
+    /// No worker had been tried.
+    pub(super) state: AttemptState<'static>,
+    pub(super) window: HoldWindow,
     pub(super) now_us: u64,
-    /// Who placed it: `NAME@VERSION`.
+    /// The policy that placed it: `NAME@VERSION`.
     pub(super) decided_by: Option<HeaderValue>,
 }
 
+/// The candidates of a placement, row by row.
+#[derive(Debug)]
+pub(super) struct CapturedRows {
+    /// Indices of the pool's members.
+    pub(super) members: Vec<usize>,
+    pub(super) ids: Vec<WorkerId>,
+    pub(super) loads: Vec<LoadReading>,
+    pub(super) matches: PrefixMatches,
+}
+
 impl Captured {
-    /// Hands a request that was just placed to the shadows of its route, where it has any and this is one of their share.
-    /// `asked` is what the decision was made of.
+    /// Offers a request that was just placed to the shadows of its route, where it has any and this is one of their share.
+    /// `decided` is what the decision was made of.
     pub(crate) fn offer(
-        proxy: &Proxy,
-        request: &Arc<RequestContext>,
-        (field, asked): (Field, &Candidates),
-        (placement, standing): (Placement, Standing<'_>),
+        view: &RouterView<'_>,
+        decided: (EligibleSet, &Candidates),
+        (placement, state): (WorkerPlacement, AttemptState<'_>),
     ) {
+        let (proxy, request) = (view.proxy, view.request);
         let shadows = request.route().shadows.as_ref();
         let Some(shadows) = shadows.filter(|shadows| shadows.take(request.seed())) else {
             return;
@@ -41,14 +51,11 @@ impl Captured {
             return shadows.dropped();
         }
         let captured = Self {
-            candidates: capture(proxy, request, (field, asked)),
+            rows: Arc::new(CapturedRows::of(view, decided)),
             request: Arc::clone(request),
-            field,
             placement,
-            standing: Standing {
-                tried: &[],
-                ..standing
-            },
+            state: AttemptState { tried: &[], ..state },
+            window: view.window,
             now_us: proxy.now_us(),
             decided_by: request.decided_by.header(),
         };
@@ -58,24 +65,32 @@ impl Captured {
     }
 }
 
-fn capture(proxy: &Proxy, request: &RequestContext, (field, asked): (Field, &Candidates)) -> Candidates {
-    let pool = request.pool();
-    let mut captured = Candidates::default();
-    captured.list(pool, request.served.now(), &[], field);
-    let members = captured.members.iter();
-    captured.loads = members.map(|at| pool.members[*at].worker.load().read()).collect();
-    if asked.members == captured.members {
-        captured.matches.clone_from(&asked.matches);
+impl CapturedRows {
+    fn of(view: &RouterView<'_>, (eligible, decided): (EligibleSet, &Candidates)) -> Self {
+        let (proxy, request) = (view.proxy, view.request);
+        let mut listed = Candidates::default();
+        listed.list(view, &[], eligible);
+        let Candidates { members, ids, .. } = listed;
+        let mut matches = PrefixMatches::default();
+        if decided.members == members {
+            matches.clone_from(&decided.matches);
+        }
+        // A shadow without a column of matches may query them by an import: later, when the index has the request's own.
+        if matches.is_empty() {
+            proxy.find_matches(request, &ids, &mut matches);
+        }
+        let pool = request.pool();
+        let loads = members.iter().map(|at| pool.members[*at].worker.load().read());
+        Self {
+            loads: loads.collect(),
+            members,
+            ids,
+            matches,
+        }
     }
-    // A shadow without a column of matches may ask for them by an import: later, when the index has the request's own.
-    if captured.matches.is_empty()
-        && let Some(prompt) = &request.prompt
-    {
-        let is_assumed = pool.expectation.assumed.is_some();
-        let ids = &captured.ids;
-        captured
-            .matches
-            .ask(&mut prompt.lock(), ids, &proxy.index, &proxy.live, is_assumed);
+
+    /// Returns the row of a pool's member.
+    pub(super) fn row(&self, member: usize) -> Option<usize> {
+        self.members.iter().position(|captured| *captured == member)
     }
-    captured
 }

@@ -12,23 +12,23 @@ use super::record::Answer;
 use crate::record::{ChoiceLine, ShadowLine, unix_us};
 
 /// One decision, besides what was captured.
-pub(super) struct Asked {
+pub(super) struct LoggedAnswer {
     pub(super) answer: Answer,
     pub(super) result: ResultKind,
-    /// Who answered; none where nobody was asked.
+    /// The version that answered; none where none was called.
     pub(super) version: Option<Arc<str>>,
     pub(super) took: Duration,
 }
 
 /// Hands a line over, where a file is wished for.
-pub(super) fn write(captured: &Captured, shadow: &Shadow, asked: &Asked) {
+pub(super) fn write(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer) {
     let request = &captured.request;
     let recorder = &request.snapshot.record.recorder;
     if !recorder.writes_shadows() {
         return;
     }
     let label = &shadow.record.label;
-    let placed = match asked.answer {
+    let placed = match logged.answer {
         Answer::Placed { answers, prefills } => Some((answers, prefills)),
         _ => None,
     };
@@ -36,21 +36,21 @@ pub(super) fn write(captured: &Captured, shadow: &Shadow, asked: &Asked) {
         unix_us: unix_us(SystemTime::now()),
         request: String::from_utf8_lossy(request.id.as_bytes()).into_owned(),
         seq: request.seq,
-        attempt: captured.standing.attempt,
+        attempt: captured.state.attempt,
         pool: label.pool.clone(),
         route: label.route.clone(),
-        result: asked.result.as_str(),
-        fault: match asked.answer {
+        result: logged.result.as_str(),
+        fault: match logged.answer {
             Answer::Fault(kind) => Some(FaultKind::as_str(kind)),
             _ => None,
         },
         active: captured.active(),
         shadow: ChoiceLine {
             policy: Some(label.policy.clone()),
-            version: asked.version.as_deref().map(str::to_owned),
+            version: logged.version.as_deref().map(str::to_owned),
             ..captured.choice(placed)
         },
-        took_us: asked.took.as_nanos() as f64 / 1e3,
+        took_us: logged.took.as_nanos() as f64 / 1e3,
     });
 }
 

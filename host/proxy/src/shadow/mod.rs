@@ -3,7 +3,7 @@
 //! A request hands over, at the moment it is placed and before it is booked anywhere, what a decision is made of: its context, who
 //! was there, their loads and their matches ([`Captured`]). The copy is all it pays, and only if it is among the share (the matches
 //! are looked up for it where its tokens are known and the policy in force did not ask). A queue that is full is not waited for. One
-//! thread of low priority asks the shadows, one request after the other (`ask.rs`), and `record.rs` keeps what came of it.
+//! thread of low priority asks the shadows, one request after the other (`ask.rs`; its view of the captured state is `view.rs`), and `record.rs` keeps what came of it.
 
 mod ask;
 mod captured;
@@ -11,6 +11,7 @@ mod log;
 mod metrics;
 mod record;
 mod thread;
+mod view;
 
 use std::sync::Arc;
 

@@ -1,0 +1,63 @@
+//! Candidates of one call: the rows that a policy chooses from, in buffers that are used again.
+
+use routing::{Role, WorkerId};
+
+use crate::eligible::EligibleSet;
+use crate::matches::PrefixMatches;
+use crate::view::FleetView;
+
+/// The candidates of one call. Its buffers keep their capacity from one decision to the next.
+#[derive(Debug, Default)]
+pub struct Candidates {
+    /// Indices of the pool's members, row by row.
+    pub members: Vec<usize>,
+    /// Ids of the workers, row by row. The call's queries have them while the call lasts.
+    pub ids: Vec<WorkerId>,
+    /// Roles of the workers, row by row.
+    pub roles: Vec<Role>,
+    /// Prefix matches of the last call, if the index was queried; else a buffer.
+    pub matches: PrefixMatches,
+    /// Feature columns of the last policy that was called.
+    pub numbers: Vec<f64>,
+}
+
+/// State of a request with regard to earlier decisions.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AttemptState<'a> {
+    /// Number of decisions before this one.
+    pub attempt: u32,
+    /// Workers that are excluded: they failed at this request.
+    pub tried: &'a [WorkerId],
+    /// Whether the request is in the queue now.
+    pub is_held: bool,
+}
+
+impl Candidates {
+    /// Lists the eligible workers, row by row.
+    ///
+    /// The list is never empty: where all of them went out of service since [`EligibleSet::find`], those that serve the model and were
+    /// not tried are listed.
+    pub fn list<V: FleetView>(&mut self, view: &V, tried: &[WorkerId], eligible: EligibleSet) {
+        self.fill(view, tried, |member| eligible.has(view, member));
+        if self.ids.is_empty() {
+            self.fill(view, tried, |member| eligible.has_role(view, member));
+        }
+    }
+
+    fn fill<V: FleetView>(&mut self, view: &V, tried: &[WorkerId], is_candidate: impl Fn(usize) -> bool) {
+        self.members.clear();
+        self.ids.clear();
+        self.roles.clear();
+        for member in 0..view.member_count() {
+            if !view.serves(member) || !is_candidate(member) {
+                continue;
+            }
+            let worker = view.worker(member);
+            if !tried.contains(&worker.id()) {
+                self.members.push(member);
+                self.ids.push(worker.id());
+                self.roles.push(worker.spec().role);
+            }
+        }
+    }
+}

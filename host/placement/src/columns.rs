@@ -1,0 +1,209 @@
+//! Feature columns: the numbers of a [`FeaturePlan`], the request's first, then one row a candidate. Each has its one definition here.
+
+use std::cell::LazyCell;
+use std::time::Duration;
+
+use kv_index::WorkerMatch;
+use routing::{CandidateFeature, EngineSaid, FeaturePlan, LoadReading, RequestFeature, Worker, hash_number};
+
+use crate::candidates::AttemptState;
+use crate::matches::PrefixMatches;
+use crate::view::{PlacementView, RequestValues, WorkerColumns};
+
+/// The rows of a layout.
+#[derive(Debug, Clone, Copy)]
+pub struct ColumnInput<'a> {
+    /// Indices of the pool's members, row by row.
+    pub members: &'a [usize],
+    /// Their prefix matches, if the index was looked up.
+    pub matches: Option<&'a PrefixMatches>,
+    /// State of the request.
+    pub state: AttemptState<'a>,
+}
+
+/// A column of predicted costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CostFeature {
+    /// `cost.prefill-ms`
+    Prefill,
+    /// `cost.token-ms`
+    Token,
+    /// `cost.transfer-ms`
+    Transfer,
+    /// `cost.tbt-ms`
+    TimeBetweenTokens,
+}
+
+/// One candidate of a layout.
+#[derive(Debug, Clone, Copy)]
+pub struct CandidateRow<'a> {
+    /// Index of the pool's member.
+    pub member: usize,
+    /// The worker.
+    pub worker: &'a Worker,
+    /// Its load.
+    pub load: LoadReading,
+    /// Its prefix match, where its cache is known.
+    pub found: Option<&'a WorkerMatch>,
+    /// Length of the prompt in tokens, estimated where it is not known.
+    pub prompt_tokens: u32,
+}
+
+impl CandidateRow<'_> {
+    /// Returns how many of the prompt's tokens are cached there, as far as is known.
+    #[must_use]
+    pub fn cached_tokens(&self) -> u32 {
+        self.found
+            .map_or(0, |found| found.any_tokens)
+            .min(self.prompt_tokens)
+    }
+
+    /// Returns the size of the decode batch with this request, and the tokens that it holds.
+    #[must_use]
+    pub fn decode_batch(&self) -> (u32, u64) {
+        let resident = self.load.prompt_tokens + u64::from(self.prompt_tokens);
+        (self.load.decoding + 1, resident)
+    }
+
+    /// Returns a cost in milliseconds by what the worker's cost model has learned; NaN while it has not.
+    #[must_use]
+    pub fn learned_cost(&self, feature: CostFeature) -> f64 {
+        let model = self.worker.load().cost();
+        match feature {
+            CostFeature::Prefill => {
+                let cached = self.cached_tokens();
+                model.prefill_ms(self.prompt_tokens - cached, cached)
+            }
+            CostFeature::Token => model.token_ms(),
+            CostFeature::Transfer => model.transfer_ms(self.prompt_tokens),
+            CostFeature::TimeBetweenTokens => {
+                let (batch, resident) = self.decode_batch();
+                model.tbt_ms(batch, resident)
+            }
+        }
+    }
+
+    fn matched(&self, tokens: fn(&WorkerMatch) -> u32) -> f64 {
+        self.found.map_or(f64::NAN, |found| tokens(found).into())
+    }
+
+    fn lay_out(&self, plan: &FeaturePlan, columns: &impl WorkerColumns, numbers: &mut Vec<f64>) {
+        let Self {
+            member, worker, load, ..
+        } = self;
+        // Five more counters, which few plans have.
+        let report = LazyCell::new(|| worker.load().engine());
+        let reported = |number: fn(&EngineSaid) -> f64| report.map_or(f64::NAN, |(said, _)| number(&said));
+        for feature in plan.candidate() {
+            numbers.push(match feature {
+                CandidateFeature::Weight => worker.spec().weight,
+                CandidateFeature::Role => worker.spec().role.number(),
+                CandidateFeature::DpRank => worker.spec().rank.map_or(f64::NAN, |rank| rank.0.into()),
+                CandidateFeature::NameHash => worker.name_hash(),
+                CandidateFeature::AgeMs => millis(columns.age(*member)),
+                CandidateFeature::Failures => columns.failures(*member).into(),
+                CandidateFeature::Requests => load.requests.into(),
+                // The counters are read one after the other: between two of them a first token may come.
+                CandidateFeature::Queued => load.requests.saturating_sub(load.decoding).into(),
+                CandidateFeature::PrefillTokens => load.prefill_tokens as f64,
+                CandidateFeature::Decoding => load.decoding.into(),
+                CandidateFeature::DecodingTokens => load.decoding_tokens as f64,
+                CandidateFeature::PromptTokens => load.prompt_tokens as f64,
+                CandidateFeature::TtftEwmaMs => load.ttft_ewma_ms,
+                CandidateFeature::TtftP90Ms => worker.load().ttft_p90_ms(),
+                CandidateFeature::TbtEwmaMs => worker.load().tbt_ewma_ms(),
+                CandidateFeature::PrefixDevice => self.matched(|found| found.device_tokens),
+                CandidateFeature::PrefixHost => self.matched(|found| found.host_tokens),
+                CandidateFeature::PrefixAny => self.matched(|found| found.any_tokens),
+                CandidateFeature::CacheBlocks => {
+                    let blocks = columns.cache_blocks(*member);
+                    blocks.map_or(f64::NAN, |blocks| blocks as f64)
+                }
+                CandidateFeature::CostPrefill => columns.cost(CostFeature::Prefill, self),
+                CandidateFeature::CostToken => columns.cost(CostFeature::Token, self),
+                CandidateFeature::CostTransfer => columns.cost(CostFeature::Transfer, self),
+                CandidateFeature::CostTbt => columns.cost(CostFeature::TimeBetweenTokens, self),
+                CandidateFeature::EngineRunning => reported(|said| said.running),
+                CandidateFeature::EngineWaiting => reported(|said| said.waiting),
+                CandidateFeature::EngineKvUsage => reported(|said| said.kv_usage),
+                CandidateFeature::EngineKvTokens => reported(|said| said.kv_tokens),
+                CandidateFeature::EngineAgeMs => report.map_or(f64::NAN, |(_, at_ms)| {
+                    columns.report_clock_ms(*member).saturating_sub(at_ms) as f64
+                }),
+                CandidateFeature::Label(key) => worker.label_number(key),
+                CandidateFeature::Unknown => f64::NAN,
+            });
+        }
+    }
+}
+
+/// Lays out the numbers of a plan: the request's, then one row a candidate. A number that is not known is NaN.
+pub fn lay_out<V: PlacementView>(
+    view: &V,
+    plan: &FeaturePlan,
+    input: ColumnInput<'_>,
+    numbers: &mut Vec<f64>,
+) {
+    let ColumnInput {
+        members,
+        matches,
+        state,
+    } = input;
+    numbers.clear();
+    let values = view.values();
+    let of_request = plan.request().iter();
+    numbers.extend(of_request.map(|feature| match feature {
+        RequestFeature::PrefixBest => matches.and_then(PrefixMatches::best).map_or(f64::NAN, f64::from),
+        feature => request_number(view, *feature, &values, state),
+    }));
+    if plan.candidate().is_empty() {
+        return;
+    }
+    let columns = view.columns(members, matches);
+    for (row, &member) in members.iter().enumerate() {
+        let worker = view.worker(member);
+        let candidate = CandidateRow {
+            member,
+            worker,
+            load: columns.load(member, worker),
+            found: matches.and_then(|matches| matches.get(row)),
+            prompt_tokens: values.estimated_tokens,
+        };
+        candidate.lay_out(plan, &columns, numbers);
+    }
+}
+
+fn request_number<V: PlacementView>(
+    view: &V,
+    feature: RequestFeature,
+    values: &RequestValues,
+    state: AttemptState<'_>,
+) -> f64 {
+    let AttemptState { is_held, tried, .. } = state;
+    match feature {
+        RequestFeature::PromptTokens => values.prompt_tokens.map_or(f64::NAN, |tokens| tokens as f64),
+        RequestFeature::MaxTokens => values.max_tokens.map_or(f64::NAN, |tokens| tokens as f64),
+        RequestFeature::BodyBytes => values.body_bytes as f64,
+        RequestFeature::Priority => values.priority.map_or(f64::NAN, |priority| priority as f64),
+        RequestFeature::Stream => u8::from(values.stream).into(),
+        RequestFeature::WaitedMs => millis(view.waited()),
+        RequestFeature::DecodeAlone => u8::from(view.allowed().alone).into(),
+        RequestFeature::Tried => tried.len() as f64,
+        RequestFeature::HoldLeftMs if is_held || view.queued() < view.queue_limit() => {
+            millis(view.hold_left())
+        }
+        RequestFeature::PoolQueued => view.queued().saturating_sub(is_held.into()) as f64,
+        RequestFeature::PoolWorkers => view.serving_workers() as f64,
+        RequestFeature::PrefixKey(tokens) => view.prefix_key(tokens).map_or(f64::NAN, hash_number),
+        RequestFeature::HoldLeftMs | RequestFeature::PrefixBest | RequestFeature::Unknown => f64::NAN,
+    }
+}
+
+/// Returns a time in milliseconds. Whole microseconds below a hundred days are exact to the last bit, in real and in virtual time.
+fn millis(time: Duration) -> f64 {
+    let nanos = time
+        .as_secs()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time.subsec_nanos().into());
+    nanos as f64 / 1e6
+}

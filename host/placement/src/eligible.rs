@@ -1,0 +1,224 @@
+//! Eligibility: the workers that may take a request, by role and health.
+
+use routing::{Role, WorkerId};
+
+use crate::context::PlacementPart;
+use crate::roles::RoleSet;
+use crate::view::{FleetView, PlacementView};
+
+/// The ways in which a request may be placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllowedShapes {
+    /// On one mixed worker.
+    pub mixed: bool,
+    /// On a prefill and a decode worker.
+    pub pair: bool,
+    /// On one decode worker.
+    pub alone: bool,
+}
+
+/// Health of a worker with regard to one request. The order is that of preference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Eligibility {
+    /// In service.
+    Healthy,
+    /// Back in service for a short time (slow start). It gets this request only where no worker of its role is healthy.
+    Returning,
+    /// Out of service: pending, ejected, busy or unhealthy.
+    OutOfService,
+}
+
+/// The eligible workers of a pool for one request, by role and health.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EligibleSet {
+    /// Roles of the candidates.
+    pub(crate) roles: RoleSet,
+    /// Whether the request can be split between two of them.
+    pub(crate) splits: bool,
+    /// Roles without a healthy worker. Their returning workers are eligible.
+    returning: RoleSet,
+    /// Whether workers out of service are eligible, for want of others.
+    out_of_service: bool,
+    /// Seed of the request: it selects the requests that returning workers get.
+    seed: u64,
+}
+
+/// The reason why a request has no candidates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoCandidate {
+    /// The pool has no workers. That is a state of the pool and no fault of the request.
+    EmptyPool,
+    /// No worker serves the model.
+    NotServed,
+    /// Every worker that serves the model was tried or is draining.
+    AllTried,
+    /// The workers do one part of a request each, and this request cannot be split.
+    CannotSplit,
+    /// No worker does the other part.
+    MissingRole {
+        /// The role of that part.
+        missing: Role,
+    },
+}
+
+impl EligibleSet {
+    /// Finds the workers that serve the model, were not tried, do not drain, and are in service.
+    ///
+    /// Where none is in service, those out of service are eligible. A decode worker does the whole of a request where neither a pair
+    /// nor a mixed worker is eligible.
+    ///
+    /// # Errors
+    /// [`NoCandidate`] where no allowed shape can be made of the workers.
+    pub fn find<V: PlacementView>(
+        view: &V,
+        part: PlacementPart,
+        tried: &[WorkerId],
+    ) -> Result<Self, NoCandidate> {
+        let allowed = part.allowed(view);
+        let identity = view.identity();
+        let seed = identity.run.seed(identity.seq);
+        let mut near = [RoleSet::EMPTY; 3];
+        for member in (0..view.member_count()).filter(|member| view.serves(*member)) {
+            let worker = view.worker(member);
+            if tried.contains(&worker.id()) || view.is_draining(member) {
+                continue;
+            }
+            let role = worker.spec().role;
+            let eligibility = view.eligibility(member, seed);
+            for set in &mut near[eligibility as usize..] {
+                *set = set.with(role);
+            }
+        }
+        let [healthy, in_service, all] = near;
+        let returning = in_service.without(healthy);
+        let found = |present, out_of_service| {
+            let set = Self::of(present, allowed)?;
+            Some(Self {
+                returning,
+                out_of_service,
+                seed,
+                ..set
+            })
+        };
+        found(in_service, false)
+            .or_else(|| found(all, true))
+            .ok_or_else(|| NoCandidate::why(view, all, tried, allowed))
+    }
+
+    /// Returns the candidates' roles for the workers that are present.
+    fn of(present: RoleSet, allowed: AllowedShapes) -> Option<Self> {
+        let pair = allowed.pair && present.has(RoleSet::PREFILL) && present.has(RoleSet::DECODE);
+        let roles = if pair {
+            RoleSet::ALL
+        } else if allowed.mixed && present.has(RoleSet::MIXED) {
+            RoleSet::MIXED
+        } else if allowed.alone && present.has(RoleSet::DECODE) {
+            RoleSet::DECODE
+        } else {
+            return None;
+        };
+        Some(Self {
+            roles,
+            splits: pair,
+            returning: RoleSet::EMPTY,
+            out_of_service: false,
+            seed: 0,
+        })
+    }
+
+    /// Returns the same set for one phase of the request.
+    pub(crate) fn only(self, roles: RoleSet) -> Self {
+        Self { roles, ..self }
+    }
+
+    /// Returns whether a member has one of the candidates' roles.
+    pub(crate) fn has_role<V: FleetView>(self, view: &V, member: usize) -> bool {
+        self.roles.has(RoleSet::of(view.worker(member).spec().role))
+    }
+
+    /// Returns whether a member is in the set. Whether it serves the model and was tried is checked elsewhere.
+    pub(crate) fn has<V: FleetView>(self, view: &V, member: usize) -> bool {
+        let role = RoleSet::of(view.worker(member).spec().role);
+        let is_in_service = || {
+            self.out_of_service
+                || match view.eligibility(member, self.seed) {
+                    Eligibility::Healthy => true,
+                    Eligibility::Returning => self.returning.has(role),
+                    Eligibility::OutOfService => false,
+                }
+        };
+        self.roles.has(role) && !view.is_draining(member) && is_in_service()
+    }
+}
+
+impl NoCandidate {
+    /// Returns why no shape is possible with the workers of the roles `all`.
+    fn why<V: FleetView>(view: &V, all: RoleSet, tried: &[WorkerId], allowed: AllowedShapes) -> Self {
+        let members = view.member_count();
+        if members == 0 {
+            Self::EmptyPool
+        } else if !(0..members).any(|member| view.serves(member)) {
+            Self::NotServed
+        } else if !tried.is_empty() || all == RoleSet::EMPTY {
+            Self::AllTried
+        } else if !allowed.pair {
+            Self::CannotSplit
+        } else {
+            let has_prefill = all.has(RoleSet::PREFILL);
+            Self::MissingRole {
+                missing: if has_prefill { Role::Decode } else { Role::Prefill },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANY: AllowedShapes = AllowedShapes {
+        mixed: true,
+        pair: true,
+        alone: true,
+    };
+
+    /// Checks the candidates' roles, and whether the request is split.
+    #[track_caller]
+    fn check(present: &[Role], allowed: AllowedShapes, expected: Option<(RoleSet, bool)>) {
+        let present = present
+            .iter()
+            .fold(RoleSet::EMPTY, |roles, role| roles.with(*role));
+        let set = EligibleSet::of(present, allowed);
+        assert_eq!(set.map(|set| (set.roles, set.splits)), expected);
+    }
+
+    #[test]
+    fn a_pair_needs_both_roles_and_a_mixed_worker_comes_before_decode_alone() {
+        use Role::{Decode, Mixed, Prefill};
+        check(&[Prefill, Decode], ANY, Some((RoleSet::ALL, true)));
+        check(&[Prefill, Decode, Mixed], ANY, Some((RoleSet::ALL, true)));
+        check(&[Decode, Mixed], ANY, Some((RoleSet::MIXED, false)));
+        check(&[Prefill, Mixed], ANY, Some((RoleSet::MIXED, false)));
+        check(&[Decode], ANY, Some((RoleSet::DECODE, false)));
+        check(&[Prefill], ANY, None);
+        check(&[], ANY, None);
+    }
+
+    #[test]
+    fn a_shape_that_is_not_allowed_is_not_used() {
+        use Role::{Decode, Mixed, Prefill};
+        let whole = AllowedShapes { pair: false, ..ANY };
+        check(&[Prefill, Decode, Mixed], whole, Some((RoleSet::MIXED, false)));
+        check(&[Prefill, Decode], whole, Some((RoleSet::DECODE, false)));
+        let never_alone = AllowedShapes { alone: false, ..ANY };
+        check(&[Decode], never_alone, None);
+        check(&[Prefill, Decode], never_alone, Some((RoleSet::ALL, true)));
+        let leg = AllowedShapes {
+            mixed: false,
+            pair: false,
+            alone: true,
+        };
+        check(&[Prefill, Decode, Mixed], leg, Some((RoleSet::DECODE, false)));
+        check(&[Prefill, Mixed], leg, None);
+    }
+}

@@ -1,0 +1,107 @@
+//! Outcome of a decision: the workers chosen, or how the request is held, or the refusal.
+
+use std::error::Error;
+use std::time::Duration;
+
+use routing::{Decision, FaultKind, InvalidVerdict, Offer, PolicyFault, Rejection, Verdict, WorkerId, check};
+use thiserror::Error;
+
+/// What the router does with a request now.
+#[derive(Debug)]
+pub enum PlacementOutcome {
+    /// Sends it to these workers.
+    Dispatch(WorkerPlacement),
+    /// Holds it.
+    Hold(HoldTerms),
+    /// Refuses it.
+    Reject(Rejection),
+}
+
+/// The workers that a request goes to.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerPlacement {
+    /// The worker that answers the client.
+    pub answers: WorkerChoice,
+    /// The worker that computes the prompt for it, where another does.
+    pub prefills: Option<WorkerChoice>,
+    /// The policy's figure of merit for the worker where the request begins; NaN where it has none.
+    pub score: f64,
+}
+
+/// A chosen worker.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerChoice {
+    /// Index of the pool's member.
+    pub member: usize,
+    /// Prompt tokens that the worker holds on any tier, where the index was looked up and its cache is known.
+    pub matched: Option<u32>,
+}
+
+/// How a request is held.
+#[derive(Debug, Clone, Copy)]
+pub struct HoldTerms {
+    /// Ascending order among the requests held for the pool.
+    pub order: f64,
+    /// Longest time until the next decision.
+    pub ask_again: Duration,
+    /// The worker that it waits for, and its work there in the policy's unit.
+    pub waits_for: Option<(WorkerId, u32)>,
+}
+
+impl WorkerPlacement {
+    /// Returns a placement on one worker that no policy chose.
+    #[must_use]
+    pub fn alone(member: usize) -> Self {
+        Self {
+            answers: WorkerChoice {
+                member,
+                matched: None,
+            },
+            prefills: None,
+            score: f64::NAN,
+        }
+    }
+
+    /// Returns every worker of it.
+    pub fn choices(&self) -> impl Iterator<Item = WorkerChoice> + use<> {
+        self.prefills.into_iter().chain([self.answers])
+    }
+}
+
+/// The failure of one call of a policy.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub enum CallFault {
+    /// The policy gave no verdict.
+    Policy(PolicyFault),
+    /// The verdict makes no sense for the offer.
+    Verdict(InvalidVerdict),
+}
+
+impl CallFault {
+    /// Returns how the call failed.
+    #[must_use]
+    pub fn kind(&self) -> FaultKind {
+        match self {
+            Self::Policy(fault) => fault.kind,
+            Self::Verdict(_) => FaultKind::InvalidVerdict,
+        }
+    }
+
+    /// Returns the error itself.
+    #[must_use]
+    pub fn error(&self) -> &(dyn Error + 'static) {
+        match self {
+            Self::Policy(fault) => fault,
+            Self::Verdict(invalid) => invalid,
+        }
+    }
+}
+
+/// Checks a policy's answer against the offer.
+///
+/// # Errors
+/// [`CallFault`] where the policy failed or its verdict makes no sense.
+pub fn check_answer(answer: Result<Verdict, PolicyFault>, offer: Offer<'_>) -> Result<Decision, CallFault> {
+    check(answer.map_err(CallFault::Policy)?, offer).map_err(CallFault::Verdict)
+}
