@@ -18,6 +18,8 @@ pub use profile::{
 };
 pub use request::{Request, Trace};
 pub use router::{CostSource, Knowledge, Policies, QueueSpec, RouterCounts, RouterSpec};
+#[doc(hidden)]
+pub use router::{ProbedRequest, RouterProbe};
 pub use run::{Failure, RunSpec, run};
 pub use spec::{CacheTiming, ClusterSpec, FetchRule, QueueOrder, RESEARCH_BLOCKS, Transfers, WorkerSpec};
 pub use trace::{

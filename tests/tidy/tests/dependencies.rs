@@ -62,7 +62,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ),
     ("mock-engine", &[]),
     ("mooncake-compat", &["conductor-config", "routing"]),
-    ("simulator", &["kv-index", "routing"]),
+    ("simulator", &["kv-index", "placement", "routing"]),
     (
         "conductor-tools",
         &[

@@ -1,132 +1,129 @@
-//! A request is decided: what is asked, and what of it is kept where it is held.
+//! Placement of one request in virtual time: the decision, and what is kept of a request that is held.
 
 use std::sync::Arc;
 
-use routing::{Hold, Phase, RequestFacts, WorkerId};
+use placement::{
+    AttemptState, DecisionContext, EligibleSet, HoldTerms, NoCandidate, PlacementOutcome, PlacementPart,
+};
 
-use super::columns::{Asked, Standing};
-use super::place::{Deciding, Step};
 use super::placement::{Placement, Refusal, refused};
-use super::single::{Router, session_hash};
+use super::router_view::RouterView;
+use super::single::Router;
+use super::state::{PlacedRequest, RequestAttempts};
 use super::view::AskedPrompt;
 use crate::request::Request;
 
-/// What is to be placed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
-    /// All of it, on one worker or two.
-    Request,
-    /// The answer to a prompt that has been computed.
-    Answer,
-}
-
 impl Router {
-    /// Decides about a request by its place in the trace, that was decided so often before.
+    /// Decides about a request by its place in the trace. `attempt` is the number of decisions before this one.
     pub(super) fn place_part(
         &mut self,
         now_us: u64,
         (number, request, attempt): (usize, &Request, u32),
-        part: Part,
+        part: PlacementPart,
     ) -> Placement {
         self.catch_up(now_us);
-        let mut standing = self.standings.remove(&number).unwrap_or_default();
-        self.sight.waits_no_more(number, standing.waits_for.take());
-        let left_us = self.hold_left_us(&standing, now_us);
-        let placement = if standing.is_held && left_us == 0 {
+        let mut attempts = self.attempts.remove(&number).unwrap_or_default();
+        self.state.waits_no_more(number, attempts.waits_for.take());
+        let left_us = self.state.hold_left_us(&attempts, now_us);
+        let placement = if attempts.is_held && left_us == 0 {
             refused(503, Refusal::QueueTimeout)
         } else {
             let prompt = Arc::new(AskedPrompt::of(request));
-            let facts = RequestFacts {
-                seq: self.seq(number),
-                run: self.run,
-                session: request.session.map(session_hash),
-                phase: Phase::Mixed,
+            let placed = PlacedRequest {
+                number,
+                request,
+                attempts: &attempts,
+                prompt: &prompt,
                 attempt,
                 now_us,
             };
-            let asked = Asked {
-                number,
-                request,
-                standing: &standing,
-                prompt: &prompt,
-                now_us,
-            };
-            match (self.decide(asked, facts, part), part) {
-                (Step::Send(pair), Part::Request) => self.dispatch(now_us, number, request, (&prompt, pair)),
-                (Step::Send(pair), Part::Answer) => {
-                    self.dispatch_answer(now_us, number, request, (&prompt, pair))
+            match (self.decide(placed, part), part) {
+                (Ok(PlacementOutcome::Dispatch(workers)), PlacementPart::Request) => {
+                    self.dispatch(now_us, number, request, (&prompt, workers))
                 }
-                (Step::Hold(hold, waits_for), _) => {
-                    self.hold(number, (hold, waits_for), &mut standing, left_us)
+                (Ok(PlacementOutcome::Dispatch(workers)), PlacementPart::Decode) => {
+                    self.dispatch_answer(now_us, number, request, (&prompt, workers))
                 }
-                (Step::Reject(rejection), _) => Placement::Reject {
+                (Ok(PlacementOutcome::Hold(terms)), _) => self.hold(number, terms, &mut attempts, left_us),
+                (Ok(PlacementOutcome::Reject(rejection)), _) => Placement::Reject {
                     status: rejection.status,
                     retry_after_ms: rejection.retry_after_ms,
                     why: Refusal::Policy,
                 },
-                (Step::Nobody, Part::Request) => refused(503, Refusal::NoWorker),
-                (Step::Nobody, Part::Answer) => Placement::Forget,
+                (Err(_), PlacementPart::Request) => refused(503, Refusal::NoWorker),
+                (Err(_), PlacementPart::Decode) => Placement::Forget,
             }
         };
-        self.settle(now_us, number, &mut standing, &placement);
+        self.settle(now_us, number, &mut attempts, &placement);
         placement
     }
 
-    fn decide(&mut self, asked: Asked<'_>, facts: RequestFacts, part: Part) -> Step {
-        let deciding = Deciding {
-            sight: &self.sight,
+    /// Decides once, and books nothing.
+    pub(super) fn decide(
+        &mut self,
+        placed: PlacedRequest<'_>,
+        part: PlacementPart,
+    ) -> Result<PlacementOutcome, NoCandidate> {
+        let view = RouterView {
+            state: &self.state,
             policies: &self.policies,
             fallback: &self.fallback,
-            counts: &mut self.counts,
-            asked,
-            facts,
+            seq: self.seq(placed.number),
+            run: self.run,
+            placed,
         };
-        match part {
-            Part::Request => deciding.decide(),
-            Part::Answer => deciding.decide_answer(),
-        }
-    }
-
-    fn hold_left_us(&self, standing: &Standing, now_us: u64) -> u64 {
-        let held_us = standing.held_since_us.map_or(0, |since_us| now_us - since_us);
-        self.sight.queue.timeout_us.saturating_sub(held_us)
+        let state = AttemptState {
+            attempt: placed.attempt,
+            tried: &placed.attempts.tried,
+            is_held: placed.attempts.is_held,
+        };
+        let mut context = DecisionContext {
+            eligible: EligibleSet::find(&view, part, state.tried)?,
+            view: &view,
+            observer: &mut self.counts,
+            state,
+            candidates: &mut self.candidates,
+        };
+        let Ok(outcome) = context.decide(part);
+        Ok(outcome)
     }
 
     /// Holds a request, and its work for the worker that it waits for.
     fn hold(
         &mut self,
         number: usize,
-        (hold, waits_for): (Hold, Option<(WorkerId, u32)>),
-        standing: &mut Standing,
+        terms: HoldTerms,
+        attempts: &mut RequestAttempts,
         left_us: u64,
     ) -> Placement {
-        if !standing.is_held && self.sight.held >= self.sight.queue.limit {
+        if !attempts.is_held && self.state.held >= self.state.queue.limit {
             return refused(429, Refusal::QueueFull);
         }
         if left_us == 0 {
             return refused(503, Refusal::QueueTimeout);
         }
-        if let Some((worker, work)) = waits_for {
-            standing.waits_for = Some(worker);
-            self.sight.waits(number, worker, work);
+        if let Some((worker, work)) = terms.waits_for {
+            attempts.waits_for = Some(worker);
+            self.state.waits(number, worker, work);
         }
+        let ask_again_us = u64::try_from(terms.ask_again.as_micros()).unwrap_or(u64::MAX);
         Placement::Hold {
-            order: hold.order,
-            ask_again_us: (u64::from(hold.ask_again_ms) * 1_000).min(left_us),
-            waits_for: standing.waits_for,
+            order: terms.order,
+            ask_again_us: ask_again_us.min(left_us),
+            waits_for: attempts.waits_for,
         }
     }
 
-    /// Keeps where the request stands now.
-    fn settle(&mut self, now_us: u64, number: usize, standing: &mut Standing, placement: &Placement) {
+    /// Keeps the state of the request after the decision.
+    fn settle(&mut self, now_us: u64, number: usize, attempts: &mut RequestAttempts, placement: &Placement) {
         let is_held = matches!(placement, Placement::Hold { .. });
-        self.sight.held += usize::from(is_held);
-        self.sight.held -= usize::from(standing.is_held);
-        standing.is_held = is_held;
+        self.state.held += usize::from(is_held);
+        self.state.held -= usize::from(attempts.is_held);
+        attempts.is_held = is_held;
         match placement {
             Placement::Hold { .. } => {
                 self.counts.held += 1;
-                standing.held_since_us.get_or_insert(now_us);
+                attempts.held_since_us.get_or_insert(now_us);
             }
             Placement::Dispatch { .. } => self.counts.dispatched += 1,
             Placement::Forget => {}
@@ -135,8 +132,8 @@ impl Router {
                 return;
             }
         }
-        if standing.held_since_us.is_some() || !standing.tried.is_empty() {
-            self.standings.insert(number, std::mem::take(standing));
+        if attempts.held_since_us.is_some() || !attempts.tried.is_empty() {
+            self.attempts.insert(number, std::mem::take(attempts));
         }
     }
 }

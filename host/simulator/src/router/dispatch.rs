@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
+use placement::{PrefixMatches, WorkerPlacement};
 use routing::{EventKind, Role};
 
 use super::bookings::{Booking, Share};
-use super::columns::Sight;
 use super::ears::Note;
-use super::place::Pair;
 use super::placement::Placement;
 use super::prices::Lengths;
 use super::single::{Router, session_hash};
-use super::view::{AskedPrompt, Matches};
+use super::state::RouterState;
+use super::view::AskedPrompt;
 use crate::engine::Fetch;
 use crate::request::Request;
 
@@ -23,31 +23,31 @@ impl Router {
         now_us: u64,
         number: usize,
         request: &Request,
-        (prompt, pair): (&Arc<AskedPrompt>, Pair),
+        (prompt, workers): (&Arc<AskedPrompt>, WorkerPlacement),
     ) -> Placement {
         let tokens = request.prompt_tokens;
-        let begins = pair.prefills.unwrap_or(pair.answers);
-        let fetch = self.foresee(now_us, number, begins.worker, (tokens, prompt));
+        let begins = workers.prefills.unwrap_or(workers.answers);
+        let fetch = self.foresee(now_us, number, begins.member, (tokens, prompt));
         let uncached = tokens.saturating_sub(begins.matched.unwrap_or(0));
-        let computed = self.worker(begins.worker).load().book(tokens, uncached);
-        let computes = Share::new(begins.worker, computed, now_us);
-        let (answers, prefills) = match pair.prefills {
+        let computed = self.worker(begins.member).load().book(tokens, uncached);
+        let computes = Share::new(begins.member, computed, now_us);
+        let (answers, prefills) = match workers.prefills {
             None => (computes, None),
             // Booked before the prefill leg is sent, so that nobody else takes this worker for idle meanwhile.
             Some(_) => {
-                let answers = pair.answers.worker;
+                let answers = workers.answers.member;
                 let fetched = self.worker(answers).load().book_fetched(tokens);
                 (Share::new(answers, fetched, now_us), Some(computes))
             }
         };
-        for seat in pair.prefills.into_iter().chain([pair.answers]) {
-            self.sight.view.expect(seat.worker, prompt);
+        for choice in workers.choices() {
+            self.state.view.expect(choice.member, prompt);
         }
         self.book(now_us, number, request, (answers, prefills));
         Placement::Dispatch {
-            worker: pair.answers.worker,
-            prefill: pair.prefills.map(|seat| seat.worker),
-            score: pair.score,
+            worker: workers.answers.member,
+            prefill: workers.prefills.map(|choice| choice.member),
+            score: workers.score,
             matched: begins.matched,
             fetch,
         }
@@ -59,11 +59,11 @@ impl Router {
         now_us: u64,
         number: usize,
         request: &Request,
-        (prompt, pair): (&Arc<AskedPrompt>, Pair),
+        (prompt, workers): (&Arc<AskedPrompt>, WorkerPlacement),
     ) -> Placement {
-        let (worker, tokens) = (pair.answers.worker, request.prompt_tokens);
+        let (worker, tokens) = (workers.answers.member, request.prompt_tokens);
         let fetched = self.worker(worker).load().book_fetched(tokens);
-        self.sight.view.expect(worker, prompt);
+        self.state.view.expect(worker, prompt);
         self.book(
             now_us,
             number,
@@ -73,8 +73,8 @@ impl Router {
         Placement::Dispatch {
             worker,
             prefill: None,
-            score: pair.score,
-            matched: pair.answers.matched,
+            score: workers.score,
+            matched: workers.answers.matched,
             fetch: None,
         }
     }
@@ -109,9 +109,9 @@ impl Router {
         worker: usize,
         (tokens, prompt): (u32, &AskedPrompt),
     ) -> Option<Fetch> {
-        let Sight {
+        let RouterState {
             fleet, view, prices, ..
-        } = &self.sight;
+        } = &self.state;
         if !prices.are_told() && !prices.may_fetch() {
             return None;
         }
@@ -120,7 +120,8 @@ impl Router {
             |at: &usize| fleet.is_there(*at) && workers[*at].spec().role != Role::Decode || *at == worker;
         let rows: Vec<usize> = (0..workers.len()).filter(has_cache).collect();
         let ids: Vec<_> = rows.iter().map(|at| workers[*at].id()).collect();
-        let matches = view.reader().ask(prompt, &ids);
+        let mut matches = PrefixMatches::default();
+        view.reader().find_matches(prompt, &ids, &mut matches);
         let own = rows.iter().position(|at| *at == worker);
         let own = own.and_then(|row| matches.get(row));
         let best = best_holder(&rows, &matches);
@@ -131,15 +132,15 @@ impl Router {
             blocks: view.reader().blocks(held),
         });
         if let Some(us) = prices.prefill_us(number, worker, lengths) {
-            self.sight.backlogs[worker].add(number, us as u64, now_us);
+            self.state.backlogs[worker].add(number, us as u64, now_us);
         }
         fetch
     }
 
     /// A worker has computed a prompt, if it was to.
     pub(super) fn prefilled(&mut self, now_us: u64, number: usize, worker: usize) {
-        self.sight.fleet.answered(worker);
-        self.sight.backlogs[worker].remove(number, now_us);
+        self.state.fleet.answered(worker);
+        self.state.backlogs[worker].remove(number, now_us);
     }
 
     /// Gives back what is booked for a request. At the worker that failed, if any, it failed; at the others it is abandoned.
@@ -154,7 +155,7 @@ impl Router {
             None => [Some(&booking.answers), None],
         };
         for share in shares.into_iter().flatten() {
-            self.sight.backlogs[share.worker].remove(number, now_us);
+            self.state.backlogs[share.worker].remove(number, now_us);
             let kind = if failed == Some(share.worker) {
                 EventKind::Failed
             } else {
@@ -180,7 +181,7 @@ impl Router {
             at_us,
             seq,
             session,
-            worker: &self.sight.fleet.workers()[worker],
+            worker: &self.state.fleet.workers()[worker],
             number: said,
         });
     }
@@ -192,14 +193,14 @@ impl Router {
             at_us,
             seq: 0,
             session: None,
-            worker: &self.sight.fleet.workers()[worker],
+            worker: &self.state.fleet.workers()[worker],
             number: f64::NAN,
         });
     }
 }
 
 /// Who holds most of a prompt; of several, the first.
-fn best_holder(rows: &[usize], matches: &Matches) -> Option<(usize, u32)> {
+fn best_holder(rows: &[usize], matches: &PrefixMatches) -> Option<(usize, u32)> {
     let held = rows.iter().enumerate();
     let held = held.filter_map(|(row, at)| Some((*at, matches.get(row)?.any_tokens)));
     held.reduce(|best, next| if next.1 > best.1 { next } else { best })

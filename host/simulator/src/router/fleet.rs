@@ -14,7 +14,8 @@ const LONGEST_REST_US: u64 = 60_000_000;
 /// The workers of a cluster, by their place in it: a worker's id is that place.
 #[derive(Debug)]
 pub(super) struct SimFleet {
-    fleet: Fleet,
+    /// Shared with the queries of policies.
+    workers: Arc<[Arc<Worker>]>,
     states: Vec<State>,
     /// Of each worker's cache, in tokens.
     capacities: Vec<u64>,
@@ -55,13 +56,17 @@ impl SimFleet {
         Self {
             states: vec![State::default(); fleet.workers().len()],
             capacities: cluster.workers.iter().map(|worker| worker.kv_tokens).collect(),
-            fleet,
+            workers: fleet.workers().into(),
             rest_us,
         }
     }
 
     pub(super) fn workers(&self) -> &[Arc<Worker>] {
-        self.fleet.workers()
+        &self.workers
+    }
+
+    pub(super) fn shared_workers(&self) -> Arc<[Arc<Worker>]> {
+        Arc::clone(&self.workers)
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = WorkerId> {
@@ -78,9 +83,9 @@ impl SimFleet {
         self.is_there(worker) && self.states[worker].rests_until_us <= now_us
     }
 
-    /// Milliseconds since it joined.
-    pub(super) fn age_ms(&self, worker: usize, now_us: u64) -> f64 {
-        now_us.saturating_sub(self.states[worker].joined_us) as f64 / 1e3
+    /// Returns the microseconds since it joined.
+    pub(super) fn age_us(&self, worker: usize, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.states[worker].joined_us)
     }
 
     /// Tries in a row that it failed at.

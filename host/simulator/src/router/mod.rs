@@ -1,29 +1,30 @@
-//! The router of a simulation: the server's own types and rules, with a model's numbers in the place of clocks and sockets.
+//! The router of a simulation: the server's own types and procedure, with virtual time and the numbers of a model.
 //!
-//! Bottom up: `spec` (how it is set up) and `placement` (what it answers); `fleet`, `view`, `prices`, `backlog` and `bookings` (what is
-//! known of workers, caches, costs and requests in flight); `columns` and `queries` (what a policy is shown of it); `place` (how a
-//! decision is made) and `asking` (what becomes of it); `ears` (who is told what happened); `single` with `dispatch` (one router); `replicas` (several).
+//! Bottom up: `spec` (its configuration) and `placement` (its answers); `fleet`, `view`, `prices`, `backlog` and `bookings` (workers,
+//! caches, costs and requests in flight); `state` (all of it); `router_view` (what the crate `placement` reads of it); `asking` (one
+//! request is placed or held); `ears` (events of policies); `single` with `dispatch` (one router); `replicas` (several).
 
 mod asking;
 mod backlog;
 mod bookings;
-mod columns;
 mod counts;
 mod dispatch;
 mod ears;
 mod fleet;
-mod place;
 mod placement;
 mod prices;
-mod queries;
+mod probe;
 mod replicas;
+mod router_view;
 mod single;
 mod spec;
+mod state;
 #[cfg(test)]
 mod tests;
 mod view;
 
 pub use self::counts::RouterCounts;
 pub(crate) use self::placement::Placement;
+pub use self::probe::{ProbedRequest, RouterProbe};
 pub(crate) use self::replicas::Routers;
 pub use self::spec::{CostSource, Knowledge, Policies, QueueSpec, RouterSpec};

@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use placement::{Candidates, PlacementPart};
 use routing::{EventKind, LeastLoaded, RunNumber, SplitMix64, Worker};
 
-use super::asking::Part;
 use super::backlog::Backlog;
 use super::bookings::Bookings;
-use super::columns::{Sight, Standing};
 use super::counts::RouterCounts;
 use super::ears::Ears;
 use super::fleet::SimFleet;
 use super::placement::Placement;
 use super::prices::Prices;
-use super::spec::{Policies, RouterSpec};
+use super::spec::{Policies, PolicyChains, RouterSpec};
+use super::state::{RequestAttempts, RouterState};
 use super::view::IndexView;
 use crate::engine::{CacheEvent, EngineLoad};
 use crate::request::Request;
@@ -23,12 +23,14 @@ use crate::spec::ClusterSpec;
 /// One router.
 #[derive(Debug)]
 pub(crate) struct Router {
-    pub(super) policies: Policies,
+    pub(super) policies: PolicyChains,
     pub(super) fallback: LeastLoaded,
-    pub(super) sight: Sight,
+    pub(super) state: RouterState,
+    /// Buffers of the decisions.
+    pub(super) candidates: Candidates,
     pub(super) bookings: Bookings,
     /// Of requests that were held or tried. Looked up only.
-    pub(super) standings: HashMap<usize, Standing>,
+    pub(super) attempts: HashMap<usize, RequestAttempts>,
     pub(super) ears: Ears,
     pub(super) counts: RouterCounts,
     replica: Replica,
@@ -70,7 +72,8 @@ impl Router {
         let backlogs = fleet.workers().iter().map(|_| Backlog::default()).collect();
         Self {
             ears: Ears::new(listeners, fleet.workers()),
-            sight: Sight {
+            candidates: Candidates::default(),
+            state: RouterState {
                 view: IndexView::new(cluster, fleet.ids(), block_tokens, spec, replica.at),
                 fleet,
                 prices: Prices::new(cluster, &spec.costs, spec.seed),
@@ -80,10 +83,10 @@ impl Router {
                 aims: Arc::default(),
                 decode_alone: spec.decode_alone,
             },
-            policies,
+            policies: PolicyChains::of(policies),
             fallback: LeastLoaded::default(),
             bookings: Bookings::new(),
-            standings: HashMap::new(),
+            attempts: HashMap::new(),
             counts: RouterCounts::default(),
             run: replica.run(spec.seed),
             replica,
@@ -92,7 +95,7 @@ impl Router {
 
     /// Decides about a request, by its place in the trace, that was decided `attempt` times before. One that goes out is booked.
     pub(crate) fn place(&mut self, now_us: u64, number: usize, request: &Request, attempt: u32) -> Placement {
-        self.place_part(now_us, (number, request, attempt), Part::Request)
+        self.place_part(now_us, (number, request, attempt), PlacementPart::Request)
     }
 
     /// The same for the answer to a prompt that is computed, and whose decode worker was [`lost`](Self::lost).
@@ -103,7 +106,7 @@ impl Router {
         request: &Request,
         attempt: u32,
     ) -> Placement {
-        self.place_part(now_us, (number, request, attempt), Part::Answer)
+        self.place_part(now_us, (number, request, attempt), PlacementPart::Decode)
     }
 
     /// The answer's first token came from that worker; or, at one that computes the prompt for another, its leg ended.
@@ -134,10 +137,10 @@ impl Router {
         let Some(booking) = self.bookings.remove(&number) else {
             return;
         };
-        self.standings.remove(&number);
+        self.attempts.remove(&number);
         // Of a prompt whose end nobody told.
         for share in booking.prefills.iter().chain([&booking.answers]) {
-            self.sight.backlogs[share.worker].remove(number, now_us);
+            self.state.backlogs[share.worker].remove(number, now_us);
         }
         booking.answers.decoded(tokens, now_us);
         let (worker, after_ms) = (booking.answers.worker, booking.answers.after_ms(now_us));
@@ -147,47 +150,48 @@ impl Router {
 
     /// That worker failed at the request: everything booked for it is given back, and it is not offered that worker again.
     pub(crate) fn lost(&mut self, now_us: u64, number: usize, worker: usize) {
-        self.sight.fleet.failed(worker, now_us);
-        self.standings.entry(number).or_default().tried.push(worker);
+        self.state.fleet.failed(worker, now_us);
+        let id = self.worker(worker).id();
+        self.attempts.entry(number).or_default().tried.push(id);
         self.give_back(now_us, number, Some(worker));
     }
 
     /// A decode worker refused the request, and that is what its client is told.
     pub(crate) fn refused(&mut self, now_us: u64, number: usize, worker: usize) {
-        self.standings.remove(&number);
+        self.attempts.remove(&number);
         self.give_back(now_us, number, Some(worker));
     }
 
     /// Nobody waits for the request any more, wherever it is.
     pub(crate) fn left(&mut self, now_us: u64, number: usize) {
-        if let Some(standing) = self.standings.remove(&number) {
-            self.sight.held -= usize::from(standing.is_held);
-            self.sight.waits_no_more(number, standing.waits_for);
+        if let Some(attempts) = self.attempts.remove(&number) {
+            self.state.held -= usize::from(attempts.is_held);
+            self.state.waits_no_more(number, attempts.waits_for);
         }
         self.give_back(now_us, number, None);
     }
 
     /// A worker's cache has changed.
     pub(crate) fn cache_event(&mut self, now_us: u64, worker: usize, event: &CacheEvent) {
-        self.sight.view.told(now_us, worker, event);
+        self.state.view.told(now_us, worker, event);
     }
 
     /// An engine told its load.
     pub(crate) fn engine_said(&mut self, now_us: u64, worker: usize, load: &EngineLoad) {
-        let said = self.sight.fleet.said(worker, load);
+        let said = self.state.fleet.said(worker, load);
         self.worker(worker).load().engine_said(said, now_us / 1_000);
     }
 
     /// It is known that a worker is no longer there. Requests that it had are to be told of as [`lost`](Self::lost) besides.
     pub(crate) fn gone(&mut self, now_us: u64, worker: usize) {
-        self.sight.fleet.gone(worker);
-        self.sight.view.forget(worker);
+        self.state.fleet.gone(worker);
+        self.state.view.forget(worker);
         self.note_worker(now_us, EventKind::Left, worker);
     }
 
     /// A worker is there again, with an empty cache.
     pub(crate) fn back(&mut self, now_us: u64, worker: usize) {
-        self.sight.fleet.back(worker, now_us);
+        self.state.fleet.back(worker, now_us);
         self.note_worker(now_us, EventKind::Joined, worker);
     }
 
@@ -206,7 +210,7 @@ impl Router {
     /// Requests that are held.
     #[must_use]
     pub(crate) fn held(&self) -> usize {
-        self.sight.held
+        self.state.held
     }
 
     /// What it did so far.
@@ -214,7 +218,7 @@ impl Router {
     pub(crate) fn counts(&self) -> RouterCounts {
         RouterCounts {
             listener_faults: self.ears.faults(),
-            events_lost: self.sight.view.lost(),
+            events_lost: self.state.view.lost(),
             ..self.counts.clone()
         }
     }
@@ -223,7 +227,7 @@ impl Router {
 /// What the public half is made of.
 impl Router {
     pub(super) fn worker(&self, worker: usize) -> &Arc<Worker> {
-        &self.sight.fleet.workers()[worker]
+        &self.state.fleet.workers()[worker]
     }
 
     /// Returns the request's number at this router, from 1, as each process of the server counts.
@@ -232,7 +236,7 @@ impl Router {
     }
 
     pub(super) fn catch_up(&mut self, now_us: u64) {
-        self.sight.view.catch_up(now_us);
+        self.state.view.catch_up(now_us);
         self.ears.tell(now_us);
     }
 }

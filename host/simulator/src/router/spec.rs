@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use routing::Policy;
+use routing::{Phase, Policy, PolicyVersions};
 
 use crate::profile::Profile;
 
@@ -110,13 +110,6 @@ impl Policies {
         }
     }
 
-    /// Who decides where a prompt that is computed elsewhere is answered.
-    pub(super) fn second(&self) -> &Arc<dyn Policy> {
-        match self {
-            Self::One(policy) | Self::ByPhase { decode: policy, .. } => policy,
-        }
-    }
-
     /// Every policy once.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Policy>> {
         let second = match self {
@@ -124,5 +117,34 @@ impl Policies {
             Self::ByPhase { decode, .. } => Some(decode),
         };
         std::iter::once(self.first()).chain(second)
+    }
+}
+
+/// The policies of one router, each with a circuit of its own.
+#[derive(Debug)]
+pub(super) struct PolicyChains {
+    first: Arc<PolicyVersions>,
+    /// Where each phase has its own.
+    pub(super) decode: Option<Arc<PolicyVersions>>,
+}
+
+impl PolicyChains {
+    pub(super) fn of(policies: Policies) -> Self {
+        match policies {
+            Policies::One(policy) => Self {
+                first: PolicyVersions::only(policy),
+                decode: None,
+            },
+            Policies::ByPhase { prefill, decode } => Self {
+                first: PolicyVersions::only(prefill),
+                decode: Some(PolicyVersions::only(decode)),
+            },
+        }
+    }
+
+    /// Returns the policy of a phase. That of the prefill leg decides whole requests as well.
+    pub(super) fn of_phase(&self, phase: Phase) -> &PolicyVersions {
+        let decode = self.decode.as_ref().filter(|_| phase == Phase::Decode);
+        decode.unwrap_or(&self.first)
     }
 }

@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use kv_index::{Holder, IndexLimits, Prompt, Sent, SharedPrefixIndex, WorkerMatch};
+use placement::{CacheKnowledge, PrefixMatches};
 use routing::{
-    Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, SplitMix64, StoredBlocks, Tier, WorkerId,
+    Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, SplitMix64, StoredBlocks, WorkerId,
 };
 
 use super::prices::uniform;
@@ -51,74 +52,41 @@ pub(super) struct Reader {
     index: SharedPrefixIndex,
     /// Tokens of a block of the trace.
     block_tokens: u32,
-    is_known: bool,
-    is_assumed: bool,
-}
-
-/// One answer a candidate, row by row, in tokens of the trace.
-#[derive(Debug, Clone)]
-pub(super) struct Matches {
-    found: Vec<WorkerMatch>,
-    is_known: bool,
-}
-
-impl Matches {
-    /// A candidate's match, where it is known.
-    pub(super) fn get(&self, row: usize) -> Option<&WorkerMatch> {
-        self.found.get(row).filter(|_| self.is_known)
-    }
-
-    /// The longest match of any candidate, on any tier; none where none is known.
-    pub(super) fn best(&self) -> Option<u32> {
-        let known = self.found.iter().filter(|_| self.is_known);
-        known.map(|found| found.any_tokens).max()
-    }
-
-    /// For each candidate, tokens held on `tier` or a faster one; 0 where it is not known.
-    pub(super) fn on(&self, tier: Tier) -> impl Iterator<Item = u32> {
-        self.found.iter().map(move |found| match tier {
-            Tier::Device => found.device_tokens,
-            Tier::Host => found.host_tokens,
-            Tier::Disk | Tier::Shared => found.any_tokens,
-        })
-    }
+    /// Of every worker's cache.
+    knowledge: CacheKnowledge,
 }
 
 impl Reader {
-    /// Asks once for all candidates.
-    pub(super) fn ask(&self, prompt: &AskedPrompt, ids: &[WorkerId]) -> Matches {
-        let mut found = Vec::new();
-        prompt.lend(|asked| self.index.matches(asked, ids, &mut found));
-        for found in &mut found {
-            if self.is_assumed {
-                // What is expected is all there is.
-                let tokens = found.expected_tokens;
-                found.device_tokens = tokens;
-                found.host_tokens = tokens;
-                found.any_tokens = tokens;
+    /// Looks up a prompt for all candidates at once. Matches are in tokens of the trace.
+    pub(super) fn find_matches(&self, prompt: &AskedPrompt, ids: &[WorkerId], matches: &mut PrefixMatches) {
+        let look_up = |found: &mut Vec<_>| {
+            prompt.lend(|asked| self.index.matches(asked, ids, found));
+            for found in found {
+                self.scale(found, prompt.tokens);
             }
-            for tokens in [
-                &mut found.device_tokens,
-                &mut found.host_tokens,
-                &mut found.any_tokens,
-                &mut found.expected_tokens,
-            ] {
-                // The last block of a prompt may be part of one.
-                *tokens = (*tokens / INDEX_BLOCK)
-                    .saturating_mul(self.block_tokens)
-                    .min(prompt.tokens);
-            }
-        }
-        Matches {
-            found,
-            is_known: self.is_known,
+        };
+        matches.replace(look_up, |_| self.knowledge);
+    }
+
+    /// Converts a match from tokens of the index to those of the trace.
+    fn scale(&self, found: &mut WorkerMatch, prompt_tokens: u32) {
+        for tokens in [
+            &mut found.device_tokens,
+            &mut found.host_tokens,
+            &mut found.any_tokens,
+            &mut found.expected_tokens,
+        ] {
+            // The last block of a prompt may be part of one.
+            *tokens = (*tokens / INDEX_BLOCK)
+                .saturating_mul(self.block_tokens)
+                .min(prompt_tokens);
         }
     }
 
     /// Blocks that the index holds for a worker; none where it publishes no events.
     pub(super) fn held_blocks(&self, worker: WorkerId) -> Option<u64> {
-        let is_told = self.is_known && !self.is_assumed;
-        is_told.then(|| self.index.held_blocks(worker))
+        let is_live = self.knowledge == CacheKnowledge::Live;
+        is_live.then(|| self.index.held_blocks(worker))
     }
 
     /// A hash of so many of a prompt's first tokens, in whole blocks of the trace; of all its blocks where it is shorter, for the last
@@ -182,8 +150,11 @@ impl IndexView {
                 max_blocks: blocks.saturating_add(MORE_BLOCKS),
             }),
             block_tokens: block_tokens.max(1),
-            is_known: spec.knowledge != Knowledge::None,
-            is_assumed: matches!(spec.knowledge, Knowledge::Assumed { .. }),
+            knowledge: match spec.knowledge {
+                Knowledge::None => CacheKnowledge::Unknown,
+                Knowledge::Events { .. } => CacheKnowledge::Live,
+                Knowledge::Assumed { .. } => CacheKnowledge::Assumed,
+            },
         };
         let device = cluster.workers.iter().map(|worker| worker.cache_blocks[0] as u64);
         Self {
@@ -215,7 +186,7 @@ impl IndexView {
 
     /// A worker's cache has changed.
     pub(super) fn told(&mut self, now_us: u64, worker: usize, event: &CacheEvent) {
-        if !self.reader.is_known || self.reader.is_assumed {
+        if self.reader.knowledge != CacheKnowledge::Live {
             return;
         }
         if self.loss > 0.0 && uniform(&mut self.random) < self.loss {
@@ -248,11 +219,12 @@ impl IndexView {
         if self.expect_us == 0 {
             return;
         }
+        let is_assumed = self.reader.knowledge == CacheKnowledge::Assumed;
         let sent = Sent {
             worker: self.ids[worker],
             // The index knows the block size from events; without any it has nothing to compare with either.
-            block_size: if self.reader.is_assumed { INDEX_BLOCK } else { 0 },
-            capacity: if self.reader.is_assumed {
+            block_size: if is_assumed { INDEX_BLOCK } else { 0 },
+            capacity: if is_assumed {
                 self.capacities[worker]
             } else {
                 SOON_TOLD_TOKENS / u64::from(self.reader.block_tokens)

@@ -83,7 +83,7 @@ proptest! {
             let load = router.load(worker);
             let booked = (load.requests, load.decoding, load.prefill_tokens, load.prompt_tokens);
             prop_assert_eq!(booked, (0, 0, 0, 0));
-            prop_assert_eq!(router.sight.backlogs[worker].left_us(now_us), 0);
+            prop_assert_eq!(router.state.backlogs[worker].left_us(now_us), 0);
         }
     }
 }

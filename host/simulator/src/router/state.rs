@@ -1,0 +1,76 @@
+//! State of a simulated router: workers, caches as the router knows them, prices, the queue, and the requests' attempts.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use routing::{Aims, WorkerId};
+
+use super::backlog::Backlog;
+use super::fleet::SimFleet;
+use super::prices::Prices;
+use super::spec::QueueSpec;
+use super::view::{AskedPrompt, IndexView};
+use crate::request::Request;
+
+/// Everything that a decision reads but the request.
+#[derive(Debug)]
+pub(super) struct RouterState {
+    pub(super) fleet: SimFleet,
+    pub(super) view: IndexView,
+    pub(super) prices: Prices,
+    /// Of each worker; kept where the prices are given.
+    pub(super) backlogs: Vec<Backlog>,
+    pub(super) queue: QueueSpec,
+    /// Number of requests that are held.
+    pub(super) held: usize,
+    /// The workers that they wait for. Shared with the queries of a call.
+    pub(super) aims: Arc<Mutex<Aims>>,
+    pub(super) decode_alone: bool,
+}
+
+/// State of a request with regard to earlier decisions.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RequestAttempts {
+    /// Workers that failed at it.
+    pub(super) tried: Vec<WorkerId>,
+    /// Time when it was held first.
+    pub(super) held_since_us: Option<u64>,
+    /// Whether it is held until this decision.
+    pub(super) is_held: bool,
+    /// The worker that it waits for.
+    pub(super) waits_for: Option<WorkerId>,
+}
+
+/// A request at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlacedRequest<'a> {
+    /// Its place in the trace.
+    pub(super) number: usize,
+    pub(super) request: &'a Request,
+    pub(super) prompt: &'a Arc<AskedPrompt>,
+    pub(super) attempts: &'a RequestAttempts,
+    /// Number of decisions before this one.
+    pub(super) attempt: u32,
+    pub(super) now_us: u64,
+}
+
+impl RouterState {
+    /// Returns for how much longer a request may be held.
+    pub(super) fn hold_left_us(&self, attempts: &RequestAttempts, now_us: u64) -> u64 {
+        let held_us = attempts.held_since_us.map_or(0, |since_us| now_us - since_us);
+        self.queue.timeout_us.saturating_sub(held_us)
+    }
+
+    /// Records that a held request waits for a worker, and its work there.
+    pub(super) fn waits(&self, number: usize, worker: WorkerId, work: u32) {
+        let mut aims = self.aims.lock().unwrap_or_else(PoisonError::into_inner);
+        aims.insert(worker, number as u64, work);
+    }
+
+    /// Removes a request from those that wait for a worker.
+    pub(super) fn waits_no_more(&self, number: usize, waits_for: Option<WorkerId>) {
+        if let Some(worker) = waits_for {
+            let mut aims = self.aims.lock().unwrap_or_else(PoisonError::into_inner);
+            aims.remove(worker, number as u64);
+        }
+    }
+}
