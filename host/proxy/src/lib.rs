@@ -41,6 +41,8 @@ mod metrics;
 mod models;
 mod openapi;
 mod own_pages;
+#[cfg(test)]
+mod parity_tests;
 mod pd;
 mod pipeline;
 mod pipeline_parts;
