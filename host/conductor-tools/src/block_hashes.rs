@@ -1,4 +1,4 @@
-//! `conductor block-hashes`: the names that engines and indexers give a prompt's blocks, to compare with what they say.
+//! `conductor block-hashes`: the hashes of a prompt's blocks, to compare with those of engines and indexers.
 
 use std::io::Read as _;
 
@@ -11,7 +11,7 @@ use crate::args::{BlockHashesArgs, HashScheme};
 /// Prints the hash of each whole block of the prompt on standard input, a JSON array of token ids; one a line.
 ///
 /// # Errors
-/// Where there is no such prompt, or the arguments make no sense together.
+/// If the prompt is invalid, or the arguments do not fit together.
 pub fn print(args: &BlockHashesArgs) -> Result<Exit> {
     let mut text = String::new();
     std::io::stdin()

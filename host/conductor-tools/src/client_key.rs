@@ -15,7 +15,7 @@ const BYTES: usize = 32;
 /// Prints a fresh key, and the line for `[clients.NAME]`.
 ///
 /// # Errors
-/// Where the system gives no random bytes.
+/// If the system has no random bytes.
 pub fn print() -> Result<Exit> {
     let key = fresh().context("failed to read random bytes from the system")?;
     println!("key:         {key}");
@@ -23,7 +23,7 @@ pub fn print() -> Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// A key that nobody can guess, begun as clients expect keys to begin.
+/// Returns a random key with the prefix that clients expect.
 fn fresh() -> io::Result<String> {
     let mut bytes = [0; BYTES];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

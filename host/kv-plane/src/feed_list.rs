@@ -10,7 +10,7 @@ use observability::error_chain;
 use routing::{StoreId, Worker, WorkerId};
 use tracing::error;
 
-/// The list, and the feeds it is for.
+/// List of the followed feeds.
 #[derive(Debug)]
 pub(crate) struct FeedList {
     feeds: Arc<KvFeeds>,
@@ -29,7 +29,7 @@ struct FeedLists {
     last_store: u32,
 }
 
-/// Feeds of the configuration's workers and stores.
+/// Feeds of the configured workers and stores.
 #[derive(Debug, Default)]
 pub(crate) struct OwnFeeds {
     pub(crate) engines: Vec<FeedSpec>,
@@ -46,10 +46,10 @@ impl FeedList {
         }
     }
 
-    /// Follows exactly these for the workers.
+    /// Replaces the feeds of the workers.
     ///
     /// # Errors
-    /// Where there are too many feeds; nothing changes then.
+    /// [`FeedError`] for too many feeds; nothing changes then.
     pub(crate) fn set(&self, own: Vec<FeedSpec>) -> Result<(), FeedError> {
         let mut lists = self.lists();
         self.feeds.set([&own[..], &lists.registered].concat())?;
@@ -84,10 +84,10 @@ impl FeedList {
         lists.note_followed();
     }
 
-    /// Follows one more publisher, which is no worker's.
+    /// Follows a publisher that is not a worker's.
     ///
     /// # Errors
-    /// Where there are too many feeds; nothing changes then.
+    /// [`FeedError`] for too many feeds; nothing changes then.
     pub(crate) fn register(&self, feed: FeedSpec) -> Result<(), FeedError> {
         let mut lists = self.lists();
         lists.registered.push(feed);
@@ -98,7 +98,7 @@ impl FeedList {
         set
     }
 
-    /// Ends that.
+    /// Ends the feed of a publisher or store.
     pub(crate) fn unregister(&self, worker: WorkerId) {
         let mut lists = self.lists();
         lists.registered.retain(|feed| feed.worker != worker);
@@ -107,17 +107,17 @@ impl FeedList {
         }
     }
 
-    /// An id for a store that nobody had before.
+    /// Returns a new id for a store.
     pub(crate) fn new_store(&self) -> StoreId {
         let mut lists = self.lists();
         lists.last_store += 1;
         StoreId(lists.last_store)
     }
 
-    /// Follows one more store.
+    /// Follows another store.
     ///
     /// # Errors
-    /// Where there are too many feeds; nothing changes then.
+    /// [`FeedError`] for too many feeds; nothing changes then.
     pub(crate) fn register_store(&self, store: StoreSpec) -> Result<(), FeedError> {
         let mut lists = self.lists();
         lists.registered_stores.push(store);
@@ -128,7 +128,7 @@ impl FeedList {
         set
     }
 
-    /// Ends that.
+    /// Ends the feed of a publisher or store.
     pub(crate) fn unregister_store(&self, store: StoreId) {
         let mut lists = self.lists();
         lists.registered_stores.retain(|known| known.store != store);
@@ -142,17 +142,17 @@ impl FeedList {
         self.feeds.store_status()
     }
 
-    /// The workers that have feeds.
+    /// Returns the workers with feeds.
     pub(crate) fn followed(&self) -> Arc<[FollowedWorker]> {
         Arc::clone(&self.lists().followed)
     }
 
-    /// How each feed is.
+    /// Returns the status of each feed.
     pub(crate) fn status(&self) -> Vec<FeedStatus> {
         self.feeds.status()
     }
 
-    /// Has the feeds of a worker find out whether they missed something.
+    /// Marks the feeds of a worker as suspect, so that they check for gaps.
     pub(crate) fn doubt(&self, worker: WorkerId) {
         self.feeds.mark_suspect(worker);
     }

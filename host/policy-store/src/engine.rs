@@ -152,7 +152,7 @@ mod tests {
         check(&[("XDG_CACHE_HOME", ""), ("CACHE_DIRECTORY", "")], None);
     }
 
-    /// How many files a router with this configuration keeps of one policy.
+    /// Returns the number of cached files for one policy.
     fn kept(head: &str, home: &Path) -> usize {
         let text = format!(
             "{head}\n[[pools.p.workers]]\nurl = \"http://127.0.0.1:1\"\n[[routes]]\npool = \"p\"\npolicy = \"round-robin\"\n"

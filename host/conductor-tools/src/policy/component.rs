@@ -1,4 +1,4 @@
-//! What a tool is asked about: the bytes of a file, or of a built-in policy.
+//! Component that a tool works on: the bytes of a file, or of a built-in policy.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ use policy_store::builtin;
 /// A policy's bytes and where they come from.
 #[derive(Debug)]
 pub(crate) struct ComponentFile {
-    /// What messages call it: the path, or `builtin NAME`.
+    /// Label for messages: the path, or `builtin NAME`.
     pub(crate) label: String,
     /// The built-in's name, or the file's without its ending.
     pub(crate) name: String,
@@ -34,22 +34,22 @@ pub(crate) enum ComponentFileError {
         builtin::names().join(", ")
     )]
     Nowhere {
-        /// What was asked for.
+        /// Requested name.
         asked: String,
     },
     /// The file cannot be read.
     #[error("failed to read `{}`", path.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
     /// No policy is that large.
     #[error("failed to read `{}`: it has {bytes} bytes, and the router loads none over {MAX_COMPONENT}", path.display())]
     TooLarge {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// Its length.
         bytes: u64,
@@ -103,7 +103,7 @@ impl ComponentFile {
         }
     }
 
-    /// What the bytes consist of.
+    /// Returns the structure of the bytes.
     pub(crate) fn dissect(&self) -> anyhow::Result<Anatomy> {
         let told = dissect(&self.bytes);
         told.map_err(|error| anyhow!("{}: failed to {}", self.label, error_chain(&error)))

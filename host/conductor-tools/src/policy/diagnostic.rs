@@ -1,4 +1,4 @@
-//! What a tool has to say against a policy.
+//! Diagnostics of the policy tools.
 
 use std::fmt;
 
@@ -10,30 +10,30 @@ use super::settings::GivenSettings;
 use observability::error_chain;
 use policy_store::param_diagnostics;
 
-/// How bad it is.
+/// Severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Severity {
     /// The router would not load the policy, or its fallback would decide in its place.
     Error,
-    /// It works, and may not work well.
+    /// The policy works, but may not work well.
     Warning,
 }
 
-/// One thing that is wrong, and how to mend it.
+/// Problem of a policy, with a cure.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Diagnostic {
-    /// How bad it is.
+    /// Severity.
     pub(super) severity: Severity,
     /// Its stable kind.
     pub(super) code: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub(super) message: String,
-    /// How to mend it.
+    /// Cure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) help: Option<String>,
-    /// Where in a configuration file.
+    /// Place in a configuration file.
     #[serde(flatten)]
     pub(super) place: Option<Place>,
 }
@@ -69,13 +69,13 @@ impl Diagnostic {
         }
     }
 
-    /// With how to mend it.
+    /// Adds a cure.
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Why a policy is not loaded; where its settings are at fault, with their places.
+    /// Returns the reasons for not loading a policy, with the places of faulty settings.
     pub(super) fn not_loaded(error: &LoadError, given: &GivenSettings) -> Vec<Self> {
         if let Some(faults) = error.param_faults() {
             return Self::refused_params(faults, given);

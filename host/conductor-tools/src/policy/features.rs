@@ -1,4 +1,4 @@
-//! `conductor policy features`: every number a policy can ask for.
+//! `conductor policy features`: all columns that a policy can request.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ const LABEL: FeatureDoc = FeatureDoc {
 /// Lists them.
 ///
 /// # Errors
-/// Where nothing can be printed.
+/// If standard output cannot be written.
 pub(super) fn run(args: &FeaturesArgs) -> anyhow::Result<Exit> {
     print(&Report::new(), args.json)?;
     Ok(Exit::Success)
@@ -67,7 +67,7 @@ impl Report {
 }
 
 impl Feature {
-    /// `plan` asks for this feature alone: what the router does for it is what it costs.
+    /// Returns the cost of a feature: the work of the router for a plan with it alone.
     fn new(doc: &FeatureDoc, plan: FeaturePlan) -> Self {
         let cost = if plan.needs_prefix() {
             "the prompt's tokens, and one query of the prefix index a request for all columns that need it together"

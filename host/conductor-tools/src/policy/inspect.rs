@@ -15,10 +15,10 @@ use super::{engine, parameters, print, settings};
 use crate::args::InspectArgs;
 use crate::{Exit, UsageError};
 
-/// Tells what it is.
+/// Runs `conductor policy inspect`.
 ///
 /// # Errors
-/// Where the file, its settings or the runtime cannot be had, or the file is no WebAssembly.
+/// If the file or its settings cannot be read, the runtime cannot start, or the file is not WebAssembly.
 pub(super) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     let subject = ComponentFile::find(&args.policy).map_err(UsageError::new)?;
     let mut report = Report::of(&subject, subject.dissect()?);
@@ -47,7 +47,7 @@ pub(super) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     })
 }
 
-/// What a binary is.
+/// Kind of a binary.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Report {
@@ -55,20 +55,20 @@ struct Report {
     layer: &'static str,
     bytes: usize,
     sha256: String,
-    /// Languages it was written in, as its compilers say.
+    /// Source languages, as the compilers recorded them.
     languages: Vec<String>,
     /// Everything else that had a hand in it.
     made_by: Vec<String>,
     exports: Vec<Item>,
     imports: Vec<Item>,
-    /// Of a core module: whether it tells which component it is meant for.
+    /// For a core module: true if it names the component that it is meant for.
     #[serde(skip_serializing_if = "Option::is_none")]
     has_component_type: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     compiled_us: Option<f64>,
     #[serde(flatten)]
     asked: Option<Asked>,
-    /// What it can be given; none where it does not tell.
+    /// Parameters, if it describes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters: Option<Vec<ParameterRow>>,
     findings: Vec<Diagnostic>,
@@ -82,7 +82,7 @@ struct Item {
     functions: Vec<String>,
 }
 
-/// What it says of itself.
+/// Manifest.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Asked {
@@ -90,17 +90,17 @@ struct Asked {
     version: String,
     request_features: Vec<String>,
     candidate_features: Vec<String>,
-    /// Whether the router has prompts tokenised for it.
+    /// True if the router tokenizes prompts for it.
     needs_tokens: bool,
-    /// Whether it asks the prefix index.
+    /// True if it queries the prefix index.
     needs_prefix_index: bool,
-    /// Whether it places both legs of a split request in one call.
+    /// True if it places both legs of a split request in one call.
     places_pairs: bool,
-    /// Whether a pipeline may have it as a scorer.
+    /// True if a pipeline may have it as a scorer.
     scores: bool,
-    /// Kinds of events it wants to be told; none where it is told none.
+    /// Kinds of events that it receives; none if it receives none.
     events: Option<Vec<String>>,
-    /// Whether it works by the clock.
+    /// True if it receives ticks.
     ticks: bool,
 }
 
@@ -137,7 +137,7 @@ impl Report {
         }
     }
 
-    /// What only the runtime can tell.
+    /// Facts that only the runtime finds.
     fn ask(&mut self, subject: &ComponentFile, given: &GivenSettings) -> anyhow::Result<()> {
         let engine = engine()?;
         let inspected = match engine.inspect(&subject.bytes) {

@@ -19,7 +19,7 @@ use policy_store::builtin::{BUILTINS, DEFAULT};
 /// Lists them.
 ///
 /// # Errors
-/// Where the folder or the runtime cannot be had.
+/// If the folder cannot be read, or the runtime cannot start.
 pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
     let engine = engine()?;
     let policies = match &args.dir {
@@ -34,7 +34,7 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
 }
 
 fn in_folder(folder: &Path, engine: &PolicyEngine) -> anyhow::Result<Vec<Listed>> {
-    // A folder that cannot be read holds no policies for the router; whoever asks by name is told.
+    // The router treats an unreadable folder as empty; the command reports it.
     std::fs::read_dir(folder).map_err(|source| {
         UsageError::new(super::ComponentFileError::Read {
             path: folder.to_owned(),
@@ -72,22 +72,22 @@ struct Report {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Listed {
-    /// What routes call it.
+    /// Name for routes.
     name: String,
     /// `builtin NAME`, or the file.
     source: String,
     bytes: usize,
     sha256: String,
-    /// What it calls itself; none where it cannot be asked.
+    /// Name in its manifest, if it can be loaded.
     manifest: Option<String>,
     version: Option<String>,
-    /// Whether a pipeline may have it as a scorer.
+    /// True if a pipeline may have it as a scorer.
     scores: bool,
-    /// Whether it decides for routes that name no policy.
+    /// True if it is the default of routes that name no policy.
     default: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     about: Option<&'static str>,
-    /// Why it cannot be asked.
+    /// Problem, if it cannot be loaded.
     problem: Option<String>,
 }
 

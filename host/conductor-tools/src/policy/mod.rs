@@ -33,10 +33,10 @@ use crate::args::{PolicyArgs, PolicyCommand};
 use crate::remote::deploy;
 use crate::{print, remote};
 
-/// Does what was asked.
+/// Runs a command of `conductor policy`.
 ///
 /// # Errors
-/// Where it could not be done at all; faults of a policy are told on the way, and by the exit code.
+/// If the command cannot run. Faults of a policy are printed, and set the exit code.
 pub fn run(args: &PolicyArgs) -> anyhow::Result<Exit> {
     match &args.command {
         PolicyCommand::New(args) => project::run(args),

@@ -23,7 +23,7 @@ pub(super) struct ParameterRow {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     choices: Vec<String>,
     about: String,
-    /// What it may be, in words.
+    /// Allowed values, in words.
     #[serde(skip)]
     range: String,
 }
@@ -67,7 +67,7 @@ impl ParameterRow {
     }
 }
 
-/// All of them as a table, under a line that says what it is.
+/// Returns all parameters as a table with a heading.
 pub(super) fn shown(parameters: &[ParameterRow]) -> String {
     if parameters.is_empty() {
         return "params     none\n".to_owned();

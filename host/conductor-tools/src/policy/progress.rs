@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use policy_runtime::RehearsalStep;
 
-/// How often the spinner turns.
+/// Interval of the spinner.
 const TURN: Duration = Duration::from_millis(100);
 
 /// Progress of one command; the spinner goes when this is dropped.

@@ -16,7 +16,7 @@ use super::templates::{self, Template};
 use crate::Exit;
 use crate::args::NewArgs;
 
-/// Where a project keeps the contract that it is built against.
+/// Folder of the contract in a project.
 const CONTRACT_FILE: &str = "wit/policy.wit";
 /// The mode of a file that is run.
 const PROGRAM: u32 = 0o755;
@@ -41,9 +41,9 @@ pub(crate) enum NewError {
     /// The file system refuses.
     #[error("failed to write `{}`", path.display())]
     Write {
-        /// Which file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -116,7 +116,7 @@ fn write_file(path: &Path, text: &str) -> Result<(), NewError> {
     Ok(())
 }
 
-/// What was made, and what comes next.
+/// Report on the new project, with the next steps.
 #[derive(Debug, Serialize)]
 struct Report {
     name: String,

@@ -1,4 +1,4 @@
-//! Under which parameters and limits a policy is looked at: told on the command line, or those of a configuration.
+//! Parameters and limits of a policy, from the command line or from a configuration.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use policy_store::policy_settings;
 /// Settings and where they come from.
 #[derive(Debug, Default)]
 pub(super) struct GivenSettings {
-    /// What the runtime is told.
+    /// Settings for the runtime.
     pub(super) settings: PolicySettings,
-    /// The file and what it says of the policy, where it does.
+    /// Configuration file and its policy, if it has one.
     pub(super) configured: Option<(String, PolicyConfig)>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum SettingsError {
         name: String,
         /// The file.
         config: String,
-        /// Those it knows.
+        /// Policies of the file.
         known: Vec<String>,
     },
 }
@@ -52,7 +52,7 @@ pub(crate) enum SettingsError {
 /// Either settings, or the mistakes of the file that should have them.
 pub(super) type SettingsOrMistakes = Result<GivenSettings, Vec<Diagnostic>>;
 
-/// What `args` say of a policy whose component is called `component`.
+/// Reads the settings of a policy whose component has this name.
 pub(super) fn read(args: &SettingsArgs, component: &str) -> Result<SettingsOrMistakes, SettingsError> {
     match &args.config {
         Some(config) => from_config(config, args.name.as_deref().unwrap_or(component)),
@@ -109,7 +109,7 @@ fn from_config(path: &Path, name: &str) -> Result<SettingsOrMistakes, SettingsEr
         return Ok(Ok(given(&source, policy)));
     }
     if config.policy_dir.is_some() {
-        // Nobody speaks of it: it is loaded from the folder with what every policy has.
+        // The configuration does not name it: it comes from the folder, with default settings.
         return Ok(Ok(GivenSettings::default()));
     }
     Err(SettingsError::NoSuchPolicy {

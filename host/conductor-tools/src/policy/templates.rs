@@ -5,7 +5,7 @@ use crate::args::Language;
 /// A project to start from.
 #[derive(Debug)]
 pub(super) struct Template {
-    /// What people call the language.
+    /// Name of the language.
     pub(super) language: &'static str,
     /// The files by path, as text.
     pub(super) files: &'static [(&'static str, &'static str)],
@@ -96,7 +96,7 @@ mod tests {
         ("python", &PYTHON),
         ("assemblyscript", &ASSEMBLYSCRIPT),
     ];
-    /// What a build leaves, or fetches.
+    /// Files that a build creates or fetches.
     const BUILT: [&str; 8] = [
         ".tools",
         "build",

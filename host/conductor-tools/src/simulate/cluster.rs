@@ -9,12 +9,12 @@ use simulator::{ClusterSpec, Failure, FetchRule, FittedProfile, MockerProfile, P
 use super::recorded::Recorded;
 use crate::args::{Outage, ProfileName, SimulatedClusterArgs};
 
-/// What a mixed worker's step takes of prompts: vLLM's default for online serving on large accelerators.
+/// Prompt tokens per step of a mixed worker: vLLM's default for online serving on large accelerators.
 const CHUNK_TOKENS: u32 = 8_192;
-/// How many workers there are where nobody says.
+/// Default number of workers.
 const WORKERS: u32 = 8;
 
-/// How far speeds may be from the profile's, either way.
+/// Largest factor between a worker's speed and the profile's.
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.001..=1_000.0;
 
 /// With a log its workers.

@@ -39,7 +39,7 @@ pub(super) struct Compared {
     pub(super) difference: Estimate,
 }
 
-/// The same request under both, over all requests.
+/// Differences of each request between two policies.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Paired {
@@ -113,7 +113,7 @@ impl Comparison {
         }
     }
 
-    /// What the table of both stands under.
+    /// Returns the heading of the comparison.
     pub(super) fn heading(&self) -> String {
         let seeds = match self.seeds {
             1 => "one seed".to_owned(),
@@ -125,7 +125,7 @@ impl Comparison {
         )
     }
 
-    /// What the requests say one by one.
+    /// Returns a sentence about the single requests.
     pub(super) fn by_request(&self) -> String {
         let Paired {
             faster,

@@ -18,10 +18,10 @@ use policy_store::user_cache_folder;
 /// The CPU time of a decision. A slow policy is shown as what it decides; what it costs is for `conductor policy bench`.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A policy with its parameters. Each run loads it anew: what it remembers is of that run alone.
+/// Policy with its parameters. Each run loads it again, so that its memory starts empty.
 #[derive(Debug)]
 pub(super) struct Contestant {
-    /// As it was asked for.
+    /// Argument that names it.
     pub(super) label: String,
     name: String,
     bytes: Cow<'static, [u8]>,
@@ -32,7 +32,7 @@ pub(super) struct Contestant {
 }
 
 impl Contestant {
-    /// Those that were asked for; where none was, all built-in ones that place requests.
+    /// Returns the named policies. Without names, all built-in policies that place requests.
     pub(super) fn all(asked: &[String]) -> anyhow::Result<Vec<Self>> {
         let engine = PolicyEngine::new(EngineLimits::default())?;
         // Of each policy many runs are made; it is compiled once.

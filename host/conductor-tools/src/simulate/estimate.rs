@@ -1,4 +1,4 @@
-//! What several seeds say of one figure: their mean, and how far it may be off.
+//! Estimate of a figure over seeds: mean and confidence interval.
 
 use serde::Serialize;
 

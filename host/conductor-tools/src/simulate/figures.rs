@@ -9,17 +9,17 @@ use super::estimate::Estimate;
 pub(super) struct Figure {
     /// As columns are headed.
     pub(super) name: &'static str,
-    /// What it is.
+    /// Name of the figure.
     pub(super) what: &'static str,
     pub(super) of: fn(&Summary) -> f64,
     pub(super) unit: Unit,
     /// Its interval is in the table too.
     pub(super) is_main: bool,
-    /// It is shown where some run has something to say of it.
+    /// Value of a run, if it has one.
     pub(super) is_told: fn(&Summary) -> bool,
 }
 
-/// What a figure is measured in.
+/// Unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     /// Two decimals.
@@ -28,7 +28,7 @@ pub(super) enum Unit {
     Fine,
     /// None.
     Whole,
-    /// A share of 1, told in per cent.
+    /// Share of 1, shown in per cent.
     Share,
     /// Requests: whole, but for means of several seeds.
     Count,
@@ -56,7 +56,7 @@ impl Unit {
         format!("{}{}{unit}", self.number(mean), self.reach(estimate, is_wide))
     }
 
-    /// The same of a difference: with its sign, and shares in points.
+    /// Formats a difference: with its sign, and shares in percentage points.
     pub(super) fn difference(self, estimate: &Estimate) -> String {
         let Some(mean) = estimate.mean else {
             return "-".to_owned();

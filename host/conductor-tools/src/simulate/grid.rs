@@ -17,7 +17,7 @@ use super::progress::Progress;
 use super::setting::Setting;
 use super::watched::Watched;
 
-/// How often the bar moves.
+/// Interval of the progress bar.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Every policy at every speed with every seed.
@@ -30,12 +30,12 @@ pub(super) struct Grid {
     pub(super) keep: Keep,
 }
 
-/// What is kept of each run beside its figures.
+/// Data kept of each run beside its figures.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Keep {
     /// Each request's time to first token.
     pub(super) ttft: bool,
-    /// What is plotted, of the first seed.
+    /// Curves of the first seed, for the plots.
     pub(super) curves: bool,
 }
 
@@ -43,9 +43,9 @@ pub(super) struct Keep {
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) summary: Summary,
-    /// What the router did, its policy's faults among it.
+    /// Counters of the router, with the faults of its policy.
     pub(super) router: RouterCounts,
-    /// Why the policy was given up, if it was.
+    /// Reason for aborting the run, if it was aborted.
     pub(super) given_up: Option<String>,
     /// By request, in microseconds; empty where it is not kept.
     pub(super) ttft_us: Vec<Option<u64>>,
@@ -74,7 +74,7 @@ struct Job {
     seed: Arc<Seed>,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 #[derive(Debug)]
 struct Work {
     grid: Arc<Grid>,
@@ -97,7 +97,7 @@ impl Grid {
         self.speeds.iter().flat_map(at).collect()
     }
 
-    /// Seed by seed, so that whoever ends it early has all policies with the same ones.
+    /// Orders the runs by seed, so that an interrupted comparison has the same seeds for all policies.
     fn jobs(&self) -> Vec<Job> {
         let mut jobs = Vec::new();
         for (number, value) in self.seeds.iter().copied().enumerate() {
@@ -117,7 +117,7 @@ impl Grid {
 }
 
 impl Run {
-    /// What went wrong with its policy.
+    /// Problem of its policy.
     pub(super) fn fault(&self) -> Option<String> {
         let router = &self.router;
         let of_decisions = || {
@@ -158,7 +158,7 @@ async fn gather(grid: &Arc<Grid>) -> anyhow::Result<Made> {
     });
     for number in 0..threads {
         let (work, sender) = (Arc::clone(&work), sender.clone());
-        // Nobody waits for one that is still at a run when the user has ended it.
+        // After an interrupt, running threads are not joined.
         thread::Builder::new().spawn(move || work.make(number, &sender))?;
     }
     drop(sender);
@@ -184,7 +184,7 @@ async fn gather(grid: &Arc<Grid>) -> anyhow::Result<Made> {
 }
 
 impl Work {
-    /// One after the other, until there are no more or nobody wants them.
+    /// Makes run after run until none is left or the user interrupts.
     fn make(&self, thread: usize, results: &mpsc::Sender<Sent>) {
         loop {
             let job = locked(&self.jobs).next();
@@ -224,14 +224,14 @@ impl Work {
         })
     }
 
-    /// What is done of the runs being made, in runs.
+    /// Returns the finished part of the running runs, in runs.
     fn parts(&self) -> f64 {
         let running = locked(&self.running);
         running.iter().flatten().map(|policy| policy.done()).sum::<f64>()
     }
 }
 
-/// What a thread that panicked left is whole: nothing here changes it in two steps.
+/// A panic leaves the state consistent: every change is one step.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -35,7 +35,7 @@ use crate::{Exit, UsageError};
 /// Runs every policy at every speed with every seed.
 ///
 /// # Errors
-/// Where a policy, its parameters or the trace cannot be had, the arguments do not go together, or the page cannot be written.
+/// If a policy, its parameters or the trace cannot be read, the arguments do not fit together, or the page cannot be written.
 pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
     // With a log there is the policy that decided.
     if args.compare && args.policies.len() + usize::from(!args.log.is_empty()) < 2 {
@@ -76,7 +76,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
     })
 }
 
-/// That a page can be there, before hours of runs are made for it.
+/// Checks that the page can be written, before hours of runs.
 fn check(page: &Path) -> anyhow::Result<()> {
     let folder = page.parent().filter(|folder| !folder.as_os_str().is_empty());
     let has_folder = folder.is_none_or(Path::is_dir);

@@ -1,4 +1,4 @@
-//! What the runs come to, for people and for tools.
+//! Report on the runs, for people and for tools.
 
 use std::fmt;
 
@@ -24,13 +24,13 @@ pub(super) struct Report {
     /// Of the first seed's trace at the speed of its recording.
     pub(super) facts: TraceFacts,
     pub(super) workers: usize,
-    /// What is to be known of the decision log, if that is what was simulated.
+    /// Report on the decision log, if one was simulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recording: Option<RecordedReport>,
     pub(super) seeds: Vec<u64>,
-    /// What the seeds vary.
+    /// Difference between the seeds.
     pub(super) seeds_vary: &'static str,
-    /// Whether all runs were made; false where the user ended it.
+    /// True if all runs were made; false after an interrupt.
     pub(super) complete: bool,
     pub(super) runs_made: usize,
     pub(super) runs_asked: usize,
@@ -43,7 +43,7 @@ pub(super) struct Report {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Row {
-    /// Its policy's number among those that were asked for.
+    /// Position of its policy in the arguments.
     #[serde(skip)]
     pub(super) contestant: usize,
     pub(super) policy: String,
@@ -59,7 +59,7 @@ pub(super) struct Row {
     half_widths: Option<Value>,
     /// Decisions of all runs that the fallback made instead, because the policy passed or failed.
     fallbacks: u64,
-    /// What went wrong with the policy; its figures are then not its own.
+    /// Problem of the policy. Its figures are not valid then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<String>,
     /// Of the first seed.
@@ -100,12 +100,12 @@ impl Report {
         })
     }
 
-    /// Whether some policy failed to decide.
+    /// Returns true if a policy failed to decide.
     pub(super) fn has_faults(&self) -> bool {
         self.rows.iter().any(|row| row.fault.is_some())
     }
 
-    /// What the traffic and the cluster are, in a sentence.
+    /// Returns a sentence about the traffic and the cluster.
     pub(super) fn opening(&self) -> String {
         let facts = &self.facts;
         format!(
@@ -120,7 +120,7 @@ impl Report {
         )
     }
 
-    /// The figures that some row has something to say of.
+    /// Returns the figures with a value in some row.
     pub(super) fn figures(&self) -> Vec<&'static Figure> {
         let is_told = |figure: &&Figure| {
             let mut summaries = self.rows.iter().flat_map(|row| &row.summaries);
@@ -148,7 +148,7 @@ impl Report {
         )
     }
 
-    /// What the seeds tell.
+    /// Returns a sentence about the seeds.
     pub(super) fn about_seeds(&self) -> String {
         match self.seeds.len() {
             1 => "One seed: how much of a difference is chance cannot be told, see --seeds.".to_owned(),
@@ -163,7 +163,7 @@ impl Report {
         }
     }
 
-    /// What is wrong with the figures, one sentence each.
+    /// Returns the caveats of the figures, one sentence each.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for row in &self.rows {
@@ -185,7 +185,7 @@ impl Report {
 }
 
 impl Report {
-    /// Where not all was.
+    /// Returns a note if runs are missing.
     fn what_was_made(&self) -> String {
         let (made, asked, seeds) = (self.runs_made, self.runs_asked, self.seeds.len());
         let of_rows = || self.rows.iter().map(|row| row.seeds);

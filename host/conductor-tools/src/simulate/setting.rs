@@ -19,12 +19,12 @@ use crate::args::{Costs, KnowledgeKind, OrderKind, SimulateArgs, SimulatedCluste
 /// The longest trace that is simulated.
 const MOST_DAYS: f64 = 30.0;
 
-/// What all runs have in common.
+/// Setting of all runs.
 #[derive(Debug)]
 pub(super) struct Setting {
-    /// Where the requests of each seed come from.
+    /// Source of the requests of each seed.
     pub(super) source: Source,
-    /// Those of the first seed, at the speed of their recording.
+    /// Requests of the first seed, at their recorded speed.
     pub(super) trace: Arc<Trace>,
     pub(super) facts: TraceFacts,
     pub(super) spec: RunSpec,
@@ -45,7 +45,7 @@ pub(super) struct SettingReport {
     log: Vec<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<String>,
-    /// What kind of requests was made up, if they were.
+    /// Kind of the generated requests, if they are generated.
     mix: Option<&'static str>,
     requests: usize,
     spread: bool,
@@ -133,7 +133,7 @@ impl SettingReport {
     }
 }
 
-/// How long a worker is taken to hold what was sent there: the server's `assume-cache.for`, where nothing else is said.
+/// Assumed lifetime of cached prompts: the server's default of `assume-cache.for`.
 const ASSUMED_US: u64 = 120_000_000;
 
 fn router(args: &SimulatedRouterArgs, cluster: &ClusterSpec, seed: u64) -> anyhow::Result<RouterSpec> {

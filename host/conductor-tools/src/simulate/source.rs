@@ -1,4 +1,4 @@
-//! Where the requests come from: a recording, or a generator that makes others with each seed.
+//! Source of the requests: a recording, or a generator with a seed.
 
 use std::fs;
 use std::io::Read as _;
@@ -14,20 +14,20 @@ use crate::args::SimulateArgs;
 /// The longest file that is read: some two million requests.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// What a trace is had from.
+/// Source of a trace.
 #[derive(Debug)]
 pub(super) enum Source {
     /// A file, as it was read.
     Recorded {
         /// Its requests, at the times of the recording.
         trace: Arc<Trace>,
-        /// Whether arrivals that the recording rounded are drawn anew with each seed.
+        /// True if rounded arrivals of the recording are drawn with each seed.
         spread: bool,
     },
-    /// A mix, made anew with each seed.
+    /// Mix that is generated with each seed.
     Made {
         mix: Mix,
-        /// How many; none: as many as is usual.
+        /// Number of requests; `None` for the mix's default.
         requests: Option<usize>,
         /// As above.
         spread: bool,
@@ -82,7 +82,7 @@ impl Source {
         Arc::new(trace)
     }
 
-    /// What differs between runs with one seed and with another, in a sentence.
+    /// Returns a sentence about the difference between seeds.
     pub(super) fn varies(&self) -> &'static str {
         match self {
             Self::Made { .. } => "Each seed makes other requests of the mix, and draws other lots.",

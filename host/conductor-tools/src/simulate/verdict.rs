@@ -1,4 +1,4 @@
-//! Whether a policy is better than another, as far as the seeds tell.
+//! Verdict of a comparison: better, worse or undecided over the seeds.
 
 use serde::Serialize;
 

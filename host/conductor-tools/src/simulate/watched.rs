@@ -1,4 +1,4 @@
-//! A policy that is watched: one that takes too long for a decision, or asks for every request again and again, would keep a run from ending.
+//! Watchdog of a simulated policy: slow decisions, or endless queueing of requests, would keep a run from ending.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,13 +27,13 @@ impl Watched {
         }
     }
 
-    /// How much of its run is done, as far as its calls tell: at most all, though held requests are asked for several times.
+    /// Estimates the finished share of a run from the number of calls; queued requests cause several calls.
     pub(super) fn done(&self) -> f64 {
         let calls = self.requests * MOST_CALLS - self.calls_left.load(Ordering::Relaxed);
         (calls as f64 / self.requests as f64).min(1.0)
     }
 
-    /// Why what it decided is not shown, if that is so.
+    /// Returns the reason for hiding its figures, if any.
     pub(super) fn given_up(&self) -> Option<String> {
         if self.timed_out.load(Ordering::Relaxed) {
             return Some("a decision took more than a second; see `conductor policy check`".to_owned());

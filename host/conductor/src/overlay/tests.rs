@@ -281,7 +281,7 @@ fn the_pool_is_the_named_one_else_the_only_one_that_splits_else_the_only_one() {
     let error = pool_of(FILE, Some("x")).unwrap_err().to_string();
     assert_eq!(
         error,
-        "there is no pool `x`: the pools are `pd` (pd: mooncake), `plain` (no pd)"
+        "there is no pool `x`: the pools are `pd` (pd: mooncake-connector), `plain` (no pd)"
     );
 }
 

@@ -45,7 +45,7 @@ pub fn trusted_sources(target: &Target, sources: Vec<EventSource>) -> (Vec<Event
     (followed, refused)
 }
 
-/// Why a source is not followed beside others, and which of its endpoints is to blame.
+/// Returns the refused endpoint of a source and the reason, if it is refused.
 fn fault<'a>(
     target: &Target,
     followed: &[EventSource],
@@ -67,7 +67,7 @@ fn fault<'a>(
     ))
 }
 
-/// The same source with the worker's own host where it names the address at which the worker was asked.
+/// Replaces the queried address by the worker's own host.
 pub(super) fn at_own_host(mut source: EventSource, asked: IpAddr, own: &str) -> EventSource {
     let renamed = |endpoint: &str| {
         let is_own = host_of(endpoint)?

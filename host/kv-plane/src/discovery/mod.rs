@@ -1,9 +1,8 @@
-//! Which event feeds there are: those that are written down, and those that workers tell of when they are asked.
+//! Discovery of event feeds: the configured ones, and those that workers report.
 //!
-//! A worker is asked over HTTP until it tells where it publishes its KV events, ever more rarely; and again when nothing
-//! answers there for a while: it may have been started anew with other ports. Where a feed cannot find out by itself
-//! whether its silence is true, the worker's `/metrics` tell. Whatever it answers, requests to it are
-//! served all the same: without a feed, policies see no cached prefixes there.
+//! A worker is queried over HTTP, with growing pauses, until it reports its event sources; and again when its feeds are down,
+//! since it may have restarted with other ports. If a feed cannot check its silence itself, the worker's `/metrics` are read.
+//! Requests are served independently of the answers: without a feed, policies see no cached prefixes of a worker.
 
 mod endpoint_trust;
 mod silent_feeds;
@@ -34,33 +33,33 @@ pub use self::targets::{Publisher, Target, TargetReport};
 use crate::feed_list::{FeedList, OwnFeeds};
 use observability::error_chain;
 
-/// How often it is looked whether a worker is to be asked.
+/// Interval of the checks for due queries.
 const TICK: Duration = Duration::from_secs(1);
-/// Where an engine tells what it has computed.
+/// Page with an engine's counters of computed tokens.
 const METRICS: &str = "/metrics";
-/// Where a Mooncake store tells whether it publishes.
+/// Page with the status of a Mooncake store.
 const STORE_STATUS: &str = "/kv_events/status";
-/// Workers asked at the same time.
+/// Most concurrent queries.
 const AT_ONCE: usize = 16;
 
-/// What a configuration says of feeds.
+/// Feeds of a configuration.
 #[derive(Debug, Default)]
 pub struct FeedPlan {
-    /// Those that are written down.
+    /// Configured feeds.
     pub given: Vec<FeedSpec>,
-    /// Workers to be asked for theirs.
+    /// Workers to query for their feeds.
     pub asked: Vec<Target>,
-    /// The stores that workers share.
+    /// Stores that workers share.
     pub stores: Vec<StorePlan>,
-    /// All of the fleet's workers.
+    /// All workers of the fleet.
     pub workers: Vec<Arc<Worker>>,
 }
 
-/// A plan whose feeds can all be followed.
+/// Plan whose feeds can all be followed.
 #[derive(Debug)]
 pub struct CheckedFeeds(FeedPlan);
 
-/// Keeps the list of feeds.
+/// Discovery, which maintains the list of feeds.
 #[derive(Debug)]
 pub struct Discovery {
     feeds: Arc<FeedList>,
@@ -99,7 +98,7 @@ impl Discovery {
     /// Checks that the feeds of a plan can be followed, with those that its workers have reported before. Nothing changes.
     ///
     /// # Errors
-    /// Where there are too many feeds.
+    /// [`FeedError`] for too many feeds.
     pub fn check(&self, plan: FeedPlan) -> Result<CheckedFeeds, FeedError> {
         let targets = self.state().targets.next(plan.asked.clone(), Instant::now());
         let feeds = plan.given.len() + targets.specs().count() + plan.stores.len();
@@ -125,20 +124,20 @@ impl Discovery {
         self.changed.notify_one();
     }
 
-    /// Says whose the stores are. The index forgets it with a worker's last feed.
+    /// Binds stores to workers. The index forgets a binding with a worker's last feed.
     fn bind_stores(&self, state: &DiscoveryState) {
         for (store, shards, workers) in state.stores.bindings() {
             self.index.bind_store(store, shards, workers);
         }
     }
 
-    /// Returns a report on each store, those registered with the indexer included.
+    /// Returns a report on each store, with those registered at the indexer.
     pub fn stores(&self) -> Vec<StoreReport> {
         let feeds = self.feeds.store_status();
         self.state().stores.report(feeds)
     }
 
-    /// Asks until `stop` is cancelled.
+    /// Queries workers until `stop` is cancelled.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         tokio::select! {
             () = self.keep_asking() => {}
@@ -161,13 +160,13 @@ impl Discovery {
             if self.state().is_empty() {
                 self.changed.notified().await;
             } else {
-                // Whichever comes first; a change is looked at as soon.
+                // A change ends the pause.
                 let _ = tokio::time::timeout(TICK, self.changed.notified()).await;
             }
         }
     }
 
-    /// Asks the engines of silent feeds whether they are idle.
+    /// Queries the engines of silent feeds for their counters.
     async fn look_at_silences(&self) {
         let due = self.silent().into_iter().map(|(worker, url)| async move {
             let page = self.client.get(&url, METRICS).await;
@@ -184,7 +183,7 @@ impl Discovery {
         }
     }
 
-    /// Asks the stores' admin pages whether they publish.
+    /// Queries the status of the stores.
     async fn look_at_stores(&self) {
         let due = self.state().stores.due(Instant::now());
         let asked = due.into_iter().map(|(store, url)| async move {
@@ -215,7 +214,7 @@ impl Discovery {
         workers.into_iter().filter_map(url).collect()
     }
 
-    /// How the workers that are asked for their feeds answer.
+    /// Returns a report on each queried worker.
     pub fn report(&self) -> Vec<TargetReport> {
         self.state().targets.report(Instant::now())
     }

@@ -1,8 +1,7 @@
-//! Whether feeds that bring nothing belong to engines that are idle. Pure: states, counters and the time come in.
+//! Silent feeds: checks whether their engines are idle. Pure: states, counters and the time come in.
 //!
-//! Feeds whose publisher answers replays look after themselves. The engines of the others are asked how many prompt tokens
-//! they computed: whoever computed some blocks' worth since it was last asked, and published nothing, does not publish
-//! any more, or not to us.
+//! Feeds whose publisher answers replays check themselves. The other engines are queried for their computed prompt tokens. An
+//! engine that computed several blocks since the last query and published nothing is suspect.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -11,18 +10,18 @@ use inference_api::CacheUse;
 use kv_feed::{FeedState, FeedStatus};
 use routing::{DpRank, WorkerId};
 
-/// Feeds that brought something within this time are not suspected.
+/// Silence below which a feed is not suspect.
 const QUIET: Duration = Duration::from_secs(5);
-/// The first pause between two questions, doubled each time up to the last.
+/// First pause between two queries, doubled each time up to the last.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
-/// What an engine that does not say counts as a block.
+/// Assumed block size of an engine that does not report one.
 const USUAL_BLOCK: u32 = 16;
 /// So many blocks' worth of computed tokens make an engine suspect: prompts shorter than a block, of which nothing is
 /// published, add up too.
 const SUSPECT_BLOCKS: f64 = 8.0;
 
-/// What engines said while their feeds were silent.
+/// Counters of engines with silent feeds.
 #[derive(Debug, Default)]
 pub(super) struct SilentFeeds(HashMap<(WorkerId, DpRank), SilentFeed>);
 
@@ -30,12 +29,12 @@ pub(super) struct SilentFeeds(HashMap<(WorkerId, DpRank), SilentFeed>);
 struct SilentFeed {
     due: Instant,
     pause: Duration,
-    /// What it had computed when it was first asked, and when.
+    /// First counter, with its time.
     before: Option<(f64, Instant)>,
 }
 
 impl SilentFeeds {
-    /// The workers to be asked now.
+    /// Returns the workers to query now.
     pub(super) fn due(&mut self, feeds: &[FeedStatus], now: Instant) -> Vec<WorkerId> {
         let silent = |feed: &&FeedStatus| {
             feed.state == FeedState::Live
@@ -52,7 +51,7 @@ impl SilentFeeds {
                 pause: FIRST_PAUSE,
                 before: None,
             });
-            // What was counted before something was heard says nothing of what came after.
+            // A counter from before the last event says nothing about the silence.
             if silence.before.is_some_and(|(_, at)| Some(at) < heard) {
                 silence.before = None;
             }
@@ -69,7 +68,7 @@ impl SilentFeeds {
         due
     }
 
-    /// Takes in what a worker's engine has computed so far; whether one of its feeds should have brought something.
+    /// Records the counters of an engine. Returns true if one of its feeds should have delivered events.
     pub(super) fn learn(&mut self, worker: WorkerId, ranks: &BTreeMap<u16, CacheUse>, now: Instant) -> bool {
         let mut suspect = false;
         for (rank, used) in ranks {
@@ -141,7 +140,7 @@ mod tests {
             }
         }
 
-        /// Whether the worker is asked so many seconds after the beginning, its feed being silent for so long.
+        /// Returns true if the worker is queried at this second, after a silence of `silent_for` seconds.
         fn asked(&mut self, seconds: u64, silent_for: u64) -> bool {
             self.now = self.began + Duration::from_secs(seconds);
             !self.silences.due(&[feed(silent_for, false)], self.now).is_empty()

@@ -1,4 +1,4 @@
-//! What came of bytes and settings that are not in force, so that nothing is loaded again at every look.
+//! Results of load attempts that are not active, so that no look loads the same bytes again.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,14 +12,14 @@ use super::prepared::Outcome;
 use super::version::LoadedVersion;
 use super::{PolicyProblem, WantedPolicy};
 
-/// Tries that are remembered of one policy: of the configuration that is active, and of one that waits to be.
+/// Attempts kept per policy: for the active configuration, and for one that waits.
 const MOST: usize = 4;
 
 #[derive(Debug)]
 struct LoadAttempt {
     done: LoadFinished,
-    /// Whether anybody asked since the last sweep.
-    is_asked: Cell<bool>,
+    /// True if the result was used since the last sweep.
+    is_used: Cell<bool>,
 }
 
 impl LoadAttempt {
@@ -28,7 +28,7 @@ impl LoadAttempt {
     }
 
     fn outcome(&self, wanted: &WantedPolicy) -> Outcome {
-        self.is_asked.set(true);
+        self.is_used.set(true);
         let LoadFinished { order, bytes, result } = &self.done;
         match result {
             Ok(policy) => {
@@ -44,42 +44,42 @@ impl LoadAttempt {
     }
 }
 
-/// By the policies' names, the latest first.
+/// Attempts by policy name, the latest first.
 #[derive(Debug, Default)]
 pub(super) struct LoadAttempts(BTreeMap<String, Vec<LoadAttempt>>);
 
 impl LoadAttempts {
-    /// Remembers one, and what comes of it for `wanted`.
+    /// Adds an attempt.
     pub(super) fn add(&mut self, done: LoadFinished) {
         let attempts = self.0.entry(done.order.policy.clone()).or_default();
-        let is_asked = Cell::new(true);
-        attempts.insert(0, LoadAttempt { done, is_asked });
+        let is_used = Cell::new(true);
+        attempts.insert(0, LoadAttempt { done, is_used });
         attempts.truncate(MOST);
     }
 
-    /// What came of these bytes with the settings that are wanted, where they were tried.
+    /// Returns the result for these bytes with the wanted settings, if they were tried.
     pub(super) fn outcome(&self, wanted: &WantedPolicy, digest: &Digest) -> Option<Outcome> {
         let mut attempts = self.0.get(&wanted.name)?.iter();
         let same = attempts.find(|attempt| attempt.is_of(digest, &wanted.settings))?;
         Some(same.outcome(wanted))
     }
 
-    /// Whether there is any of that policy.
+    /// Returns true if the policy has an attempt.
     pub(super) fn has(&self, policy: &str) -> bool {
         self.0.contains_key(policy)
     }
 
-    /// Forgets those of other policies.
+    /// Forgets the attempts of other policies.
     pub(super) fn retain(&mut self, policies: impl Fn(&str) -> bool) {
         self.0.retain(|policy, _| policies(policy));
     }
 
-    /// Forgets every one of a policy.
+    /// Forgets all attempts of a policy.
     pub(super) fn forget(&mut self, policy: &str) {
         self.0.remove(policy);
     }
 
-    /// Forgets the one that is in force by now.
+    /// Forgets the attempt whose version is active now.
     pub(super) fn forget_one(&mut self, policy: &str, (digest, settings): (&Digest, &PolicySettings)) {
         if let Some(attempts) = self.0.get_mut(policy) {
             attempts.retain(|attempt| !attempt.is_of(digest, settings));
@@ -87,10 +87,10 @@ impl LoadAttempts {
         self.0.retain(|_, attempts| !attempts.is_empty());
     }
 
-    /// Forgets those that nobody asked for since the last time.
+    /// Forgets the attempts that were not used since the last sweep.
     pub(super) fn sweep(&mut self) {
         for attempts in self.0.values_mut() {
-            attempts.retain(|attempt| attempt.is_asked.replace(false));
+            attempts.retain(|attempt| attempt.is_used.replace(false));
         }
         self.0.retain(|_, attempts| !attempts.is_empty());
     }

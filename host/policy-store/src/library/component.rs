@@ -1,4 +1,4 @@
-//! A component's bytes, and what the file system says about them without reading.
+//! Bytes of a component, and the stamp of its file.
 
 use std::borrow::Cow;
 use std::fs::{self, Metadata};
@@ -13,20 +13,20 @@ use sha2::{Digest as _, Sha256};
 use super::{PolicyProblem, PolicySource};
 use crate::builtin;
 
-/// Larger files are not components of policies (the largest real one, Python's, has 18 MB).
+/// Size limit of a component, in bytes. The largest real one, Python's, has 18 MB.
 pub const MAX_COMPONENT: u64 = 64 << 20;
-/// A file younger than this may still be being written.
+/// Age below which a file may be half-written.
 const SETTLING: Duration = Duration::from_millis(500);
 
 /// SHA-256.
 pub(super) type Digest = [u8; 32];
 
-/// What tells, without reading it, that a source is as it was.
+/// Stamp of a source, which changes with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SourceStamp {
-    /// Never changes.
+    /// Built-in bytes: they never change.
     Builtin,
-    /// Where the bytes lie, how many there are, and when they were written.
+    /// Inode, size and modification time of a file.
     File {
         place: (u64, u64),
         size: u64,
@@ -34,7 +34,7 @@ pub(super) enum SourceStamp {
     },
 }
 
-/// A look at a source; none where there is nothing to see.
+/// Returns the stamp of a source, if it exists.
 pub(super) fn look(source: &PolicySource) -> Option<SourceStamp> {
     match source {
         PolicySource::Builtin(_) => Some(SourceStamp::Builtin),
@@ -49,10 +49,10 @@ pub(super) fn look(source: &PolicySource) -> Option<SourceStamp> {
     }
 }
 
-/// The bytes of a component.
+/// Bytes of a component.
 pub(super) struct ComponentBytes {
     pub(super) bytes: Cow<'static, [u8]>,
-    /// It may still be being written.
+    /// True if the file may be half-written.
     pub(super) settling: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the library keeps of one policy: its versions in a chain, and those that an operator rolled back.
+//! Entry of one policy: its chain of versions, and the versions that an operator rolled back.
 
 use std::time::SystemTime;
 
@@ -13,7 +13,7 @@ use super::{Permit, PolicySource, WantedPolicy};
 /// Versions that are kept, those rolled back among them.
 const KEPT: usize = 3;
 
-/// What a source holds, so that it is not read again while it looks the same.
+/// Content of a source, which is not read again while its stamp stays the same.
 #[derive(Debug, Clone)]
 pub(super) struct SourceContent {
     pub(super) source: PolicySource,
@@ -21,42 +21,42 @@ pub(super) struct SourceContent {
     pub(super) digest: Digest,
 }
 
-/// Why a policy cannot be rolled back or resumed.
+/// Error of a rollback or a resumption.
 #[derive(Debug, Error)]
 pub enum RollbackError {
-    /// No such policy.
+    /// The policy does not exist.
     #[error("there is no policy `{0}`")]
     NoSuchPolicy(String),
-    /// It is made of others.
+    /// The policy is a pipeline of other policies.
     #[error("`{0}` is a pipeline and has no versions of its own: change one of its scorers, {1}")]
     Pipeline(String, String),
-    /// It has but one version, or none.
+    /// There is no version before the active one.
     #[error(
         "the policy `{0}` has no version before the one in force: the last three that worked are kept, while the router runs"
     )]
     NothingBefore(String),
 }
 
-/// A policy that was accepted: some configuration in force names it, or it lies in the folder.
+/// Accepted policy: the active configuration names it, or it is in the policy folder.
 #[derive(Debug, Clone)]
 pub(super) struct PolicyEntry {
     pub(super) wanted: WantedPolicy,
     pub(super) found: Option<SourceContent>,
-    /// The version in force, then those before it, the latest first. Empty while no version ever worked.
+    /// Active version, then the versions before it, the latest first. Empty while no version has worked.
     pub(super) chain: Vec<LoadedVersion>,
-    /// Versions that were rolled back, the latest first.
+    /// Rolled-back versions, the latest first.
     pub(super) held: Vec<LoadedVersion>,
-    /// Those that were rolled back in another run of the router, the latest first.
+    /// Versions that were rolled back in an earlier run, the latest first.
     pub(super) barred: Vec<VersionIdentity>,
-    /// The rollback as its file has it.
+    /// Rollback as its file has it.
     pub(super) kept: Option<SavedRollback>,
     pub(super) problem: Option<String>,
-    /// Whether bytes of it are being compiled.
+    /// True while a new version is compiled.
     pub(super) is_loading: bool,
-    /// Versions put in force since start.
+    /// Versions activated since start.
     pub(super) swaps: u64,
-    /// Openings of the circuit of the version in force that were counted already.
-    openings_told: u64,
+    /// Openings of the active version's circuit that are counted already.
+    openings_counted: u64,
 }
 
 impl PolicyEntry {
@@ -71,11 +71,11 @@ impl PolicyEntry {
             problem: None,
             is_loading: false,
             swaps: 0,
-            openings_told: 0,
+            openings_counted: 0,
         }
     }
 
-    /// The chain of versions as it is once `fresh` is in force.
+    /// Returns the chain of versions with `fresh` as the active one.
     pub(super) fn after<'a>(
         entry: Option<&'a Self>,
         fresh: Option<&'a LoadedVersion>,
@@ -86,12 +86,12 @@ impl PolicyEntry {
         fresh.into_iter().chain(others).take(KEPT)
     }
 
-    /// The version in force.
+    /// Returns the active version.
     pub(super) fn active(&self) -> Option<&LoadedVersion> {
         self.chain.first()
     }
 
-    /// Whether it is accepted with this source, these settings and this permit: only its bytes may be new.
+    /// Returns true if only the bytes of a wanted policy may be new: source, settings and permit are accepted already.
     pub(super) fn accepts(&self, wanted: &WantedPolicy) -> bool {
         let is_permitted = |active: &LoadedVersion| {
             self.wanted.permit == wanted.permit || wanted.permit.allows(&active.digest)
@@ -103,12 +103,12 @@ impl PolicyEntry {
                 .is_some_and(|active| is_permitted(active) && active.does(wanted))
     }
 
-    /// A version of these bytes and settings that is kept.
+    /// Returns the version of these bytes and settings, if it is kept.
     pub(super) fn kept(&self, digest: &Digest, settings: &PolicySettings) -> Option<&LoadedVersion> {
         self.chain.iter().find(|kept| kept.is_of(digest, settings))
     }
 
-    /// Whether an operator rolled back what is wanted now. With its bytes in force, what was rolled back can only be settings.
+    /// Returns true if an operator rolled back the wanted version. If its bytes are active, only settings were rolled back.
     pub(super) fn holds(&self, digest: &Digest, wanted: &WantedPolicy) -> bool {
         let in_force = self.active().is_some_and(|active| active.digest == *digest);
         let mut held = self.rolled_back();
@@ -121,7 +121,7 @@ impl PolicyEntry {
         held.chain(self.barred.iter().cloned())
     }
 
-    /// Returns what its file should say; none where nothing is rolled back.
+    /// Returns the content of its rollback file, if anything is rolled back.
     pub(super) fn rollback(&self) -> Option<(SavedRollback, KeptBytes)> {
         let held: Vec<_> = self.rolled_back().collect();
         let active = self.active().filter(|_| !held.is_empty())?;
@@ -129,18 +129,18 @@ impl PolicyEntry {
         Some((kept, active.bytes.clone()?))
     }
 
-    /// Nothing is rolled back any more.
+    /// Forgets all rollbacks.
     pub(super) fn release(&mut self) {
         self.held.clear();
         self.barred.clear();
     }
 
-    /// Whether a version is left that may decide under this permit.
+    /// Returns true if some version may decide under this permit.
     pub(super) fn has_any(&self, permit: &Permit) -> bool {
         self.chain.iter().any(|kept| !permit.revokes(&kept.digest))
     }
 
-    /// Puts a version in front of the chain. What was rolled back is over with.
+    /// Activates a version, and forgets all rollbacks.
     pub(super) fn activate(&mut self, version: LoadedVersion) {
         self.chain
             .retain(|kept| !kept.is_of(&version.digest, &version.settings));
@@ -150,7 +150,7 @@ impl PolicyEntry {
         self.begin();
     }
 
-    /// Puts the version before in force, and holds the one that was in force.
+    /// Activates the version before, and holds the active one back.
     pub(super) fn roll_back(&mut self) -> Result<(), RollbackError> {
         let before = self.chain.get(1);
         if !before.is_some_and(|before| before.does(&self.wanted)) {
@@ -162,7 +162,7 @@ impl PolicyEntry {
         Ok(())
     }
 
-    /// Holds nothing any more, and forgets what the file held.
+    /// Releases all rollbacks, and forgets the content of the source.
     pub(super) fn resume(&mut self) {
         let place = self.chain.len().min(1);
         let permit = &self.wanted.permit;
@@ -172,19 +172,19 @@ impl PolicyEntry {
         self.found = None;
     }
 
-    /// Forgets every version that might decide. What was rolled back stays so until other bytes come.
+    /// Forgets every version that may decide. Rollbacks stay until other bytes come.
     pub(super) fn clear(&mut self) {
         self.chain.clear();
     }
 
-    /// Times since the last asking that the version in force was not asked any more and one before it was.
+    /// Returns how often the active version's circuit opened since the last call, if a version before it decided then.
     pub(super) fn new_rollbacks(&mut self) -> u64 {
         let Some((active, before)) = self.chain.split_first() else {
             return 0;
         };
         let openings = active.circuit.openings();
-        let new = openings.saturating_sub(self.openings_told);
-        self.openings_told = openings;
+        let new = openings.saturating_sub(self.openings_counted);
+        self.openings_counted = openings;
         if before.iter().any(LoadedVersion::decides) {
             new
         } else {
@@ -192,7 +192,7 @@ impl PolicyEntry {
         }
     }
 
-    /// Gives up the warm instances of versions that decide nothing: they keep their code only.
+    /// Drops the warm instances of versions that decide nothing. They keep their code.
     pub(super) fn release_spare_instances(&self) {
         let before = match self.chain.split_first() {
             Some((active, before)) if active.decides() => before,
@@ -203,12 +203,12 @@ impl PolicyEntry {
         }
     }
 
-    /// Another version is in force.
+    /// Records that another version is active.
     fn begin(&mut self) {
         self.swaps += 1;
         if let Some(active) = self.chain.first_mut() {
             active.since = SystemTime::now();
-            self.openings_told = active.circuit.openings();
+            self.openings_counted = active.circuit.openings();
         }
     }
 }

@@ -14,18 +14,18 @@ use crate::builtin;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct IgnoredFile {
-    /// Its path.
+    /// Path of the file.
     pub file: String,
-    /// Why not, and what would change that.
+    /// Reason, with a cure.
     pub why: String,
 }
 
-/// Files that are not loaded, with why.
+/// Files that are not loaded, with the reasons.
 #[derive(Debug, Default)]
 pub(super) struct IgnoredFiles(BTreeMap<PathBuf, String>);
 
 impl IgnoredFiles {
-    /// Looks for them, and logs those that are new. `takes_file` says whether a policy of that name is configured to come from a file.
+    /// Looks for such files, and logs the new ones. `takes_file` returns true for policies that are configured with a file.
     pub(super) fn look(&mut self, folder: Option<&Path>, takes_file: impl Fn(&str) -> bool) {
         let found: BTreeMap<PathBuf, String> = folder
             .into_iter()
@@ -39,7 +39,7 @@ impl IgnoredFiles {
         self.0 = found;
     }
 
-    /// Returns those of the last look.
+    /// Returns the files of the last look.
     pub(super) fn report(&self) -> Vec<IgnoredFile> {
         let report = |(path, why): (&PathBuf, &String)| IgnoredFile {
             file: path.display().to_string(),

@@ -1,25 +1,25 @@
-//! What a policy was told of events, for `/admin/policies`.
+//! Report on the events of a policy, for `/admin/policies`.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// A policy that is told events or ticks.
+/// Events and ticks of a policy.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListeningReport {
-    /// The kinds of events it wants.
+    /// Kinds of events that it receives.
     pub kinds: Vec<&'static str>,
-    /// Whether it works by the clock.
+    /// True if it receives ticks.
     pub ticks: bool,
-    /// Events it has handled.
+    /// Events that it handled.
     pub delivered: u64,
-    /// Events it was not told, or failed at.
+    /// Events that were dropped, or that it failed at.
     pub dropped: u64,
-    /// Events that wait to be told.
+    /// Events that wait for delivery.
     pub waiting: usize,
     /// Failed calls, by how.
     pub faults: BTreeMap<&'static str, u64>,
-    /// `closed`, `open` or `half-open`: whether it is told any.
+    /// State of the circuit for deliveries: `closed`, `open` or `half-open`.
     pub circuit: &'static str,
 }

@@ -1,5 +1,4 @@
-//! Loading behind the reloads: a thread that compiles and tries policies, one at a time, so that whoever applies rollbacks, edits
-//! and instances never waits for a compiler.
+//! Background loader: a thread that compiles and tries policies one at a time, so that no reload waits for the compiler.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -17,12 +16,12 @@ use super::PolicyProblem;
 use super::component::Digest;
 use super::version::KeptBytes;
 
-/// Orders that wait, of as many policies; their bytes are held. What has no room is read again when one is done.
+/// Most waiting jobs, one per policy; their bytes are kept. A policy without room is read again when a job is done.
 const MOST: usize = 8;
 
-/// Makes a policy of a component: the engine, or what a test puts in its place.
+/// Loader of components: the engine, or a test's replacement.
 pub trait Loader: Send + Sync + fmt::Debug {
-    /// Loads it, which blocks for as long as the compiler takes.
+    /// Loads a component. Blocks until it is compiled.
     ///
     /// # Errors
     /// [`LoadError`].
@@ -47,7 +46,7 @@ impl Loader for PolicyEngine {
     }
 }
 
-/// What is to be loaded, apart from its bytes.
+/// Identity of a job: policy, bytes and settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LoadOrder {
     pub(super) policy: String,
@@ -55,7 +54,7 @@ pub(super) struct LoadOrder {
     pub(super) settings: PolicySettings,
 }
 
-/// The same with what it takes.
+/// Job of the loader.
 #[derive(Debug)]
 pub(super) struct LoadJob {
     pub(super) order: LoadOrder,
@@ -63,18 +62,18 @@ pub(super) struct LoadJob {
     pub(super) state: Arc<PolicyState>,
 }
 
-/// What came of one.
+/// Result of a job.
 #[derive(Debug)]
 pub(super) struct LoadFinished {
     pub(super) order: LoadOrder,
-    /// Where a rollback to it is to be kept.
+    /// Bytes, if a rollback to it is to be kept.
     pub(super) bytes: Option<KeptBytes>,
     pub(super) result: LoadedPolicy,
 }
 
 pub(super) type LoadedPolicy = Result<Arc<WasmPolicy>, Arc<PolicyProblem>>;
 
-/// Loads on the calling thread. A panic of the compiler is a problem of the policy.
+/// Loads on the calling thread. A panic of the compiler counts as a problem of the policy.
 pub(super) fn load(loader: &dyn Loader, job: &LoadJob) -> LoadedPolicy {
     let LoadJob { order, bytes, state } = job;
     let bytes: &Cow<'static, [u8]> = bytes;
@@ -86,7 +85,7 @@ pub(super) fn load(loader: &dyn Loader, job: &LoadJob) -> LoadedPolicy {
     }
 }
 
-/// The thread, and what it was ordered to do.
+/// Handle of the thread, with the jobs that it has.
 #[derive(Debug)]
 pub(super) struct Loading {
     queue: Arc<JobQueue>,
@@ -112,7 +111,7 @@ impl JobQueue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next job; none once it is over.
+    /// Waits for the next job. Returns none at the end.
     fn next(&self) -> Option<LoadJob> {
         let mut waiting = self.lock();
         loop {
@@ -128,15 +127,15 @@ impl JobQueue {
 }
 
 impl Loading {
-    /// Starts the thread. It calls `ring` whenever something is finished, and ends when this is dropped and what it loads is done.
+    /// Starts the thread. It calls `notify` after each job, and ends after the drop of this handle and its current job.
     ///
     /// # Errors
-    /// Where the system gives no thread.
-    pub(super) fn start(loader: Arc<dyn Loader>, ring: impl Fn() + Send + 'static) -> io::Result<Self> {
+    /// The system's error if it cannot start a thread.
+    pub(super) fn start(loader: Arc<dyn Loader>, notify: impl Fn() + Send + 'static) -> io::Result<Self> {
         let queue = Arc::new(JobQueue::default());
         let (done, finished) = sync_channel(MOST);
         let jobs = Arc::clone(&queue);
-        let run = move || work(&*loader, &jobs, &done, ring);
+        let run = move || work(&*loader, &jobs, &done, notify);
         thread::Builder::new()
             .name("load-policies".to_owned())
             .spawn(run)?;
@@ -147,24 +146,24 @@ impl Loading {
         })
     }
 
-    /// Whether the same is on its way.
+    /// Returns true if this job waits or runs.
     pub(super) fn is_ordered(&self, policy: &str, (digest, settings): (&Digest, &PolicySettings)) -> bool {
         let mut ordered = self.ordered.iter();
         ordered.any(|order| order.policy == policy && order.digest == *digest && order.settings == *settings)
     }
 
-    /// Whether anything of that policy is on its way.
+    /// Returns true if a job of the policy waits or runs.
     pub(super) fn has_order_of(&self, policy: &str) -> bool {
         self.ordered.iter().any(|order| order.policy == policy)
     }
 
-    /// Whether there is room for another order of that policy.
+    /// Returns true if there is room for another job of the policy.
     pub(super) fn has_room_for(&self, policy: &str) -> bool {
         let waiting = self.queue.lock();
         waiting.jobs.len() < MOST || waiting.jobs.iter().any(|job| job.order.policy == policy)
     }
 
-    /// Orders one. It takes the place of another of the same policy that still waits: the newest file of a name wins.
+    /// Adds a job. It replaces a waiting job of the same policy: the newest file wins.
     pub(super) fn order(&mut self, job: LoadJob) {
         let order = job.order.clone();
         let mut waiting = self.queue.lock();
@@ -184,7 +183,7 @@ impl Loading {
         self.queue.changed.notify_one();
     }
 
-    /// What was finished since the last asking.
+    /// Returns the results since the last call.
     pub(super) fn take_finished(&mut self) -> Vec<LoadFinished> {
         let finished: Vec<_> = self.finished.try_iter().collect();
         for LoadFinished { order, .. } in &finished {
@@ -201,7 +200,7 @@ impl Drop for Loading {
     }
 }
 
-fn work(loader: &dyn Loader, jobs: &JobQueue, done: &SyncSender<LoadFinished>, ring: impl Fn()) {
+fn work(loader: &dyn Loader, jobs: &JobQueue, done: &SyncSender<LoadFinished>, notify: impl Fn()) {
     while let Some(job) = jobs.next() {
         let result = load(loader, &job);
         let LoadJob { order, bytes, .. } = job;
@@ -210,6 +209,6 @@ fn work(loader: &dyn Loader, jobs: &JobQueue, done: &SyncSender<LoadFinished>, r
         if done.send(finished).is_err() {
             return;
         }
-        ring();
+        notify();
     }
 }

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 
-/// A compiler that says what it is given, and begins when it is let.
+/// Compiler that reports its jobs, and starts when the test allows it.
 #[derive(Debug)]
 struct Held {
     engine: PolicyEngine,
@@ -31,7 +31,7 @@ impl Loader for Held {
     }
 }
 
-/// A library whose policies are loaded when the test says so.
+/// Library whose policies are loaded when the test allows it.
 struct Story {
     library: PolicyLibrary,
     begun: Receiver<Digest>,

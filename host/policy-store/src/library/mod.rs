@@ -1,11 +1,10 @@
-//! Every policy the configuration or the policy folder names, each with the last versions that worked.
+//! Library of all policies that the configuration or the policy folder names, each with its last working versions.
 //!
-//! The rule of this folder: a policy that has decided once never stops deciding because of a bad file. New versions are
-//! *prepared* first, which changes nothing, and put in force by a *commit*, so that a configuration can be
-//! refused as a whole. Whatever is wrong with new bytes of a policy that is in force is kept as its problem, shown and
-//! counted, while its last good version serves. Once the router serves, new versions are compiled and tried by a thread of their own
-//! (`loading.rs`), and a look finds them when they are done. The versions before it are kept too, three in all: they decide while the one in
-//! force fails, and an operator may roll back to them (host/adr/0010-policy-platform.md).
+//! A policy that has decided once keeps deciding: a bad file never stops it. New versions are *prepared* first, which changes
+//! nothing. A *commit* then activates them, so that a configuration can be refused as a whole. A problem of new bytes is kept,
+//! shown and counted while the last working version serves. While the router serves, a thread of its own compiles and tries new
+//! versions (`loading.rs`), and a later look finds them. Three versions are kept: earlier ones decide while the circuit of the
+//! active one is open, and an operator may roll back to them (host/adr/0010-policy-platform.md).
 
 mod attempts;
 mod component;
@@ -51,32 +50,32 @@ pub use self::version::LoadedVersion;
 pub use self::wanted_policy::{Permit, PolicyProblem, PolicySource, WantedPolicy, hex};
 use crate::memory::{FleetView, PolicyMemory, StateFolder};
 
-/// Before the next look at a file that seemed half-written.
+/// Pause before the next look at a half-written file.
 const RETRY: Duration = Duration::from_millis(100);
-/// A policy that takes longer over 256 candidates holds up its thread, with every request there.
+/// Time of a decision over 256 candidates above which a policy delays the requests of its thread.
 const SLOW: Duration = Duration::from_micros(100);
 
 /// The library. Owned by the one thread that reloads. A start compiles on its thread; after [`PolicyLibrary::load_behind`] nothing does.
 #[derive(Debug)]
 pub struct PolicyLibrary {
     engine: PolicyEngine,
-    /// The engine, but for tests.
+    /// Loader of components: the engine, except in tests.
     loader: Arc<dyn Loader>,
-    /// Who loads, where that is not the thread that wants it.
+    /// Background loader, after the start.
     loading: Option<Loading>,
     entries: BTreeMap<String, PolicyEntry>,
     attempts: LoadAttempts,
-    /// By name, so that what a policy remembers outlives its versions.
+    /// Memory of policies by name: it outlives their versions.
     memory: Arc<PolicyMemory>,
     ignored: IgnoredFiles,
 }
 
-/// A policy as it was before it was rolled back or resumed.
+/// State of a policy before a rollback or a resumption.
 #[derive(Debug)]
 pub struct RollbackUndo(PolicyEntry);
 
 impl PolicyLibrary {
-    /// An empty library.
+    /// Returns an empty library.
     #[must_use]
     pub fn new(engine: PolicyEngine, memory: Arc<PolicyMemory>) -> Self {
         Self {
@@ -90,13 +89,13 @@ impl PolicyLibrary {
         }
     }
 
-    /// Has a thread of its own load policies from now on. It calls `ring` whenever one is done; the next
-    /// [`PolicyLibrary::begin_look`] finds it.
+    /// Starts a thread that loads policies from now on. It calls `notify` after each; the next [`PolicyLibrary::begin_look`]
+    /// finds the result.
     ///
     /// # Errors
-    /// Where the system gives no thread.
-    pub fn load_behind(&mut self, ring: impl Fn() + Send + 'static) -> io::Result<()> {
-        self.loading = Some(Loading::start(Arc::clone(&self.loader), ring)?);
+    /// The system's error if it cannot start a thread.
+    pub fn load_behind(&mut self, notify: impl Fn() + Send + 'static) -> io::Result<()> {
+        self.loading = Some(Loading::start(Arc::clone(&self.loader), notify)?);
         Ok(())
     }
 
@@ -105,7 +104,7 @@ impl PolicyLibrary {
         self.loader = loader;
     }
 
-    /// Takes what was loaded since the last look, and forgets what nobody wants any more.
+    /// Takes the loaded policies since the last look, and forgets unused attempts.
     pub fn begin_look(&mut self) {
         self.attempts.sweep();
         let loading = self.loading.as_mut();
@@ -115,7 +114,7 @@ impl PolicyLibrary {
         }
     }
 
-    /// Loads what is new or changed among `wanted`, or has it loaded and says so. What is in force stays in force.
+    /// Loads the new and changed policies, or starts to load them in the background. Active versions stay active.
     pub fn prepare(&mut self, wanted: Vec<WantedPolicy>) -> Prepared {
         let prepared = wanted.into_iter().map(|wanted| {
             let entry = self.entries.get(&wanted.name);
@@ -133,7 +132,7 @@ impl PolicyLibrary {
         }
     }
 
-    /// The same, where there is no last good version to go on with: waits until no file seems half-written.
+    /// Prepares policies at start: waits until no file seems half-written, since there is no earlier version.
     pub fn prepare_settled(&mut self, wanted: impl Fn() -> Vec<WantedPolicy>) -> Prepared {
         loop {
             let prepared = self.prepare(wanted());
@@ -182,7 +181,7 @@ impl PolicyLibrary {
         (outcome, found)
     }
 
-    /// What comes of bytes of this hash, where that can be told without loading them.
+    /// Returns the outcome for bytes of this hash, if it is known without loading them.
     fn known(&self, wanted: &WantedPolicy, digest: &Digest) -> Option<Outcome> {
         let settings = &wanted.settings;
         if let Err(refused) = wanted.permit.check(digest) {
@@ -244,7 +243,7 @@ impl PolicyLibrary {
         outcome.unwrap_or(Outcome::Unsettled)
     }
 
-    /// Remembers what came of an attempt; its bytes only where a rollback to it can be kept.
+    /// Keeps the result of an attempt. Its bytes are kept only if a rollback to it can be saved.
     fn finish(&mut self, mut finished: LoadFinished) {
         if finished.result.is_err() || self.memory.folder().is_none() {
             finished.bytes = None;
@@ -252,7 +251,7 @@ impl PolicyLibrary {
         self.attempts.add(finished);
     }
 
-    /// Puts in force what was prepared, and forgets every policy that is not among it.
+    /// Activates the prepared policies, and forgets all others.
     pub fn commit(&mut self, prepared: Prepared) -> PolicyCommit {
         let mut done = PolicyCommit::default();
         let mut entries = std::mem::take(&mut self.entries);
@@ -264,12 +263,12 @@ impl PolicyLibrary {
         self.forget_rollbacks(&entries);
         self.keep_rollbacks();
         if self.loading.is_none() {
-            // Nobody waits for them.
+            // No reload waits for them.
             let entries = &self.entries;
             self.attempts.retain(|policy| entries.contains_key(policy));
         }
         let (entries, attempts, loading) = (&self.entries, &self.attempts, self.loading.as_ref());
-        // A configuration may wait for policies that the one in force does not have.
+        // A configuration may wait for policies that the active one does not have.
         let is_awaited =
             |name: &str| attempts.has(name) || loading.is_some_and(|loading| loading.has_order_of(name));
         self.memory
@@ -316,11 +315,11 @@ impl PolicyLibrary {
                 entry.activate(*version);
                 entry.problem = None;
             }
-            // What is in force goes on.
+            // The active version stays.
             Outcome::Unsettled | Outcome::Loading => {}
             Outcome::Failed(problem) => {
                 if !accepted {
-                    // Of other settings: nothing vouches for it any more.
+                    // It has other settings, which were not accepted with these bytes.
                     entry.clear();
                 }
                 let text = error_chain(&*problem);
@@ -330,7 +329,7 @@ impl PolicyLibrary {
                 entry.problem = Some(text);
             }
         }
-        // What was rolled back stays so, whatever the list says by now: it decides nothing.
+        // Rolled-back versions stay so under any list: they decide nothing.
         entry
             .chain
             .retain(|version| !wanted.permit.revokes(&version.digest));
@@ -339,14 +338,13 @@ impl PolicyLibrary {
         entry
     }
 
-    /// The versions of a policy as routes get them, led by a fresh one of `prepared` where there is one; none while no version
-    /// ever worked.
+    /// Returns the versions of a policy for routes, the fresh one of `prepared` first. Returns none while no version has worked.
     #[must_use]
     pub fn versions(&self, name: &str, prepared: Option<&Prepared>) -> Option<Arc<PolicyVersions>> {
         let fresh = prepared.and_then(|prepared| prepared.fresh(name));
         let entry = self.entries.get(name);
         let wanted = prepared.and_then(|prepared| prepared.wanted(name));
-        // What was taken off the list does not even stand in from the moment the new list is in force.
+        // A version that left the list does not decide under the new list, not even in place of a newer one.
         let permit = wanted
             .or(entry.map(|entry| &entry.wanted))
             .map(|wanted| &wanted.permit);
@@ -359,7 +357,7 @@ impl PolicyLibrary {
         )))
     }
 
-    /// Puts the version before in force and holds the one that was, until other bytes come or [`PolicyLibrary::resume`].
+    /// Activates the version before, and holds the active one back until other bytes come or [`PolicyLibrary::resume`].
     ///
     /// # Errors
     /// [`RollbackError`]; nothing has changed then.
@@ -370,16 +368,16 @@ impl PolicyLibrary {
         Ok(before)
     }
 
-    /// Undoes a rollback or a resumption.
+    /// Reverts a rollback or a resumption.
     pub fn undo(&mut self, RollbackUndo(entry): RollbackUndo) {
         self.entries.insert(entry.wanted.name.clone(), entry);
     }
 
-    /// Holds nothing of a policy any more, and has its file read again by the next [`PolicyLibrary::prepare`]. Its circuits stay
-    /// as they are until [`PolicyLibrary::close_circuits`].
+    /// Releases the rollbacks of a policy; the next [`PolicyLibrary::prepare`] reads its file again. Its circuits stay as they
+    /// are until [`PolicyLibrary::close_circuits`].
     ///
     /// # Errors
-    /// [`RollbackError`] where there is no such policy.
+    /// [`RollbackError::NoSuchPolicy`].
     pub fn resume(&mut self, name: &str) -> Result<RollbackUndo, RollbackError> {
         let entry = self.entry(name)?;
         let before = RollbackUndo(entry.clone());
@@ -388,12 +386,12 @@ impl PolicyLibrary {
         Ok(before)
     }
 
-    /// Whether a new version of a policy is being compiled.
+    /// Returns true while a new version of the policy is compiled.
     pub fn is_loading(&self, name: &str) -> bool {
         self.entries.get(name).is_some_and(|entry| entry.is_loading)
     }
 
-    /// Has every version of a policy called again, also those whose circuit has opened.
+    /// Closes the circuits of all versions of a policy.
     pub fn close_circuits(&self, name: &str) {
         let versions = self.entries.get(name).into_iter().flat_map(|entry| &entry.chain);
         versions.for_each(|version| version.circuit.close());
@@ -404,7 +402,7 @@ impl PolicyLibrary {
         entry.ok_or_else(|| RollbackError::NoSuchPolicy(name.to_owned()))
     }
 
-    /// Policies whose version in force has failed so often since the last asking that one before it decides, and how often.
+    /// Returns the policies whose active version's circuit opened since the last call, with the number of openings.
     pub fn new_rollbacks(&mut self) -> Vec<(String, u64)> {
         let counted = self
             .entries
@@ -413,7 +411,7 @@ impl PolicyLibrary {
         counted.filter(|(_, rollbacks)| *rollbacks > 0).collect()
     }
 
-    /// Gives up the warm instances of versions that are kept and decide nothing.
+    /// Drops the warm instances of kept versions that decide nothing.
     pub fn release_spare_instances(&self) {
         self.entries
             .values()
@@ -430,38 +428,38 @@ impl PolicyLibrary {
         self.ignored.report()
     }
 
-    /// Returns what compiles and runs its policies.
+    /// Returns the engine of its policies.
     pub fn engine(&self) -> &PolicyEngine {
         &self.engine
     }
 
-    /// Returns the folder for what outlives the process, where there is one.
+    /// Returns the state folder, if any.
     pub fn folder(&self) -> Option<&StateFolder> {
         self.memory.folder()
     }
 
-    /// The state of each.
+    /// Returns a report on each policy.
     #[must_use]
     pub fn report(&self) -> Vec<PolicyReport> {
         self.entries.values().map(PolicyReport::of).collect()
     }
 }
 
-/// A policy with another version in force.
+/// Policy with a new active version.
 #[derive(Debug)]
 pub struct SwappedPolicy {
-    /// Its name.
+    /// Name of the policy.
     pub policy: String,
     version: Arc<str>,
     decided_256_in: Duration,
 }
 
-/// What a commit did.
+/// Changes of a commit.
 #[derive(Debug, Default)]
 pub struct PolicyCommit {
-    /// Policies with a new version in force.
+    /// Policies with a new active version.
     pub swapped: Vec<SwappedPolicy>,
-    /// Policies whose newest bytes could not be used, with why, each told once.
+    /// Policies whose newest bytes were refused, with the reason, each reported once.
     pub failed: Vec<(String, Arc<PolicyProblem>)>,
 }
 

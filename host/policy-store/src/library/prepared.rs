@@ -1,4 +1,4 @@
-//! Policies that were loaded but are not in force: what a configuration would get if it were accepted.
+//! Prepared policies: the versions that a configuration gets if it is accepted.
 
 use std::sync::Arc;
 
@@ -6,24 +6,24 @@ use super::entry::SourceContent;
 use super::version::LoadedVersion;
 use super::{PolicyProblem, WantedPolicy};
 
-/// What came of one wanted policy.
+/// Result of preparing a wanted policy.
 #[derive(Debug)]
 pub enum Outcome {
-    /// These bytes with these settings are in force already.
+    /// The bytes with these settings are active already.
     Active,
-    /// An operator rolled these bytes back: another version stays in force.
+    /// An operator rolled the bytes back: another version stays active.
     HeldBack,
-    /// A version that works.
+    /// A new version works.
     Fresh(Box<LoadedVersion>),
-    /// Its file seems half-written: look again shortly.
+    /// The file may be half-written: a later look decides.
     Unsettled,
-    /// It is being compiled: look again when that is done.
+    /// A new version is compiled: a later look finds it.
     Loading,
-    /// It cannot be used.
+    /// No version can be used.
     Failed(Arc<PolicyProblem>),
 }
 
-/// One wanted policy.
+/// Wanted policy with the result of its preparation.
 #[derive(Debug)]
 pub struct PreparedPolicy {
     /// Policy as the configuration names it.
@@ -31,11 +31,11 @@ pub struct PreparedPolicy {
     /// Result of its preparation.
     pub outcome: Outcome,
     pub(super) found: Option<SourceContent>,
-    /// Source and settings are in force with some version that works; only the bytes may be new.
+    /// True if source and settings are active with a working version: only the bytes may be new.
     pub accepted: bool,
 }
 
-/// Every wanted policy.
+/// All wanted policies.
 #[derive(Debug)]
 pub struct Prepared {
     /// Policies in the order of the configuration.
@@ -43,25 +43,25 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Whether some file seemed half-written and should be looked at again soon.
+    /// Returns true if a file may be half-written and should be read again soon.
     pub fn is_unsettled(&self) -> bool {
         let mut outcomes = self.policies.iter().map(|policy| &policy.outcome);
         outcomes.any(|outcome| matches!(outcome, Outcome::Unsettled))
     }
 
-    /// Those that are being compiled.
+    /// Returns the policies whose new version is compiled.
     pub fn loading(&self) -> impl Iterator<Item = &PreparedPolicy> {
         let policies = self.policies.iter();
         policies.filter(|policy| matches!(policy.outcome, Outcome::Loading))
     }
 
-    /// What is wanted under that name, where anything is.
+    /// Returns the wanted policy of that name.
     pub(super) fn wanted(&self, name: &str) -> Option<&WantedPolicy> {
         let mut wanted = self.policies.iter().map(|policy| &policy.wanted);
         wanted.find(|wanted| wanted.name == name)
     }
 
-    /// The new version of a policy, where there is one.
+    /// Returns the new version of a policy, if any.
     pub fn fresh(&self, name: &str) -> Option<&LoadedVersion> {
         let mut named = self.policies.iter().filter(|policy| policy.wanted.name == name);
         named.find_map(|policy| match &policy.outcome {

@@ -1,4 +1,4 @@
-//! The state of a policy, for `/admin/policies` and metrics.
+//! Report on a policy, for `/admin/policies` and metrics.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,110 +26,110 @@ pub trait PipelineDecisions: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PolicyReport {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub name: String,
-    /// `builtin NAME` or the file's path.
+    /// `builtin NAME`, or the path of the file.
     pub source: String,
-    /// What the component in force calls itself; none while no version ever worked.
+    /// Name and version in the active component's manifest; none while no version has worked.
     pub manifest: Option<String>,
-    /// SHA-256 of the bytes in force.
+    /// SHA-256 of the active bytes.
     pub sha256: Option<String>,
-    /// Id of the version in force.
+    /// Id of the active version.
     pub version: Option<String>,
-    /// Id of the version that decides now, if not the one in force since that failed too often; `fallback` where none does.
+    /// Id of the deciding version: the active one, or one before it while its circuit is open. `fallback` if none decides.
     pub decides: Option<String>,
-    /// Versions put in force since start.
+    /// Versions activated since start.
     pub swaps: u64,
-    /// When the version in force was, in milliseconds since 1970.
+    /// Time of the last activation, in milliseconds since 1970.
     pub since_unix_ms: Option<u64>,
-    /// What is wrong with the newest bytes, while an older version serves or none ever did.
+    /// Problem of the newest bytes, while an older version or none serves.
     pub problem: Option<String>,
-    /// Whether a new version is being compiled.
+    /// True while a new version is compiled.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub compiling: bool,
-    /// SHA-256 of the bytes that were rolled back and are not loaded until other bytes come or they are resumed.
+    /// SHA-256 of rolled-back bytes. They are not loaded until other bytes come or they are resumed.
     pub held_back: Vec<String>,
-    /// Whether the rollback survives a restart, where there is one.
+    /// True if the rollback survives a restart; absent without a rollback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback_kept: Option<bool>,
-    /// Decisions asked of the version in force.
+    /// Calls of the active version.
     pub calls: u64,
-    /// Of those, the ones it failed.
+    /// Failed ones of these calls.
     pub faults: u64,
-    /// What it is told of events, where it is on a route and wants to be told any, or ticks.
+    /// Events and ticks, if it is on a route and receives any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<ListeningReport>,
-    /// What it is made of, where it is a pipeline; its scorers have versions, it has none.
+    /// Parts, if it is a pipeline. Its scorers have versions, a pipeline has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<PipelineReport>,
-    /// Every version that is kept: the one in force, those before it, those rolled back.
+    /// All kept versions: active, earlier and rolled back.
     pub versions: Vec<VersionReport>,
-    /// The versions themselves, for [`PolicyReport::counted`].
+    /// Versions to count with [`PolicyReport::counted`].
     #[serde(skip)]
     kept: Vec<(VersionState, LoadedVersion)>,
-    /// The counters of a pipeline, for the same.
+    /// Counter of a pipeline's decisions, for the same.
     #[serde(skip)]
     decided: Option<Arc<dyn PipelineDecisions>>,
 }
 
-/// What a version is kept for.
+/// State of a kept version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VersionState {
-    /// It decides.
+    /// Active: it decides.
     #[serde(rename = "in-force")]
     Active,
-    /// It decides while those after it cannot.
+    /// Earlier: it decides while no later version can.
     Before,
-    /// It was rolled back.
+    /// Rolled back.
     HeldBack,
 }
 
-/// One version's state.
+/// Report on one version.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct VersionReport {
-    /// The beginning of its bytes' SHA-256, and of its settings' where they are not the default ones.
+    /// Beginning of the SHA-256 of its bytes, and of its settings unless they are the default.
     pub id: String,
-    /// What it is kept for.
+    /// State.
     pub state: VersionState,
-    /// SHA-256 of its bytes.
+    /// SHA-256 of the bytes.
     pub sha256: String,
-    /// What it calls itself.
+    /// Name and version in its manifest.
     pub manifest: String,
-    /// Its own parameters.
+    /// Parameters.
     pub params: Value,
-    /// When it was put in force last, in milliseconds since 1970.
+    /// Time of its last activation, in milliseconds since 1970.
     pub since_unix_ms: Option<u64>,
-    /// Decisions asked of it.
+    /// Calls.
     pub calls: u64,
-    /// Of those, the ones it failed, by how; nonsense that the router found included.
+    /// Failed calls by kind, with the answers that the router found invalid.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Whether it is asked.
+    /// Circuit breaker.
     pub circuit: CircuitReport,
-    /// What was measured while it was loaded.
+    /// Times of its loading.
     pub load: LoadTimes,
 }
 
-/// A circuit's state.
+/// State of a circuit breaker.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct CircuitReport {
     /// `closed`, `open` or `half-open`.
     pub state: &'static str,
-    /// Times it went from closed to open.
+    /// Transitions from closed to open.
     pub openings: u64,
 }
 
-/// Real times of loading, in microseconds.
+/// Wall-clock times of loading, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LoadTimes {
-    /// Of compiling and linking.
+    /// Compiling and linking.
     pub compiled_us: u64,
-    /// Of making an instance: what a fault costs the next call.
+    /// Making an instance, which the next call after a fault waits for.
     pub instantiated_us: u64,
-    /// Of one decision over 256 made-up candidates.
+    /// One decision over 256 synthetic candidates.
     pub decided_256_us: f64,
 }
 
@@ -173,7 +173,7 @@ impl PolicyReport {
         }
     }
 
-    /// Of a pipeline; `version` is the id it decides under, and `decided` counts its decisions.
+    /// Returns the report on a pipeline, which decides under the id `version`.
     pub fn of_pipeline(
         name: &str,
         version: &str,
@@ -203,7 +203,7 @@ impl PolicyReport {
         }
     }
 
-    /// With its counters and circuits as they are now.
+    /// Returns the report with the current counters and circuits.
     #[must_use]
     pub fn counted(mut self) -> Self {
         if let Some(decided) = &self.decided {
@@ -246,7 +246,7 @@ impl VersionReport {
             .iter()
             .map(|kind| (kind.as_str(), stats.faults(*kind)))
             .collect();
-        // The runtime does not know of the answers that the router found to be nonsense; the circuit counted every failure.
+        // The circuit counts every failure; the runtime does not count answers that the router found invalid.
         let known: u64 = faults.values().sum();
         *faults.entry(FaultKind::InvalidVerdict.as_str()).or_default() +=
             version.circuit.faults().saturating_sub(known);

@@ -1,4 +1,4 @@
-//! Rollbacks in the folder for what policies remember: written when they are made, restored at start, removed when they end.
+//! Rollbacks in the state folder: written when they are made, restored at start, removed when they end.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,8 +13,10 @@ use super::version::LoadedVersion;
 use super::{PolicyLibrary, WantedPolicy};
 
 impl PolicyLibrary {
-    /// Restores the rollbacks of another run, before anything is prepared: the version that was in force is, and what was rolled back
-    /// is held back. One that cannot be restored is logged, and what the policy's file holds decides.
+    /// Restores the rollbacks of another run, before policies are prepared.
+    ///
+    /// The active version is active again, and the rolled-back ones are held back. A rollback that cannot be restored is logged;
+    /// the policy's file decides then.
     pub fn restore_rollbacks(&mut self, wanted: &[WantedPolicy]) {
         for wanted in wanted {
             if let Some(entry) = self.restored(wanted) {
@@ -82,7 +84,7 @@ impl PolicyLibrary {
         Some(entry)
     }
 
-    /// Writes the rollbacks that are not in their files, and removes the files of those that ended.
+    /// Writes the rollbacks that changed, and removes the files of those that ended.
     pub fn keep_rollbacks(&mut self) {
         let Some(folder) = self.memory.folder() else {
             return;
@@ -107,7 +109,7 @@ impl PolicyLibrary {
         }
     }
 
-    /// Removes the files of policies that are gone.
+    /// Removes the rollback files of policies that left the configuration.
     pub(super) fn forget_rollbacks(&self, gone: &BTreeMap<String, PolicyEntry>) {
         let Some(folder) = self.memory.folder() else {
             return;
@@ -142,7 +144,7 @@ mod tests {
     const BAD: &str = "load-weighted";
     const OTHER: &str = "cache-aware";
 
-    /// A library as a router that was just started has it.
+    /// Returns the library of a router that was just started.
     fn started(folder: &Path, wanted: &WantedPolicy) -> PolicyLibrary {
         let memory = Arc::new(PolicyMemory::new(Some(folder.to_owned())));
         let engine = PolicyEngine::new(EngineLimits::default()).unwrap();
@@ -157,7 +159,7 @@ mod tests {
         drop(library.commit(prepared));
     }
 
-    /// A policy that has the bytes of a built-in.
+    /// Returns a policy with the bytes of a built-in one.
     fn wanted(builtin: &str) -> WantedPolicy {
         WantedPolicy {
             name: "p".to_owned(),
@@ -170,7 +172,7 @@ mod tests {
         }
     }
 
-    /// A router with `BAD` in the place of `BEFORE`, rolled back.
+    /// Returns a library in which `BAD` replaced `BEFORE` and was rolled back.
     fn rolled_back(folder: &Path) -> PolicyLibrary {
         let mut library = started(folder, &wanted(BEFORE));
         apply(&mut library, &wanted(BAD));
@@ -179,7 +181,7 @@ mod tests {
         library
     }
 
-    /// Which built-in's bytes are in force.
+    /// Checks the active bytes.
     #[track_caller]
     fn check_in_force(library: &PolicyLibrary, builtin: &str) {
         let digest = component::read(&wanted(builtin).source).unwrap().digest();
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_is_gone_leaves_no_rollback() {
+    fn a_removed_policy_leaves_no_rollback() {
         let folder = tempfile::tempdir().unwrap();
         let mut library = rolled_back(folder.path());
         assert!(kept(folder.path()));

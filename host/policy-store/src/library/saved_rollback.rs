@@ -1,8 +1,7 @@
-//! A rollback as a file of the folder for what policies remember, so that it outlives the process: the bytes in force, and the
-//! hashes of those that were rolled back.
+//! File of a rollback, so that it survives a restart: the active bytes, and the hashes of the rolled-back ones.
 //!
-//! One file a policy: a line of JSON, then the component. It is written whole or not at all, and its bytes are loaded only where they
-//! have the hash of the line and the configuration permits them.
+//! Each policy has one file: a line of JSON, then the component. Writes are atomic. The bytes are loaded only if they have the
+//! hash of the line and the configuration permits them.
 
 use std::time::Duration;
 
@@ -13,23 +12,23 @@ use sha2::{Digest as _, Sha256};
 use super::component::Digest;
 use super::wanted_policy::hex;
 
-/// How the file ends.
+/// Ending of the file's name.
 pub(super) const ENDING: &str = "rollback";
-/// The version of what is written.
+/// Version of the format.
 const VERSION: u32 = 1;
 
-/// What the line says.
+/// Content of the line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct SavedRollback {
     version: u32,
-    /// The version in force.
+    /// Identity of the active version.
     pub(super) in_force: VersionIdentity,
-    /// Those rolled back, the latest first.
+    /// Identities of the rolled-back versions, the latest first.
     pub(super) held: Vec<VersionIdentity>,
 }
 
-/// Which bytes with which settings.
+/// Identity of a version: its bytes and settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct VersionIdentity {
@@ -49,7 +48,7 @@ impl SavedRollback {
         }
     }
 
-    /// Returns the file.
+    /// Returns the bytes of the file.
     pub(super) fn encode(&self, component: &[u8]) -> Vec<u8> {
         let mut file = serde_json::to_vec(self).expect("it has only texts and numbers");
         file.push(b'\n');
@@ -57,7 +56,7 @@ impl SavedRollback {
         file
     }
 
-    /// Returns what a file says and the component in it; none where it is damaged, or of another version.
+    /// Returns the line and the component of a file. Returns none if it is damaged or of another version.
     pub(super) fn decode(file: &[u8]) -> Option<(Self, &[u8])> {
         let end = file.iter().position(|byte| *byte == b'\n')?;
         let kept: Self = serde_json::from_slice(&file[..end]).ok()?;
@@ -80,7 +79,7 @@ impl VersionIdentity {
         }
     }
 
-    /// Returns the hash; none where it is none.
+    /// Returns the hash, if it is valid.
     pub(super) fn digest(&self) -> Option<Digest> {
         let digits = self.sha256.as_bytes();
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
@@ -103,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_a_changed_byte_is_noticed() {
+    fn a_written_file_is_read_and_a_changed_byte_is_noticed() {
         let settings = PolicySettings {
             params_json: r#"{"a":"b\nc"}"#.to_owned(),
             ..PolicySettings::default()

@@ -44,7 +44,7 @@ const B: &str = "load-weighted";
 const C: &str = "cache-aware";
 const D: &str = "pd-pairing";
 
-/// Wants a policy as a reload does: whether another version came in force.
+/// Applies a wanted policy like a reload. Returns true if another version is active then.
 fn apply(library: &mut PolicyLibrary, wanted: WantedPolicy) -> bool {
     let prepared = library.prepare(vec![wanted]);
     !library.commit(prepared).swapped.is_empty()
@@ -54,7 +54,7 @@ fn entry(library: &PolicyLibrary) -> &PolicyEntry {
     &library.entries["p"]
 }
 
-/// Which built-ins' bytes are in the chain.
+/// Returns the built-in policies whose bytes are in the chain.
 fn in_chain(library: &PolicyLibrary) -> Vec<&'static str> {
     let name = |version: &LoadedVersion| {
         let named = |name: &&&str| digest(name) == version.digest;

@@ -1,4 +1,4 @@
-//! One version of a policy: certain bytes with certain settings, loaded, and whether it is asked.
+//! Version of a policy: loaded bytes with settings and a circuit breaker.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use super::component::Digest;
 use super::saved_rollback::VersionIdentity;
 use super::wanted_policy::hex;
 
-/// Digits of the bytes' hash in a version's id: enough to tell versions apart at sight.
+/// Digits of the bytes' hash in a version's id: enough to distinguish versions.
 const BYTES_DIGITS: usize = 12;
 /// Digits of the settings' hash, of which there are few for the same bytes.
 const SETTINGS_DIGITS: usize = 6;
 
-/// A component that works with its settings.
+/// Component that works with its settings.
 #[derive(Debug, Clone)]
 pub struct LoadedVersion {
     /// Loaded component.
     pub policy: Arc<WasmPolicy>,
     /// SHA-256 of its bytes.
     pub digest: Digest,
-    /// Its own, whatever the configuration says by now.
+    /// Settings that it was loaded with; the configuration may have others by now.
     pub(super) settings: PolicySettings,
-    /// Tells it from the policy's other versions.
+    /// Id, unique among the policy's versions.
     pub(super) id: Arc<str>,
-    /// The same for as long as the version is kept and its spec does not change.
+    /// Circuit breaker; another one after a change of its spec.
     pub(super) circuit: Arc<Circuit>,
     pub(super) spec: CircuitSpec,
-    /// When it was put in force, or loaded where it never was.
+    /// Time of its activation, else of its loading.
     pub(super) since: SystemTime,
-    /// Its bytes, where a rollback to it is to outlive the process.
+    /// Bytes, if a rollback to it is to survive a restart.
     pub(super) bytes: Option<KeptBytes>,
 }
 
@@ -61,17 +61,17 @@ impl LoadedVersion {
         Self { bytes, ..self }
     }
 
-    /// Returns which bytes and settings it has.
+    /// Returns the identity of its bytes and settings.
     pub(super) fn identity(&self) -> VersionIdentity {
         VersionIdentity::of(&self.digest, &self.settings)
     }
 
-    /// Whether it is made of these.
+    /// Returns true if it has these bytes and settings.
     pub(super) fn is_of(&self, digest: &Digest, settings: &PolicySettings) -> bool {
         self.digest == *digest && self.settings == *settings
     }
 
-    /// The same with its circuit as `spec` has it; the very same where it has it already.
+    /// Returns the version with a circuit of this spec. The circuit stays if it has this spec already.
     pub(super) fn under(&self, spec: CircuitSpec) -> Self {
         let mut version = self.clone();
         if version.spec != spec {
@@ -81,17 +81,17 @@ impl LoadedVersion {
         version
     }
 
-    /// Whether it can do what is wanted of it.
+    /// Returns true if it can score, or need not.
     pub(super) fn does(&self, wanted: &WantedPolicy) -> bool {
         !wanted.scores || scores_singly(&*self.policy)
     }
 
-    /// Whether it decides calls, were it the first of its chain.
+    /// Returns true if it would decide as the first of its chain.
     pub(super) fn decides(&self) -> bool {
         self.circuit.state() == CircuitState::Closed
     }
 
-    /// As a link of a chain.
+    /// Returns it as a link of a chain.
     pub(super) fn link(&self) -> PolicyVersion {
         PolicyVersion {
             policy: Arc::clone(&self.policy) as _,
@@ -101,8 +101,7 @@ impl LoadedVersion {
     }
 }
 
-/// The beginning of the bytes' hash; where parameters or limits are not the default ones, also of theirs: a chain may have the same
-/// bytes twice.
+/// Returns the beginning of the bytes' hash. Settings other than the default add theirs: a chain may have the same bytes twice.
 fn id(digest: &Digest, settings: &PolicySettings) -> String {
     let mut id = hex(digest);
     id.truncate(BYTES_DIGITS);

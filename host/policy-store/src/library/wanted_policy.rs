@@ -1,4 +1,4 @@
-//! What a configuration, or the policy folder, asks the library for, and what becomes of files that it does not take.
+//! Wanted policies, as the configuration or the policy folder names them, and the errors of files that are refused.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::component::{Digest, MAX_COMPONENT};
 
-/// Where a policy's bytes come from.
+/// Source of a policy's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicySource {
     /// Embedded in the binary.
@@ -29,20 +29,20 @@ impl fmt::Display for PolicySource {
     }
 }
 
-/// Which bytes may be loaded.
+/// Permit for bytes, by their hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Permit {
-    /// Any.
+    /// All bytes.
     #[default]
     Any,
-    /// These only.
+    /// Bytes of this hash only.
     Pinned(Digest),
-    /// Those of the folder's list only.
+    /// Bytes of the folder's list only.
     Listed(Arc<[Digest]>),
 }
 
 impl Permit {
-    /// Whether bytes of this hash may be loaded.
+    /// Returns true if bytes of this hash may be loaded.
     pub(super) fn allows(&self, digest: &Digest) -> bool {
         match self {
             Self::Any => true,
@@ -51,8 +51,7 @@ impl Permit {
         }
     }
 
-    /// Whether a version that was loaded once may not decide any more, not even for a newer one: its hash was taken off the list.
-    /// A pin says only what is loaded next.
+    /// Returns true if a loaded version may not decide any more, since its hash left the list. A pin restricts loading only.
     pub(super) fn revokes(&self, digest: &Digest) -> bool {
         matches!(self, Self::Listed(listed) if !listed.contains(digest))
     }
@@ -69,27 +68,27 @@ impl Permit {
     }
 }
 
-/// A policy that should be there.
+/// Policy that should be loaded.
 #[derive(Debug, Clone)]
 pub struct WantedPolicy {
-    /// Its name in the configuration, or its file's name in the policy folder.
+    /// Name in the configuration, or name of the file in the policy folder.
     pub name: String,
-    /// Its bytes.
+    /// Source of the bytes.
     pub source: PolicySource,
-    /// Its parameters and limits.
+    /// Parameters and limits.
     pub settings: PolicySettings,
-    /// When a version of it is not asked.
+    /// Circuit breaker of each version.
     pub circuit: CircuitSpec,
-    /// Which bytes it may have.
+    /// Permit for its bytes.
     pub permit: Permit,
-    /// Most sessions that it remembers.
+    /// Most remembered sessions.
     pub sessions: usize,
-    /// Whether it is a scorer of some pipeline.
+    /// True if it is a scorer of a pipeline.
     pub scores: bool,
 }
 
 impl WantedPolicy {
-    /// The file it is read from, where there is one.
+    /// Returns the file of its bytes, if any.
     pub fn file(self) -> Option<PathBuf> {
         match self.source {
             PolicySource::File(path) => Some(path),
@@ -98,69 +97,69 @@ impl WantedPolicy {
     }
 }
 
-/// Why a version could not be used.
+/// Reason for refusing a version.
 #[derive(Debug, Error)]
 pub enum PolicyProblem {
-    /// No such built-in.
+    /// The built-in policy does not exist.
     #[error("there is no built-in policy `{0}`")]
     NoBuiltin(String),
-    /// The file could not be read.
+    /// The file is unreadable.
     #[error("failed to read `{}`", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// The file is no policy's.
+    /// The file is too large for a policy.
     #[error("`{}` has {size} bytes, over the limit of {MAX_COMPONENT}", path.display())]
     TooLarge {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its size.
+        /// Size of the file.
         size: u64,
     },
-    /// Its bytes are not those it is pinned to.
+    /// The bytes have another hash than the pinned one.
     #[error("its bytes have the SHA-256 {found}, and `sha256` pins it to {pinned}")]
     NotPinned {
-        /// What they have.
+        /// Hash of the bytes.
         found: String,
-        /// What they should have.
+        /// Configured hash.
         pinned: String,
     },
-    /// Its bytes are not among those let in.
+    /// The hash of the bytes is not on the list.
     #[error("its bytes have the SHA-256 {found}, which `policy-dir-allow` does not list")]
     NotListed {
-        /// What they have.
+        /// Hash of the bytes.
         found: String,
     },
-    /// It was rolled back, and nothing else of it may decide.
+    /// The version was rolled back, and no other version may decide.
     #[error(
         "an operator rolled its bytes back, and no other version of it may decide: resume it, or list a version before in \
          `policy-dir-allow`"
     )]
     HeldBack,
-    /// The runtime refused it.
+    /// The runtime refused the component.
     #[error("failed to load it")]
     Load(#[source] LoadError),
-    /// A pipeline has it as a scorer.
+    /// A pipeline has the policy as a scorer, but it is none.
     #[error(
         "it is no scorer, which a pipeline has it as: it has to export `score`, and must not ask for `worker.role`"
     )]
     NotAScorer,
-    /// The compiler has a bug that this component brings up.
+    /// The compiler panicked: it has a bug.
     #[error("failed to compile it: the compiler panicked (its message is on stderr)")]
     Panicked,
 }
 
 impl PolicyProblem {
-    /// Whether the parameters or limits are at fault, not the bytes.
+    /// Returns true if the parameters or limits are at fault, not the bytes.
     pub fn is_in_settings(&self) -> bool {
         matches!(self, Self::Load(error) if error.is_in_settings())
     }
 
-    /// What is wrong with which of its parameters, where it tells what they are.
+    /// Returns the faults of its parameters, if it describes them.
     pub fn param_faults(&self) -> Option<&ParamFaults> {
         match self {
             Self::Load(error) => error.param_faults(),
@@ -168,12 +167,12 @@ impl PolicyProblem {
         }
     }
 
-    /// Whether the pipeline is at fault that has it as a scorer, if not the bytes.
+    /// Returns true if the pipeline may be at fault, not the bytes.
     pub fn is_in_pipeline(&self) -> bool {
         matches!(self, Self::NotAScorer)
     }
 
-    /// Whether the pin is at fault, if not the bytes.
+    /// Returns true if the pin may be at fault, not the bytes.
     pub fn is_in_pin(&self) -> bool {
         matches!(self, Self::NotPinned { .. })
     }
@@ -194,15 +193,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pin_says_what_is_loaded_and_the_list_also_what_stays() {
+    fn a_pin_restricts_loading_and_the_list_also_revokes() {
         let (one, other) = ([1; 32], [2; 32]);
         assert!(Permit::Any.check(&one).is_ok());
         let pinned = Permit::Pinned(one);
         assert!(pinned.check(&one).is_ok() && !pinned.revokes(&other));
         let refused = pinned.check(&other).unwrap_err();
-        let told = [hex(&other), hex(&one)];
+        let hashes = [hex(&other), hex(&one)];
         assert!(
-            told.iter().all(|hash| refused.to_string().contains(hash)),
+            hashes.iter().all(|hash| refused.to_string().contains(hash)),
             "{refused}"
         );
         let listed = Permit::Listed([one].into());

@@ -1,4 +1,4 @@
-//! The folder of `[server] policy-state`: one file a policy, replaced as a whole.
+//! Folder of `[server] policy-state`: one file per policy, replaced atomically.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use thiserror::Error;
 use super::saved_memory::{FileDamage, MAX_FILE, SavedMemory};
 use local_files::regular_file;
 
-/// Damaged files of one policy that are kept.
+/// Most damaged files that are kept per policy.
 const MOST_DAMAGED: u32 = 100;
 
-/// A file cannot be read.
+/// Error of reading a file.
 #[derive(Debug, Error)]
 pub(super) enum ReadError {
     #[error("failed to read `{}`", path.display())]
@@ -32,17 +32,17 @@ pub(super) enum ReadError {
     },
 }
 
-/// Where the files are.
+/// Folder of the files.
 #[derive(Debug)]
 pub struct StateFolder(pub(super) PathBuf);
 
 impl StateFolder {
-    /// Makes it, where it is not there.
+    /// Creates the folder if it does not exist.
     pub(super) fn make(&self) -> io::Result<()> {
         fs::create_dir_all(&self.0)
     }
 
-    /// What is kept of a policy; none where nothing is.
+    /// Reads the memory of a policy, if there is a file.
     pub(super) fn read(&self, policy: &str) -> Result<Option<SavedMemory>, ReadError> {
         let path = self.path(policy);
         let bytes = match read_bounded(&path) {
@@ -60,17 +60,23 @@ impl StateFolder {
         }
     }
 
-    /// Writes a new file and puts it in the place of the old one, so that a file is never half-written.
+    /// Replaces the file of a policy atomically.
     pub(super) fn write(&self, policy: &str, saved: &SavedMemory) -> io::Result<()> {
         self.replace(&self.path(policy), &saved.encode())
     }
 
-    /// Writes the file of a policy with that ending, whole or not at all.
+    /// Replaces the file of a policy with that ending atomically.
+    ///
+    /// # Errors
+    /// The system's error.
     pub fn put(&self, policy: &str, ending: &str, bytes: &[u8]) -> io::Result<()> {
         self.replace(&self.file(policy, ending), bytes)
     }
 
-    /// Returns what the file of a policy with that ending holds; none where there is none.
+    /// Returns the content of a policy's file with that ending, if it exists.
+    ///
+    /// # Errors
+    /// The system's error, or a file over the limit.
     pub fn get(&self, policy: &str, ending: &str) -> io::Result<Option<Vec<u8>>> {
         match read_bounded(&self.file(policy, ending)) {
             Ok(found) => Ok(found),
@@ -79,7 +85,10 @@ impl StateFolder {
         }
     }
 
-    /// Removes the file of a policy with that ending, where there is one.
+    /// Removes the file of a policy with that ending, if it exists.
+    ///
+    /// # Errors
+    /// The system's error.
     pub fn remove(&self, policy: &str, ending: &str) -> io::Result<()> {
         match fs::remove_file(self.file(policy, ending)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -90,20 +99,20 @@ impl StateFolder {
     fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.make()?;
         let fresh = added(path, ".new");
-        // Whatever it is: opening a pipe would be waited for.
+        // Opening a pipe of that name would block.
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let mut options = OpenOptions::new();
-        // What a policy remembers may tell of clients.
+        // The memory of a policy may concern clients.
         let mut file = options.write(true).create_new(true).mode(0o600).open(&fresh)?;
         file.write_all(bytes)?;
         file.sync_data()?;
         fs::rename(&fresh, path)
     }
 
-    /// Puts a damaged file out of the way, under a name that no other has; the new one.
+    /// Renames a damaged file to an unused name, and returns it.
     pub(super) fn put_aside(&self, policy: &str) -> io::Result<PathBuf> {
         let path = self.path(policy);
         let name = |number: u32| match number {
@@ -215,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_not_waited_for() {
+    fn a_pipe_does_not_block() {
         let place = tempfile::tempdir().unwrap();
         let folder = StateFolder(place.path().to_owned());
         let make_pipe = |path: &Path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

@@ -1,4 +1,4 @@
-//! What policies remember, by their names: it outlives their versions, and where a folder is named for it, the process.
+//! Memory of policies by name: it outlives their versions and, with a state folder, the process.
 //!
 //! A policy's file is read when its name first comes up, before any of its code runs. A thread of its own (`thread.rs`) writes
 //! what has changed. What cannot be read is never written over: a damaged file is put aside, and one that the system refuses is
@@ -38,15 +38,15 @@ pub trait FleetView: Send {
 /// Names of the fleet's workers.
 pub type WorkerNames = BTreeMap<WorkerId, Box<str>>;
 
-/// The file of what operators changed of routes over HTTP: its name and ending. No policy's file ends so.
+/// Name and ending of the file with the overrides of routes. No policy's file has this ending.
 pub const OVERRIDES: (&str, &str) = ("routes", "overrides");
 
-/// What all policies remember.
+/// Memory of all policies.
 #[derive(Debug, Default)]
 pub struct PolicyMemory {
     folder: Option<StateFolder>,
     kept: Mutex<BTreeMap<String, RememberedPolicy>>,
-    /// Whether the last file could not be written, which was told.
+    /// True if the last write failed, which was logged.
     is_failing: AtomicBool,
     written: AtomicU64,
     failures: AtomicU64,
@@ -58,11 +58,11 @@ struct RememberedPolicy {
     state: Arc<PolicyState>,
     /// [`PolicyState::changes`] of what its file holds.
     saved: u64,
-    /// Its file could not be read, and is left alone.
+    /// True if its file could not be read: it is not replaced.
     is_unread: bool,
-    /// Nobody names it any more: forgotten once it is written.
+    /// True if no configuration names the policy: it is forgotten after its last write.
     is_left: bool,
-    /// Of its file, until the workers are known.
+    /// Sessions of its file, until the workers are known.
     sessions: Vec<SavedSession>,
 }
 
@@ -82,12 +82,12 @@ impl PolicyMemory {
         }
     }
 
-    /// Returns the folder that it is kept in, where there is one.
+    /// Returns the state folder, if any.
     pub fn folder(&self) -> Option<&StateFolder> {
         self.folder.as_ref()
     }
 
-    /// What that policy remembers. Called by the one thread that loads policies.
+    /// Returns the memory of a policy. Only the thread that loads policies calls it.
     pub fn of(&self, policy: &str) -> Arc<PolicyState> {
         if let Some(kept) = self.kept().get_mut(policy) {
             kept.is_left = false;
@@ -99,7 +99,7 @@ impl PolicyMemory {
         state
     }
 
-    /// Forgets every other policy; what its file holds stays there.
+    /// Forgets the other policies. Their files stay.
     pub fn retain(&self, names: impl Fn(&str) -> bool) {
         let is_written = self.is_written();
         self.kept().retain(|name, kept| {
@@ -108,8 +108,8 @@ impl PolicyMemory {
         });
     }
 
-    /// Sessions of another run, now that the workers and how many sessions there may be are known. Those of workers that are not
-    /// there are forgotten.
+    /// Restores the sessions of another run, after the workers and the limits of sessions are known. Sessions of unknown workers
+    /// are forgotten.
     pub fn settle(&self, fleet: &dyn FleetView) {
         let mut kept = self.kept();
         let waits = |kept: &&mut RememberedPolicy| !kept.is_left && !kept.sessions.is_empty();
@@ -174,7 +174,7 @@ impl PolicyMemory {
         }
     }
 
-    /// Writes what has changed since it was written last.
+    /// Writes the policies that changed since their last write.
     fn write_changed(&self, fleet: &dyn FleetView) {
         let Some(folder) = &self.folder else { return };
         let changed: Vec<(String, Arc<PolicyState>)> = {
@@ -223,7 +223,7 @@ impl PolicyMemory {
         }
     }
 
-    /// Whether there is a folder to write to.
+    /// Returns true if there is a folder to write to.
     fn is_written(&self) -> bool {
         self.folder.is_some()
     }

@@ -84,9 +84,9 @@ pub(crate) enum CompileError {
     /// The program cannot be run.
     #[error("failed to run `{program}`; is it installed, and executable?")]
     Run {
-        /// Which.
+        /// Path of the file.
         program: String,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },

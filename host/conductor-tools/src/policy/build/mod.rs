@@ -31,7 +31,7 @@ pub(crate) enum BuildPolicyError {
     Componentise {
         /// The core module.
         file: String,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: ComponentError,
     },
@@ -40,7 +40,7 @@ pub(crate) enum BuildPolicyError {
     Write {
         /// Where to.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },

@@ -33,7 +33,7 @@ struct Rehearsed {
     version: String,
     request_features: Vec<String>,
     candidate_features: Vec<String>,
-    /// Whether a pipeline may have it as a scorer.
+    /// True if a pipeline may have it as a scorer.
     scores: bool,
     compiled_us: f64,
     instantiated_us: f64,

@@ -5,7 +5,7 @@ use routing::{CandidateFeature, FeaturePlan, RequestFeature};
 
 use super::log::Recorded;
 
-/// Where a plan's numbers are in the decisions of one policy line.
+/// Positions of a plan's columns in the decisions of one policy line.
 pub(super) struct Columns {
     request: Vec<Place>,
     candidate: Vec<CandidatePlace>,
@@ -73,7 +73,7 @@ impl Columns {
         }
     }
 
-    /// The plan's numbers, laid out as it wants them.
+    /// Returns the plan's numbers in its layout.
     pub(super) fn lay_out(&self, recorded: &Recorded) -> Vec<f64> {
         let (line, policy) = (&recorded.line, &recorded.policy);
         let request = |place: &Place| match *place {

@@ -55,26 +55,26 @@ pub(crate) enum LogError {
     /// Not at all.
     #[error("failed to read the log `{}`", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// It is none.
+    /// The line is not valid JSON.
     #[error("failed to read the log `{}`: line {line} is longer than {LONGEST_LINE} bytes, which none of a decision log is", path.display())]
     TooLong {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: u64,
     },
     /// Not by this version.
     #[error("failed to read the log `{}`: it has schema {found}, and this version reads {SCHEMA}", path.display())]
     Schema {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// As it says.
+        /// Text of the log.
         found: u32,
     },
     /// Its decisions cannot be repeated.
@@ -136,7 +136,7 @@ impl<'a> Log<'a> {
         Ok(None)
     }
 
-    /// With what it names; none where that was not told of before, or numbers are missing.
+    /// Joins a decision with the lines that it refers to. Returns none if one is missing.
     fn complete(&self, line: DecisionLine) -> Option<Recorded> {
         let policy = Arc::clone(self.policies.get(&line.policy)?);
         let workers: Option<Vec<_>> = line.ids.iter().map(|id| self.workers.get(id).cloned()).collect();
@@ -152,7 +152,7 @@ impl<'a> Log<'a> {
         })
     }
 
-    /// Reads a line, and says of which file.
+    /// Reads a line, and returns its file.
     fn next_line(&mut self) -> Result<Option<&'a Path>, LogError> {
         loop {
             let Some(file) = &mut self.file else {
@@ -174,7 +174,7 @@ impl<'a> Lines<'a> {
     /// Opens a file.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// If the file cannot be read.
     pub(crate) fn open(path: &'a Path) -> Result<Self, LogError> {
         let file = regular_file::open(path).map_err(|source| failed(path, source))?;
         let (file, line) = (BufReader::new(file), 0);
@@ -184,7 +184,7 @@ impl<'a> Lines<'a> {
     /// Reads the next line; false at the end of the file.
     ///
     /// # Errors
-    /// Where it cannot be read, or is too long.
+    /// If the line cannot be read, or is too long.
     pub(crate) fn read(&mut self, text: &mut Vec<u8>) -> Result<bool, LogError> {
         text.clear();
         self.line += 1;
@@ -226,7 +226,7 @@ pub(super) fn params_of(files: &[PathBuf], sha256: &str) -> Result<Vec<String>, 
     Ok(found)
 }
 
-/// Those that a line tells: of a policy, or of a pipeline's scorers in a decision.
+/// Returns the parameters in a line: of a policy, or of the scorers of a pipeline.
 fn params_in(line: Line, sha256: &str) -> Vec<String> {
     let named = match line {
         Line::Policy(policy) => vec![(policy.sha256, policy.params)],
@@ -274,7 +274,7 @@ fn worker(line: WorkerLine) -> Worker {
 mod tests {
     use super::*;
 
-    /// What a log with this text between two lines of a log has that cannot be read, or why none of it can.
+    /// Returns the number of unreadable lines of a log with this text between two valid lines, or its error.
     fn read(text: &[u8]) -> Result<u64, LogError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("decisions.jsonl");

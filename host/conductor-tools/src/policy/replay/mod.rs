@@ -32,10 +32,10 @@ use crate::{Exit, UsageError};
 /// For one decision.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Replays what was asked for.
+/// Runs `conductor policy replay`.
 ///
 /// # Errors
-/// Where the component, its settings, the log or the runtime cannot be had.
+/// If the component, its settings or the log cannot be read, or the runtime cannot start.
 pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Exit> {
     let subject = ComponentFile::find(&args.policy).map_err(UsageError::new)?;
     let settings = patient(chosen_settings(args, &subject)?);
@@ -47,7 +47,7 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Exit> {
     Ok(report.exit())
 }
 
-/// As told; else those that the log has for this component.
+/// Returns the given settings, else those of this component in the log.
 fn chosen_settings(args: &ReplayArgs, subject: &ComponentFile) -> anyhow::Result<PolicySettings> {
     let mut settings = match settings::read(&args.settings, &subject.name).map_err(UsageError::new)? {
         Ok(given) => given.settings,
@@ -73,7 +73,7 @@ fn chosen_settings(args: &ReplayArgs, subject: &ComponentFile) -> anyhow::Result
     Ok(settings)
 }
 
-/// No request waits: a decision that was made in time shall not fail for want of it here.
+/// Raises the time limits: no request waits, and a recorded decision must not time out here.
 fn patient(settings: PolicySettings) -> PolicySettings {
     PolicySettings {
         cpu_budget: settings.cpu_budget.max(PATIENCE),
@@ -124,7 +124,7 @@ impl Recorded {
         self.line.ids.iter().copied().map(WorkerId).collect()
     }
 
-    /// Hands `ask` the decision as it was, with other numbers and answers, and times it in nanoseconds.
+    /// Calls `ask` with the recorded decision, other numbers and other answers. Returns its time in nanoseconds.
     fn asking<T>(
         &self,
         numbers: &[f64],

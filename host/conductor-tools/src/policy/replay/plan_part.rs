@@ -88,7 +88,7 @@ fn is_same(recorded: &ScoredLine, replayed: &Result<Vec<f64>, PolicyFault>) -> b
     }
 }
 
-/// What the pipeline makes of these scores of one scorer, and of the recorded ones of the others.
+/// Returns the pipeline's verdict with these scores of one scorer and the recorded scores of the others.
 fn weigh_again(recorded: &Recorded, at: usize, scores: Option<&[f64]>) -> Option<Weighed> {
     let spec: &PipelineLine = recorded.policy.pipeline.as_ref()?;
     let weighing = recorded.line.weighing.as_ref()?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::log::Recorded;
 
-/// How they came out.
+/// Results of repeated decisions.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Again {
@@ -18,7 +18,7 @@ pub(super) struct Again {
     pub(super) identical: u64,
     /// With another one.
     pub(super) different: u64,
-    /// That asked other questions.
+    /// Decisions with other queries.
     pub(super) diverged: u64,
     /// Of which not everything was noted, or which ran out of time or instances then.
     pub(super) not_repeatable: u64,
@@ -85,7 +85,7 @@ impl Again {
     }
 }
 
-/// Whether it failed for want of time or of an instance, which another moment has.
+/// Returns true for faults that depend on the moment: no time, or no instance.
 pub(super) fn is_of_its_moment(fault: Option<&FaultLine>) -> bool {
     let of_its_moment = [FaultKind::Deadline, FaultKind::NoInstance].map(FaultKind::as_str);
     fault.is_some_and(|fault| of_its_moment.contains(&&*fault.kind))

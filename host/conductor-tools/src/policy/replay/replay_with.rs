@@ -14,14 +14,14 @@ use serde::Serialize;
 use super::columns::Columns;
 use super::log::Recorded;
 
-/// What it would have done.
+/// Choices of the policy in decisions of others.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Other {
     pub(super) decisions: u64,
     /// Made by these policies.
     pub(super) recorded_policies: BTreeMap<String, u64>,
-    /// Where it was asked and both chose a worker.
+    /// Decisions in which both chose a worker.
     pub(super) compared: u64,
     /// Of those, the same worker, or pair.
     pub(super) agreed: u64,
@@ -36,7 +36,7 @@ pub(super) struct Other {
     /// Answers that the router refuses.
     pub(super) invalid: u64,
     pub(super) faults: BTreeMap<String, u64>,
-    /// It chose a worker where the recorded policy did not.
+    /// Decisions in which only it chose a worker.
     pub(super) nothing_recorded: u64,
     /// Why it could not be asked, or its answer does not count.
     pub(super) not_comparable: BTreeMap<String, u64>,

@@ -1,4 +1,4 @@
-//! What a replay found.
+//! Report on a replay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,11 +24,11 @@ pub(super) struct ReplayReport {
     outcomes: u64,
     /// Lines that are none of a log's.
     unreadable_lines: u64,
-    /// Those of this component and parameters.
+    /// Decisions of this component with these parameters.
     pub(super) again: Again,
-    /// Those of pipelines that had it as a scorer.
+    /// Decisions of pipelines with it as a scorer.
     pub(super) as_scorer: Again,
-    /// Those of others.
+    /// Decisions of other policies.
     pub(super) other: Other,
     /// Of one decision, without reading the log.
     time: Option<Times>,
@@ -80,7 +80,7 @@ impl ReplayReport {
         });
     }
 
-    /// Whether every decision of its own came out as it was, as far as it can be repeated, and any could be decided at all.
+    /// Returns true if every repeatable decision of its own had the same result, and at least one decision could be made.
     pub(super) fn exit(&self) -> Exit {
         let differ = |again: &Again| again.different + again.diverged > 0;
         if differ(&self.again) || differ(&self.as_scorer) || self.time.is_none() {

@@ -1,6 +1,6 @@
 //! The axes of a plot: from values to places, and which values are written beside them.
 
-/// How values are laid out along an axis.
+/// Scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
     Linear,
@@ -62,7 +62,7 @@ impl Axis {
         Self::of(label, Scale::Linear, [0.0, 1.0])
     }
 
-    /// Where a value is, from 0 to 1.
+    /// Returns the position of a value, from 0 to 1.
     pub(super) fn place(&self, value: f64) -> f64 {
         let scaled = |value: f64| match self.scale {
             Scale::Linear => value,
@@ -71,7 +71,7 @@ impl Axis {
         (scaled(value) - scaled(self.low)) / (scaled(self.high) - scaled(self.low))
     }
 
-    /// What is written beside it.
+    /// Label of the axis.
     pub(super) fn ticks(&self) -> &[f64] {
         &self.ticks
     }

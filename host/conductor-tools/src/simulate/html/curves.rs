@@ -1,4 +1,4 @@
-//! What is plotted of a run, in few points however long it was.
+//! Curves of a run, with a bounded number of points.
 
 use simulator::{Course, Outcome, Sample};
 
@@ -6,7 +6,7 @@ use simulator::{Course, Outcome, Sample};
 const MOST_OF_A_DISTRIBUTION: usize = 200;
 /// Most points of a series over time.
 const MOST_OF_A_SERIES: usize = 150;
-/// What is told of a time of the run is told of so large a part of it: over less, shares of few requests jump.
+/// Share of a run that one point covers: over less, shares of few requests fluctuate.
 const WINDOWS: usize = 20;
 /// Seconds that a time to first token is taken to be at least: 0 has no place on a logarithmic axis.
 const LEAST_TTFT_S: f64 = 0.001;

@@ -18,7 +18,7 @@ pub(in super::super) struct Page<'r> {
     report: &'r Report,
     /// With what it was made.
     setting: Value,
-    /// By their numbers, which say which look they have.
+    /// Policies by number, which selects their style.
     policies: BTreeMap<usize, &'r str>,
 }
 

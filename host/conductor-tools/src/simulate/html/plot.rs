@@ -23,7 +23,7 @@ pub(super) struct Plot<'p> {
     /// Of the page's elements no other has it.
     pub(super) id: String,
     pub(super) title: String,
-    /// What is to be seen, for who does not see it.
+    /// Text alternative of the plot.
     pub(super) says: String,
     pub(super) x: Axis,
     pub(super) y: Axis,
@@ -34,11 +34,11 @@ pub(super) struct Plot<'p> {
 #[derive(Debug)]
 pub(super) struct Line<'p> {
     pub(super) name: &'p str,
-    /// Which policy this is: each has its own look.
+    /// Number of the policy, which selects its style.
     pub(super) policy: usize,
     /// A y that is no finite number is a gap.
     pub(super) points: Vec<[f64; 2]>,
-    /// How far each y may be off; with these the points are marked too. Else empty.
+    /// Confidence interval of each y, with marked points; empty without intervals.
     pub(super) reaches: Vec<f64>,
 }
 
@@ -115,7 +115,7 @@ impl Plot<'_> {
             let (at, middle) = self.place(*x, *y);
             writeln!(f, "<circle cx=\"{at:.1}\" cy=\"{middle:.1}\" r=\"3.5\"/>")?;
             if *reach > 0.0 {
-                // None of the figures is below 0, whatever its interval says.
+                // No figure is below 0, although its interval may be.
                 let [high, low] = [y + reach, (y - reach).max(0.0)].map(|y| self.place(*x, y).1);
                 writeln!(f, "<path class=\"reach\" d=\"M{at:.1} {high:.1}V{low:.1}\"/>")?;
             }

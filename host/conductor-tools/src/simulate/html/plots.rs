@@ -1,4 +1,4 @@
-//! Which plots the page has, and the table beside each.
+//! Plots of the page, each with its table.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::text::number;
 #[derive(Debug)]
 pub(super) struct Shown<'p> {
     pub(super) plot: Plot<'p>,
-    /// How to read it.
+    /// Explanation for the reader.
     pub(super) how: String,
     pub(super) head: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
@@ -71,7 +71,7 @@ const SERIES: [Series; 4] = [
     },
 ];
 
-/// Those of the runs at one speed, the first seed's. `number` is the speed's among the speeds.
+/// Plots of the runs at one speed with the first seed. `number` is the position of the speed.
 pub(super) fn at_speed<'r>(rows: &[&'r Row], number: usize) -> Vec<Shown<'r>> {
     let curves: Vec<(usize, &'r str, &'r Curves)> = rows
         .iter()

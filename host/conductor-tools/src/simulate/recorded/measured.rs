@@ -1,4 +1,4 @@
-//! What was measured beside what is simulated, for the policy that decided.
+//! Comparison of measured and simulated figures, for the policy that decided.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub(super) struct Measured {
     gap_error: Errors,
     /// Median over the requests of the error of each one's time to first token, whatever its sign.
     median_ttft_error: f64,
-    /// Share of the prompts' tokens that were not computed, where the log tells.
+    /// Share of the prompts' tokens that were not computed, if the log has it.
     token_hit_ratio: Pair<f64>,
 }
 
@@ -95,7 +95,7 @@ fn errors(of: &Pair<Quantiles>) -> Errors {
     }
 }
 
-/// Of the requests that tell what was cached.
+/// Share over the requests with known cached tokens.
 fn hits(recording: &Recording, simulated: &Outcome) -> Pair<f64> {
     let ratio = |outcome: &Outcome| {
         let (mut cached, mut tokens) = (0, 0);

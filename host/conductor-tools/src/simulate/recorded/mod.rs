@@ -24,14 +24,14 @@ use policy_store::builtin;
 /// load would be simulated.
 const LEAST_WITH_BLOCKS: f64 = 0.9;
 
-/// What one pool of a router did, and what its work cost.
+/// Recorded requests of one pool, and the costs of their work.
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) recording: Recording,
     workers: Vec<LoggedWorker>,
-    /// None where it was not asked for.
+    /// Fitted profile, if one was requested.
     fit: Option<Fit>,
-    /// Who placed most of the requests, and how many those are.
+    /// Policy that placed most of the requests, and their number.
     policy: (LoggedPolicy, usize),
     about: About,
 }
@@ -82,7 +82,7 @@ impl Recorded {
         }))
     }
 
-    /// What was fitted to it, if that was asked for.
+    /// Returns the fitted profile, if one was requested.
     pub(super) fn profile(&self) -> Option<Profile> {
         Some(Profile::Fitted(self.fit.as_ref()?.profile.clone()))
     }
@@ -110,7 +110,7 @@ impl Recorded {
         })
     }
 
-    /// The policy that decided first, where it can be had, and then those that were asked for.
+    /// Returns the recorded policy, if it is available, and then the named ones.
     pub(super) fn contestants(&self, asked: &[String]) -> anyhow::Result<Vec<Contestant>> {
         let own = self.policy(asked)?;
         let others = asked.iter().filter(|asked| Some(*asked) != own.as_ref());
@@ -118,7 +118,7 @@ impl Recorded {
         Contestant::all(&all)
     }
 
-    /// What is to be known of the log, and how well it is told by a model where its policy places the requests, the first of these.
+    /// Returns the report on the log, with the error of the model if the first policy is the recorded one.
     pub(super) fn report(self, contestants: &[Contestant], spec: &RunSpec) -> anyhow::Result<RecordedReport> {
         let is_whole = spec.cluster.workers.len() == self.workers.len();
         let own = contestants.first().filter(|first| is_whole && self.is_by(first));
@@ -165,7 +165,7 @@ impl Recorded {
     }
 }
 
-/// The pool that was asked for, or the only one.
+/// Returns the named pool, or the only one.
 fn chosen(log: &mut LoggedRequests, asked: Option<&str>) -> anyhow::Result<(String, LoggedPool)> {
     log.pools
         .retain(|_, pool| pool.left_out != LeftOut::default() || !pool.requests.is_empty());

@@ -1,4 +1,4 @@
-//! What is told of a log, and of how well a model tells what was measured.
+//! Report on a decision log, and on the error of the model against the measurements.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ use super::requests::LeftOut;
 /// A fit of prompts that explains less of the variance is warned of.
 const LEAST_R2: f64 = 0.5;
 
-/// What is reported of a log.
+/// Report on a decision log.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::simulate) struct RecordedReport {
     pub(super) about: About,
-    /// None where the policy that decided is not at hand, or other workers are asked for than the log has.
+    /// Comparison with the measurements; `None` for another policy, or other workers than in the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) measured: Option<Measured>,
 }
 
-/// What is said of the log.
+/// Properties of the log.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct About {
@@ -42,7 +42,7 @@ pub(super) struct About {
     pub(super) fit: Option<FitReport>,
 }
 
-/// What the costs are, and how far they can be trusted.
+/// Fitted costs, and their errors.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct FitReport {

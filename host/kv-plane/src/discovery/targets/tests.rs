@@ -1,4 +1,4 @@
-//! When servers are asked, and whose what they tell is.
+//! Tests of the schedule of queries, and of the publishers of their answers.
 
 use super::*;
 use crate::discovery::source_client::SourceError;
@@ -20,7 +20,7 @@ impl Story {
         }
     }
 
-    /// Seconds until the worker is asked next.
+    /// Seconds until the next query.
     #[track_caller]
     fn asked_after(&mut self, seconds: u64) {
         if let Some(before) = seconds.checked_sub(1) {
@@ -220,7 +220,7 @@ fn an_endpoint_at_another_host_is_not_followed_and_the_report_says_so() {
         reason.contains("tcp://10.9.9.9:22") && reason.contains("kv-events-hosts"),
         "{reason}"
     );
-    // What it says later counts.
+    // A later answer replaces it.
     story.asked_after(1);
     assert!(story.found(5557));
     assert!(story.targets.report(story.now)[0].refused.is_empty());

@@ -13,7 +13,7 @@ use simulator::RecordedRequest;
 
 use crate::policy::{LogError, LogLines};
 
-/// What the files of a log tell.
+/// Requests in the files of a log.
 #[derive(Debug, Default)]
 pub(super) struct LoggedRequests {
     pub(super) pools: BTreeMap<String, LoggedPool>,
@@ -24,19 +24,19 @@ pub(super) struct LoggedRequests {
     run: Run,
 }
 
-/// What one pool did.
+/// Requests of one pool.
 #[derive(Debug, Default)]
 pub(super) struct LoggedPool {
     pub(super) requests: Vec<RecordedRequest>,
     /// By the index that requests have.
     pub(super) workers: Vec<LoggedWorker>,
-    /// How many requests each policy placed.
+    /// Number of requests that each policy placed.
     pub(super) policies: HashMap<LoggedPolicy, usize>,
     /// Prompt tokens of blocks, of requests that have any.
     pub(super) block_tokens: Option<u32>,
     /// Requests that have blocks.
     pub(super) with_blocks: usize,
-    /// What passed between the requests' arrivals and their first decisions, in milliseconds.
+    /// Sum of the times from arrival to first decision, in milliseconds.
     pub(super) before_ms: f64,
     pub(super) left_out: LeftOut,
 }
@@ -64,11 +64,11 @@ pub(super) struct LeftOut {
     pub(super) not_served: u64,
     /// Their decision, or its worker, is not in the log.
     pub(super) not_placed: u64,
-    /// How long the prompt or the answer was is not known.
+    /// Requests of unknown prompt or answer length.
     pub(super) lengths_unknown: u64,
 }
 
-/// What is told of one run of a router.
+/// Lines of one run of a router.
 #[derive(Debug, Default)]
 struct Run {
     name: String,
@@ -82,11 +82,11 @@ struct Run {
     ended: u64,
 }
 
-/// What was decided of a request so far.
+/// Decisions of a request so far.
 #[derive(Debug)]
 struct Placing {
     pool: String,
-    /// Microseconds since 1970: when it was first asked about, and when the last decision about its prompt was made.
+    /// Times of the first decision and of the last one about its prompt, in microseconds since 1970.
     first_us: u64,
     dispatched_us: Option<u64>,
     session: Option<u64>,
@@ -282,7 +282,7 @@ impl From<PolicyLine> for LoggedPolicy {
     }
 }
 
-/// What is not a number is no time.
+/// Returns a time, unless it is not a number.
 fn micros(ms: f64) -> u64 {
     (ms * 1e3).round() as u64
 }

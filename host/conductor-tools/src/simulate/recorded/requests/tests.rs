@@ -1,4 +1,4 @@
-//! What lines of a log come to.
+//! Tests of the lines of a log.
 
 use serde_json::{Value, json};
 
