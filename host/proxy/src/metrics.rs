@@ -13,20 +13,22 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use routing::FaultKind;
 
-use crate::admission::{AdmissionCollector, AdmissionFamilies, AdmissionMetrics};
-use crate::buckets::{decision_times, prompt_lengths, request_times};
-use crate::catalog::{CatalogFamilies, CatalogMetrics};
-use crate::clients::ClientFamilies;
-use crate::events::EventFamilies;
-use crate::experiments::{ArmFamilies, TrialCollector};
-use crate::fleet_collector::FleetCollector;
-use crate::health::{HealthFamilies, HealthMetrics, RetryMetrics};
-use crate::label::{FAILURES, FailureKind, OUTCOMES, Outcome, TOKENS, TokensKind, VERDICTS, VerdictKind};
-use crate::pipeline_parts::PipelineFamilies;
-use crate::responses::ResponseMetrics;
-use crate::server::{EdgeCollector, EdgeMetrics};
-use crate::shadow::ShadowFamilies;
-use crate::snapshot::SnapshotCell;
+use crate::base::buckets::{decision_times, prompt_lengths, request_times};
+use crate::base::label::{
+    FAILURES, FailureKind, OUTCOMES, Outcome, TOKENS, TokensKind, VERDICTS, VerdictKind,
+};
+use crate::edge::{EdgeCollector, EdgeMetrics};
+use crate::fleet::catalog::{CatalogFamilies, CatalogMetrics};
+use crate::fleet::health::{HealthFamilies, HealthMetrics, RetryMetrics};
+use crate::limits::admission::{AdmissionCollector, AdmissionFamilies, AdmissionMetrics};
+use crate::limits::clients::ClientFamilies;
+use crate::observe::events::EventFamilies;
+use crate::observe::experiments::{ArmFamilies, TrialCollector};
+use crate::observe::pipeline_parts::PipelineFamilies;
+use crate::observe::shadow::ShadowFamilies;
+use crate::request::fleet_collector::FleetCollector;
+use crate::request::responses::ResponseMetrics;
+use crate::request::snapshot::SnapshotCell;
 use crate::tokens::{TokenTries, TokensMetrics};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

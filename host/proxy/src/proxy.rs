@@ -11,15 +11,15 @@ use prometheus_client::registry::Registry;
 use routing::{LeastLoaded, RunNumber};
 use tokio_util::task::TaskTracker;
 
-use crate::events::EventHub;
-use crate::feeds::LiveFeeds;
+use crate::base::readiness::Readiness;
+use crate::base::throttle::Throttle;
+use crate::edge::model_list::ModelList;
+use crate::fleet::feeds::LiveFeeds;
 use crate::metrics::ProxyMetrics;
-use crate::models::ModelList;
-use crate::readiness::Readiness;
-use crate::responses::ResponseTable;
-use crate::shadow::ShadowQueue;
-use crate::snapshot::SnapshotCell;
-use crate::throttle::Throttle;
+use crate::observe::events::EventHub;
+use crate::observe::shadow::ShadowQueue;
+use crate::request::responses::ResponseTable;
+use crate::request::snapshot::SnapshotCell;
 
 /// What a proxy is put together from.
 #[derive(Debug)]

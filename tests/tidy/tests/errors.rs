@@ -146,7 +146,7 @@ fn check(heading: &str, in_code: &Codes) {
 
 #[test]
 fn the_page_has_every_error_code_for_clients() {
-    check("Clients", &ErrorCodes::of("host/proxy/src/reply/"));
+    check("Clients", &ErrorCodes::of("host/proxy/src/base/reply/"));
 }
 
 #[test]

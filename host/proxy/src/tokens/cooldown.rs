@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::health::Dispatch;
+use crate::fleet::health::AttemptToken;
 
 const FIRST_REST_MS: u64 = 1_000;
 const LONGEST_REST_MS: u64 = 30_000;
@@ -41,14 +41,14 @@ impl Cooldown {
     }
 
     /// A request is about to be sent.
-    pub(crate) fn begin(&self, now_ms: u64) -> Dispatch {
+    pub(crate) fn begin(&self, now_ms: u64) -> AttemptToken {
         let failures = self.failures.load(Ordering::Relaxed);
         if failures == 0 || self.is_resting(now_ms) {
-            return Dispatch::Plain;
+            return AttemptToken::Plain;
         }
         // Should the trial hang, another may follow after as long again.
         self.until_ms.store(now_ms + rest(failures), Ordering::Relaxed);
-        Dispatch::Trial
+        AttemptToken::Trial
     }
 
     /// It answered, whatever it said.
@@ -64,8 +64,8 @@ impl Cooldown {
 
     /// It failed to answer. True when it begins to rest now; the requests that were under way when
     /// it failed count as one failure.
-    pub(crate) fn failed(&self, dispatch: Dispatch, now_ms: u64) -> bool {
-        if dispatch == Dispatch::Plain && self.is_resting(now_ms) {
+    pub(crate) fn failed(&self, dispatch: AttemptToken, now_ms: u64) -> bool {
+        if dispatch == AttemptToken::Plain && self.is_resting(now_ms) {
             return false;
         }
         let failures = self.failures.load(Ordering::Relaxed).saturating_add(1);
@@ -75,9 +75,9 @@ impl Cooldown {
     }
 
     /// It was given up before it answered. It rests after some of these in a row, and at once after a trial.
-    pub(crate) fn unanswered(&self, dispatch: Dispatch, now_ms: u64) {
+    pub(crate) fn unanswered(&self, dispatch: AttemptToken, now_ms: u64) {
         let in_a_row = self.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
-        if in_a_row >= MOST_UNANSWERED || dispatch == Dispatch::Trial {
+        if in_a_row >= MOST_UNANSWERED || dispatch == AttemptToken::Trial {
             self.unanswered.store(0, Ordering::Relaxed);
             self.failed(dispatch, now_ms);
         }
@@ -109,8 +109,8 @@ mod tests {
     #[test]
     fn failures_of_one_outage_count_once() {
         let cooldown = Cooldown::default();
-        assert!(cooldown.failed(Dispatch::Plain, 0));
-        assert!(!cooldown.failed(Dispatch::Plain, 1));
+        assert!(cooldown.failed(AttemptToken::Plain, 0));
+        assert!(!cooldown.failed(AttemptToken::Plain, 1));
         assert!(cooldown.is_resting(999));
         assert!(!cooldown.is_resting(1_000));
     }
@@ -120,7 +120,7 @@ mod tests {
         let cooldown = Cooldown::default();
         cooldown.absent(5, 300_000);
         assert!(cooldown.is_resting(300_004));
-        assert_eq!(cooldown.begin(300_005), Dispatch::Trial);
+        assert_eq!(cooldown.begin(300_005), AttemptToken::Trial);
         assert!(cooldown.is_resting(300_006), "the others keep away");
     }
 
@@ -129,33 +129,33 @@ mod tests {
         let cooldown = Cooldown::default();
         for _ in 0..10 {
             for _ in 1..MOST_UNANSWERED {
-                cooldown.unanswered(Dispatch::Plain, 0);
+                cooldown.unanswered(AttemptToken::Plain, 0);
             }
             assert!(!cooldown.has_failed());
             cooldown.succeeded();
         }
         for _ in 0..MOST_UNANSWERED {
-            cooldown.unanswered(Dispatch::Plain, 0);
+            cooldown.unanswered(AttemptToken::Plain, 0);
         }
         assert!(cooldown.is_resting(1));
-        assert_eq!(cooldown.begin(1_000), Dispatch::Trial);
-        cooldown.unanswered(Dispatch::Trial, 1_001);
+        assert_eq!(cooldown.begin(1_000), AttemptToken::Trial);
+        cooldown.unanswered(AttemptToken::Trial, 1_001);
         assert!(cooldown.is_resting(3_000), "a trial counts alone");
     }
 
     #[test]
     fn one_trial_at_a_time_decides_when_the_rest_is_over() {
         let cooldown = Cooldown::default();
-        assert_eq!(cooldown.begin(0), Dispatch::Plain);
-        cooldown.failed(Dispatch::Plain, 0);
-        assert_eq!(cooldown.begin(1_000), Dispatch::Trial);
+        assert_eq!(cooldown.begin(0), AttemptToken::Plain);
+        cooldown.failed(AttemptToken::Plain, 0);
+        assert_eq!(cooldown.begin(1_000), AttemptToken::Trial);
         assert!(cooldown.is_resting(1_001), "the others keep away");
-        assert_eq!(cooldown.begin(1_001), Dispatch::Plain);
-        assert!(cooldown.failed(Dispatch::Trial, 1_002));
+        assert_eq!(cooldown.begin(1_001), AttemptToken::Plain);
+        assert!(cooldown.failed(AttemptToken::Trial, 1_002));
         assert!(cooldown.is_resting(3_001));
-        assert_eq!(cooldown.begin(3_002), Dispatch::Trial);
+        assert_eq!(cooldown.begin(3_002), AttemptToken::Trial);
         cooldown.succeeded();
         assert!(!cooldown.is_resting(3_003));
-        assert_eq!(cooldown.begin(3_003), Dispatch::Plain);
+        assert_eq!(cooldown.begin(3_003), AttemptToken::Plain);
     }
 }

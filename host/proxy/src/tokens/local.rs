@@ -14,7 +14,7 @@ use super::metrics::TokensMetrics;
 use super::spec::{Local, Tokenizing};
 use super::threads::NoTurn;
 use super::{Learnt, PromptSender, Question};
-use crate::label::TokensKind;
+use crate::base::label::TokensKind;
 
 /// Bodies up to this many bytes are rendered, and looked up, where they came in.
 const SHORT_BODY: usize = 64 << 10;
@@ -185,7 +185,7 @@ mod tests {
     use tokenize::Files;
 
     use super::*;
-    use crate::timeouts::RequestLimits;
+    use crate::base::timeouts::RequestLimits;
     use crate::tokens::spec::{
         ModelSpec, ModelTokens, ModelsSpec, Source, TokenSource, TokenizingLimits, TokenizingPlan,
     };

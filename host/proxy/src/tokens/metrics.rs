@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokenize::PrefixCache;
 
-use crate::label::{TOKEN_TRIES, TokenTry};
+use crate::base::label::{TOKEN_TRIES, TokenTry};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FromLabel {

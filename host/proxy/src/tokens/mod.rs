@@ -23,11 +23,11 @@ use bytes::Bytes;
 use http::HeaderMap;
 use inference_api::{Endpoint, Peek};
 
-use crate::clients::Caller;
-use crate::connections;
-use crate::label::TokensKind;
-use crate::snapshot::{PoolState, Snapshot};
-use crate::timeouts::RequestLimits;
+use crate::base::label::TokensKind;
+use crate::base::timeouts::RequestLimits;
+use crate::edge::connections;
+use crate::limits::clients::Principal;
+use crate::request::snapshot::{PoolState, Snapshot};
 
 pub(crate) use self::cooldown::Cooldown;
 pub(crate) use self::latency::TokenizerLatency;
@@ -60,7 +60,7 @@ pub(crate) enum PromptSender {
 }
 
 impl PromptSender {
-    pub(crate) fn of(caller: Option<&Caller>, from: Option<IpAddr>) -> Self {
+    pub(crate) fn of(caller: Option<&Principal>, from: Option<IpAddr>) -> Self {
         match (caller, from) {
             (Some(caller), _) => Self::Tenant(Arc::clone(&caller.tenant)),
             (None, Some(from)) => Self::Address(connections::counted(from)),

@@ -9,7 +9,7 @@ use wildmatch::WildMatch;
 
 use super::metrics::TokensMetrics;
 use super::threads::Threads;
-use crate::memory::MemoryStage;
+use crate::limits::memory::MemoryStage;
 
 /// How the tokens of a text prompt become known, where the router has no tokenizer for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

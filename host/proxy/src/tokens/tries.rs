@@ -12,9 +12,9 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{sleep_until, timeout};
 
 use super::worker::{Asked, LearnError};
-use crate::health::Dispatch;
-use crate::label::TokenTry;
-use crate::snapshot::{Member, PoolState};
+use crate::base::label::TokenTry;
+use crate::fleet::health::AttemptToken;
+use crate::request::snapshot::{Member, PoolState};
 
 /// Most workers that are tried for one prompt.
 const MOST_TRIES: usize = 3;
@@ -127,7 +127,7 @@ async fn at(due: Option<Instant>) {
 struct RunningTry<'a> {
     pool: &'a PoolState,
     member: &'a Member,
-    dispatch: Dispatch,
+    dispatch: AttemptToken,
     began: Instant,
     patience: Duration,
     is_over: bool,

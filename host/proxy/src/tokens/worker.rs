@@ -13,11 +13,11 @@ use worker_client::{OutgoingRequest, ReadError, SendError, SendTimeouts, read_bo
 
 use super::tries::{self, Untold};
 use super::{Learnt, Question, Unlearnt};
-use crate::cause::chain;
-use crate::headers::X_REQUEST_ID;
-use crate::health::Stance;
-use crate::label::TokensKind;
-use crate::snapshot::{Member, PoolState};
+use crate::base::error_chain::chain;
+use crate::base::headers::X_REQUEST_ID;
+use crate::base::label::TokensKind;
+use crate::fleet::health::HealthStatus;
+use crate::request::snapshot::{Member, PoolState};
 
 /// Longest answer that is read, in bytes: some four million tokens.
 const LONGEST_ANSWER: usize = 32 << 20;
@@ -96,7 +96,7 @@ pub(super) async fn ask(pool: &PoolState, question: &Question<'_>, path: Path, d
 /// The workers that serve the model and whose tokenizer is not known to be out, those in service before those that were never
 /// reached; another is first for each request.
 pub(crate) fn able<'a>(pool: &'a PoolState, model: &'a str, seq: u64) -> impl Iterator<Item = &'a Member> {
-    let able = move |is_wanted: fn(Stance) -> bool| {
+    let able = move |is_wanted: fn(HealthStatus) -> bool| {
         let is_able =
             move |member: &&Member| is_wanted(member.link.stance()) && !member.link.tokenizer_is_resting();
         let able = pool.serving(model).filter(is_able);
@@ -104,7 +104,7 @@ pub(crate) fn able<'a>(pool: &'a PoolState, model: &'a str, seq: u64) -> impl It
         let first = seq.checked_rem(count as u64).unwrap_or(0);
         able.cycle().skip(first as usize).take(count)
     };
-    able(|stance| !stance.is_out()).chain(able(|stance| stance == Stance::Pending))
+    able(|stance| !stance.is_out()).chain(able(|stance| stance == HealthStatus::Pending))
 }
 
 /// A worker did not tell a prompt's tokens.

@@ -1,0 +1,12 @@
+//! Leaves of the crate: types and functions that every folder can use.
+
+pub(crate) mod buckets;
+pub(crate) mod error_chain;
+pub(crate) mod headers;
+pub(crate) mod idle_timeout;
+pub(crate) mod label;
+pub(crate) mod readiness;
+pub(crate) mod reply;
+pub(crate) mod request_id;
+pub(crate) mod throttle;
+pub(crate) mod timeouts;

@@ -1,0 +1,192 @@
+//! Observer of the server's decisions: metrics of the calls, the record of a request, and the log of faults and circuits.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use placement::{CallAnswer, CallFault, CalledPolicy, Candidates, PlacementObserver, PolicyCall};
+use routing::{Chosen, CircuitChange, Decision, Phase, Policy, Verdict};
+use tracing::{info, warn};
+
+use crate::base::label::VerdictKind;
+use crate::base::request_id::RequestId;
+use crate::dispatch::router_view::RouterView;
+use crate::proxy::Proxy;
+use crate::record::{CallNote, Checked, NotedWorker, Subject, Trace};
+use crate::request::context::RequestContext;
+
+/// The observer of one decision.
+#[derive(Debug)]
+pub(crate) struct CallObserver<'a> {
+    proxy: &'a Proxy,
+    request: &'a RequestContext,
+    /// Start of the call, and of the policy's part of it.
+    started: Option<Instant>,
+    called: Option<Instant>,
+}
+
+impl<'a> CallObserver<'a> {
+    pub(crate) fn new(proxy: &'a Proxy, request: &'a RequestContext) -> Self {
+        Self {
+            proxy,
+            request,
+            started: None,
+            called: None,
+        }
+    }
+}
+
+impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
+    fn call_started(&mut self) {
+        self.started = Some(Instant::now());
+    }
+
+    fn policy_called(&mut self, call: &PolicyCall<'_, RouterView<'v>>, policy: CalledPolicy<'_>) -> bool {
+        let now = Instant::now();
+        self.called = Some(now);
+        match policy {
+            CalledPolicy::Version(_) => {
+                let metrics = &self.request.decider(call.facts().phase).metrics;
+                let gathering = self.started.map(|started| now.duration_since(started));
+                metrics
+                    .gather_time
+                    .observe(gathering.unwrap_or_default().as_secs_f64());
+            }
+            CalledPolicy::Fallback => {
+                if self.request.tells_who_decided() {
+                    self.request.decided_by.fallback();
+                }
+            }
+        }
+        self.request.trace.is_some()
+    }
+
+    fn policy_answered(
+        &mut self,
+        call: &PolicyCall<'_, RouterView<'v>>,
+        candidates: &Candidates,
+        answer: CallAnswer<'_>,
+    ) {
+        let is_fallback = matches!(answer.policy, CalledPolicy::Fallback);
+        if is_fallback && self.request.trace.is_none() {
+            return;
+        }
+        let took = self.called.map(|called| called.elapsed()).unwrap_or_default();
+        if !is_fallback {
+            let metrics = &self.request.decider(call.facts().phase).metrics;
+            metrics.decision_time.observe(took.as_secs_f64());
+            if let Ok(verdict) = answer.answer {
+                metrics.answered(kind(verdict));
+            }
+        }
+        if let Some(trace) = &self.request.trace {
+            self.record((trace, took), call, candidates, answer);
+        }
+    }
+
+    fn call_succeeded(
+        &mut self,
+        call: &PolicyCall<'_, RouterView<'v>>,
+        chosen: Chosen<'_>,
+        decision: &Decision,
+        change: CircuitChange,
+    ) {
+        let decider = self.request.decider(call.facts().phase);
+        if change == CircuitChange::Closed {
+            let version = &*chosen.version().id;
+            info!(
+                policy = decider.policy.name(),
+                version, "a version of the policy decides again"
+            );
+        }
+        if self.request.tells_who_decided() && matches!(decision, Decision::Route(_) | Decision::Reject(_)) {
+            self.request.decided_by.policy(&decider.names, chosen.version());
+        }
+    }
+
+    fn call_failed(
+        &mut self,
+        call: &PolicyCall<'_, RouterView<'v>>,
+        chosen: Chosen<'_>,
+        fault: &CallFault,
+        change: CircuitChange,
+    ) {
+        let decider = self.request.decider(call.facts().phase);
+        let (kind, error) = (fault.kind(), fault.error());
+        decider.metrics.failed(kind);
+        let version = &*chosen.version().id;
+        if let CircuitChange::Opened(rest) = change {
+            let policy = decider.policy.name();
+            warn!(
+                policy,
+                version,
+                fault = kind.as_str(),
+                error,
+                ?rest,
+                "too many faults: this version of the policy rests"
+            );
+        }
+        if let Some(held_back) = self.proxy.fault_log.pass() {
+            warn!(
+                policy = decider.policy.name(),
+                version,
+                fault = kind.as_str(),
+                error,
+                seq = call.facts().seq,
+                request = %RequestId(&self.request.id),
+                held_back,
+                "the policy failed to decide; the fallback does"
+            );
+        }
+    }
+
+    fn fallback_used(&mut self, phase: Phase) {
+        self.request.decider(phase).metrics.fallbacks.inc();
+    }
+}
+
+impl CallObserver<'_> {
+    /// Records the columns, the queries and the answer of a call.
+    #[cold]
+    fn record(
+        &self,
+        (trace, took): (&Arc<Trace>, Duration),
+        call: &PolicyCall<'_, RouterView<'_>>,
+        candidates: &Candidates,
+        answer: CallAnswer<'_>,
+    ) {
+        let policy: &dyn Policy = match answer.policy {
+            CalledPolicy::Version(chosen) => &*chosen.version().policy,
+            CalledPolicy::Fallback => &self.proxy.fallback,
+        };
+        let subject = Subject::of(policy, trace.all_columns());
+        let more_numbers = if trace.all_columns() {
+            call.recorded_columns(&subject.more, candidates)
+        } else {
+            Vec::new()
+        };
+        let members = &self.request.pool().members;
+        let rows = candidates.members.iter();
+        trace.called(CallNote {
+            facts: *call.facts(),
+            subject,
+            is_fallback: matches!(answer.policy, CalledPolicy::Fallback),
+            workers: rows.map(|at| NotedWorker::of(&members[*at].worker)).collect(),
+            numbers: candidates.numbers.clone(),
+            more_numbers,
+            transcript: answer.transcript,
+            checked: Checked::of(answer.answer, answer.offer),
+            answer: answer.answer.clone(),
+            took,
+            at: SystemTime::now(),
+        });
+    }
+}
+
+fn kind(verdict: &Verdict) -> VerdictKind {
+    match verdict {
+        Verdict::Route(_) => VerdictKind::Route,
+        Verdict::Queue(_) => VerdictKind::Queue,
+        Verdict::Reject(_) => VerdictKind::Reject,
+        Verdict::Pass => VerdictKind::Pass,
+    }
+}

@@ -1,0 +1,48 @@
+//! Lookup of a request's prompt in the prefix index. No other file queries the index about prefixes, so that a column, an import, a
+//! booking and a header have the same matches.
+
+use kv_index::SharedPrefixIndex;
+use placement::{CacheKnowledge, PrefixMatches};
+use routing::WorkerId;
+
+use crate::fleet::feeds::LiveFeeds;
+use crate::proxy::Proxy;
+use crate::request::context::RequestContext;
+
+/// Looks up the prompt for all candidates at once; clears `matches` where its tokens are not known.
+pub(crate) fn find_matches(
+    request: &RequestContext,
+    (index, live): (&SharedPrefixIndex, &LiveFeeds),
+    ids: &[WorkerId],
+    matches: &mut PrefixMatches,
+) {
+    let Some(prompt) = &request.prompt else {
+        return matches.clear();
+    };
+    let is_assumed = request.pool().expectation.assumed.is_some();
+    let live = live.now();
+    matches.replace(
+        |found| index.matches(&mut prompt.lock(), ids, found),
+        |row| {
+            if live.contains(ids[row]) {
+                CacheKnowledge::Live
+            } else if is_assumed {
+                CacheKnowledge::Assumed
+            } else {
+                CacheKnowledge::Unknown
+            }
+        },
+    );
+}
+
+impl Proxy {
+    /// Looks up the request's prompt for these workers.
+    pub(crate) fn find_matches(
+        &self,
+        request: &RequestContext,
+        ids: &[WorkerId],
+        matches: &mut PrefixMatches,
+    ) {
+        find_matches(request, (&self.index, &self.live), ids, matches);
+    }
+}

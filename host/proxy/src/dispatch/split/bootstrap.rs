@@ -1,0 +1,375 @@
+//! Who a prefill worker is to the decode workers: the engine ids its bootstrap server tells, which change whenever the
+//! engine restarts (vLLM's `MooncakeConnector`: `GET /query`, an object by data-parallel rank).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::uri::{PathAndQuery, Uri};
+use http::{HeaderMap, Method};
+use routing::Dialect;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+use worker_client::{ConnectionPool, OutgoingRequest, SendTimeouts, UrlError, read_body};
+
+use crate::base::error_chain::chain;
+use crate::dispatch::split::detect;
+use crate::proxy::Proxy;
+
+/// How old ids may become before they are asked for again: so long may a restart stay unnoticed while nothing fails.
+const BOOTSTRAP_AGE: Duration = Duration::from_secs(1);
+/// The same while there are none.
+const UNKNOWN_AGE: Duration = Duration::from_millis(250);
+/// How soon a server is asked that is new, or in doubt.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long one answer may take.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Longest answer, in bytes: some ten thousand ranks.
+const LONGEST_ANSWER: usize = 1 << 20;
+
+/// Where a bootstrap server is unless configured: mooncake's and SGLang's own default.
+const USUAL_PORT: u16 = 8998;
+
+const QUERY_PATH: &str = "/query";
+const QUERY: PathAndQuery = PathAndQuery::from_static(QUERY_PATH);
+
+/// One bootstrap server.
+#[derive(Debug)]
+pub(crate) struct Bootstrap {
+    upstream: ConnectionPool,
+    /// `http://host:port`.
+    address: Box<str>,
+    /// An IPv6 address in its brackets: engines put `:port` behind it.
+    host: Box<str>,
+    /// As configured; 0: none.
+    port: AtomicU16,
+    /// Whether it is asked for engine ids at all.
+    has_ids: AtomicBool,
+    known: Mutex<Known>,
+    /// They were asked for.
+    told: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By rank; empty while unknown.
+    engines: BTreeMap<u16, Arc<str>>,
+    /// How often something failed that a restart of the engine would explain.
+    doubts: u64,
+    /// How many of these the server has been asked about since.
+    settled: u64,
+    /// When it was asked last.
+    asked: Option<Instant>,
+    /// Why the last question brought no engine id.
+    trouble: Option<String>,
+}
+
+impl Bootstrap {
+    pub(crate) fn new(url: &str, has_ids: bool) -> Result<Self, UrlError> {
+        let upstream = ConnectionPool::plain(url)?;
+        let uri: Uri = url.parse().map_err(|source| UrlError::Unreadable {
+            url: url.into(),
+            source,
+        })?;
+        Ok(Self {
+            upstream,
+            address: url.trim_end_matches('/').into(),
+            host: uri.host().unwrap_or_default().into(),
+            port: AtomicU16::new(uri.port_u16().unwrap_or(0)),
+            has_ids: AtomicBool::new(has_ids),
+            known: Mutex::default(),
+            told: Notify::new(),
+        })
+    }
+
+    /// Whether it is the server at that address, asked for the same.
+    pub(crate) fn is(&self, url: &str, has_ids: bool) -> bool {
+        self.is_at(url) && self.has_ids() == has_ids
+    }
+
+    /// Whether it is the server at that address.
+    pub(crate) fn is_at(&self, url: &str) -> bool {
+        *self.address == *url.trim_end_matches('/')
+    }
+
+    fn has_ids(&self) -> bool {
+        self.has_ids.load(Ordering::Relaxed)
+    }
+
+    /// Its pool's dialect is known by now, or is another: only mooncake's servers have engine ids.
+    pub(super) fn speaks(&self, dialect: Option<Dialect>) {
+        self.has_ids
+            .store(dialect == Some(Dialect::Mooncake), Ordering::Relaxed);
+    }
+
+    /// The engine names another port than the usual one.
+    pub(super) fn told_port(&self, port: u16) {
+        // A port that was configured may be a mapped one: it stays.
+        let _ = self
+            .port
+            .compare_exchange(USUAL_PORT, port, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Whether it answers as a mooncake bootstrap server does.
+    pub(super) async fn answers(&self) -> bool {
+        tokio::time::timeout(PATIENCE, self.ask())
+            .await
+            .is_ok_and(|engines| engines.is_ok())
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub(crate) fn port(&self) -> Option<u16> {
+        Some(self.port.load(Ordering::Relaxed)).filter(|port| *port > 0)
+    }
+
+    /// How many engines it told of, 0 while unknown; none where it is not asked, or was not yet.
+    pub(crate) fn engines(&self) -> Option<usize> {
+        let known = self.known();
+        (self.has_ids() && known.asked.is_some()).then_some(known.engines.len())
+    }
+
+    /// Why no engine id is known.
+    pub(crate) fn trouble(&self) -> String {
+        let known = self.known();
+        let trouble = known.trouble.as_deref().unwrap_or("it lists none");
+        format!(
+            "its bootstrap server {} tells no engine id: {trouble}",
+            self.address
+        )
+    }
+
+    /// Until it is asked again while no engine id is known.
+    pub(crate) fn next_try(&self) -> Duration {
+        let asked = self.known().asked;
+        asked.map_or(Duration::ZERO, |asked| {
+            UNKNOWN_AGE.saturating_sub(asked.elapsed())
+        })
+    }
+
+    /// Something failed that a restart of the engine would explain.
+    pub(crate) fn doubt(&self) {
+        self.known().doubts += 1;
+    }
+
+    /// A rank and its engine id: the pinned one's, else of all of them in turn. Waits for an answer for at most `patience`
+    /// where they are unknown or in doubt.
+    pub(crate) async fn engine(
+        &self,
+        pinned: Option<u16>,
+        turn: u64,
+        patience: Duration,
+    ) -> Option<(u16, Arc<str>)> {
+        // The first answer may be one that was asked for before.
+        for _ in 0..2 {
+            let told = self.told.notified();
+            if let Some(engine) = self.known().engine(pinned, turn) {
+                return Some(engine);
+            }
+            drop(tokio::time::timeout(patience, told).await);
+        }
+        self.known().engine(pinned, turn)
+    }
+
+    /// Whether it is to be asked now.
+    fn is_due(&self, now: Instant) -> bool {
+        let known = self.known();
+        let age = if known.engines.is_empty() {
+            UNKNOWN_AGE
+        } else {
+            BOOTSTRAP_AGE
+        };
+        let is_old = |asked: Instant| now.saturating_duration_since(asked) >= age;
+        self.has_ids() && (known.is_in_doubt() || known.asked.is_none_or(is_old))
+    }
+
+    /// Ends when that rank goes by another id.
+    pub(crate) async fn replaced(&self, rank: u16, id: &str) {
+        loop {
+            tokio::time::sleep(UNKNOWN_AGE).await;
+            let known = self.known();
+            if known.engines.get(&rank).is_some_and(|known| **known != *id) {
+                return;
+            }
+        }
+    }
+
+    /// Asks, and keeps what it tells.
+    async fn renew(&self) {
+        let doubts = self.known().doubts;
+        let asked = tokio::time::timeout(PATIENCE, self.ask()).await;
+        let fresh = asked.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")));
+        let mut known = self.known();
+        known.asked = Some(Instant::now());
+        known.trouble = fresh.as_ref().err().cloned();
+        match fresh {
+            Ok(fresh) if fresh != known.engines => {
+                info!(
+                    bootstrap = &*self.address,
+                    engines = fresh.len(),
+                    "a bootstrap server told engine ids"
+                );
+                known.engines = fresh;
+            }
+            Ok(_) => {}
+            // Whoever comes back does so under another id.
+            Err(_) if known.is_in_doubt() => known.engines.clear(),
+            Err(_) => {}
+        }
+        // What failed while it was being asked is not settled by what it said.
+        known.settled = doubts;
+        drop(known);
+        self.told.notify_waiters();
+    }
+
+    /// As [`ConnectionPool::trim`].
+    pub(crate) fn trim(&self, now: Instant) {
+        self.upstream.trim(now);
+    }
+
+    /// The engine ids, or why there are none.
+    async fn ask(&self) -> Result<BTreeMap<u16, Arc<str>>, String> {
+        let outgoing = OutgoingRequest {
+            method: &Method::GET,
+            target: &QUERY,
+            headers: &HeaderMap::new(),
+            rank: None,
+            once: false,
+            body: &Bytes::new(),
+        };
+        let limits = SendTimeouts {
+            connect: PATIENCE,
+            first_byte: PATIENCE,
+        };
+        let answer = match self.upstream.query(outgoing, limits).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                let error = chain(&error);
+                debug!(
+                    bootstrap = &*self.address,
+                    error, "a bootstrap server does not answer"
+                );
+                return Err(error);
+            }
+        };
+        let status = answer.status();
+        if !status.is_success() {
+            return Err(format!("`GET {QUERY_PATH}` got {status}"));
+        }
+        let mut body = answer.into_body();
+        let text = read_body(&mut body, LONGEST_ANSWER, PATIENCE).await;
+        let text = text.map_err(|error| chain(&error))?;
+        self.upstream.checkin(body);
+        inference_api::engine_ids(&text).ok_or_else(|| format!("`GET {QUERY_PATH}` is no list of engine ids"))
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn is_in_doubt(&self) -> bool {
+        self.doubts != self.settled
+    }
+
+    fn engine(&self, pinned: Option<u16>, turn: u64) -> Option<(u16, Arc<str>)> {
+        if self.is_in_doubt() || self.engines.is_empty() {
+            return None;
+        }
+        let (rank, id) = match pinned {
+            Some(rank) => self.engines.get_key_value(&rank)?,
+            None => {
+                let turn = usize::try_from(turn % self.engines.len() as u64).unwrap_or(0);
+                self.engines.iter().nth(turn)?
+            }
+        };
+        Some((*rank, Arc::clone(id)))
+    }
+}
+
+/// Asks the bootstrap servers of the snapshot in force whenever they are due, until `stop`.
+pub(crate) async fn keep_bootstraps(proxy: Arc<Proxy>, stop: CancellationToken) {
+    loop {
+        let snapshot = proxy.snapshots.load();
+        let servers = snapshot.members().filter_map(|member| member.bootstrap.as_ref());
+        detect::look(&proxy, &snapshot.pools, &stop);
+        let now = Instant::now();
+        let due = servers.filter(|server| server.is_due(now));
+        join_all(due.map(|server| server.renew())).await;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(url: &str, address: &str, host: &str, port: Option<u16>) {
+        let server = Bootstrap::new(url, true).unwrap();
+        assert_eq!(
+            (server.address(), server.host(), server.port()),
+            (address, host, port)
+        );
+        assert!(server.is(url, true) && server.is(address, true) && !server.is(url, false));
+    }
+
+    #[test]
+    fn an_address_is_taken_apart_for_the_engines() {
+        check(
+            "http://10.0.0.1:8998",
+            "http://10.0.0.1:8998",
+            "10.0.0.1",
+            Some(8998),
+        );
+        check("http://engine/", "http://engine", "engine", None);
+        check("http://[::1]:9", "http://[::1]:9", "[::1]", Some(9));
+        check("http://[fe80::7]", "http://[fe80::7]", "[fe80::7]", None);
+        assert!(Bootstrap::new("https://a:1", true).is_err());
+    }
+
+    fn known(engines: &[(u16, &str)]) -> Known {
+        Known {
+            engines: engines.iter().map(|&(rank, id)| (rank, id.into())).collect(),
+            ..Known::default()
+        }
+    }
+
+    #[test]
+    fn a_rank_has_its_own_engine_and_others_take_turns() {
+        let known = known(&[(1, "a"), (4, "b")]);
+        let engine = |pinned, turn| {
+            known
+                .engine(pinned, turn)
+                .map(|(rank, id)| (rank, id.to_string()))
+        };
+        assert_eq!(engine(Some(4), 0), Some((4, "b".to_owned())));
+        assert_eq!(engine(Some(0), 0), None);
+        assert_eq!(engine(None, 2), Some((1, "a".to_owned())));
+        assert_eq!(engine(None, u64::MAX), Some((4, "b".to_owned())));
+    }
+
+    #[test]
+    fn nothing_is_known_in_doubt() {
+        let mut known = known(&[(0, "a")]);
+        known.doubts += 1;
+        assert_eq!(known.engine(None, 0), None);
+        known.settled = known.doubts;
+        assert!(known.engine(None, 0).is_some());
+        assert_eq!(Known::default().engine(None, 0), None);
+    }
+}

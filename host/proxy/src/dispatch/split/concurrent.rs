@@ -1,0 +1,339 @@
+//! Both legs at once: mooncake, and SGLang. Whichever leg can decide does.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use inference_api::{Handshake, PrefillAnswer};
+use routing::Dialect;
+use tracing::info;
+use worker_client::SendError;
+
+use crate::base::label::FailureKind;
+use crate::dispatch::attempt::{self, Answer, AttemptSpec};
+use crate::dispatch::split::course::{Failed, Handed, Try, UpstreamResponse};
+use crate::dispatch::split::leg::{self, AttemptError};
+use crate::dispatch::split::prefill::{self, Prefilled, Running};
+use crate::fleet::health::AttemptToken;
+use crate::tasks;
+
+/// How long the prefill worker's own answer, and the number of cached tokens in it, is waited for where the decode worker's has
+/// begun: the prompt has arrived then.
+const PREFILL_ANSWER: Duration = Duration::from_secs(1);
+
+/// A transfer that was agreed upon with a prefill worker.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    meeting: HandshakeParams,
+    prefill: Prefill,
+}
+
+/// Under what name the two workers find each other.
+#[derive(Debug)]
+enum HandshakeParams {
+    Mooncake {
+        transfer_id: Box<str>,
+        bootstrap: Box<str>,
+        engine_id: Arc<str>,
+        rank: u16,
+    },
+    Sglang {
+        host: Box<str>,
+        port: Option<u16>,
+        room: u64,
+    },
+}
+
+#[derive(Debug)]
+enum Prefill {
+    Running(Running),
+    Done(Prefilled),
+}
+
+pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<UpstreamResponse, Failed> {
+    let mut transfer = match kept {
+        Some(Handed::Transfer(transfer)) => transfer,
+        _ => begin(attempt).await?,
+    };
+    match both(attempt, &mut transfer).await {
+        Ok(answer) => Ok(together(attempt, answer, transfer.prefill)),
+        Err(Leg::Prefill(error)) => {
+            if error.may_be_a_restart() {
+                doubt(attempt);
+            }
+            Err(attempt.prefill_failed(error))
+        }
+        Err(Leg::Decode(error)) => Err(decode_failed(attempt, transfer, error).await),
+    }
+}
+
+/// Which leg decided, and how.
+enum Leg {
+    Prefill(AttemptError),
+    Decode(AttemptError),
+}
+
+/// Waits for both: the answer's beginning, once the prompt is computed; or the first failure, which drops the other leg.
+async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg> {
+    transfer.prefill.awaited(true);
+    let asking = ask_decode(attempt, &transfer.meeting);
+    let trail = asking.booking.trail();
+    let decode = send_decode(attempt, asking);
+    let mut decode = pin!(decode);
+    let mut answer: Option<Answer> = None;
+    let patience = attempt.pd.spec.first_token_timeout;
+    let mut late = pin!(tokio::time::sleep(patience));
+    let mut replaced = pin!(replaced(attempt, &transfer.meeting));
+    loop {
+        let is_running = matches!(transfer.prefill, Prefill::Running(_));
+        tokio::select! {
+            biased;
+            done = next(&mut transfer.prefill), if is_running => {
+                let done = done.and_then(|done| handed_over(attempt, done));
+                transfer.prefill = Prefill::Done(done.map_err(Leg::Prefill)?);
+                late.as_mut().reset(tokio::time::Instant::now() + patience);
+            }
+            begun = &mut decode, if answer.is_none() => {
+                let begun = begun.map_err(Leg::Decode)?;
+                // It refuses the request itself, as the prefill worker will.
+                if begun.response.status().is_client_error() {
+                    transfer.prefill.awaited(false);
+                    return Ok(begun);
+                }
+                answer = Some(begun);
+                late.as_mut().reset(tokio::time::Instant::now() + PREFILL_ANSWER);
+            }
+            // With the engine what it computed is gone, and the decode worker would wait for it.
+            () = &mut replaced, if !is_running && answer.is_none() => {
+                return Err(Leg::Prefill(AttemptError::EngineRestarted));
+            }
+            () = &mut late, if is_running == answer.is_some() => {
+                return answer.ok_or_else(|| {
+                    if let Some(trail) = &trail {
+                        trail.failed();
+                    }
+                    Leg::Decode(too_late(attempt, patience))
+                });
+            }
+        }
+        // SGLang's prefill worker answers beside the decode worker, and what it says is not needed.
+        let may_begin =
+            matches!(transfer.prefill, Prefill::Done(_)) || attempt.handover.dialect == Dialect::Sglang;
+        if may_begin && let Some(answer) = answer.take() {
+            return Ok(answer);
+        }
+    }
+}
+
+async fn replaced(attempt: &Try<'_>, meeting: &HandshakeParams) {
+    let member = &attempt.request.pool().members[attempt.prefill.member];
+    match (meeting, &member.bootstrap) {
+        (HandshakeParams::Mooncake { engine_id, rank, .. }, Some(bootstrap)) => {
+            bootstrap.replaced(*rank, engine_id).await
+        }
+        _ => std::future::pending().await,
+    }
+}
+
+/// The prompt is there, and nothing is made of it.
+fn too_late(attempt: &Try<'_>, patience: Duration) -> AttemptError {
+    let error = SendError::FirstByteTimeout(patience);
+    let pool = attempt.request.pool();
+    let member = &pool.members[attempt.decode.member];
+    member.link.metrics.failed(FailureKind::from(&error));
+    pool.failed(member, AttemptToken::Plain, &error);
+    error.into()
+}
+
+/// An engine whose one token ended the answer keeps the prompt to itself, and the decode worker would wait in vain.
+fn handed_over(attempt: &Try<'_>, done: Prefilled) -> Result<Prefilled, AttemptError> {
+    let is_kept = attempt.handover.dialect == Dialect::Mooncake
+        && PrefillAnswer::read(&done.answer).is_ok_and(|told| told.stopped);
+    if is_kept {
+        return Err(AttemptError::NotHandedOver);
+    }
+    Ok(done)
+}
+
+impl Prefill {
+    /// Whether a decode worker waits for it.
+    fn awaited(&mut self, is: bool) {
+        if let Self::Running(leg) = self {
+            leg.awaited = is;
+        }
+    }
+}
+
+async fn next(prefill: &mut Prefill) -> Result<Prefilled, AttemptError> {
+    match prefill {
+        Prefill::Running(leg) => leg.await,
+        Prefill::Done(_) => std::future::pending().await,
+    }
+}
+
+async fn begin(attempt: &Try<'_>) -> Result<Transfer, Failed> {
+    let meeting = meet(attempt)
+        .await
+        .map_err(|error| attempt.prefill_failed(error))?;
+    let request = attempt.request;
+    let asking = AttemptSpec {
+        seat: attempt.prefill,
+        booking: attempt::book_prompt(request, attempt.prefill),
+        body: attempt.split.prefill(&meeting.handshake(attempt)),
+        rank: meeting.rank().or(attempt::pinned_rank(request, attempt.prefill)),
+        once: true,
+        limits: attempt.prefill_limits(),
+        silence: attempt.prefill_silence(),
+    };
+    let request = Arc::clone(request);
+    let leg = prefill::run(request, asking, attempt.pd.spec.prefill_timeout);
+    let prefill = match attempt.handover.dialect {
+        Dialect::Sglang => Running::cancellable(leg),
+        // Were it aborted, its decode worker would keep blocks for it until a timeout of its own.
+        _ => Running::to_its_end(leg, attempt.proxy.background.clone()),
+    };
+    Ok(Transfer {
+        meeting,
+        prefill: Prefill::Running(prefill),
+    })
+}
+
+async fn meet(attempt: &Try<'_>) -> Result<HandshakeParams, AttemptError> {
+    let member = &attempt.request.pool().members[attempt.prefill.member];
+    let unknown = || AttemptError::EngineUnknown;
+    let bootstrap = member.bootstrap.as_ref().ok_or_else(unknown)?;
+    let seed = attempt.request.seed();
+    if attempt.handover.dialect == Dialect::Sglang {
+        return Ok(HandshakeParams::Sglang {
+            host: bootstrap.host().into(),
+            port: bootstrap.port(),
+            room: attempt.proxy.room(),
+        });
+    }
+    let pinned = member.worker.spec().rank.map(|rank| rank.0);
+    let engine = bootstrap
+        .engine(pinned, seed, attempt.pd.spec.connect_timeout)
+        .await;
+    let (rank, engine_id) = engine.ok_or_else(unknown)?;
+    Ok(HandshakeParams::Mooncake {
+        transfer_id: attempt.proxy.transfer_id().into(),
+        bootstrap: bootstrap.address().into(),
+        engine_id,
+        rank,
+    })
+}
+
+impl HandshakeParams {
+    fn rank(&self) -> Option<u16> {
+        match self {
+            Self::Mooncake { rank, .. } => Some(*rank),
+            Self::Sglang { .. } => None,
+        }
+    }
+
+    fn handshake(&self, attempt: &Try<'_>) -> Handshake<'_> {
+        match self {
+            Self::Mooncake {
+                transfer_id,
+                bootstrap,
+                engine_id,
+                ..
+            } => Handshake::Mooncake {
+                transfer_id,
+                bootstrap,
+                engine_id,
+            },
+            Self::Sglang { host, port, room } => Handshake::Sglang {
+                host,
+                port: *port,
+                room: *room,
+                prefill_rank: attempt::pinned_rank(attempt.request, attempt.prefill),
+                decode_rank: attempt::pinned_rank(attempt.request, attempt.decode),
+            },
+        }
+    }
+}
+
+fn ask_decode(attempt: &Try<'_>, meeting: &HandshakeParams) -> AttemptSpec {
+    let request = attempt.request;
+    AttemptSpec {
+        seat: attempt.decode,
+        booking: attempt::book_awaiting(request, attempt.decode),
+        body: attempt.split.decode(&meeting.handshake(attempt)),
+        rank: attempt::pinned_rank(request, attempt.decode),
+        once: true,
+        limits: attempt.decode_limits(),
+        silence: attempt.decode_silence(),
+    }
+}
+
+async fn send_decode(attempt: &Try<'_>, asking: AttemptSpec) -> Result<Answer, AttemptError> {
+    let request = attempt.request;
+    let answer = attempt::send(request, asking).await?;
+    leg::accept(request, answer).await
+}
+
+/// The decode worker failed while nothing is known against the prefill worker: its transfer may serve another.
+async fn decode_failed(attempt: &Try<'_>, mut transfer: Transfer, error: AttemptError) -> Failed {
+    if error.is_final() {
+        transfer.prefill.awaited(false);
+    }
+    if attempt.handover.dialect == Dialect::Mooncake && error.may_lack_the_prompt() {
+        return maybe_restarted(attempt, &transfer.meeting, error).await;
+    }
+    let again = attempt.handover.dialect == Dialect::Mooncake && error.nothing_was_used();
+    attempt.decode_failed(error, again.then_some(Handed::Transfer(transfer)))
+}
+
+/// A decode worker answers so where it was told of an engine that is no more. Where the prefill worker goes by another id by
+/// now, nobody is to blame and a new handshake begins; what the old engine had computed is gone.
+async fn maybe_restarted(attempt: &Try<'_>, meeting: &HandshakeParams, error: AttemptError) -> Failed {
+    doubt(attempt);
+    let fresh = meet(attempt).await;
+    let (HandshakeParams::Mooncake { engine_id, rank, .. }, Ok(fresh)) = (meeting, fresh) else {
+        return attempt.decode_failed(error, None);
+    };
+    let has_moved = matches!(&fresh, HandshakeParams::Mooncake { engine_id: id, rank: of, .. } if of == rank && id != engine_id);
+    if !has_moved {
+        return attempt.decode_failed(error, None);
+    }
+    let member = &attempt.request.pool().members[attempt.prefill.member];
+    let worker = &*member.worker.spec().name;
+    info!(
+        worker,
+        "a prefill worker has restarted; its new engine id is used"
+    );
+    attempt.prefill_failed(AttemptError::EngineRestarted)
+}
+
+/// The engine ids of the prefill worker may be out of date.
+fn doubt(attempt: &Try<'_>) {
+    let member = &attempt.request.pool().members[attempt.prefill.member];
+    if let Some(bootstrap) = &member.bootstrap {
+        bootstrap.doubt();
+    }
+}
+
+fn together(attempt: &Try<'_>, answer: Answer, prefill: Prefill) -> UpstreamResponse {
+    let (mut truth, mut rest) = (None, None);
+    match prefill {
+        Prefill::Done(done) => {
+            let told = PrefillAnswer::read(&done.answer).ok();
+            truth = attempt.truth(told.and_then(|told| told.cached_tokens));
+        }
+        // Nobody takes over what it computes.
+        Prefill::Running(_) if answer.response.status().is_client_error() => {}
+        Prefill::Running(mut leg) => {
+            truth = attempt.truth(None);
+            leg.awaited = false;
+            let leg = async { drop(leg.await) };
+            rest = Some(tasks::spawn_guarded(&attempt.proxy.background, "prefill", leg));
+        }
+    }
+    UpstreamResponse {
+        answer,
+        prefill: Some(attempt.prefill.member),
+        truth,
+        rest,
+    }
+}

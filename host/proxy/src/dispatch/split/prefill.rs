@@ -1,0 +1,153 @@
+//! The prefill leg: sent, and read to its end, since what the decode leg needs stands in it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio_util::task::TaskTracker;
+use worker_client::{ReadError, read_body};
+
+use crate::base::label::FailureKind;
+use crate::dispatch::attempt::{self, Answer, AttemptSpec};
+use crate::dispatch::split::leg::{self, AttemptError};
+use crate::request::context::RequestContext;
+use crate::request::stream;
+use crate::tasks;
+
+/// Longest answer of a prefill leg that is read, in bytes: one token, and the parameters of a handshake.
+const LONGEST_ANSWER: usize = 4 << 20;
+/// Most legs that run to their end in the background at a time; further ones are cancelled with their clients.
+const MOST_BACKGROUND: usize = 1_024;
+
+/// A prompt is computed.
+#[derive(Debug)]
+pub(crate) struct Prefilled {
+    /// What the worker answered.
+    pub(crate) answer: Bytes,
+}
+
+/// Runs the leg to its end, within `limit`.
+pub(crate) async fn run(
+    request: Arc<RequestContext>,
+    asking: AttemptSpec,
+    limit: Duration,
+) -> Result<Prefilled, AttemptError> {
+    let started = Instant::now();
+    let trail = asking.booking.trail();
+    // Has the same limit, and keeps away from a worker that exceeds it.
+    let answer = attempt::send(&request, asking).await?;
+    let link = &request.pool().members[answer.member].link;
+    let rest = limit.saturating_sub(started.elapsed());
+    let read = tokio::time::timeout(rest, read(&request, answer, started)).await;
+    let done = read.unwrap_or_else(|_| {
+        link.metrics.failed(FailureKind::IdleTimeout);
+        Err(AttemptError::PrefillTimeout(limit))
+    });
+    if let Some(trail) = trail {
+        match &done {
+            Err(error) if error.is_the_workers() => trail.failed(),
+            _ => trail.finished(),
+        }
+    }
+    let done = done?;
+    if let Some(pd) = &request.pool().pd {
+        pd.metrics.prefill_time.observe(started.elapsed().as_secs_f64());
+    }
+    Ok(done)
+}
+
+async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Result<Prefilled, AttemptError> {
+    if !answer.response.status().is_success() {
+        return Err(leg::refused(request, answer).await);
+    }
+    let member = &request.pool().members[answer.member];
+    let link = &member.link;
+    let (booking, silence, dispatch) = (answer.booking, answer.silence, answer.dispatch);
+    let is_stream = stream::is_event_stream(answer.response.headers());
+    let mut body = answer.response.into_body();
+    let read = read_body(&mut body, LONGEST_ANSWER, silence.idle).await;
+    let answer = read.map_err(|error| {
+        link.metrics.failed(match error {
+            ReadError::Stalled { .. } => FailureKind::IdleTimeout,
+            _ => FailureKind::BrokenOff,
+        });
+        AttemptError::BrokeOff(error)
+    })?;
+    link.upstream.checkin(body);
+    booking.computed(started.elapsed());
+    if is_stream && let Some(failed) = leg::failed_in_stream(request, member, dispatch, &answer) {
+        return Err(failed);
+    }
+    link.answered(dispatch);
+    Ok(Prefilled { answer })
+}
+
+/// A prefill leg under way beside its decode leg.
+pub(crate) struct Running {
+    /// None once it is over.
+    leg: Option<BoxFuture<'static, Result<Prefilled, AttemptError>>>,
+    /// Runs it to its end where nobody waits for it any more.
+    background: Option<TaskTracker>,
+    /// Whether a decode worker waits for it: without one the engine would keep what it computes for nobody.
+    pub(super) awaited: bool,
+}
+
+impl Running {
+    /// Cancelled when dropped.
+    pub(crate) fn cancellable(
+        leg: impl Future<Output = Result<Prefilled, AttemptError>> + Send + 'static,
+    ) -> Self {
+        Self {
+            leg: Some(Box::pin(leg)),
+            background: None,
+            awaited: false,
+        }
+    }
+
+    /// Goes on when dropped while it is awaited.
+    pub(crate) fn to_its_end(
+        leg: impl Future<Output = Result<Prefilled, AttemptError>> + Send + 'static,
+        background: TaskTracker,
+    ) -> Self {
+        Self {
+            leg: Some(Box::pin(leg)),
+            background: Some(background),
+            awaited: false,
+        }
+    }
+}
+
+impl Future for Running {
+    type Output = Result<Prefilled, AttemptError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let leg = self.leg.as_mut().expect("a leg is not polled after its end");
+        let done = std::task::ready!(leg.as_mut().poll(cx));
+        self.leg = None;
+        Poll::Ready(done)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let (Some(leg), Some(background), true) = (self.leg.take(), &self.background, self.awaited) {
+            // Its own limit ends it, and its failure is counted and logged by itself.
+            if background.len() < MOST_BACKGROUND {
+                tasks::spawn(background, "prefill", async {
+                    drop(leg.await);
+                });
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running")
+            .field("over", &self.leg.is_none())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,129 @@
+//! First the prefill leg to its end, then the decode leg with what it answered: nixl, and stores.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use inference_api::{Handshake, PrefillAnswer};
+use routing::Dialect;
+use serde_json::value::RawValue;
+use tracing::warn;
+
+use crate::base::label::FailureKind;
+use crate::dispatch::attempt::{self, AttemptSpec};
+use crate::dispatch::split::course::{Failed, Handed, Try, UpstreamResponse};
+use crate::dispatch::split::leg::{self, AttemptError};
+use crate::dispatch::split::prefill::{self, Prefilled};
+
+pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<UpstreamResponse, Failed> {
+    let request = attempt.request;
+    // Booked before the prefill leg is sent, so that nobody else takes this worker for idle meanwhile.
+    let decode_booking = attempt::book_computed(request, attempt.decode);
+    let prefilled = match kept {
+        Some(Handed::Answer(prefilled)) => prefilled,
+        _ => match run_prefill(attempt).await {
+            // Engines of another kind refuse the trial's leg; what the client asked for is the decode worker's to say.
+            Err(failed) if attempt.handover.is_trial && !failed.error.is_the_workers() => {
+                Prefilled { answer: Bytes::new() }
+            }
+            prefilled => prefilled?,
+        },
+    };
+    let told = PrefillAnswer::read(&prefilled.answer).ok();
+    let dialect = attempt.handover.dialect;
+    let asking = AttemptSpec {
+        seat: attempt.decode,
+        booking: decode_booking,
+        // Where nixl hands nothing over, the client's own.
+        body: attempt
+            .split
+            .decode(&handshake(dialect, told.and_then(|told| told.params))),
+        rank: attempt::pinned_rank(request, attempt.decode),
+        once: true,
+        limits: attempt.decode_limits(),
+        silence: attempt.decode_silence(),
+    };
+    let truth = attempt.truth(told.and_then(|told| told.cached_tokens));
+    let is_handed_over = dialect == Dialect::Store || told.is_some_and(|told| told.params.is_some());
+    let answered = match attempt::send(request, asking).await {
+        Ok(answer) => leg::accept(request, answer).await,
+        Err(error) => Err(error.into()),
+    };
+    match answered {
+        Ok(answer) => Ok(UpstreamResponse {
+            answer,
+            prefill: is_handed_over.then_some(attempt.prefill.member),
+            truth,
+            rest: None,
+        }),
+        Err(error) => {
+            // A store keeps what it has; nixl's blocks are freed by the first who begins to take them.
+            let again = dialect == Dialect::Store || error.nothing_was_used();
+            Err(attempt.decode_failed(error, again.then_some(Handed::Answer(prefilled))))
+        }
+    }
+}
+
+async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
+    let request = attempt.request;
+    let asking = AttemptSpec {
+        seat: attempt.prefill,
+        booking: attempt::book_prompt(request, attempt.prefill),
+        body: attempt.split.prefill(&handshake(attempt.handover.dialect, None)),
+        rank: attempt::pinned_rank(request, attempt.prefill),
+        once: true,
+        limits: attempt.prefill_limits(),
+        silence: attempt.prefill_silence(),
+    };
+    let done = prefill::run(Arc::clone(request), asking, attempt.pd.spec.prefill_timeout).await;
+    let done = done.map_err(|error| attempt.prefill_failed(error))?;
+    let Ok(told) = PrefillAnswer::read(&done.answer) else {
+        let link = &request.pool().members[attempt.prefill.member].link;
+        link.metrics.failed(FailureKind::BadAnswer);
+        return Err(attempt.prefill_failed(AttemptError::NotHandedOver));
+    };
+    if attempt.handover.is_trial {
+        if told.params.is_some()
+            && let Some(detection) = &attempt.pd.detection
+        {
+            let worker = &*attempt.request.pool().members[attempt.prefill.member]
+                .worker
+                .spec()
+                .name;
+            let evidence = format!("kv_transfer_params in an answer of {worker}");
+            detection.found(&attempt.request.pool().name, Dialect::Nixl, &evidence);
+        }
+    } else if attempt.handover.dialect == Dialect::Nixl && told.params.is_none() {
+        unhanded(attempt);
+        if !attempt.pd.spec.alone {
+            return Err(attempt.prefill_failed(AttemptError::NotHandedOver));
+        }
+    } else {
+        let pool = request.pool();
+        let worker = &pool.members[attempt.prefill.member].worker;
+        pool.knowledge.handovers.succeeded(&worker.spec().name);
+    }
+    Ok(done)
+}
+
+fn unhanded(attempt: &Try<'_>) {
+    attempt.pd.metrics.unhanded.inc();
+    let pool = attempt.request.pool();
+    let member = &pool.members[attempt.prefill.member];
+    let error = "its prefill answer has no kv_transfer_params";
+    pool.knowledge.handovers.failed(&member.worker.spec().name, error);
+    if let Some(held_back) = member.link.failure_log.pass() {
+        warn!(
+            worker = &*member.worker.spec().name,
+            held_back,
+            "a prefill answer has no kv_transfer_params: does the engine run with --kv-transfer-config? \
+             The decode worker computes the prompt itself"
+        );
+    }
+}
+
+fn handshake(dialect: Dialect, params: Option<&RawValue>) -> Handshake<'_> {
+    match dialect {
+        Dialect::Store => Handshake::Store,
+        _ => Handshake::Nixl { params },
+    }
+}

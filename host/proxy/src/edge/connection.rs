@@ -1,0 +1,174 @@
+//! One connection of any listener, from its first byte to its last.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+use worker_client::tls::Stream;
+
+use super::drive::{Ended, Ends, drive, set_options};
+use super::framing::{Guard, GuardFlags};
+use super::http2;
+use super::metrics::{CloseReason, EdgeMetrics, Protocol};
+use super::respond::{self, Respond, Terms};
+use super::spec::EdgeLimits;
+use crate::edge::connections::ConnectionSlot;
+use crate::request::realtime::OpenedTunnel;
+
+/// Bytes of a connection's buffer besides those of the longest head: hyper answers what overflows it by itself, without a
+/// body.
+pub(super) const BUFFER: usize = 64 << 10;
+
+/// Serves a connection until it ends, `stop` asks for that, or `cut` does at once.
+pub(super) async fn serve<R: Respond>(
+    stream: TcpStream,
+    listener: R,
+    seat: ConnectionSlot,
+    cut: CancellationToken,
+) {
+    let terms = listener.terms();
+    if let Err(error) = set_options(&stream, terms.patience) {
+        debug!(
+            error = &error as &dyn std::error::Error,
+            "failed to set a connection's options"
+        );
+    }
+    let metrics = listener.metrics();
+    let begun = begin(stream, &terms, metrics);
+    let begun = tokio::select! {
+        biased;
+        begun = begun => begun,
+        // Nothing was asked yet.
+        () = seat.stopped() => return,
+    };
+    let turned = match begun {
+        Ok((stream, Protocol::Http1)) => {
+            metrics.connected(Protocol::Http1);
+            converse(stream, &listener, &seat, cut, &terms.limits).await
+        }
+        Ok((stream, Protocol::Http2)) => {
+            metrics.connected(Protocol::Http2);
+            // On the heap: every connection would carry its room.
+            Box::pin(http2::converse(stream, listener.clone(), seat, cut, &terms)).await
+        }
+        Err(why) => why,
+    };
+    if let Some(why) = turned {
+        metrics.turned(why);
+    }
+}
+
+/// The stream after the handshake, and what is spoken on it; else why there is none, where that is to be counted.
+async fn begin(
+    stream: TcpStream,
+    terms: &Terms,
+    metrics: &EdgeMetrics,
+) -> Result<(Stream, Protocol), Option<CloseReason>> {
+    let (limit, http2) = (terms.limits.head_timeout, &terms.http2);
+    let Some(tls) = &terms.tls else {
+        if !http2.prior_knowledge {
+            return Ok((Stream::Plain(stream), Protocol::Http1));
+        }
+        let begins = timeout(limit, http2::begins_with_http2(&stream)).await;
+        let begins = begins.map_err(|_| Some(CloseReason::HeadTimeout))?;
+        let protocol = protocol(begins.map_err(|_| None)?);
+        return Ok((Stream::Plain(stream), protocol));
+    };
+    match timeout(limit, tls.accept(stream, http2.alpn)).await {
+        Ok(Ok((stream, is_http2))) => {
+            metrics.shook_hands();
+            Ok((stream, protocol(is_http2)))
+        }
+        Ok(Err(error)) => {
+            debug!(
+                error = &error as &dyn std::error::Error,
+                "a client failed to begin TLS"
+            );
+            Err(Some(CloseReason::TlsFailed))
+        }
+        Err(_) => Err(Some(CloseReason::TlsTimeout)),
+    }
+}
+
+fn protocol(is_http2: bool) -> Protocol {
+    if is_http2 {
+        Protocol::Http2
+    } else {
+        Protocol::Http1
+    }
+}
+
+/// Requests and answers. Why it ended, where that was the router's doing.
+async fn converse<R: Respond>(
+    stream: Stream,
+    listener: &R,
+    seat: &ConnectionSlot,
+    cut: CancellationToken,
+    limits: &EdgeLimits,
+) -> Option<CloseReason> {
+    let heard = AtomicBool::new(false);
+    let opened = OpenedTunnel::default();
+    let answer = service_fn(|request| {
+        heard.store(true, Ordering::Relaxed);
+        respond::call(listener, request, seat, &opened)
+    });
+    let flags = GuardFlags {
+        is_switched: opened.switched(),
+        ..GuardFlags::default()
+    };
+    let guard = Guard::new(stream, flags.clone());
+    let connection = Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.keep_alive_timeout)
+        .max_buf_size(limits.header_bytes + BUFFER)
+        .serve_connection(TokioIo::new(guard), answer)
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    let ends = Ends {
+        heard: &heard,
+        head_timeout: limits.head_timeout,
+        seat,
+        cut: &cut,
+    };
+    let served = match drive(connection.as_mut(), |it| it.graceful_shutdown(), ends).await {
+        // Hyper answers some of these requests before it closes the connection, and some it cannot.
+        Ended::Served(_) if flags.is_ambiguous.load(Ordering::Relaxed) => {
+            return Some(CloseReason::Malformed);
+        }
+        Ended::Served(served) => served,
+        Ended::CloseReason(why) => return Some(why),
+        Ended::Cut => return None,
+    };
+    let Err(error) = served else {
+        if opened.is_there() {
+            let _turn = seat.turn();
+            // On the heap: every connection would carry its room.
+            Box::pin(opened.run(cut, &listener.metrics().tunnels)).await;
+        }
+        return None;
+    };
+    debug!(
+        error = &error as &dyn std::error::Error,
+        "a connection ended early"
+    );
+    why(&error)
+}
+
+/// As what a connection that ended early is counted; a client that left is not.
+fn why(error: &hyper::Error) -> Option<CloseReason> {
+    if error.is_timeout() {
+        Some(CloseReason::KeepAlive)
+    } else if error.is_parse_too_large() {
+        Some(CloseReason::HeadTooLarge)
+    } else if error.is_parse() {
+        Some(CloseReason::Malformed)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,373 @@
+//! How many clients may be connected at a time, and from one address; who is, and which connection ends when another waits.
+//!
+//! Beyond the limit a few more are accepted into a lobby: there `/health` and `/readyz` are answered at once, and every other
+//! request waits for a seat. A lobby that is full makes room for the next connection, so that the two are always answered. Where the
+//! process is short of memory, every new connection begins in the lobby.
+
+mod fronts;
+mod register;
+
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::gauge::Gauge;
+use thiserror::Error;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+pub(crate) use self::fronts::{Forwarded, Sender, is_front, sender};
+pub(crate) use self::register::counted;
+use self::register::{ConnectionState, Register, since};
+use crate::base::reply::Refusal;
+use crate::base::throttle::Throttle;
+use crate::edge::{CloseReason, EdgeMetrics};
+use crate::limits::memory::Memory;
+
+/// While a connection waits, one that may end for it is looked for so often.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Connections beyond the limit.
+const LOBBY: usize = 64;
+/// One address has this part of all seats.
+const ADDRESS_PART: usize = 4;
+/// What is answered without a seat.
+const ALWAYS_ANSWERED: [&str; 2] = ["/health", "/readyz"];
+
+/// What a room is made of.
+#[derive(Debug)]
+pub(crate) struct ConnectionLimiterSpec {
+    /// Most connections.
+    pub(crate) limit: usize,
+    /// The key or listener that the limit is of, for the log.
+    pub(crate) key: &'static str,
+    /// Shows how many seats are taken.
+    pub(crate) taken: Gauge,
+    pub(crate) edge: EdgeMetrics,
+    /// Where it is short, there is no seat for a new connection before it asks for something.
+    pub(crate) memory: Arc<Memory>,
+    /// All connections end.
+    pub(crate) stop: CancellationToken,
+}
+
+/// ConnectionLimiter for so many connections.
+#[derive(Debug)]
+pub(crate) struct ConnectionLimiter {
+    spec: ConnectionLimiterSpec,
+    seats: Arc<Semaphore>,
+    lobby: Arc<Semaphore>,
+    full_log: Throttle,
+    register: Register,
+}
+
+/// A connection's place, in the lobby or on a seat; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionSlot {
+    /// Replaced when a seat is had.
+    permit: Mutex<OwnedSemaphorePermit>,
+    room: Arc<ConnectionLimiter>,
+    standing: Arc<ConnectionState>,
+    peer: Option<IpAddr>,
+    /// Most connections of its address, where they are bounded.
+    most_of_address: Option<usize>,
+}
+
+/// A seat of a further request on a connection that answers several at a time; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct SeatBeside {
+    /// None until there is one.
+    permit: Option<OwnedSemaphorePermit>,
+    connection: Arc<ConnectionSlot>,
+}
+
+/// How many connections one address may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AddressLimit {
+    /// A quarter of all, and all where it is of the router's own machine.
+    Part,
+    Of(usize),
+    /// All: it is a front, whose clients are counted by their own addresses.
+    Front,
+}
+
+/// A request is being answered on a connection until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    standing: Arc<ConnectionState>,
+    /// Of a client behind a front.
+    forwarded: Option<Forwarded>,
+}
+
+/// There was no seat for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(crate) enum NoConnectionSlot {
+    #[error("all connections are taken, and others wait")]
+    Full,
+    #[error("its address has as many connections and requests as it may")]
+    AddressFull,
+    #[error("the listener is closing")]
+    Closing,
+}
+
+/// Whether what is at that path is answered whatever is short.
+pub(crate) fn is_always_answered(path: &str) -> bool {
+    ALWAYS_ANSWERED.contains(&path)
+}
+
+impl ConnectionLimiter {
+    pub(crate) fn new(spec: ConnectionLimiterSpec) -> Arc<Self> {
+        Arc::new(Self {
+            seats: Arc::new(Semaphore::new(spec.limit.min(Semaphore::MAX_PERMITS))),
+            lobby: Arc::new(Semaphore::new(LOBBY)),
+            full_log: Throttle::default(),
+            register: Register::default(),
+            spec,
+        })
+    }
+
+    /// Returns the place of a connection; none where its address has as many as it may.
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        peer: Option<IpAddr>,
+        per_address: AddressLimit,
+    ) -> Option<ConnectionSlot> {
+        let most_of_address = peer.and_then(|peer| self.limit_of(peer, per_address));
+        if let Some(limit) = most_of_address
+            && self.register.count(peer) >= limit
+        {
+            let Some(idle) = self.register.longest_idle_of(peer, Instant::now()) else {
+                self.spec.edge.turned(CloseReason::AddressFull);
+                return None;
+            };
+            self.displace(&idle);
+        }
+        let (permit, is_seated) = self.place().await;
+        if is_seated {
+            self.spec.taken.inc();
+        }
+        Some(ConnectionSlot {
+            permit: Mutex::new(permit),
+            standing: self.register.enter(peer, is_seated, &self.spec.stop),
+            room: Arc::clone(self),
+            peer,
+            most_of_address,
+        })
+    }
+
+    fn limit_of(&self, peer: IpAddr, per_address: AddressLimit) -> Option<usize> {
+        match per_address {
+            AddressLimit::Of(limit) => Some(limit),
+            AddressLimit::Part if !peer.to_canonical().is_loopback() => {
+                Some((self.spec.limit / ADDRESS_PART).max(1))
+            }
+            AddressLimit::Part | AddressLimit::Front => None,
+        }
+    }
+
+    /// A seat, or else a place in the lobby once there is one.
+    async fn place(&self) -> (OwnedSemaphorePermit, bool) {
+        loop {
+            if !self.spec.memory.refuses()
+                && let Ok(permit) = Arc::clone(&self.seats).try_acquire_owned()
+            {
+                return (permit, true);
+            }
+            if let Ok(permit) = Arc::clone(&self.lobby).try_acquire_owned() {
+                if self.seats.available_permits() == 0 {
+                    self.tell_full();
+                }
+                return (permit, false);
+            }
+            if let Some(last) = self.register.longest_in_lobby(Instant::now()) {
+                self.displace(&last);
+            }
+            let waiting = timeout(LOOK_EVERY, Arc::clone(&self.lobby).acquire_owned());
+            if let Ok(Ok(permit)) = waiting.await {
+                return (permit, false);
+            }
+        }
+    }
+
+    /// Ends every connection that is idle for long enough.
+    pub(crate) fn end_idle(&self) {
+        for idle in self.register.all_idle(Instant::now()) {
+            self.displace(&idle);
+        }
+    }
+
+    fn tell_full(&self) {
+        if let Some(held_back) = self.full_log.pass() {
+            warn!(
+                limit = self.spec.limit,
+                key = self.spec.key,
+                held_back,
+                "as many clients are connected as may be; further ones wait"
+            );
+        }
+    }
+
+    fn displace(&self, standing: &ConnectionState) {
+        standing.displace();
+        self.spec.edge.turned(CloseReason::MadeRoom);
+    }
+}
+
+impl ConnectionSlot {
+    /// A request begins on this connection.
+    pub(crate) fn turn(&self) -> Turn {
+        self.standing.idle_since.store(0, Ordering::Relaxed);
+        Turn {
+            standing: Arc::clone(&self.standing),
+            forwarded: None,
+        }
+    }
+
+    /// Who is at the other end.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
+    /// Counts a request of a client behind a front; none where its address has as many connections and requests as it may.
+    pub(crate) fn forwarded(&self, client: IpAddr, per_address: AddressLimit) -> Option<Forwarded> {
+        let limit = self.room.limit_of(client, per_address);
+        Forwarded::begin(&self.room, client, limit)
+    }
+
+    /// Whether it is out of the lobby.
+    pub(crate) fn is_seated(&self) -> bool {
+        self.standing.is_seated.load(Ordering::Relaxed)
+    }
+
+    /// Waits for a seat where the connection has none and the request at `path` needs one. Meanwhile the connections that were
+    /// idle for longest end.
+    pub(crate) async fn sit(&self, path: &str) -> Result<(), NoConnectionSlot> {
+        if self.is_seated() || is_always_answered(path) {
+            return Ok(());
+        }
+        let permit = self.free_seat().await?;
+        *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+        self.standing.is_seated.store(true, Ordering::Relaxed);
+        self.room.spec.taken.inc();
+        Ok(())
+    }
+
+    /// Waits for a seat beside the connection's own: of many requests at a time, each counts as a connection of its address. None
+    /// where the request at `path` needs no seat.
+    pub(crate) async fn sit_beside(
+        self: &Arc<Self>,
+        path: &str,
+    ) -> Result<Option<SeatBeside>, NoConnectionSlot> {
+        if is_always_answered(path) {
+            return Ok(None);
+        }
+        if let Some(peer) = self.peer
+            && !self.room.register.add(peer, self.most_of_address)
+        {
+            return Err(NoConnectionSlot::AddressFull);
+        }
+        // Leaves again where the wait is given up.
+        let mut beside = SeatBeside {
+            permit: None,
+            connection: Arc::clone(self),
+        };
+        beside.permit = Some(self.free_seat().await?);
+        self.room.spec.taken.inc();
+        Ok(Some(beside))
+    }
+
+    /// Waits for a seat while the connections that were idle for longest end.
+    async fn free_seat(&self) -> Result<OwnedSemaphorePermit, NoConnectionSlot> {
+        let room = &self.room;
+        let mut seat = pin!(Arc::clone(&room.seats).acquire_owned());
+        loop {
+            if let Some(idle) = room.register.longest_idle(Instant::now()) {
+                room.displace(&idle);
+            }
+            let seated = tokio::select! {
+                biased;
+                seated = timeout(LOOK_EVERY, seat.as_mut()) => seated,
+                () = self.stopped() => {
+                    let is_closing = room.spec.stop.is_cancelled();
+                    return Err(if is_closing { NoConnectionSlot::Closing } else { NoConnectionSlot::Full });
+                }
+            };
+            if let Ok(permit) = seated {
+                return permit.map_err(|_| NoConnectionSlot::Closing);
+            }
+        }
+    }
+
+    /// When the answer that is under way must have been taken, where it must.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.standing.deadline()
+    }
+
+    /// Ends when the connection is to end, once it is idle.
+    pub(crate) async fn stopped(&self) {
+        self.standing.stop.cancelled().await;
+    }
+
+    /// Whether it ends for another one, and nothing is asked on it.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.standing.is_displaced.load(Ordering::Relaxed) && self.standing.is_idle()
+    }
+}
+
+impl Turn {
+    /// It is that of a client behind a front.
+    pub(crate) fn is_of(&mut self, forwarded: Option<Forwarded>) {
+        self.forwarded = forwarded;
+    }
+
+    /// The answer must have been taken by then.
+    pub(crate) fn must_end(&self, deadline: Instant) {
+        let ends = since(self.standing.epoch, deadline);
+        self.standing.ends.store(ends, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.standing.ends.store(0, Ordering::Relaxed);
+        let now = since(self.standing.epoch, Instant::now());
+        self.standing.idle_since.store(now, Ordering::Relaxed);
+    }
+}
+
+impl Drop for SeatBeside {
+    fn drop(&mut self) {
+        let connection = &self.connection;
+        if let Some(peer) = connection.peer {
+            connection.room.register.remove(peer);
+        }
+        if self.permit.is_some() {
+            connection.room.spec.taken.dec();
+        }
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.room.register.leave(&self.standing);
+        if self.is_seated() {
+            self.room.spec.taken.dec();
+        }
+    }
+}
+
+impl From<NoConnectionSlot> for Refusal {
+    fn from(none: NoConnectionSlot) -> Self {
+        match none {
+            NoConnectionSlot::Full => Self::ConnectionsFull,
+            NoConnectionSlot::AddressFull => Self::AddressFull,
+            NoConnectionSlot::Closing => Self::ShuttingDown,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

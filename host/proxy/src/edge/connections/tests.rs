@@ -1,0 +1,176 @@
+//! Who gets a place, and who ends for it.
+
+use futures_util::FutureExt;
+
+use super::register::IDLE_FOR;
+use super::*;
+
+fn room(limit: usize) -> Arc<ConnectionLimiter> {
+    ConnectionLimiter::new(ConnectionLimiterSpec {
+        limit,
+        key: "server.max-connections",
+        taken: Gauge::default(),
+        edge: EdgeMetrics::default(),
+        memory: Arc::default(),
+        stop: CancellationToken::new(),
+    })
+}
+
+#[tokio::test]
+async fn where_memory_is_short_connections_begin_in_the_lobby_and_idle_ones_end() {
+    let short = ConnectionLimiter::new(ConnectionLimiterSpec {
+        limit: 2,
+        key: "server.max-connections",
+        taken: Gauge::default(),
+        edge: EdgeMetrics::default(),
+        memory: Arc::new(Memory::at(90)),
+        stop: CancellationToken::new(),
+    });
+    let seat = placed(&short);
+    assert!(!seat.is_seated());
+    // What may be asked for gets its seat.
+    seat.sit("/v1/models").now_or_never().unwrap().unwrap();
+    assert!(seat.is_seated());
+
+    let saving = room(2);
+    let (busy, idle) = (placed(&saving), placed(&saving));
+    let _turn = busy.turn();
+    assert!(saving.register.all_idle(saving.register.epoch()).is_empty());
+    let later = saving.register.epoch() + 10 * IDLE_FOR;
+    let ended = saving.register.all_idle(later);
+    assert!(ended.len() == 1 && Arc::ptr_eq(&ended[0], &idle.standing));
+}
+
+/// A place that is there at once.
+fn placed(room: &Arc<ConnectionLimiter>) -> ConnectionSlot {
+    room.admit(None, AddressLimit::Part)
+        .now_or_never()
+        .unwrap()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn who_was_idle_for_longest_goes_first_and_who_is_busy_stays() {
+    let room = room(3);
+    let busy = placed(&room);
+    let _turn = busy.turn();
+    let early = placed(&room);
+    let late = placed(&room);
+    let at = |seat: &ConnectionSlot, ms| seat.standing.idle_since.store(ms, Ordering::Relaxed);
+    at(&early, 5);
+    at(&late, 9);
+    let later = room.register.epoch() + 10 * IDLE_FOR;
+    let gone = |expected: &ConnectionSlot| {
+        let longest = room.register.longest_idle(later).unwrap();
+        assert!(Arc::ptr_eq(&longest, &expected.standing));
+        longest.displace();
+        assert!(expected.is_given_up());
+    };
+    at(&late, 5);
+    gone(&early);
+    gone(&late);
+    assert!(room.register.longest_idle(later).is_none());
+    drop(early);
+    assert_eq!(room.register.len(), 2);
+}
+
+#[tokio::test]
+async fn between_two_requests_nobody_is_idle() {
+    let room = room(1);
+    let seat = placed(&room);
+    let turn = seat.turn();
+    assert_eq!(seat.deadline(), None);
+    turn.must_end(room.register.epoch() + IDLE_FOR);
+    assert_eq!(seat.deadline(), Some(room.register.epoch() + IDLE_FOR));
+    drop(turn);
+    assert_eq!(seat.deadline(), None);
+    assert!(room.register.longest_idle(room.register.epoch()).is_none());
+}
+
+#[tokio::test]
+async fn without_a_seat_health_is_answered_and_all_else_waits() {
+    let room = room(1);
+    let first = placed(&room);
+    let _busy = first.turn();
+    let second = placed(&room);
+    assert_eq!(room.spec.taken.get(), 1);
+    let _turn = second.turn();
+    second.sit("/health").now_or_never().unwrap().unwrap();
+    second.sit("/readyz").now_or_never().unwrap().unwrap();
+    let mut sitting = Box::pin(second.sit("/v1/models"));
+    assert!(sitting.as_mut().now_or_never().is_none());
+    drop(first);
+    sitting.await.unwrap();
+    assert_eq!(room.spec.taken.get(), 1);
+    drop(second);
+    assert_eq!(room.spec.taken.get(), 0);
+}
+
+#[tokio::test]
+async fn a_full_lobby_makes_room_for_the_next_connection() {
+    let room = room(1);
+    let _first = placed(&room);
+    let lobby: Vec<ConnectionSlot> = (0..LOBBY).map(|_| placed(&room)).collect();
+    // All but one ask for something.
+    let turns: Vec<Turn> = lobby[1..].iter().map(ConnectionSlot::turn).collect();
+    let later = Instant::now() + IDLE_FOR;
+    let silent = room.register.longest_in_lobby(later).unwrap();
+    assert!(Arc::ptr_eq(&silent, &lobby[0].standing));
+    silent.displace();
+    let waiting = room.register.longest_in_lobby(later).unwrap();
+    assert!(Arc::ptr_eq(&waiting, &lobby[1].standing));
+    waiting.displace();
+    assert_eq!(lobby[1].sit("/v1/models").await, Err(NoConnectionSlot::Full));
+    room.spec.stop.cancel();
+    assert_eq!(lobby[2].sit("/v1/models").await, Err(NoConnectionSlot::Closing));
+    drop(turns);
+}
+
+#[tokio::test]
+async fn an_address_has_its_part_and_the_own_machine_all_unless_a_limit_is_set() {
+    let room = room(8);
+    let far = Some("192.0.2.1".parse().unwrap());
+    let near = Some("127.0.0.1".parse().unwrap());
+    let admit = |peer, limit| room.admit(peer, limit).now_or_never().unwrap();
+    let part = AddressLimit::Part;
+    let two = [admit(far, part).unwrap(), admit(far, part).unwrap()];
+    assert!(admit(far, part).is_none());
+    assert!(admit(Some("192.0.2.2".parse().unwrap()), part).is_some());
+    let three: Vec<_> = (0..3).map(|_| admit(near, part).unwrap()).collect();
+    assert!(admit(near, AddressLimit::Of(3)).is_none());
+    // One that is idle ends for a new one of its address.
+    let past = Instant::now().checked_sub(2 * IDLE_FOR);
+    if past.is_some_and(|past| past > room.register.epoch()) {
+        unreachable!("the room is new");
+    }
+    drop((two, three));
+    assert!(admit(far, part).is_some());
+}
+
+#[tokio::test]
+async fn of_a_front_the_clients_are_limited_and_not_the_front() {
+    let room = room(16);
+    let front = Some("10.0.0.1".parse().unwrap());
+    let admit = |peer, limit| room.admit(peer, limit).now_or_never().unwrap();
+    let seats: Vec<ConnectionSlot> = (0..9)
+        .map(|_| admit(front, AddressLimit::Front).unwrap())
+        .collect();
+    let client = "192.0.2.1".parse().unwrap();
+    let limit = AddressLimit::Of(2);
+    let ask = |at: usize, limit| seats[at].forwarded(client, limit);
+    let first = ask(0, limit).unwrap();
+    // A connection of its own counts among them.
+    let own = admit(Some(client), limit).unwrap();
+    assert!(ask(1, limit).is_none());
+    assert!(seats[1].forwarded("192.0.2.2".parse().unwrap(), limit).is_some());
+    drop(first);
+    let mut turn = seats[2].turn();
+    turn.is_of(ask(2, limit));
+    assert!(ask(3, limit).is_none());
+    drop((turn, own));
+    assert!(ask(3, limit).is_some());
+    // Without a limit of its own, it has its part.
+    let all: Vec<_> = (0..4).map(|_| ask(4, AddressLimit::Part).unwrap()).collect();
+    assert!(ask(5, AddressLimit::Part).is_none());
+    drop(all);
+}

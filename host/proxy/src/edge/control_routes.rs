@@ -1,0 +1,433 @@
+//! Everything that is not inference: health, readiness, metrics, models, tokenisation.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Request, Response, StatusCode, Uri};
+use axum::routing::{MethodRouter, get};
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::uri::PathAndQuery;
+use hyper::body::Incoming;
+use inference_api::{Endpoint, Reserved, find_model, reserved, select_models};
+use worker_client::{OutgoingRequest, SendError, SendTimeouts, WorkerBody, read_body};
+
+use crate::base::headers::{for_worker, name_worker, strip_hop_by_hop};
+use crate::base::reply::{self, Refusal};
+use crate::base::timeouts::RequestLimits;
+use crate::edge::check_depth;
+use crate::edge::own_pages;
+use crate::proxy::Proxy;
+use crate::request::body_reader::{self, IntakeError};
+use crate::request::fleet_report::{Health, PoolReport, WorkerReport};
+use crate::request::snapshot::Member;
+use crate::tokens;
+
+/// Longest answer to `/tokenize` that is passed on, in bytes.
+const LONGEST_ANSWER: usize = 64 << 20;
+
+/// Why no traffic is welcome where memory is short.
+const MEMORY_FULL: &str = "memory is short";
+/// Most workers of a pool that `/readyz` names.
+const MOST_NAMED: usize = 32;
+
+type Shared = State<Arc<Proxy>>;
+
+/// `/health`, `/readyz` and `/metrics`: the same for clients and for operators.
+pub fn status_pages(proxy: Arc<Proxy>) -> Router {
+    Router::new()
+        .route("/health", takes_get(get(health)))
+        .route("/readyz", takes_get(get(readyz)))
+        .route("/metrics", takes_get(get(metrics)))
+        .with_state(proxy)
+}
+
+/// The cold routes, and `pages` of the composition root's own.
+pub(crate) fn router(proxy: Arc<Proxy>, pages: Router) -> Router {
+    let router = OWN_PAGES.iter().fold(Router::new(), |router, page| {
+        router.route(page.path, page.methods())
+    });
+    router.fallback(unknown_path).with_state(proxy).merge(pages)
+}
+
+/// A page that the router answers itself where clients connect: one row of the table of such pages.
+pub(crate) struct OwnPage {
+    /// Its path, as axum matches it.
+    pub(crate) path: &'static str,
+    /// The methods it takes, as `Allow` names them.
+    pub(crate) allow: &'static str,
+    /// One line for people.
+    pub(crate) summary: &'static str,
+    handlers: fn() -> MethodRouter<Arc<Proxy>>,
+}
+
+impl OwnPage {
+    /// The handlers by method; any other method is refused.
+    fn methods(&self) -> MethodRouter<Arc<Proxy>> {
+        let allow = self.allow;
+        (self.handlers)().fallback(async move |uri: Uri| refuse(&wrong_method(uri.path(), allow)))
+    }
+}
+
+/// Every page of the router's own. What is placed on workers stands in [`Endpoint`]'s table.
+pub(crate) const OWN_PAGES: &[OwnPage] = &[
+    OwnPage {
+        path: "/health",
+        allow: "GET",
+        summary: "Answers 200 while the process runs",
+        handlers: || get(health),
+    },
+    OwnPage {
+        path: "/ping",
+        allow: "GET, POST",
+        summary: "Answers 200 while the process runs",
+        handlers: || get(health).post(health),
+    },
+    OwnPage {
+        path: "/version",
+        allow: "GET",
+        summary: "The router's version",
+        handlers: || get(own_pages::version),
+    },
+    OwnPage {
+        path: "/load",
+        allow: "GET",
+        summary: "How much the router has under way",
+        handlers: || get(own_pages::load),
+    },
+    OwnPage {
+        path: "/openapi.json",
+        allow: "GET",
+        summary: "This description",
+        handlers: || get(own_pages::describe),
+    },
+    OwnPage {
+        path: "/readyz",
+        allow: "GET",
+        summary: "Answers 200 while some worker is in service",
+        handlers: || get(clients_readyz),
+    },
+    OwnPage {
+        path: "/metrics",
+        allow: "GET",
+        summary: "Metrics in the OpenMetrics format",
+        handlers: || get(clients_metrics),
+    },
+    OwnPage {
+        path: "/v1/models",
+        allow: "GET",
+        summary: "Lists the models of all workers",
+        handlers: || get(models),
+    },
+    OwnPage {
+        // Ids may contain slashes.
+        path: "/v1/models/{*id}",
+        allow: "GET",
+        summary: "Describes one model",
+        handlers: || get(model),
+    },
+];
+
+fn takes_get(methods: MethodRouter<Arc<Proxy>>) -> MethodRouter<Arc<Proxy>> {
+    methods.fallback(only_get)
+}
+
+async fn health() -> StatusCode {
+    StatusCode::OK
+}
+
+async fn readyz(State(proxy): Shared) -> Response<Body> {
+    readiness(&proxy, true)
+}
+
+/// Where there are clients, nobody without a key is told which pools there are.
+async fn clients_readyz(State(proxy): Shared) -> Response<Body> {
+    let names_pools = !proxy.snapshots.load().clients.are_known();
+    readiness(&proxy, names_pools)
+}
+
+fn readiness(proxy: &Proxy, names_pools: bool) -> Response<Body> {
+    let pools = proxy.snapshots.load().report();
+    let in_service = |pool: &PoolReport| {
+        let workers = pool.workers.iter();
+        workers.filter(|worker| worker.health.is_in_service()).count()
+    };
+    // Without pools it serves something else.
+    let nobody = !pools.is_empty() && pools.iter().all(|pool| in_service(pool) == 0);
+    let nobody = nobody.then(|| nobody_in_service(&pools, names_pools));
+    let is_full = proxy.snapshots.edge().memory.refuses();
+    let objection = proxy.readiness.objection().or(is_full.then_some(MEMORY_FULL));
+    let objection = objection.map(str::to_owned).or(nobody);
+    let counts = pools.iter().map(|pool| {
+        let mut counts = serde_json::json!({ "workers": pool.workers.len(), "in-service": in_service(pool) });
+        let out = pool
+            .workers
+            .iter()
+            .filter(|worker| !worker.health.is_in_service());
+        let out: Vec<_> = out.take(MOST_NAMED).map(out_of_service).collect();
+        if !out.is_empty() {
+            counts["out-of-service"] = out.into();
+        }
+        (pool.name.to_string(), counts)
+    });
+    let mut page = serde_json::json!({ "ready": objection.is_none() });
+    if let Some(reason) = &objection {
+        page["reason"] = reason.as_str().into();
+    }
+    if names_pools {
+        page["pools"] = serde_json::Value::Object(counts.collect());
+    }
+    let status = match objection {
+        None => StatusCode::OK,
+        Some(_) => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    reply::json(status, page.to_string()).map(Body::from)
+}
+
+/// Why no traffic is welcome, with the pending workers: by name where those may be named.
+fn nobody_in_service(pools: &[PoolReport], names_workers: bool) -> String {
+    let workers = pools.iter().flat_map(|pool| &pool.workers);
+    let pending = workers.filter(|worker| worker.health == Health::Pending);
+    let names: Vec<&str> = pending.map(|worker| &*worker.worker.spec().name).collect();
+    let reason = "no worker of any pool is in service";
+    if names.is_empty() {
+        return reason.to_owned();
+    }
+    if !names_workers {
+        return format!("{reason}; {} were never reached", names.len());
+    }
+    let named = names[..names.len().min(MOST_NAMED)].join(", ");
+    match names.len().saturating_sub(MOST_NAMED) {
+        0 => format!("{reason}; pending: {named}"),
+        more => format!("{reason}; pending: {named} and {more} more"),
+    }
+}
+
+/// A worker that is not in service, and why.
+fn out_of_service(report: &WorkerReport) -> serde_json::Value {
+    let reason = &report.reason;
+    serde_json::json!({
+        "worker": &*report.worker.spec().name,
+        "health": report.health.as_str(),
+        "reason": reason.text,
+        "for-s": reason.lasted.map(|time| time.as_secs_f64()),
+        "next-try-s": reason.next_try.map(|time| time.as_secs_f64()),
+    })
+}
+
+async fn metrics(State(proxy): Shared) -> Response<Body> {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &proxy.registry)
+        .expect("writing to a string does not fail");
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+    );
+    response
+}
+
+/// Where clients connect, `/metrics` may be none of their business.
+async fn clients_metrics(proxy: Shared, uri: Uri) -> Response<Body> {
+    if proxy.snapshots.load().metrics_on_listen {
+        return metrics(proxy).await;
+    }
+    unknown_path(uri).await
+}
+
+async fn models(State(proxy): Shared, headers: HeaderMap) -> Response<Body> {
+    match list_models(&proxy, headers).await {
+        Ok(list) => reply::json(StatusCode::OK, list).map(Body::from),
+        Err(refusal) => refuse(&refusal),
+    }
+}
+
+/// What a client may ask for.
+async fn list_models(proxy: &Proxy, mut headers: HeaderMap) -> Result<Bytes, Refusal> {
+    let snapshot = proxy.snapshots.load();
+    let caller = snapshot.clients.identify(&mut headers)?;
+    let list = proxy.models.get(&snapshot, &headers).await;
+    let list = list.ok_or(Refusal::NoModels)?;
+    let Some(caller) = caller else { return Ok(list) };
+    let allowed = select_models(&list, |model| caller.may_ask_for(model));
+    // What was merged is a list.
+    allowed.map(Bytes::from).map_err(|_| Refusal::NoModels)
+}
+
+async fn model(
+    State(proxy): Shared,
+    id: Result<Path<String>, PathRejection>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response<Body> {
+    let Ok(Path(id)) = id else {
+        return unknown_path(uri).await;
+    };
+    let list = match list_models(&proxy, headers).await {
+        Ok(list) => list,
+        Err(refusal) => return refuse(&refusal),
+    };
+    match find_model(&list, &id) {
+        Ok(Some(model)) => reply::json(StatusCode::OK, model.to_owned()).map(Body::from),
+        // What was merged is a list.
+        Ok(None) | Err(_) => refuse(&Refusal::not_served(&id)),
+    }
+}
+
+/// Answers a request whose work is the tokenizer's alone.
+pub(crate) async fn tokenize(proxy: &Proxy, endpoint: Endpoint, request: Request<Body>) -> Response<Body> {
+    match tokenize_at_worker(proxy, endpoint, request).await {
+        Ok(response) => response.map(Body::from),
+        Err(refusal) => {
+            proxy.metrics.edge.refused(&refusal);
+            reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from)
+        }
+    }
+}
+
+/// Passes the request to a worker of the pool its model is routed to, to another where one fails to answer.
+async fn tokenize_at_worker(
+    proxy: &Proxy,
+    endpoint: Endpoint,
+    request: Request<Body>,
+) -> Result<Response<Bytes>, Refusal> {
+    let snapshot = proxy.snapshots.load();
+    let limits = &snapshot.limits;
+    let (mut head, body) = request.into_parts();
+    // Held until the answer is read: it counts as a request of its client's.
+    let visit = snapshot.clients.enter(&mut head.headers).visit?;
+    let edge = &snapshot.edge.limits;
+    let (pace, slot) = (edge.pace(limits.idle_timeout), snapshot.edge.slot());
+    let body = body_reader::collect_client(body, limits.body_bytes, pace, slot)
+        .await
+        .map_err(refusal)?;
+    let body = inference_api::without_bom(body);
+    let mut peek = inference_api::peek(endpoint, &body)?;
+    check_depth(&peek, edge)?;
+    snapshot.name_model(&mut peek, None, &head.headers);
+    if let Some(visit) = &visit {
+        visit.check_model(&peek.model)?;
+    }
+    let not_found = || Refusal::not_served(&peek.model);
+    let route = snapshot
+        .route(&peek.model, None, &head.headers)
+        .ok_or_else(not_found)?;
+    let pool = snapshot.pool_of(route);
+    if pool.members.is_empty() {
+        return Err(Refusal::PoolEmpty {
+            pool: pool.name.clone(),
+        });
+    }
+    let mut members: Vec<&Member> =
+        tokens::able(pool, &peek.model, proxy.run.seed(proxy.next_seq())).collect();
+    if members.is_empty() {
+        // When all are resting, all are tried rather than none.
+        members.extend(pool.serving(&peek.model));
+    }
+    if members.is_empty() {
+        return Err(not_found());
+    }
+    for_worker(&mut head.headers);
+    pool.authorization.apply(&mut head.headers);
+    let target = head.uri.into_parts().path_and_query;
+    let target = target.unwrap_or(PathAndQuery::from_static(endpoint.path()));
+    let outgoing = OutgoingRequest {
+        method: &head.method,
+        target: &target,
+        headers: &head.headers,
+        rank: None,
+        once: false,
+        body: &body,
+    };
+    let mut refusal = Refusal::NoWorker(None);
+    for member in members.into_iter().take(limits.attempts as usize) {
+        match forward_tokenize(member, outgoing, limits).await {
+            Err(error) if error.may_go_elsewhere() => refusal = error.into(),
+            answer => return read_tokenized(member, answer?, limits, snapshot.decision_headers).await,
+        }
+    }
+    Err(refusal)
+}
+
+async fn forward_tokenize(
+    member: &Member,
+    outgoing: OutgoingRequest<'_>,
+    limits: &RequestLimits,
+) -> Result<Response<WorkerBody>, SendError> {
+    let link = &member.link;
+    let dispatch = link.begin_tokenizing();
+    let forward_limits = SendTimeouts {
+        connect: limits.connect_timeout,
+        first_byte: limits.first_byte_timeout,
+    };
+    let answer = link.upstream.forward(outgoing, forward_limits).await;
+    match &answer {
+        Ok(answer) if answer.status().is_success() => link.tokenizer.succeeded(),
+        Err(error) if error.is_blameless() => {}
+        Err(_) => {
+            link.tokenizer.failed(dispatch, link.now_ms());
+        }
+        Ok(_) => {}
+    }
+    answer
+}
+
+async fn read_tokenized(
+    member: &Member,
+    answer: Response<WorkerBody>,
+    limits: &RequestLimits,
+    is_shown: bool,
+) -> Result<Response<Bytes>, Refusal> {
+    let link = &member.link;
+    let (mut head, mut answer) = answer.into_parts();
+    let body = read_body(&mut answer, LONGEST_ANSWER, limits.idle_timeout)
+        .await
+        .map_err(Refusal::WorkerBrokeOff)?;
+    link.upstream.checkin(answer);
+    strip_hop_by_hop(&mut head.headers);
+    name_worker(&mut head.headers, &link.label, is_shown);
+    Ok(Response::from_parts(head, body))
+}
+
+fn refusal(error: IntakeError<axum::Error>) -> Refusal {
+    match error {
+        IntakeError::TooLarge { limit } => Refusal::BodyTooLarge { limit },
+        IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Refusal::BodyTimeout,
+        IntakeError::Full(_) => Refusal::BodiesFull,
+        IntakeError::GaveWay => Refusal::BodyGaveWay,
+        IntakeError::NoMemory => Refusal::MemoryFull,
+        IntakeError::Broken(source) => Refusal::BodyBroken(source.into_inner()),
+    }
+}
+
+async fn unknown_path(uri: Uri) -> Response<Body> {
+    let path = reply::cut(uri.path());
+    if reserved(uri.path()) == Some(Reserved::Administration) {
+        return refuse(&Refusal::EngineAdministration { path });
+    }
+    refuse(&Refusal::UnknownPath { path })
+}
+
+async fn only_get(uri: Uri) -> Response<Body> {
+    refuse(&wrong_method(uri.path(), "GET"))
+}
+
+/// For a path that exists, but not for this method.
+pub(crate) fn wrong_method(path: &str, allow: &'static str) -> Refusal {
+    Refusal::WrongMethod {
+        path: reply::cut(path),
+        allow,
+    }
+}
+
+fn refuse(refusal: &Refusal) -> Response<Body> {
+    reply::refuse(refusal).map(Body::from)
+}
+
+/// A request for the cold routes.
+pub(crate) fn request(request: Request<Incoming>) -> Request<Body> {
+    request.map(Body::new)
+}

@@ -1,0 +1,210 @@
+//! HTTP/2 from clients (RFC 9113): the same requests, limits and answers as over HTTP/1.1, several at a time on a connection.
+//!
+//! `h2` reads frames and bounds header lists, CONTINUATION frames and streams. Here is what it does not know of: seats, times
+//! of streams, budgets of resets, and memory of answers. Each stream is a task, so that dropping it resets the stream,
+//! and a stream that the client resets drops the request at the worker.
+
+mod detect;
+mod head;
+mod limits;
+mod resets;
+mod stream;
+mod traffic;
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+use worker_client::tls::Stream;
+
+pub(super) use self::detect::begins_with_http2;
+pub use self::limits::Http2Limits;
+use self::stream::StreamBody;
+use self::traffic::{Entry, StreamTasks, Traffic};
+use super::connection::BUFFER;
+use super::drive::{Ended, LAST_WORDS, unheard};
+use super::metrics::CloseReason;
+use super::respond::{Respond, Terms};
+use super::service::Deadline;
+use crate::base::reply::Refusal;
+use crate::edge::connections::ConnectionSlot;
+use crate::request::realtime::OpenedTunnel;
+
+/// A connection that is to end and has no stream ends after so long, although its client does not answer.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A body of at most so many bytes is sent without waiting for the router.
+const SENT_AT_ONCE: u64 = 64 << 10;
+
+/// Serves a connection until it ends. Returns why it ended, where that was the router's doing.
+pub(super) async fn converse<R: Respond>(
+    stream: Stream,
+    listener: R,
+    seat: ConnectionSlot,
+    cut: CancellationToken,
+    terms: &Terms,
+) -> Option<CloseReason> {
+    let resets = (terms.http2.resets, terms.patience);
+    let traffic = Traffic::new(seat, listener.metrics().clone(), resets, cut.clone());
+    let piece = terms.http2.send_buffer as usize;
+    let ended = {
+        let service = service_fn(|request| {
+            let entry = traffic.enter();
+            answer(listener.clone(), entry, request, piece)
+        });
+        let builder = builder(terms, StreamTasks(Arc::clone(&traffic)));
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        drive(pin!(connection), &traffic, &cut, terms, |it| {
+            it.graceful_shutdown()
+        })
+        .await
+    };
+    traffic.end().await;
+    match ended {
+        Ended::CloseReason(why) => Some(why),
+        Ended::Served(Err(error)) => {
+            let shown = &error as &dyn Error;
+            debug!(error = shown, "a connection over HTTP/2 ended early");
+            why(&error)
+        }
+        Ended::Served(Ok(())) | Ended::Cut => None,
+    }
+}
+
+fn builder(terms: &Terms, tasks: StreamTasks) -> Builder<StreamTasks> {
+    let limits = &terms.http2;
+    let resets = limits.resets as usize;
+    let list = u32::try_from(terms.limits.header_bytes + BUFFER).unwrap_or(u32::MAX);
+    let mut builder = Builder::new(tasks);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(list)
+        .max_pending_accept_reset_streams(resets)
+        .max_local_error_reset_streams(resets)
+        .initial_connection_window_size(limits.window)
+        .initial_stream_window_size(limits.window / 2)
+        .max_send_buf_size(limits.send_buffer as usize)
+        .keep_alive_interval(limits.ping_interval)
+        .keep_alive_timeout(limits.ping_timeout);
+    builder
+}
+
+/// Answers a request, once it has a seat.
+async fn answer<R: Respond>(
+    listener: R,
+    mut entry: Entry,
+    mut request: Request<Incoming>,
+    piece: usize,
+) -> Result<Response<StreamBody<R::Body>>, Infallible> {
+    let times = entry.times();
+    let is_long = request
+        .body()
+        .size_hint()
+        .upper()
+        .is_none_or(|most| most > SENT_AT_ONCE);
+    let mut response = match admit(&listener, &mut entry, &mut request).await {
+        Ok(from) => listener.respond(request, from, &OpenedTunnel::default()).await,
+        Err(refusal) => {
+            listener.metrics().refused(&refusal);
+            listener.refuse(request.uri().path(), &refusal)
+        }
+    };
+    if let Some(Deadline(deadline)) = response.extensions_mut().remove() {
+        times.must_end(deadline);
+    }
+    if is_long && (response.status().is_client_error() || response.status().is_server_error()) {
+        times.linger();
+    }
+    Ok(response.map(|body| StreamBody::new(body, piece, times, entry)))
+}
+
+/// Whom a request is from, once it has the form of HTTP/1.1 and a seat.
+async fn admit<R: Respond>(
+    listener: &R,
+    entry: &mut Entry,
+    request: &mut Request<Incoming>,
+) -> Result<Option<IpAddr>, Refusal> {
+    head::to_http_1_1(request)?;
+    entry.sit(request.uri().path()).await?;
+    let (from, forwarded) = listener.sender(request, entry.seat())?;
+    entry.is_of(forwarded);
+    Ok(from)
+}
+
+/// Drives a connection to its end: `shut_down` has it take no more streams.
+async fn drive<C>(
+    mut connection: Pin<&mut C>,
+    traffic: &Traffic,
+    cut: &CancellationToken,
+    terms: &Terms,
+    shut_down: impl Fn(Pin<&mut C>),
+) -> Ended
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    let mut turned = pin!(async {
+        tokio::select! {
+            biased;
+            () = traffic.flooded() => CloseReason::ResetFlood,
+            () = unheard(&traffic.heard, terms.limits.head_timeout) => CloseReason::HeadTimeout,
+            () = traffic.idle(terms.limits.keep_alive_timeout) => CloseReason::KeepAlive,
+        }
+    });
+    tokio::select! {
+        biased;
+        served = connection.as_mut() => return Ended::Served(served),
+        why = turned.as_mut() => {
+            // Of a flood, nothing more is read.
+            if why == CloseReason::KeepAlive {
+                shut_down(connection.as_mut());
+                let _ = timeout(LAST_WORDS, connection).await;
+            }
+            return Ended::CloseReason(why);
+        }
+        () = traffic.seat.stopped() => {}
+    }
+    shut_down(connection.as_mut());
+    let is_given_up = traffic.seat.is_given_up();
+    let farewell = async {
+        sleep(if is_given_up { LAST_WORDS } else { FAREWELL }).await;
+        traffic.idle(Duration::ZERO).await;
+    };
+    tokio::select! {
+        biased;
+        served = connection.as_mut() => Ended::Served(served),
+        why = turned => Ended::CloseReason(why),
+        () = farewell => Ended::Cut,
+        () = cut.cancelled() => {
+            let _ = timeout(LAST_WORDS, connection).await;
+            Ended::Cut
+        }
+    }
+}
+
+/// As what a connection that ended early is counted; a client that left is not.
+fn why(error: &hyper::Error) -> Option<CloseReason> {
+    if error.is_timeout() {
+        return Some(CloseReason::PingTimeout);
+    }
+    let broken = error
+        .source()
+        .and_then(|source| source.downcast_ref::<h2::Error>())?;
+    match broken.reason() {
+        _ if !broken.is_library() => None,
+        Some(h2::Reason::ENHANCE_YOUR_CALM) => Some(CloseReason::Http2Flood),
+        _ => Some(CloseReason::Malformed),
+    }
+}

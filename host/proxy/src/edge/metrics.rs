@@ -1,0 +1,254 @@
+//! What is counted at the edge.
+
+use std::sync::Arc;
+
+use inference_api::EndpointClass;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+use super::spec::PagesListener;
+use crate::base::reply::Refusal;
+use crate::request::realtime::TunnelMetrics;
+
+/// Why a connection or a request got no further than the edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    /// Too many bytes of headers, or too many headers.
+    HeadTooLarge,
+    UrlTooLong,
+    /// What is no HTTP/1.1 that can be read in one way only.
+    Malformed,
+    /// It came from this router.
+    Loop,
+    /// The first head did not come in time.
+    HeadTimeout,
+    /// The next one did not, or none was meant to.
+    KeepAlive,
+    /// Its seat was needed for somebody who waited.
+    MadeRoom,
+    /// Its address had as many connections as it may.
+    AddressFull,
+    /// It waited for a seat, and there was none.
+    ConnectionsFull,
+    BodyTooLarge,
+    BodyTimeout,
+    /// It arrived for longest when another one's turn came.
+    BodyGaveWay,
+    /// There was no room for it.
+    BodiesFull,
+    /// The process was short of memory.
+    MemoryFull,
+    JsonTooDeep,
+    TlsFailed,
+    TlsTimeout,
+    /// The client did not take its answer in the request's time.
+    Overdue,
+    /// It reset more streams of HTTP/2 than it may.
+    ResetFlood,
+    /// Resets, CONTINUATION frames or errors of HTTP/2 beyond their bounds.
+    Http2Flood,
+    /// It gave no sign of life over HTTP/2.
+    PingTimeout,
+}
+
+const TURNED: [(CloseReason, &str); 21] = [
+    (CloseReason::HeadTooLarge, "head-too-large"),
+    (CloseReason::UrlTooLong, "url-too-long"),
+    (CloseReason::Malformed, "malformed"),
+    (CloseReason::Loop, "loop"),
+    (CloseReason::HeadTimeout, "head-timeout"),
+    (CloseReason::KeepAlive, "keep-alive-timeout"),
+    (CloseReason::MadeRoom, "made-room"),
+    (CloseReason::AddressFull, "address-full"),
+    (CloseReason::ConnectionsFull, "connections-full"),
+    (CloseReason::BodyTooLarge, "body-too-large"),
+    (CloseReason::BodyTimeout, "body-timeout"),
+    (CloseReason::BodyGaveWay, "body-gave-way"),
+    (CloseReason::BodiesFull, "bodies-full"),
+    (CloseReason::MemoryFull, "memory-full"),
+    (CloseReason::JsonTooDeep, "json-too-deep"),
+    (CloseReason::TlsFailed, "tls-failed"),
+    (CloseReason::TlsTimeout, "tls-timeout"),
+    (CloseReason::Overdue, "overdue"),
+    (CloseReason::ResetFlood, "reset-flood"),
+    (CloseReason::Http2Flood, "http2-flood"),
+    (CloseReason::PingTimeout, "ping-timeout"),
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PagesReasonLabel {
+    listener: &'static str,
+    reason: &'static str,
+}
+
+/// What a connection speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+}
+
+const PROTOCOLS: [(Protocol, &str); 2] = [(Protocol::Http1, "http/1.1"), (Protocol::Http2, "h2")];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProtocolLabel {
+    listener: &'static str,
+    protocol: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndpointLabel {
+    endpoint: &'static str,
+}
+
+/// The edge's counters. A clone is another handle to the same numbers.
+#[derive(Debug, Clone)]
+pub(crate) struct EdgeMetrics {
+    family: Family<ReasonLabel, Counter>,
+    of_pages: Family<PagesReasonLabel, Counter>,
+    turned: Arc<[Counter; TURNED.len()]>,
+    connections: Family<ProtocolLabel, Counter>,
+    /// By the discriminant of the protocol.
+    connected: Arc<[Counter; PROTOCOLS.len()]>,
+    /// Requests over HTTP/2.
+    http2_requests: Counter,
+    /// Connections that began with TLS.
+    handshakes: Counter,
+    pub(super) tunnels: TunnelMetrics,
+    endpoints: Family<EndpointLabel, Counter>,
+    /// By the discriminant of the class.
+    came_for: Arc<[Counter; EndpointClass::ALL.len()]>,
+}
+
+impl Default for EdgeMetrics {
+    fn default() -> Self {
+        let family = Family::<ReasonLabel, Counter>::default();
+        let turned = TURNED.map(|(_, reason)| family.get_or_create_owned(&ReasonLabel { reason }));
+        let endpoints = Family::<EndpointLabel, Counter>::default();
+        let came_for = EndpointClass::ALL
+            .map(|(_, endpoint)| endpoints.get_or_create_owned(&EndpointLabel { endpoint }));
+        let connections = Family::<ProtocolLabel, Counter>::default();
+        Self {
+            connected: connected(&connections, "clients"),
+            connections,
+            http2_requests: Counter::default(),
+            family,
+            of_pages: Family::default(),
+            turned: Arc::new(turned),
+            handshakes: Counter::default(),
+            tunnels: TunnelMetrics::default(),
+            came_for: Arc::new(came_for),
+            endpoints,
+        }
+    }
+}
+
+impl EdgeMetrics {
+    /// The same of a listener of pages: its connections are counted apart from those of clients.
+    pub(super) fn pages(&self, listener: PagesListener) -> Self {
+        let listener = listener.as_str();
+        let turned = TURNED.map(|(_, reason)| {
+            let label = PagesReasonLabel { listener, reason };
+            self.of_pages.get_or_create_owned(&label)
+        });
+        Self {
+            turned: Arc::new(turned),
+            connected: connected(&self.connections, listener),
+            handshakes: Counter::default(),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        self.tunnels.register(registry);
+        registry.register(
+            "edge_turned_away",
+            "Connections and requests of clients that ended at the edge, by why",
+            self.family.clone(),
+        );
+        registry.register(
+            "edge_connections",
+            "Connections that were accepted, by listener and protocol",
+            self.connections.clone(),
+        );
+        registry.register(
+            "edge_http2_requests",
+            "Requests that came over HTTP/2, on any listener",
+            self.http2_requests.clone(),
+        );
+        registry.register(
+            "pages_turned_away",
+            "The same of the admin listener and the indexer",
+            self.of_pages.clone(),
+        );
+        registry.register(
+            "edge_tls_handshakes",
+            "Connections of clients that began with TLS",
+            self.handshakes.clone(),
+        );
+        registry.register(
+            "endpoint_requests",
+            "Requests to endpoints that workers serve, by the kind of endpoint",
+            self.endpoints.clone(),
+        );
+    }
+
+    /// Counts a request to an endpoint that workers serve.
+    pub(super) fn came_for(&self, class: EndpointClass) {
+        self.came_for[class as usize].inc();
+    }
+
+    pub(crate) fn turned(&self, why: CloseReason) {
+        self.turned[why as usize].inc();
+    }
+
+    /// Counts a connection.
+    pub(super) fn connected(&self, protocol: Protocol) {
+        self.connected[protocol as usize].inc();
+    }
+
+    /// Counts a request over HTTP/2.
+    pub(super) fn came_over_http2(&self) {
+        self.http2_requests.inc();
+    }
+
+    pub(super) fn shook_hands(&self) {
+        self.handshakes.inc();
+    }
+
+    /// Counts a refusal of the edge's; others are not its affair.
+    pub(crate) fn refused(&self, refusal: &Refusal) {
+        let why = match refusal {
+            Refusal::UrlTooLong { .. } => CloseReason::UrlTooLong,
+            Refusal::HeadersTooLarge { .. } | Refusal::TooManyHeaders { .. } => CloseReason::HeadTooLarge,
+            Refusal::TransferCoding | Refusal::Host => CloseReason::Malformed,
+            Refusal::Loop => CloseReason::Loop,
+            Refusal::BodyTooLarge { .. } => CloseReason::BodyTooLarge,
+            Refusal::BodyTimeout => CloseReason::BodyTimeout,
+            Refusal::BodyGaveWay => CloseReason::BodyGaveWay,
+            Refusal::BodiesFull => CloseReason::BodiesFull,
+            Refusal::MemoryFull => CloseReason::MemoryFull,
+            Refusal::AddressFull => CloseReason::AddressFull,
+            Refusal::ConnectionsFull => CloseReason::ConnectionsFull,
+            Refusal::BodyTooDeep { .. } => CloseReason::JsonTooDeep,
+            _ => return,
+        };
+        self.turned(why);
+    }
+}
+
+fn connected(
+    connections: &Family<ProtocolLabel, Counter>,
+    listener: &'static str,
+) -> Arc<[Counter; PROTOCOLS.len()]> {
+    Arc::new(
+        PROTOCOLS.map(|(_, protocol)| connections.get_or_create_owned(&ProtocolLabel { listener, protocol })),
+    )
+}

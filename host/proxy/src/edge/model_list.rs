@@ -1,0 +1,219 @@
+//! `/v1/models`: what all workers serve and are declared to serve, asked at once and remembered for a moment. What was told to
+//! a client's credentials for the workers is told to nobody else.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::header::AUTHORIZATION;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method};
+use inference_api::{list_models, merge_models, select_models};
+use routing::{Generation, Worker};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tracing::debug;
+use worker_client::{OutgoingRequest, SendTimeouts, read_body};
+
+use crate::base::timeouts::RequestLimits;
+use crate::fleet::worker::WorkerHandle;
+use crate::limits::clients::KeyHash;
+use crate::request::snapshot::Snapshot;
+
+/// How long an answer is given again.
+const FRESH: Duration = Duration::from_secs(5);
+/// How long a worker may take to tell its models.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Workers asked at once.
+const AT_ONCE: usize = 32;
+/// Longest list of one worker, in bytes.
+const LONGEST_LIST: usize = 4 << 20;
+
+const MODELS: PathAndQuery = PathAndQuery::from_static("/v1/models");
+
+/// Credentials whose lists are remembered.
+const MOST_REMEMBERED: usize = 64;
+/// Lists that are made at once for requests with credentials. Others wait, for as long as a worker would be waited for.
+const MADE_AT_ONCE: usize = 4;
+
+/// The merged lists, as last asked for.
+#[derive(Debug)]
+pub(crate) struct ModelList {
+    /// By the hash of the credentials; none: without.
+    remembered: Mutex<HashMap<Option<KeyHash>, Remembered>>,
+    without_credentials: Semaphore,
+    with_credentials: Semaphore,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    list: Bytes,
+    generation: Generation,
+    until: Instant,
+}
+
+impl Default for ModelList {
+    fn default() -> Self {
+        Self {
+            remembered: Mutex::default(),
+            without_credentials: Semaphore::new(1),
+            with_credentials: Semaphore::new(MADE_AT_ONCE),
+        }
+    }
+}
+
+impl ModelList {
+    /// The merged list of all workers that tell theirs in time; none when no worker does, or too many others ask.
+    pub(crate) async fn get(&self, snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
+        let credentials = client.get(AUTHORIZATION);
+        let credentials = credentials.map(|value| KeyHash::of(value.as_bytes()));
+        let known = || self.remembered(credentials, snapshot.generation);
+        if let Some(list) = known() {
+            return Some(list);
+        }
+        let turns = match credentials {
+            None => &self.without_credentials,
+            Some(_) => &self.with_credentials,
+        };
+        let _turn = timeout(PATIENCE, turns.acquire()).await.ok()?;
+        // Who was before may have asked the same.
+        if let Some(list) = known() {
+            return Some(list);
+        }
+        let list = ask_all(snapshot, client).await?;
+        self.remember(credentials, snapshot.generation, list.clone());
+        Some(list)
+    }
+
+    fn remembered(&self, credentials: Option<KeyHash>, generation: Generation) -> Option<Bytes> {
+        let remembered = self.lock();
+        let remembered = remembered.get(&credentials)?;
+        let is_fresh = remembered.generation == generation && Instant::now() < remembered.until;
+        is_fresh.then(|| remembered.list.clone())
+    }
+
+    fn remember(&self, credentials: Option<KeyHash>, generation: Generation, list: Bytes) {
+        let now = Instant::now();
+        let mut remembered = self.lock();
+        remembered.retain(|_, old| now < old.until);
+        if remembered.len() >= MOST_REMEMBERED {
+            let oldest = remembered.iter().min_by_key(|(_, old)| old.until);
+            let oldest = oldest.map(|(credentials, _)| *credentials);
+            oldest.and_then(|oldest| remembered.remove(&oldest));
+        }
+        let new = Remembered {
+            list,
+            generation,
+            until: now + FRESH,
+        };
+        remembered.insert(credentials, new);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Option<KeyHash>, Remembered>> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
+    let mut links: Vec<(Arc<Worker>, Arc<WorkerHandle>, HeaderMap)> = Vec::new();
+    let credentials = client.get(AUTHORIZATION);
+    let credentials: HeaderMap = credentials
+        .map(|value| (AUTHORIZATION, value.clone()))
+        .into_iter()
+        .collect();
+    for pool in &snapshot.pools {
+        let mut headers = credentials.clone();
+        pool.authorization.apply(&mut headers);
+        for member in &pool.members {
+            let id = member.worker.id();
+            if links.iter().all(|(known, ..)| known.id() != id) {
+                links.push((
+                    Arc::clone(&member.worker),
+                    Arc::clone(&member.link),
+                    headers.clone(),
+                ));
+            }
+        }
+    }
+    let ask = |(worker, link, headers): (Arc<Worker>, Arc<WorkerHandle>, HeaderMap)| {
+        let limits = snapshot.limits;
+        async move {
+            let list = timeout(PATIENCE, ask_one(&link, &headers, &limits)).await;
+            let Some(list) = list.ok().flatten() else {
+                debug!(worker = &*worker.spec().name, "a worker did not tell its models");
+                return None;
+            };
+            // What the configuration leaves out is not served, whatever the worker lists.
+            let served = select_models(&list, |model| worker.serves(model));
+            served.ok().map(Bytes::from)
+        }
+    };
+    // In the order of the configuration, so that the list is the same from call to call.
+    let lists: Vec<Bytes> = stream::iter(links)
+        .map(ask)
+        .buffered(AT_ONCE)
+        .filter_map(|list| async { list })
+        .collect()
+        .await;
+    let declared = declared(snapshot);
+    if lists.is_empty() && declared.is_empty() {
+        return None;
+    }
+    let declared = list_models(declared.iter().copied());
+    let lists = lists.iter().map(|list| &**list);
+    merge_models(lists.chain([&*declared])).ok().map(Bytes::from)
+}
+
+/// What the workers are declared to serve: there also where none of them lists it.
+fn declared(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let of_workers = snapshot.members().flat_map(|member| &member.worker.spec().models);
+    let of_pools = snapshot.pools.iter().flat_map(|pool| pool.catalog.adapters());
+    let of_pools = of_pools.map(|adapter| &adapter.name);
+    of_workers.chain(of_pools).map(|model| &**model).collect()
+}
+
+/// A worker's list, if it is one.
+async fn ask_one(link: &WorkerHandle, headers: &HeaderMap, limits: &RequestLimits) -> Option<Bytes> {
+    let outgoing = OutgoingRequest {
+        method: &Method::GET,
+        target: &MODELS,
+        headers,
+        rank: None,
+        once: false,
+        body: &Bytes::new(),
+    };
+    let limits = SendTimeouts {
+        connect: limits.connect_timeout,
+        first_byte: PATIENCE,
+    };
+    let answer = link.upstream.query(outgoing, limits).await.ok()?;
+    let is_success = answer.status().is_success();
+    let mut body = answer.into_body();
+    let list = read_body(&mut body, LONGEST_LIST, PATIENCE).await.ok()?;
+    link.upstream.checkin(body);
+    (is_success && merge_models([&*list]).is_ok()).then_some(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_remembered_for_few_credentials_and_for_none_of_another() {
+        let (models, generation) = (ModelList::default(), Generation(1));
+        let key = |number: usize| Some(KeyHash::of(&number.to_be_bytes()));
+        models.remember(None, generation, "everybody".into());
+        for number in 0..2 * MOST_REMEMBERED {
+            models.remember(key(number), generation, number.to_string().into());
+            assert!(models.lock().len() <= MOST_REMEMBERED);
+        }
+        let last = 2 * MOST_REMEMBERED - 1;
+        assert_eq!(
+            models.remembered(key(last), generation).unwrap(),
+            last.to_string()
+        );
+        assert_eq!(models.remembered(key(0), generation), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! Pages as engines have them, answered by the router about itself: version, load, and the description of the API.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Response, StatusCode};
+use serde_json::json;
+
+use crate::base::reply::{self, Refusal};
+use crate::edge::openapi;
+use crate::proxy::Proxy;
+
+/// The router's own version, in the shape of an engine's.
+pub(crate) async fn version() -> Response<Body> {
+    let version = json!({ "version": env!("CARGO_PKG_VERSION") });
+    page(&version)
+}
+
+/// How much the router has under way: its workers' requests, and those that wait. Where clients have keys, only they read it.
+pub(crate) async fn load(State(proxy): State<Arc<Proxy>>, mut headers: HeaderMap) -> Response<Body> {
+    let snapshot = proxy.snapshots.load();
+    if let Err(refusal) = snapshot.clients.identify(&mut headers) {
+        return refused(&refusal);
+    }
+    let report = snapshot.report();
+    let mut workers: Vec<_> = report.iter().flat_map(|pool| &pool.workers).collect();
+    // A worker of two pools is one worker.
+    workers.sort_unstable_by_key(|worker| worker.worker.id());
+    workers.dedup_by_key(|worker| worker.worker.id());
+    let running: u64 = workers
+        .iter()
+        .map(|worker| u64::from(worker.worker.load().read().requests))
+        .sum();
+    let queued: usize = report.iter().map(|pool| pool.queued).sum();
+    let in_service = workers.iter().filter(|worker| worker.health.is_in_service());
+    page(&json!({
+        "server_load": running + queued as u64,
+        "running": running,
+        "queued": queued,
+        "workers": workers.len(),
+        "in_service": in_service.count(),
+    }))
+}
+
+/// The API that clients find here.
+pub(crate) async fn describe(State(proxy): State<Arc<Proxy>>) -> Response<Body> {
+    let edge = proxy.snapshots.edge();
+    page(&openapi::document(&edge.forward))
+}
+
+fn page(content: &serde_json::Value) -> Response<Body> {
+    reply::json(StatusCode::OK, content.to_string()).map(Body::from)
+}
+
+fn refused(refusal: &Refusal) -> Response<Body> {
+    reply::refuse(refusal).map(Body::from)
+}

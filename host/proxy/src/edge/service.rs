@@ -1,0 +1,269 @@
+//! One request at the edge: whether its head may pass, whether it is for the hot path or a cold one, and what its answer
+//! tells browsers.
+
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use axum::Router;
+use bytes::Bytes;
+use http::header::UPGRADE;
+use http::{Method, Request, Response};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use inference_api::{Endpoint, EndpointWork};
+use tower::ServiceExt;
+
+use super::head;
+use super::metrics::EdgeMetrics;
+use super::respond::{Respond, Terms};
+use super::spec::Edge;
+use crate::base::reply::{self, Refusal};
+use crate::edge::connections::{self, ConnectionSlot, Forwarded, Sender, Turn};
+use crate::edge::control_routes;
+use crate::proxy::Proxy;
+use crate::request::body_reader;
+use crate::request::handle;
+use crate::request::realtime::{self, OpenedTunnel, TunnelSlot};
+use crate::request::response_body::Body;
+use crate::request::responses::{self, ResponseCall};
+
+/// What answers the requests of a connection.
+#[derive(Debug, Clone)]
+pub(super) struct Service {
+    pub(super) proxy: Arc<Proxy>,
+    pub(super) cold: Router,
+}
+
+/// In the extensions of an answer: when the client must have taken it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(pub(crate) Instant);
+
+/// An answer's body; once it is gone, the connection is idle.
+#[derive(Debug)]
+pub(super) struct Held<B = Body> {
+    body: B,
+    _turn: Turn,
+}
+
+impl Respond for Service {
+    type Body = Body;
+
+    fn terms(&self) -> Terms {
+        let snapshot = self.proxy.snapshots.load();
+        Terms {
+            limits: snapshot.edge.limits,
+            http2: snapshot.edge.listeners.http2,
+            tls: snapshot.edge.listeners.clients.clone(),
+            patience: snapshot.limits.idle_timeout,
+        }
+    }
+
+    fn metrics(&self) -> &EdgeMetrics {
+        &self.proxy.metrics.edge
+    }
+
+    fn sender(
+        &self,
+        request: &mut Request<Incoming>,
+        seat: &ConnectionSlot,
+    ) -> Result<(Option<IpAddr>, Option<Forwarded>), Refusal> {
+        let edge = self.proxy.snapshots.edge();
+        let sender = connections::sender(&edge.fronts, seat.peer(), request.headers_mut());
+        let Sender::Behind(client) = sender else {
+            return Ok((sender.address(), None));
+        };
+        let forwarded = seat.forwarded(client, edge.address_limit());
+        if forwarded.is_none() && !connections::is_always_answered(request.uri().path()) {
+            return Err(Refusal::AddressFull);
+        }
+        Ok((sender.address(), forwarded))
+    }
+
+    async fn respond(
+        &self,
+        mut request: Request<Incoming>,
+        from: Option<IpAddr>,
+        opened: &OpenedTunnel,
+    ) -> Response<Body> {
+        // Nothing comes of it unless the answer switches protocols.
+        let client = hyper::upgrade::on(&mut request);
+        let mut response = self.answer(request, from).await;
+        if let Some(worker) = response.extensions_mut().remove::<TunnelSlot>() {
+            opened.fill(&worker, client);
+        }
+        response
+    }
+
+    fn refuse(&self, path: &str, refusal: &Refusal) -> Response<Body> {
+        reply::refuse_in(reply::shape_of(path), None, refusal).map(Body::from)
+    }
+}
+
+impl Service {
+    async fn answer(&self, request: Request<Incoming>, from: Option<IpAddr>) -> Response<Body> {
+        let (passes, cors) = {
+            let edge = self.proxy.snapshots.edge();
+            let passes = head::check(&request, &edge.limits, Some(&edge.via));
+            let passes = passes.and_then(|()| check_memory(&request, &edge));
+            (passes, edge.cors.clone())
+        };
+        if let Err(refusal) = passes {
+            self.proxy.metrics.edge.refused(&refusal);
+            let response = self.refuse(request.uri().path(), &refusal);
+            if let Refusal::MemoryFull = refusal {
+                let (head, body) = request.into_parts();
+                Box::pin(body_reader::hear_out(&head.headers, body)).await;
+            }
+            return response;
+        }
+        let Some(cors) = cors else {
+            return self.dispatch(request, from).await;
+        };
+        if let Some(answer) = cors.preflight::<_, Bytes>(&request) {
+            return answer.map(Body::from);
+        }
+        let origin = cors.allowed(request.headers());
+        let mut response = self.dispatch(request, from).await;
+        cors.mark(origin, response.headers_mut());
+        response
+    }
+
+    async fn dispatch(&self, mut request: Request<Incoming>, from: Option<IpAddr>) -> Response<Body> {
+        head::trim_slash(request.uri_mut());
+        let path = request.uri().path();
+        match Endpoint::of_path(path) {
+            Some(endpoint) if request.method() == endpoint.method() => match endpoint.spec().upgrades {
+                true => self.open(endpoint, request, from).await,
+                false => self.serve(endpoint, request, from).await,
+            },
+            None if self.forwards(path) => self.serve(Endpoint::Forwarded, request, from).await,
+            Some(endpoint) => {
+                let refusal = control_routes::wrong_method(path, endpoint.method());
+                reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from)
+            }
+            None => {
+                if let Some(call) = ResponseCall::of_path(path) {
+                    return self.of_response(call.allow, request).await;
+                }
+                let Ok(response) = self.cold.clone().oneshot(control_routes::request(request)).await;
+                response.map(Body::Cold)
+            }
+        }
+    }
+
+    /// Whether the configuration adds the path to those that workers serve.
+    fn forwards(&self, path: &str) -> bool {
+        let edge = self.proxy.snapshots.edge();
+        edge.forward.iter().any(|added| **added == *path)
+    }
+
+    /// Answers a request for a response that a worker keeps.
+    async fn of_response(&self, allow: &'static str, request: Request<Incoming>) -> Response<Body> {
+        if !allow
+            .split(", ")
+            .any(|method| method == request.method().as_str())
+        {
+            let refusal = control_routes::wrong_method(request.uri().path(), allow);
+            return reply::refuse(&refusal).map(Body::from);
+        }
+        let answer = Box::pin(responses::answer(&self.proxy, request));
+        self.unless_cut(Endpoint::Responses, answer).await
+    }
+
+    /// Answers a request to an endpoint that is a WebSocket. Where its worker switches, the tunnel is in the answer's
+    /// extensions.
+    async fn open(
+        &self,
+        endpoint: Endpoint,
+        request: Request<Incoming>,
+        from: Option<IpAddr>,
+    ) -> Response<Body> {
+        if let Err(refusal) = realtime::check(endpoint, &request) {
+            self.proxy.metrics.unrouted(refusal.outcome());
+            return reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from);
+        }
+        self.serve(endpoint, request, from).await
+    }
+
+    /// Answers a request to an endpoint of the table, by the work it makes.
+    async fn serve(
+        &self,
+        endpoint: Endpoint,
+        request: Request<Incoming>,
+        from: Option<IpAddr>,
+    ) -> Response<Body> {
+        let spec = endpoint.spec();
+        self.proxy.metrics.edge.came_for(spec.class);
+        match spec.work {
+            // Hyper keeps the space of what it polls for as long as the connection lasts; this goes with the answer's head.
+            EndpointWork::Model => {
+                let answer = Box::pin(handle::infer(&self.proxy, endpoint, request, from));
+                self.unless_cut(endpoint, answer).await
+            }
+            EndpointWork::Tokenizer => {
+                let answer = Box::pin(control_routes::tokenize(
+                    &self.proxy,
+                    endpoint,
+                    control_routes::request(request),
+                ));
+                answer.await.map(Body::Cold)
+            }
+        }
+    }
+
+    /// The answer, or a word on why there is none: nothing has been sent of it when the time for draining is up. Whoever
+    /// cuts wakes the connection.
+    async fn unless_cut(
+        &self,
+        endpoint: Endpoint,
+        mut answer: impl Future<Output = Response<Body>> + Unpin,
+    ) -> Response<Body> {
+        poll_fn(|cx| {
+            if self.proxy.readiness.is_cutting() {
+                let shape = endpoint.spec().errors;
+                return Poll::Ready(reply::refuse_in(shape, None, &Refusal::ShuttingDown).map(Body::from));
+            }
+            Pin::new(&mut answer).poll(cx)
+        })
+        .await
+    }
+}
+
+/// Whether a request may take memory: what has a body, or lasts, may not where that is short.
+fn check_memory(request: &Request<Incoming>, edge: &Edge) -> Result<(), Refusal> {
+    let is_small = request.method() == Method::GET && !request.headers().contains_key(UPGRADE);
+    if edge.memory.refuses() && !is_small {
+        return Err(Refusal::MemoryFull);
+    }
+    Ok(())
+}
+
+impl<B> Held<B> {
+    pub(super) fn new(body: B, turn: Turn) -> Self {
+        Self { body, _turn: turn }
+    }
+}
+
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Held<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,167 @@
+//! Asking a worker for its models.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, StatusCode};
+use inference_api::{ModelNames, ModelNamesError, model_names};
+use thiserror::Error;
+use tracing::{debug, info};
+use worker_client::{Authorization, OutgoingRequest, ReadError, SendError, SendTimeouts, read_body};
+
+use super::metrics::RefreshResult;
+use crate::fleet::worker::WorkerHandle;
+use crate::request::snapshot::{Member, PoolState};
+
+/// Longest list that is read, in bytes; vLLM's has about 450 for each name.
+const LONGEST_LIST: usize = 4 << 20;
+/// Longest reason that is kept of a failure, in bytes.
+const LONGEST_REASON: usize = 512;
+
+/// How a pool's workers are asked for their models.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelListSpec {
+    /// Asked for with GET.
+    pub path: PathAndQuery,
+    /// How often, give or take a tenth.
+    pub interval: Duration,
+    /// For the whole list.
+    pub timeout: Duration,
+}
+
+impl Default for ModelListSpec {
+    fn default() -> Self {
+        Self {
+            path: PathAndQuery::from_static("/v1/models"),
+            interval: Duration::from_secs(10),
+            timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+/// A worker gave no list.
+#[derive(Debug, Error)]
+enum FetchError {
+    #[error("ask for the models")]
+    Forward(#[source] SendError),
+    #[error("get the models within {0:?}")]
+    Timeout(Duration),
+    #[error("read the list of models")]
+    Body(#[source] ReadError<hyper::Error>),
+    #[error("get the models: the worker answered {0}")]
+    Status(StatusCode),
+    #[error("use the list of models")]
+    Names(#[source] ModelNamesError),
+}
+
+impl FetchError {
+    fn result(&self) -> RefreshResult {
+        match self {
+            Self::Status(
+                StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED,
+            ) => RefreshResult::NoPage,
+            Self::Names(_) => RefreshResult::Invalid,
+            _ => RefreshResult::Failed,
+        }
+    }
+
+    /// The error and its sources in one line, bounded.
+    fn reason(&self) -> Arc<str> {
+        let mut text = format!("failed to {self}");
+        let mut source = self.source();
+        while let Some(error) = source {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            source = error.source();
+        }
+        text.truncate(text.floor_char_boundary(LONGEST_REASON));
+        text.into()
+    }
+}
+
+/// Asks once at the URL that these members of the pool share, and keeps what it lists for each. Returns whether it is worth
+/// asking again soon.
+pub(crate) async fn refresh(pool: &PoolState, members: &[usize], spec: &ModelListSpec) -> bool {
+    let members: Vec<&Member> = members.iter().filter_map(|at| pool.members.get(*at)).collect();
+    let Some(first) = members.first() else {
+        return false;
+    };
+    let questions: Vec<u64> = members.iter().map(|member| member.link.models.begin()).collect();
+    let fetched = fetch(&first.link, spec, &pool.authorization);
+    let fetched = tokio::time::timeout(spec.timeout, fetched).await;
+    let fetched = fetched.unwrap_or(Err(FetchError::Timeout(spec.timeout)));
+    let members = members.iter().zip(questions);
+    match fetched {
+        Ok(names) => {
+            let names = Arc::new(names);
+            let learned = members.map(|(member, question)| (member, learn(member, question, &names)));
+            let learned: Vec<_> = learned.collect();
+            pool.renew_catalog();
+            // Counted once requests are placed by it.
+            for (member, result) in learned {
+                member.link.metrics.catalog.refreshed(result);
+            }
+            true
+        }
+        Err(error) => {
+            let (result, reason) = (error.result(), error.reason());
+            for (member, question) in members {
+                member.link.models.failed(question, &reason);
+                member.link.metrics.catalog.refreshed(result);
+            }
+            let worker = &*first.worker.spec().name;
+            debug!(worker, reason = &*reason, "a worker gave no list of models");
+            result != RefreshResult::NoPage
+        }
+    }
+}
+
+fn learn(member: &Member, question: u64, names: &Arc<ModelNames>) -> RefreshResult {
+    let link = &member.link;
+    if !link.models.learn(question, names, link.now_ms()) {
+        return RefreshResult::Unchanged;
+    }
+    let adapters = names.values().filter(|parent| parent.is_some()).count();
+    info!(
+        worker = &*member.worker.spec().name,
+        models = names.len() - adapters,
+        adapters,
+        "learned the models of a worker"
+    );
+    RefreshResult::Changed
+}
+
+async fn fetch(
+    link: &WorkerHandle,
+    spec: &ModelListSpec,
+    authorization: &Authorization,
+) -> Result<ModelNames, FetchError> {
+    let mut headers = HeaderMap::new();
+    authorization.apply(&mut headers);
+    let outgoing = OutgoingRequest {
+        method: &Method::GET,
+        target: &spec.path,
+        headers: &headers,
+        rank: None,
+        once: false,
+        body: &Bytes::new(),
+    };
+    let limits = SendTimeouts {
+        connect: spec.timeout,
+        first_byte: spec.timeout,
+    };
+    let answer = link.upstream.query(outgoing, limits).await;
+    let answer = answer.map_err(FetchError::Forward)?;
+    let status = answer.status();
+    let mut body = answer.into_body();
+    let list = read_body(&mut body, LONGEST_LIST, spec.timeout).await;
+    let list = list.map_err(FetchError::Body)?;
+    link.upstream.checkin(body);
+    if !status.is_success() {
+        return Err(FetchError::Status(status));
+    }
+    model_names(&list).map_err(FetchError::Names)
+}

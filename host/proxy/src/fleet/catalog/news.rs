@@ -1,0 +1,123 @@
+//! Lists that are asked for because of a request: its model is in none, or a worker answered that it does not serve it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+use routing::WorkerId;
+use tokio::time::timeout;
+
+use super::{ServedModel, refresh};
+use crate::proxy::Proxy;
+use crate::request::context::RequestContext;
+use crate::request::snapshot::{Member, PoolState};
+use crate::tasks;
+
+/// All members of a pool are asked because of requests at most this often.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long a request waits for that.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Members asked at a time.
+const AT_ONCE: usize = 32;
+
+/// Who serves a model. Where no list has it, it may have been loaded a moment ago: all lists are asked for first, unless they
+/// just were.
+pub(crate) async fn look_up(pool: &Arc<PoolState>, model: &str) -> Arc<ServedModel> {
+    let served = pool.catalog.find(model);
+    if !served.is_empty() || model.is_empty() || pool.model_list.is_none() {
+        return served;
+    }
+    // On the heap: it is rare, and every request would carry its room.
+    Box::pin(look_again(Arc::clone(pool))).await;
+    pool.catalog.find(model)
+}
+
+/// Asks for all lists, unless that was just done, and waits for those that come in time.
+async fn look_again(pool: Arc<PoolState>) {
+    let came = Instant::now();
+    let asked = async {
+        if let Ok(_turn) = pool.catalog.asking.acquire().await
+            && may_ask(&pool, came)
+        {
+            ask_all(Arc::clone(&pool)).await;
+        }
+    };
+    // What came in time counts.
+    let _ = timeout(PATIENCE, asked).await;
+}
+
+async fn ask_all(pool: Arc<PoolState>) {
+    let ask = |members: Vec<usize>| {
+        let pool = Arc::clone(&pool);
+        async move {
+            if let Some(spec) = &pool.model_list {
+                refresh(&pool, &members, spec).await;
+            }
+        }
+    };
+    let questions = stream::iter(by_url(&pool.members)).map(ask);
+    let answers = questions.buffer_unordered(AT_ONCE);
+    answers.for_each(|()| std::future::ready(())).await;
+}
+
+/// Whether all members are to be asked for a request that came then. One that waited for its turn has what was asked for
+/// another meanwhile.
+fn may_ask(pool: &PoolState, came: Instant) -> bool {
+    let mut asked = pool.catalog.asked.lock().unwrap_or_else(PoisonError::into_inner);
+    let may = asked.is_none_or(|asked| asked < came && asked.elapsed() >= PAUSE);
+    if may {
+        *asked = Some(Instant::now());
+    }
+    may
+}
+
+/// Members that explicit `models` leave nothing to learn about are left out; those behind one URL have one list.
+fn by_url(members: &[Member]) -> Vec<Vec<usize>> {
+    let mut groups: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, member) in members.iter().enumerate() {
+        let spec = member.worker.spec();
+        if spec.models.is_empty() {
+            groups.entry(&spec.url).or_default().push(at);
+        }
+    }
+    groups.into_values().collect()
+}
+
+/// A worker answered that it does not serve the request's model. Its list is asked for anew in the background; where no other
+/// worker is known to serve the model, all lists are asked for, and the request waits for them.
+pub(crate) async fn after_not_found(
+    proxy: &Proxy,
+    request: &RequestContext,
+    worker: WorkerId,
+    tried: &[WorkerId],
+) {
+    let pool = request.snapshot.pool_of(request.route);
+    let is_other = |(at, member): (usize, &Member)| {
+        let id = member.worker.id();
+        request.served.now().has(at) && id != worker && !tried.contains(&id)
+    };
+    if !pool.members.iter().enumerate().any(is_other) {
+        if pool.model_list.is_some() {
+            Box::pin(look_again(Arc::clone(pool))).await;
+            request.served.renew(pool.catalog.find(&request.model));
+        }
+        return;
+    }
+    let at = pool
+        .members
+        .iter()
+        .position(|member| member.worker.id() == worker);
+    let Some(at) = at.filter(|at| {
+        let link = &pool.members[*at].link;
+        link.models.may_ask(link.now_ms())
+    }) else {
+        return;
+    };
+    let pool = Arc::clone(pool);
+    tasks::spawn(&proxy.background, "models", async move {
+        if let Some(spec) = &pool.model_list {
+            refresh(&pool, &[at], spec).await;
+        }
+    });
+}

@@ -1,0 +1,229 @@
+//! The catalog of a pool: a table from model names to the members that serve them, made anew when a member's list changes.
+//!
+//! A request loads it once, at its arrival. This is the second `ArcSwap` of the request path, besides the snapshot's: lists
+//! change without the configuration, and a snapshot for each of them would remake every pool, route and policy.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use inference_api::ModelNames;
+use tokio::sync::Semaphore;
+
+use super::served::ServedModel;
+use crate::request::snapshot::{Member, PoolState};
+
+/// A LoRA adapter that the configuration names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdapterSpec {
+    /// As requests name it.
+    pub name: Box<str>,
+    /// The workers of the pool that serve it, by name, whether they list it or not.
+    pub workers: Vec<Box<str>>,
+}
+
+/// Which members of a pool serve which model.
+#[derive(Debug)]
+pub(crate) struct ModelCatalog {
+    current: ArcSwap<Entries>,
+    /// Adapters that the configuration names.
+    adapters: Box<[AdapterSpec]>,
+    /// Whether lists count; else members without `models` serve everything.
+    learns: bool,
+    /// Held while entries are made, so that older ones never replace newer ones; never across an await.
+    writer: Mutex<()>,
+    /// One request at a time has all members asked.
+    pub(super) asking: Semaphore,
+    /// When one did last.
+    pub(super) asked: Mutex<Option<Instant>>,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+struct Entries {
+    /// Of the lists it was made of, member by member.
+    versions: Vec<u64>,
+    by_name: HashMap<Box<str>, Arc<ServedModel>>,
+    /// For names that are in no list: members that may serve anything.
+    others: Arc<ServedModel>,
+    /// For requests that name no model: members without `models`, which answer with what they have.
+    unnamed: Arc<ServedModel>,
+}
+
+impl ModelCatalog {
+    pub(crate) fn new(members: &[Member], adapters: Vec<AdapterSpec>, learns: bool) -> Self {
+        let catalog = Self {
+            current: ArcSwap::from_pointee(Entries::default()),
+            adapters: adapters.into(),
+            learns,
+            writer: Mutex::new(()),
+            asking: Semaphore::new(1),
+            asked: Mutex::default(),
+        };
+        catalog.renew(members);
+        catalog
+    }
+
+    /// Who serves a model.
+    pub(crate) fn find(&self, model: &str) -> Arc<ServedModel> {
+        Arc::clone(self.current.load().find(model))
+    }
+
+    /// Adapters that the configuration names.
+    pub(crate) fn adapters(&self) -> &[AdapterSpec] {
+        &self.adapters
+    }
+
+    /// Whether the configuration names an adapter so.
+    pub(crate) fn is_configured(&self, adapter: &str) -> bool {
+        self.adapters.iter().any(|known| *known.name == *adapter)
+    }
+
+    /// Makes the table anew where a list has changed since.
+    pub(crate) fn renew(&self, members: &[Member]) {
+        let is_current = |entries: &Entries| {
+            let versions = members.iter().map(|member| member.link.models.version());
+            entries.versions.iter().copied().eq(versions)
+        };
+        if !members.is_empty() && is_current(&self.current.load()) {
+            return;
+        }
+        // Entries are whole values, whatever a panic elsewhere did.
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if !members.is_empty() && is_current(&self.current.load()) {
+            return;
+        }
+        self.current.store(Arc::new(self.entries(members)));
+    }
+
+    fn entries(&self, members: &[Member]) -> Entries {
+        // Read before the lists: a list that changes meanwhile has the table made once more.
+        let versions = members
+            .iter()
+            .map(|member| member.link.models.version())
+            .collect();
+        let mut table = Table {
+            by_name: HashMap::new(),
+            others: ServedModel::of(members.len()),
+            unnamed: ServedModel::of(members.len()),
+            members: members.len(),
+        };
+        let lists = members
+            .iter()
+            .map(|member| member.link.models.names().filter(|_| self.learns));
+        let lists: Vec<Option<Arc<ModelNames>>> = lists.collect();
+        for (at, (member, list)) in members.iter().zip(&lists).enumerate() {
+            table.add(at, &member.worker.spec().models, list.as_deref());
+        }
+        table.add_configured(members, &self.adapters);
+        table.name_adapters(&lists, &self.adapters);
+        table.finish(versions)
+    }
+}
+
+impl PoolState {
+    /// Takes what its members list by now into its catalog.
+    pub(crate) fn renew_catalog(&self) {
+        self.catalog.renew(&self.members);
+    }
+}
+
+impl Entries {
+    fn find(&self, model: &str) -> &Arc<ServedModel> {
+        if let Some(served) = self.by_name.get(model) {
+            return served;
+        }
+        if model.is_empty() {
+            return &self.unnamed;
+        }
+        // SGLang takes an adapter by its base model's name and its own.
+        if let Some((base, adapter)) = model.split_once(':')
+            && let Some(served) = self.by_name.get(adapter.trim())
+            && served.parents.iter().any(|parent| **parent == *base.trim())
+        {
+            return served;
+        }
+        &self.others
+    }
+}
+
+/// A table in the making.
+struct Table {
+    by_name: HashMap<Box<str>, ServedModel>,
+    others: ServedModel,
+    unnamed: ServedModel,
+    members: usize,
+}
+
+impl Table {
+    fn add(&mut self, at: usize, models: &[Box<str>], list: Option<&ModelNames>) {
+        if !models.is_empty() {
+            // The configuration has the last word.
+            for model in models {
+                self.entry(model).add(at);
+            }
+            return;
+        }
+        self.unnamed.add(at);
+        match list {
+            Some(names) => names.keys().for_each(|name| self.entry(name).add(at)),
+            None => self.others.add(at),
+        }
+    }
+
+    fn entry(&mut self, name: &str) -> &mut ServedModel {
+        if !self.by_name.contains_key(name) {
+            self.by_name.insert(name.into(), ServedModel::of(self.members));
+        }
+        self.by_name.get_mut(name).expect("it was just added")
+    }
+
+    /// A member without `models` serves the adapters that its table names, listed or not.
+    fn add_configured(&mut self, members: &[Member], adapters: &[AdapterSpec]) {
+        for adapter in adapters {
+            for (at, member) in members.iter().enumerate() {
+                let spec = member.worker.spec();
+                if spec.models.is_empty() && adapter.workers.contains(&spec.name) {
+                    self.entry(&adapter.name).add(at);
+                }
+            }
+        }
+    }
+
+    /// Says which names are adapters. One that only some members list as an adapter counts as one: no block is matched then
+    /// that is another model's.
+    fn name_adapters(&mut self, lists: &[Option<Arc<ModelNames>>], configured: &[AdapterSpec]) {
+        for (at, names) in lists.iter().enumerate() {
+            for (name, parent) in names.iter().flat_map(|names| names.iter()) {
+                if let (Some(parent), Some(served)) = (parent, self.by_name.get_mut(name))
+                    && served.has(at)
+                {
+                    served.adapter = Some(name.clone());
+                    if !served.parents.contains(parent) {
+                        served.parents.push(parent.clone());
+                    }
+                }
+            }
+        }
+        for adapter in configured {
+            self.entry(&adapter.name).adapter = Some(adapter.name.clone());
+        }
+    }
+
+    fn finish(self, versions: Vec<u64>) -> Entries {
+        // What may serve anything may serve what others list.
+        let all = |mut served: ServedModel| {
+            let others = (0..self.members).filter(|at| self.others.has(*at));
+            others.for_each(|at| served.add(at));
+            Arc::new(served)
+        };
+        let by_name = self.by_name.into_iter();
+        Entries {
+            versions,
+            by_name: by_name.map(|(name, served)| (name, all(served))).collect(),
+            others: Arc::new(self.others.clone()),
+            unnamed: Arc::new(self.unnamed),
+        }
+    }
+}

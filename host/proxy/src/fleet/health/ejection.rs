@@ -1,0 +1,44 @@
+//! Outcomes of requests as the pool sees them: whether a worker may be ejected depends on how many others are out.
+
+use std::error::Error;
+
+use http::StatusCode;
+
+use super::AttemptToken;
+use crate::base::error_chain::chain;
+use crate::base::label::EjectionCause;
+use crate::request::snapshot::{Member, PoolState};
+
+impl PoolState {
+    /// Records that the member failed to answer, and why. Returns whether it begins to rest.
+    pub(crate) fn failed(&self, member: &Member, dispatch: AttemptToken, why: &dyn Error) -> bool {
+        let link = &member.link;
+        link.health.note(&chain(why));
+        let cause = link.health.failed(dispatch, link.now_ms(), || self.may_eject());
+        ejected(member, cause)
+    }
+
+    /// Records that the member answered with a status of 500 or more. Returns whether it begins to rest.
+    pub(crate) fn server_error(&self, member: &Member, dispatch: AttemptToken, status: StatusCode) -> bool {
+        let link = &member.link;
+        link.health.note(&format!("it answered a request with {status}"));
+        let cause = link
+            .health
+            .server_error(dispatch, link.now_ms(), || self.may_eject());
+        ejected(member, cause)
+    }
+
+    /// Whether one more worker may rest for what it answered.
+    fn may_eject(&self) -> bool {
+        let out = self.members.iter().filter(|member| member.link.is_out());
+        let most = self.health.most_ejected * self.members.len() as f64;
+        (out.count() + 1) as f64 <= most
+    }
+}
+
+fn ejected(member: &Member, cause: Option<EjectionCause>) -> bool {
+    if let Some(cause) = cause {
+        member.link.metrics.health.ejected(cause);
+    }
+    cause.is_some()
+}

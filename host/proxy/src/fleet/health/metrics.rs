@@ -1,0 +1,134 @@
+//! What is counted of workers' health, of what they are asked beside requests, and of retries.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+use crate::base::label::{
+    EJECTIONS, EjectionCause, PROBES, ProbeResult, RETRIES, RetryKind, SCRAPES, ScrapeResult,
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkerCauseLabel {
+    worker: String,
+    cause: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkerResultLabel {
+    worker: String,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolKindLabel {
+    pool: String,
+    kind: &'static str,
+}
+
+/// The families.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HealthFamilies {
+    ejections: Family<WorkerCauseLabel, Counter>,
+    probes: Family<WorkerResultLabel, Counter>,
+    scrapes: Family<WorkerResultLabel, Counter>,
+    retries: Family<PoolKindLabel, Counter>,
+}
+
+/// Handles of one worker.
+#[derive(Debug)]
+pub(crate) struct HealthMetrics {
+    ejections: [Counter; EJECTIONS.len()],
+    probes: [Counter; PROBES.len()],
+    scrapes: [Counter; SCRAPES.len()],
+}
+
+/// Handles of one pool.
+#[derive(Debug)]
+pub(crate) struct RetryMetrics([Counter; RETRIES.len()]);
+
+impl HealthFamilies {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "worker_ejections",
+            "Times a worker was taken out of service, by cause",
+            self.ejections.clone(),
+        );
+        registry.register(
+            "worker_probes",
+            "Health probes of a worker by what came of them",
+            self.probes.clone(),
+        );
+        registry.register(
+            "worker_scrapes",
+            "Times a worker was asked for its load, by what came of it",
+            self.scrapes.clone(),
+        );
+        registry.register(
+            "retries",
+            "Further tries of requests: free ones, those paid from the budget, and those it did not allow",
+            self.retries.clone(),
+        );
+    }
+
+    pub(crate) fn worker(&self, name: &str) -> HealthMetrics {
+        let result = |result| WorkerResultLabel {
+            worker: name.to_owned(),
+            result,
+        };
+        let cause = |cause| WorkerCauseLabel {
+            worker: name.to_owned(),
+            cause,
+        };
+        HealthMetrics {
+            ejections: EJECTIONS.map(|(_, label)| self.ejections.get_or_create_owned(&cause(label))),
+            probes: PROBES.map(|(_, label)| self.probes.get_or_create_owned(&result(label))),
+            scrapes: SCRAPES.map(|(_, label)| self.scrapes.get_or_create_owned(&result(label))),
+        }
+    }
+
+    pub(crate) fn pool(&self, name: &str) -> RetryMetrics {
+        RetryMetrics(RETRIES.map(|(_, kind)| {
+            let pool = name.to_owned();
+            self.retries.get_or_create_owned(&PoolKindLabel { pool, kind })
+        }))
+    }
+
+    /// The worker is gone for good.
+    pub(crate) fn forget_worker(&self, name: &str) {
+        for (_, cause) in EJECTIONS {
+            let worker = name.to_owned();
+            self.ejections.remove(&WorkerCauseLabel { worker, cause });
+        }
+        for (family, results) in [
+            (&self.probes, PROBES.map(|(_, label)| label).to_vec()),
+            (&self.scrapes, SCRAPES.map(|(_, label)| label).to_vec()),
+        ] {
+            for result in results {
+                let worker = name.to_owned();
+                family.remove(&WorkerResultLabel { worker, result });
+            }
+        }
+    }
+}
+
+impl HealthMetrics {
+    pub(crate) fn ejected(&self, cause: EjectionCause) {
+        self.ejections[cause as usize].inc();
+    }
+
+    pub(super) fn probed(&self, result: ProbeResult) {
+        self.probes[result as usize].inc();
+    }
+
+    pub(super) fn scraped(&self, result: ScrapeResult) {
+        self.scrapes[result as usize].inc();
+    }
+}
+
+impl RetryMetrics {
+    pub(crate) fn count(&self, kind: RetryKind) {
+        self.0[kind as usize].inc();
+    }
+}

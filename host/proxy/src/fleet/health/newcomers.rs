@@ -1,0 +1,60 @@
+//! Workers that were never reached: their first failure and their entry into service are logged, and their entry wakes what the
+//! queue holds.
+
+use std::collections::HashMap;
+
+use routing::{Release, WorkerId};
+use tracing::{info, warn};
+
+use crate::request::snapshot::{Member, Snapshot};
+
+/// The pending workers at the last look.
+#[derive(Debug, Default)]
+pub(super) struct Newcomers {
+    /// Whether the failure to reach a worker was logged.
+    pending: HashMap<WorkerId, bool>,
+}
+
+impl Newcomers {
+    /// Compares the fleet with the last look.
+    pub(super) fn look(&mut self, snapshot: &Snapshot) {
+        let is_any_pending = || snapshot.members().any(|member| member.link.health.is_pending());
+        if self.pending.is_empty() && !is_any_pending() {
+            return;
+        }
+        let mut pending = HashMap::new();
+        for pool in &snapshot.pools {
+            for member in &pool.members {
+                let id = member.worker.id();
+                if member.link.health.is_pending() {
+                    let is_logged = pending.get(&id).or(self.pending.get(&id)).copied();
+                    let is_logged = is_logged.unwrap_or(false) || report_failure(member);
+                    pending.insert(id, is_logged);
+                } else if self.pending.contains_key(&id) {
+                    let worker = &*member.worker.spec().name;
+                    info!(
+                        worker,
+                        pool = &*pool.name,
+                        "a worker was reached for the first time and is in service"
+                    );
+                    pool.queue.release(Release::anywhere());
+                }
+            }
+        }
+        self.pending = pending;
+    }
+}
+
+/// Logs why a worker was not reached, where a check has failed. Returns whether one has.
+fn report_failure(member: &Member) -> bool {
+    let report = member.link.health.report(member.link.now_ms());
+    if report.is_checked {
+        warn!(
+            worker = &*member.worker.spec().name,
+            reason = report.reason,
+            "a worker cannot be reached yet: it is pending, gets requests only where no worker in service is left, \
+             and is checked again until it answers"
+        );
+    }
+    report.is_checked
+}

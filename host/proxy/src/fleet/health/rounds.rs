@@ -1,0 +1,344 @@
+//! Schedule of the questions to workers beside requests: each worker by itself, so that a hung one delays no other.
+//!
+//! A worker's first health check runs at once. A pending worker is checked again after a short pause, doubled each time up to
+//! the interval of its probes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use routing::{Generation, WorkerId};
+use tokio_util::sync::CancellationToken;
+
+use super::newcomers::Newcomers;
+use super::{ProbeSpec, probe, scrape};
+use crate::fleet::catalog;
+use crate::proxy::Proxy;
+use crate::request::snapshot::{Member, PoolState, Snapshot};
+use crate::tasks;
+
+/// How often it is looked who is due.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often kept connections are looked through.
+const TRIM_EVERY: Duration = Duration::from_secs(10);
+/// Most questions under way at a time; who is due beyond that is asked at the next look.
+const MOST_AT_ONCE: usize = 256;
+/// A page that tells nothing is asked for so many times more rarely.
+const RARELY: u32 = 30;
+
+/// The first pause before a pending worker is checked again.
+const FIRST_RETRY: Duration = Duration::from_millis(250);
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Question {
+    Health,
+    Load,
+    Models,
+}
+
+/// How often a question is asked.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    interval: Duration,
+    /// Whether the worker was never reached.
+    is_pending: bool,
+}
+
+impl Pace {
+    fn every(interval: Duration) -> Self {
+        Self {
+            interval,
+            is_pending: false,
+        }
+    }
+
+    /// Of the health checks of a worker, which was reached or not; none where it needs none any more.
+    fn of_checks(probe: Option<&ProbeSpec>, is_pending: bool) -> Option<Self> {
+        let interval = match probe {
+            Some(probe) => probe.interval,
+            None if is_pending => ProbeSpec::default().interval,
+            None => return None,
+        };
+        Some(Self { interval, is_pending })
+    }
+
+    /// After so many questions.
+    fn pause(self, asked: u64) -> Duration {
+        if !self.is_pending {
+            return self.interval;
+        }
+        let doublings = asked.saturating_sub(1).min(16) as u32;
+        (FIRST_RETRY * 2_u32.pow(doublings)).min(self.interval)
+    }
+}
+
+/// One worker's turn with one question.
+#[derive(Debug)]
+struct Turn {
+    due: Instant,
+    asked: u64,
+    under_way: Arc<AtomicBool>,
+    /// Whether the last answer was of use.
+    of_use: Arc<AtomicBool>,
+}
+
+/// Asks the workers of the snapshot in force whenever they are due, until `stop`.
+pub(crate) async fn keep_watch(proxy: Arc<Proxy>, stop: CancellationToken) {
+    let mut rounds = Rounds::default();
+    loop {
+        // Nothing of the snapshot is kept over the pause: it would keep its policies alive.
+        rounds.ask_who_is_due(&proxy, &stop, Instant::now());
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Rounds {
+    /// Of the snapshot that the rest is for.
+    generation: Option<Generation>,
+    /// For each pool its members, by their URL: the ranks behind one tell of themselves on one page.
+    by_url: Vec<Vec<Arc<[usize]>>>,
+    turns: Turns,
+    newcomers: Newcomers,
+    trimmed: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Turns {
+    turns: HashMap<(WorkerId, Question), Turn>,
+    under_way: Arc<AtomicUsize>,
+}
+
+impl Rounds {
+    fn ask_who_is_due(&mut self, proxy: &Proxy, stop: &CancellationToken, now: Instant) {
+        let snapshot = proxy.snapshots.load();
+        if self.generation != Some(snapshot.generation) {
+            self.follow(&snapshot);
+        }
+        for (pool, by_url) in snapshot.pools.iter().zip(&self.by_url) {
+            for (at, member) in pool.members.iter().enumerate() {
+                let pace = Pace::of_checks(pool.health.probe.as_ref(), member.link.health.is_pending());
+                let Some(pace) = pace else { continue };
+                if let Some(asked) = self.turns.is_due(member, Question::Health, pace, now) {
+                    ask(proxy, stop, pool, &Arc::from([at]), asked);
+                }
+            }
+            let load = pool.scrape.as_ref().map(|spec| (Question::Load, spec.interval));
+            let models = pool.model_list.as_ref();
+            let models = models.map(|spec| (Question::Models, spec.interval));
+            for (question, interval) in load.into_iter().chain(models) {
+                for members in by_url {
+                    let first = &pool.members[members[0]];
+                    let pace = Pace::every(interval);
+                    if let Some(asked) = self.turns.is_due(first, question, pace, now) {
+                        ask(proxy, stop, pool, members, asked);
+                    }
+                }
+            }
+            // A list that was learned while this snapshot was made is in the one before it only.
+            pool.renew_catalog();
+        }
+        self.newcomers.look(&snapshot);
+        self.trim(&snapshot, now);
+    }
+
+    /// The fleet may be another one.
+    fn follow(&mut self, snapshot: &Snapshot) {
+        self.generation = Some(snapshot.generation);
+        let workers: HashSet<_> = snapshot.members().map(|member| member.worker.id()).collect();
+        self.turns.turns.retain(|(id, _), _| workers.contains(id));
+        let urls = |pool: &Arc<PoolState>| {
+            let members = pool.members.iter();
+            alike(members.map(|member| &*member.worker.spec().url))
+        };
+        self.by_url = snapshot.pools.iter().map(urls).collect();
+    }
+
+    /// Closes connections that nobody is to use again.
+    fn trim(&mut self, snapshot: &Snapshot, now: Instant) {
+        let last = *self.trimmed.get_or_insert(now);
+        if now.duration_since(last) < TRIM_EVERY {
+            return;
+        }
+        self.trimmed = Some(now);
+        for member in snapshot.members() {
+            member.link.upstream.trim(now);
+            if let Some(server) = &member.bootstrap {
+                server.trim(now);
+            }
+        }
+    }
+}
+
+impl Turns {
+    /// Whether the worker is to be asked now; its next turn is settled then.
+    fn is_due(&mut self, member: &Member, question: Question, pace: Pace, now: Instant) -> Option<Asked> {
+        let (id, interval) = (member.worker.id(), pace.interval);
+        let turn = self.turns.entry((id, question)).or_insert_with(|| Turn {
+            due: match question {
+                // Until lists are known, requests go to workers that may not serve their model.
+                Question::Health | Question::Models => now,
+                // The workers of a fleet that has just started are not asked all at once.
+                Question::Load => now + interval.mul_f64(spread(id, 0)),
+            },
+            asked: 0,
+            under_way: Arc::default(),
+            of_use: Arc::new(AtomicBool::new(true)),
+        });
+        // A shorter interval counts from now on.
+        turn.due = turn.due.min(now + interval.mul_f64(1.1) * RARELY);
+        let is_free = !turn.under_way.load(Ordering::Relaxed);
+        let has_room = self.under_way.load(Ordering::Relaxed) < MOST_AT_ONCE;
+        if turn.due > now || !is_free || !has_room {
+            return None;
+        }
+        turn.asked += 1;
+        let pause = pace.pause(turn.asked).mul_f64(0.9 + 0.2 * spread(id, turn.asked));
+        let of_use = turn.of_use.load(Ordering::Relaxed);
+        let pause = if of_use { pause } else { pause * RARELY };
+        turn.due = now + pause;
+        if question == Question::Health {
+            member.link.plan_check(pause);
+        }
+        Some(Asked::begin(question, turn, &self.under_way))
+    }
+}
+
+/// A question that is under way, until dropped.
+#[derive(Debug)]
+struct Asked {
+    question: Question,
+    under_way: Arc<AtomicBool>,
+    of_use: Arc<AtomicBool>,
+    all: Arc<AtomicUsize>,
+}
+
+impl Asked {
+    fn begin(question: Question, turn: &Turn, all: &Arc<AtomicUsize>) -> Self {
+        turn.under_way.store(true, Ordering::Relaxed);
+        all.fetch_add(1, Ordering::Relaxed);
+        Self {
+            question,
+            under_way: Arc::clone(&turn.under_way),
+            of_use: Arc::clone(&turn.of_use),
+            all: Arc::clone(all),
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.under_way.store(false, Ordering::Relaxed);
+        self.all.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Asks at the URL of these members of the pool, of which there is at least one.
+fn ask(proxy: &Proxy, stop: &CancellationToken, pool: &Arc<PoolState>, members: &Arc<[usize]>, asked: Asked) {
+    let (pool, members, stop) = (Arc::clone(pool), Arc::clone(members), stop.clone());
+    let name = match asked.question {
+        Question::Health => "probe",
+        Question::Load => "scrape",
+        Question::Models => "models",
+    };
+    tasks::spawn(&proxy.background, name, async move {
+        let answered = async {
+            match asked.question {
+                Question::Health => {
+                    let member = &pool.members[members[0]];
+                    match &pool.health.probe {
+                        Some(spec) => probe::probe(member, spec).await,
+                        None => probe::connect(member).await,
+                    }
+                }
+                Question::Load => {
+                    if let Some(spec) = &pool.scrape {
+                        let members: Vec<&Member> = members.iter().map(|at| &pool.members[*at]).collect();
+                        let of_use = scrape::scrape(&members, spec).await;
+                        asked.of_use.store(of_use, Ordering::Relaxed);
+                    }
+                }
+                Question::Models => {
+                    if let Some(spec) = &pool.model_list {
+                        let of_use = catalog::refresh(&pool, &members, spec).await;
+                        asked.of_use.store(of_use, Ordering::Relaxed);
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = answered => {}
+        }
+    });
+}
+
+/// Places of equals, in the order of the first of each.
+fn alike<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<Arc<[usize]>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut group_of = HashMap::new();
+    for (at, text) in texts.enumerate() {
+        let group = *group_of.entry(text).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some(group) => group.push(at),
+            None => groups.push(vec![at]),
+        }
+    }
+    groups.into_iter().map(Arc::from).collect()
+}
+
+/// A number from 0 up to 1 that differs from worker to worker and from time to time.
+fn spread(id: WorkerId, time: u64) -> f64 {
+    let mixed = (u64::from(id.0) + 1)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        .wrapping_add(time.wrapping_mul(0xD1B5_4A32_D192_ED03));
+    (mixed >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ranks_behind_one_url_are_asked_once() {
+        let groups = alike(["a", "b", "a", "c", "b", "a"].into_iter());
+        let groups: Vec<&[usize]> = groups.iter().map(|group| &**group).collect();
+        assert_eq!(groups, [&[0, 2, 5][..], &[1, 4], &[3]]);
+    }
+
+    #[test]
+    fn a_pending_worker_is_checked_again_soon_and_then_at_the_interval() {
+        let pauses = |interval_ms, is_pending| {
+            let pace = Pace {
+                interval: Duration::from_millis(interval_ms),
+                is_pending,
+            };
+            [1, 2, 3, 4, 5, 6, 1_000].map(|asked| pace.pause(asked).as_millis())
+        };
+        assert_eq!(pauses(5_000, true), [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000]);
+        assert_eq!(pauses(100, true), [100; 7]);
+        assert_eq!(pauses(5_000, false), [5_000; 7]);
+    }
+
+    #[test]
+    fn without_probes_only_pending_workers_are_checked() {
+        let probe = ProbeSpec::default();
+        assert!(Pace::of_checks(None, false).is_none());
+        assert!(Pace::of_checks(None, true).is_some());
+        assert!(Pace::of_checks(Some(&probe), false).is_some());
+    }
+
+    #[test]
+    fn turns_are_spread_evenly_over_workers_and_over_time() {
+        let mean = |numbers: Vec<f64>| numbers.iter().sum::<f64>() / numbers.len() as f64;
+        let over_workers = (0..100).map(|id| spread(WorkerId(id), 0)).collect();
+        let over_time = (0..100).map(|time| spread(WorkerId(3), time)).collect();
+        assert!((mean(over_workers) - 0.5).abs() < 0.05);
+        assert!((mean(over_time) - 0.5).abs() < 0.05);
+    }
+}

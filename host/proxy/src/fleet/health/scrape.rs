@@ -1,0 +1,161 @@
+//! Asking a worker for its own word on its load.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, StatusCode};
+use inference_api::{EngineLoad, engine_loads, sglang_loads};
+use routing::EngineSaid;
+use worker_client::{OutgoingRequest, SendTimeouts, read_body};
+
+use crate::base::label::ScrapeResult;
+use crate::fleet::worker::WorkerHandle;
+use crate::request::snapshot::Member;
+
+/// Longest page that is read, in bytes; vLLM's has 60 KB.
+const LONGEST_PAGE: usize = 4 << 20;
+/// SGLang's page of loads, for servers that have no metrics.
+const SGLANG_LOADS: PathAndQuery = PathAndQuery::from_static("/get_load");
+
+/// How a pool's workers are asked for their load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScrapeSpec {
+    /// Asked for with GET.
+    pub path: PathAndQuery,
+    /// How often, give or take a tenth.
+    pub interval: Duration,
+    /// For the whole page.
+    pub timeout: Duration,
+}
+
+impl Default for ScrapeSpec {
+    fn default() -> Self {
+        Self {
+            path: PathAndQuery::from_static("/metrics"),
+            interval: Duration::from_secs(2),
+            timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Asks once at the URL that these members share, and keeps what it tells of each. Whether it is worth asking again soon.
+pub(super) async fn scrape(members: &[&Member], spec: &ScrapeSpec) -> bool {
+    let Some(first) = members.first() else {
+        return false;
+    };
+    let asked = tokio::time::timeout(spec.timeout, ask(&first.link, spec)).await;
+    let asked = asked.unwrap_or(Err(ScrapeResult::Failed));
+    let (result, loads) = match asked {
+        Ok(loads) if loads.is_empty() => (ScrapeResult::Nothing, loads),
+        Ok(loads) => (ScrapeResult::Told, loads),
+        Err(result) => (result, BTreeMap::new()),
+    };
+    for member in members {
+        member.link.metrics.health.scraped(result);
+        let rank = member.worker.spec().rank;
+        let load = match rank {
+            Some(rank) => loads.get(&rank.0).copied(),
+            None => sum(&loads),
+        };
+        if let Some(load) = load {
+            member.worker.load().engine_said(said(load), member.link.now_ms());
+        }
+    }
+    !matches!(result, ScrapeResult::NoPage | ScrapeResult::Nothing)
+}
+
+/// Of a worker that stands for all its ranks.
+fn sum(loads: &BTreeMap<u16, EngineLoad>) -> Option<EngineLoad> {
+    let add = |a: Option<f64>, b: Option<f64>| match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (one, other) => one.or(other),
+    };
+    let whole = loads.values().copied().reduce(|a, b| EngineLoad {
+        running: add(a.running, b.running),
+        waiting: add(a.waiting, b.waiting),
+        kv_usage: add(a.kv_usage, b.kv_usage),
+        kv_tokens: add(a.kv_tokens, b.kv_tokens),
+    })?;
+    let told = loads.values().filter(|load| load.kv_usage.is_some()).count();
+    Some(EngineLoad {
+        // Ranks are alike in size.
+        kv_usage: whole.kv_usage.map(|usage| usage / told.max(1) as f64),
+        ..whole
+    })
+}
+
+fn said(load: EngineLoad) -> EngineSaid {
+    EngineSaid {
+        running: load.running.unwrap_or(f64::NAN),
+        waiting: load.waiting.unwrap_or(f64::NAN),
+        kv_usage: load.kv_usage.unwrap_or(f64::NAN),
+        kv_tokens: load.kv_tokens.unwrap_or(f64::NAN),
+    }
+}
+
+async fn ask(link: &Arc<WorkerHandle>, spec: &ScrapeSpec) -> Result<BTreeMap<u16, EngineLoad>, ScrapeResult> {
+    match get(link, &spec.path, spec.timeout).await {
+        Ok(page) => {
+            let loads = engine_loads(&String::from_utf8_lossy(&page));
+            let is_told = !loads.is_empty();
+            Ok(if is_told { loads } else { sglang_loads(&page) })
+        }
+        Err(ScrapeResult::NoPage) => {
+            let page = get(link, &SGLANG_LOADS, spec.timeout).await?;
+            Ok(sglang_loads(&page))
+        }
+        Err(result) => Err(result),
+    }
+}
+
+async fn get(link: &WorkerHandle, page: &PathAndQuery, patience: Duration) -> Result<Bytes, ScrapeResult> {
+    let outgoing = OutgoingRequest {
+        method: &Method::GET,
+        target: page,
+        headers: &HeaderMap::new(),
+        rank: None,
+        once: false,
+        body: &Bytes::new(),
+    };
+    let limits = SendTimeouts {
+        connect: patience,
+        first_byte: patience,
+    };
+    let answer = link.upstream.query(outgoing, limits).await;
+    let answer = answer.map_err(|_| ScrapeResult::Failed)?;
+    let status = answer.status();
+    let mut body = answer.into_body();
+    let page = read_body(&mut body, LONGEST_PAGE, patience).await;
+    let page = page.map_err(|_| ScrapeResult::Failed)?;
+    link.upstream.checkin(body);
+    match status {
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
+            Err(ScrapeResult::NoPage)
+        }
+        status if status.is_success() => Ok(page),
+        _ => Err(ScrapeResult::Failed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_of_several_ranks_has_their_sum_and_their_mean_usage() {
+        let rank = |running, usage| EngineLoad {
+            running: Some(running),
+            waiting: None,
+            kv_usage: Some(usage),
+            kv_tokens: Some(100.0),
+        };
+        let loads = BTreeMap::from([(0, rank(1.0, 0.2)), (1, rank(4.0, 0.6))]);
+        let whole = sum(&loads).unwrap();
+        assert_eq!((whole.running, whole.waiting), (Some(5.0), None));
+        assert_eq!((whole.kv_usage, whole.kv_tokens), (Some(0.4), Some(200.0)));
+        assert_eq!(sum(&BTreeMap::new()), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! Reasons: why a worker is in its state, since when, and what ends it.
+
+use super::{HealthStatus, Stage, State, millis};
+use crate::base::label::EjectionCause;
+
+/// Longest text of a failure that is kept, in bytes.
+pub(crate) const LONGEST_REASON: usize = 256;
+
+/// A worker's state at one moment, on the clock of its health.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StateReport {
+    pub(crate) stance: HealthStatus,
+    /// When it began.
+    pub(crate) since_ms: u64,
+    /// When it ends by itself, or is tried again; none where only a check or a request ends it.
+    pub(crate) next_ms: Option<u64>,
+    /// Why; none while nothing speaks against the worker.
+    pub(crate) reason: Option<String>,
+    /// Whether a check or a request has found anything out yet.
+    pub(crate) is_checked: bool,
+}
+
+impl State {
+    /// The state, its beginning and its reason.
+    pub(in crate::fleet::health) fn report(&mut self, now_ms: u64) -> StateReport {
+        let stance = self.stance(now_ms);
+        let (since_ms, next_ms) = match stance {
+            HealthStatus::Unhealthy => (self.history.against_ms, None),
+            HealthStatus::Busy => (self.history.told_ms, Some(self.told_until_ms)),
+            HealthStatus::Returning => {
+                let full_ms = self
+                    .history
+                    .stage_ms
+                    .saturating_add(millis(self.rules.slow_start));
+                (self.history.stage_ms, Some(full_ms))
+            }
+            HealthStatus::Pending | HealthStatus::Resting | HealthStatus::Serving => {
+                let until = match self.stage {
+                    Stage::Resting { until_ms, .. } => Some(until_ms),
+                    _ => None,
+                };
+                (self.history.stage_ms, until)
+            }
+        };
+        StateReport {
+            stance,
+            since_ms,
+            next_ms,
+            reason: self.reason(stance),
+            is_checked: !self.is_pending() || self.probes.failed > 0 || self.history.trouble.is_some(),
+        }
+    }
+
+    fn reason(&self, stance: HealthStatus) -> Option<String> {
+        let last = self.history.trouble.as_deref();
+        let with_last = |text: String| match last {
+            Some(last) => format!("{text}; the last failure: {last}"),
+            None => text,
+        };
+        Some(match stance {
+            HealthStatus::Pending if last.is_none() => {
+                "not reached yet: the first check has no result".to_owned()
+            }
+            HealthStatus::Pending => with_last("never reached".to_owned()),
+            HealthStatus::Unhealthy => {
+                with_last(format!("{} health probes failed in a row", self.probes.failed))
+            }
+            HealthStatus::Busy => with_last("it answered with Retry-After".to_owned()),
+            HealthStatus::Resting => with_last(self.cause()),
+            HealthStatus::Returning => {
+                with_last("it is back and is offered a rising share of requests".to_owned())
+            }
+            HealthStatus::Serving => match self.stage {
+                Stage::Resting { .. } => with_last(format!(
+                    "{}; the rest is over and the next request tries it",
+                    self.cause()
+                )),
+                _ if self.failures > 0 || self.server_errors > 0 => {
+                    with_last("in service, with failures".to_owned())
+                }
+                _ => return None,
+            },
+        })
+    }
+
+    /// What took it out of service.
+    fn cause(&self) -> String {
+        let Stage::Resting { cause, .. } = self.stage else {
+            return String::new();
+        };
+        match cause {
+            EjectionCause::Failures => match self.failures {
+                0 | 1 => "a request got no answer".to_owned(),
+                failures => format!("{failures} requests in a row got no answer"),
+            },
+            EjectionCause::ServerErrors => format!(
+                "{} answers in a row had a status of 500 or more",
+                self.rules.server_errors
+            ),
+            EjectionCause::Share => format!(
+                "at least {:.0} % of its requests failed within {:?}",
+                self.rules.failure_share * 100.0,
+                self.rules.failure_window
+            ),
+            // Probes do not make a worker rest.
+            EjectionCause::Probe => "its health probes failed".to_owned(),
+        }
+    }
+}

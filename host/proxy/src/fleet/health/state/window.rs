@@ -1,0 +1,34 @@
+//! Sliding window of failures: the share of requests that went wrong lately.
+
+use super::millis;
+use crate::fleet::health::HealthSpec;
+
+/// What went wrong lately. It begins with a failure, so that good answers need no clock.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    since_ms: u64,
+    /// Good answers before it.
+    answers: u64,
+    failures: u64,
+}
+
+impl Window {
+    pub(super) fn failed(&mut self, rules: &HealthSpec, now_ms: u64, answers: u64) {
+        let is_over = now_ms.saturating_sub(self.since_ms) > millis(rules.failure_window);
+        if self.failures == 0 || is_over {
+            *self = Self {
+                since_ms: now_ms,
+                answers,
+                failures: 0,
+            };
+        }
+        self.failures += 1;
+    }
+
+    pub(super) fn is_bad(&self, rules: &HealthSpec, answers: u64) -> bool {
+        let all = self.failures + answers.saturating_sub(self.answers);
+        rules.failure_min_requests > 0
+            && all >= u64::from(rules.failure_min_requests)
+            && self.failures as f64 >= rules.failure_share * all as f64
+    }
+}

@@ -1,0 +1,138 @@
+//! How much a pool may have under way, where that follows the workers in service.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use routing::{BudgetLimits, Role, Worker};
+
+use super::spec::{AdmissionSpec, BudgetSpec};
+use crate::fleet::worker::WorkerHandle;
+use crate::request::snapshot::PoolState;
+
+/// What the limits of a pool's budget are made of. The default has none.
+#[derive(Debug, Default)]
+pub(crate) struct Capacity {
+    /// Whether anything is counted.
+    is_any: bool,
+    requests: BudgetSpec,
+    tokens: BudgetSpec,
+    tbt_target: Option<Duration>,
+    /// Those who answer.
+    workers: Vec<(Arc<Worker>, Arc<WorkerHandle>)>,
+}
+
+/// Puts the pools' budgets in force.
+pub(crate) fn open_gates(pools: &[Arc<PoolState>]) {
+    for pool in pools {
+        pool.queue.put_in_force(Capacity::of(pool));
+    }
+}
+
+impl Capacity {
+    fn of(pool: &PoolState) -> Self {
+        let Some(admission) = &pool.admission else {
+            return Self::default();
+        };
+        let AdmissionSpec {
+            requests,
+            tokens,
+            tbt_target,
+            ..
+        } = admission.spec;
+        let workers = pool.members.iter();
+        let answering = workers.filter(|member| member.worker.spec().role != Role::Prefill);
+        Self {
+            is_any: true,
+            requests,
+            tokens,
+            tbt_target,
+            workers: answering
+                .map(|member| (Arc::clone(&member.worker), Arc::clone(&member.link)))
+                .collect(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn fixed(requests: Option<u64>, tokens: Option<u64>) -> Self {
+        let budget = |limit: Option<u64>| limit.map_or(BudgetSpec::Off, BudgetSpec::Fixed);
+        Self {
+            is_any: true,
+            requests: budget(requests),
+            tokens: budget(tokens),
+            ..Self::default()
+        }
+    }
+
+    /// Whether there is anything to count.
+    pub(super) fn is_any(&self) -> bool {
+        self.is_any
+    }
+
+    /// Whether the limits change with the workers.
+    pub(super) fn follows_workers(&self) -> bool {
+        let follows = |budget: BudgetSpec| matches!(budget, BudgetSpec::Auto { .. });
+        follows(self.requests) || follows(self.tokens)
+    }
+
+    /// The limits as things are.
+    pub(super) fn limits(&self) -> BudgetLimits {
+        BudgetLimits {
+            requests: self.limit(self.requests, |worker, per_worker| {
+                let bearable = self
+                    .tbt_target
+                    .and_then(|target| bearable(worker, target, per_worker?));
+                bearable.or(per_worker)
+            }),
+            tokens: self.limit(self.tokens, |worker, per_worker| cache(worker).or(per_worker)),
+        }
+    }
+
+    fn limit(&self, budget: BudgetSpec, of: impl Fn(&Worker, Option<u64>) -> Option<u64>) -> Option<u64> {
+        let per_worker = match budget {
+            BudgetSpec::Off => return None,
+            BudgetSpec::Fixed(limit) => return Some(limit),
+            BudgetSpec::Auto { per_worker } => per_worker,
+        };
+        let in_service = self.workers.iter().filter(|(_, link)| !link.is_out());
+        let some: Vec<_> = in_service.map(|(worker, _)| worker).collect();
+        // When all rest, all are asked rather than none.
+        let all = || self.workers.iter().map(|(worker, _)| worker).collect();
+        let workers: Vec<_> = if some.is_empty() { all() } else { some };
+        let sum: Option<u64> = workers.into_iter().map(|worker| of(worker, per_worker)).sum();
+        // A pool without workers refuses by itself.
+        sum.map(|sum| sum.max(1))
+    }
+}
+
+/// Tokens that a worker's cache holds, where it told.
+fn cache(worker: &Worker) -> Option<u64> {
+    let (said, _) = worker.load().engine()?;
+    (said.kv_tokens >= 1.0).then_some(said.kv_tokens as u64)
+}
+
+/// The most requests that decode on a worker at no more than the time between tokens that is aimed at, as its past tells; none
+/// while that is unknown.
+fn bearable(worker: &Worker, target: Duration, most: u64) -> Option<u64> {
+    let load = worker.load();
+    let reading = load.read();
+    let prompt = reading.prompt_tokens / u64::from(reading.requests).max(1);
+    let target_ms = target.as_secs_f64() * 1e3;
+    let predicted = |requests: u32| {
+        load.cost()
+            .tbt_ms(requests, prompt.saturating_mul(requests.into()))
+    };
+    if predicted(1).is_nan() {
+        return None;
+    }
+    // It only grows with the requests.
+    let (mut least, mut over) = (1, u32::try_from(most).unwrap_or(u32::MAX).saturating_add(1));
+    while over - least > 1 {
+        let middle = least.midpoint(over);
+        if predicted(middle) <= target_ms {
+            least = middle;
+        } else {
+            over = middle;
+        }
+    }
+    Some(least.into())
+}

@@ -1,0 +1,429 @@
+//! Who is let in when, what the queue is bounded by, and that a budget is neither exceeded nor leaked.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::poll;
+use placement::HoldTerms;
+use prometheus_client::metrics::histogram::Histogram;
+use routing::Release;
+use tokio::time::Instant;
+
+use super::capacity::Capacity;
+use super::gate::{AdmissionController, QueueFull};
+use super::metrics::AdmissionFamilies;
+use super::permit::Permit;
+use super::ticket::{QueueEntry, Unserved};
+use super::wish::AdmissionRequest;
+
+const LONG: Duration = Duration::from_secs(60);
+
+pub(super) fn gate() -> Arc<AdmissionController> {
+    AdmissionController::new(AdmissionFamilies::default().pool("main", Histogram::new([1.0])))
+}
+
+/// A gate that lets so many in.
+fn budget(requests: Option<u64>, tokens: Option<u64>) -> Arc<AdmissionController> {
+    let gate = gate();
+    gate.put_in_force(Capacity::fixed(requests, tokens));
+    gate
+}
+
+fn wish(class: i32, tenant: &str, input: u64) -> AdmissionRequest {
+    AdmissionRequest {
+        class,
+        tenant: tenant.into(),
+        weight: 1.0,
+        input,
+        output: 0,
+        first_token_by: None,
+        runs: Duration::ZERO,
+    }
+}
+
+pub(super) fn plain() -> AdmissionRequest {
+    wish(0, "", 1)
+}
+
+fn pass(gate: &Arc<AdmissionController>, wish: AdmissionRequest) -> Option<Permit> {
+    let passed = gate.pass(|| wish);
+    passed.ok().map(|permit| permit.expect("it is counted"))
+}
+
+/// A place for at most `patience`, among `limit`.
+fn enter(
+    gate: &Arc<AdmissionController>,
+    limit: usize,
+    patience: Duration,
+    class: i32,
+) -> Result<QueueEntry, QueueFull> {
+    gate.enter(gate.turn(Instant::now() + patience), limit, class)
+}
+
+pub(super) fn tickets<const N: usize>(gate: &Arc<AdmissionController>) -> [QueueEntry; N] {
+    std::array::from_fn(|_| enter(gate, N, LONG, 0).unwrap())
+}
+
+pub(super) fn hold(order: f64) -> HoldTerms {
+    HoldTerms {
+        order,
+        ask_again: Duration::from_secs(10),
+        waits_for: None,
+    }
+}
+
+#[tokio::test]
+async fn releases_wake_in_order_then_by_arrival() {
+    let gate = gate();
+    let [mut late, mut first, mut second] = tickets(&gate);
+    let one = plain();
+    let mut late = pin!(late.hold(&one, hold(5.0), 0, None));
+    let mut second = pin!(second.hold(&one, hold(1.0), 0, None));
+    let mut first = pin!(first.hold(&one, hold(1.0), 0, None));
+    assert!(poll!(&mut late).is_pending());
+    assert!(poll!(&mut second).is_pending());
+    assert!(poll!(&mut first).is_pending());
+    gate.release(Release::anywhere());
+    assert!(poll!(&mut late).is_pending());
+    assert!(poll!(&mut second).is_pending());
+    assert!(poll!(&mut first).is_ready());
+    gate.release(Release::anywhere());
+    assert!(poll!(&mut second).is_ready());
+    assert!(poll!(&mut late).is_pending());
+}
+
+#[tokio::test]
+async fn a_release_while_the_policy_was_asked_is_not_missed() {
+    let gate = gate();
+    let seen = gate.releases();
+    gate.release(Release::anywhere());
+    let [mut ticket] = tickets(&gate);
+    assert!(ticket.hold(&plain(), hold(0.0), seen, None).await.is_ok());
+    assert_eq!(gate.waiting(), 0);
+}
+
+#[tokio::test]
+async fn a_wake_of_one_who_left_goes_to_the_next() {
+    let gate = gate();
+    let [mut gone, mut next] = tickets(&gate);
+    let one = plain();
+    let mut next = pin!(next.hold(&one, hold(1.0), 0, None));
+    {
+        let mut waits = pin!(gone.hold(&one, hold(0.0), 0, None));
+        assert!(poll!(&mut waits).is_pending());
+        assert!(poll!(&mut next).is_pending());
+        gate.release(Release::anywhere());
+    }
+    drop(gone);
+    assert!(poll!(&mut next).is_ready());
+}
+
+#[tokio::test]
+async fn one_who_is_sent_wakes_another_and_nobody_twice_for_one_release() {
+    let gate = gate();
+    let [mut first, mut second, mut third] = tickets(&gate);
+    let one = plain();
+    let mut third = pin!(third.hold(&one, hold(2.0), 0, None));
+    {
+        let mut other = pin!(second.hold(&one, hold(1.0), 0, None));
+        {
+            let mut waits = pin!(first.hold(&one, hold(0.0), 0, None));
+            assert!(poll!(&mut waits).is_pending());
+            assert!(poll!(&mut other).is_pending());
+            assert!(poll!(&mut third).is_pending());
+            gate.release(Release::anywhere());
+            assert!(poll!(&mut waits).is_ready());
+        }
+        assert!(poll!(&mut other).is_pending());
+        first.sent();
+        assert!(poll!(&mut other).is_ready(), "there may be room for two");
+    }
+    let mut again = pin!(second.hold(&one, hold(1.0), 1, None));
+    assert!(poll!(&mut again).is_pending(), "it was asked since the release");
+    assert!(poll!(&mut third).is_ready(), "the next may find room");
+    gate.release(Release::anywhere());
+    assert!(poll!(&mut again).is_ready(), "the next release begins anew");
+}
+
+#[tokio::test]
+async fn a_wake_of_one_who_ends_unsent_goes_to_the_next() {
+    let gate = gate();
+    let [mut woken, mut next] = tickets(&gate);
+    let one = plain();
+    let mut next = pin!(next.hold(&one, hold(1.0), 0, None));
+    {
+        let mut waits = pin!(woken.hold(&one, hold(0.0), 0, None));
+        assert!(poll!(&mut waits).is_pending());
+        assert!(poll!(&mut next).is_pending());
+        gate.release(Release::anywhere());
+        assert!(poll!(&mut waits).is_ready());
+    }
+    assert!(poll!(&mut next).is_pending());
+    drop(woken);
+    assert!(poll!(&mut next).is_ready());
+}
+
+#[tokio::test]
+async fn a_wake_of_one_held_again_goes_round_once() {
+    let gate = gate();
+    let [mut first, mut second] = tickets(&gate);
+    let one = plain();
+    {
+        let mut waits = pin!(first.hold(&one, hold(0.0), 0, None));
+        let mut other = pin!(second.hold(&one, hold(1.0), 0, None));
+        assert!(poll!(&mut waits).is_pending());
+        assert!(poll!(&mut other).is_pending());
+        gate.release(Release::anywhere());
+        assert!(poll!(&mut waits).is_ready());
+        assert!(poll!(&mut other).is_pending());
+    }
+    let mut other = pin!(second.hold(&one, hold(1.0), 1, None));
+    assert!(poll!(&mut other).is_pending(), "asked since the release");
+    let mut again = pin!(first.hold(&one, hold(2.0), 1, None));
+    assert!(poll!(&mut again).is_pending());
+    assert!(poll!(&mut other).is_pending(), "nobody is left to be asked");
+    gate.release(Release::anywhere());
+    assert!(poll!(&mut other).is_ready(), "the next release begins anew");
+}
+
+#[tokio::test]
+async fn the_queue_is_bounded_in_length_and_time() {
+    let gate = gate();
+    let mut ticket = enter(&gate, 1, Duration::ZERO, 0).unwrap();
+    assert_eq!(enter(&gate, 1, LONG, 0).unwrap_err(), QueueFull);
+    let held = ticket.hold(&plain(), hold(0.0), 0, None).await;
+    assert_eq!(held.unwrap_err(), Unserved::Timeout);
+    drop(ticket);
+    assert_eq!(gate.len(), 0);
+    let mut ticket = enter(&gate, 1, LONG, 0).unwrap();
+    let soon = HoldTerms {
+        ask_again: Duration::from_millis(1),
+        ..hold(0.0)
+    };
+    let held = ticket.hold(&plain(), soon, 0, None).await;
+    assert!(held.is_ok(), "asked again when the time is up");
+}
+
+#[tokio::test]
+async fn a_turn_ends_at_its_deadline_however_often_the_queue_is_entered() {
+    let gate = gate();
+    let turn = gate.turn(Instant::now());
+    gate.enter(turn, 1, 0).unwrap().sent();
+    let mut again = gate.enter(turn, 1, 0).unwrap();
+    let held = again.hold(&plain(), hold(0.0), 0, None).await;
+    assert_eq!(held.unwrap_err(), Unserved::Timeout);
+}
+
+#[tokio::test]
+async fn room_for_several_lets_several_in_by_class_and_nobody_who_comes_later() {
+    let gate = budget(Some(2), None);
+    let inside = [pass(&gate, plain()).unwrap(), pass(&gate, plain()).unwrap()];
+    let [mut low, mut high, mut middle] = tickets(&gate);
+    let wishes = [wish(-1, "", 1), wish(7, "", 1), plain()];
+    let mut low = pin!(low.wait(&wishes[0]));
+    let mut high = pin!(high.wait(&wishes[1]));
+    let mut middle = pin!(middle.wait(&wishes[2]));
+    assert!(poll!(&mut low).is_pending());
+    assert!(poll!(&mut high).is_pending());
+    assert!(poll!(&mut middle).is_pending());
+    assert_eq!(gate.counts(), [1, 1, 1]);
+    drop(inside);
+    assert!(poll!(&mut low).is_pending());
+    assert!(pass(&gate, plain()).is_none(), "others are before it");
+    let (high, middle) = (poll!(&mut high), poll!(&mut middle));
+    assert!(high.is_ready() && middle.is_ready());
+    assert_eq!(gate.budget().0.requests, 2);
+    drop(middle);
+    let std::task::Poll::Ready(Ok(permit)) = poll!(&mut low) else {
+        panic!("there is room for it")
+    };
+    drop((high, permit));
+    assert_eq!(gate.budget().0.requests, 0);
+    assert!(pass(&gate, plain()).is_some());
+}
+
+#[tokio::test]
+async fn a_permit_that_was_on_its_way_to_one_who_left_goes_to_the_next() {
+    let gate = budget(Some(1), None);
+    let inside = pass(&gate, plain()).unwrap();
+    let [mut gone, mut next] = tickets(&gate);
+    let one = plain();
+    let mut next = pin!(next.wait(&one));
+    {
+        let mut waits = pin!(gone.wait(&one));
+        assert!(poll!(&mut waits).is_pending());
+        assert!(poll!(&mut next).is_pending());
+        drop(inside);
+    }
+    assert!(poll!(&mut next).is_ready());
+}
+
+#[tokio::test]
+async fn one_that_waits_in_vain_leaves_its_place_and_whoever_it_kept_out_goes_in() {
+    let gate = budget(None, Some(10));
+    let inside = pass(&gate, wish(0, "", 6)).unwrap();
+    let [mut large, mut small] = tickets(&gate);
+    let (of_large, of_small) = (wish(1, "", 9), wish(0, "", 2));
+    let mut small = pin!(small.wait(&of_small));
+    {
+        let mut waits = pin!(large.wait(&of_large));
+        assert!(poll!(&mut waits).is_pending());
+        assert!(poll!(&mut small).is_pending(), "the large one is before it");
+    }
+    assert!(poll!(&mut small).is_ready());
+    drop(inside);
+}
+
+#[tokio::test]
+async fn one_that_a_policy_holds_gives_its_room_to_others_and_gets_it_again() {
+    let gate = budget(Some(1), None);
+    let permit = pass(&gate, plain());
+    let [mut held, mut other] = tickets(&gate);
+    let one = plain();
+    let mut other = pin!(other.wait(&one));
+    assert!(poll!(&mut other).is_pending());
+    let mut held = pin!(held.hold(&one, hold(0.0), gate.releases(), permit));
+    assert!(poll!(&mut held).is_pending());
+    let std::task::Poll::Ready(Ok(mut used)) = poll!(&mut other) else {
+        panic!("the room of the one that is held is free")
+    };
+    used.begin();
+    gate.release(Release::anywhere());
+    assert!(poll!(&mut held).is_pending(), "the budget is full");
+    drop(used);
+    let std::task::Poll::Ready(Ok(Some(again))) = poll!(&mut held) else {
+        panic!("there is room for it again")
+    };
+    assert_eq!(gate.budget().0.requests, 1);
+    drop(again);
+    assert_eq!(gate.budget().0.requests, 0);
+}
+
+#[tokio::test]
+async fn a_full_queue_sheds_who_may_be_shed_for_who_is_more_important() {
+    let gate = budget(Some(1), None);
+    let _inside = pass(&gate, plain()).unwrap();
+    let mut sheddable = enter(&gate, 1, LONG, -1).unwrap();
+    let of_it = wish(-1, "", 1);
+    {
+        let mut waits = pin!(sheddable.wait(&of_it));
+        assert!(poll!(&mut waits).is_pending());
+        assert_eq!(enter(&gate, 1, LONG, -1).unwrap_err(), QueueFull);
+        let _more_important = enter(&gate, 1, LONG, 0).unwrap();
+        assert_eq!(waits.await.unwrap_err(), Unserved::Shed);
+        assert_eq!(enter(&gate, 1, LONG, 0).unwrap_err(), QueueFull);
+        assert_eq!(gate.len(), 1);
+    }
+    drop(sheddable);
+    assert_eq!(gate.len(), 0);
+}
+
+#[tokio::test]
+async fn who_is_sure_to_be_refused_is_known_before_it_asks() {
+    let gate = budget(Some(1), None);
+    assert!(!gate.is_crowded(0), "there is room");
+    let _inside = pass(&gate, plain()).unwrap();
+    let mut ticket = enter(&gate, 1, LONG, -1).unwrap();
+    let less = wish(-1, "", 1);
+    let mut waits = pin!(ticket.wait(&less));
+    assert!(poll!(&mut waits).is_pending());
+    gate.admit_ready(None);
+    assert!(gate.is_crowded(1) && !gate.is_crowded(2));
+    assert!(gate.may_shed_for(0) && !gate.may_shed_for(-1));
+}
+
+#[tokio::test]
+async fn a_larger_budget_lets_in_who_waits() {
+    let gate = budget(Some(1), None);
+    let _inside = pass(&gate, plain()).unwrap();
+    let [mut ticket] = tickets(&gate);
+    let one = plain();
+    let mut waits = pin!(ticket.wait(&one));
+    assert!(poll!(&mut waits).is_pending());
+    gate.put_in_force(Capacity::fixed(Some(2), None));
+    assert!(poll!(&mut waits).is_ready());
+}
+
+#[tokio::test]
+async fn tenants_take_turns_by_what_they_were_served() {
+    let gate = budget(Some(1), None);
+    let mut inside = pass(&gate, wish(0, "heavy", 100)).unwrap();
+    inside.begin();
+    let mut tickets: [QueueEntry; 4] = tickets(&gate);
+    let wishes = [
+        wish(0, "heavy", 100),
+        wish(0, "heavy", 100),
+        wish(0, "light", 10),
+        wish(0, "light", 10),
+    ];
+    let mut waits: Vec<_> = tickets
+        .iter_mut()
+        .zip(&wishes)
+        .map(|(ticket, wish)| Box::pin(ticket.wait(wish)))
+        .collect();
+    for wait in &mut waits {
+        assert!(poll!(wait).is_pending());
+    }
+    let mut order = Vec::new();
+    let mut tenants = vec!["heavy", "heavy", "light", "light"];
+    while !waits.is_empty() {
+        drop(inside);
+        let mut admit_ready = None;
+        for (at, wait) in waits.iter_mut().enumerate() {
+            if let std::task::Poll::Ready(permit) = poll!(wait) {
+                admit_ready = Some((at, permit.unwrap()));
+                break;
+            }
+        }
+        let (at, permit) = admit_ready.expect("there is room for one");
+        inside = permit;
+        inside.begin();
+        order.push(tenants.remove(at));
+        drop(waits.remove(at));
+    }
+    assert_eq!(order, ["light", "light", "heavy", "heavy"]);
+}
+
+/// Many tasks on several threads that come, wait, are held, leave and end, on a budget of a few.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_crowd_never_exceeds_the_budget_and_leaves_nothing_behind() {
+    const LIMIT: u64 = 3;
+    let gate = budget(Some(LIMIT), Some(1_000));
+    let visitor = |number: u64| {
+        let gate = Arc::clone(&gate);
+        async move {
+            for round in 0..50 {
+                let one = wish((number % 3) as i32 - 1, "t", 1 + (number + round) % 7);
+                let mut permit = match gate.pass(|| one.clone()) {
+                    Ok(permit) => permit,
+                    Err(one) => {
+                        let Ok(mut ticket) = enter(&gate, 16, Duration::from_millis(20), one.class) else {
+                            continue;
+                        };
+                        let Ok(permit) = ticket.wait(&one).await else {
+                            continue;
+                        };
+                        ticket.sent();
+                        Some(permit)
+                    }
+                };
+                if let Some(permit) = &mut permit {
+                    permit.begin();
+                }
+                assert!(gate.budget().0.requests <= LIMIT);
+                tokio::task::yield_now().await;
+                drop(permit);
+                gate.release(Release::anywhere());
+            }
+        }
+    };
+    let mut visitors = tokio::task::JoinSet::new();
+    for number in 0..24 {
+        visitors.spawn(visitor(number));
+    }
+    visitors.join_all().await;
+    let (used, _) = gate.budget();
+    assert_eq!((used.requests, used.tokens), (0, 0));
+    assert_eq!((gate.len(), gate.waiting()), (0, 0));
+}

@@ -1,0 +1,191 @@
+//! One request's place in a pool's queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use placement::HoldTerms;
+use routing::{Held, Release};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::gate::{AdmissionController, WakeReason};
+use super::permit::Permit;
+use super::wish::AdmissionRequest;
+
+/// When a request waited first, and until when it may; the same however often it enters the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueuePosition {
+    pub(super) number: u64,
+    pub(super) deadline: Instant,
+}
+
+/// How often in a row a request is asked again at once, because of releases while it was asked. A router that decides more slowly
+/// than capacity is freed would ask the same one for ever.
+const MOST_ROUNDS: u8 = 8;
+
+/// Kept over all waits of a request. Its end is the end of the time in the queue, for whatever reason.
+#[derive(Debug)]
+pub(super) struct QueueEntry {
+    gate: Arc<AdmissionController>,
+    turn: QueuePosition,
+    since: Instant,
+    /// What its policy is asked again for, and others may be.
+    release: Option<Release>,
+    /// How often in a row it did not have to wait.
+    rounds: u8,
+    /// Whether somebody else has its place now.
+    is_shed: bool,
+}
+
+/// Why a wait was in vain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unserved {
+    /// The time in the queue is up.
+    Timeout,
+    /// Somebody more important has its place.
+    Shed,
+}
+
+/// A ticket's entry in the line, for one wait.
+struct Entry<'a> {
+    ticket: &'a mut QueueEntry,
+    woken: oneshot::Receiver<WakeReason>,
+}
+
+/// How long a request that was not held yet may be held in all: as the pool has it, and while its answer may still begin in time.
+pub(crate) fn longest_hold(timeout: Duration, deadline: Option<Instant>) -> Duration {
+    let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+    deadline.map_or(timeout, |deadline| left(deadline).min(timeout))
+}
+
+impl QueuePosition {
+    /// How much longer it may be held.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}
+
+impl QueueEntry {
+    pub(super) fn new(gate: Arc<AdmissionController>, turn: QueuePosition) -> Self {
+        Self {
+            gate,
+            turn,
+            since: Instant::now(),
+            release: None,
+            rounds: 0,
+            is_shed: false,
+        }
+    }
+
+    /// Waits for room in the budget.
+    pub(super) async fn wait(&mut self, wish: &AdmissionRequest) -> Result<Permit, Unserved> {
+        let deadline = self.turn.deadline;
+        let Some(woken) = self.gate.enqueue(self.turn, wish, None) else {
+            return Err(Unserved::Timeout);
+        };
+        let mut entry = Entry { ticket: self, woken };
+        entry.ticket.gate.admit_ready(None);
+        match timeout_at(deadline, &mut entry.woken).await {
+            Ok(Ok(wake)) => entry.ticket.woken(wake),
+            _ => Err(Unserved::Timeout),
+        }
+    }
+
+    /// Waits until it is time to ask the policy again: capacity was freed (also since `seen`, see [`AdmissionController::releases`]) and this
+    /// request is the next in order, or `ask_again` has passed. Its permit is given back meanwhile.
+    pub(super) async fn hold(
+        &mut self,
+        wish: &AdmissionRequest,
+        terms: HoldTerms,
+        seen: u64,
+        permit: Option<Permit>,
+    ) -> Result<Option<Permit>, Unserved> {
+        let now = Instant::now();
+        let deadline = self.turn.deadline;
+        if now >= deadline {
+            return Err(Unserved::Timeout);
+        }
+        let seen = if self.rounds < MOST_ROUNDS {
+            seen
+        } else {
+            self.gate.releases()
+        };
+        let held = Held {
+            order: terms.order,
+            asked_at: Some(seen),
+            waits_for: terms.waits_for,
+        };
+        let Some(woken) = self.gate.enqueue(self.turn, wish, Some(held)) else {
+            self.rounds = self.rounds.saturating_add(1);
+            return Ok(permit);
+        };
+        self.rounds = 0;
+        let mut entry = Entry { ticket: self, woken };
+        drop(permit);
+        entry.ticket.pass_on();
+        let ask_again = now + terms.ask_again;
+        if ask_again < deadline {
+            if let Ok(Ok(wake)) = timeout_at(ask_again, &mut entry.woken).await {
+                return entry.ticket.woken(wake).map(Some);
+            }
+            entry.ticket.gate.ask_again(entry.ticket.turn);
+        }
+        match timeout_at(deadline, &mut entry.woken).await {
+            Ok(Ok(wake)) => entry.ticket.woken(wake).map(Some),
+            _ => Err(Unserved::Timeout),
+        }
+    }
+
+    fn woken(&mut self, wake: WakeReason) -> Result<Permit, Unserved> {
+        match wake {
+            WakeReason::In { permit, release } => {
+                self.release = release;
+                Ok(permit)
+            }
+            WakeReason::Shed => {
+                self.is_shed = true;
+                Err(Unserved::Shed)
+            }
+        }
+    }
+
+    /// The request has found a worker.
+    pub(super) fn sent(self) {
+        self.gate.sent();
+    }
+
+    /// The next may be asked.
+    fn pass_on(&mut self) {
+        if let Some(release) = self.release.take() {
+            self.gate.admit_ready(Some(release));
+        }
+    }
+}
+
+impl Drop for QueueEntry {
+    fn drop(&mut self) {
+        if !self.is_shed {
+            self.gate.leave();
+        }
+        self.gate
+            .metrics
+            .waited
+            .observe(self.since.elapsed().as_secs_f64());
+        // Sent or gone, it is not asked again: what was freed may be of use to as many as at first.
+        self.release = self.release.map(Release::renewed);
+        self.pass_on();
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        let ticket = &mut *self.ticket;
+        if ticket.gate.dequeue(ticket.turn) {
+            return;
+        }
+        // Told while it was leaving, it has been told all the same; the permit is given back here.
+        if let Ok(wake) = self.woken.try_recv() {
+            let _ = ticket.woken(wake);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Fields of engines that take from other clients, and which of them a client may set.
+
+use http::HeaderMap;
+use inference_api::Peek;
+use worker_client::X_DATA_PARALLEL_RANK;
+
+use super::Principal;
+use crate::base::reply::Refusal;
+use crate::limits::admission::class_of_body;
+use crate::request::route::Route;
+use crate::request::snapshot::PoolState;
+
+/// What a client may set of a request for an engine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineFields {
+    /// `priority`: an engine's scheduler serves the request before those of others.
+    pub priority: bool,
+    /// `X-data-parallel-rank`, `routed_dp_rank` and `data_parallel_rank`: an engine computes it on that rank, however busy.
+    pub rank: bool,
+}
+
+/// What decides whether a request may set its fields.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FieldCheck<'a> {
+    pub(crate) route: &'a Route,
+    pub(crate) pool: &'a PoolState,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) peek: &'a Peek<'a>,
+}
+
+impl Principal {
+    /// Checks the fields of engines that a request sets against the client's rights.
+    pub(crate) fn check_fields(&self, request: FieldCheck<'_>) -> Result<(), Refusal> {
+        let field = self.forbidden_field(request);
+        if let Some(field) = field {
+            self.ledger.metrics.refused.field.inc();
+            return Err(Refusal::FieldNotAllowed { field });
+        }
+        let Some(adapter) = self.forbidden_adapter(request.peek) else {
+            return Ok(());
+        };
+        self.ledger.metrics.refused.model.inc();
+        Err(Refusal::not_served(&adapter))
+    }
+
+    fn forbidden_field(&self, request: FieldCheck<'_>) -> Option<&'static str> {
+        if request.peek.sets_priority() && !self.may_set.priority && !self.is_within_class(request) {
+            return Some("priority");
+        }
+        if self.may_set.rank {
+            return None;
+        }
+        let in_headers = request.headers.contains_key(X_DATA_PARALLEL_RANK);
+        in_headers
+            .then_some("X-data-parallel-rank")
+            .or_else(|| request.peek.rank_field())
+    }
+
+    /// Whether the pool reads the body's `priority`, and it is no sooner than the client's own class.
+    fn is_within_class(&self, request: FieldCheck<'_>) -> bool {
+        let class = request.route.objectives.priority.unwrap_or(self.priority);
+        let of_body = class_of_body(request.pool, request.peek.priority);
+        of_body.is_some_and(|own| own <= class.into())
+    }
+
+    /// An adapter that the request names beside its model and that does not exist for the client.
+    fn forbidden_adapter(&self, peek: &Peek<'_>) -> Option<String> {
+        match peek.adapters() {
+            Ok(names) => names
+                .into_iter()
+                .find(|name| !self.may_ask_for(name))
+                .map(|name| name.into_owned()),
+            // What cannot be read may name any.
+            Err(_) => (!self.may_ask_for_all()).then(|| "lora_path".to_owned()),
+        }
+    }
+}

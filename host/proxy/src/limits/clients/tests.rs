@@ -1,0 +1,208 @@
+//! Clients over reloads, and what their requests leave behind.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, StatusCode};
+use inference_api::Tail;
+
+use super::*;
+use crate::base::label::Outcome;
+use crate::base::reply::Limited;
+
+fn spec(name: &str, limits: ClientLimits) -> ClientSpec {
+    ClientSpec {
+        name: name.into(),
+        keys: vec![KeyHash::of(name.as_bytes())],
+        models: vec!["llama-*".to_owned()],
+        tenant: name.into(),
+        priority: 0,
+        weight: 1.0,
+        may_set: EngineFields::default(),
+        limits,
+    }
+}
+
+fn limits(requests: u32, tokens: u32, concurrent: u32) -> ClientLimits {
+    ClientLimits {
+        requests: NonZeroU32::new(requests),
+        tokens: NonZeroU32::new(tokens),
+        concurrent: NonZeroU32::new(concurrent),
+    }
+}
+
+/// Clients whose clock stands still: it begins tomorrow.
+fn clients(previous: Option<&Clients>, specs: Vec<ClientSpec>) -> Clients {
+    let metrics = ClientFamilies::default();
+    let mut nobody = Clients::next(None, vec![], &metrics);
+    nobody.epoch += Duration::from_hours(24);
+    Clients::next(Some(previous.unwrap_or(&nobody)), specs, &metrics)
+}
+
+fn enter(clients: &Clients, key: &str) -> Result<Option<RateLimitGuard>, Refusal> {
+    let mut headers = HeaderMap::new();
+    let value = HeaderValue::try_from(format!("Bearer {key}")).unwrap();
+    headers.insert(AUTHORIZATION, value);
+    clients.enter(&mut headers).visit
+}
+
+#[track_caller]
+fn visit(clients: &Clients, key: &str) -> RateLimitGuard {
+    enter(clients, key).unwrap().unwrap()
+}
+
+#[test]
+fn without_clients_nobody_needs_a_key_and_every_header_stays() {
+    let mut headers = HeaderMap::new();
+    headers.insert("x-api-key", HeaderValue::from_static("theirs"));
+    let entry = clients(None, vec![]).enter(&mut headers);
+    assert!(entry.caller.is_none() && matches!(entry.visit, Ok(None)));
+    assert_eq!(headers.len(), 1);
+}
+
+#[test]
+fn only_a_known_key_comes_in() {
+    let clients = clients(None, vec![spec("a", ClientLimits::default())]);
+    assert_eq!(&*visit(&clients, "a").caller().name, "a");
+    assert!(matches!(enter(&clients, "b"), Err(Refusal::WrongKey)));
+    let entry = clients.enter(&mut HeaderMap::new());
+    assert!(matches!(entry.visit, Err(Refusal::NoKey)));
+    assert_eq!(
+        (clients.unknown.no_key.get(), clients.unknown.wrong_key.get()),
+        (1, 1)
+    );
+}
+
+#[test]
+fn a_model_that_is_not_its_own_does_not_exist_for_it() {
+    let clients = clients(None, vec![spec("a", ClientLimits::default())]);
+    let visit = visit(&clients, "a");
+    assert!(visit.check_model("llama-8b").is_ok());
+    assert!(matches!(
+        visit.check_model("qwen"),
+        Err(Refusal::ModelNotFound { .. })
+    ));
+}
+
+#[test]
+fn what_was_used_stays_used_over_a_reload() {
+    let before = clients(None, vec![spec("a", limits(1, 0, 0)), spec("b", limits(1, 0, 0))]);
+    drop(visit(&before, "a"));
+    let after = clients(Some(&before), vec![spec("a", limits(1, 0, 0))]);
+    assert!(matches!(
+        enter(&after, "a"),
+        Err(Refusal::Limited(Limited::Requests { limit: 1, .. }))
+    ));
+    assert_eq!(before.gone(&after).collect::<Vec<_>>(), ["b"]);
+}
+
+#[test]
+fn a_seat_is_free_again_when_its_request_is_over() {
+    let clients = clients(None, vec![spec("a", limits(0, 0, 1))]);
+    let first = visit(&clients, "a");
+    assert!(matches!(
+        enter(&clients, "a"),
+        Err(Refusal::Limited(Limited::Concurrent { most: 1 }))
+    ));
+    drop(first);
+    visit(&clients, "a");
+}
+
+/// Of a short body that sets `max_tokens` to 70,000.
+fn bound() -> UsageBound {
+    let body = br#"{"model":"llama-8b","prompt":"hi","max_tokens":35000,"n":2}"#;
+    let peek = inference_api::peek(inference_api::Endpoint::Completions, body).unwrap();
+    UsageBound::of(&peek, body)
+}
+
+/// Tokens that are left of 1,000 after a request did `what` with its 100 estimated ones.
+#[track_caller]
+fn left(what: impl FnOnce(RateLimitGuard)) -> u64 {
+    let clients = clients(None, vec![spec("a", limits(0, 1_000, 0))]);
+    let mut visit = visit(&clients, "a");
+    visit.claim(100, bound()).unwrap();
+    let caller = Arc::clone(visit.caller());
+    what(visit);
+    let rate = caller.tokens.unwrap();
+    caller.ledger.tokens.level(rate, caller.now()).left
+}
+
+#[test]
+fn tokens_are_settled_by_what_is_known_of_them() {
+    let mut tail = Tail::default();
+    tail.push(br#"{"usage":{"prompt_tokens":250,"completion_tokens":50}}"#);
+    let mut stream = Tail::default();
+    stream.push(b"data: {}\n\ndata: {}\n\n");
+    assert_eq!(
+        left(|mut visit| {
+            visit.answered(StatusCode::OK);
+            visit.seen(&tail);
+        }),
+        700,
+    );
+    assert_eq!(
+        left(|mut visit| {
+            visit.reconcile(200);
+            visit.answered(StatusCode::OK);
+            visit.seen(&stream);
+        }),
+        798,
+    );
+    assert_eq!(left(|mut visit| visit.answered(StatusCode::BAD_GATEWAY)), 1_000);
+    assert_eq!(left(drop), 1_000);
+    assert_eq!(left(|visit| visit.end(Outcome::ClientLeft)), 900);
+    assert_eq!(left(|visit| visit.end(Outcome::RequestTimeout)), 1_000);
+    assert_eq!(
+        left(|mut visit| {
+            visit.sent();
+            visit.end(Outcome::RequestTimeout);
+        }),
+        900,
+        "a worker read the prompt",
+    );
+    assert_eq!(left(|visit| visit.end(Outcome::QueueFull)), 1_000);
+}
+
+#[test]
+fn a_worker_that_states_impossible_usage_costs_its_client_what_was_seen() {
+    let answer = |usage: &str| {
+        let mut tail = Tail::default();
+        tail.push(format!("{{\"usage\":{{{usage}}}}}").as_bytes());
+        let seen = tail.counted_tokens();
+        let left = left(|mut visit| {
+            visit.answered(StatusCode::OK);
+            visit.seen(&tail);
+        });
+        (left, 1_000 - 100 - seen)
+    };
+    for usage in [
+        "\"prompt_tokens\":18446744073709551615,\"completion_tokens\":1",
+        "\"prompt_tokens\":7,\"completion_tokens\":18446744073709551615",
+        "\"prompt_tokens\":66000,\"completion_tokens\":1",
+        "\"prompt_tokens\":7,\"completion_tokens\":70001",
+    ] {
+        let (left, expected) = answer(usage);
+        assert_eq!(left, expected, "{usage}");
+    }
+    // As much as the body asks for may be used.
+    let (left, _) = answer("\"prompt_tokens\":7,\"completion_tokens\":70000");
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn over_its_tokens_a_request_is_not_counted_either() {
+    let clients = clients(None, vec![spec("a", limits(2, 1_000, 0))]);
+    let mut first = visit(&clients, "a");
+    first.claim(1_000, bound()).unwrap();
+    let mut second = visit(&clients, "a");
+    assert!(matches!(
+        second.claim(100, bound()),
+        Err(Limited::Tokens { limit: 1_000, .. })
+    ));
+    drop(second);
+    assert!(
+        enter(&clients, "a").is_ok(),
+        "the refused one gave its place back"
+    );
+}

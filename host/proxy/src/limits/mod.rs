@@ -1,0 +1,7 @@
+//! Limits: admission, clients' rate limits, memory and bytes of bodies, retry budgets.
+
+pub(crate) mod admission;
+pub(crate) mod bodies;
+pub(crate) mod clients;
+pub(crate) mod memory;
+pub(crate) mod retries;

@@ -1,0 +1,237 @@
+//! Whether a request may be tried again on another worker, and after which pause.
+//!
+//! A try that cannot have cost a worker anything (it was not reached, or refused the connection) is free. Any other is paid
+//! from the pool's budget, a share of its requests: when workers fail in rows, retries add that share to their load and no more.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+
+use crate::base::label::RetryKind;
+use crate::dispatch::split::AttemptError;
+use crate::request::context::RequestContext;
+use crate::request::snapshot::PoolState;
+
+/// In which the budget is kept.
+const WINDOW_MS: u64 = 10_000;
+
+/// How requests of a pool are tried again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetrySpec {
+    /// Retries for each request, taken over ten seconds.
+    pub share: f64,
+    /// Retries a second that are allowed besides, however few the requests.
+    pub per_second: f64,
+    /// The first pause; each further one is twice as long.
+    pub backoff: Duration,
+    /// The longest.
+    pub longest_backoff: Duration,
+    /// Answers after which another worker is tried, where requests are not split.
+    pub statuses: Vec<StatusCode>,
+    /// Most workers that may close the connection on one request, where it is not split; at least 1.
+    pub crashes: u32,
+}
+
+impl Default for RetrySpec {
+    fn default() -> Self {
+        Self {
+            share: 0.2,
+            per_second: 10.0,
+            backoff: Duration::from_millis(25),
+            longest_backoff: Duration::from_millis(250),
+            statuses: vec![
+                StatusCode::TOO_MANY_REQUESTS,
+                StatusCode::INTERNAL_SERVER_ERROR,
+                StatusCode::BAD_GATEWAY,
+                StatusCode::SERVICE_UNAVAILABLE,
+                StatusCode::GATEWAY_TIMEOUT,
+            ],
+            crashes: 2,
+        }
+    }
+}
+
+/// What a pool has to spend on retries; kept over reloads.
+#[derive(Debug)]
+pub(crate) struct RetryBudget {
+    since: Instant,
+    requests: AtomicU64,
+    /// Held for some additions.
+    window: Mutex<Window>,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    since_ms: u64,
+    /// Requests before it.
+    before: u64,
+    /// Requests that came in as long a time before it.
+    carried: f64,
+    spent: u64,
+}
+
+impl Default for RetryBudget {
+    fn default() -> Self {
+        Self {
+            since: Instant::now(),
+            requests: AtomicU64::new(0),
+            window: Mutex::default(),
+        }
+    }
+}
+
+impl RetryBudget {
+    /// A request came.
+    pub(crate) fn earn(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn pay(&self, spec: &RetrySpec) -> bool {
+        let now_ms = self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
+        let requests = self.requests.load(Ordering::Relaxed);
+        // Plain numbers, whatever a panic elsewhere did.
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        window.pay(spec, now_ms, requests)
+    }
+}
+
+impl Window {
+    fn pay(&mut self, spec: &RetrySpec, now_ms: u64, requests: u64) -> bool {
+        let elapsed = now_ms.saturating_sub(self.since_ms);
+        if elapsed >= WINDOW_MS {
+            let came = requests.saturating_sub(self.before) as f64;
+            *self = Self {
+                since_ms: now_ms,
+                before: requests,
+                carried: came * WINDOW_MS as f64 / elapsed as f64,
+                spent: 0,
+            };
+        }
+        let came = requests.saturating_sub(self.before) as f64;
+        let seconds = WINDOW_MS as f64 / 1e3;
+        let allowed = spec.share * came.max(self.carried) + spec.per_second * seconds;
+        let may = (self.spent + 1) as f64 <= allowed;
+        self.spent += u64::from(may);
+        may
+    }
+}
+
+impl PoolState {
+    /// Whether another try may follow one that ended so, and after which pause.
+    pub(crate) fn retry(&self, error: &AttemptError, tries: u32, seed: u64) -> Option<Duration> {
+        if error.cost_nothing() {
+            self.metrics.retries.count(RetryKind::Free);
+            return Some(Duration::ZERO);
+        }
+        // An answer that was not passed on for it was paid for then.
+        let is_paid = self.pd.is_none() && matches!(error, AttemptError::Refused(_));
+        (is_paid || self.pay_for_retry()).then(|| pause(&self.retries, tries, seed))
+    }
+
+    /// Pays for another try. Whether that was possible.
+    pub(crate) fn pay_for_retry(&self) -> bool {
+        let paid = self.budget.pay(&self.retries);
+        let kind = if paid {
+            RetryKind::Paid
+        } else {
+            RetryKind::OverBudget
+        };
+        self.metrics.retries.count(kind);
+        paid
+    }
+}
+
+/// Whether the answer of that status is not passed on, but another worker tried, where the request is not split. Paid then.
+pub(crate) fn is_worth_another(request: &RequestContext, status: StatusCode, tries: u32) -> bool {
+    let pool = request.pool();
+    pool.retries.statuses.contains(&status)
+        && tries < pool.limits.attempts
+        && pool.serving(&request.model).count() > tries as usize
+        && pool.pay_for_retry()
+}
+
+/// The pause before the next try of the request with that seed, of which so many were in vain: between half of what it could
+/// be and all of it.
+pub(crate) fn pause(spec: &RetrySpec, tries: u32, seed: u64) -> Duration {
+    let doubled = spec.backoff.saturating_mul(1 << tries.saturating_sub(1).min(16));
+    let mixed = (seed ^ u64::from(tries) << 48).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let share = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
+    doubled.min(spec.longest_backoff).mul_f64(0.5 + 0.5 * share)
+}
+
+/// How long a worker asks not to be asked again, where it says so in seconds.
+pub(crate) fn retry_after_ms(status: StatusCode, headers: &HeaderMap) -> Option<u64> {
+    let asks = matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+    );
+    let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    (asks && seconds > 0).then(|| seconds.saturating_mul(1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_of_failures_is_retried_for_a_share_of_the_requests() {
+        let spec = RetrySpec {
+            share: 0.2,
+            per_second: 1.0,
+            ..RetrySpec::default()
+        };
+        let mut window = Window::default();
+        // A thousand requests a second that fail again and again, for a minute.
+        let mut retried = 0;
+        for request in 0..60_000_u64 {
+            for _ in 0..2 {
+                retried += u64::from(window.pay(&spec, request, request + 1));
+            }
+        }
+        assert!((11_000..=12_070).contains(&retried), "{retried}");
+    }
+
+    #[test]
+    fn few_requests_have_the_fixed_part() {
+        let spec = RetrySpec {
+            share: 0.0,
+            per_second: 0.5,
+            ..RetrySpec::default()
+        };
+        let mut window = Window::default();
+        let paid = (0..100).filter(|_| window.pay(&spec, 0, 1)).count();
+        assert_eq!(paid, 5);
+        assert!(window.pay(&spec, WINDOW_MS, 1));
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_differ() {
+        let spec = RetrySpec::default();
+        let within = |tries, longest_ms: u64| {
+            let longest = Duration::from_millis(longest_ms);
+            (0..100).all(|seq| (longest / 2..=longest).contains(&pause(&spec, tries, seq)))
+        };
+        assert!(within(1, 25) && within(2, 50) && within(3, 100) && within(40, 250));
+        assert_ne!(pause(&spec, 1, 1), pause(&spec, 1, 2));
+    }
+
+    #[test]
+    fn a_worker_says_in_seconds_when_to_come_back() {
+        #[track_caller]
+        fn check(status: u16, value: &'static str, expected: Option<u64>) {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, http::HeaderValue::from_static(value));
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(retry_after_ms(status, &headers), expected, "{status} {value}");
+        }
+        check(429, "2", Some(2_000));
+        check(503, " 7 ", Some(7_000));
+        check(500, "2", None);
+        check(429, "0", None);
+        check(429, "Wed, 21 Oct 2026 07:28:00 GMT", None);
+        check(429, "-1", None);
+    }
+}

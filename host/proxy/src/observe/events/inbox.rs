@@ -1,0 +1,191 @@
+//! What one policy is to be told.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use routing::{Circuit, CircuitChange, Event, EventKind, EventKinds, EventListener, FaultKind, PolicyFault};
+use tracing::{info, warn};
+
+use super::metrics::{EventFamilies, ListenerMetrics};
+use super::{EventHub, ListenerReport, Note, is_same};
+use crate::base::throttle::Throttle;
+
+/// Most events that wait for a policy.
+pub(super) const QUEUE: usize = 4_096;
+/// Most events that it is told at a time.
+pub(super) const BATCH: usize = 256;
+
+/// The events that wait for one version of a policy, and whether it is told any.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    listener: Arc<dyn EventListener>,
+    kinds: EventKinds,
+    /// Held for the time it takes to move some events.
+    queue: Mutex<Queue>,
+    circuit: Circuit,
+    metrics: ListenerMetrics,
+    fault_log: Throttle,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    events: VecDeque<Event>,
+    /// How many of them, at the front, are the workers it began with: these take no room.
+    roster: usize,
+}
+
+impl Queue {
+    fn is_full(&self) -> bool {
+        self.events.len() - self.roster >= QUEUE
+    }
+
+    fn take(&mut self) -> Vec<Event> {
+        let batch = self.events.len().min(BATCH);
+        self.roster = self.roster.saturating_sub(batch);
+        self.events.drain(..batch).collect()
+    }
+}
+
+impl Inbox {
+    pub(super) fn new(listener: Arc<dyn EventListener>, families: &EventFamilies) -> Self {
+        Self {
+            kinds: listener.kinds(),
+            metrics: families.listener(listener.policy()),
+            listener,
+            queue: Mutex::default(),
+            circuit: Circuit::default(),
+            fault_log: Throttle::default(),
+        }
+    }
+
+    pub(super) fn is_of(&self, listener: &Arc<dyn EventListener>) -> bool {
+        is_same(&self.listener, listener)
+    }
+
+    pub(super) fn kinds(&self) -> EventKinds {
+        self.kinds
+    }
+
+    pub(super) fn wants(&self, kind: EventKind) -> bool {
+        self.kinds.has(kind)
+    }
+
+    pub(super) fn ticks(&self) -> bool {
+        self.listener.ticks()
+    }
+
+    /// Begins with the workers there are, however many.
+    pub(super) fn begin<'a>(&self, hub: &EventHub, joined: impl Iterator<Item = Note<'a>>) {
+        let mut queue = self.queue();
+        queue.events.extend(joined.map(|note| note.at(hub.now_us())));
+        queue.roster = queue.events.len();
+    }
+
+    pub(super) fn push(&self, hub: &EventHub, note: &Note<'_>) {
+        let mut queue = self.queue();
+        if queue.is_full() {
+            self.metrics.dropped.inc();
+            return;
+        }
+        // The time is taken under the lock, so that what comes later in the queue is not earlier.
+        queue.events.push_back(note.at(hub.now_us()));
+    }
+
+    /// Tells one batch; whether there may be more.
+    pub(super) fn deliver(&self, hub: &EventHub) -> bool {
+        let batch = self.queue().take();
+        if batch.is_empty() {
+            return false;
+        }
+        let events = batch.len() as u64;
+        let told = self.call(hub, |now_us| self.listener.handle(&batch, now_us));
+        let counted = match told {
+            Some(()) => &self.metrics.delivered,
+            None => &self.metrics.dropped,
+        };
+        counted.inc_by(events);
+        batch.len() == BATCH
+    }
+
+    /// Has it tick; the time to the next one, where it had an answer.
+    pub(super) fn tick(&self, hub: &EventHub) -> Option<Duration> {
+        let pause = self.call(hub, |now_us| self.listener.tick(now_us))?;
+        self.metrics.ticks.inc();
+        Some(pause)
+    }
+
+    /// Nothing comes any more: tells what waits, and lets the policy go.
+    pub(super) fn close(&self, hub: &EventHub) {
+        while self.deliver(hub) {}
+        self.listener.rest();
+    }
+
+    /// Calls the policy, unless it rests.
+    fn call<T>(&self, hub: &EventHub, act: impl FnOnce(u64) -> Result<T, PolicyFault>) -> Option<T> {
+        let admission = self.circuit.admit(hub.now_us())?;
+        match act(hub.now_us()) {
+            Ok(answer) => {
+                if self.circuit.succeeded(admission, hub.now_us()) == CircuitChange::Closed {
+                    info!(policy = self.listener.policy(), "a policy is told events again");
+                }
+                Some(answer)
+            }
+            Err(fault) => {
+                self.metrics.failed(fault.kind);
+                if let CircuitChange::Opened(rest) = self.circuit.failed(admission, hub.now_us()) {
+                    let (policy, kind) = (self.listener.policy(), fault.kind.as_str());
+                    warn!(
+                        policy,
+                        fault = kind,
+                        ?rest,
+                        "too many faults: this policy is told no events and does not tick for a while"
+                    );
+                }
+                self.log(&fault);
+                None
+            }
+        }
+    }
+
+    fn log(&self, fault: &PolicyFault) {
+        if let Some(held_back) = self.fault_log.pass() {
+            warn!(
+                policy = self.listener.policy(),
+                fault = fault.kind.as_str(),
+                error = fault as &dyn std::error::Error,
+                held_back,
+                "a policy failed at events or at its tick; no decision is the worse for it"
+            );
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn report(&self) -> ListenerReport {
+        let kinds = EventKind::ALL.into_iter().filter(|kind| self.wants(*kind));
+        let metrics = &self.metrics;
+        ListenerReport {
+            policy: self.listener.policy().to_owned(),
+            kinds: kinds.map(EventKind::as_str).collect(),
+            ticks: self.ticks(),
+            delivered: metrics.delivered.get(),
+            dropped: metrics.dropped.get(),
+            faults: FaultKind::ALL
+                .map(|kind| (kind.as_str(), metrics.faults(kind)))
+                .to_vec(),
+            waiting: self.queue().events.len(),
+            circuit: self.circuit.state(),
+        }
+    }
+}
+
+impl Drop for Inbox {
+    /// One that was replaced before the thread knew of it, or at the end of the router.
+    fn drop(&mut self) {
+        let untold = self.queue().events.len() as u64;
+        self.metrics.dropped.inc_by(untold);
+    }
+}

@@ -1,0 +1,313 @@
+//! Queues of events, without a router around them.
+
+use std::fmt;
+
+use prometheus_client::registry::Registry;
+use routing::{
+    DecisionInput, Event, FeaturePlan, Fleet, Generation, Policy, PolicyFault, PolicyVersions, Pool, Role,
+    Verdict, WorkerSpec,
+};
+
+use super::inbox::{BATCH, QUEUE};
+use super::*;
+use crate::Authorization;
+use crate::Expectation;
+use crate::HealthSpec;
+use crate::PoolSpec;
+use crate::PoolTimeouts;
+use crate::ProxyMetrics;
+use crate::RequestLimits;
+use crate::RetrySpec;
+use crate::RouteSpec;
+use crate::SnapshotPlan;
+use crate::SnapshotSpec;
+use crate::TokenSource;
+use crate::limits::admission::Objectives;
+use crate::observe::experiments::TrialSpec;
+use crate::record::{RecordSpec, Recorder};
+
+/// Keeps the requests' numbers of what it is told.
+#[derive(Default)]
+struct Keeps(Mutex<Vec<u64>>);
+
+impl fmt::Debug for Keeps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keeps")
+    }
+}
+
+impl EventListener for Keeps {
+    fn policy(&self) -> &'static str {
+        "keeps"
+    }
+
+    fn kinds(&self) -> EventKinds {
+        EventKinds::REQUESTS
+    }
+
+    fn ticks(&self) -> bool {
+        false
+    }
+
+    fn handle(&self, batch: &[Event], _: u64) -> Result<(), PolicyFault> {
+        self.0.lock().unwrap().extend(batch.iter().map(|event| event.seq));
+        Ok(())
+    }
+
+    fn tick(&self, _: u64) -> Result<Duration, PolicyFault> {
+        Ok(Duration::ZERO)
+    }
+
+    fn rest(&self) {}
+}
+
+fn worker() -> Arc<Worker> {
+    Arc::new(Worker::new(WorkerId(0), spec("a")))
+}
+
+fn spec(name: &str) -> WorkerSpec {
+    WorkerSpec {
+        name: name.into(),
+        url: "http://a".into(),
+        role: Role::Mixed,
+        models: vec![],
+        weight: 1.0,
+        labels: BTreeMap::new(),
+        rank: None,
+        bootstrap: None,
+    }
+}
+
+/// So many requests go out.
+fn push(inbox: &Inbox, hub: &EventHub, requests: u64) {
+    let worker = worker();
+    for seq in 0..requests {
+        let mut note = Note::of_worker(EventKind::Dispatched, &worker, 0.0);
+        note.seq = seq;
+        inbox.push(hub, &note);
+    }
+}
+
+#[test]
+fn a_full_queue_drops_and_counts_what_comes_and_the_rest_is_told_in_batches() {
+    let keeps = Arc::new(Keeps::default());
+    let hub = EventHub::new(EventFamilies::default());
+    let inbox = Inbox::new(Arc::clone(&keeps) as _, &hub.families);
+    push(&inbox, &hub, QUEUE as u64 + 3);
+    assert_eq!((inbox.report().waiting, inbox.report().dropped), (QUEUE, 3));
+    let mut batches = 0;
+    while inbox.deliver(&hub) {
+        batches += 1;
+        assert_eq!(keeps.0.lock().unwrap().len(), batches * BATCH);
+    }
+    assert_eq!(batches, QUEUE / BATCH);
+    assert!(keeps.0.lock().unwrap().iter().copied().eq(0..QUEUE as u64));
+    assert_eq!(inbox.report().delivered, QUEUE as u64);
+}
+
+#[test]
+fn nobody_wants_what_nobody_subscribed_to() {
+    let hub = EventHub::new(EventFamilies::default());
+    assert!(!hub.wants_any(EventKinds::REQUESTS));
+    // Goes nowhere.
+    hub.note(&Note::of_worker(EventKind::Finished, &worker(), 0.0));
+}
+
+#[test]
+fn the_workers_it_begins_with_are_never_dropped_and_take_no_room() {
+    let (keeps, worker) = (Arc::new(Keeps::default()), worker());
+    let hub = EventHub::new(EventFamilies::default());
+    let inbox = Inbox::new(Arc::clone(&keeps) as _, &hub.families);
+    let fleet = QUEUE + 5;
+    inbox.begin(&hub, (0..fleet).map(|_| Note::joined(&worker)));
+    push(&inbox, &hub, QUEUE as u64 + 3);
+    assert_eq!(
+        (inbox.report().waiting, inbox.report().dropped),
+        (fleet + QUEUE, 3)
+    );
+    while inbox.deliver(&hub) {}
+    push(&inbox, &hub, QUEUE as u64 + 3);
+    assert_eq!((inbox.report().waiting, inbox.report().dropped), (QUEUE, 6));
+    let told = keeps.0.lock().unwrap();
+    assert!(told[..fleet].iter().all(|seq| *seq == 0));
+    assert!(told[fleet..].iter().copied().eq(0..QUEUE as u64));
+}
+
+#[test]
+fn what_waits_when_a_version_is_replaced_is_told_and_what_nobody_told_is_counted() {
+    let (keeps, requests) = (Arc::new(Keeps::default()), 3 * BATCH as u64 + 7);
+    let hub = EventHub::new(EventFamilies::default());
+    let inbox = Inbox::new(Arc::clone(&keeps) as _, &hub.families);
+    push(&inbox, &hub, requests);
+    inbox.close(&hub);
+    assert!(keeps.0.lock().unwrap().iter().copied().eq(0..requests));
+    push(&inbox, &hub, 5);
+    drop(inbox);
+    let next = Inbox::new(keeps, &hub.families).report();
+    assert_eq!((next.delivered, next.dropped), (requests, 5));
+}
+
+/// Is told of workers and dispatches, for a policy that never decides.
+#[derive(Debug, Default)]
+struct Roll(Mutex<Vec<String>>);
+
+#[derive(Debug, Clone, Default)]
+struct Listening {
+    roll: Arc<Roll>,
+    plan: FeaturePlan,
+}
+
+impl Listening {
+    /// What it was told.
+    fn told(&self, hub: &EventHub) -> Vec<String> {
+        for inbox in &**hub.inboxes() {
+            while inbox.deliver(hub) {}
+        }
+        std::mem::take(&mut self.roll.0.lock().unwrap())
+    }
+}
+
+impl EventListener for Roll {
+    fn policy(&self) -> &'static str {
+        "listening"
+    }
+
+    fn kinds(&self) -> EventKinds {
+        EventKind::ALL.into_iter().collect()
+    }
+
+    fn ticks(&self) -> bool {
+        false
+    }
+
+    fn handle(&self, batch: &[Event], _: u64) -> Result<(), PolicyFault> {
+        let line = |event: &Event| format!("{} {}", event.kind.as_str(), event.worker.spec().name);
+        self.0.lock().unwrap().extend(batch.iter().map(line));
+        Ok(())
+    }
+
+    fn tick(&self, _: u64) -> Result<Duration, PolicyFault> {
+        Ok(Duration::ZERO)
+    }
+
+    fn rest(&self) {}
+}
+
+impl Policy for Listening {
+    fn name(&self) -> &'static str {
+        "listening"
+    }
+
+    fn plan(&self) -> &FeaturePlan {
+        &self.plan
+    }
+
+    fn decide(&self, _: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
+        unreachable!("there are no requests")
+    }
+
+    fn listeners(&self) -> Vec<Arc<dyn EventListener>> {
+        vec![Arc::clone(&self.roll) as _]
+    }
+}
+
+/// One pool of these workers, and one route that this policy decides on.
+fn snapshot(
+    before: Option<&Snapshot>,
+    fleet: &Fleet,
+    policy: &Listening,
+    metrics: &ProxyMetrics,
+) -> Snapshot {
+    let long = Duration::from_secs(1);
+    let spec = SnapshotSpec {
+        generation: Generation(1),
+        pools: vec![PoolSpec {
+            pool: Pool {
+                name: "main".into(),
+                workers: fleet.workers().into(),
+            },
+            tokens: TokenSource::Off,
+            expectation: Expectation::default(),
+            queue_limit: 1,
+            queue_timeout: long,
+            admission: None,
+            keep_alive: None,
+            adapters: vec![],
+            model_list: None,
+            authorization: Authorization::Pass,
+            connections: worker_client::ConnectionsSpec::default(),
+            accept_handover: false,
+            isolate_prefixes: false,
+            pd: None,
+            health: HealthSpec::default(),
+            scrape: None,
+            retries: RetrySpec::default(),
+            timeouts: PoolTimeouts::default(),
+        }],
+        routes: vec![RouteSpec {
+            models: vec![],
+            path: None,
+            headers: vec![],
+            pool: "main".to_owned(),
+            policy: PolicyVersions::only(Arc::new(policy.clone())),
+            prefill_policy: None,
+            decode_policy: None,
+            trials: TrialSpec::default(),
+            objectives: Objectives::default(),
+        }],
+        models: crate::tokens::ModelsSpec::default(),
+        limits: RequestLimits {
+            body_bytes: 1,
+            connect_timeout: long,
+            first_byte_timeout: long,
+            idle_timeout: long,
+            first_token_timeout: None,
+            request_timeout: None,
+            attempts: 1,
+        },
+        record: RecordSpec::nothing(Recorder::new(&mut Registry::default())),
+        decision_headers: false,
+        edge: crate::edge::EdgeSpec::default(),
+        clients: vec![],
+        metrics_on_listen: true,
+        policy_headers: vec![],
+    };
+    SnapshotPlan::new(before, spec).unwrap().build(before, metrics)
+}
+
+#[test]
+fn a_worker_has_joined_before_its_first_request_and_leaves_after_its_last() {
+    let metrics = ProxyMetrics::new(&mut Registry::default());
+    let policy = Listening::default();
+    let (fleet, _) = Fleet::default().next(vec![spec("a")]);
+    let first = snapshot(None, &fleet, &policy, &metrics);
+    let hub = &first.events;
+    hub.prepare(None, &first);
+    let (next_fleet, _) = fleet.next(vec![spec("b")]);
+    let next = snapshot(Some(&first), &next_fleet, &policy, &metrics);
+    let dispatched = |fleet: &Fleet| {
+        let note = Note::of_worker(EventKind::Dispatched, &fleet.workers()[0], 0.0);
+        hub.note(&note);
+    };
+    // Requests of the snapshot before and of the next, while the one is put in the place of the other.
+    hub.prepare(Some(&first), &next);
+    dispatched(&fleet);
+    dispatched(&next_fleet);
+    hub.part(&first, &next);
+    let told = [
+        "worker.joined a",
+        "worker.joined b",
+        "request.dispatched a",
+        "request.dispatched b",
+        "worker.left a",
+    ];
+    assert_eq!(policy.told(hub), told);
+
+    // Of two versions each event goes to one.
+    let newer = Listening::default();
+    let last = snapshot(Some(&next), &next_fleet.next(vec![spec("b")]).0, &newer, &metrics);
+    dispatched(&next_fleet);
+    hub.prepare(Some(&next), &last);
+    dispatched(&next_fleet);
+    assert_eq!(newer.told(hub), ["worker.joined b", "request.dispatched b"]);
+}

@@ -1,0 +1,82 @@
+//! Reports of the experiments of a snapshot.
+
+use std::sync::Arc;
+
+use experiment::{ARM_SHARES, ArmReport, Finding, Look, Measure, StopCause, StopReport, TrialReport};
+
+use super::trial::{Arm, Stop, Trial};
+use crate::observe::shadow::ShadowReport;
+use crate::request::route::Route;
+use crate::request::snapshot::Snapshot;
+
+impl Snapshot {
+    /// Returns the reports of all experiments.
+    #[must_use]
+    pub fn trials(&self) -> Vec<TrialReport> {
+        let trials = self.routes.iter().filter_map(Route::trial);
+        trials.map(|trial| trial.report()).collect()
+    }
+
+    /// Returns the reports of all shadow policies.
+    #[must_use]
+    pub fn shadows(&self) -> Vec<ShadowReport> {
+        let shadows = self.routes.iter().filter_map(|route| route.shadows.as_ref());
+        shadows.flat_map(|shadows| shadows.report()).collect()
+    }
+
+    /// Resumes the stopped canaries of that name on every route. Returns their number.
+    #[must_use]
+    pub fn resume_canaries(&self, policy: &str) -> usize {
+        let trials = self.routes.iter().filter_map(Route::trial);
+        trials.map(|trial| trial.resume(policy)).sum()
+    }
+}
+
+impl Trial {
+    /// Returns the report of the experiment.
+    pub(crate) fn report(&self) -> TrialReport {
+        TrialReport {
+            pool: self.pool.clone(),
+            route: self.route.clone(),
+            rule: self.rule,
+            since: self.since,
+            arms: self
+                .arms
+                .iter()
+                .enumerate()
+                .map(|(at, arm)| self.arm(at, arm))
+                .collect(),
+        }
+    }
+
+    fn arm(&self, at: usize, arm: &Arm) -> ArmReport {
+        let evidence = self.evidence();
+        let look = |measure| evidence.last(at, measure);
+        let found = |look: Option<Look>| look.map_or(Finding::TooFew, |look| look.finding);
+        let (ttft, errors) = (look(Measure::Ttft), look(Measure::Errors));
+        let stop = *arm.stop();
+        ArmReport {
+            policy: arm.policy.to_string(),
+            version: Arc::clone(&arm.version),
+            share: f64::from(arm.share) / f64::from(ARM_SHARES),
+            is_control: at == 0,
+            side: evidence.summary(at),
+            finding: if stop.is_some() || evidence.check_failures(at).is_some() {
+                Finding::Worse
+            } else {
+                Finding::of(found(ttft), found(errors))
+            },
+            shortages: evidence.shortages(at),
+            ttft,
+            errors,
+            stopped: stop.map(|Stop { worse, at }| StopReport {
+                cause: worse.cause,
+                margin: match worse.cause {
+                    StopCause::ConsecutiveFailures(_) => None,
+                    StopCause::Compared(measure, _) => Some(self.margin(measure)),
+                },
+                at,
+            }),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What the parts of pipelines do, which their decisions do not show: counted, and logged where it is a fault.
+
+use std::sync::{Arc, OnceLock};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use routing::{CircuitChange, PipelineObserver, PipelineSpec, PolicyFault, PolicyVersion, RequestFacts};
+use tracing::{info, warn};
+
+use crate::base::throttle::Throttle;
+use crate::metrics::{PolicyMetrics, ProxyMetrics};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ScorerLabel {
+    policy: String,
+    scorer: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FilterLabel {
+    policy: String,
+    filter: String,
+}
+
+/// Of all pipelines.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PipelineFamilies {
+    left_out: Family<ScorerLabel, Counter>,
+    ignored: Family<FilterLabel, Counter>,
+    faults: Arc<Throttle>,
+}
+
+impl PipelineFamilies {
+    pub(crate) fn register(&self, r: &mut Registry) {
+        r.register(
+            "pipeline_scorers_left_out",
+            "Decisions of a pipeline that were made without one of its scorers, since it failed or rests",
+            self.left_out.clone(),
+        );
+        r.register(
+            "pipeline_filters_ignored",
+            "Decisions of a pipeline that one of its filters was ignored for, since it would have left nobody",
+            self.ignored.clone(),
+        );
+    }
+}
+
+/// Counts and logs what the parts of one pipeline do.
+///
+/// It is made while a configuration is only planned, so it takes its labels in `/metrics` later: by [`PipelineWatch::register`], or
+/// with its first count.
+#[derive(Debug)]
+pub struct PipelineWatch {
+    pipeline: Box<str>,
+    /// As the pipeline names it, and under what name it is kept.
+    scorers: Box<[(String, String)]>,
+    filters: Box<[String]>,
+    counters: OnceLock<Counters>,
+    metrics: ProxyMetrics,
+}
+
+#[derive(Debug)]
+struct Counters {
+    scorers: Box<[ScorerCounters]>,
+    ignored: Box<[Counter]>,
+}
+
+#[derive(Debug)]
+struct ScorerCounters {
+    metrics: PolicyMetrics,
+    left_out: Counter,
+}
+
+impl ProxyMetrics {
+    /// Watches the parts of a pipeline; `scorer` is under what name a policy among them is kept.
+    #[must_use]
+    pub fn watch_pipeline(
+        &self,
+        name: &str,
+        spec: &PipelineSpec,
+        scorer: impl Fn(&str) -> String,
+    ) -> Arc<PipelineWatch> {
+        let scorers = spec.scorers().map(|part| (part.to_owned(), scorer(part)));
+        Arc::new(PipelineWatch {
+            pipeline: name.into(),
+            scorers: scorers.collect(),
+            filters: spec.filters.iter().map(ToString::to_string).collect(),
+            counters: OnceLock::new(),
+            metrics: self.clone(),
+        })
+    }
+}
+
+impl PipelineWatch {
+    /// Shows the parts in `/metrics` from now on: their pipeline is active.
+    pub fn register(&self) {
+        self.counters();
+    }
+
+    fn counters(&self) -> &Counters {
+        self.counters.get_or_init(|| {
+            let families = &self.metrics.pipelines;
+            let scorers = self.scorers.iter().map(|(part, kept)| {
+                let label = ScorerLabel {
+                    policy: self.pipeline.to_string(),
+                    scorer: part.clone(),
+                };
+                ScorerCounters {
+                    metrics: self.metrics.policy(kept),
+                    left_out: families.left_out.get_or_create_owned(&label),
+                }
+            });
+            let ignored = self.filters.iter().map(|filter| {
+                let label = FilterLabel {
+                    policy: self.pipeline.to_string(),
+                    filter: filter.clone(),
+                };
+                families.ignored.get_or_create_owned(&label)
+            });
+            Counters {
+                scorers: scorers.collect(),
+                ignored: ignored.collect(),
+            }
+        })
+    }
+}
+
+impl PipelineObserver for PipelineWatch {
+    fn failed(
+        &self,
+        scorer: usize,
+        version: &PolicyVersion,
+        fault: &PolicyFault,
+        change: CircuitChange,
+        request: &RequestFacts,
+    ) {
+        self.counters().scorers[scorer].metrics.failed(fault.kind);
+        let (_, policy) = &self.scorers[scorer];
+        let (pipeline, version) = (&*self.pipeline, &*version.id);
+        let error: &(dyn std::error::Error + 'static) = fault;
+        let fault = fault.kind.as_str();
+        if let CircuitChange::Opened(rest) = change {
+            warn!(
+                policy,
+                version,
+                pipeline,
+                fault,
+                error,
+                ?rest,
+                "too many faults: this version of the scorer rests"
+            );
+        }
+        if let Some(held_back) = self.metrics.pipelines.faults.pass() {
+            warn!(
+                policy,
+                version,
+                pipeline,
+                fault,
+                error,
+                seq = request.seq,
+                held_back,
+                "the scorer failed; the pipeline decides without it"
+            );
+        }
+    }
+
+    fn recovered(&self, scorer: usize, version: &PolicyVersion) {
+        let (_, policy) = &self.scorers[scorer];
+        let (pipeline, version) = (&*self.pipeline, &*version.id);
+        info!(
+            policy,
+            version, pipeline, "a version of the scorer is asked again"
+        );
+    }
+
+    fn left_out(&self, scorer: usize) {
+        self.counters().scorers[scorer].left_out.inc();
+    }
+
+    fn ignored(&self, filter: usize) {
+        self.counters().ignored[filter].inc();
+    }
+}

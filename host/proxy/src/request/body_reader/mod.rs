@@ -1,0 +1,335 @@
+//! Reader of whole client bodies, with limits on size, pace and memory. A body in one piece is not copied.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::EXPECT;
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::base::reply::Refusal;
+use crate::limits::bodies::{Arrival, BodiesFull, BodySlot, GivesWay};
+
+/// Most bytes of memory that are reserved before they came.
+const AHEAD: usize = 64 << 10;
+/// Bytes of one body that are read before other requests have a turn.
+const TURN: usize = 16 << 10;
+/// Most bytes that are read of a client that may not come in, and for how long.
+const MOST_DISCARDED: usize = 1 << 20;
+const DISCARD_WITHIN: Duration = Duration::from_secs(5);
+/// However scarce room is, a body may take so long.
+const LEAST_GRACE: Duration = Duration::from_secs(1);
+/// So often it is looked at how scarce room is.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A body could not be read.
+#[derive(Debug, Error)]
+pub(crate) enum IntakeError<E: std::error::Error + 'static> {
+    #[error("read a body of more than {limit} bytes")]
+    TooLarge { limit: usize },
+    #[error("read a body: nothing came for {waited:?}")]
+    Stalled { waited: Duration },
+    #[error("read a body: {came} bytes came in {took:?}")]
+    Slow { came: usize, took: Duration },
+    #[error("read a body")]
+    Full(#[source] BodiesFull),
+    #[error("read a body: it gave way to another one")]
+    GaveWay,
+    #[error("read a body: memory is short")]
+    NoMemory,
+    #[error("read a body")]
+    Broken(#[source] E),
+}
+
+/// How slowly a body may come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// Longest wait for a piece.
+    pub(crate) idle: Duration,
+    /// It may take so long in all...
+    pub(crate) grace: Duration,
+    /// ...and one second more for each so many bytes that came; 0: for ever.
+    pub(crate) rate: u64,
+}
+
+/// Only the wait for a piece counts.
+impl From<Duration> for Pace {
+    fn from(idle: Duration) -> Self {
+        Self {
+            idle,
+            grace: Duration::ZERO,
+            rate: 0,
+        }
+    }
+}
+
+impl Pace {
+    fn grace(&self, haste: u32) -> Duration {
+        (self.grace / haste).max(LEAST_GRACE.min(self.grace))
+    }
+
+    /// How long the next piece may be waited for, where a body must come `haste` times as fast as configured.
+    fn patience(&self, came: usize, took: Duration, haste: u32) -> Duration {
+        if self.rate == 0 {
+            return self.idle;
+        }
+        let grace = self.grace(haste);
+        let earned = Duration::from_secs(came as u64 / self.rate.saturating_mul(haste.into()));
+        self.idle.min((grace + earned).saturating_sub(took))
+    }
+}
+
+/// Returns a client's body, whole, which takes its bytes from those that all bodies may have together.
+pub(crate) async fn collect_client<B>(
+    body: B,
+    limit: usize,
+    pace: Pace,
+    slot: BodySlot,
+) -> Result<Bytes, IntakeError<B::Error>>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + 'static,
+{
+    let mut clock = Clock::new(pace, Some(slot));
+    let whole = read(body, limit, &mut clock).await?;
+    Ok(match clock.slot {
+        Some(slot) => slot.keep(whole),
+        None => whole,
+    })
+}
+
+async fn read<B>(mut body: B, limit: usize, clock: &mut Clock) -> Result<Bytes, IntakeError<B::Error>>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + 'static,
+{
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > limit {
+        return Err(IntakeError::TooLarge { limit });
+    }
+    let first = clock.next(&mut body).await?.unwrap_or_default();
+    if body.is_end_stream() && first.len() <= limit {
+        return Ok(first);
+    }
+    let mut whole = BytesMut::with_capacity(announced.min(first.len() + AHEAD).max(first.len()));
+    whole.extend_from_slice(&first);
+    let mut turn = 0;
+    while whole.len() <= limit {
+        match clock.next(&mut body).await? {
+            Some(data) => {
+                turn += data.len();
+                whole.extend_from_slice(&data);
+            }
+            None => return Ok(whole.freeze()),
+        }
+        if turn >= TURN {
+            turn = 0;
+            // While bytes are there, nothing else would end this task's turn.
+            tokio::task::yield_now().await;
+        }
+    }
+    Err(IntakeError::TooLarge { limit })
+}
+
+/// Reads a body for a while and keeps nothing of it, so that its client comes to read why.
+pub(crate) async fn hear_out(headers: &HeaderMap, body: Incoming) {
+    // Who waits to be told to go on sends nothing before.
+    if !headers.contains_key(EXPECT) {
+        discard(body, MOST_DISCARDED, DISCARD_WITHIN).await;
+    }
+}
+
+/// Reads on and throws away, so that a client that is still sending comes to read its answer: at most `limit` bytes, for at
+/// most `patience` in all.
+async fn discard<B>(mut body: B, limit: usize, patience: Duration)
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + 'static,
+{
+    let mut left = limit;
+    let reading = async {
+        let mut clock = Clock::new(patience.into(), None);
+        while let Ok(Some(data)) = clock.next(&mut body).await {
+            left = left.saturating_sub(data.len());
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    // The answer is the same if the time is up.
+    let _ = tokio::time::timeout(patience, reading).await;
+}
+
+/// Runs once something has to be waited for.
+struct Clock {
+    pace: Pace,
+    started: Option<Instant>,
+    came: usize,
+    /// Of a client's body.
+    slot: Option<BodySlot>,
+    /// Of a client that had to be waited for.
+    arrival: Option<Arrival>,
+    window: Window,
+}
+
+impl Clock {
+    fn new(pace: Pace, slot: Option<BodySlot>) -> Self {
+        Self {
+            pace,
+            started: None,
+            came: 0,
+            slot,
+            arrival: None,
+            window: Window::default(),
+        }
+    }
+
+    /// The next data; none at the end.
+    async fn next<B>(&mut self, body: &mut B) -> Result<Option<Bytes>, IntakeError<B::Error>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::error::Error + 'static,
+    {
+        loop {
+            match self.frame(body).await?.transpose().map_err(IntakeError::Broken)? {
+                None => return Ok(None),
+                // Trailers carry nothing that is passed on.
+                Some(frame) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.came += data.len();
+                        self.take(data.len()).await.map_err(IntakeError::Full)?;
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes bytes that came from those that all bodies may have. A client does not lose the time that this takes.
+    async fn take(&mut self, bytes: usize) -> Result<(), BodiesFull> {
+        let Some(slot) = &mut self.slot else {
+            return Ok(());
+        };
+        let began = self.started.map(|_| Instant::now());
+        slot.take(bytes).await?;
+        if let (Some(started), Some(began)) = (&mut self.started, began) {
+            *started += began.elapsed();
+            self.window = Window::default();
+        }
+        if let Some(arrival) = &self.arrival {
+            arrival.holds(slot.held());
+        }
+        Ok(())
+    }
+
+    async fn frame<B>(
+        &mut self,
+        body: &mut B,
+    ) -> Result<Option<Result<Frame<Bytes>, B::Error>>, IntakeError<B::Error>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::error::Error + 'static,
+    {
+        let mut frame = pin!(body.frame());
+        // What is there already needs no clock.
+        if let Poll::Ready(frame) = poll_fn(|cx| Poll::Ready(frame.as_mut().poll(cx))).await {
+            return Ok(frame);
+        }
+        let (now, started) = (Instant::now(), *self.started.get_or_insert_with(Instant::now));
+        if let (Some(slot), None) = (&self.slot, &self.arrival) {
+            self.arrival = Some(slot.arrive().map_err(IntakeError::Full)?);
+        }
+        let mut gives_way = pin!(ends(self.arrival.as_ref()));
+        loop {
+            let (took, waited) = (started.elapsed(), now.elapsed());
+            let haste = self.slot.as_ref().map_or(1, BodySlot::haste);
+            let idle = self.pace.idle.saturating_sub(waited);
+            let left = match self.window.is_behind(self.pace, haste, self.came) {
+                true => Duration::ZERO,
+                false => idle.min(self.pace.patience(self.came, took, haste)),
+            };
+            // A body that nobody else needs the room of waits in one piece.
+            let look = if self.slot.is_some() {
+                left.min(LOOK_AGAIN)
+            } else {
+                left
+            };
+            tokio::select! {
+                biased;
+                frame = frame.as_mut() => return Ok(frame),
+                why = gives_way.as_mut() => return Err(match why {
+                    GivesWay::ToAnother => IntakeError::GaveWay,
+                    GivesWay::ToAll => IntakeError::NoMemory,
+                }),
+                () = tokio::time::sleep(look) => {}
+            }
+            if look < left {
+                continue;
+            }
+            return Err(if left == idle {
+                IntakeError::Stalled {
+                    waited: self.pace.idle,
+                }
+            } else {
+                IntakeError::Slow {
+                    came: self.came,
+                    took: took + left,
+                }
+            });
+        }
+    }
+}
+
+/// While room is scarce: since when it is looked at what comes, and what had come until then.
+#[derive(Default)]
+struct Window(Option<(Instant, usize)>);
+
+impl Window {
+    /// Whether a body that must hurry has come too slowly of late: what it was ahead before does not count.
+    fn is_behind(&mut self, pace: Pace, haste: u32, came: usize) -> bool {
+        if haste == 1 || pace.rate == 0 {
+            self.0 = None;
+            return false;
+        }
+        let now = Instant::now();
+        let (since, before) = *self.0.get_or_insert((now, came));
+        let length = pace.grace(haste);
+        if now.duration_since(since) < length {
+            return false;
+        }
+        self.0 = Some((now, came));
+        let least = pace.rate.saturating_mul(haste.into()) as f64 * length.as_secs_f64();
+        ((came - before) as f64) < least
+    }
+}
+
+/// Ends when the body must give way, and never where it is not among those that arrive.
+async fn ends(arrival: Option<&Arrival>) -> GivesWay {
+    match arrival {
+        Some(arrival) => arrival.gives_way().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl From<IntakeError<hyper::Error>> for Refusal {
+    fn from(error: IntakeError<hyper::Error>) -> Self {
+        match error {
+            IntakeError::TooLarge { limit } => Self::BodyTooLarge { limit },
+            IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Self::BodyTimeout,
+            IntakeError::Full(_) => Self::BodiesFull,
+            IntakeError::GaveWay => Self::BodyGaveWay,
+            IntakeError::NoMemory => Self::MemoryFull,
+            IntakeError::Broken(source) => Self::BodyBroken(source.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,19 @@
+//! Request path: from the parsed head to the end of the response.
+
+pub(crate) mod arrival;
+pub(crate) mod body_reader;
+pub(crate) mod context;
+pub(crate) mod fleet_collector;
+pub(crate) mod fleet_report;
+pub(crate) mod handle;
+pub(crate) mod isolation;
+pub(crate) mod keep_alive;
+pub(crate) mod lifecycle;
+mod prepare;
+pub(crate) mod realtime;
+pub(crate) mod response_body;
+pub(crate) mod responses;
+pub(crate) mod route;
+pub(crate) mod snapshot;
+pub(crate) mod stream;
+pub(crate) mod trace;

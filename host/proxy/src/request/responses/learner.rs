@@ -1,0 +1,48 @@
+//! Learns the id of a response from the beginning of its answer, while it passes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use inference_api::{Endpoint, ResponseIdFinder};
+use routing::WorkerId;
+
+use super::table::{ResponseKey, ResponseLimits, ResponseTable};
+use crate::proxy::Proxy;
+use crate::request::context::RequestContext;
+
+/// One answer whose id is not known yet.
+#[derive(Debug)]
+pub(crate) struct ResponseLearner {
+    table: Arc<ResponseTable>,
+    limits: ResponseLimits,
+    /// The client's name; none where clients need no key.
+    client: Option<Arc<str>>,
+    worker: WorkerId,
+    finder: ResponseIdFinder,
+}
+
+/// Returns the learner of an answer's id, where the request may make a response that its worker keeps.
+pub(crate) fn learner(proxy: &Proxy, request: &RequestContext, member: usize) -> Option<ResponseLearner> {
+    let limits = request.snapshot.edge.limits.responses();
+    (request.endpoint == Endpoint::Responses && limits.most > 0).then(|| ResponseLearner {
+        table: Arc::clone(&proxy.responses),
+        limits,
+        client: request.caller.as_ref().map(|caller| Arc::clone(&caller.name)),
+        worker: request.pool().members[member].worker.id(),
+        finder: ResponseIdFinder::default(),
+    })
+}
+
+impl ResponseLearner {
+    /// Looks into another chunk of the answer. Whether that was enough.
+    pub(crate) fn push(&mut self, chunk: &[u8]) -> bool {
+        if let Some(id) = self.finder.push(chunk) {
+            let key = ResponseKey {
+                client: self.client.as_deref().unwrap_or_default(),
+                id: &id,
+            };
+            self.table.store(key, self.worker, self.limits, Instant::now());
+        }
+        self.finder.is_over()
+    }
+}

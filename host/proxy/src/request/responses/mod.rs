@@ -1,0 +1,33 @@
+//! Responses that engines keep: a response's id leads back to the worker that made it.
+//!
+//! `table.rs` is the table of ids, `learner.rs` fills it from answers as they pass, `retrieve.rs` serves what is asked of a
+//! response by its id, and `pin.rs` places requests that go on from one.
+
+mod learner;
+mod metrics;
+mod pin;
+mod retrieve;
+mod table;
+
+pub(crate) use self::learner::{ResponseLearner, learner};
+pub(crate) use self::metrics::ResponseMetrics;
+pub(crate) use self::pin::pinned;
+pub(crate) use self::retrieve::{RESPONSE_PAGES, ResponseCall, answer};
+pub(crate) use self::table::{ResponseKey, ResponseLimits, ResponseTable};
+use crate::base::reply::Refusal;
+use crate::request::snapshot::{Member, PoolState};
+
+/// Whether the worker of a response can serve what is asked of it now.
+fn check_in_service(member: &Member, id: &str) -> Result<(), Refusal> {
+    if member.link.is_out() {
+        return Err(Refusal::ResponseWorkerOut { id: id.into() });
+    }
+    Ok(())
+}
+
+/// Returns the index of a worker among the members of a pool.
+fn member_of(pool: &PoolState, worker: routing::WorkerId) -> Option<usize> {
+    pool.members
+        .iter()
+        .position(|member| member.worker.id() == worker)
+}

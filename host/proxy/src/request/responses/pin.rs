@@ -1,0 +1,42 @@
+//! Requests that go on from an earlier response: they are placed on the worker that keeps it.
+
+use std::time::Instant;
+
+use super::{ResponseKey, check_in_service, member_of};
+use crate::base::reply::Refusal;
+use crate::proxy::Proxy;
+use crate::request::context::RequestContext;
+
+/// Returns the member that keeps the response of that id, by its index. None where the id is unknown, or the response was made by
+/// a worker of another pool than that of the request's model: the policy decides then, and the engine answers what it makes of
+/// the id.
+pub(crate) fn pinned(proxy: &Proxy, request: &RequestContext, id: &str) -> Result<Option<usize>, Refusal> {
+    let table = &proxy.responses;
+    let caller = request.caller.as_ref();
+    let key = ResponseKey {
+        client: caller.map_or("", |caller| &caller.name),
+        id,
+    };
+    let limits = request.snapshot.edge.limits.responses();
+    let Some(worker) = table.find(key, limits, Instant::now()) else {
+        table.metrics.unknown.inc();
+        return Ok(None);
+    };
+    let Some(member) = member_of(request.pool(), worker) else {
+        table.metrics.gone.inc();
+        let is_elsewhere = request
+            .snapshot
+            .members()
+            .any(|other| other.worker.id() == worker);
+        return if is_elsewhere {
+            Ok(None)
+        } else {
+            Err(Refusal::ResponseLost { id: id.into() })
+        };
+    };
+    check_in_service(&request.pool().members[member], id).inspect_err(|_| {
+        table.metrics.gone.inc();
+    })?;
+    table.metrics.found.inc();
+    Ok(Some(member))
+}

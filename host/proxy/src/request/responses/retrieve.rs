@@ -1,0 +1,280 @@
+//! `/v1/responses/{id}` and its cancellation: sent to the worker that made the response, and nowhere else.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header::ACCEPT_ENCODING;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, Response};
+use hyper::body::Incoming;
+use inference_api::{Endpoint, is_response_id};
+use worker_client::{OutgoingRequest, SendTimeouts};
+
+use super::{ResponseKey, check_in_service, member_of};
+use crate::base::headers::{self, X_REQUEST_ID};
+use crate::base::idle_timeout::IdleTimeoutLimits;
+use crate::base::label::FailureKind;
+use crate::base::reply::{self, Refusal};
+use crate::dispatch::attempt::{self, Answer};
+use crate::dispatch::split::UpstreamResponse;
+use crate::edge::Deadline;
+use crate::limits::clients::{Entry, RateLimitGuard};
+use crate::proxy::Proxy;
+use crate::request::body_reader;
+use crate::request::lifecycle::{LoadGuard, RequestLifecycle};
+use crate::request::response_body::Body;
+use crate::request::snapshot::{PoolState, Snapshot};
+use crate::request::stream;
+
+const PREFIX: &str = "/v1/responses/";
+/// Longest body of a request that needs none.
+const LONGEST_BODY: usize = 64 << 10;
+
+/// A path below a response's id.
+pub(crate) struct ResponsePage {
+    /// As OpenAPI writes it.
+    pub(crate) path: &'static str,
+    /// The methods it takes, as `Allow` names them.
+    pub(crate) allow: &'static str,
+    /// One line for people.
+    pub(crate) summary: &'static str,
+    /// What follows the id.
+    suffix: &'static str,
+}
+
+/// Every such path. Of those that end alike the longest comes first.
+pub(crate) const RESPONSE_PAGES: [ResponsePage; 2] = [
+    ResponsePage {
+        path: "/v1/responses/{id}/cancel",
+        allow: "POST",
+        summary: "Cancels a response, at the worker that makes it",
+        suffix: "/cancel",
+    },
+    ResponsePage {
+        path: "/v1/responses/{id}",
+        allow: "GET, DELETE",
+        summary: "A response, from the worker that made it",
+        suffix: "",
+    },
+];
+
+/// A request for a response by its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ResponseCall<'a> {
+    /// The id of the response.
+    id: &'a str,
+    /// The methods of the path, as `Allow` names them.
+    pub(crate) allow: &'static str,
+}
+
+impl<'a> ResponseCall<'a> {
+    /// The request that a path stands for; none where it is no such path.
+    pub(crate) fn of_path(path: &'a str) -> Option<Self> {
+        let rest = path.strip_prefix(PREFIX)?;
+        RESPONSE_PAGES.iter().find_map(|page| {
+            let id = rest.strip_suffix(page.suffix)?;
+            is_response_id(id).then_some(Self {
+                id,
+                allow: page.allow,
+            })
+        })
+    }
+}
+
+/// A request with what is known of it.
+struct Arrival {
+    head: Parts,
+    id: HeaderValue,
+    arrived: Instant,
+    body: Incoming,
+}
+
+/// Answers a request for a response.
+pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Response<Body> {
+    let (mut head, body) = request.into_parts();
+    let seq = proxy.next_seq();
+    let id = head.headers.entry(X_REQUEST_ID);
+    let id = id.or_insert_with(|| proxy.request_id(seq)).clone();
+    let snapshot = proxy.snapshots.load();
+    let Entry { caller, visit } = snapshot.clients.enter(&mut head.headers);
+    let client = caller.as_ref().map_or("", |caller| &*caller.name);
+    let arrival = Arrival {
+        head,
+        id: id.clone(),
+        arrived: Instant::now(),
+        body,
+    };
+    let answered = match visit {
+        Ok(visit) => from_worker(proxy, &snapshot, (client, visit), arrival).await,
+        Err(refusal) => Err(refusal),
+    };
+    let mut response = answered.unwrap_or_else(|refusal| {
+        proxy.metrics.edge.refused(&refusal);
+        reply::refuse(&refusal).map(Body::from)
+    });
+    if let Some(caller) = caller {
+        caller.tell_limits(response.headers_mut());
+    }
+    response.headers_mut().insert(X_REQUEST_ID, id);
+    response
+}
+
+async fn from_worker(
+    proxy: &Proxy,
+    snapshot: &Snapshot,
+    (client, visit): (&str, Option<RateLimitGuard>),
+    arrival: Arrival,
+) -> Result<Response<Body>, Refusal> {
+    let edge = &snapshot.edge.limits;
+    let Arrival {
+        head,
+        id,
+        arrived,
+        body,
+    } = arrival;
+    let call = ResponseCall::of_path(head.uri.path()).ok_or_else(|| Refusal::UnknownPath {
+        path: reply::cut(head.uri.path()),
+    })?;
+    let (pool, at) = place(proxy, snapshot, (client, call.id))?;
+    let (pace, slot) = (edge.pace(snapshot.limits.idle_timeout), snapshot.edge.slot());
+    let body = body_reader::collect_client(body, LONGEST_BODY, pace, slot).await?;
+    let member = &pool.members[at];
+    let mut headers = head.headers;
+    headers::for_worker(&mut headers);
+    headers.remove(ACCEPT_ENCODING);
+    pool.authorization.apply(&mut headers);
+    let target = head.uri.into_parts().path_and_query;
+    let target = target.unwrap_or(PathAndQuery::from_static(PREFIX));
+    let outgoing = OutgoingRequest {
+        method: &head.method,
+        target: &target,
+        headers: &headers,
+        rank: member.worker.spec().rank.map(|rank| rank.0),
+        once: false,
+        body: &body,
+    };
+    let mut exchange = RequestLifecycle::begin(Arc::clone(pool), id.clone(), arrived);
+    exchange.hold(visit);
+    let deadline = pool
+        .limits
+        .request_timeout
+        .and_then(|limit| arrived.checked_add(limit));
+    exchange.must_end(deadline);
+    let answer = send(pool, at, &id, outgoing, (deadline, snapshot.decision_headers))
+        .await
+        .inspect_err(|refusal| {
+            exchange.finish(refusal.outcome());
+        })?;
+    let mut response = stream::response(
+        answer,
+        exchange,
+        Endpoint::Responses,
+        proxy.readiness.clone(),
+        None,
+    );
+    if let Some(deadline) = deadline {
+        response.extensions_mut().insert(Deadline(deadline));
+    }
+    Ok(response)
+}
+
+/// The pool and the member that keep a client's response.
+fn place<'a>(
+    proxy: &Proxy,
+    snapshot: &'a Snapshot,
+    (client, id): (&str, &str),
+) -> Result<(&'a Arc<PoolState>, usize), Refusal> {
+    let table = &proxy.responses;
+    let limits = snapshot.edge.limits.responses();
+    let worker = table.find(ResponseKey { client, id }, limits, Instant::now());
+    let Some(worker) = worker else {
+        table.metrics.unknown.inc();
+        return Err(Refusal::ResponseUnknown { id: id.into() });
+    };
+    let mut pools = snapshot.pools.iter();
+    let found = pools.find_map(|pool| Some((pool, member_of(pool, worker)?)));
+    let placed = match found {
+        None => Err(Refusal::ResponseLost { id: id.into() }),
+        Some((pool, at)) => check_in_service(&pool.members[at], id).map(|()| (pool, at)),
+    };
+    match &placed {
+        Ok(_) => table.metrics.found.inc(),
+        Err(_) => table.metrics.gone.inc(),
+    };
+    placed
+}
+
+/// Sends it to the worker; no other has the response. Nothing is computed, so nothing is booked.
+async fn send(
+    pool: &Arc<PoolState>,
+    at: usize,
+    id: &HeaderValue,
+    outgoing: OutgoingRequest<'_>,
+    (deadline, is_told): (Option<Instant>, bool),
+) -> Result<UpstreamResponse, Refusal> {
+    let (member, limits) = (&pool.members[at], &pool.limits);
+    let link = &member.link;
+    link.metrics.attempts.inc();
+    let dispatch = link.begin();
+    let dispatched = Instant::now();
+    let forward_limits = SendTimeouts {
+        connect: limits.connect_timeout,
+        first_byte: limits.first_byte_timeout,
+    };
+    let response = link
+        .upstream
+        .forward(outgoing, forward_limits)
+        .await
+        .inspect_err(|error| {
+            link.metrics.failed(FailureKind::from(error));
+            let rests = !error.is_blameless() && pool.failed(member, dispatch, error);
+            attempt::report(member, id, error, rests);
+        })?;
+    let answer = Answer {
+        response,
+        booking: LoadGuard::unbooked(member.worker.id(), Arc::clone(&pool.queue)),
+        member: at,
+        dispatch,
+        dispatched,
+        matched: None,
+        is_told,
+        decided_by: None,
+        silence: IdleTimeoutLimits {
+            first_byte: limits.first_byte_timeout,
+            idle: limits.idle_timeout,
+            deadline,
+        },
+    };
+    Ok(UpstreamResponse {
+        answer,
+        prefill: None,
+        truth: None,
+        rest: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_is_asked_for_at_its_path() {
+        let check = |path: &str, expected: Option<(&str, &'static str)>| {
+            let call = ResponseCall::of_path(path).map(|call| (call.id, call.allow));
+            assert_eq!(call, expected, "{path}");
+        };
+        check("/v1/responses/resp_1", Some(("resp_1", "GET, DELETE")));
+        check("/v1/responses/resp_1/cancel", Some(("resp_1", "POST")));
+        for other in [
+            "/v1/responses",
+            "/v1/responses/",
+            "/v1/responses//cancel",
+            "/v1/responses/a/b",
+            "/v1/responses/..",
+            "/v1/responses/a%2fb",
+        ] {
+            check(other, None);
+        }
+    }
+}

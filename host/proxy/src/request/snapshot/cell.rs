@@ -1,0 +1,85 @@
+//! The active snapshot: the only `ArcSwap` besides that of each pool's model catalog, and the only place where a snapshot changes what outlives it.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::{Snapshot, SnapshotPlan};
+use crate::edge::Edge;
+use crate::limits::admission;
+use crate::limits::memory::MemoryStage;
+use crate::metrics::ProxyMetrics;
+
+/// Holds the active snapshot. Readers load it without waiting; there is one writer, the composition root.
+#[derive(Debug)]
+pub struct SnapshotCell {
+    current: ArcSwap<Snapshot>,
+}
+
+impl SnapshotCell {
+    /// A cell with its first snapshot.
+    #[must_use]
+    pub fn new(first: SnapshotPlan, metrics: &ProxyMetrics) -> Self {
+        let first = first.build(None, metrics);
+        first.events.prepare(None, &first);
+        first.set_rules();
+        admission::open_gates(&first.pools);
+        Self {
+            current: ArcSwap::from_pointee(first),
+        }
+    }
+
+    /// The active snapshot.
+    #[must_use]
+    pub fn load(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+
+    /// Limits, TLS and CORS for a connection that has no request yet.
+    pub(crate) fn edge(&self) -> Arc<Edge> {
+        Arc::clone(&self.current.load().edge)
+    }
+
+    /// Makes a plan's snapshot the active one for requests that come from now on. Those under way keep theirs. Nothing of
+    /// it can fail.
+    pub fn store(&self, plan: SnapshotPlan) {
+        let before = self.current.load_full();
+        let next = Arc::new(plan.build(Some(&before), &before.metrics));
+        next.events.prepare(Some(&before), &next);
+        next.set_rules();
+        self.current.store(Arc::clone(&next));
+        next.events.part(&before, &next);
+        admission::open_gates(&next.pools);
+        let stays = |name: &str| next.members().any(|member| &*member.worker.spec().name == name);
+        for gone in before.members().map(|member| &*member.worker.spec().name) {
+            if !stays(gone) {
+                next.metrics.forget_worker(gone);
+            }
+        }
+        for gone in before.clients.gone(&next.clients) {
+            next.metrics.clients.forget(gone);
+        }
+    }
+}
+
+impl Snapshot {
+    /// Sends the rules of this snapshot to what outlives snapshots: the workers' health and connections, the bodies of
+    /// clients, and the cache of the tokenizers.
+    fn set_rules(&self) {
+        for pool in &self.pools {
+            for member in &pool.members {
+                let name = &member.worker.spec().name;
+                member.link.health.set_rules(&pool.health, name);
+                member.link.upstream.configure(&pool.connections, &self.edge.via);
+            }
+        }
+        self.edge.bodies.set_limits(self.edge.totals);
+        self.edge.memory.set_limit(self.edge.totals.memory);
+        self.tokenizing.set_limits();
+    }
+
+    /// Leaves caches that can be made again what a stage leaves them.
+    pub(crate) fn shrink_caches(&self, stage: MemoryStage) {
+        self.tokenizing.shrink(stage);
+    }
+}

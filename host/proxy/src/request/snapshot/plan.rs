@@ -1,0 +1,326 @@
+//! A snapshot that is checked and not yet active.
+//!
+//! [`SnapshotPlan::new`] does everything that can fail, and changes nothing that serves: no metric has a new label, no worker
+//! other rules. A plan that is dropped leaves no trace. [`super::SnapshotCell::store`] builds its snapshot, which cannot fail.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use routing::{Dialect, Pool, Role, Worker, WorkerId};
+use thiserror::Error;
+use worker_client::{ConnectionPool, UrlError};
+
+use super::{Member, PoolSpec, PoolState, RouteSpec, Snapshot, SnapshotSpec};
+use crate::base::timeouts::RequestLimits;
+use crate::dispatch::split::{Bootstrap, Detection, PdPool, PdSpec};
+use crate::edge::Edge;
+use crate::fleet::catalog::ModelCatalog;
+use crate::fleet::worker::WorkerHandle;
+use crate::limits::admission::{Admission, AdmissionController};
+use crate::limits::clients::Clients;
+use crate::metrics::ProxyMetrics;
+use crate::observe::events::EventHub;
+use crate::request::keep_alive::KeepAlive;
+use crate::request::route::{Route, RouteError, RoutePlan};
+use crate::tokens::{Tokenizing, TokenizingPlan};
+
+/// A snapshot cannot be built.
+#[derive(Debug, Error)]
+pub enum SnapshotError {
+    /// A worker's URL cannot be connected to.
+    #[error("use worker `{worker}`")]
+    Worker {
+        /// Its name.
+        worker: Box<str>,
+        /// What is wrong.
+        #[source]
+        source: UrlError,
+    },
+    /// A route makes no sense.
+    #[error("use route {number}")]
+    Route {
+        /// Counted from 1.
+        number: usize,
+        /// What is wrong.
+        #[source]
+        source: RouteError,
+    },
+    /// The system gives no threads.
+    #[error("start the threads that tokenise")]
+    Threads(#[source] io::Error),
+}
+
+/// A checked [`SnapshotSpec`], with everything that could not be had for certain.
+#[derive(Debug)]
+pub struct SnapshotPlan {
+    /// Without its pools, routes and models, which are below.
+    spec: SnapshotSpec,
+    pools: Vec<PoolPlan>,
+    routes: Vec<RoutePlan>,
+    tokenizing: TokenizingPlan,
+    /// Of every worker, once each.
+    links: Vec<LinkPlan>,
+}
+
+#[derive(Debug)]
+struct PoolPlan {
+    spec: PoolSpec,
+    members: Vec<MemberPlan>,
+    /// Where it names no dialect.
+    detection: Option<Arc<Detection>>,
+}
+
+#[derive(Debug)]
+struct MemberPlan {
+    worker: Arc<Worker>,
+    /// Index among the plan's links.
+    link: usize,
+    bootstrap: Option<Arc<Bootstrap>>,
+}
+
+/// A worker's runtime state: of the snapshot before, or to be made.
+#[derive(Debug)]
+enum LinkPlan {
+    Kept(Arc<WorkerHandle>),
+    New(Arc<Worker>, Box<ConnectionPool>),
+}
+
+impl SnapshotPlan {
+    /// Checks what is to follow `previous`. Workers that are still there by id keep connections, health and metrics; pools that
+    /// are still there by name keep their queue.
+    ///
+    /// # Errors
+    /// [`SnapshotError`] when the spec makes no sense.
+    pub fn new(previous: Option<&Snapshot>, mut spec: SnapshotSpec) -> Result<Self, SnapshotError> {
+        let routes = std::mem::take(&mut spec.routes);
+        let routes = plan_routes(routes, &spec.pools)?;
+        let mut workers = Workers::kept_from(previous);
+        let mut pools = Vec::with_capacity(spec.pools.len());
+        for pool in std::mem::take(&mut spec.pools) {
+            let mut before = previous.iter().flat_map(|snapshot| &snapshot.pools);
+            let before = before.find(|before| before.name == pool.pool.name);
+            let detection = detection(pool.pd, before);
+            let dialect = pool.pd.map(|pd| {
+                let detected = || detection.as_ref()?.dialect();
+                pd.dialect.or_else(detected)
+            });
+            let members = workers.members(&pool.pool, dialect)?;
+            pools.push(PoolPlan {
+                spec: pool,
+                members,
+                detection,
+            });
+        }
+        let before = previous.map(|snapshot| &snapshot.tokenizing);
+        let models = std::mem::take(&mut spec.models);
+        Ok(Self {
+            tokenizing: TokenizingPlan::new(before, models).map_err(SnapshotError::Threads)?,
+            spec,
+            pools,
+            routes,
+            links: workers.links,
+        })
+    }
+
+    /// The snapshot, which takes the place of `previous`. Its metrics have their labels from now on; everything else that
+    /// is shared with `previous` stays as it is until the snapshot becomes active.
+    pub(crate) fn build(self, previous: Option<&Snapshot>, metrics: &ProxyMetrics) -> Snapshot {
+        let spec = self.spec;
+        let links = self.links.into_iter().map(|link| link.build(metrics));
+        let links: Vec<Arc<WorkerHandle>> = links.collect();
+        let pools = self.pools.into_iter().map(|pool| {
+            let mut before = previous.iter().flat_map(|snapshot| &snapshot.pools);
+            let before = before.find(|before| before.name == pool.spec.pool.name);
+            Arc::new(pool.build(before, &links, (spec.limits, metrics)))
+        });
+        let before = previous.map_or(&[][..], |snapshot| &snapshot.routes);
+        let routes = self.routes.into_iter();
+        Snapshot {
+            generation: spec.generation,
+            pools: pools.collect(),
+            routes: routes.map(|route| Route::new(route, before, metrics)).collect(),
+            tokenizing: Tokenizing::new(
+                self.tokenizing,
+                previous.map(|snapshot| &snapshot.tokenizing),
+                &metrics.tokens,
+            ),
+            clients: Clients::next(
+                previous.map(|snapshot| &snapshot.clients),
+                spec.clients,
+                &metrics.clients,
+            ),
+            limits: spec.limits,
+            edge: Arc::new(Edge::next(previous.map(|snapshot| &*snapshot.edge), spec.edge)),
+            record: spec.record,
+            decision_headers: spec.decision_headers,
+            metrics_on_listen: spec.metrics_on_listen,
+            policy_headers: spec.policy_headers.into(),
+            events: previous.map_or_else(
+                || EventHub::new(metrics.events.clone()),
+                |previous| Arc::clone(&previous.events),
+            ),
+            metrics: metrics.clone(),
+        }
+    }
+}
+
+/// What is known of the dialect of a pool that names none; what was known before, while it names none.
+fn detection(pd: Option<PdSpec>, before: Option<&Arc<PoolState>>) -> Option<Arc<Detection>> {
+    let is_detected = pd.is_some_and(|pd| pd.dialect.is_none());
+    let kept = before.and_then(|before| before.pd.as_ref()?.detection.clone());
+    is_detected.then(|| kept.unwrap_or_default())
+}
+
+fn plan_routes(routes: Vec<RouteSpec>, pools: &[PoolSpec]) -> Result<Vec<RoutePlan>, SnapshotError> {
+    let names: Vec<&str> = pools.iter().map(|pool| &*pool.pool.name).collect();
+    let plans = routes.into_iter().enumerate().map(|(at, route)| {
+        RoutePlan::new(route, &names).map_err(|source| SnapshotError::Route {
+            number: at + 1,
+            source,
+        })
+    });
+    plans.collect()
+}
+
+impl PoolPlan {
+    fn build(
+        self,
+        before: Option<&Arc<PoolState>>,
+        links: &[Arc<WorkerHandle>],
+        (limits, metrics): (RequestLimits, &ProxyMetrics),
+    ) -> PoolState {
+        let Self {
+            spec,
+            members,
+            detection,
+        } = self;
+        let name = spec.pool.name;
+        let members = members.into_iter().map(|member| Member {
+            worker: member.worker,
+            link: Arc::clone(&links[member.link]),
+            bootstrap: member.bootstrap,
+        });
+        let members: Box<[Member]> = members.collect();
+        let queue = before.map(|before| Arc::clone(&before.queue));
+        PoolState {
+            catalog: ModelCatalog::new(&members, spec.adapters, spec.model_list.is_some()),
+            model_list: spec.model_list,
+            queue: queue.unwrap_or_else(|| AdmissionController::new(metrics.gate(&name))),
+            metrics: metrics.pool(&name),
+            members,
+            tokens: spec.tokens,
+            expectation: spec.expectation,
+            queue_limit: spec.queue_limit,
+            queue_timeout: spec.queue_timeout,
+            admission: spec.admission.map(Admission::new),
+            keep_alive: spec.keep_alive.map(|every| KeepAlive::new(every, metrics, &name)),
+            authorization: spec.authorization,
+            connections: spec.connections,
+            accept_handover: spec.accept_handover,
+            isolate_prefixes: spec.isolate_prefixes,
+            pd: spec.pd.map(|spec| PdPool {
+                spec,
+                metrics: metrics.pd(&name),
+                detection,
+            }),
+            health: spec.health,
+            scrape: spec.scrape,
+            retries: spec.retries,
+            budget: before.map_or_else(Arc::default, |before| Arc::clone(&before.budget)),
+            knowledge: before.map_or_else(Arc::default, |before| Arc::clone(&before.knowledge)),
+            limits: spec.timeouts.over(limits),
+            name,
+        }
+    }
+}
+
+impl LinkPlan {
+    fn build(self, metrics: &ProxyMetrics) -> Arc<WorkerHandle> {
+        match self {
+            Self::Kept(link) => link,
+            Self::New(worker, upstream) => Arc::new(WorkerHandle::new(&worker, *upstream, metrics)),
+        }
+    }
+}
+
+/// The workers of a plan, and what they keep from the snapshot before.
+struct Workers<'a> {
+    kept: HashMap<WorkerId, Arc<WorkerHandle>>,
+    bootstraps: HashMap<WorkerId, &'a Arc<Bootstrap>>,
+    links: Vec<LinkPlan>,
+    /// Index in `links`.
+    places: HashMap<WorkerId, usize>,
+}
+
+impl<'a> Workers<'a> {
+    fn kept_from(previous: Option<&'a Snapshot>) -> Self {
+        let members = || previous.into_iter().flat_map(Snapshot::members);
+        Self {
+            kept: members()
+                .map(|member| (member.worker.id(), Arc::clone(&member.link)))
+                .collect(),
+            bootstraps: members()
+                .filter_map(|member| Some((member.worker.id(), member.bootstrap.as_ref()?)))
+                .collect(),
+            links: Vec::new(),
+            places: HashMap::new(),
+        }
+    }
+
+    /// `dialect`: none where nothing is split, none in it while it is unknown.
+    fn members(
+        &mut self,
+        pool: &Pool,
+        dialect: Option<Option<Dialect>>,
+    ) -> Result<Vec<MemberPlan>, SnapshotError> {
+        let member = |worker: &Arc<Worker>| {
+            let unusable = |source| SnapshotError::Worker {
+                worker: worker.spec().name.clone(),
+                source,
+            };
+            let before = self.bootstraps.get(&worker.id()).copied();
+            Ok(MemberPlan {
+                link: self.link(worker).map_err(unusable)?,
+                bootstrap: bootstrap(worker, dialect, before).map_err(unusable)?,
+                worker: Arc::clone(worker),
+            })
+        };
+        pool.workers.iter().map(member).collect()
+    }
+
+    /// Index of a worker's link, which it shares with every pool that has the worker.
+    fn link(&mut self, worker: &Arc<Worker>) -> Result<usize, UrlError> {
+        if let Some(place) = self.places.get(&worker.id()) {
+            return Ok(*place);
+        }
+        let link = match self.kept.remove(&worker.id()) {
+            Some(link) => LinkPlan::Kept(link),
+            None => {
+                let upstream = ConnectionPool::new(&worker.spec().url)?;
+                LinkPlan::New(Arc::clone(worker), Box::new(upstream))
+            }
+        };
+        self.links.push(link);
+        let place = self.links.len() - 1;
+        self.places.insert(worker.id(), place);
+        Ok(place)
+    }
+}
+
+/// A prefill worker's bootstrap server; the one it had, while its address stays.
+fn bootstrap(
+    worker: &Worker,
+    dialect: Option<Option<Dialect>>,
+    before: Option<&Arc<Bootstrap>>,
+) -> Result<Option<Arc<Bootstrap>>, UrlError> {
+    let spec = worker.spec();
+    let (Some(dialect), Some(url), Role::Prefill) = (dialect, &spec.bootstrap, spec.role) else {
+        return Ok(None);
+    };
+    let has_ids = dialect == Some(Dialect::Mooncake);
+    if let Some(before) = before.filter(|before| before.is(url, has_ids)) {
+        return Ok(Some(Arc::clone(before)));
+    }
+    Bootstrap::new(url, has_ids).map(|fresh| Some(Arc::new(fresh)))
+}
