@@ -58,6 +58,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "kv-index",
             "observability",
             "routing",
+            "worker-client",
         ],
     ),
     ("mock-engine", &[]),
@@ -76,6 +77,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "policy-store",
             "routing",
             "simulator",
+            "worker-client",
         ],
     ),
     (

@@ -8,12 +8,11 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, InvalidHeaderValue};
-use http::{HeaderValue, Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use http::uri::{Parts, PathAndQuery};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use serde_json::Value;
 use thiserror::Error;
+use worker_client::{WorkerClient, WorkerClientError};
 
 use crate::Exit;
 use crate::args::{ChangePolicyArgs, RouterArgs, StatusArgs};
@@ -134,47 +133,38 @@ fn request(args: &RouterArgs, method: Method, path: &str, body: Bytes) -> Result
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let url = format!("{}{path}", args.admin.trim_end_matches('/'));
-    Ok(runtime.block_on(send((url, method), key, body))?)
+    Ok(runtime.block_on(send(&args.admin, method, path, key, body))?)
 }
 
 async fn send(
-    (url, method): (String, Method),
+    admin: &str,
+    method: Method,
+    path: &str,
     key: Option<String>,
     body: Bytes,
 ) -> Result<Value, RemoteError> {
+    let url = format!("{}{path}", admin.trim_end_matches('/'));
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| RemoteError::Request {
         url: url.clone(),
         source,
     };
-    let mut request = Request::builder()
-        .method(method)
-        .uri(&url)
-        .header(CONTENT_TYPE, "application/json");
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(key) = key {
         let mut key = HeaderValue::from_str(key.trim()).map_err(RemoteError::Key)?;
         key.set_sensitive(true);
-        request = request.header("x-api-key", key);
+        headers.insert("x-api-key", key);
     }
-    let request = request
-        .body(Full::new(body))
-        .map_err(|error| failed(error.into()))?;
-    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-    let asked = async {
-        let answer = client
-            .request(request)
-            .await
-            .map_err(|error| failed(error.into()))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), LONGEST)
-            .collect()
-            .await
-            .map_err(&failed)?;
-        Ok((status, body.to_bytes()))
-    };
-    let (status, body) = tokio::time::timeout(PATIENCE, asked)
-        .await
-        .map_err(|_| RemoteError::Timeout(url.clone()))??;
+    let (server, target) = split_url(&url).map_err(|error| failed(error.into()))?;
+    let client = WorkerClient::of_server(&server, PATIENCE).map_err(|error| failed(error.into()))?;
+    let client = client.with_max_response(LONGEST);
+    let reply = client.send(method, &target, headers, body).await;
+    let reply = reply.map_err(|error| match error {
+        WorkerClientError::Timeout { .. } => RemoteError::Timeout(url.clone()),
+        WorkerClientError::Forward { source, .. } | WorkerClientError::Body { source, .. } => failed(source),
+        error @ WorkerClientError::Path(_) => failed(error.into()),
+    })?;
+    let (status, body) = (reply.status, reply.body);
     if !status.is_success() {
         let told: Value = serde_json::from_slice(&body).unwrap_or_default();
         let message = told["error"]["message"]
@@ -187,6 +177,17 @@ async fn send(
         url: url.clone(),
         source,
     })
+}
+
+/// Splits a URL into its server, `http://host:port`, and its path with the query.
+fn split_url(url: &str) -> Result<(String, String), http::Error> {
+    let mut parts: Parts = url.parse::<Uri>()?.into_parts();
+    let target = parts.path_and_query.replace(PathAndQuery::from_static("/"));
+    let server = Uri::from_parts(parts)?.to_string();
+    Ok((
+        server,
+        target.map_or_else(String::new, |target| target.to_string()),
+    ))
 }
 
 /// A policy for people.
@@ -349,6 +350,13 @@ mod tests {
         let expected = "mixed  (pipeline)\n  in force   cc; 7 calls; pick softmax at 0.1\n  \
             filter     label zone is eu, strict\n  scorer     tier-weight x 2.0, asks aa\n  column     load.requests x -1.0\n";
         assert_eq!(show(&policy, 0), expected);
+    }
+
+    #[test]
+    fn a_url_is_split_behind_its_port() {
+        let (server, target) = split_url("http://127.0.0.1:9/base/admin?x=1").unwrap();
+        assert_eq!((&*server, &*target), ("http://127.0.0.1:9/", "/base/admin?x=1"));
+        assert!(split_url("127.0.0.1 9").is_err());
     }
 
     #[test]

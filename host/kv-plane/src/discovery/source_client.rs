@@ -4,14 +4,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{StatusCode, Uri};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
-use hyper_util::rt::TokioExecutor;
+use http::StatusCode;
 use inference_api::{EventSource, EventSourcesError, sglang_event_sources, vllm_event_sources};
 use thiserror::Error;
-use tokio::time::timeout;
+use worker_client::{WorkerClient, WorkerClientError};
 
 use super::endpoint_trust;
 
@@ -44,7 +40,7 @@ pub enum SourceError {
         page: &'static str,
         /// Error of the client.
         #[source]
-        source: hyper_util::client::legacy::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The answer took too long.
     #[error("get `{0}` within {PATIENCE:?}")]
@@ -77,11 +73,9 @@ pub enum SourceError {
     },
 }
 
-/// Client without idle connections, since it rarely queries a worker twice.
-#[derive(Debug)]
-pub struct SourceClient {
-    client: Client<HttpConnector, Empty<Bytes>>,
-}
+/// Client that keeps no connections, since it rarely queries a worker twice.
+#[derive(Debug, Default)]
+pub struct SourceClient;
 
 type Reader = fn(&[u8], &str) -> Result<Vec<EventSource>, EventSourcesError>;
 
@@ -91,22 +85,11 @@ const PAGES: [(&str, Reader); 2] = [
     ("/server_info", sglang_event_sources),
 ];
 
-impl Default for SourceClient {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl SourceClient {
     /// Returns a client.
     #[must_use]
     pub fn new() -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(PATIENCE));
-        let mut client = Client::builder(TokioExecutor::new());
-        Self {
-            client: client.pool_max_idle_per_host(0).build(connector),
-        }
+        Self
     }
 
     /// Queries the worker at `url`, `http://host:port`. An engine has one of the pages; the first with a source counts.
@@ -135,41 +118,42 @@ impl SourceClient {
 
     /// Returns a page with the address that it came from.
     async fn fetch(&self, url: &str, page: &'static str) -> Result<Option<Page>, SourceError> {
-        let address = format!("{url}{page}");
-        let uri: Uri = address.parse().map_err(|_| SourceError::Address(address))?;
-        let asked = async {
-            let answer = self.client.get(uri).await;
-            let answer = answer.map_err(|source| SourceError::Request { page, source })?;
-            match answer.status() {
-                StatusCode::OK => {}
-                StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
-                    return Ok(None);
-                }
-                status => return Err(SourceError::Refused { page, status }),
-            }
-            let connection = answer.extensions().get::<HttpInfo>();
-            let from = connection.map(|connection| connection.remote_addr().ip());
-            let body = Limited::new(answer.into_body(), LONGEST_PAGE).collect().await;
-            let body = body
-                .map_err(|source| SourceError::Body { page, source })?
-                .to_bytes();
-            Ok(Some(Page { body, from }))
-        };
-        timeout(PATIENCE, asked)
+        let client = WorkerClient::of_server(url, PATIENCE)
+            .map_err(|_| SourceError::Address(format!("{url}{page}")))?
+            .with_max_response(LONGEST_PAGE);
+        let reply = client
+            .get(page)
             .await
-            .unwrap_or(Err(SourceError::Timeout(page)))
+            .map_err(|error| source_error(page, error))?;
+        match reply.status {
+            StatusCode::OK => Ok(Some(Page {
+                body: reply.body,
+                from: reply.peer,
+            })),
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => Ok(None),
+            status => Err(SourceError::Refused { page, status }),
+        }
+    }
+}
+
+/// Converts an error of the HTTP client.
+fn source_error(page: &'static str, error: WorkerClientError) -> SourceError {
+    match error {
+        WorkerClientError::Path(path) => SourceError::Address(path),
+        WorkerClientError::Forward { source, .. } => SourceError::Request { page, source },
+        WorkerClientError::Timeout { .. } => SourceError::Timeout(page),
+        WorkerClientError::Body { source, .. } => SourceError::Body { page, source },
     }
 }
 
 /// Page, and the address that it came from.
 struct Page {
     body: Bytes,
-    from: Option<IpAddr>,
+    from: IpAddr,
 }
 
 /// Names the worker's own host in sources at the address of the answer.
-fn at_own_host(sources: Vec<EventSource>, from: Option<IpAddr>, host: &str) -> Vec<EventSource> {
-    let Some(from) = from else { return sources };
+fn at_own_host(sources: Vec<EventSource>, from: IpAddr, host: &str) -> Vec<EventSource> {
     let own = |source| endpoint_trust::at_own_host(source, from, host);
     sources.into_iter().map(own).collect()
 }
