@@ -1,8 +1,19 @@
 //! HTTP in, HTTP out: the request path of the router.
 //!
-//! It knows workers by URL, policies as `dyn routing::Policy` and the index by its questions; it knows nothing
-//! of configuration files, of event feeds, or of what a policy is made of. `pipeline.rs` is one request's walk
-//! on one screen. See `host/adr/0006-request-path.md`.
+//! Folders, from the edge inwards:
+//!
+//! - `edge`: listeners, TLS, connection slots, limits on heads, control endpoints, drain.
+//! - `request`: handling of one request, from its head to the end of its response; the snapshot it uses.
+//! - `dispatch`: decision, attempts, and requests split over two workers.
+//! - `limits`: admission, clients' rate limits, retry budgets, memory of bodies.
+//! - `tokens`: tokens of prompts.
+//! - `observe`: events, experiments, shadow policies.
+//! - `fleet`: health, models and connections of the workers.
+//! - `base`: leaves that every folder can use, such as refusals, labels and headers.
+//!
+//! `request/handle.rs` shows one request on one screen. The crate knows workers by URL, policies as
+//! `dyn routing::Policy`, and the index by its queries. It knows no configuration files, no event feeds and no policy
+//! runtime. See `host/adr/0006-request-path.md`.
 
 mod base;
 mod dispatch;

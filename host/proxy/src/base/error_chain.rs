@@ -1,4 +1,4 @@
-//! An error with its sources on one line, for reports.
+//! Error chain: an error with its sources on one line.
 
 /// Returns the error and its sources, joined by colons.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {

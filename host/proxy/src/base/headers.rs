@@ -1,4 +1,4 @@
-//! Which headers pass and which are each connection's own.
+//! Header names, and the distinction between end-to-end and hop-by-hop headers.
 
 use http::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,

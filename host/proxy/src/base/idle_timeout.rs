@@ -1,4 +1,4 @@
-//! How long a worker's answer has been silent, and when that, or the whole of it, is too long.
+//! Idle timeout of a response, and its overall deadline.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

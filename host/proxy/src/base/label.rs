@@ -1,4 +1,4 @@
-//! The closed sets of labels that metrics of the request path are told apart by.
+//! Label values of the request path's metrics.
 
 use worker_client::SendError;
 

@@ -1,4 +1,4 @@
-//! What a pool's requests are given time for, where it differs from what all are given.
+//! Limits of requests, and the timeouts that a pool overrides.
 
 use std::time::Duration;
 

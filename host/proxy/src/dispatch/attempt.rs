@@ -1,4 +1,4 @@
-//! One attempt: a worker's share of a request is booked, sent, and it is learnt from it whether the worker is there.
+//! One attempt: takes a load lease, sends the request, and records the result in the worker's health.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The edge: accepting connections, TLS, what a head may be, telling hot paths from cold ones, and draining at the end.
+//! Edge: listeners, TLS, limits on heads, routing between inference and control endpoints, drain.
 
 mod accept;
 mod collector;

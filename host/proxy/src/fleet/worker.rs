@@ -1,4 +1,4 @@
-//! What lives as long as a worker does, over all snapshots: its connections, and what is known of its health.
+//! Runtime state of one worker over all snapshots: connections, health, models, metrics.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::fleet::health::{AttemptToken, HealthStatus, WorkerHealth};
 use crate::metrics::{ProxyMetrics, WorkerMetrics};
 use crate::tokens::Cooldown;
 
-/// The way to one worker.
+/// Runtime state of one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
     pub(crate) upstream: ConnectionPool,

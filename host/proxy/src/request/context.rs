@@ -1,4 +1,4 @@
-//! Everything known of one request before it is placed. Made once; decisions and attempts only read it.
+//! Context of one request: all facts before its placement. Built once; decisions and attempts only read it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Comments that keep a stream alive while there is nothing to say: in the queue, during a long prefill, between tokens.
+//! Keep-alive comments on idle streams: in the queue, during a long prefill, between tokens.
 //!
 //! Clients and what stands between give up on connections that are silent for too long. A comment (a line that begins with a
 //! colon) is nothing to a reader of server-sent events. For the first one the head of the answer has to go out, with status

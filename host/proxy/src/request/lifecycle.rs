@@ -1,5 +1,6 @@
-//! One request from the match of its route to its end, and its share of a worker's load. Both are accounted for
-//! exactly once, however the request ends, also when everything about it is dropped because the client left.
+//! Lifecycle of one request from the match of its route to its end, and its load lease on a worker.
+//!
+//! Both are accounted for exactly once, also if the client disconnects and everything is dropped.
 //!
 //! They live as long as an answer is relayed, which may be hours, and must not know the snapshot: it would keep
 //! every policy alive that a reload has long replaced.

@@ -1,4 +1,4 @@
-//! Request path: from the parsed head to the end of the response.
+//! Handling of requests: from the parsed head to the end of the response.
 
 pub(crate) mod arrival;
 pub(crate) mod body_reader;

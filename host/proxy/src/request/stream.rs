@@ -1,4 +1,4 @@
-//! A worker's answer on its way to the client: frame by frame as it comes, and accounted for at its end.
+//! Relay of a worker's response to the client, frame by frame, with accounting at its end.
 //!
 //! The first byte passed on commits the request to this worker. From then on a failure is told in the answer
 //! itself: as an event where the answer is a stream of events, else by aborting the connection. Time to first
