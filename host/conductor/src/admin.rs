@@ -27,7 +27,7 @@ use kv_plane::{Discovery, StoreReport};
 /// Connections of operators at a time.
 const CONNECTIONS: usize = 256;
 
-/// What the pages tell of.
+/// Sources of the pages.
 #[derive(Clone)]
 pub(crate) struct Admin {
     pub(crate) status: Status,
@@ -142,7 +142,7 @@ async fn reload(key: AdminKey, headers: HeaderMap, commands: SyncSender<ReloadCo
     }
 }
 
-/// What came of a reload, with the page `/admin/config` as it is then. A refused configuration is an error as well.
+/// Returns the outcome of a reload with the page `/admin/config`. A refused configuration is an error status.
 fn reload_page(ReloadAnswer { outcome, report }: &ReloadAnswer) -> Response {
     let mut page = json!(report);
     page["outcome"] = json!(outcome.as_str());

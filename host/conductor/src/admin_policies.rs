@@ -1,6 +1,6 @@
 //! `POST /admin/policies/NAME/rollback` and `/resume`: an operator goes back to the version before, and forth again.
 //!
-//! What is asked for goes to the reload thread, the one writer, and is in force when the answer says so.
+//! A change is sent to the reload thread, the only writer, and is active when the answer is sent.
 
 use std::sync::mpsc::SyncSender;
 

@@ -1,7 +1,7 @@
 //! `POST /admin/policies/NAME/shadow`, `/canary`, `/promote` and `/retract`: an operator tries a policy out on a route, makes it the
 //! route's policy, or ends both.
 //!
-//! The change is sent to the reload thread, the one writer, and is active when the answer says so.
+//! The change is sent to the reload thread, the only writer, and is active when the answer is sent.
 
 use std::sync::mpsc::SyncSender;
 
@@ -34,7 +34,7 @@ pub(crate) struct RoutePages {
 struct RouteBody {
     /// The route's number in the file, from 1.
     route: Option<usize>,
-    /// Share of the requests that a shadow is asked about, up to 1.
+    /// Share of the requests that are sent to a shadow, up to 1.
     sample: Option<f64>,
     /// Of the sessions, for a canary.
     percent: Option<f64>,
@@ -108,7 +108,7 @@ impl RoutePages {
     }
 }
 
-/// An empty body says nothing.
+/// Returns none for an empty body.
 fn read(body: &[u8]) -> Result<RouteBody, Refusal> {
     if body.trim_ascii().is_empty() {
         return Ok(RouteBody::default());

@@ -1,4 +1,4 @@
-//! The PEM files that a configuration names, read where it says they are. Keys are in no message and no log.
+//! Certificates: the PEM files that a configuration names. No message and no log has a key.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,11 +27,11 @@ const INDEXER: &str = "indexer.tls";
 pub(crate) struct Certificates {
     /// Of the listeners that have it, by their tables' names.
     listeners: HashMap<&'static str, Made<ServerTls>>,
-    /// Of the pools that say how.
+    /// TLS of the pools that configure it.
     pools: HashMap<String, Made<WorkerTls>>,
 }
 
-/// What was made of a table. Two are equal where its names and the bytes of its files are.
+/// TLS settings made from a table. They are equal if the names and the bytes of the files are.
 #[derive(Debug)]
 struct Made<T> {
     digest: [u8; 32],
@@ -61,11 +61,11 @@ pub enum CertificateError {
     /// The file cannot be read.
     #[error("failed to read {what} from the file `{}`", path.display())]
     File {
-        /// What is in it.
+        /// Content of the file.
         what: String,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -74,13 +74,13 @@ pub enum CertificateError {
     Tls {
         /// The table that names them.
         what: String,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: TlsError,
     },
 }
 
-/// The same, and where the configuration names it.
+/// Error with its place in the configuration.
 #[derive(Debug)]
 struct CertificateProblem {
     error: CertificateError,
@@ -110,7 +110,7 @@ impl Certificates {
         problems.iter().map(CertificateProblem::diagnostic).collect()
     }
 
-    /// What can be had, and what cannot.
+    /// Reads all, with the errors of the unavailable ones.
     fn survey(
         before: Option<&Self>,
         config: &Config,
@@ -134,7 +134,7 @@ impl Certificates {
         (Self { listeners, pools }, problems)
     }
 
-    /// What each listener shows.
+    /// Returns the TLS settings of each listener.
     pub(crate) fn of_listeners(&self) -> ListenersSpec {
         let of = |table| self.listeners.get(table).map(|made| Arc::clone(&made.tls));
         ListenersSpec {
@@ -165,7 +165,7 @@ impl Certificates {
             .collect()
     }
 
-    /// How connections to a pool's workers begin, where some are behind `https://`.
+    /// Returns the TLS settings for a pool's workers, if some have `https://` URLs.
     pub(crate) fn of_pool(&self, pool: &PoolConfig) -> Option<Arc<WorkerTls>> {
         if let Some(made) = self.pools.get(&pool.name) {
             return Some(Arc::clone(&made.tls));
@@ -252,7 +252,7 @@ fn whole<T>(read: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
-/// For pools that say nothing of it. The system's authorities are read once they are there.
+/// TLS settings of pools without a table. The system's authorities are read on first use.
 fn of_the_system() -> Option<Arc<WorkerTls>> {
     static TRUST: Mutex<Option<Arc<WorkerTls>>> = Mutex::new(None);
     let mut trust = TRUST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -304,7 +304,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is made of what was read: that of `before`, where that was made of the same.
+    /// Returns the settings of these bytes, taken from `before` if they are unchanged.
     fn make<T>(
         mut self,
         before: Option<&Made<T>>,
@@ -337,7 +337,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    /// What is made of a file's bytes.
+    /// Returns the settings of a file's bytes.
     fn made(bytes: &str, before: Option<&Made<String>>) -> Made<String> {
         let folder = tempfile::tempdir().unwrap();
         let file = PemFile {

@@ -17,12 +17,12 @@ use crate::status::ProblemReport;
 use local_files::{ConfigSource, ReadConfigError};
 use policy_store::{PolicyLibrary, Prepared, compile_bounds};
 
-/// What there is to say about a configuration.
+/// Result of checking a configuration.
 #[derive(Debug)]
 pub struct Checked {
     /// Every error and warning, for tools.
     pub problems: Vec<ProblemReport>,
-    /// How many of them are errors.
+    /// Number of errors.
     pub errors: usize,
     drawings: Vec<Diagnostics>,
 }
@@ -30,7 +30,7 @@ pub struct Checked {
 /// A configuration could not be checked.
 #[derive(Debug, Error)]
 pub enum CheckError {
-    /// It cannot be read.
+    /// The configuration cannot be read.
     #[error(transparent)]
     Read(#[from] ReadConfigError),
     /// WebAssembly cannot be set up here, so policies cannot be tried.
@@ -123,13 +123,13 @@ impl Checked {
         self.drawings.push(diagnostics);
     }
 
-    /// All of it for people, drawn over the lines concerned, without colours. Empty where there is nothing to say.
+    /// Returns all mistakes for people, drawn over their lines, without colours. Empty without mistakes.
     #[must_use]
     pub fn rendered(&self) -> String {
         self.render(Paint::Plain)
     }
 
-    /// The same, coloured or not.
+    /// Returns all mistakes for people, coloured or not.
     pub(crate) fn render(&self, paint: Paint) -> String {
         let drawn = self.drawings.iter().filter(|drawing| !drawing.is_empty());
         let drawn: Vec<String> = drawn.map(|drawing| drawing.render(paint)).collect();
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(checked.errors, 3, "{}", checked.rendered());
     }
 
-    /// Places and codes of all that is said about a file in a folder of its own.
+    /// Returns the places and codes of all mistakes of a file in a folder of its own.
     #[track_caller]
     fn told(text: &[u8]) -> Vec<(usize, usize, String)> {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! How policies become machine code, read when Prometheus asks.
+//! Metrics of the compilation of policies, read at scrape time.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use observability::MetricPage;
 
-/// Asks the engine itself.
+/// Collector of the engine's counters.
 #[derive(Debug)]
 pub(crate) struct CompileCollector {
     pub(crate) engine: PolicyEngine,

@@ -19,7 +19,7 @@ use crate::listeners::{ListenError, listen};
 /// Connections of callers at a time.
 const CONNECTIONS: usize = 1_024;
 
-/// The index as a service, its socket bound and nobody served yet.
+/// Indexer with a bound socket that does not serve yet.
 pub(crate) struct Indexing {
     listener: TcpListener,
     address: SocketAddr,
@@ -50,10 +50,10 @@ fn access(keys: &Keys, listen: SocketAddr, server: &ServerConfig) -> IndexerAcce
 }
 
 impl Indexing {
-    /// The service that the configuration asks for, if any.
+    /// Binds the indexer, if the configuration enables it.
     ///
     /// # Errors
-    /// Where its address cannot be listened on.
+    /// [`ListenError`] if its address cannot be bound.
     pub(crate) async fn bind(
         Config {
             indexer: config,
@@ -88,12 +88,12 @@ impl Indexing {
         }))
     }
 
-    /// Where callers connect.
+    /// Returns the address for clients of the index.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What changes who may call.
+    /// Returns the handle that changes its access.
     pub(crate) fn door(&self) -> IndexerDoor {
         self.doorkeeper.clone()
     }

@@ -98,7 +98,7 @@ fn router(mut args: ServeArgs) -> anyhow::Result<Exit> {
 fn block_on(task: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(task);
-    // Whoever asked twice waits for no thread.
+    // After a second signal, no thread is waited for.
     runtime.shutdown_background();
     ended
 }

@@ -1,12 +1,12 @@
-//! How much memory the process may have: what the configuration says, else what its control group does.
+//! Memory limit of the process: the configured one, else that of its control group.
 
 use std::path::{Path, PathBuf};
 
 use conductor_config::MemoryLimitConfig;
 
-/// Where control groups are shown.
+/// Mount point of the control groups.
 const MOUNT: &str = "/sys/fs/cgroup";
-/// Whoever has no limit has one that is no amount of memory (version 1).
+/// Value of version 1 for "no limit": more than any amount of memory.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// The limit in bytes; none: without.

@@ -80,7 +80,7 @@ impl ControlMetrics {
         metrics
     }
 
-    /// What the API has changed by now.
+    /// Sets the number of changes over HTTP.
     pub(crate) fn overlays(&self, overlays: &[OverlayReport]) {
         for kind in OverlayKind::ALL {
             let count = overlays.iter().filter(|overlay| overlay.kind == kind).count();
@@ -109,7 +109,7 @@ impl ControlMetrics {
             .inc();
     }
 
-    /// The file was put back to what is in force.
+    /// Records that the file is again the active one.
     pub(crate) fn reload_unchanged(&self) {
         self.valid.set(1);
     }

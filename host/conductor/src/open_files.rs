@@ -1,4 +1,4 @@
-//! How many files and connections the process may have open: all that the system grants, and a word where that is too few.
+//! Limit of open files: raised to the system's maximum, with a warning if it is too low.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
@@ -33,7 +33,7 @@ pub fn raise() -> Option<u64> {
     }
 }
 
-/// How many clients fit below a limit.
+/// Returns the number of clients that fit below a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
     /// All of them, each with a worker's connection.
@@ -55,7 +55,7 @@ impl Room {
     }
 }
 
-/// Says so where so many clients do not fit.
+/// Logs a warning if the limit is too low for this number of clients.
 pub(crate) fn check(limit: Option<u64>, max_connections: u32) {
     const KEY: &str = "server.max-connections";
     match Room::of(limit, max_connections) {

@@ -1,21 +1,21 @@
-//! Whether to colour what is printed: on terminals, unless the environment says `NO_COLOR` (<https://no-color.org>).
+//! Colours of the output: on terminals, unless the environment has `NO_COLOR` (<https://no-color.org>).
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 
 use conductor_config::Paint;
 
-/// Whether to colour what goes to standard error.
+/// Returns true if standard error is coloured.
 pub(crate) fn on_stderr() -> bool {
     is_coloured(std::io::stderr().is_terminal(), no_color().as_deref())
 }
 
-/// How to draw what goes to standard error.
+/// Returns the style of standard error.
 pub(crate) fn of_stderr() -> Paint {
     paint(on_stderr())
 }
 
-/// How to draw what goes to standard output.
+/// Returns the style of standard output.
 pub(crate) fn of_stdout() -> Paint {
     paint(is_coloured(
         std::io::stdout().is_terminal(),

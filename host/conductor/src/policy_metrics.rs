@@ -1,4 +1,4 @@
-//! What the kept versions of policies do, read off their state when Prometheus asks.
+//! Metrics of the kept versions of policies, read at scrape time.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use policy_store::{PolicyReport, VersionReport, VersionState};
 
 const STATES: [CircuitState; 3] = [CircuitState::Closed, CircuitState::Open, CircuitState::HalfOpen];
 
-/// Asks the status page's reports, which the reload thread keeps.
+/// Collector of the reports that the reload thread keeps.
 #[derive(Debug)]
 pub(crate) struct PolicyCollector {
     pub(crate) status: Status,

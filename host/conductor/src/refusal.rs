@@ -6,7 +6,7 @@ use axum::http::{Response, StatusCode, Uri};
 use inference_api::ErrorBody;
 use serde_json::{Value, json};
 
-/// Why a page is not given.
+/// Refusal of a page: status, code and message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
@@ -14,7 +14,7 @@ pub(crate) struct Refusal {
     pub(crate) code: &'static str,
     /// The member of the request that is at fault.
     pub(crate) param: Option<&'static str>,
-    /// What is wrong, and what would not be.
+    /// Reason and cure.
     pub(crate) message: String,
 }
 

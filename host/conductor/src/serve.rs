@@ -22,7 +22,7 @@ use policy_store::{EngineOptions, builtin, user_cache_folder};
 /// Runs the router until it has drained.
 ///
 /// # Errors
-/// Where it cannot start.
+/// If it cannot start.
 pub async fn run(args: &ServeArgs) -> Result<Exit> {
     // Before anything that a signal may interrupt.
     let signals = Signals::listen().context("take over signals")?;
@@ -94,7 +94,7 @@ fn choose_source(args: &ServeArgs, legacy: &LegacyEnvironment) -> Result<(Config
 /// Runs a router until a signal has stopped it: the first drains, the second cuts.
 ///
 /// # Errors
-/// Where the router's task failed.
+/// If the router's task failed.
 pub(crate) async fn until_signalled(app: App, mut signals: Signals) -> Result<Exit> {
     let shutdown = CancellationToken::new();
     let reload = app.reload_request();
@@ -117,10 +117,10 @@ pub(crate) async fn until_signalled(app: App, mut signals: Signals) -> Result<Ex
     }
 }
 
-/// `conductor check`: prints every mistake of a configuration, and with `--live` what its workers say.
+/// Runs `conductor check`: prints every mistake of a configuration, and with `--live` the state of its workers.
 ///
 /// # Errors
-/// Where the configuration cannot be read, or the flags make none.
+/// If the configuration cannot be read, or the flags are invalid.
 pub fn check(args: &CheckArgs) -> Result<Exit> {
     let source = checked_source(args)?;
     let checked = crate::check::check(&source)?;

@@ -1,13 +1,13 @@
-//! Signals: the first SIGTERM or SIGINT starts the drain, a second one ends it. SIGHUP asks for a reload.
+//! Signals: the first SIGTERM or SIGINT starts the drain, a second one ends it. SIGHUP triggers a reload.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal asks for.
+/// Request of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// Stop: gracefully at first, at once when asked again.
+    /// Stop: gracefully at first, at once the second time.
     Stop,
     /// Read the configuration again.
     Reload,
@@ -25,7 +25,7 @@ impl Signals {
     /// Takes over SIGTERM, SIGINT and SIGHUP.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The system's error.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,

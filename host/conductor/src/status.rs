@@ -1,4 +1,4 @@
-//! What the admin pages tell about configuration and policies. Written by the reload thread, read by requests.
+//! Status of configuration and policies for the admin pages, written by the reload thread and read by requests.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,9 +24,9 @@ pub struct ProblemReport {
     pub line: usize,
     /// From 1, in characters.
     pub column: usize,
-    /// What is wrong.
+    /// Description of the mistake.
     pub message: String,
-    /// How to mend it.
+    /// Cure.
     pub help: Option<String>,
 }
 
@@ -34,33 +34,33 @@ pub struct ProblemReport {
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct ConfigReport {
-    /// Configurations and policies put in force since start; changes with each of them.
+    /// Number of activations of configurations and policies since start.
     pub generation: u64,
     /// The file, or what stands for it.
     pub source: String,
-    /// Names of the pools in force.
+    /// Names of the active pools.
     pub pools: Vec<String>,
-    /// Configurations that were read and put in force.
+    /// Applied configurations.
     pub reloads_applied: u64,
-    /// Configurations that were read and refused.
+    /// Refused configurations.
     pub reloads_refused: u64,
-    /// What is wrong with the newest file, while an older one is in force; empty when it is in force.
+    /// Mistakes of the newest file while an older one is active; empty if it is active.
     pub problems: Vec<ProblemReport>,
     /// Keys whose new value needs a restart.
     pub needs_restart: Vec<String>,
-    /// Instances that are other than the file has them, since somebody asked for it.
+    /// Instances that were changed over HTTP.
     pub overlays: Vec<OverlayReport>,
-    /// Those that the newest file in force has ended.
+    /// Changes over HTTP that the newest active file ended.
     pub overlays_ended: Vec<EndedReport>,
     /// Routes whose policies are other than the file has them, for `/admin/policies`.
     #[serde(skip)]
     pub overrides: Vec<OverrideReport>,
-    /// The routes in force, for `/status`.
+    /// Active routes, for `/status`.
     #[serde(skip)]
     pub routes: Vec<RouteReport>,
 }
 
-/// A route in force.
+/// Active route.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RouteReport {
     pub models: Vec<String>,
@@ -77,7 +77,7 @@ pub(crate) struct RouteReport {
 }
 
 impl ConfigReport {
-    /// Tells of a configuration that is in force from now on.
+    /// Records a configuration that became active.
     pub(crate) fn tell(&mut self, config: &Config) {
         self.pools = config.pools.iter().map(|pool| pool.name.clone()).collect();
         self.routes = config.routes.iter().map(RouteReport::of).collect();
@@ -126,15 +126,15 @@ pub(crate) struct RoutePoliciesReport {
     pub route: usize,
     /// Its pool.
     pub pool: String,
-    /// What decides.
+    /// Deciding policy.
     pub policy: String,
-    /// What decides on the prefill worker instead.
+    /// Policy for the prefill worker instead.
     pub prefill_policy: Option<String>,
-    /// What decides on the decode worker instead.
+    /// Policy for the decode worker instead.
     pub decode_policy: Option<String>,
     /// Policies that decide a share of its requests, up to 1.
     pub canaries: BTreeMap<String, f64>,
-    /// Policies that are asked beside.
+    /// Shadow policies.
     pub shadows: Vec<String>,
 }
 
@@ -153,7 +153,7 @@ impl RoutePoliciesReport {
 }
 
 impl PoliciesReport {
-    /// Returns the page without what the configuration says of the routes.
+    /// Returns the page without the routes.
     pub(crate) fn of(
         policies: Vec<PolicyReport>,
         ignored: Vec<IgnoredFile>,
@@ -168,7 +168,7 @@ impl PoliciesReport {
         }
     }
 
-    /// With what they were told of events.
+    /// Adds the reports on events.
     #[must_use]
     pub(crate) fn told(mut self, listeners: Vec<ListenerReport>) -> Self {
         for listener in listeners {

@@ -20,7 +20,7 @@ use crate::refusal::{Refusal, only_get};
 use crate::status::{RouteReport, Status};
 use policy_store::PolicyReport;
 
-/// What the page tells of.
+/// Sources of the page.
 #[derive(Debug, Clone)]
 pub(crate) struct StatusPage {
     pub(crate) cell: Arc<SnapshotCell>,
@@ -30,7 +30,7 @@ pub(crate) struct StatusPage {
 }
 
 impl StatusPage {
-    /// The page. Where clients have keys, those are no reason to tell them of the fleet: on their listener it takes the admin key.
+    /// Returns the page. If clients have keys, the page needs the admin key on their listener.
     pub(crate) fn pages(self, key: AdminKey, listener: Listener) -> Router {
         let show = move |State(page): State<Self>, headers: HeaderMap| async move {
             if listener == Listener::Clients && page.cell.load().needs_keys() {
@@ -134,7 +134,7 @@ fn models(configured: &[Box<str>], report: &ModelsReport) -> Value {
     })
 }
 
-/// What a pool has under way of what it may have (null: without limit), and who waits.
+/// Returns the requests of a pool with their limits (null: no limit), and the queue.
 fn budget(budget: &BudgetReport) -> Value {
     let waiting = budget.waiting.iter().copied();
     json!({
@@ -144,7 +144,7 @@ fn budget(budget: &BudgetReport) -> Value {
     })
 }
 
-/// What the process has of the memory that it may have, in bytes (null: unknown, or without limit).
+/// Returns the memory of the process and its limit in bytes (null: unknown, or no limit).
 fn memory(report: &MemoryReport) -> Value {
     json!({
         "stage": report.stage.as_str(),
@@ -153,7 +153,7 @@ fn memory(report: &MemoryReport) -> Value {
     })
 }
 
-/// How many workers do what.
+/// Returns the number of workers by state.
 fn roles(workers: &[WorkerReport]) -> BTreeMap<&'static str, usize> {
     let roles = [Role::Mixed, Role::Prefill, Role::Decode];
     let count = |role| {

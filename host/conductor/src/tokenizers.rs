@@ -19,9 +19,9 @@ use observability::error_chain;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tokenizers {
     loaded: HashMap<Wanted, Loaded>,
-    /// What their paths are relative to.
+    /// Base of relative paths.
     source: Option<ConfigSource>,
-    /// Those that could not be loaded: looked at again when somebody writes them.
+    /// Files of tokenizers that failed to load: watched for changes.
     refused: Arc<Mutex<HashMap<Wanted, (Stamp, String)>>>,
 }
 
@@ -60,7 +60,7 @@ impl PartialEq for Tokenizers {
 impl Eq for Tokenizers {}
 
 impl Tokenizers {
-    /// Those of a configuration; the ones of `before` as far as nobody wrote their files.
+    /// Loads the tokenizers of a configuration. Those with unchanged files are taken from `before`.
     ///
     /// # Errors
     /// Every tokenizer that cannot be loaded. Nothing has changed then.
@@ -109,7 +109,7 @@ impl Tokenizers {
 
     fn load(&self, wanted: &Wanted, kept: Option<&Loaded>) -> Result<Loaded, String> {
         let paths = wanted.paths();
-        // Before they are read: whoever writes them meanwhile is noticed the next time.
+        // Taken before the files are read, so that a concurrent change is noticed the next time.
         let stamp = paths.stamp();
         if let Some(kept) = kept.filter(|kept| kept.stamp == stamp) {
             return Ok(kept.clone());

@@ -102,7 +102,7 @@ fn arm(arm: &ArmReport, trial: &TrialReport) -> Value {
     })
 }
 
-/// What a comparison waits for, and of which arm.
+/// Missing evidence of a comparison, with its arm.
 fn shortage(shortage: &Shortage, trial: &TrialReport) -> Value {
     let arm = trial.arms.get(shortage.arm).map(|arm| &*arm.policy);
     json!({

@@ -1,4 +1,4 @@
-//! Tells that something changed in the folders of the configuration and the policies.
+//! File watcher: reports that something changed in the folders of the configuration and the policies.
 //!
 //! Only *that*: whoever is told reads the files again and compares their bytes, so that it does not matter whether a
 //! save was a write, a rename over the old file (editors, `mv`) or a swap of a symlinked folder (Kubernetes
@@ -26,9 +26,9 @@ pub(crate) enum WatchError {
     /// One folder.
     #[error("watch the folder `{}`", folder.display())]
     Folder {
-        /// Which.
+        /// Path of the folder.
         folder: PathBuf,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: notify::Error,
     },

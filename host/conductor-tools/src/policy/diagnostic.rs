@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use conductor_config::{Code, Diagnostic as ConfigDiagnostic, Location, Severity as ConfigSeverity};
+use conductor_config::{
+    Code, Diagnostic as ConfigDiagnostic, Location, PolicyConfig, Severity as ConfigSeverity,
+};
 use policy_runtime::{LoadError, ParamFault, ParamFaults};
 use serde::Serialize;
 
-use super::settings::GivenSettings;
 use observability::error_chain;
 use policy_store::param_diagnostics;
 
@@ -38,7 +39,10 @@ pub(super) struct Diagnostic {
     pub(super) place: Option<Place>,
 }
 
-/// A place in a configuration file.
+/// Name of a configuration file, and a policy in it.
+pub(super) type ConfiguredPolicy = (String, PolicyConfig);
+
+/// Place in a configuration file.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Place {
     /// The file.
@@ -76,9 +80,9 @@ impl Diagnostic {
     }
 
     /// Returns the reasons for not loading a policy, with the places of faulty settings.
-    pub(super) fn not_loaded(error: &LoadError, given: &GivenSettings) -> Vec<Self> {
+    pub(super) fn not_loaded(error: &LoadError, configured: Option<&ConfiguredPolicy>) -> Vec<Self> {
         if let Some(faults) = error.param_faults() {
-            return Self::refused_params(faults, given);
+            return Self::refused_params(faults, configured);
         }
         let message = format!("failed to {}", error_chain(error));
         if let LoadError::Instantiate { .. } = error {
@@ -89,15 +93,14 @@ impl Diagnostic {
         if !error.is_in_settings() {
             return vec![Self::error("not-loadable", message)];
         }
-        let place = given.configured.as_ref();
         vec![Self {
-            place: place.map(|(config, policy)| Place::new(config, policy.settings_at().location)),
+            place: configured.map(|(config, policy)| Place::new(config, policy.settings_at().location)),
             ..Self::error("settings-refused", message)
         }]
     }
 
-    fn refused_params(faults: &ParamFaults, given: &GivenSettings) -> Vec<Self> {
-        if let Some((config, policy)) = &given.configured {
+    fn refused_params(faults: &ParamFaults, configured: Option<&ConfiguredPolicy>) -> Vec<Self> {
+        if let Some((config, policy)) = configured {
             let mistakes = param_diagnostics(policy, faults);
             return mistakes
                 .iter()

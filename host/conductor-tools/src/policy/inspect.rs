@@ -143,7 +143,7 @@ impl Report {
         let inspected = match engine.inspect(&subject.bytes) {
             Ok(inspected) => inspected,
             Err(error) => {
-                self.findings = Diagnostic::not_loaded(&error, given);
+                self.findings = Diagnostic::not_loaded(&error, given.configured.as_ref());
                 return Ok(());
             }
         };
@@ -173,7 +173,8 @@ impl Report {
                 // What there is to be given is wanted most where it was not.
                 let parameters = error.param_faults().map(|faults| faults.parameters.as_slice());
                 self.parameters = parameters.map(ParameterRow::all);
-                self.findings.extend(Diagnostic::not_loaded(&error, given));
+                self.findings
+                    .extend(Diagnostic::not_loaded(&error, given.configured.as_ref()));
             }
         }
         Ok(())

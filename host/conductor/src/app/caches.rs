@@ -34,7 +34,7 @@ impl Caches {
         Ok(Self { plane, live })
     }
 
-    /// What the warnings of missing cache knowledge are computed from.
+    /// Returns the sources of warnings about missing cache knowledge.
     pub(super) fn knowledge(&self, cell: &Arc<SnapshotCell>) -> KnowledgeSources {
         KnowledgeSources {
             cell: Arc::clone(cell),
@@ -43,7 +43,7 @@ impl Caches {
         }
     }
 
-    /// The index as a service, where the configuration asks for it. What is registered there is followed as workers are.
+    /// Binds the indexer, if it is configured. Its registered publishers are followed like workers.
     pub(super) async fn indexing(
         &self,
         ActiveConfig {

@@ -1,4 +1,4 @@
-//! What a router reads before anything of it is set up: its configuration, what that names, and its policies.
+//! Loading of the configuration, its resources and its policies, before the router is set up.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use local_files::ConfigSource;
 use observability::error_chain;
 use policy_store::{OVERRIDES, PolicyLibrary, PolicyMemory, policy_engine};
 
-/// What was read.
+/// Loaded configuration, policies and memory.
 pub(super) struct Loaded {
     /// As it will be active.
     pub(super) active: ActiveConfig,
@@ -65,7 +65,7 @@ fn read(source: &ConfigSource) -> Result<ActiveConfig, BuildError> {
     Ok(ActiveConfig::first(text, config, resources))
 }
 
-/// Restores what operators changed of routes in the last run, as far as the file still says the same of them.
+/// Restores the overrides of routes of the last run, unless the file changed these routes.
 fn restore_routes(active: &mut ActiveConfig, memory: &PolicyMemory, source: &ConfigSource) {
     let Some(folder) = memory.folder() else {
         return;

@@ -1,4 +1,4 @@
-//! What counts and records in a router, and what its registry reads when somebody asks.
+//! Metrics and decision log of a router, and the collectors of its registry.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::policy_metrics::PolicyCollector;
 use crate::status::Status;
 use policy_store::{MemoryCollector, PolicyMemory};
 
-/// What counts and records.
+/// Metrics and decision log.
 pub(super) struct Meters {
     pub(super) proxy: ProxyMetrics,
     pub(super) control: ControlMetrics,

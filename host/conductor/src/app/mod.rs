@@ -71,7 +71,7 @@ pub struct App {
 pub(crate) struct RuntimeOptions {
     /// Log filter, if a reload may change its level.
     pub(crate) log: Option<LogFilter>,
-    /// How policies are compiled.
+    /// Compilation of policies.
     pub(crate) engine: EngineOptions,
 }
 

@@ -21,7 +21,7 @@ use crate::reload::{ReloadCommand, Reloader};
 use crate::status_page::StatusPage;
 use crate::trial_page::TrialPages;
 
-/// What the pages tell of.
+/// Sources of the pages.
 pub(super) struct Pages {
     admin: Admin,
     status: StatusPage,
@@ -49,12 +49,12 @@ impl Pages {
         }
     }
 
-    /// What the warnings of missing cache knowledge are computed from.
+    /// Returns the sources of warnings about missing cache knowledge.
     pub(super) fn knowledge(&self) -> KnowledgeSources {
         self.status.knowledge.clone()
     }
 
-    /// Those on the clients' listener. Whatever they change goes by the commands.
+    /// Returns the pages of the clients' listener. Their changes are sent as commands.
     pub(super) fn for_clients(&self, commands: &SyncSender<ReloadCommand>) -> Router {
         self.of_the_fleet(Listener::Clients, commands)
     }

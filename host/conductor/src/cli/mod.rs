@@ -74,7 +74,7 @@ pub struct CompilePolicyArgs {
     pub cpu: u64,
 }
 
-/// Where the configuration comes from: a file, or a few flags that stand for one.
+/// Source of the configuration: a file, or a few flags that stand for one.
 #[derive(Debug, Default, Args)]
 pub struct ServeArgs {
     /// The configuration file, watched while running.
@@ -95,7 +95,7 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// Whether neither a file nor a worker is named.
+    /// Returns true if neither a file nor a worker is named.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.config.is_none() && self.fleet.is_empty()
@@ -135,7 +135,7 @@ pub struct ImportArgs {
     pub file: PathBuf,
 }
 
-/// How `check` prints.
+/// Output format of `check`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CheckFormat {
     /// With the lines concerned, for people.

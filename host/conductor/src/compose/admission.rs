@@ -1,4 +1,4 @@
-//! What pools let in, and what routes ask for.
+//! Admission limits of pools and objectives of routes, as specs.
 
 use conductor_config::{AdmissionConfig, BudgetConfig, ObjectivesConfig};
 use proxy::{AdmissionSpec, BudgetSpec, Objectives};

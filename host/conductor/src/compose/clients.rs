@@ -1,4 +1,4 @@
-//! Who may ask, as the request path wants to know it.
+//! Clients of a configuration, as specs for the request path.
 
 use conductor_config::Config;
 use proxy::{ClientLimits, ClientSpec, EngineFields};

@@ -1,4 +1,4 @@
-//! `[server]` as the edge wants to be told, and the connections of a pool.
+//! `[server]` and the connections of pools, as specs for the edge.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use proxy::{
 use crate::certificates::Certificates;
 use crate::memory_limit;
 
-/// What is decided before a request is looked into; `certificates` were read for this configuration.
+/// Returns the spec of the edge; `certificates` were read for this configuration.
 pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpec {
     let limits = &config.server.limits;
     let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
@@ -92,7 +92,7 @@ fn cors_spec(cors: &CorsConfig) -> CorsSpec {
     }
 }
 
-/// What is read at start only.
+/// Returns the limits that are read at start only.
 pub(crate) fn serve_limits(config: &Config) -> ServeLimits {
     ServeLimits {
         delay: config.server.drain_delay,
@@ -101,7 +101,7 @@ pub(crate) fn serve_limits(config: &Config) -> ServeLimits {
     }
 }
 
-/// How many connections each worker of a pool gets, and how they begin.
+/// Returns the limits and TLS of connections to a pool's workers.
 pub(super) fn connections_spec(pool: &PoolConfig, certificates: &Certificates) -> ConnectionsSpec {
     let connections = &pool.connections;
     ConnectionsSpec {

@@ -1,4 +1,4 @@
-//! Where KV events are, as far as it is written down.
+//! Configured sources of KV events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::workers::member_names;
 use crate::keys::Keys;
 use kv_plane::{FeedPlan, Publisher, StorePlan, Target};
 
-/// Where the KV events of the fleet's workers are, as far as it is written down.
+/// Returns the feeds of the fleet's workers: configured ones, and targets of discovery.
 pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan {
     let mut plan = FeedPlan {
         stores: config
@@ -39,7 +39,7 @@ pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan
                     .zip(members.iter().cycle())
                     .map(|(feed, worker)| feed_spec(worker, feed, curve.clone())),
             ),
-            // Workers are asked over plain HTTP only.
+            // Discovery uses plain HTTP only.
             KvEvents::Auto if !members.is_empty() && !configured.url.starts_with("https://") => {
                 plan.asked.push(target(pool, configured, &members, curve))
             }

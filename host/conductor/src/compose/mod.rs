@@ -1,4 +1,4 @@
-//! A valid configuration, translated into what each adapter wants to be told. Pure: values in, values out.
+//! Translation of a valid configuration to the specs of each adapter. Pure: values in, values out.
 
 mod admission;
 mod clients;
@@ -138,7 +138,7 @@ pub(crate) fn route_spec<E>(
     })
 }
 
-/// What bounds every request.
+/// Returns the limits of every request.
 pub(crate) fn request_limits(config: &Config) -> RequestLimits {
     let server = &config.server;
     RequestLimits {
@@ -158,7 +158,7 @@ pub(crate) fn wanted_policies(config: &Config, source: &ConfigSource) -> Vec<Wan
     let folder = policy_folder(config, source);
     let listed = config.policy_dir_allow.as_ref();
     let listed = listed.map(|hashes| Permit::Listed(hashes.iter().map(|hash| hash.0).collect()));
-    // Whoever may write to the folder is meant, however a policy names it.
+    // The list restricts all files of the folder, by any path.
     let permit = |path: &Path| match (&listed, &folder) {
         (Some(listed), Some(folder)) if is_of_folder(path, folder) => listed.clone(),
         _ => Permit::Any,

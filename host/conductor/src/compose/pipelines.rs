@@ -1,4 +1,4 @@
-//! Pipelines of a configuration, put together from the policies in force.
+//! Pipelines of a configuration, built from the active policies.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) fn policy_versions(
         return put_together(name, pipeline, watches, find, str::to_owned).map(Some);
     }
     if let Some((of, pipeline)) = shadowed(name).and_then(|of| Some((of, pipeline(config, of)?))) {
-        // What a shadow asks has a state of its own, its scorers too.
+        // A shadow and its scorers have a state of their own.
         let name = shadow_name(of);
         return put_together(&name, pipeline, watches, find, shadow_name).map(Some);
     }
@@ -71,7 +71,7 @@ fn put_together(
     Ok(Arc::new(PolicyVersions::new(version, [])))
 }
 
-/// Tells a pipeline of these scorers from others.
+/// Returns the id of a pipeline with these scorers.
 fn id(spec: &PipelineSpec, find: impl Fn(&str) -> Option<Arc<PolicyVersions>>) -> String {
     let versions = spec.scorers().filter_map(find);
     let made_of = versions.fold(format!("{spec:?}"), |made_of, versions| {

@@ -1,4 +1,4 @@
-//! What is recorded, and where.
+//! Decision log of a configuration, as specs for the recorder.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use decision_log::{FileSpec, RecordFiles, RecordSpec, Recorder, Sampling};
 
 use local_files::ConfigSource;
 
-/// Which requests are recorded.
+/// Returns the selection of recorded requests.
 pub(crate) fn record_spec(config: &Config, recorder: &Arc<Recorder>) -> RecordSpec {
     let record = &config.record;
     RecordSpec {
@@ -25,7 +25,7 @@ pub(crate) fn record_spec(config: &Config, recorder: &Arc<Recorder>) -> RecordSp
     }
 }
 
-/// Where records are written.
+/// Returns the files of the records.
 pub(crate) fn record_files(config: &Config, source: &ConfigSource) -> RecordFiles {
     let record = &config.record;
     let file = |file: &Option<PathBuf>| {

@@ -1,4 +1,4 @@
-//! How a pool bears workers that fail: health, scraping, retries and timeouts.
+//! Health, scraping, retries and timeouts of a pool, as specs for the request path.
 
 use conductor_config::{PoolConfig, RetriesConfig, TimeoutsConfig};
 use http::StatusCode;

@@ -1,4 +1,4 @@
-//! Configurations and what the adapters are told of them.
+//! Tests of the translation of configurations.
 
 use conductor_config::Config;
 use kv_feed::Endpoint;
@@ -208,7 +208,7 @@ fn a_worker_without_ranks_has_all_of_its_feeds() {
     assert_eq!(given, [("w", Some(DpRank(0))), ("w", Some(DpRank(1)))]);
 }
 
-/// Says no more than it must.
+/// Smallest valid configuration.
 const SPARSE: &str =
     "[[pools.main.workers]]\nurl = \"http://w:1\"\n[[routes]]\npool = \"main\"\npolicy = \"round-robin\"\n";
 

@@ -1,4 +1,4 @@
-//! Where prompts' tokens come from, as the proxy is told.
+//! Sources of prompt tokens, as specs for the request path.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use proxy::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
 
 use crate::tokenizers::Tokenizers;
 
-/// As a pool or a model says.
+/// Returns the token source of a pool or a model.
 pub(super) fn token_source(tokenize: Tokenize, timeout: Duration) -> TokenSource {
     match tokenize {
         Tokenize::Worker => TokenSource::Worker { timeout },

@@ -1,4 +1,4 @@
-//! What a route tries out, as the request path is told, and the policies that takes.
+//! Trials of a route: specs for the request path, and the policies that they need.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(super) fn trial_spec<E>(
             share: share.share,
         })
     };
-    // A twin may be refused where the policy was not, for want of memory say: then nothing is asked.
+    // A twin may be refused although its policy was not, for lack of memory for example. Then the trial has no shadow.
     let shadow = |name: &String| {
         let found = find(&shadow_name(name)).transpose()?;
         Some(found.map(|policy| ShadowSpec {

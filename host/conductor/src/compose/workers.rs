@@ -6,7 +6,7 @@ use conductor_config::{Config, DataParallel, PdConfig, PoolConfig, WorkerConfig,
 use proxy::AdapterSpec;
 use routing::{Dialect, DpRank, Role, WorkerSpec};
 
-/// Where a prefill worker's bootstrap server is unless told: mooncake's and SGLang's own default.
+/// Default port of a prefill worker's bootstrap server, as in Mooncake and SGLang.
 const BOOTSTRAP_PORT: u16 = 8998;
 
 /// Every worker of every pool, in the order of the file.

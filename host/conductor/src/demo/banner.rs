@@ -1,4 +1,4 @@
-//! What the demo prints: where it is, and what to try.
+//! Banner of the demo: addresses, and things to try.
 
 use std::path::Path;
 

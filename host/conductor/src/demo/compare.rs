@@ -123,7 +123,7 @@ async fn measure(args: &DemoArgs, workload: &Workload, policy: &str, progress: &
 mod tests {
     use super::*;
 
-    /// What was written, call by call.
+    /// Written text, call by call.
     #[derive(Default)]
     struct Calls(Vec<String>);
 

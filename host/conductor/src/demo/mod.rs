@@ -27,7 +27,7 @@ use policy_store::{EngineOptions, builtin, user_cache_folder};
 /// Runs the demo until a signal, or the comparison.
 ///
 /// # Errors
-/// Where the fleet or the router does not start.
+/// If the fleet or the router does not start.
 pub async fn run(args: &DemoArgs) -> Result<Exit> {
     let level = args.log_level.as_deref();
     if args.compare {

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mock_engine::MockEngine;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
-/// How often the bar is moved.
+/// Interval of the progress bar.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// The bar; it goes when this is dropped.

@@ -1,4 +1,4 @@
-//! The body of a request that changes the fleet: JSON in, what it asks for out.
+//! Parser of the body of a request that changes the fleet.
 
 use axum::http::StatusCode;
 use conductor_config::{check_worker_name, worker_address};
@@ -21,7 +21,7 @@ struct Asked {
     bootstrap: Option<String>,
 }
 
-/// What is to be added.
+/// Parses an addition.
 pub(super) fn addition(body: &[u8]) -> Result<InstanceChange, Refusal> {
     let asked = read(body)?;
     let missing = || {
@@ -43,7 +43,7 @@ pub(super) fn addition(body: &[u8]) -> Result<InstanceChange, Refusal> {
     }))
 }
 
-/// What is to be removed.
+/// Parses a removal.
 pub(super) fn removal(body: &[u8]) -> Result<InstanceChange, Refusal> {
     let asked = read(body)?;
     if asked.bootstrap.is_some() {

@@ -1,6 +1,6 @@
 //! `POST /instances/add` and `/instances/remove`: workers that come, go and change what they do while it runs.
 //!
-//! What is asked for goes to the reload thread, the one writer, and is in force when the answer says so.
+//! A change is sent to the reload thread, the only writer, and is active when the answer is sent.
 
 mod ask;
 
@@ -25,7 +25,7 @@ use observability::error_chain;
 
 /// Longest body, in bytes.
 const LONGEST: usize = 16 << 10;
-/// How long a body may take.
+/// Timeout of reading a body.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The pages of one listener.

@@ -1,4 +1,4 @@
-//! The keys that a configuration names, read where it says they are. They are in no message and no log.
+//! Keys that a configuration names, from files or the environment. No message and no log has a key.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ use local_files::regular_file::{MEND_FILE, read_bounded, warn_of_readers};
 use local_files::{ADMIN_API_KEY, ConfigSource};
 use observability::error_chain;
 
-/// Where the admin key is unless the configuration says so.
+/// Default variable of the admin key.
 /// Most bytes that a key's file may have.
 const LONGEST: u64 = 64 << 10;
 
@@ -45,7 +45,7 @@ impl Key {
         &self.0
     }
 
-    /// The same, as requests are asked for it.
+    /// Returns the key for comparison with requests.
     pub(crate) fn to_sent(&self) -> ApiKey {
         ApiKey::new(&self.0)
     }
@@ -54,9 +54,9 @@ impl Key {
 /// Every key of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Keys {
-    /// What whoever changes the fleet over HTTP must show; none: clients may not.
+    /// Admin key; without one, clients may not change the fleet over HTTP.
     pub(crate) admin: Option<Key>,
-    /// What callers of the index must show; none: everybody is answered.
+    /// Key of the indexer's clients; without one, all are answered.
     pub(crate) indexer: Option<Key>,
     /// Of the pools whose workers get a key of the router's.
     pools: HashMap<String, Authorization>,
@@ -76,7 +76,7 @@ pub enum KeyError {
         what: String,
         /// The variable.
         name: String,
-        /// What is wrong with it.
+        /// Problem of the key.
         why: &'static str,
     },
     /// The file cannot be used.
@@ -86,7 +86,7 @@ pub enum KeyError {
         what: String,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -96,34 +96,34 @@ pub enum KeyError {
         /// Whose key.
         what: String,
     },
-    /// There is none to ask for.
+    /// There is no key to check.
     #[error(
         "failed to protect the admin pages: `server.admin-key-for-reads` needs `server.admin-api-key`, or {ADMIN_API_KEY} in \
          the environment"
     )]
     NoAdminKey,
-    /// It is no key of a CURVE socket.
+    /// The key is not a key of a CURVE socket.
     #[error("failed to use {what}: it is not a secret key in Z85, which has 40 characters")]
     Curve {
         /// Whose key.
         what: String,
     },
-    /// It has characters that cannot be sent.
+    /// The key has characters that cannot be sent.
     #[error("failed to use {what}: no header can carry it")]
     Header {
         /// Whose key.
         what: String,
-        /// Why not; it does not show the key.
+        /// Error of the header, without the key.
         #[source]
         source: InvalidHeaderValue,
     },
 }
 
-/// Why a key cannot be had.
+/// Error of an unavailable key.
 #[derive(Debug)]
 struct KeyProblem {
     error: KeyError,
-    /// Where the configuration names it, if it does.
+    /// Place in the configuration, if it names the key.
     at: Option<Box<Mark>>,
 }
 
@@ -181,7 +181,7 @@ impl Keys {
         }
     }
 
-    /// What can be had, and what cannot.
+    /// Reads all, with the errors of the unavailable ones.
     fn survey(
         config: &Config,
         source: &ConfigSource,
@@ -250,7 +250,7 @@ impl Keys {
         self.curve.get(&pool.name).cloned()
     }
 
-    /// What becomes of a client's `Authorization` in a pool of the configuration these were read for.
+    /// Returns the handling of a client's `Authorization` in a pool of this configuration.
     pub(crate) fn authorization(&self, pool: &PoolConfig) -> Authorization {
         match &pool.authorization {
             AuthorizationConfig::Pass => Authorization::Pass,
@@ -341,7 +341,7 @@ fn from_file(path: PathBuf, what: &str) -> Result<Key, KeyError> {
 /// The first line of a file, without the white space around it.
 ///
 /// # Errors
-/// Where the file cannot be read or the line is empty.
+/// If the file cannot be read or the line is empty.
 fn first_line(path: &Path) -> io::Result<String> {
     let text = String::from_utf8(read_bounded(path, LONGEST)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text"))?;

@@ -1,4 +1,4 @@
-//! What is read of keys, and what is said of those that cannot be had.
+//! Tests of reading keys, and of the errors of unavailable ones.
 
 use super::*;
 

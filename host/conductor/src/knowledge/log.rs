@@ -11,7 +11,7 @@ use super::Warning;
 /// Between two lines of one cause of one pool.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// What was logged and is not forgotten.
+/// Logged warnings that are not forgotten.
 #[derive(Debug, Default)]
 pub(super) struct WarningLog(HashMap<(Box<str>, &'static str), Logged>);
 
@@ -31,7 +31,7 @@ pub(super) enum Line {
         warning: Warning,
         more: u64,
     },
-    /// It is there again.
+    /// The knowledge is complete again.
     Cured { pool: Box<str>, cause: &'static str },
 }
 
@@ -80,7 +80,7 @@ impl WarningLog {
             }
         }
         self.0.retain(|(pool, cause), logged| {
-            // One that comes and goes is told again after the period only.
+            // A warning that comes and goes is logged again after the period only.
             let is_kept = logged.is_active || now.saturating_duration_since(logged.at) < PERIOD;
             if !is_kept {
                 let pool = pool.clone();

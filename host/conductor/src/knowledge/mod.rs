@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use self::log::WarningLog;
 use kv_plane::{Discovery, TargetReport};
 
-/// How often the log is brought up to date.
+/// Interval of the log.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A feed may be unconnected for so long without a warning: engines start, and sockets connect.
 const FEED_GRACE: Duration = Duration::from_secs(10);
@@ -32,15 +32,15 @@ const MOST_NAMED: usize = 8;
 pub(crate) struct Warning {
     /// A stable name.
     pub(crate) cause: &'static str,
-    /// What is missing and why; never a prompt.
+    /// Missing knowledge and its reason; never a prompt.
     pub(crate) message: String,
-    /// How to cure it.
+    /// Cure.
     pub(crate) fix: &'static str,
     /// Failures so far, of those that are counted; else workers that are concerned.
     pub(crate) count: u64,
 }
 
-/// What the warnings are computed from.
+/// Sources of the warnings.
 #[derive(Debug, Clone)]
 pub(crate) struct KnowledgeSources {
     pub(crate) cell: Arc<SnapshotCell>,
@@ -73,11 +73,11 @@ impl KnowledgeSources {
     }
 }
 
-/// What a pool lacks.
+/// Returns the warnings of a pool.
 fn of_pool(pool: &PoolReport, asked: &[TargetReport], feeds: &[FeedStatus]) -> Vec<Warning> {
     let mut warnings = of_pairs(pool);
     if pool.is_cache_aware {
-        // What is wrong with a worker that is not in service is told by its health.
+        // Problems of a worker that is not in service are in its health.
         let in_service = pool.workers.iter().filter(|worker| worker.health.is_in_service());
         let in_service: HashSet<WorkerId> = in_service.map(|worker| worker.worker.id()).collect();
         warnings.extend(of_tokens(pool));

@@ -1,4 +1,4 @@
-//! One change that somebody asks for: an instance that is to be there in a role, or not to be there.
+//! Change of an instance over HTTP: it is added in a role, or removed.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use thiserror::Error;
 
 use super::{Overlay, Overlays, entries, entry, takes_a_name};
 
-/// What somebody asks for.
+/// Requested change of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InstanceChange {
-    /// It is to be there.
+    /// Add it.
     Add(Addition),
-    /// It is not to be there.
+    /// Remove it.
     Remove(Removal),
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Addition {
     pub url: String,
     /// `host:port` unless given.
     pub name: Option<String>,
-    /// What it is to do.
+    /// Role of the instance.
     pub role: Role,
     /// In which pool; see [`choose_pool`] where it is none.
     pub pool: Option<String>,
@@ -42,16 +42,16 @@ pub(crate) struct Removal {
     pub pool: Option<String>,
 }
 
-/// What a change did.
+/// Effect of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Changed {
     /// The instance was not there before.
     Added,
-    /// It was there, and does something else now.
+    /// It existed, and has another role now.
     Role,
-    /// It is not there any more.
+    /// It was removed.
     Removed,
-    /// It was as asked for.
+    /// It had the requested state already.
     Nothing,
 }
 
@@ -67,7 +67,7 @@ impl Changed {
     }
 }
 
-/// What a change did, and to whom.
+/// Effect of a change, with the instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) changed: Changed,
@@ -77,7 +77,7 @@ pub(crate) struct Done {
     pub(crate) role: Role,
 }
 
-/// The change cannot be made; says what could be.
+/// Error of a change, with the possible values.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub(crate) enum ChangeError {
     #[error("there is no pool `{pool}`: {pools}")]
@@ -109,7 +109,7 @@ impl Overlays {
     /// The overlays as the change has them, over the file's configuration as it is.
     ///
     /// # Errors
-    /// Why that cannot be.
+    /// Reason of the refusal.
     pub(crate) fn change(&self, file: &Config, change: &InstanceChange) -> Result<(Self, Done), ChangeError> {
         match change {
             InstanceChange::Add(addition) => self.add(file, addition),
@@ -238,7 +238,7 @@ impl Done {
     }
 }
 
-/// What is said of an instance that is there must be true of it.
+/// Checks the properties of an existing instance.
 fn agree(
     worker: &WorkerConfig,
     pool: &str,
@@ -299,7 +299,7 @@ fn check_role(file: &Config, pool: &PoolConfig, addition: &Addition) -> Result<(
     Ok(())
 }
 
-/// The pools and their dialects, for whoever named none of them.
+/// Returns the pools with their dialects, for an error message.
 fn list(file: &Config) -> String {
     if file.pools.is_empty() {
         return "the configuration has no pools".to_owned();
@@ -316,7 +316,7 @@ fn list(file: &Config) -> String {
     format!("the pools are {}", pools.join(", "))
 }
 
-/// A worker of which no more is known than a request told.
+/// Returns a worker with nothing but the properties in the request.
 fn worker(addition: &Addition) -> WorkerConfig {
     let usual = addition.url.trim_start_matches("http://");
     WorkerConfig {

@@ -25,7 +25,7 @@ struct Overlay {
     pool: String,
     /// The file's entry; none: the file has none.
     file: Option<WorkerConfig>,
-    /// What is in force instead; none: nothing.
+    /// Active worker instead; `None` if it is removed.
     now: Option<WorkerConfig>,
 }
 
@@ -57,7 +57,7 @@ impl Overlay {
         self.worker().url == url
     }
 
-    /// What speaks against it over this file.
+    /// Returns the conflict with this file, if any.
     fn objection(&self, file: &Config) -> Option<&'static str> {
         let entry = entry(file, &self.worker().url);
         let as_it_was = match (&self.file, entry) {
@@ -123,7 +123,7 @@ impl Overlays {
     /// Returns them as the change of a route has them, and the number of the route.
     ///
     /// # Errors
-    /// Why that cannot be.
+    /// Reason of the refusal.
     pub(crate) fn change_routes(
         &self,
         file: &Config,
@@ -134,7 +134,7 @@ impl Overlays {
         Ok((self.with_routes(routes), route))
     }
 
-    /// What is left of them over a new file, and what is not.
+    /// Splits the overlays by a new file: those that stay, and those that it ends.
     pub(crate) fn under(&self, file: &Config) -> (Self, Vec<Ended>) {
         let (routes, ended_routes) = self.routes.under(file);
         let mut ended = Vec::new();
@@ -190,7 +190,7 @@ fn entries(file: &Config) -> impl Iterator<Item = &WorkerConfig> {
     file.pools.iter().flat_map(|pool| &pool.workers)
 }
 
-/// Whether a name of the worker's is one of the others', it not being one of them itself.
+/// Returns true if another worker has one of its names.
 fn takes_a_name<'c>(worker: &WorkerConfig, others: impl Iterator<Item = &'c WorkerConfig>) -> bool {
     let own: HashSet<String> = names(worker).collect();
     let mut others = others.filter(|other| other.url != worker.url);

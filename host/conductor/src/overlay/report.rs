@@ -1,4 +1,4 @@
-//! The overlays as the pages and the metrics tell of them.
+//! Reports on overlays, for pages and metrics.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ pub(crate) enum OverlayKind {
     Added,
     /// The file names it, and it is gone.
     Removed,
-    /// It does something else than the file says.
+    /// Its role differs from the file's.
     Role,
 }
 
@@ -28,7 +28,7 @@ impl OverlayKind {
         }
     }
 
-    /// Where the workers that it leaves come from, as `/status` tells.
+    /// Returns the source of its workers, as `/status` shows it.
     pub(crate) fn source(self) -> &'static str {
         match self {
             Self::Added => "api",
@@ -41,7 +41,7 @@ impl OverlayKind {
 /// An overlay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct OverlayReport {
-    /// What it changes.
+    /// Kind of the change.
     pub kind: OverlayKind,
     /// The instance's pool.
     pub pool: String,
@@ -49,7 +49,7 @@ pub(crate) struct OverlayReport {
     pub name: String,
     /// `http://host:port`.
     pub url: String,
-    /// Its role in force; of a removed one the file's.
+    /// Active role; the file's role of a removed instance.
     pub role: &'static str,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct EndedReport {
     /// The overlay.
     #[serde(flatten)]
     pub overlay: OverlayReport,
-    /// Why it is the file's again.
+    /// Reason of the end.
     pub why: &'static str,
 }
 

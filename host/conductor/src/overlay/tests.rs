@@ -63,7 +63,7 @@ fn remove(url: &str) -> InstanceChange {
     })
 }
 
-/// The overlays after these changes, each of which did what is said.
+/// Returns the overlays after these changes, each with its expected effect.
 #[track_caller]
 fn made(text: &str, changes: &[(InstanceChange, Changed)]) -> Overlays {
     let file = file(text);

@@ -25,7 +25,7 @@ pub(crate) struct Parts {
     pub(crate) feeds: CheckedFeeds,
 }
 
-/// What the parts are planned with; none of it is changed.
+/// Inputs of a plan, which changes none of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Planner<'a> {
     pub(crate) steps: &'a Steps,
@@ -116,7 +116,7 @@ impl Planner<'_> {
             edge: compose::edge_spec(config, &resources.certificates),
             record: compose::record_spec(config, self.recorder),
             clients: compose::client_specs(config, &resources.keys),
-            // They tell a client of others' prompts, and where workers are.
+            // They reveal other clients' prompts and the workers' addresses to a client.
             decision_headers: config
                 .server
                 .decision_headers
@@ -141,7 +141,7 @@ mod tests {
     use crate::external_resources::ExternalResources;
     use crate::reload::read;
 
-    /// Pool `a`, whose policy wants one column, and pool `b`, whose policy wants no tokens.
+    /// Pool `a`, whose policy requests one column, and pool `b`, whose policy needs no tokens.
     fn pools(column: &str) -> String {
         format!(
             r#"

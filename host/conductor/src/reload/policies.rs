@@ -39,7 +39,7 @@ pub(crate) enum RefusedPolicyChange {
     Unavailable {
         /// Which policy.
         policy: String,
-        /// What is wrong with it.
+        /// Problem of the key.
         problem: String,
     },
     /// The request path refuses it.

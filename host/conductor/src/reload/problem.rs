@@ -21,7 +21,7 @@ use policy_store::{Outcome, PolicyProblem, Prepared, PreparedPolicy, param_diagn
 /// The configuration cannot be put in force.
 #[derive(Debug, Error)]
 pub enum RefusedConfig {
-    /// It cannot be read.
+    /// The configuration cannot be read.
     #[error(transparent)]
     Read(ReadConfigError),
     /// It has mistakes.

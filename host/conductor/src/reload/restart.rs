@@ -29,7 +29,7 @@ pub(super) fn needed(at_start: &Config, now: &Config) -> Vec<String> {
     keys.map(|(key, _)| (*key).to_owned()).collect()
 }
 
-/// Whether the index is another service: its key and certificates are exchanged while it runs.
+/// Returns true if the indexer needs a restart. Its key and certificates are replaced while it runs.
 fn is_other_service(was: &IndexerConfig, is: &IndexerConfig) -> bool {
     let IndexerConfig {
         listen,

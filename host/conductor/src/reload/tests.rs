@@ -27,7 +27,7 @@ key = { file = "old.key" }
 
 "#;
 
-/// A fleet whose workers answer nothing; their feeds are written down, so that nobody has to be asked.
+/// Fleet of workers that do not answer. Their feeds are configured, so that discovery has no targets.
 fn workers(names: &[&str]) -> String {
     let worker = |name: &&str| {
         format!(

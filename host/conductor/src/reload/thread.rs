@@ -1,4 +1,4 @@
-//! When to look: the thread that waits for changes, for somebody who asks, and for time to pass.
+//! Reload thread: waits for file changes, for commands, and for its interval.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,26 +24,26 @@ use policy_store::PolicyReport;
 const QUIET: Duration = Duration::from_millis(50);
 /// ...but not longer than this.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// A look without being told: folders that were replaced or lie on a network tell nothing.
+/// Interval of looks without a notification: replaced folders and network file systems send none.
 const UNASKED: Duration = Duration::from_secs(2);
 /// The next look at a file that seemed half-written.
 const UNSETTLED: Duration = Duration::from_millis(100);
 
-/// What the reload thread is told.
+/// Command for the reload thread.
 #[derive(Debug)]
 pub(crate) enum ReloadCommand {
     /// Some watched folder changed, or the router stops.
     Changed,
-    /// Somebody wants a reload now, and to know how it went.
+    /// Reload now, and send the outcome.
     Asked(oneshot::Sender<ReloadAnswer>),
     /// SIGHUP came: the outcome is logged.
     Hangup,
-    /// Somebody wants an instance added or removed now, and to know how it went.
+    /// Add or remove an instance now, and send the outcome.
     Instance(
         InstanceChange,
         oneshot::Sender<Result<InstanceAnswer, RefusedChange>>,
     ),
-    /// Somebody wants a policy rolled back or resumed now, and to know how it is then.
+    /// Roll back or resume a policy now, and send the outcome.
     Policy(
         PolicyChange,
         oneshot::Sender<Result<PolicyReport, RefusedPolicyChange>>,
@@ -59,7 +59,7 @@ impl Reloader {
     /// Starts the thread, which ends soon after `stop` is cancelled. Ring the returned commands to make it look.
     ///
     /// # Errors
-    /// Where the system gives no thread.
+    /// The system's error if it cannot start a thread.
     pub(crate) fn spawn(
         mut self,
         stop: CancellationToken,
@@ -144,16 +144,16 @@ impl Reloader {
     }
 }
 
-/// What a look at the files came to.
+/// Outcome of a look at the files.
 struct Look {
     outcome: ReloadOutcome,
-    /// What it found new is being compiled, and nothing else came of it.
+    /// New policies are compiled, and nothing else changed.
     is_open: bool,
 }
 
-/// What was asked for and is not answered.
+/// Commands that are not answered yet.
 enum Waiting {
-    /// A reload, and the policies that had new versions since; without anybody to tell, its outcome is logged.
+    /// Reload with the policies that have new versions since. Without a receiver, its outcome is logged.
     Reload {
         to: Option<oneshot::Sender<ReloadAnswer>>,
         earlier: Vec<String>,

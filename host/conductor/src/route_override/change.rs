@@ -1,4 +1,4 @@
-//! One change of a route's policies, as an operator wants it.
+//! Change of a route's policies by an operator.
 
 use conductor_config::{Config, RouteConfig, ShareConfig};
 use thiserror::Error;
@@ -6,17 +6,17 @@ use thiserror::Error;
 use super::{RouteOverrides, RoutePolicies};
 use policy_store::builtin;
 
-/// What shares are counted in.
+/// Denominator of shares.
 const PARTS: u32 = 10_000;
 
-/// What is to be done with a policy.
+/// Action on a policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum RouteAction {
-    /// It becomes the policy of the route that tries it out.
+    /// Makes it the policy of the route that tries it out.
     Promote,
-    /// It is asked beside the route's policy, about that share of the requests; none: the route's.
+    /// Makes it a shadow with this share of the requests; `None` for the route's share.
     Shadow(Option<f64>),
-    /// It decides so many of 10,000 parts of the sessions.
+    /// Makes it a canary with a share of the sessions, in 1/10,000.
     Canary(u32),
     /// No override names it any more.
     Retract,
@@ -67,7 +67,7 @@ impl RouteOverrides {
     /// the policy folder.
     ///
     /// # Errors
-    /// Why that cannot be.
+    /// Reason of the refusal.
     pub(crate) fn change(
         &self,
         file: &Config,
@@ -147,7 +147,7 @@ impl RouteOverrides {
         }
     }
 
-    /// Why a change of that route cannot be.
+    /// Returns the reason for refusing a change of the route, if any.
     fn refusal(&self, route: &RouteConfig, number: usize, change: &RouteChange) -> RouteChangeError {
         let policy = change.policy.clone();
         match change.action {
@@ -180,7 +180,7 @@ fn without(policy: &str, mut now: RoutePolicies, file: &RoutePolicies) -> RouteP
     now
 }
 
-/// What speaks against these policies for a route.
+/// Returns the reason for refusing these policies, if any.
 fn check(route: &RouteConfig, number: usize, now: &RoutePolicies) -> Result<(), RouteChangeError> {
     let by_phase = route.prefill_policy.is_some() || route.decode_policy.is_some();
     if by_phase && !now.canaries.is_empty() {

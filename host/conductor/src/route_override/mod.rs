@@ -63,7 +63,7 @@ impl RoutePolicies {
         std::iter::once(&self.policy).chain(canaries).chain(&self.shadows)
     }
 
-    /// Whether the policy is tried out beside the route's own.
+    /// Returns true if the policy is a canary or a shadow.
     fn tries(&self, policy: &str) -> bool {
         let mut canaries = self.canaries.iter();
         canaries.any(|canary| canary.policy == policy) || self.shadows.iter().any(|shadow| shadow == policy)
@@ -142,7 +142,7 @@ impl RouteOverrides {
     }
 }
 
-/// Tells a route of a file from others and from what it was before. No value of a header can be read from it.
+/// Returns the fingerprint of a route of the file. It does not reveal header values.
 fn fingerprint(route: &RouteConfig) -> String {
     let RoutePolicies {
         policy,

@@ -15,7 +15,7 @@ pub(crate) struct OverrideReport {
     pub(crate) pool: String,
     /// The lines that end the override once the file has them in the route's table, in place of those of the same keys.
     pub(crate) toml: String,
-    /// Whether it survives a restart.
+    /// True if it survives a restart.
     pub(crate) kept: bool,
 }
 

@@ -46,7 +46,7 @@ impl RouteOverrides {
         serde_json::to_vec_pretty(&saved).expect("it has only texts and numbers")
     }
 
-    /// Returns what a file says; none where it is damaged, or of another version.
+    /// Returns the overrides of a file. Returns none if it is damaged or of another version.
     pub(crate) fn decode(file: &[u8]) -> Option<Self> {
         let saved: Saved = serde_json::from_slice(file).ok()?;
         let all = saved.overrides.into_iter().map(|known| RouteOverride {

@@ -17,7 +17,7 @@ use self::text::EscapedFields;
 use crate::paint;
 use observability::error_chain;
 
-/// How lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     /// For people.
@@ -30,7 +30,7 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Clone)]
 pub(crate) struct LogFilter {
     handle: reload::Handle<EnvFilter, Registry>,
-    /// Whether the command line sets it: the configuration does not change it then.
+    /// True if the command line sets the level: the configuration does not change it then.
     is_pinned: bool,
 }
 
@@ -62,9 +62,9 @@ pub enum LogFilterError {
     /// Not a filter directive.
     #[error("understand the log level `{directive}`")]
     Parse {
-        /// What was asked for.
+        /// Requested filter.
         directive: String,
-        /// Why not.
+        /// Error of the system.
         #[source]
         source: tracing_subscriber::filter::ParseError,
     },
@@ -106,7 +106,7 @@ pub(crate) fn init(level: LogLevel<'_>, format: LogFormat) -> Result<LogFilter, 
     init_with(level, format, BoxMakeWriter::new(std::io::stderr))
 }
 
-/// The same, writing through `writer`, which ends at stderr.
+/// Starts the log with a writer that ends at stderr.
 ///
 /// # Errors
 /// [`LogFilterError::Parse`].
@@ -144,7 +144,7 @@ where
     }
 }
 
-/// Whether `directive` is a filter as the key `level` of `[log]` takes it.
+/// Checks a value of the key `level` of `[log]`.
 ///
 /// # Errors
 /// What is wrong with it, and what would not be.

@@ -71,7 +71,7 @@ mod tests {
         }
     }
 
-    /// What `log` writes, with the formatter that the program uses.
+    /// Returns the lines that `log` writes with the program's formatter.
     fn written(format: LogFormat, log: impl FnOnce()) -> String {
         let written = Written::default();
         let writer = written.clone();

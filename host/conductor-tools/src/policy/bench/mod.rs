@@ -52,7 +52,12 @@ pub(super) fn run(args: &SubjectArgs) -> anyhow::Result<Exit> {
     let settings = patient(given.settings.clone());
     let policy = match engine.load(&subject.name, &subject.bytes, &settings, Default::default()) {
         Ok(policy) => policy,
-        Err(error) => return Ok(not_loaded(&Diagnostic::not_loaded(&error, &given))),
+        Err(error) => {
+            return Ok(not_loaded(&Diagnostic::not_loaded(
+                &error,
+                given.configured.as_ref(),
+            )));
+        }
     };
     let mut contestants: Vec<(String, Box<dyn Policy>)> = vec![(subject.name.clone(), Box::new(policy))];
     for builtin in YARDSTICKS.into_iter().filter_map(builtin::find) {

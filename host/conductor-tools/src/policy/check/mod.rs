@@ -60,7 +60,9 @@ pub(crate) fn check(
             report.findings.extend(turned_away(&rehearsal, gate));
             report.add(rehearsal);
         }
-        Err(error) => report.findings.extend(Diagnostic::not_loaded(&error, &given)),
+        Err(error) => report
+            .findings
+            .extend(Diagnostic::not_loaded(&error, given.configured.as_ref())),
     }
     Ok(report)
 }

@@ -104,7 +104,7 @@ impl JsonLine {
     }
 }
 
-/// The same JSON with the control characters escaped that JSON allows in strings. Outside of strings there are none.
+/// Escapes the control characters that JSON allows in strings. There are none outside of strings.
 fn escape(json: String) -> String {
     if !json.contains(is_escaped) {
         return json;
