@@ -18,8 +18,8 @@ use crate::admin_access::{AdminKey, Listener};
 use crate::instances::collect;
 use crate::refusal::{Refusal, only_post};
 use crate::reload::{RefusedRouteChange, ReloadCommand, RouteAnswer};
-use crate::route_override::{RouteAction, RouteChange, RouteChangeError};
 use observability::error_chain;
+use runtime_overrides::{RouteAction, RouteChange, RouteChangeError};
 
 /// The pages, on the operators' listener only.
 #[derive(Debug, Clone)]

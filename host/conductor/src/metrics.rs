@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use routing::Generation;
 
-use crate::overlay::{OverlayKind, OverlayReport};
+use runtime_overrides::{OverlayKind, OverlayReport};
 
 /// Counted by the reload thread.
 #[derive(Debug, Clone, Default)]

@@ -8,9 +8,9 @@ use conductor_config::{Config, RouteConfig, ShareConfig};
 use proxy::ListenerReport;
 use serde::Serialize;
 
-use crate::overlay::{EndedReport, OverlayReport};
-use crate::route_override::OverrideReport;
 use policy_store::{IgnoredFile, ListeningReport, PolicyReport, add_deciding_versions};
+use runtime_overrides::OverrideReport;
+use runtime_overrides::{EndedReport, OverlayReport};
 
 /// A mistake in the configuration, for tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

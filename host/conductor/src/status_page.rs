@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use crate::admin_access::{AdminKey, Listener};
 use crate::knowledge::{KnowledgeSources, Warning};
-use crate::overlay::OverlayKind;
 use crate::refusal::{Refusal, only_get};
 use crate::status::{RouteReport, Status};
 use policy_store::PolicyReport;
+use runtime_overrides::OverlayKind;
 
 /// Sources of the page.
 #[derive(Debug, Clone)]

@@ -49,6 +49,10 @@ const INTERNAL: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "runtime-overrides",
+        &["conductor-config", "policy-store", "routing"],
+    ),
+    (
         "kv-plane",
         &[
             "conductor-config",
@@ -99,6 +103,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "policy-store",
             "proxy",
             "routing",
+            "runtime-overrides",
             "tokenize",
         ],
     ),

@@ -7,10 +7,10 @@ use tracing::{error, warn};
 use super::{BuildError, RuntimeOptions};
 use crate::compose;
 use crate::reload::{self, ActiveConfig, RefusedConfig, RefusedPlan, Steps};
-use crate::route_override::RouteOverrides;
 use local_files::ConfigSource;
 use observability::error_chain;
 use policy_store::{OVERRIDES, PolicyLibrary, PolicyMemory, policy_engine};
+use runtime_overrides::RouteOverrides;
 
 /// Loaded configuration, policies and memory.
 pub(super) struct Loaded {

@@ -5,8 +5,8 @@ use conductor_config::{check_worker_name, worker_address};
 use routing::Role;
 use serde::Deserialize;
 
-use crate::overlay::{Addition, InstanceChange, Removal};
 use crate::refusal::Refusal;
+use runtime_overrides::{Addition, InstanceChange, Removal};
 
 const FORM: &str = r#"send for example {"type": "decode", "instance": "10.0.0.7:8000"}"#;
 

@@ -18,10 +18,10 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::admin_access::{AdminKey, Listener};
-use crate::overlay::{ChangeError, InstanceChange};
 use crate::refusal::{Refusal, only_post};
 use crate::reload::{InstanceAnswer, RefusedChange, ReloadCommand};
 use observability::error_chain;
+use runtime_overrides::{ChangeError, InstanceChange};
 
 /// Longest body, in bytes.
 const LONGEST: usize = 16 << 10;

@@ -12,10 +12,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
 use crate::app::App;
-use crate::overlay::{Addition, InstanceChange};
-use crate::route_override::{RouteAction, RouteChange};
 use policy_store::builtin;
 use policy_store::{Loader, PolicyReport, hex};
+use runtime_overrides::{Addition, InstanceChange};
+use runtime_overrides::{RouteAction, RouteChange};
 
 const FIRST: &str = "round-robin";
 const SECOND: &str = "load-weighted";

@@ -6,7 +6,7 @@ use tracing::{info, warn};
 
 use super::plan::Candidate;
 use super::{RefusedPlan, Reloader};
-use crate::overlay::{ChangeError, Changed, Done, Ended, EndedReport, InstanceChange};
+use runtime_overrides::{ChangeError, Changed, Done, Ended, EndedReport, InstanceChange};
 
 /// An applied change.
 #[derive(Debug)]

@@ -54,13 +54,13 @@ use crate::external_resources::ExternalResources;
 use crate::indexer::IndexerDoor;
 use crate::listeners::ListenerHandles;
 use crate::metrics::ControlMetrics;
-use crate::overlay::Overlays;
 use crate::status::{ProblemReport, Status};
 use crate::telemetry::LogFilter;
 use kv_plane::Discovery;
 use local_files::ConfigSource;
 use observability::error_chain;
 use policy_store::{PolicyLibrary, Prepared};
+use runtime_overrides::Overlays;
 
 /// Everything a reload works on.
 pub(crate) struct Reloader {

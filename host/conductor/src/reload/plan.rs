@@ -11,8 +11,8 @@ use super::{
 use crate::compose;
 use crate::external_resources::ExternalResources;
 use crate::listeners::BoundListeners;
-use crate::overlay::{Ended, Overlays};
 use policy_store::Prepared;
+use runtime_overrides::{Ended, Overlays};
 
 /// What is to become active: a configuration's text and meaning, with what it names.
 pub(super) struct Candidate {

@@ -7,10 +7,10 @@ use tracing::{error, info, warn};
 
 use super::{ActiveConfig, Candidate, RefusedPlan, Reloader, awaited_policies, unavailable_policies};
 use crate::compose;
-use crate::route_override::{OverrideReport, RouteAction, RouteChange, RouteChangeError, RouteOverrides};
 use local_files::policy_folder::policies_in;
 use observability::error_chain;
 use policy_store::{OVERRIDES, StateFolder};
+use runtime_overrides::{OverrideReport, RouteAction, RouteChange, RouteChangeError, RouteOverrides};
 
 /// An applied change.
 #[derive(Debug, Serialize)]

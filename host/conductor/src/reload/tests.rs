@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
 use crate::app::App;
-use crate::overlay::{Addition, InstanceChange};
+use runtime_overrides::{Addition, InstanceChange};
 
 const FIRST: &str = r#"
 [server]

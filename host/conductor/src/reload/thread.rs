@@ -14,11 +14,11 @@ use super::{
     InstanceAnswer, PolicyChange, RefusedChange, RefusedPolicyChange, RefusedRouteChange, ReloadAnswer,
     ReloadOutcome, Reloader, RouteAnswer,
 };
-use crate::overlay::InstanceChange;
-use crate::route_override::RouteChange;
 use crate::watch::FolderWatch;
 use observability::error_chain;
 use policy_store::PolicyReport;
+use runtime_overrides::InstanceChange;
+use runtime_overrides::RouteChange;
 
 /// Changes come in bursts (write, rename, chmod): wait until it has been quiet for this long...
 const QUIET: Duration = Duration::from_millis(50);

@@ -8,20 +8,20 @@ use super::{RouteOverrides, RoutePolicies};
 /// Override of one route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) struct OverrideReport {
+pub struct OverrideReport {
     /// The route's number in the file, from 1.
-    pub(crate) route: usize,
+    pub route: usize,
     /// Its pool.
-    pub(crate) pool: String,
+    pub pool: String,
     /// The lines that end the override once the file has them in the route's table, in place of those of the same keys.
-    pub(crate) toml: String,
+    pub toml: String,
     /// True if it survives a restart.
-    pub(crate) kept: bool,
+    pub kept: bool,
 }
 
 impl RouteOverrides {
     /// Returns them by the routes of the file.
-    pub(crate) fn report(&self, file: &Config, kept: bool) -> Vec<OverrideReport> {
+    pub fn report(&self, file: &Config, kept: bool) -> Vec<OverrideReport> {
         let numbered = (1..).zip(&file.routes);
         let found = numbered.filter_map(|(number, route)| self.report_one(route, number, kept));
         found.collect()

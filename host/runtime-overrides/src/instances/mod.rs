@@ -12,9 +12,9 @@ use std::collections::HashSet;
 use conductor_config::{Config, DataParallel, PoolConfig, WorkerConfig, rank_name};
 use routing::Role;
 
-pub(crate) use self::change::{Addition, ChangeError, Changed, Done, InstanceChange, Removal};
-pub(crate) use self::report::{EndedReport, OverlayKind, OverlayReport};
-use crate::route_override::{RouteChange, RouteChangeError, RouteOverrides};
+pub use self::change::{Addition, ChangeError, Changed, Done, InstanceChange, Removal};
+pub use self::report::{EndedReport, OverlayKind, OverlayReport};
+use crate::routes::{RouteChange, RouteChangeError, RouteOverrides};
 
 /// Most instances that are other than the file has them.
 pub(crate) const MOST_OVERLAYS: usize = 1_024;
@@ -31,7 +31,7 @@ struct Overlay {
 
 /// All of them, in the order in which they were made; each has a URL of its own.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Overlays {
+pub struct Overlays {
     all: Vec<Overlay>,
     /// Routes whose policies are other than the file has them.
     routes: RouteOverrides,
@@ -41,10 +41,10 @@ pub(crate) struct Overlays {
 
 /// An overlay that a new file has ended.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ended {
+pub struct Ended {
     overlay: Overlay,
     /// Ends the sentence "it is the file's again: ".
-    pub(crate) why: &'static str,
+    pub why: &'static str,
 }
 
 impl Overlay {
@@ -83,7 +83,7 @@ impl Overlay {
 
 impl Overlays {
     /// The file's configuration as the overlays have it.
-    pub(crate) fn over(&self, file: &Config) -> Config {
+    pub fn over(&self, file: &Config) -> Config {
         let mut config = file.clone();
         for overlay in &self.all {
             let Some(pool) = config.pools.iter_mut().find(|pool| pool.name == overlay.pool) else {
@@ -102,17 +102,17 @@ impl Overlays {
     }
 
     /// Returns the routes whose policies are other than the file has them.
-    pub(crate) fn routes(&self) -> &RouteOverrides {
+    pub fn routes(&self) -> &RouteOverrides {
         &self.routes
     }
 
     /// Returns the policies of those that the newest file has ended.
-    pub(crate) fn ended_routes(&self) -> &[String] {
+    pub fn ended_routes(&self) -> &[String] {
         &self.ended_routes
     }
 
     /// Returns them with these routes.
-    pub(crate) fn with_routes(&self, routes: RouteOverrides) -> Self {
+    pub fn with_routes(&self, routes: RouteOverrides) -> Self {
         Self {
             all: self.all.clone(),
             routes,
@@ -124,7 +124,7 @@ impl Overlays {
     ///
     /// # Errors
     /// Reason of the refusal.
-    pub(crate) fn change_routes(
+    pub fn change_routes(
         &self,
         file: &Config,
         in_folder: &[String],
@@ -135,7 +135,7 @@ impl Overlays {
     }
 
     /// Splits the overlays by a new file: those that stay, and those that it ends.
-    pub(crate) fn under(&self, file: &Config) -> (Self, Vec<Ended>) {
+    pub fn under(&self, file: &Config) -> (Self, Vec<Ended>) {
         let (routes, ended_routes) = self.routes.under(file);
         let mut ended = Vec::new();
         let mut left = Self {

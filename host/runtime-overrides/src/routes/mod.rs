@@ -13,8 +13,8 @@ use conductor_config::{Config, Mark, PolicyConfig, PolicySource, RouteConfig, Sh
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-pub(crate) use self::change::{RouteAction, RouteChange, RouteChangeError};
-pub(crate) use self::report::OverrideReport;
+pub use self::change::{RouteAction, RouteChange, RouteChangeError};
+pub use self::report::OverrideReport;
 use policy_store::builtin;
 use policy_store::hex;
 
@@ -37,7 +37,7 @@ struct RouteOverride {
 
 /// All of them, each of another route.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct RouteOverrides {
+pub struct RouteOverrides {
     all: Vec<RouteOverride>,
 }
 
@@ -77,7 +77,7 @@ impl RoutePolicies {
 
 impl RouteOverrides {
     /// Lays them over the file's configuration. A policy that only they name comes from the policy folder.
-    pub(crate) fn over(&self, config: &mut Config) {
+    pub fn over(&self, config: &mut Config) {
         let mut named: Vec<String> = Vec::new();
         for route in &mut config.routes {
             if let Some(found) = self.of(&fingerprint(route)) {
@@ -99,7 +99,7 @@ impl RouteOverrides {
     }
 
     /// Returns what is left of them over a new file, and the policies of the routes that the file changed.
-    pub(crate) fn under(&self, file: &Config) -> (Self, Vec<String>) {
+    pub fn under(&self, file: &Config) -> (Self, Vec<String>) {
         let routes: Vec<String> = file.routes.iter().map(fingerprint).collect();
         let (left, ended): (Vec<_>, Vec<_>) =
             (self.all.iter().cloned()).partition(|known| routes.contains(&known.route));
@@ -108,7 +108,7 @@ impl RouteOverrides {
     }
 
     /// Returns whether a policy that they name can only be in the policy folder.
-    pub(crate) fn needs_folder(&self, file: &Config) -> bool {
+    pub fn needs_folder(&self, file: &Config) -> bool {
         let mut names = self.all.iter().flat_map(|known| known.now.names());
         names.any(|name| {
             builtin::find(name).is_none() && file.policies.iter().all(|policy| policy.name != *name)
@@ -116,7 +116,7 @@ impl RouteOverrides {
     }
 
     /// Returns whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 

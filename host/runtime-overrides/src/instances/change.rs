@@ -10,7 +10,7 @@ use super::{Overlay, Overlays, entries, entry, takes_a_name};
 
 /// Requested change of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum InstanceChange {
+pub enum InstanceChange {
     /// Add it.
     Add(Addition),
     /// Remove it.
@@ -19,7 +19,7 @@ pub(crate) enum InstanceChange {
 
 /// An instance that is to be there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Addition {
+pub struct Addition {
     /// `http://host:port`, as the configuration writes it.
     pub url: String,
     /// `host:port` unless given.
@@ -34,17 +34,20 @@ pub(crate) struct Addition {
 
 /// An instance that is not to be there; what is given besides the URL must be true of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Removal {
+pub struct Removal {
     /// `http://host:port`, as the configuration writes it.
     pub url: String,
+    /// Name of the instance.
     pub name: Option<String>,
+    /// Role of the instance.
     pub role: Option<Role>,
+    /// Name of the pool.
     pub pool: Option<String>,
 }
 
 /// Effect of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Changed {
+pub enum Changed {
     /// The instance was not there before.
     Added,
     /// It existed, and has another role now.
@@ -57,7 +60,7 @@ pub(crate) enum Changed {
 
 impl Changed {
     /// Its name in answers.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "added",
             Self::Role => "role-changed",
@@ -69,40 +72,99 @@ impl Changed {
 
 /// Effect of a change, with the instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Done {
-    pub(crate) changed: Changed,
-    pub(crate) pool: String,
-    pub(crate) name: String,
-    pub(crate) url: String,
-    pub(crate) role: Role,
+pub struct Done {
+    /// Effect.
+    pub changed: Changed,
+    /// Name of the pool.
+    pub pool: String,
+    /// Name of the instance.
+    pub name: String,
+    /// URL of the instance.
+    pub url: String,
+    /// Role of the instance.
+    pub role: Role,
 }
 
 /// Error of a change, with the possible values.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
-pub(crate) enum ChangeError {
+pub enum ChangeError {
+    /// The pool does not exist.
     #[error("there is no pool `{pool}`: {pools}")]
-    NoSuchPool { pool: String, pools: String },
+    NoSuchPool {
+        /// Name of the pool.
+        pool: String,
+        /// Pools, for the message.
+        pools: String,
+    },
+    /// The pool is ambiguous.
     #[error("name the `pool` it is for: {pools}")]
-    WhichPool { pools: String },
+    WhichPool {
+        /// Pools, for the message.
+        pools: String,
+    },
+    /// The role needs a pool with `pd`.
     #[error(
         "the pool `{pool}` has no `pd`, so that it takes mixed workers only, and no {} workers: {pools}",
         .role.as_str()
     )]
-    RoleNeedsPd { pool: String, role: Role, pools: String },
+    RoleNeedsPd {
+        /// Name of the pool.
+        pool: String,
+        /// Role of the instance.
+        role: Role,
+        /// Pools, for the message.
+        pools: String,
+    },
+    /// The dialect of the pool has no bootstrap servers.
     #[error("`bootstrap` is for prefill workers of a pool that speaks mooncake or sglang: {pools}")]
-    NoBootstrap { pools: String },
+    NoBootstrap {
+        /// Pools, for the message.
+        pools: String,
+    },
+    /// The instance is in another pool.
     #[error("`{url}` is in the pool `{pool}`, and an instance is in one pool only: remove it there first")]
-    OtherPool { url: String, pool: String },
+    OtherPool {
+        /// URL of the instance.
+        url: String,
+        /// Name of the pool.
+        pool: String,
+    },
+    /// The instance has another name.
     #[error("`{url}` has the name `{name}`, which stays while it is there")]
-    OtherName { url: String, name: String },
+    OtherName {
+        /// URL of the instance.
+        url: String,
+        /// Name of the instance.
+        name: String,
+    },
+    /// The name belongs to another worker.
     #[error("the name `{name}` is another worker's: give this one another `name`")]
-    NameTaken { name: String },
+    NameTaken {
+        /// Name of the instance.
+        name: String,
+    },
+    /// The instance has another role.
     #[error("`{url}` is a {} worker: leave `type` out to remove it whatever it is", .role.as_str())]
-    OtherRole { url: String, role: Role },
+    OtherRole {
+        /// URL of the instance.
+        url: String,
+        /// Role of the instance.
+        role: Role,
+    },
+    /// The instance does not exist.
     #[error("there is no worker at `{url}`{}", if *.removed { " any more: it was removed before" } else { "" })]
-    NotThere { url: String, removed: bool },
+    NotThere {
+        /// URL of the instance.
+        url: String,
+        /// True if it was removed before.
+        removed: bool,
+    },
+    /// There are too many changes over HTTP.
     #[error("{limit} instances are other than the configuration file has them: write them into it")]
-    TooMany { limit: usize },
+    TooMany {
+        /// Most changes.
+        limit: usize,
+    },
 }
 
 impl Overlays {
@@ -110,7 +172,7 @@ impl Overlays {
     ///
     /// # Errors
     /// Reason of the refusal.
-    pub(crate) fn change(&self, file: &Config, change: &InstanceChange) -> Result<(Self, Done), ChangeError> {
+    pub fn change(&self, file: &Config, change: &InstanceChange) -> Result<(Self, Done), ChangeError> {
         match change {
             InstanceChange::Add(addition) => self.add(file, addition),
             InstanceChange::Remove(removal) => self.remove(file, removal),
@@ -222,7 +284,7 @@ impl Done {
     }
 
     /// One sentence.
-    pub(crate) fn message(&self) -> String {
+    pub fn message(&self) -> String {
         let Self { name, pool, role, .. } = self;
         let role = role.as_str();
         match self.changed {

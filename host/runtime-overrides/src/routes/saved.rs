@@ -29,7 +29,7 @@ struct SavedOverride {
 
 impl RouteOverrides {
     /// Returns the file.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let overrides = self.all.iter().map(|known| SavedOverride {
             route: known.route.clone(),
             policy: known.now.policy.clone(),
@@ -47,7 +47,7 @@ impl RouteOverrides {
     }
 
     /// Returns the overrides of a file. Returns none if it is damaged or of another version.
-    pub(crate) fn decode(file: &[u8]) -> Option<Self> {
+    pub fn decode(file: &[u8]) -> Option<Self> {
         let saved: Saved = serde_json::from_slice(file).ok()?;
         let all = saved.overrides.into_iter().map(|known| RouteOverride {
             route: known.route,

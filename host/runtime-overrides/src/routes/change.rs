@@ -11,7 +11,7 @@ const PARTS: u32 = 10_000;
 
 /// Action on a policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum RouteAction {
+pub enum RouteAction {
     /// Makes it the policy of the route that tries it out.
     Promote,
     /// Makes it a shadow with this share of the requests; `None` for the route's share.
@@ -24,35 +24,60 @@ pub(crate) enum RouteAction {
 
 /// A change of one route.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RouteChange {
-    pub(crate) policy: String,
-    pub(crate) action: RouteAction,
+pub struct RouteChange {
+    /// Name of the policy.
+    pub policy: String,
+    /// Action on the policy.
+    pub action: RouteAction,
     /// The route's number in the file, from 1; none: the only one that it can be.
-    pub(crate) route: Option<usize>,
+    pub route: Option<usize>,
 }
 
 /// A change that cannot be made.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
-pub(crate) enum RouteChangeError {
+pub enum RouteChangeError {
+    /// The policy does not exist.
     #[error(
         "there is no policy `{0}`: neither a builtin, nor of the configuration, nor a file of the policy folder"
     )]
     NoSuchPolicy(String),
+    /// The route does not exist.
     #[error("there is no route {route}: the configuration has {routes}, counted from 1")]
-    NoSuchRoute { route: usize, routes: usize },
+    NoSuchRoute {
+        /// Number of the route, from 1.
+        route: usize,
+        /// Number of routes.
+        routes: usize,
+    },
+    /// The route is ambiguous.
     #[error("the change may be of several routes: say of which, by its number from 1 ({})", list(.0))]
     WhichRoute(Vec<usize>),
+    /// No route tries the policy.
     #[error("no route tries `{0}` out: deploy it as a shadow or a canary before it is promoted")]
     NotTried(String),
+    /// The policy is the policy of the route already.
     #[error("`{policy}` is the policy of route {route} already")]
-    Decides { policy: String, route: usize },
+    Decides {
+        /// Name of the policy.
+        policy: String,
+        /// Number of the route, from 1.
+        route: usize,
+    },
+    /// The route has policies for prefill or decode workers.
     #[error("route {0} has policies for prefill or decode workers, and takes no canary")]
     ByPhase(usize),
+    /// The shares of the canaries are too large.
     #[error(
         "the canaries of route {route} would have {} percent of its sessions, and its policy must keep some to be compared with",
         f64::from(*.parts) / 100.0
     )]
-    Shares { route: usize, parts: u32 },
+    Shares {
+        /// Number of the route, from 1.
+        route: usize,
+        /// Sum of the shares, in 1/10,000.
+        parts: u32,
+    },
+    /// No change over HTTP names the policy.
     #[error("no change over HTTP names `{0}`: what a route has of it is in the configuration file")]
     NothingToRetract(String),
 }
@@ -68,7 +93,7 @@ impl RouteOverrides {
     ///
     /// # Errors
     /// Reason of the refusal.
-    pub(crate) fn change(
+    pub fn change(
         &self,
         file: &Config,
         in_folder: &[String],

@@ -7,7 +7,7 @@ use super::{Ended, Overlay, Overlays};
 /// In what an instance is other than the file has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum OverlayKind {
+pub enum OverlayKind {
     /// The file does not name it.
     Added,
     /// The file names it, and it is gone.
@@ -17,10 +17,11 @@ pub(crate) enum OverlayKind {
 }
 
 impl OverlayKind {
-    pub(crate) const ALL: [Self; 3] = [Self::Added, Self::Removed, Self::Role];
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Added, Self::Removed, Self::Role];
 
     /// Its name on the pages and in the metrics.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "added",
             Self::Removed => "removed",
@@ -29,7 +30,7 @@ impl OverlayKind {
     }
 
     /// Returns the source of its workers, as `/status` shows it.
-    pub(crate) fn source(self) -> &'static str {
+    pub fn source(self) -> &'static str {
         match self {
             Self::Added => "api",
             Self::Role => "api-role",
@@ -40,7 +41,7 @@ impl OverlayKind {
 
 /// An overlay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct OverlayReport {
+pub struct OverlayReport {
     /// Kind of the change.
     pub kind: OverlayKind,
     /// The instance's pool.
@@ -55,7 +56,7 @@ pub(crate) struct OverlayReport {
 
 /// An overlay that the newest file has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct EndedReport {
+pub struct EndedReport {
     /// The overlay.
     #[serde(flatten)]
     pub overlay: OverlayReport,
@@ -86,14 +87,14 @@ impl Overlay {
 
 impl Overlays {
     /// All of them, in the order in which they were made.
-    pub(crate) fn report(&self) -> Vec<OverlayReport> {
+    pub fn report(&self) -> Vec<OverlayReport> {
         self.all.iter().map(Overlay::report).collect()
     }
 }
 
 impl Ended {
     /// For the pages and the log.
-    pub(crate) fn report(&self) -> EndedReport {
+    pub fn report(&self) -> EndedReport {
         EndedReport {
             overlay: self.overlay.report(),
             why: self.why,

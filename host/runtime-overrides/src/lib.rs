@@ -1,0 +1,13 @@
+//! Runtime overrides: changes of instances and routes over HTTP, laid over the configuration file.
+//!
+//! An override is kept while the file says the same of its instance or route, and ends when the file changes that. Values in,
+//! values out: the reload applies them.
+
+mod instances;
+mod routes;
+
+pub use instances::{
+    Addition, ChangeError, Changed, Done, Ended, EndedReport, InstanceChange, OverlayKind, OverlayReport,
+    Overlays, Removal,
+};
+pub use routes::{OverrideReport, RouteAction, RouteChange, RouteChangeError, RouteOverrides};
