@@ -1,4 +1,4 @@
-//! How far a worker's clock is from ours, by the `Date` of its answer.
+//! Clock difference of a worker, from the `Date` of its answer.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

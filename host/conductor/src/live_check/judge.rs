@@ -1,4 +1,4 @@
-//! What a worker says, against what the configuration says of it. Pure.
+//! Checks of a worker's answers against its configuration. Pure.
 
 use conductor_config::Tokenize;
 use routing::{Dialect, Role};
@@ -253,7 +253,7 @@ fn publisher(found: &EventEndpoint) -> LiveCheck {
     }
 }
 
-/// What prefill and decode hand over with.
+/// Check of the prefill/decode dialect.
 fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
     const CHECK: &str = "connector";
     let dialect = target.dialect?;

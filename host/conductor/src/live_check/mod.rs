@@ -1,4 +1,4 @@
-//! `conductor check --live`: reaches every worker of a configuration and compares what it says with what the configuration says.
+//! `conductor check --live`: queries every worker of a configuration and compares the answers with the configuration.
 //!
 //! `target` is what the configuration says of a worker, `probe` asks the worker (the only part with I/O), `judge` makes a list of
 //! checks of both, `pool` compares the workers of a pool, and `text` prints. Nothing is changed anywhere: every question is one that the
@@ -35,7 +35,7 @@ use local_files::ConfigSource;
 /// Workers reached at the same time.
 const AT_ONCE: usize = 16;
 
-/// What `--output json` prints.
+/// Output of `--output json`.
 #[derive(Serialize)]
 struct JsonReport<'a> {
     problems: &'a [ProblemReport],
@@ -46,7 +46,7 @@ struct JsonReport<'a> {
 /// checked: no router runs it.
 ///
 /// # Errors
-/// Where what the configuration names cannot be read any more, or nothing can be printed.
+/// If the resources of the configuration cannot be read any more, or standard output cannot be written.
 pub(crate) fn run(source: &ConfigSource, (checked, told): (&Checked, &str), json: bool) -> Result<Exit> {
     let mut live = None;
     if checked.errors == 0 {
@@ -81,7 +81,7 @@ fn targets(source: &ConfigSource) -> Result<Vec<PoolTarget>> {
     Ok(target::pools(&config, &resources))
 }
 
-/// Reaches all workers, so many at a time, and judges what they say.
+/// Queries all workers, a bounded number at a time, and checks the answers.
 async fn check_all(pools: &[PoolTarget]) -> LiveReport {
     let workers: Vec<&WorkerTarget> = pools.iter().flat_map(|pool| &pool.workers).collect();
     let bar = &bar(workers.len());

@@ -1,4 +1,4 @@
-//! What a worker said when it was asked: plain values, judged elsewhere.
+//! Answers of a worker: plain values, which `judge` checks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kv_feed::FeedProbe;
 
-/// Everything that was asked of one worker. Nothing is filled in but `reached` where it could not be reached.
+/// All answers of one worker. Only `reached` has a value if the worker could not be reached.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     /// Its health page.
@@ -18,7 +18,7 @@ pub(super) struct Observed {
     pub(super) tokens: Option<Tokens>,
     pub(super) events: Option<Events>,
     pub(super) bootstrap: Option<Page<Bootstrap>>,
-    /// What SGLang's `/server_info` says that it does: `prefill`, `decode` or `null`.
+    /// Role in SGLang's `/server_info`: `prefill`, `decode` or `null`.
     pub(super) disaggregation: Option<String>,
 }
 
@@ -27,20 +27,20 @@ pub(super) struct Observed {
 pub(super) struct Reached {
     pub(super) status: u16,
     pub(super) took: Duration,
-    /// How far the worker's clock is from ours, in seconds (positive: ahead), as far as its answer shows; none without a `Date`.
+    /// Clock difference in seconds (positive: ahead); none without a `Date`.
     pub(super) skew: Option<f64>,
 }
 
-/// What became of asking for a page.
+/// Result of a query for a page.
 #[derive(Debug)]
 pub(super) enum Page<T> {
-    /// It is there and was understood.
+    /// The page was read.
     Read(T),
     /// The worker has no such page.
     Absent,
-    /// It refuses our key, or the lack of one, with this status.
+    /// The worker refused the key, or its absence, with this status.
     Unauthorized(u16),
-    /// It could not be had or not be understood.
+    /// The query failed, or the page has another form.
     Failed(String),
 }
 
@@ -56,24 +56,24 @@ pub(super) struct ListedModel {
 #[derive(Debug)]
 pub(super) struct Tokens {
     pub(super) of_worker: Page<Vec<u32>>,
-    /// Where the router has a tokenizer for the model.
+    /// Tokens of the router's own tokenizer, if it has one for the model.
     pub(super) of_router: Option<Result<Vec<u32>, String>>,
     /// The model that was named.
     pub(super) model: String,
 }
 
-/// Where a worker publishes KV events.
+/// KV-event sources of a worker.
 #[derive(Debug)]
 pub(super) enum Events {
-    /// The configuration says not to follow any.
+    /// The configuration disables them.
     Off,
     /// Its endpoints, found or written down, each probed.
     Endpoints(Vec<EventEndpoint>),
-    /// It says that it publishes none, or has no page that says.
+    /// The worker publishes none, or has no page with sources.
     None,
-    /// It could not be asked.
+    /// The query failed.
     Failed(String),
-    /// Workers behind TLS are not asked.
+    /// Workers behind TLS are not queried.
     NotAsked,
 }
 
@@ -85,22 +85,22 @@ pub(super) struct EventEndpoint {
     pub(super) probe: EndpointProbe,
 }
 
-/// What became of the connection.
+/// Result of the connection.
 #[derive(Debug)]
 pub(super) enum EndpointProbe {
-    /// It was tried.
+    /// The connection was tried.
     Tried(FeedProbe),
     /// No socket could be opened.
     Failed(String),
-    /// The router binds it and the engine connects: only the router can tell.
+    /// The router binds the endpoint and the engine connects: only a running router can check it.
     Bound,
 }
 
-/// What a bootstrap server says.
+/// Answer of a bootstrap server.
 #[derive(Debug)]
 pub(super) enum Bootstrap {
     /// The engine ids by rank (mooncake).
     Engines(BTreeMap<u16, Arc<str>>),
-    /// It answers (SGLang), and has nothing more to say.
+    /// It answers (SGLang), without engine ids.
     Up,
 }

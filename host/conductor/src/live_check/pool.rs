@@ -1,4 +1,4 @@
-//! What the workers of a pool say, compared with each other. Pure.
+//! Checks between the workers of a pool. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ pub(super) fn checks<'o>(
     checks
 }
 
-/// What was said, and by whom.
+/// Reported values, with their workers.
 type Answers<'a> = BTreeMap<String, Vec<&'a str>>;
 
 fn told(answers: &Answers<'_>) -> String {

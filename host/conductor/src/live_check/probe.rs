@@ -1,4 +1,4 @@
-//! Asks one worker: the only part of the live check that talks to anything. Every question has a time limit.
+//! Queries of one worker: the only part of the live check with I/O. Every query has a timeout.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ use observability::error_chain;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// For a publisher to take a subscriber and to answer a request for a replay.
 const PUBLISHER_PATIENCE: Duration = Duration::from_secs(3);
-/// What both tokenizers are given: words, spaces, digits, accents, another script and an emoji.
+/// Text for both tokenizers: words, spaces, digits, accents, another script and an emoji.
 const PROBE_TEXT: &str = "Where does request 42 go?  Naïve café,\n你好 🚀 <|end|> x_y";
 /// Most models read of one list.
 const MOST_MODELS: usize = 10_000;
 
-/// Asks a worker everything.
+/// Makes all queries of a worker.
 pub(super) async fn observe(target: &WorkerTarget) -> Observed {
     let access = &target.access;
     let client = WorkerClient::new(
@@ -83,7 +83,7 @@ fn reached(reply: &WorkerReply) -> Reached {
     }
 }
 
-/// Reads a page that was asked for.
+/// Reads a page.
 fn page<T>(
     reply: Result<WorkerReply, WorkerClientError>,
     read: impl FnOnce(&[u8]) -> Result<T, String>,
@@ -126,7 +126,7 @@ async fn models(client: &WorkerClient) -> Page<Vec<ListedModel>> {
     })
 }
 
-/// vLLM has `/version`, SGLang says it in `/server_info`.
+/// Reads the version from vLLM's `/version` or SGLang's `/server_info`.
 async fn version(client: &WorkerClient) -> Page<String> {
     #[derive(Deserialize)]
     struct Version {

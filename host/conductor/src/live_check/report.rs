@@ -1,16 +1,16 @@
-//! What the live check says: for each pool and each of its workers a list of checks with their results.
+//! Report on the live check: the checks of each pool and worker, with their results.
 
 use serde::Serialize;
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum CheckResult {
     /// As it should be.
     Pass,
-    /// It works, and may not work well.
+    /// It works, but may not work well.
     Warn,
-    /// It does not work.
+    /// It fails.
     Fail,
 }
 
@@ -19,11 +19,11 @@ pub(super) enum CheckResult {
 pub(super) struct LiveCheck {
     /// Its stable name.
     pub(super) check: &'static str,
-    /// How it ended.
+    /// Result.
     pub(super) result: CheckResult,
-    /// What was found.
+    /// Finding.
     pub(super) message: String,
-    /// What to do about it, where something is to be done.
+    /// Cure, if one is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hint: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What a configuration says of each worker, as far as the worker can be asked about it.
+//! Configured properties of each worker that the live check compares.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct WorkerTarget {
     pub(super) url: String,
     pub(super) role: Role,
     pub(super) dialect: Option<Dialect>,
-    /// Where its bootstrap server is, `http://host:port`.
+    /// URL of its bootstrap server, `http://host:port`.
     pub(super) bootstrap: Option<String>,
     pub(super) health_path: String,
     /// Models and adapters it is configured to serve; no models: any.
@@ -35,15 +35,15 @@ pub(super) struct WorkerTarget {
     pub(super) events: KvEvents,
     /// Keys of its event publishers.
     pub(super) curve: Option<CurveKeys>,
-    /// What is followed of the publishers that it names, where it is asked.
+    /// Target of discovery, which decides the trusted sources, if the worker is queried.
     pub(super) asked: Option<Target>,
     pub(super) tokenizing: Tokenizing,
     pub(super) access: Access,
 }
 
-/// How prompts for a worker become tokens.
+/// Tokenization of prompts for a worker.
 pub(super) struct Tokenizing {
-    /// As the pool says, for models without a tokenizer of their own.
+    /// Source of the pool, for models without a tokenizer of their own.
     pub(super) of_pool: Tokenize,
     /// The router's own tokenizers.
     pub(super) local: Arc<[LocalModel]>,
@@ -56,7 +56,7 @@ pub(super) struct LocalModel {
     model: Arc<Model>,
 }
 
-/// How a worker is connected to.
+/// Connection to a worker.
 pub(super) struct Access {
     pub(super) connections: ConnectionsSpec,
     pub(super) authorization: Authorization,

@@ -17,7 +17,7 @@ pub(super) enum Glyphs {
 }
 
 impl Glyphs {
-    /// Those that the locale of this process can show.
+    /// Returns the symbols that the locale of this process supports.
     pub(super) fn of_environment() -> Self {
         Self::of_locale(|name| std::env::var_os(name))
     }

@@ -10,7 +10,7 @@ use decision_log::RecordPlan;
 use policy_store::{PolicyCommit, Prepared};
 use proxy::PipelineWatch;
 
-/// What a commit has changed.
+/// Changes of a commit.
 #[derive(Debug)]
 pub(super) struct Commit {
     pub(super) config: ConfigChanges,

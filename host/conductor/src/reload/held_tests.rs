@@ -146,7 +146,7 @@ impl Story {
         self.ask(|to| ReloadCommand::Policy(PolicyChange { policy, action }, to))
     }
 
-    /// Whether `tuned` has these bytes in force.
+    /// Returns true if these bytes of `tuned` are active.
     fn has(&self, builtin: &str) -> bool {
         let digest = hex(&Sha256::digest(bytes(builtin)).into());
         let policies = self.status.policies().policies;

@@ -11,7 +11,7 @@ use runtime_overrides::{ChangeError, Changed, Done, Ended, EndedReport, Instance
 /// An applied change.
 #[derive(Debug)]
 pub(crate) struct InstanceAnswer {
-    /// What it did.
+    /// Effect.
     pub(crate) done: Done,
     /// The generation that has it; the active one where it did nothing.
     pub(crate) generation: Generation,
@@ -20,10 +20,10 @@ pub(crate) struct InstanceAnswer {
 /// A refused change.
 #[derive(Debug, Error)]
 pub(crate) enum RefusedChange {
-    /// It makes no sense with the fleet as it is.
+    /// The change does not fit the fleet.
     #[error(transparent)]
     Change(#[from] ChangeError),
-    /// What it would lead to is refused.
+    /// The resulting configuration is refused.
     #[error("failed to apply the change")]
     Config(#[source] RefusedPlan),
 }

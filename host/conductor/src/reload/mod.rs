@@ -70,12 +70,12 @@ pub(crate) struct Reloader {
     pub(crate) live: Live,
     pub(crate) status: Status,
     pub(crate) metrics: ControlMetrics,
-    /// What the router was started with: some keys are read only then.
+    /// Configuration of the start: some keys are read only then.
     pub(crate) at_start: Config,
     pub(crate) active: ActiveConfig,
 }
 
-/// What serves while it is reloaded: a plan reads it, a commit changes it.
+/// Serving parts: a plan reads them, a commit changes them.
 pub(crate) struct Live {
     pub(crate) cell: Arc<SnapshotCell>,
     pub(crate) metrics: ProxyMetrics,
@@ -95,7 +95,7 @@ pub(crate) struct Live {
 pub(crate) struct ActiveConfig {
     /// The text it came from.
     pub(crate) text: String,
-    /// What the text says.
+    /// Configuration of the text.
     pub(crate) file: Config,
     /// Changes made over HTTP.
     pub(crate) overlays: Overlays,
@@ -107,7 +107,7 @@ pub(crate) struct ActiveConfig {
 }
 
 impl ActiveConfig {
-    /// What a router starts with: what `text` says, with the resources that it names.
+    /// Returns the first configuration: that of `text`, with its resources.
     pub(crate) fn first(text: String, config: Config, resources: ExternalResources) -> Self {
         let (fleet, _) = Fleet::default().next(compose::worker_specs(&config));
         Self {

@@ -1,4 +1,4 @@
-//! What came of one reload, for the log and for `POST /admin/reload`.
+//! Outcome of a reload, for the log and for `POST /admin/reload`.
 
 use serde::Serialize;
 use tracing::{error, info};
@@ -8,7 +8,7 @@ use super::commit::Commit;
 use super::step::PlanStep;
 use crate::status::{ConfigReport, ProblemReport};
 
-/// What came of one reload.
+/// Outcome of a reload.
 #[derive(Debug, Clone)]
 pub(crate) enum ReloadOutcome {
     /// Something became active.
@@ -24,16 +24,16 @@ pub(crate) enum ReloadOutcome {
     },
 }
 
-/// What became active.
+/// Applied changes.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Changes {
-    /// Whether the configuration's text is another.
+    /// True if the text of the configuration changed.
     #[serde(skip)]
     pub(super) is_of_text: bool,
     #[serde(flatten)]
     config: ConfigChanges,
-    /// Whether keys, certificates or tokenizers are others.
+    /// True if keys, certificates or tokenizers changed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     resources: bool,
     /// Policies with a new version.
@@ -73,7 +73,7 @@ impl ReloadOutcome {
         }))
     }
 
-    /// The same, with policies that have new versions besides. A refused configuration stays refused.
+    /// Adds policies with new versions. A refused configuration stays refused.
     pub(super) fn with_policies(self, swapped: Vec<String>) -> Self {
         match self {
             Self::Unchanged if !swapped.is_empty() => Self::Applied(Box::new(Changes {

@@ -1,4 +1,4 @@
-//! Changes of policies that somebody asks for: rolled back to the version before, and resumed.
+//! Changes of policies by an operator: rollback to the version before, and resumption.
 
 use thiserror::Error;
 use tracing::{info, warn};
@@ -8,12 +8,12 @@ use crate::compose;
 use crate::status::PoliciesReport;
 use policy_store::{PolicyReport, RollbackError, WantedPolicy};
 
-/// What is asked for.
+/// Requested action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PolicyAction {
-    /// Put the version before in force.
+    /// Activate the version before.
     RollBack,
-    /// Take what the file holds again, rolled back or not, and ask every version again.
+    /// Load the file again, rolled back or not, and close the circuits of all versions.
     Resume,
 }
 
@@ -22,22 +22,22 @@ pub(crate) enum PolicyAction {
 pub(crate) struct PolicyChange {
     /// Its name in the configuration.
     pub(crate) policy: String,
-    /// What is to be done with it.
+    /// Action.
     pub(crate) action: PolicyAction,
 }
 
-/// A change is not in force.
+/// Refusal of a change.
 #[derive(Debug, Error)]
 pub(crate) enum RefusedPolicyChange {
     /// There is nothing to change to.
     #[error(transparent)]
     Rollback(#[from] RollbackError),
-    /// It is resumed, and what its file holds is no good.
+    /// The policy is resumed, but its file is invalid.
     #[error(
         "the policy `{policy}` is resumed, but what its file holds cannot be put in force, and what was in force goes on: {problem}"
     )]
     Unavailable {
-        /// Which policy.
+        /// Name of the policy.
         policy: String,
         /// Problem of the key.
         problem: String,
@@ -49,7 +49,7 @@ pub(crate) enum RefusedPolicyChange {
 
 impl Reloader {
     /// Makes a change, or changes nothing; the policy as it is then. A policy whose file is no good is resumed with what there is.
-    /// None: what its file holds is being compiled, and [`Reloader::changed_policy`] says how it went once that is done.
+    /// `None` while its file is compiled: [`Reloader::changed_policy`] returns the result then.
     pub(super) fn change_policy(
         &mut self,
         change: &PolicyChange,

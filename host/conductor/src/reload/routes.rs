@@ -29,13 +29,13 @@ pub(crate) struct RouteAnswer {
 /// A refused change.
 #[derive(Debug, Error)]
 pub(crate) enum RefusedRouteChange {
-    /// It makes no sense with the routes as they are.
+    /// The change does not fit the routes.
     #[error(transparent)]
     Change(#[from] RouteChangeError),
     /// The policy cannot be had.
     #[error("failed to load what the change needs: {0}")]
     Unavailable(String),
-    /// What it would lead to is refused.
+    /// The resulting configuration is refused.
     #[error("failed to apply the change")]
     Config(#[source] RefusedPlan),
 }
@@ -110,7 +110,7 @@ impl Reloader {
         });
     }
 
-    /// Logs the overrides that the file in force has ended.
+    /// Logs the overrides that the active file ended.
     pub(super) fn report_ended_routes(&self) {
         for policy in self.active.overlays.ended_routes() {
             warn!(

@@ -191,7 +191,7 @@ impl Waiting {
     }
 }
 
-/// Waits until it is quiet, or everything stops, and gives what was asked for in the meantime.
+/// Waits for a pause in the changes, or the end, and returns the commands of the meantime.
 fn collect(
     first: Option<ReloadCommand>,
     rung: &Receiver<ReloadCommand>,
@@ -213,7 +213,7 @@ fn collect(
     asked
 }
 
-/// The watched folders, where the system can watch; each complaint is told once.
+/// Watched folders, if the system supports it. Each error is logged once.
 struct Watch {
     folders: Option<FolderWatch>,
     complaint: Option<String>,
