@@ -1,8 +1,9 @@
-//! The component's imports and exports, generated from `wit/policy.wit`: the only place where a policy touches
-//! raw memory, and nothing else may live here.
+//! Generated bindings of the component's imports and exports, from `wit/policy.wit`.
 //!
-//! The generated code is full of `unsafe`. It passes the workspace's `unsafe_code = "forbid"` because rustc does
-//! not lint what a foreign macro expands to; no line written by hand here or in a policy may use it.
+//! This is the only module that touches raw memory. It contains generated code only.
+//!
+//! The generated code uses `unsafe` heavily. It passes the workspace's `unsafe_code = "forbid"` because rustc
+//! does not lint expansions of foreign macros. Hand-written code here and in policies must not use it.
 
 wit_bindgen::generate!({
     inline: "package conductor:policy-base; world base { include conductor:policy/imports@0.1.0; export conductor:policy/policy@0.1.0; }",
@@ -15,7 +16,8 @@ wit_bindgen::generate!({
     runtime_path: "::wit_bindgen::rt",
 });
 
-/// What a policy exports besides: each in a world of its own, whose type goes into a component that exports it.
+/// Interface `schedule`, in a world of its own. The world's type is embedded only in components that export
+/// the interface.
 pub mod schedule {
     wit_bindgen::generate!({
         inline: "package conductor:policy-schedule; world schedule { export conductor:policy/schedule@0.1.0; }",
@@ -28,7 +30,7 @@ pub mod schedule {
     });
 }
 
-/// See [`schedule`].
+/// Interface `score`; see [`schedule`].
 pub mod score {
     wit_bindgen::generate!({
         inline: "package conductor:policy-score; world score { export conductor:policy/score@0.1.0; }",
@@ -41,7 +43,7 @@ pub mod score {
     });
 }
 
-/// See [`schedule`].
+/// Interface `parameters`; see [`schedule`].
 pub mod parameters {
     wit_bindgen::generate!({
         inline: "package conductor:policy-parameters; world parameters { export conductor:policy/parameters@0.1.0; }",
@@ -53,7 +55,7 @@ pub mod parameters {
     });
 }
 
-/// See [`schedule`].
+/// Interface `events`; see [`schedule`].
 pub mod events {
     wit_bindgen::generate!({
         inline: "package conductor:policy-events; world events { export conductor:policy/events@0.1.0; }",
@@ -66,7 +68,7 @@ pub mod events {
     });
 }
 
-/// See [`schedule`].
+/// Interface `tick`; see [`schedule`].
 pub mod tick {
     wit_bindgen::generate!({
         inline: "package conductor:policy-tick; world tick { export conductor:policy/tick@0.1.0; }",

@@ -1,39 +1,40 @@
-//! One decision's input, read without copying: facts of the request, its named numbers, and one row a candidate.
+//! Input of one decision, read without copying: the request's facts and numbers, and one row for each
+//! candidate.
 
 use crate::hash::mix;
 use crate::host::Role;
 use crate::plan::{Column, Plan, RequestNumber, RoleColumn};
 
-/// Names one worker for as long as it is configured; never reused within one run of the router.
+/// Identifier of one worker while it is configured; never reused within one run of the router.
 pub type WorkerId = u32;
 
-/// Which part of the request is being placed.
+/// Part of the request that the call places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
-    /// The whole request, on one worker; or on a pair, where the pool is disaggregated and the policy has asked
-    /// for [`Plan::roles`].
+    /// The whole request, on one worker. In a disaggregated pool it may go to a pair, if the policy has
+    /// requested [`Plan::roles`].
     #[default]
     Mixed,
-    /// Only the prefill leg, among prefill and mixed workers; a mixed one takes the whole request.
+    /// The prefill leg, on a prefill or mixed worker; a mixed worker takes the whole request.
     Prefill,
-    /// Only the decode leg, among decode workers.
+    /// The decode leg, on a decode worker.
     Decode,
 }
 
-/// What every policy is told of the request.
+/// Facts of the request that every policy receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Request {
-    /// Counts requests from 1; the seed of [`crate::Host::random`].
+    /// Sequence number of the request, from 1; the seed of [`crate::Host::random`].
     pub seq: u64,
-    /// A stable hash of the client's session key; none where it gave none.
+    /// Stable hash of the client's session key; none if the client sent no key.
     pub session: Option<u64>,
-    /// Which part is being placed.
+    /// Part of the request that this call places.
     pub phase: Phase,
-    /// How often this request has been decided before.
+    /// Number of earlier decisions for this request.
     pub attempt: u32,
 }
 
-/// Everything one decision is made from, besides what a [`crate::Host`] answers.
+/// Input of one decision, apart from the answers of a [`crate::Host`].
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
     request: Request,
@@ -44,8 +45,8 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Views `numbers`, laid out as `plan` asked: the request's numbers, then one row a candidate. None where
-    /// their count is not the plan's.
+    /// Wraps `numbers`, laid out as `plan` requests: the request's numbers, then one row for each candidate.
+    /// Returns none if their count does not match the plan.
     #[must_use]
     pub fn new(request: Request, ids: &'a [WorkerId], numbers: &'a [f64], plan: &Plan) -> Option<Self> {
         let columns = plan.candidate_features().len();
@@ -59,26 +60,28 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Facts of the request.
+    /// Returns the facts of the request.
     #[must_use]
     pub fn request(&self) -> Request {
         self.request
     }
 
-    /// A number of the request; NaN while unknown.
+    /// Returns a number of the request; NaN if it is unknown.
     #[must_use]
     pub fn number(&self, number: RequestNumber) -> f64 {
         self.front.get(number.0).copied().unwrap_or(f64::NAN)
     }
 
-    /// The candidates' ids, in row order; never empty when the router asks.
+    /// Returns the candidates' ids in row order; never empty in a call of the router.
     #[must_use]
     pub fn ids(&self) -> &'a [WorkerId] {
         self.ids
     }
 
-    /// A key of [`Host::state`](crate::Host::state) for what is remembered about this list of candidates: `name` with one of 64 endings, `-aa`
-    /// to `-hh`, however many lists there are. Two lists may share one.
+    /// Returns a key of [`Host::state`](crate::Host::state) for data about this list of candidates.
+    ///
+    /// The key is `name` with one of 64 suffixes, `-aa` to `-hh`, so that the number of keys is bounded. Two
+    /// lists may share a key.
     #[must_use]
     pub fn state_key(&self, name: &str) -> String {
         let list = self.ids.iter().fold(0, |hash, &id| mix(hash, u64::from(id)));
@@ -90,7 +93,7 @@ impl<'a> Call<'a> {
         key
     }
 
-    /// The candidates in order.
+    /// Iterates over the candidates in row order.
     pub fn rows(&self) -> impl Iterator<Item = Row<'a>> + use<'a> {
         let Self {
             ids, matrix, columns, ..
@@ -102,13 +105,13 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// One number a candidate, in row order: what a [`Scorer`](crate::Scorer) answers.
+    /// Computes one number for each candidate, in row order: the answer of a [`Scorer`](crate::Scorer).
     #[must_use]
     pub fn scores(&self, score: impl Fn(&Row<'a>) -> f64) -> Vec<f64> {
         self.rows().map(|row| score(&row)).collect()
     }
 
-    /// The greatest of one number a candidate; NaN where none is known.
+    /// Returns the greatest of the candidates' known numbers; NaN if none is known.
     #[must_use]
     pub fn greatest(&self, number: impl Fn(&Row<'a>) -> f64) -> f64 {
         let more = |most: f64, number| if number <= most { most } else { number };
@@ -118,40 +121,42 @@ impl<'a> Call<'a> {
             .fold(f64::NAN, more)
     }
 
-    /// The least of one number a candidate; NaN where none is known.
+    /// Returns the least of the candidates' known numbers; NaN if none is known.
     #[must_use]
     pub fn smallest(&self, number: impl Fn(&Row<'a>) -> f64) -> f64 {
         -self.greatest(|row| -number(row))
     }
 
-    /// The candidate with the least cost, as [`Least::of`] finds it.
+    /// Finds the candidate with the least cost, as [`LeastCost::of`] does.
     #[must_use]
-    pub fn least(&self, salt: impl FnOnce() -> u64, cost: impl Fn(&Row<'a>) -> f64) -> Option<Least> {
-        Least::of(self.rows().map(|row| (row, cost(&row))), salt)
+    pub fn least(&self, salt: impl FnOnce() -> u64, cost: impl Fn(&Row<'a>) -> f64) -> Option<LeastCost> {
+        LeastCost::of(self.rows().map(|row| (row, cost(&row))), salt)
     }
 }
 
-/// The candidate with the least cost.
+/// Candidate with the least cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Least {
-    /// Its row.
+pub struct LeastCost {
+    /// Row of the candidate.
     pub row: usize,
-    /// Its cost.
+    /// Cost of the candidate.
     pub cost: f64,
 }
 
-impl Least {
-    /// Finds it among candidates with their costs; one whose cost is NaN is never taken, and none is where all are.
+impl LeastCost {
+    /// Finds the least of the candidates' costs. A NaN cost is never chosen. Returns none if all costs are
+    /// NaN.
     ///
-    /// Among equals the one that ranks highest for `salt` (see [`mix`]), asked for only then: a session's hash
-    /// keeps a session on one worker, [`crate::Host::random`] spreads evenly.
+    /// Ties go to the candidate that ranks highest for `salt` (see [`mix`]), which is computed only in a tie.
+    /// A session's hash as salt keeps the session on one worker; [`crate::Host::random`] distributes ties
+    /// evenly.
     #[must_use]
     pub fn of<'a>(
         costs: impl IntoIterator<Item = (Row<'a>, f64)>,
         salt: impl FnOnce() -> u64,
     ) -> Option<Self> {
         let mut best: Option<(Self, WorkerId)> = None;
-        let mut salt = Salt::Unasked(salt);
+        let mut salt = TieSalt::Pending(salt);
         for (row, cost) in costs {
             let better = match &best {
                 None => !cost.is_nan(),
@@ -169,7 +174,7 @@ impl Least {
     }
 }
 
-/// One candidate.
+/// Row of one candidate.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
     index: usize,
@@ -178,60 +183,60 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Its place, from 0: what a verdict names.
+    /// Returns the row's index from 0, as used in a verdict.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Which worker it is.
+    /// Returns the worker's id.
     #[must_use]
     pub fn id(&self) -> WorkerId {
         self.id
     }
 
-    /// Its number in that column; NaN while unknown.
+    /// Returns the candidate's number in that column; NaN if it is unknown.
     #[must_use]
     pub fn get(&self, column: Column) -> f64 {
         self.numbers.get(column.0).copied().unwrap_or(f64::NAN)
     }
 
-    /// What it does.
+    /// Returns the worker's role.
     #[must_use]
     pub fn role(&self, column: RoleColumn) -> Role {
         Role::of(self.get(column.0))
     }
 }
 
-/// Asked at most once, and only where there is a tie.
-enum Salt<F> {
-    Unasked(F),
-    Asking,
-    Known(u64),
+/// Tie-breaking salt: computed at most once, and only if there is a tie.
+enum TieSalt<F> {
+    Pending(F),
+    Taken,
+    Computed(u64),
 }
 
-impl<F: FnOnce() -> u64> Salt<F> {
+impl<F: FnOnce() -> u64> TieSalt<F> {
     fn get(&mut self) -> u64 {
-        if let Self::Known(salt) = *self {
+        if let Self::Computed(salt) = *self {
             return salt;
         }
-        let Self::Unasked(ask) = std::mem::replace(self, Self::Asking) else {
+        let Self::Pending(compute) = std::mem::replace(self, Self::Taken) else {
             return 0;
         };
-        let salt = ask();
-        *self = Self::Known(salt);
+        let salt = compute();
+        *self = Self::Computed(salt);
         salt
     }
 }
 
-/// A number that may be unknown.
-pub trait Known {
-    /// Itself, or `default` where it is NaN.
+/// Number that may be unknown (NaN).
+pub trait OptionalNumber {
+    /// Returns the number, or `default` if it is NaN.
     #[must_use]
     fn known_or(self, default: f64) -> f64;
 }
 
-impl Known for f64 {
+impl OptionalNumber for f64 {
     fn known_or(self, default: f64) -> f64 {
         if self.is_nan() { default } else { self }
     }

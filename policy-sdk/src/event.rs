@@ -1,32 +1,32 @@
-//! What became of requests and workers, for policies that learn from it.
+//! Lifecycle events of requests and workers, for policies that learn from them.
 
 use crate::call::WorkerId;
 use crate::host::Host;
 
-/// What happened.
+/// Kind of a lifecycle event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EventKind {
-    /// A request, or a leg of one, went out to a worker. The number: tokens of its prompt.
+    /// A request, or one leg of it, was sent to a worker. Number: tokens of its prompt.
     RequestDispatched,
-    /// Its first token came. The number: milliseconds since the dispatch.
+    /// The first token arrived. Number: milliseconds since the dispatch.
     RequestFirstToken,
-    /// Its answer was read to the end. The number: milliseconds since the dispatch.
+    /// The response was read to its end. Number: milliseconds since the dispatch.
     RequestFinished,
-    /// The worker did not answer, refused for its own trouble (429, 5xx), or broke off. The number: milliseconds since the
-    /// dispatch.
+    /// The worker did not answer, answered with 429 or 5xx, or closed the connection early. Number:
+    /// milliseconds since the dispatch.
     RequestFailed,
-    /// Nobody waits for its answer any more: the client left. The number: milliseconds since the dispatch.
+    /// The client disconnected before the response ended. Number: milliseconds since the dispatch.
     RequestAbandoned,
-    /// A worker is there. The number: its role, as in the column `worker.role`.
+    /// A worker was added. Number: its role, as in the column `worker.role`.
     WorkerJoined,
-    /// A worker is gone.
+    /// A worker was removed.
     WorkerLeft,
-    /// A worker does something else from now on. The number: as in the column `worker.role`.
+    /// The role of a worker changed. Number: the new role, as in the column `worker.role`.
     WorkerRole,
 }
 
 impl EventKind {
-    /// Every kind.
+    /// All kinds, in the order of the contract.
     pub const ALL: [Self; 8] = [
         Self::RequestDispatched,
         Self::RequestFirstToken,
@@ -38,7 +38,7 @@ impl EventKind {
         Self::WorkerRole,
     ];
 
-    /// Its name in the contract.
+    /// Returns the kind's name in the contract.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,29 +54,29 @@ impl EventKind {
     }
 }
 
-/// Something that happened.
+/// One lifecycle event.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Event {
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// When, on the clock of [`Host::now_us`].
+    /// Time of the event, on the clock of [`Host::now_us`].
     pub at_us: u64,
-    /// The number of the request; 0 where a worker is all it is about.
+    /// Sequence number of the request; 0 for an event of a worker alone.
     pub seq: u64,
-    /// The request's session.
+    /// Session of the request.
     pub session: Option<u64>,
-    /// Where. [`Host::describe`] knows the workers of a batch.
+    /// Worker of the event. [`Host::describe`] knows all workers of a batch.
     pub worker: WorkerId,
-    /// What the kind says it is; NaN where it says nothing.
+    /// Number that the kind defines; NaN if it defines none.
     pub number: f64,
 }
 
-/// A policy or scorer that is told what became of requests and workers: exported by `export_policy!(T, events)` or
-/// `export_scorer!(T, events)`.
+/// Listener for lifecycle events, implemented by a policy or scorer. Exported by `export_policy!(T, events)`
+/// or `export_scorer!(T, events)`.
 ///
-/// The events are told to an instance of their own, off the way of requests: what decisions shall see of them goes through the
-/// shared state ([`Host::add_state`], [`Host::set_state`]). No request is at hand here: [`Host::header`] and the like answer
-/// nothing.
+/// A separate instance receives the events, outside the request path. Decisions see its results through the
+/// shared state ([`Host::add_state`], [`Host::set_state`]). No request is current in this call:
+/// [`Host::header`] and similar functions return nothing.
 ///
 /// ```
 /// use conductor_policy_sdk::{Event, EventKind, Events, Host};
@@ -93,24 +93,26 @@ pub struct Event {
 ///
 ///     fn handle(&self, batch: &[Event], host: &impl Host) {
 ///         for event in batch {
-///             // Full: as many workers are counted already as there may be.
+///             // The state is full: the maximum number of workers is counted already.
 ///             let _ = host.add_state(&["failed-", &event.worker.to_string()].concat(), 1);
 ///         }
 ///     }
 /// }
 /// ```
 pub trait Events {
-    /// What it wants to be told.
+    /// Kinds of events to receive.
     const KINDS: &'static [EventKind];
 
-    /// Some events of these kinds, in the order in which they happened: at most 256, the oldest some 100 ms old.
+    /// Handles a batch of at most 256 events of these kinds, in the order in which they happened. The oldest
+    /// is about 100 ms old.
     fn handle(&self, batch: &[Event], host: &impl Host);
 }
 
-/// A policy or scorer that works by the clock: exported by `export_policy!(T, tick)` or `export_scorer!(T, tick)`. Like [`Events`],
-/// and by the same instance, off the way of requests.
+/// Periodic task of a policy or scorer. Exported by `export_policy!(T, tick)` or `export_scorer!(T, tick)`.
+///
+/// The instance that handles [`Events`] runs it, outside the request path.
 pub trait Tick {
-    /// Answers after how many milliseconds it wants to be called again: 100 to 3,600,000. First called when the version is put
-    /// in force.
+    /// Runs the task and returns the milliseconds until the next run: 100 to 3,600,000. The first run follows
+    /// the activation of the version.
     fn tick(&self, host: &impl Host) -> u32;
 }

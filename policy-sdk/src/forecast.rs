@@ -1,69 +1,74 @@
-//! The predicted time to first token: the wait for the prompts before this one, and this one's own. Policies that are published in
-//! times share it.
+//! Predicted time to first token: the wait for the queued prompts plus the prefill of this one.
 //!
-//! In milliseconds (`cost.token-ms` times `load.prefill-tokens`, and `cost.prefill-ms`) where the router predicts both for every
-//! candidate, else in tokens on a worker of weight 1. `Price` is the same sum in tokens, with a price for those who wait.
+//! Policies whose publications are in times share it.
+//!
+//! The unit is milliseconds (`cost.token-ms` times `load.prefill-tokens`, and `cost.prefill-ms`) if the
+//! router predicts both for every candidate. Otherwise it is tokens on a worker of weight 1. `Price` is the
+//! same sum in tokens, plus a price for the delay of waiting requests.
 
 use crate::call::{Call, Row};
 use crate::params::Params;
 use crate::plan::{Column, Plan};
-use crate::prefix::{Prefix, at_least};
-use crate::speed::{Pace, Speed};
+use crate::prefix::{PrefixMatches, at_least};
+use crate::speed::{CallSpeed, Speed};
 
-/// Where the router lays out the numbers that predictions are made of.
+/// Configured forecast: the columns that predictions need.
 #[derive(Debug, Clone, Copy)]
 pub struct Forecast {
-    prefix: Prefix,
+    prefix: PrefixMatches,
     prefill_tokens: Column,
     speed: Speed,
-    /// Only asked for where predicted times are wanted.
+    /// Requested only if predicted times are enabled.
     prefill_ms: Option<Column>,
 }
 
-/// The predictions of one call.
+/// Predictions of one call.
 #[derive(Debug, Clone, Copy)]
-pub struct Outlook {
-    prefix: Prefix,
+pub struct CallForecast {
+    prefix: PrefixMatches,
     prefill_tokens: Column,
     prompt: f64,
     best: f64,
-    pace: Pace,
-    /// Where times are predicted.
+    pace: CallSpeed,
+    /// Set if times are predicted.
     prefill_ms: Option<Column>,
 }
 
-/// Engines that fetch a prefix from wherever it is, before they compute the rest of the prompt. The router has no part in it: engines
-/// over a shared store do so by themselves.
+/// Cost of fetching a prefix from another worker's cache before computing the rest of the prompt.
+///
+/// Engines over a shared store do this themselves; the router takes no part in it.
 #[derive(Debug, Clone, Copy)]
-pub struct Fetching {
-    /// What bringing a token takes of what computing it takes; 1 for engines that do not fetch.
+pub struct PrefixFetch {
+    /// Cost of transferring a token relative to computing it; 1 for engines that do not fetch.
     transfer_share: f64,
 }
 
 impl Forecast {
-    /// Reads the parameter `predicted-times`, and asks for the numbers.
+    /// Reads the parameter `predicted-times` and requests the columns.
     #[must_use]
     pub fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let is_predicted = params
-            .about("Count in predicted milliseconds once the router predicts them for every candidate; else in tokens by weight.")
+            .about(
+                "Unit of cost: predicted milliseconds if known for every candidate, else tokens by weight.",
+            )
             .flag("predicted-times", true);
         Self {
-            prefix: Prefix::new(plan),
+            prefix: PrefixMatches::new(plan),
             prefill_tokens: plan.column("load.prefill-tokens"),
             speed: Speed::new(plan, is_predicted),
             prefill_ms: is_predicted.then(|| plan.column("cost.prefill-ms")),
         }
     }
 
-    /// The predictions of a call.
+    /// Computes the predictions of a call.
     #[must_use]
-    pub fn of(&self, call: &Call<'_>) -> Outlook {
+    pub fn of(&self, call: &Call<'_>) -> CallForecast {
         let all_known = |column: &Column| call.rows().all(|row| row.get(*column) >= 0.0);
         let pace = self.speed.of(call, |_| true);
         let prefill_ms = self
             .prefill_ms
             .filter(|column| pace.is_measured() && all_known(column));
-        Outlook {
+        CallForecast {
             prefix: self.prefix,
             prefill_tokens: self.prefill_tokens,
             prompt: self.prefix.prompt(call),
@@ -78,34 +83,34 @@ impl Forecast {
     }
 }
 
-impl Outlook {
-    /// Length of the prompt in tokens, estimated from the body where it is not known.
+impl CallForecast {
+    /// Returns the prompt length in tokens, estimated from the body if it is unknown.
     #[must_use]
     pub fn prompt(&self) -> f64 {
         self.prompt
     }
 
-    /// The longest match of any candidate, in tokens.
+    /// Returns the longest match of any candidate, in tokens.
     #[must_use]
     pub fn best(&self) -> f64 {
         self.best
     }
 
-    /// Tokens of the prompt that the candidate holds; an unknown match counts as none.
+    /// Returns the tokens of the prompt that the candidate has cached; an unknown match counts as 0.
     #[must_use]
     #[inline]
     pub fn matched(&self, row: &Row<'_>) -> f64 {
         self.prefix.matched(row)
     }
 
-    /// The wait for the prompts that are to be computed there before this one.
+    /// Returns the wait for the prompts queued on the candidate.
     #[must_use]
     #[inline]
     pub fn queue(&self, row: &Row<'_>) -> f64 {
         self.pace.work(row, row.get(self.prefill_tokens))
     }
 
-    /// What this prompt takes there by itself, with what is cached there.
+    /// Returns the prefill time of this prompt alone, given the candidate's cache.
     #[must_use]
     #[inline]
     pub fn prefill(&self, row: &Row<'_>) -> f64 {
@@ -115,14 +120,15 @@ impl Outlook {
         }
     }
 
-    /// What the work of so many prompt tokens takes there.
+    /// Returns the time to compute so many prompt tokens on the candidate.
     #[must_use]
     #[inline]
     pub fn work(&self, row: &Row<'_>, tokens: f64) -> f64 {
         self.pace.work(row, tokens)
     }
 
-    /// What a request costs there besides its prompt, so many tokens. Nothing where times are predicted: they have it in them.
+    /// Returns the fixed cost of a request, given in tokens. It is 0 if times are predicted, because
+    /// predictions include it.
     #[must_use]
     #[inline]
     pub fn overhead(&self, row: &Row<'_>, tokens: f64) -> f64 {
@@ -133,25 +139,26 @@ impl Outlook {
     }
 }
 
-impl Fetching {
+impl PrefixFetch {
     /// Reads the parameter `transfer-share`.
     #[must_use]
     pub fn configure(params: &mut Params, default: f64) -> Self {
         Self {
             transfer_share: params
                 .unit("share")
-                .about("What fetching a cached token from another worker takes of what computing it takes; 1 where engines do not fetch.")
+                .about("Cost of fetching a cached token relative to computing it; 1 if engines do not fetch.")
                 .number("transfer-share", default, 0.0..=1.0),
         }
     }
 
-    /// What this prompt takes there by itself, if what the best holder has more of it is fetched first.
+    /// Returns the prefill time if the candidate first fetches the tokens by which the best holder's match is
+    /// longer.
     #[must_use]
     #[inline]
-    pub fn prefill(&self, outlook: &Outlook, row: &Row<'_>) -> f64 {
-        let fetched = at_least(0.0, outlook.best - outlook.matched(row));
-        let saved = outlook.work(row, fetched * (1.0 - self.transfer_share));
-        at_least(0.0, outlook.prefill(row) - saved)
+    pub fn prefill(&self, forecast: &CallForecast, row: &Row<'_>) -> f64 {
+        let fetched = at_least(0.0, forecast.best - forecast.matched(row));
+        let saved = forecast.work(row, fetched * (1.0 - self.transfer_share));
+        at_least(0.0, forecast.prefill(row) - saved)
     }
 }
 
@@ -161,8 +168,8 @@ mod tests {
     use crate::testing::Scenario;
     use crate::{Configured, Host, Policy, Verdict};
 
-    /// Answers its own cost of the first candidate.
-    struct First(Forecast, Fetching);
+    /// Test policy whose score is the predicted cost of the first candidate.
+    struct First(Forecast, PrefixFetch);
 
     impl Policy for First {
         const NAME: &'static str = "first";
@@ -171,14 +178,14 @@ mod tests {
         fn configure(params: &mut Params, plan: &mut Plan) -> Self {
             Self(
                 Forecast::configure(params, plan),
-                Fetching::configure(params, 1.0),
+                PrefixFetch::configure(params, 1.0),
             )
         }
 
         fn schedule(&self, call: &Call<'_>, _: &impl Host) -> Verdict {
-            let outlook = self.0.of(call);
+            let forecast = self.0.of(call);
             let score = call.rows().next().map_or(f64::NAN, |row| {
-                outlook.queue(&row) + self.1.prefill(&outlook, &row)
+                forecast.queue(&row) + self.1.prefill(&forecast, &row)
             });
             Verdict::Route { row: 0, score }
         }
@@ -191,7 +198,8 @@ mod tests {
         }
     }
 
-    /// 1,000 tokens wait at `a`, which has 400 tokens of a prompt of 2,000 and weight 2; `b` has 1,400 of them.
+    /// Builds a fleet for a prompt of 2,000 tokens. `a` has weight 2, 400 cached tokens and 1,000 queued
+    /// ones; `b` has 1,400 cached.
     fn fleet() -> Scenario {
         let mut fleet = Scenario::new(["a", "b"]);
         fleet
@@ -210,20 +218,20 @@ mod tests {
     }
 
     #[test]
-    fn it_is_in_tokens_until_every_candidate_is_predicted() {
+    fn costs_are_in_tokens_until_every_candidate_has_a_prediction() {
         let mut fleet = fleet();
         assert_eq!(cost("{}", &mut fleet), (1_000.0 + 1_600.0) / 2.0);
         predict(&mut fleet, "a", 0.5, 900.0);
-        assert_eq!(cost("{}", &mut fleet), 1_300.0, "nothing is known of b");
+        assert_eq!(cost("{}", &mut fleet), 1_300.0, "no prediction for b");
         fleet.set("b", "cost.token-ms", 0.5);
-        assert_eq!(cost("{}", &mut fleet), 1_300.0, "only half of it");
+        assert_eq!(cost("{}", &mut fleet), 1_300.0, "half of the prediction for b");
         predict(&mut fleet, "b", 0.5, 400.0);
         assert_eq!(cost("{}", &mut fleet), 500.0 + 900.0);
         assert_eq!(cost(r#"{"predicted-times": false}"#, &mut fleet), 1_300.0);
     }
 
     #[test]
-    fn what_is_fetched_costs_its_share() {
+    fn fetched_tokens_cost_their_share() {
         let tenth = r#"{"transfer-share": 0.1}"#;
         let mut fleet = fleet();
         assert_eq!(cost(tenth, &mut fleet), (1_000.0 + 600.0 + 100.0) / 2.0);
@@ -233,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_holder_fetches_nothing_and_an_unknown_match_is_none() {
+    fn the_best_holder_fetches_nothing_and_an_unknown_match_counts_as_zero() {
         let mut fleet = fleet();
         fleet.holds("a", 1_500.0);
         assert_eq!(cost(r#"{"transfer-share": 0}"#, &mut fleet), 750.0);

@@ -1,4 +1,4 @@
-//! Between the generated bindings and [`Policy`]: what [`crate::export_policy!`] expands to calls these.
+//! Glue between the generated bindings and [`Policy`], called by the expansion of [`crate::export_policy!`].
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,7 @@ use crate::bindings::conductor::policy as imports;
 use crate::bindings::exports::conductor::policy as exports;
 use crate::call::{self, WorkerId};
 use crate::event::{self, Events, Tick};
-use crate::host::{About, Host, Level, Refusal, Role, Tier};
+use crate::host::{Host, Level, Role, StateError, Tier, WorkerInfo};
 use crate::policy::{self, Configured, Policy};
 use crate::verdict;
 
@@ -20,7 +20,7 @@ pub use exports::policy::{Guest as PolicyExport, Manifest, Plan};
 pub use imports::types::{Candidates, Request, Verdict};
 use imports::types::{Choice, Hold, Phase, Rejection};
 
-/// Who the policy is.
+/// Returns the policy's name and version.
 #[must_use]
 pub fn describe<P: Policy>() -> Manifest {
     Manifest {
@@ -29,7 +29,7 @@ pub fn describe<P: Policy>() -> Manifest {
     }
 }
 
-/// What its parameters are.
+/// Returns the policy's parameters.
 #[must_use]
 pub fn parameters<P: Policy>() -> Vec<Parameter> {
     exported(policy::parameters::<P>())
@@ -50,13 +50,13 @@ pub(crate) fn exported(parameters: Vec<crate::Parameter>) -> Vec<Parameter> {
     exported.collect()
 }
 
-/// The instance's policy, once `configure` has made it.
-pub struct Instance<P>(OnceLock<Configured<P>>);
+/// Policy of one instance, set by `configure`.
+pub struct PolicyInstance<P>(OnceLock<Configured<P>>);
 
-impl<P: Policy> Instance<P> {
-    /// Not configured yet.
+impl<P: Policy> PolicyInstance<P> {
+    /// Creates an instance that is not configured yet.
     #[must_use]
-    #[expect(clippy::new_without_default, reason = "made once, in a static")]
+    #[expect(clippy::new_without_default, reason = "created once, in a static")]
     pub const fn new() -> Self {
         Self(OnceLock::new())
     }
@@ -64,7 +64,8 @@ impl<P: Policy> Instance<P> {
     /// Configures this instance.
     ///
     /// # Errors
-    /// Text for the operator; also where the instance is configured already.
+    ///
+    /// Text for the operator: mistakes in the parameters, or a second call of `configure`.
     pub fn configure(&self, params: &str) -> Result<Plan, String> {
         let configured = Configured::<P>::new(params)?;
         let plan = plan(configured.plan());
@@ -74,7 +75,7 @@ impl<P: Policy> Instance<P> {
         Ok(plan)
     }
 
-    /// Decides one request; passes where the instance is not configured.
+    /// Decides one request; passes if the instance is not configured.
     #[must_use]
     pub fn schedule(&self, request: &Request, candidates: &Candidates) -> Verdict {
         let Some(configured) = self.0.get() else {
@@ -108,15 +109,15 @@ impl<P: Policy> Instance<P> {
     }
 }
 
-/// The kinds of events it wants.
+/// Returns the kinds of events to subscribe to.
 #[must_use]
 pub fn subscribe<P: Events>() -> Vec<String> {
     P::KINDS.iter().map(|kind| kind.name().to_owned()).collect()
 }
 
-/// Tells it some events.
-pub(crate) fn tell<P: Events>(policy: &P, batch: &[Event]) {
-    let told = |event: &Event| {
+/// Delivers a batch of events to a policy or scorer.
+pub(crate) fn deliver<P: Events>(policy: &P, batch: &[Event]) {
+    let convert = |event: &Event| {
         Some(event::Event {
             kind: *P::KINDS.get(event.kind as usize)?,
             at_us: event.at_us,
@@ -126,27 +127,27 @@ pub(crate) fn tell<P: Events>(policy: &P, batch: &[Event]) {
             number: event.number,
         })
     };
-    let batch: Vec<_> = batch.iter().filter_map(told).collect();
+    let batch: Vec<_> = batch.iter().filter_map(convert).collect();
     policy.handle(&batch, &Imports);
 }
 
-/// Has it work by the clock; an hour's pause where the instance is not configured.
+/// Runs the periodic task. Returns one hour if the instance is not configured.
 pub(crate) fn tick<P: Tick>(policy: Option<&P>) -> u32 {
     const HOUR_MS: u32 = 3_600_000;
     policy.map_or(HOUR_MS, |policy| policy.tick(&Imports))
 }
 
-impl<P: Policy + Events> Instance<P> {
-    /// Tells it some events; none where the instance is not configured.
+impl<P: Policy + Events> PolicyInstance<P> {
+    /// Delivers a batch of events; ignored if the instance is not configured.
     pub fn handle(&self, batch: &[Event]) {
         if let Some(configured) = self.0.get() {
-            tell(configured.policy(), batch);
+            deliver(configured.policy(), batch);
         }
     }
 }
 
-impl<P: Policy + Tick> Instance<P> {
-    /// Has it work by the clock; an hour's pause where the instance is not configured.
+impl<P: Policy + Tick> PolicyInstance<P> {
+    /// Runs the periodic task. Returns one hour if the instance is not configured.
     #[must_use]
     pub fn tick(&self) -> u32 {
         tick(self.0.get().map(Configured::policy))
@@ -178,13 +179,13 @@ pub(crate) fn seen(request: &Request) -> call::Request {
     }
 }
 
-/// The host's functions, as imported.
+/// Host functions, as imported by the component.
 pub(crate) struct Imports;
 
 impl Host for Imports {
-    fn describe(&self, id: WorkerId) -> Option<About> {
+    fn describe(&self, id: WorkerId) -> Option<WorkerInfo> {
         let about = imports::workers::describe(id)?;
-        Some(About {
+        Some(WorkerInfo {
             name: about.name,
             role: match about.role {
                 imports::workers::Role::Mixed => Role::Mixed,
@@ -241,11 +242,11 @@ impl Host for Imports {
         imports::state::get(key)
     }
 
-    fn set_state(&self, key: &str, value: &[u8]) -> Result<(), Refusal> {
+    fn set_state(&self, key: &str, value: &[u8]) -> Result<(), StateError> {
         imports::state::set(key, value).map_err(refusal)
     }
 
-    fn add_state(&self, key: &str, by: i64) -> Result<i64, Refusal> {
+    fn add_state(&self, key: &str, by: i64) -> Result<i64, StateError> {
         imports::state::add(key, by).map_err(refusal)
     }
 
@@ -274,11 +275,11 @@ impl Host for Imports {
     }
 }
 
-fn refusal(refusal: imports::state::Refusal) -> Refusal {
+fn refusal(refusal: imports::state::Refusal) -> StateError {
     match refusal {
-        imports::state::Refusal::KeyTooLong => Refusal::KeyTooLong,
-        imports::state::Refusal::ValueTooLong => Refusal::ValueTooLong,
-        imports::state::Refusal::Full => Refusal::Full,
-        imports::state::Refusal::NotACounter => Refusal::NotACounter,
+        imports::state::Refusal::KeyTooLong => StateError::KeyTooLong,
+        imports::state::Refusal::ValueTooLong => StateError::ValueTooLong,
+        imports::state::Refusal::Full => StateError::Full,
+        imports::state::Refusal::NotACounter => StateError::NotACounter,
     }
 }

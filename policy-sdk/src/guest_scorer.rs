@@ -1,4 +1,4 @@
-//! Between the generated bindings and [`Scorer`]: what [`crate::export_scorer!`] expands to calls these.
+//! Glue between the generated bindings and [`Scorer`], called by the expansion of [`crate::export_scorer!`].
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use crate::scorer::{self, ConfiguredScorer, Scorer};
 
 pub use crate::bindings::score::exports::conductor::policy::score::Guest as ScoreExport;
 
-/// Who the scorer is.
+/// Returns the scorer's name and version.
 #[must_use]
 pub fn describe<S: Scorer>() -> Manifest {
     Manifest {
@@ -19,19 +19,19 @@ pub fn describe<S: Scorer>() -> Manifest {
     }
 }
 
-/// What its parameters are.
+/// Returns the scorer's parameters.
 #[must_use]
 pub fn parameters<S: Scorer>() -> Vec<Parameter> {
     exported(scorer::scorer_parameters::<S>())
 }
 
-/// The instance's scorer, once `configure` has made it.
-pub struct Instance<S>(OnceLock<ConfiguredScorer<S>>);
+/// Scorer of one instance, set by `configure`.
+pub struct ScorerInstance<S>(OnceLock<ConfiguredScorer<S>>);
 
-impl<S: Scorer> Instance<S> {
-    /// Not configured yet.
+impl<S: Scorer> ScorerInstance<S> {
+    /// Creates an instance that is not configured yet.
     #[must_use]
-    #[expect(clippy::new_without_default, reason = "made once, in a static")]
+    #[expect(clippy::new_without_default, reason = "created once, in a static")]
     pub const fn new() -> Self {
         Self(OnceLock::new())
     }
@@ -39,7 +39,8 @@ impl<S: Scorer> Instance<S> {
     /// Configures this instance.
     ///
     /// # Errors
-    /// Text for the operator; also where the instance is configured already.
+    ///
+    /// Text for the operator: mistakes in the parameters, or a second call of `configure`.
     pub fn configure(&self, params: &str) -> Result<Plan, String> {
         let configured = ConfiguredScorer::<S>::new(params)?;
         let plan = plan(configured.plan());
@@ -49,7 +50,7 @@ impl<S: Scorer> Instance<S> {
         Ok(plan)
     }
 
-    /// Scores the candidates of one request; without an opinion where the instance is not configured.
+    /// Scores the candidates of one request; all scores are NaN if the instance is not configured.
     #[must_use]
     pub fn score(&self, request: &Request, candidates: &Candidates) -> Vec<f64> {
         match self.0.get() {
@@ -61,17 +62,17 @@ impl<S: Scorer> Instance<S> {
     }
 }
 
-impl<S: Scorer + Events> Instance<S> {
-    /// Tells it some events; none where the instance is not configured.
+impl<S: Scorer + Events> ScorerInstance<S> {
+    /// Delivers a batch of events; ignored if the instance is not configured.
     pub fn handle(&self, batch: &[Event]) {
         if let Some(configured) = self.0.get() {
-            guest::tell(configured.scorer(), batch);
+            guest::deliver(configured.scorer(), batch);
         }
     }
 }
 
-impl<S: Scorer + Tick> Instance<S> {
-    /// Has it work by the clock; an hour's pause where the instance is not configured.
+impl<S: Scorer + Tick> ScorerInstance<S> {
+    /// Runs the periodic task. Returns one hour if the instance is not configured.
     #[must_use]
     pub fn tick(&self) -> u32 {
         guest::tick(self.0.get().map(ConfiguredScorer::scorer))

@@ -1,9 +1,11 @@
-//! One small hash, for stable choices among candidates.
+//! Hash for stable choices among candidates.
 
-/// Mixes two numbers into 64 well spread bits; the same everywhere and for ever. Not for secrets.
+/// Mixes two numbers into 64 evenly distributed bits. The function never changes and is the same on every
+/// machine. It is not cryptographic.
 ///
-/// `mix(session, worker)` ranks workers for a session (rendezvous hashing, Thaler and Ravishankar 1998): where a
-/// worker joins or leaves, only its own sessions move. The finaliser is SplitMix64's (Steele, Lea and Flood 2014).
+/// `mix(session, worker)` ranks workers for a session (rendezvous hashing, Thaler and Ravishankar 1998): a
+/// worker that joins or leaves moves only its own sessions. The finaliser is SplitMix64's (Steele, Lea and
+/// Flood 2014).
 #[must_use]
 pub fn mix(a: u64, b: u64) -> u64 {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

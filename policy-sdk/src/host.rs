@@ -1,102 +1,115 @@
-//! What the router offers a policy besides the matrix. None of it blocks.
+//! Functions that the router offers a policy besides the matrix. None of them blocks.
 
 use crate::call::WorkerId;
 
-/// The router's side of a call. In a component these are the imports of `wit/policy.wit`, and only those that a
-/// policy uses are imported; natively it is a [`crate::testing::Scenario`].
+/// Router's side of a call.
+///
+/// In a component these are the imports of `wit/policy.wit`; functions that a policy does not use are not
+/// imported. In native tests it is a [`crate::testing::Scenario`].
 pub trait Host {
-    /// A candidate's name, role and labels; none for an id that is not a candidate of this call.
-    fn describe(&self, id: WorkerId) -> Option<About>;
+    /// Returns a candidate's name, role and labels; none for an id that is not a candidate of this call.
+    fn describe(&self, id: WorkerId) -> Option<WorkerInfo>;
 
-    /// For each candidate, in row order: tokens of the longest prefix of this prompt held on `tier` or a faster
-    /// one. The `prefix.*` columns say the same without a call.
+    /// Returns, for each candidate in row order, the tokens of the longest prefix of this prompt on `tier` or
+    /// a faster one. The `prefix.*` columns carry the same numbers without a call.
     fn matched(&self, tier: Tier) -> Vec<u32>;
 
-    /// How many candidates hold at least the first `tokens` tokens of this prompt, on any tier.
+    /// Returns the number of candidates that hold at least the first `tokens` tokens of this prompt, on any
+    /// tier.
     fn holders(&self, tokens: u32) -> u32;
 
-    /// The first value of a request header; none for those that carry secrets.
+    /// Returns the first value of a request header; none for headers that carry secrets.
     fn header(&self, name: &str) -> Option<String>;
 
-    /// `model` of the request body; empty where there is none.
+    /// Returns `model` of the request body; empty if there is none.
     fn model(&self) -> String;
 
-    /// Path of the request, as `/v1/chat/completions`.
+    /// Returns the path of the request, such as `/v1/chat/completions`.
     fn path(&self) -> String;
 
-    /// Writes a line to the router's log; cut at 1 KiB, at most 10 a second.
+    /// Writes a line to the router's log. Lines are cut at 1 KiB and limited to 10 a second.
     fn log(&self, level: Level, message: &str);
 
-    /// Microseconds on a monotonic clock, frozen during a call.
+    /// Returns microseconds on a monotonic clock, which is frozen during a call.
     fn now_us(&self) -> u64;
 
-    /// Uniform over all 64-bit values; the same sequence for the same request and attempt.
+    /// Returns a uniform 64-bit number. The sequence is the same for the same request and attempt.
     fn random(&self) -> u64;
 
-    /// A value of the policy's shared state; a counter is read as its 8 bytes, little endian.
+    /// Returns a value of the policy's shared state; a counter reads as its 8 bytes, little endian.
     fn state(&self, key: &str) -> Option<Vec<u8>>;
 
     /// Replaces a value of the shared state; the last writer wins.
     ///
     /// # Errors
-    /// [`Refusal`] where a limit is passed.
-    fn set_state(&self, key: &str, value: &[u8]) -> Result<(), Refusal>;
+    ///
+    /// [`StateError`] if a limit is exceeded.
+    fn set_state(&self, key: &str, value: &[u8]) -> Result<(), StateError>;
 
     /// Adds to a counter, atomically over all instances, and returns its new value; wraps at 64 bits.
     ///
     /// # Errors
-    /// [`Refusal`] where a limit is passed or the key holds something else.
-    fn add_state(&self, key: &str, by: i64) -> Result<i64, Refusal>;
+    ///
+    /// [`StateError`] if a limit is exceeded or the key holds no counter.
+    fn add_state(&self, key: &str, by: i64) -> Result<i64, StateError>;
 
     /// Removes a key.
     fn delete_state(&self, key: &str);
 
-    /// Row of the worker that this request's session was last remembered at. None where none is remembered, its time is over, the
-    /// worker is no candidate of this call, or the client named no session.
+    /// Returns the row of the worker last remembered for this request's session.
+    ///
+    /// Returns none if no worker is remembered, the entry has expired, the worker is no candidate of this
+    /// call, or the request has no session.
     fn recall_session(&self) -> Option<usize>;
 
-    /// Remembers the worker of this row for this request's session, for `ttl_ms` milliseconds from now, at most a day. Over the
-    /// policy's limit (65,536 unless configured) the session that was not used for longest is forgotten.
+    /// Remembers the worker of this row for this request's session, for `ttl_ms` milliseconds, at most one
+    /// day.
+    ///
+    /// Above the policy's limit (65,536 by default) the least recently used session is evicted.
     fn remember_session(&self, row: usize, ttl_ms: u32);
 
     /// Forgets this request's session.
     fn forget_session(&self);
 
-    /// Part of the verdict, if that is to hold the request: it waits for the candidate of this row, where it is so much work, in a
-    /// unit that all who hold requests in a pool agree on. The last call counts, and only for this verdict.
+    /// Sets the worker that a held request waits for, and the request's work there.
+    ///
+    /// All policies of a pool must use the same unit of work. Only the last call counts, and only if this
+    /// call's verdict holds the request.
     fn wait_for(&self, row: usize, work: u32);
 
-    /// For each candidate, how many other requests wait for it, and the work of those among them that are no more work there than
-    /// the number in its place in `most`; two numbers a candidate, in row order. `pool.queued` says at no cost whether anybody waits
-    /// at all.
+    /// Returns two numbers for each candidate, in row order: the other requests that wait for it, and the sum
+    /// of their work.
+    ///
+    /// The sum includes only requests with at most the candidate's value of `most`. `pool.queued` reports at
+    /// no cost how many requests wait at all.
     fn ahead(&self, most: &[u32]) -> Vec<u32>;
 }
 
-/// Facts about a worker that are not numbers.
+/// Non-numeric facts about a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
-    /// Its name in `conductor.toml`.
+pub struct WorkerInfo {
+    /// Name of the worker in `conductor.toml`.
     pub name: String,
-    /// What it does.
+    /// Role of the worker.
     pub role: Role,
-    /// Its labels, sorted by key.
+    /// Labels of the worker, sorted by key.
     pub labels: Vec<(String, String)>,
 }
 
-/// What a worker does for a request.
+/// Part of a request that a worker serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
-    /// Whole requests.
+    /// The worker serves whole requests.
     #[default]
     Mixed,
-    /// Prefill legs only.
+    /// The worker serves prefill legs only.
     Prefill,
-    /// Decode, and whole requests where the pool allows it.
+    /// The worker serves decode legs, and whole requests if the pool allows it.
     Decode,
 }
 
 impl Role {
-    /// From the column `worker.role`.
+    /// Converts a value of the column `worker.role`.
     pub(crate) fn of(number: f64) -> Self {
         if number == 1.0 {
             Self::Prefill
@@ -108,39 +121,39 @@ impl Role {
     }
 }
 
-/// Where a block is kept, fastest first.
+/// Storage tier of a KV-cache block, fastest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// The accelerator's memory.
+    /// Memory of the accelerator.
     Device,
-    /// The worker's host memory.
+    /// Host memory of the worker.
     Host,
-    /// The worker's disk, or storage shared by workers.
+    /// Disk of the worker, or storage shared by workers.
     Disk,
 }
 
-/// How urgent a log line is.
+/// Severity of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// For the policy's author.
+    /// Details for the policy's author.
     Debug,
-    /// Of interest in normal operation.
+    /// Events of normal operation.
     Info,
-    /// Something is not as it should be.
+    /// Unexpected condition.
     Warn,
-    /// Something failed.
+    /// Failure.
     Error,
 }
 
-/// Why the shared state refused a write.
+/// Reason for a rejected write to the shared state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// Over 256 bytes.
+pub enum StateError {
+    /// The key is longer than 256 bytes.
     KeyTooLong,
-    /// Over 16 KiB.
+    /// The value is longer than 16 KiB.
     ValueTooLong,
-    /// 4,096 keys are there already.
+    /// The state holds 4,096 keys already.
     Full,
-    /// The key holds bytes, or bytes of another length than a counter's 8.
+    /// The key holds bytes that are no counter of 8 bytes.
     NotACounter,
 }

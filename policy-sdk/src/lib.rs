@@ -1,9 +1,8 @@
-//! Write a Conductor scheduling policy in Rust: one small trait, native tests, one macro.
+//! SDK for Conductor scheduling policies in Rust: one trait, native tests, one macro.
 //!
-//! A policy implements [`Policy`] and names itself in [`export_policy!`]; compiled to WebAssembly it is a
-//! component for the world `scheduler` of `wit/policy.wit`, compiled natively it is ordinary Rust that
-//! [`testing::Scenario`] drives. Nothing here knows the router: the contract is the WIT alone.
-//!
+//! A policy implements [`Policy`] and names its type in [`export_policy!`]. Compiled to WebAssembly it is a
+//! component for the world `scheduler` of `wit/policy.wit`. Compiled natively it is ordinary Rust, driven by
+//! [`testing::Scenario`]. The SDK does not depend on the router; the contract is the WIT alone.
 //! ```
 //! use conductor_policy_sdk::{Call, Column, Host, Params, Plan, Policy, Verdict, export_policy};
 //!
@@ -28,12 +27,12 @@
 //! export_policy!(Least);
 //! ```
 
+mod bounded_load_hash;
 mod call;
 mod event;
 mod forecast;
-mod frequent;
 mod hash;
-mod homes;
+mod heavy_hitters;
 mod host;
 mod load;
 mod number_text;
@@ -62,37 +61,37 @@ pub mod guest_scorer;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
 
-pub use call::{Call, Known, Least, Phase, Request, Row, WorkerId};
+pub use bounded_load_hash::BoundedLoadHash;
+pub use call::{Call, LeastCost, OptionalNumber, Phase, Request, Row, WorkerId};
 pub use event::{Event, EventKind, Events, Tick};
-pub use forecast::{Fetching, Forecast, Outlook};
+pub use forecast::{CallForecast, Forecast, PrefixFetch};
 pub use hash::mix;
-pub use homes::Homes;
-pub use host::{About, Host, Level, Refusal, Role, Tier};
-pub use load::Load;
-pub use pairing::{Costs, Own, Pairing, Placed};
+pub use host::{Host, Level, Role, StateError, Tier, WorkerInfo};
+pub use load::WorkerLoad;
+pub use pairing::{CallCosts, OwnCost, Pairing, PlacementChoice};
 pub use params::{Parameter, Params};
 pub use plan::{Column, Plan, RequestNumber, RoleColumn};
 pub use policy::{Configured, Policy, parameters};
-pub use prefix::{Prefix, Tiers};
+pub use prefix::{PrefixMatches, TierMatches};
 pub use prefix_key::PrefixKey;
 pub use price::{Price, Quote};
 pub use scorer::{ConfiguredScorer, Scorer, scorer_parameters};
 pub use session_home::SessionHome;
 pub use verdict::Verdict;
 
-/// Makes the crate a component whose policy is the given type. On native targets it expands to nothing, so the
-/// same crate is also a plain library.
+/// Exports the given type as the component's policy. On native targets it expands to nothing, so the same
+/// crate is also a plain library.
 ///
-/// A policy that is told events, or that ticks, names that too, and implements [`Events`] or [`Tick`]: `export_policy!(Mine, events)`,
+/// A policy that implements [`Events`] or [`Tick`] lists them: `export_policy!(Mine, events)`,
 /// `export_policy!(Mine, tick)`, `export_policy!(Mine, events, tick)`.
 ///
-/// The crate must be a `cdylib` (for the component) and may be an `rlib` too (for tests and benches).
+/// The crate must be a `cdylib` (for the component). It may also be an `rlib` (for tests and benches).
 #[macro_export]
 macro_rules! export_policy {
     ($policy:ty $(, $more:ident)*) => {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
-            static INSTANCE: $crate::guest::Instance<$policy> = $crate::guest::Instance::new();
+            static INSTANCE: $crate::guest::PolicyInstance<$policy> = $crate::guest::PolicyInstance::new();
 
             struct Component;
 
@@ -130,7 +129,7 @@ macro_rules! export_policy {
     };
 }
 
-/// The rest of what [`export_policy!`] and [`export_scorer!`] expand to, one interface at a time.
+/// Expands the optional interfaces of [`export_policy!`] and [`export_scorer!`], one at a time.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! export_more {
@@ -157,13 +156,14 @@ macro_rules! export_more {
     };
 }
 
-/// Makes the crate a component whose scorer is the given type, as [`export_policy!`] does with a policy; `events` and `tick` too.
+/// Exports the given type as the component's scorer, as [`export_policy!`] does for a policy; also takes
+/// `events` and `tick`.
 #[macro_export]
 macro_rules! export_scorer {
     ($scorer:ty $(, $more:ident)*) => {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
-            static INSTANCE: $crate::guest_scorer::Instance<$scorer> = $crate::guest_scorer::Instance::new();
+            static INSTANCE: $crate::guest_scorer::ScorerInstance<$scorer> = $crate::guest_scorer::ScorerInstance::new();
 
             struct Component;
 

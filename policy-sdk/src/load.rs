@@ -1,28 +1,28 @@
-//! How much the candidates have to do, for their weight: what policies go by that know of no caches, and others where they have nothing
-//! better to go by.
+//! Load of the candidates relative to their weights, for policies without cache affinity and as a fallback
+//! for others.
 //!
 //! ```text
 //! load = (requests + 1) / weight            or            (queued tokens + those of this prompt) / weight
 //! ```
 
-use crate::call::{Call, Least, Row};
+use crate::call::{Call, LeastCost, Row};
 use crate::host::Host;
 use crate::params::Params;
 use crate::plan::{Column, Plan};
 use crate::prompt_length::PromptLength;
 
-/// What load is, and where the router lays out the numbers it is made of.
+/// Configured load metric: its columns, and the prompt length if it counts tokens.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
+pub struct WorkerLoad {
     weight: Column,
     amount: Column,
-    /// What this request adds, where that is not 1.
+    /// Prompt length, if this request adds its tokens instead of 1.
     prompt: Option<PromptLength>,
 }
 
-impl Load {
-    /// Requests that this router sent and that are not answered in full; the request itself is one more, so that an idle worker of
-    /// weight 2 comes before an idle one of weight 1.
+impl WorkerLoad {
+    /// Counts requests in flight, including this one. An idle worker of weight 2 is thus preferred to an idle
+    /// one of weight 1.
     #[must_use]
     pub fn requests(plan: &mut Plan) -> Self {
         Self {
@@ -32,10 +32,10 @@ impl Load {
         }
     }
 
-    /// Prompt tokens that wait there to be computed, and those of this request.
+    /// Counts queued prompt tokens, including those of this request.
     #[must_use]
     pub fn tokens(plan: &mut Plan) -> Self {
-        // Requests are booked without what was matched only if a column has the index asked.
+        // The router subtracts matched tokens from booked loads only if a column queries the index.
         plan.column("prefix.any-tokens");
         Self {
             weight: plan.column("worker.weight"),
@@ -44,26 +44,26 @@ impl Load {
         }
     }
 
-    /// Either, by the parameter `load`.
+    /// Reads the parameter `load` and builds the chosen metric.
     #[must_use]
     pub fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let load: fn(&mut Plan) -> Self = params
-            .about("What is compared: requests in flight, or prompt tokens that wait to be computed.")
+            .about("Load metric: requests in flight, or queued prompt tokens.")
             .choice("load", ("requests", Self::requests), &[("tokens", Self::tokens)]);
         load(plan)
     }
 
-    /// The weight of a candidate.
+    /// Returns the weight of a candidate.
     pub(crate) fn weight(&self, row: &Row<'_>) -> f64 {
         row.get(self.weight)
     }
 
-    /// What a candidate has to do without this request.
+    /// Returns the load of a candidate without this request, not divided by its weight.
     pub(crate) fn amount(&self, row: &Row<'_>) -> f64 {
         row.get(self.amount)
     }
 
-    /// The load of each candidate, were the request sent there.
+    /// Computes the load of each candidate including this request.
     pub fn with<'c>(&self, call: &Call<'c>) -> impl Fn(&Row<'c>) -> f64 + use<'c> {
         let Self {
             weight,
@@ -74,9 +74,9 @@ impl Load {
         move |row| (row.get(amount) + own) / row.get(weight)
     }
 
-    /// The candidate with the least load, ties at random.
+    /// Finds the candidate with the least load; ties are random.
     #[must_use]
-    pub fn least(&self, call: &Call<'_>, host: &impl Host) -> Option<Least> {
+    pub fn least(&self, call: &Call<'_>, host: &impl Host) -> Option<LeastCost> {
         call.least(|| host.random(), self.with(call))
     }
 }

@@ -1,10 +1,12 @@
-//! Numbers as text. By hand: formatting one float with the standard library costs a component 17 KB.
+//! Formatting of numbers. Hand-written, because formatting one float with the standard library adds 17 KB to
+//! a component.
 
-/// A number as people write it, and as JSON has it where it is finite: plain where that is exact to the millionth, else with an
-/// exponent and 15 digits.
+/// Formats a number as text; the text is valid JSON if the number is finite.
+///
+/// The notation is plain if it is exact to a millionth. Otherwise it has an exponent and 15 digits.
 pub(crate) fn decimal(number: f64) -> String {
     const MILLION: f64 = 1e6;
-    /// Above this not every whole number is one.
+    /// Largest number below which every integer is exact.
     const WHOLE: f64 = 9_007_199_254_740_992.0;
     let sign = if number < 0.0 { "-" } else { "" };
     let size = number.abs();
@@ -17,7 +19,7 @@ pub(crate) fn decimal(number: f64) -> String {
     if size > WHOLE || !is_exact {
         return [sign, &scientific(size)].concat();
     }
-    // The last of a million millionths is a whole.
+    // A fraction that rounds up to a million millionths is carried.
     let (whole, fraction) = (whole + fraction / 1_000_000, fraction % 1_000_000);
     let mut text = [sign, &digits(whole)].concat();
     if fraction > 0 {
@@ -27,9 +29,9 @@ pub(crate) fn decimal(number: f64) -> String {
     text
 }
 
-/// A number that is more than 0 with an exponent.
+/// Formats a positive number with an exponent.
 fn scientific(size: f64) -> String {
-    /// Digits behind the first.
+    /// Digits after the first one.
     const DIGITS: i32 = 14;
     let (mut scaled, mut exponent) = (size, 0_i32);
     while scaled >= 10.0 {
@@ -41,7 +43,7 @@ fn scientific(size: f64) -> String {
         exponent -= 1;
     }
     let mut all = (scaled * 10_f64.powi(DIGITS) + 0.5) as u64;
-    // Rounded up to one digit more.
+    // Rounding may have added a digit.
     if all >= 10_u64.pow(DIGITS as u32 + 1) {
         all /= 10;
         exponent += 1;
@@ -59,7 +61,8 @@ fn scientific(size: f64) -> String {
     text
 }
 
-/// All digits but the first, without the zeros at the end. By bytes: slices of text cost a component 9 KB for their panics.
+/// Appends all digits but the first, without trailing zeros. Works on characters, because slicing text adds 9
+/// KB of panic code to a component.
 fn push_fraction(text: &mut String, digits: &str) {
     let zeros = digits.bytes().rev().take_while(|&digit| digit == b'0').count();
     let wanted = digits.len().saturating_sub(zeros + 1);
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_read_back_as_it_was() {
+    fn a_formatted_number_parses_to_the_same_value() {
         for number in [
             1.0 / 3.0,
             1e-300,
@@ -98,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_read_as_written() {
+    fn decimals_are_formatted_plainly() {
         for (number, text) in [
             (0.0, "0"),
             (0.75, "0.75"),

@@ -1,59 +1,60 @@
-//! Which numbers a policy wants, and the handles by which it reads them.
+//! Plan: the numbers that a policy requests, and the handles to read them.
 
 use std::borrow::Cow;
 
-/// The numbers the router lays out for every call. What is not asked for is never computed.
+/// Numbers that the router lays out for every call. Numbers that are not requested are never computed.
 ///
-/// The names, their units and when they are unknown: `wit/README.md`. A name the router does not know is an
-/// error at load that lists the known ones, unless it ends in `?`: then its number is always NaN.
+/// `wit/README.md` lists the names, units and unknown cases. An unknown name is an error at load that lists
+/// the known ones. A name that ends in `?` is optional: its number is NaN if the router does not know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     request: Vec<&'static str>,
     candidate: Vec<Cow<'static, str>>,
 }
 
-/// A number of the request, read by [`crate::Call::number`].
+/// Handle of a number of the request, read by [`crate::Call::number`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestNumber(pub(crate) usize);
 
-/// A column of the matrix, read by [`crate::Row::get`].
+/// Handle of a column of the matrix, read by [`crate::Row::get`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column(pub(crate) usize);
 
-/// The column of roles, read by [`crate::Row::role`].
+/// Handle of the column of roles, read by [`crate::Row::role`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoleColumn(pub(crate) Column);
 
 impl Plan {
-    /// Asks for a number of the request, such as `request.body-bytes`.
+    /// Requests a number of the request, such as `request.body-bytes`.
     pub fn request(&mut self, name: &'static str) -> RequestNumber {
         RequestNumber(position(&mut self.request, name, name))
     }
 
-    /// Asks for a number of every candidate, such as `load.requests`.
+    /// Requests a number of every candidate, such as `load.requests`.
     pub fn column(&mut self, name: &'static str) -> Column {
         Column(position(&mut self.candidate, name, name.into()))
     }
 
-    /// Asks for a label of every candidate, as a number: equal for equal texts, NaN where a worker has none.
+    /// Requests a label of every candidate as a number: equal for equal texts, NaN if a worker has no such
+    /// label.
     pub fn label(&mut self, key: &str) -> Column {
         let name = ["label.", key].concat();
         Column(position(&mut self.candidate, &name, name.clone().into()))
     }
 
-    /// Asks what every candidate does, and so to place both legs of a request in one call:
+    /// Requests the role of every candidate, and thereby both legs of a request in one call:
     /// [`Verdict::Pair`](crate::Verdict::Pair).
     pub fn roles(&mut self) -> RoleColumn {
         RoleColumn(self.column("worker.role"))
     }
 
-    /// Names of the request's numbers, in their order at the front.
+    /// Returns the names of the request's numbers, in layout order.
     #[must_use]
     pub fn request_features(&self) -> &[&'static str] {
         &self.request
     }
 
-    /// Names of the columns, in their order.
+    /// Returns the names of the columns, in layout order.
     #[must_use]
     pub fn candidate_features(&self) -> &[Cow<'static, str>] {
         &self.candidate
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_asked_for_twice_is_one_column() {
+    fn a_name_requested_twice_is_one_column() {
         let mut plan = Plan::default();
         let first = plan.column("load.requests");
         let rack = plan.label("rack");

@@ -1,4 +1,4 @@
-//! The one trait a policy implements, and a policy made ready for calls.
+//! The policy trait, and a configured policy with its plan.
 
 use crate::call::{Call, Request, WorkerId};
 use crate::host::Host;
@@ -6,23 +6,27 @@ use crate::params::{Parameter, Params};
 use crate::plan::Plan;
 use crate::verdict::Verdict;
 
-/// A scheduling policy. Instances are many and short-lived, one a thread of the router or so: what must last
-/// lives in the host's state ([`Host::add_state`], [`Host::set_state`]).
+/// Scheduling policy.
+///
+/// There are many short-lived instances, about one for each thread of the router. Lasting data belongs in the
+/// host's state ([`Host::add_state`], [`Host::set_state`]).
 pub trait Policy: Sized + Send + Sync + 'static {
-    /// What it calls itself.
+    /// Name of the policy.
     const NAME: &'static str;
-    /// Its version; `env!("CARGO_PKG_VERSION")` is the crate's.
+    /// Version of the policy; `env!("CARGO_PKG_VERSION")` is the crate's.
     const VERSION: &'static str;
 
-    /// Reads the parameters and asks for the numbers. Mistakes in the parameters are collected in `params` and
-    /// reported together, so there is nothing to return but the policy.
+    /// Reads the parameters and requests the numbers.
+    ///
+    /// It always returns a policy: mistakes in the parameters are collected in `params` and reported
+    /// together.
     fn configure(params: &mut Params, plan: &mut Plan) -> Self;
 
-    /// Decides one request, in microseconds. Must rely on nothing but its arguments.
+    /// Decides one request within microseconds. It must depend on nothing but its arguments.
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict;
 }
 
-/// The parameters of a policy, as the router is told of them.
+/// Returns the parameters of a policy, as described to the router.
 #[must_use]
 pub fn parameters<P: Policy>() -> Vec<Parameter> {
     Params::describe(|params| {
@@ -30,7 +34,7 @@ pub fn parameters<P: Policy>() -> Vec<Parameter> {
     })
 }
 
-/// A policy together with the numbers it asked for.
+/// Policy together with its plan.
 #[derive(Debug, Clone)]
 pub struct Configured<P> {
     policy: P,
@@ -41,7 +45,8 @@ impl<P: Policy> Configured<P> {
     /// Configures a policy from the JSON object of its parameters, as the router does once for each instance.
     ///
     /// # Errors
-    /// Every mistake in the parameters, one a line, and the parameters there are.
+    ///
+    /// All mistakes in the parameters, one a line, followed by the known parameters.
     pub fn new(params: &str) -> Result<Self, String> {
         let mut params = Params::parse(params)?;
         let mut plan = Plan::default();
@@ -50,20 +55,22 @@ impl<P: Policy> Configured<P> {
         Ok(Self { policy, plan })
     }
 
-    /// The policy itself.
+    /// Returns the policy.
     #[must_use]
     pub fn policy(&self) -> &P {
         &self.policy
     }
 
-    /// The numbers it wants laid out.
+    /// Returns the plan: the numbers that the policy requests.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Decides one request from `numbers`, laid out as the plan asks: the request's numbers, then one row a
-    /// candidate. Passes where their count is not the plan's. Allocates nothing by itself.
+    /// Decides one request from `numbers`, laid out as the plan requests: the request's numbers, then one row
+    /// for each candidate.
+    ///
+    /// Passes if their count does not match the plan. Allocates nothing by itself.
     pub fn schedule(&self, request: Request, ids: &[WorkerId], numbers: &[f64], host: &impl Host) -> Verdict {
         match Call::new(request, ids, numbers, &self.plan) {
             Some(call) => self.policy.schedule(&call, host),

@@ -1,21 +1,20 @@
-//! How long a prompt is, and how much of it the candidates hold.
+//! Prompt length and prefix matches of the candidates.
 
-use crate::call::{Call, Known, Row};
+use crate::call::{Call, OptionalNumber, Row};
 use crate::params::Params;
 use crate::plan::{Column, Plan, RequestNumber};
 use crate::prompt_length::PromptLength;
 
-/// Where the router lays out the length of a prompt and the longest match of each candidate on any tier. A match that is not known
-/// counts as none.
+/// Prompt length and the candidates' longest matches on any tier. An unknown match counts as 0.
 #[derive(Debug, Clone, Copy)]
-pub struct Prefix {
+pub struct PrefixMatches {
     length: PromptLength,
     best: RequestNumber,
     any: Column,
 }
 
-impl Prefix {
-    /// Asks for them.
+impl PrefixMatches {
+    /// Requests the numbers.
     #[must_use]
     pub fn new(plan: &mut Plan) -> Self {
         Self {
@@ -25,26 +24,26 @@ impl Prefix {
         }
     }
 
-    /// Length of the prompt in tokens, estimated from the body where it is not known.
+    /// Returns the prompt length in tokens, estimated from the body if it is unknown.
     #[must_use]
     pub fn prompt(&self, call: &Call<'_>) -> f64 {
         self.length.of(call)
     }
 
-    /// The longest match of any candidate, in tokens.
+    /// Returns the longest match of any candidate, in tokens.
     #[must_use]
     pub fn best(&self, call: &Call<'_>) -> f64 {
         call.number(self.best).known_or(0.0)
     }
 
-    /// The candidate's match, in tokens.
+    /// Returns the candidate's match, in tokens.
     #[must_use]
     #[inline]
     pub fn matched(&self, row: &Row<'_>) -> f64 {
         row.get(self.any).known_or(0.0)
     }
 
-    /// Tokens of a prompt of that length that are to be computed there.
+    /// Returns the tokens of a prompt of that length that the candidate must compute.
     #[must_use]
     #[inline]
     pub fn uncached(&self, prompt: f64, row: &Row<'_>) -> f64 {
@@ -52,9 +51,9 @@ impl Prefix {
     }
 }
 
-/// Matches by tier: tokens that need not be computed there, those of slower tiers at their worth.
+/// Prefix matches by tier; tokens on slower tiers count at their worth.
 #[derive(Debug, Clone, Copy)]
-pub struct Tiers {
+pub struct TierMatches {
     device: Column,
     host: Column,
     any: Column,
@@ -62,8 +61,8 @@ pub struct Tiers {
     disk_worth: f64,
 }
 
-impl Tiers {
-    /// Reads the parameters `host-worth` and `disk-worth`, and asks for the matches.
+impl TierMatches {
+    /// Reads the parameters `host-worth` and `disk-worth` and requests the matches.
     #[must_use]
     pub fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         Self {
@@ -72,16 +71,16 @@ impl Tiers {
             any: plan.column("prefix.any-tokens"),
             host_worth: params
                 .unit("share")
-                .about("What a token in host memory saves of what one in device memory saves.")
+                .about("Worth of a token cached in host memory, relative to device memory.")
                 .number("host-worth", 0.75, 0.0..=1.0),
             disk_worth: params
                 .unit("share")
-                .about("What a token on disk saves of what one in device memory saves.")
+                .about("Worth of a token cached on disk, relative to device memory.")
                 .number("disk-worth", 0.25, 0.0..=1.0),
         }
     }
 
-    /// Tokens that need not be computed there, each tier's at its worth; none where that is not known.
+    /// Returns the cached tokens, weighted by tier; none if the match is unknown.
     #[must_use]
     #[inline]
     pub fn matched(&self, row: &Row<'_>) -> Option<f64> {
@@ -95,8 +94,9 @@ impl Tiers {
     }
 }
 
-/// `number`, or `least` where that is more or `number` is not known: `f64::max` without the branches that its rules for NaN cost
-/// a component, which has no instruction for them.
+/// Returns `number`, or `least` if that is greater or `number` is NaN.
+///
+/// `f64::max` compiles to extra branches for NaN, because WebAssembly has no instruction with its semantics.
 #[inline]
 pub(crate) fn at_least(least: f64, number: f64) -> f64 {
     if number > least { number } else { least }

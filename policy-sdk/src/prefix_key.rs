@@ -1,16 +1,17 @@
-//! A key of the prompt's beginning, by which prompts that begin alike meet on one worker.
+//! Prefix key: a hash of the prompt's first tokens, for policies that send equal beginnings to one worker.
 //!
-//! A key that more requests have than one worker can take is worth nothing: with a system prompt that all share, everything would be
-//! at home on one worker. So the key is taken of the shortest beginning that is not *common*: that no more than one candidate's fair share
-//! of the requests have. Which beginnings are common is learnt from the requests themselves, for each list of candidates.
+//! A key shared by more requests than one worker can serve is useless: a common system prompt would send
+//! every request to one worker. The key therefore covers the shortest beginning that is not *common*. A
+//! beginning is common if more than one candidate's fair share of the requests have it. Common beginnings are
+//! learnt from the requests, separately for each list of candidates.
 
 use crate::call::Call;
-use crate::frequent::Frequent;
+use crate::heavy_hitters::HeavyHitters;
 use crate::host::Host;
 use crate::params::Params;
 use crate::plan::{Plan, RequestNumber};
 
-/// The lengths that the router has keys of, in tokens.
+/// Lengths for which the router computes keys, in tokens.
 const LENGTHS: [(&str, &str); 9] = [
     ("64", "prefix.key-64"),
     ("128", "prefix.key-128"),
@@ -23,24 +24,24 @@ const LENGTHS: [(&str, &str); 9] = [
     ("16384", "prefix.key-16384"),
 ];
 
-/// Requests with a key before it can be common: of fewer, too little is known.
+/// Minimum count of a common key; smaller samples are not significant.
 const LEAST: u32 = 16;
 
-/// Where the router lays out the keys, and how one of them is chosen.
+/// Configured key: the numbers of the requested lengths.
 #[derive(Debug, Clone)]
 pub struct PrefixKey {
-    /// Shortest first; of a fixed length, that one.
+    /// Keys, shortest first; one entry if the length is fixed.
     keys: Vec<RequestNumber>,
 }
 
 impl PrefixKey {
-    /// Reads the parameter `key-tokens`, and asks for the keys.
+    /// Reads the parameter `key-tokens` and requests the keys.
     #[must_use]
     pub fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let fixed = LENGTHS.map(|(length, name)| (length, Some(name)));
         let fixed = params
             .unit("tokens")
-            .about("Length of the beginning that requests are told apart by; `auto`: the shortest that not too many share.")
+            .about("Length of the hashed prompt beginning; `auto`: the shortest that is not shared by too many requests.")
             .choice("key-tokens", ("auto", None), &fixed);
         let names = LENGTHS.iter().map(|(_, name)| *name);
         let names = names.filter(|name| fixed.is_none_or(|fixed| fixed == *name));
@@ -49,9 +50,9 @@ impl PrefixKey {
         }
     }
 
-    /// The request's key; none where its tokens are not known, or are fewer than a block.
+    /// Returns the request's key; none if its tokens are unknown or fewer than one block.
     ///
-    /// To be asked once for a request, since what it answers is counted.
+    /// Call it once for each request, because each call is counted.
     #[must_use]
     pub fn of(&self, call: &Call<'_>, host: &impl Host) -> Option<u64> {
         let mut keys = self.keys.iter().map(|key| call.number(*key));
@@ -60,7 +61,7 @@ impl PrefixKey {
             let place = call.state_key("common");
             let mut frequent = host
                 .state(&place)
-                .map_or_else(Frequent::default, |bytes| Frequent::read(&bytes));
+                .map_or_else(HeavyHitters::default, |bytes| HeavyHitters::read(&bytes));
             let requests = u64::from(frequent.request());
             let workers = call.ids().len() as u64;
             let mut is_common = |key: f64| {
@@ -68,13 +69,14 @@ impl PrefixKey {
                 count >= LEAST && u64::from(count) * workers > requests
             };
             while is_common(key) {
-                // Of a prompt that ends before, the longer keys are the same.
+                // All keys longer than the prompt are equal.
                 let Some(longer) = keys.find(|longer| *longer != key && !longer.is_nan()) else {
                     break;
                 };
                 key = longer;
             }
-            // What another instance counts at the same moment is lost, and so it is where the state is full: either makes the counts late, not wrong.
+            // Concurrent updates of other instances, or a full state, lose this count. Lost counts delay the
+            // detection of common keys but cause no wrong ones.
             let _ = host.set_state(&place, &frequent.bytes());
         }
         Some(key.to_bits())
@@ -88,7 +90,7 @@ mod tests {
     use crate::testing::Scenario;
     use crate::verdict::Verdict;
 
-    /// Answers the key as a score.
+    /// Test policy whose score is the key.
     struct Keys(PrefixKey);
 
     impl Policy for Keys {
@@ -123,24 +125,26 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_that_all_share_is_passed_over() {
+    fn a_beginning_shared_by_all_is_skipped() {
         let (mut fleet, keys) = (fleet(), keys("{}"));
         let system = [9; 8];
         let mut of = |turn: u64, more: &[u64]| key(&mut fleet, &keys, &[&system[..], &[turn], more].concat());
         for request in 0..200 {
             of(request, &[request; 9]);
         }
-        // 512 tokens are the same for all; the next length tells conversations apart, and does not change with their turns.
+        // The first 512 tokens are equal for all. The next length separates conversations and is stable over
+        // their turns.
         assert_ne!(of(1_000, &[1; 7]), of(2_000, &[1; 7]));
         assert_eq!(of(1_000, &[1; 7]), of(1_000, &[1; 30]));
     }
 
     #[test]
-    fn each_of_several_common_beginnings_is_passed_over_and_the_rest_are_not() {
+    fn each_common_beginning_is_skipped_and_others_are_not() {
         let (mut fleet, keys) = (fleet(), keys("{}"));
         let mut of = |system: u64, turn: u64| key(&mut fleet, &keys, &[system, system, turn, 5]);
         for request in 0..600 {
-            // Two systems with three tenths of the requests each: more than one of four workers can take; a third with a tenth.
+            // Two systems have three tenths of the requests each, more than one of four workers can take. A
+            // third has one tenth.
             match request % 10 {
                 0..3 => of(1, request),
                 3..6 => of(2, request),
@@ -154,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_common_is_a_key_again() {
+    fn a_beginning_that_is_no_longer_common_is_a_key_again() {
         let (mut fleet, keys) = (fleet(), keys("{}"));
         for request in 0..5_000 {
             key(&mut fleet, &keys, &[1, request]);
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_candidates_learn_apart() {
+    fn lists_of_candidates_learn_separately() {
         let (mut fleet, keys) = (fleet(), keys("{}"));
         for request in 0..100 {
             key(&mut fleet, &keys, &[1, request]);

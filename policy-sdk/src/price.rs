@@ -1,21 +1,24 @@
-//! The priced time to first token: what is queued at a worker, what a request adds, and what that addition costs those who wait
-//! behind it. Policies that weigh caches against queues share it; the README of the policy `cache-aware` derives each term.
+//! Priced time to first token: queued work, the request's own work, and the delay that this work adds for
+//! waiting requests.
+//!
+//! Policies that weigh cache affinity against load share it. The README of the policy `cache-aware` derives
+//! each term.
 //!
 //! ```text
 //! cost = (Q + (x + u) * (1 + price * k) + d * decoding) / speed
 //! u    = max(prompt - matched, 0)
 //! ```
 //!
-//! Counted in prompt tokens: the work of computing one of them on a worker of weight 1. Where speeds are measured, in milliseconds.
+//! The unit is one prompt token computed on a worker of weight 1. With measured speeds it is one millisecond.
 
 use crate::call::{Call, Row};
 use crate::params::Params;
 use crate::plan::{Column, Plan};
-use crate::prefix::{Tiers, at_least};
+use crate::prefix::{TierMatches, at_least};
 use crate::prompt_length::PromptLength;
-use crate::speed::{Pace, Speed};
+use crate::speed::{CallSpeed, Speed};
 
-/// The formula's parameters, and where the router lays out the numbers that it reads.
+/// Configured price: the parameters of the formula and the columns that it reads.
 ///
 /// ```
 /// use conductor_policy_sdk::{Call, Host, Params, Plan, Policy, Price, Verdict};
@@ -44,30 +47,30 @@ pub struct Price {
     requests: Column,
     decoding: Column,
     prefill_tokens: Column,
-    /// x: what a request costs besides its prompt, in tokens.
+    /// Fixed cost of a request (x), in tokens.
     request_tokens: f64,
-    /// What one waiting request behind this one is worth, as a share of this one's work.
+    /// Price of one waiting request's delay, as a share of this request's work.
     backlog_price: f64,
-    /// d: what one decoding request costs a prefill, in tokens.
+    /// Cost that one decoding request adds to a prefill (d), in tokens.
     decode_tokens: f64,
-    tiers: Tiers,
+    tiers: TierMatches,
 }
 
-/// The prices of one call.
+/// Prices of one call.
 #[derive(Debug, Clone, Copy)]
 pub struct Quote<'a> {
     price: &'a Price,
     prompt: f64,
-    pace: Pace,
+    pace: CallSpeed,
 }
 
 impl Price {
-    /// Reads the parameters `measured-speed`, `request-tokens`, `backlog-price`, `decode-tokens`, `host-worth` and
-    /// `disk-worth`, and asks for the numbers.
+    /// Reads the parameters `measured-speed`, `request-tokens`, `backlog-price`, `decode-tokens`,
+    /// `host-worth` and `disk-worth`, and requests the columns.
     #[must_use]
     pub fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let is_measured = params
-            .about("Go by the measured time of a prompt token, not by weights, once that of every worker that computes prompts is known.")
+            .about("Use measured token times instead of weights once every worker that computes prompts has one.")
             .flag("measured-speed", false);
         Self {
             length: PromptLength::new(plan),
@@ -77,22 +80,24 @@ impl Price {
             prefill_tokens: plan.column("load.prefill-tokens"),
             request_tokens: params
                 .unit("tokens")
-                .about("What a request costs besides its prompt.")
+                .about("Fixed cost of a request, besides its prompt.")
                 .number("request-tokens", 128.0, 0.0..=1_000_000.0),
             backlog_price: params
                 .unit("share")
-                .about("Price of one waiting request; 0 is greedy.")
+                .about("Price of delaying one waiting request; 0 ignores waiting requests.")
                 .number("backlog-price", 1.0, 0.0..=100.0),
             decode_tokens: params
                 .unit("tokens")
-                .about("What one decoding request costs a prefill beside it.")
+                .about("Cost that one decoding request adds to a prefill on the same worker.")
                 .number("decode-tokens", 32.0, 0.0..=1_000_000.0),
-            tiers: Tiers::configure(params, plan),
+            tiers: TierMatches::configure(params, plan),
         }
     }
 
-    /// The prices of a call. Measured speeds are gone by where all candidates that `computes` prompts have one; what another one
-    /// takes is then told from its weight.
+    /// Computes the prices of a call.
+    ///
+    /// Measured speeds apply if all candidates for which `computes` is true have one. The unknown speeds of
+    /// other candidates are derived from their weights.
     #[must_use]
     pub fn quote<'a, 'c>(&'a self, call: &Call<'c>, computes: impl Fn(&Row<'c>) -> bool) -> Quote<'a> {
         Quote {
@@ -102,25 +107,25 @@ impl Price {
         }
     }
 
-    /// What one decoding request costs a prefill beside it, in tokens.
+    /// Returns the cost that one decoding request adds to a prefill, in tokens.
     #[must_use]
     pub fn decode_tokens(&self) -> f64 {
         self.decode_tokens
     }
 
-    /// Requests there past their first token.
+    /// Returns the candidate's requests past their first token.
     #[must_use]
     pub fn decoding(&self, row: &Row<'_>) -> f64 {
         row.get(self.decoding)
     }
 
-    /// Requests there, waiting or decoding.
+    /// Returns the candidate's requests, waiting or decoding.
     #[must_use]
     pub fn requests(&self, row: &Row<'_>) -> f64 {
         row.get(self.requests)
     }
 
-    /// Prompt tokens to be computed there before this request's.
+    /// Returns the candidate's queued prompt tokens.
     #[must_use]
     pub fn queued(&self, row: &Row<'_>) -> f64 {
         row.get(self.prefill_tokens)
@@ -128,49 +133,49 @@ impl Price {
 }
 
 impl Quote<'_> {
-    /// Length of the prompt in tokens, estimated from the body where it is not known.
+    /// Returns the prompt length in tokens, estimated from the body if it is unknown.
     #[must_use]
     pub fn prompt(&self) -> f64 {
         self.prompt
     }
 
-    /// Prompt tokens to be computed there before this request's.
+    /// Returns the candidate's queued prompt tokens.
     #[must_use]
     pub fn queued(&self, row: &Row<'_>) -> f64 {
         self.price.queued(row)
     }
 
-    /// Requests there past their first token.
+    /// Returns the candidate's requests past their first token.
     #[must_use]
     pub fn decoding(&self, row: &Row<'_>) -> f64 {
         self.price.decoding(row)
     }
 
-    /// Tokens of the prompt that need not be computed there, each tier's at its worth; none where that is not known.
+    /// Returns the cached tokens of the prompt, weighted by tier; none if the match is unknown.
     #[must_use]
     #[inline]
     pub fn matched(&self, row: &Row<'_>) -> Option<f64> {
         self.price.tiers.matched(row)
     }
 
-    /// Tokens of the prompt that are to be computed where so many are matched.
+    /// Returns the tokens of the prompt to compute if so many are matched.
     #[must_use]
     #[inline]
     pub fn uncached(&self, matched: f64) -> f64 {
         at_least(0.0, self.prompt - matched)
     }
 
-    /// The priced time to first token there, where so many tokens are matched.
+    /// Returns the priced time to first token on the candidate if so many tokens are matched.
     #[must_use]
     #[inline]
     pub fn cost(&self, row: &Row<'_>, matched: f64) -> f64 {
-        self.cost_beside(row, matched, 0.0)
+        self.cost_with_held(row, matched, 0.0)
     }
 
-    /// The same where so many requests wait for that worker in the router besides.
+    /// Returns the same cost if `held` more requests wait for that worker in the router.
     #[must_use]
     #[inline]
-    pub fn cost_beside(&self, row: &Row<'_>, matched: f64, held: f64) -> f64 {
+    pub fn cost_with_held(&self, row: &Row<'_>, matched: f64, held: f64) -> f64 {
         let price = self.price;
         let decoding = price.decoding(row);
         let waiting = at_least(0.0, price.requests(row) - decoding) + held;
@@ -178,14 +183,15 @@ impl Quote<'_> {
         self.work(row, price.queued(row) + added + price.decode_tokens * decoding)
     }
 
-    /// What the work of so many tokens costs there.
+    /// Returns the cost of computing so many tokens on the candidate.
     #[must_use]
     #[inline]
     pub fn work(&self, row: &Row<'_>, tokens: f64) -> f64 {
         self.pace.work(row, tokens)
     }
 
-    /// What it costs on a worker of weight 1: of work that is no worker's, such as a transfer.
+    /// Returns the cost of so many tokens on a worker of weight 1, for work outside of workers such as a
+    /// transfer.
     #[must_use]
     pub fn work_anywhere(&self, tokens: f64) -> f64 {
         self.pace.work_anywhere(tokens)
@@ -197,8 +203,8 @@ mod tests {
     use super::*;
     use crate::call::Request;
 
-    /// Of two candidates with these times of a token and weights, what 100 tokens of work cost on each and anywhere; all of them but
-    /// those in `decode` compute prompts.
+    /// Returns the cost of 100 tokens on each of two candidates and on a worker of weight 1. Rows give the
+    /// time of a token and the weight. Candidates in `decode` compute no prompts.
     fn costs(params: &str, rows: [[f64; 2]; 2], decode: &[u32]) -> [f64; 3] {
         let mut params = Params::parse(params).unwrap();
         let mut plan = Plan::default();
@@ -225,7 +231,7 @@ mod tests {
     const MEASURED: &str = r#"{"measured-speed":true}"#;
 
     #[test]
-    fn work_is_counted_in_tokens_by_weight_unless_speeds_are_to_be_measured() {
+    fn work_is_in_tokens_by_weight_unless_measured_speeds_are_enabled() {
         assert_eq!(costs("{}", [[0.5, 1.0], [0.5, 2.0]], &[]), [100.0, 50.0, 100.0]);
         assert_eq!(
             costs(MEASURED, [[0.5, 1.0], [2.0, 1.0]], &[]),
@@ -234,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn one_unknown_speed_makes_all_go_by_weight() {
+    fn one_unknown_speed_falls_back_to_weights_for_all() {
         assert_eq!(
             costs(MEASURED, [[0.5, 1.0], [f64::NAN, 2.0]], &[]),
             [100.0, 50.0, 100.0]
@@ -246,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unknown_speed_of_one_that_computes_no_prompts_is_told_from_its_weight() {
+    fn an_unknown_speed_of_a_decode_worker_is_derived_from_its_weight() {
         assert_eq!(
             costs(MEASURED, [[0.5, 2.0], [f64::NAN, 4.0]], &[1]),
             [50.0, 25.0, 100.0]

@@ -1,12 +1,12 @@
-//! How long a prompt is, known or estimated.
+//! Prompt length in tokens, known or estimated.
 
-use crate::call::{Call, Known};
+use crate::call::{Call, OptionalNumber};
 use crate::plan::{Plan, RequestNumber};
 
-/// Bytes of a request's body for each token, where its tokens are not known; the router's own loads use the same.
+/// Bytes of body per token, for prompts whose tokens are unknown; the router's loads use the same value.
 const BYTES_PER_TOKEN: f64 = 4.0;
 
-/// Where the router lays out what tells a prompt's length.
+/// Numbers of the request that yield its prompt length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PromptLength {
     tokens: RequestNumber,
@@ -21,7 +21,7 @@ impl PromptLength {
         }
     }
 
-    /// In tokens.
+    /// Returns the prompt length in tokens.
     pub(crate) fn of(self, call: &Call<'_>) -> f64 {
         let estimate = call.number(self.bytes).known_or(0.0) / BYTES_PER_TOKEN;
         call.number(self.tokens).known_or(estimate)

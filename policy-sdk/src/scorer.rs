@@ -1,16 +1,17 @@
-//! The trait of a policy that says how good each candidate is, and leaves the choice to a pipeline.
+//! The scorer trait: a policy that rates each candidate and leaves the choice to a pipeline.
 
 use crate::call::{Call, Request, WorkerId};
 use crate::host::Host;
 use crate::params::{Parameter, Params};
 use crate::plan::Plan;
 
-/// A scorer of the router's pipelines. By itself it is a policy too: it decides for the candidate with the highest score.
+/// Scorer of the router's pipelines. Used alone it is a policy that routes to the candidate with the highest
+/// score.
 ///
 /// ```
 /// use conductor_policy_sdk::{Call, Column, Host, Params, Plan, Scorer, export_scorer};
 ///
-/// /// The shorter its queue, the better a worker.
+/// /// Prefers workers with fewer requests in flight.
 /// struct Idle {
 ///     requests: Column,
 /// }
@@ -31,21 +32,25 @@ use crate::plan::Plan;
 /// export_scorer!(Idle);
 /// ```
 pub trait Scorer: Sized + Send + Sync + 'static {
-    /// What it calls itself.
+    /// Name of the scorer.
     const NAME: &'static str;
-    /// Its version; `env!("CARGO_PKG_VERSION")` is the crate's.
+    /// Version of the scorer; `env!("CARGO_PKG_VERSION")` is the crate's.
     const VERSION: &'static str;
 
-    /// As [`Policy::configure`](crate::Policy::configure). It must not ask for [`Plan::roles`]: a pipeline asks once for each leg
-    /// of a request, and [`Request::phase`] says for which.
+    /// Reads the parameters and requests the numbers, as [`Policy::configure`](crate::Policy::configure).
+    ///
+    /// It must not request [`Plan::roles`]: a pipeline calls once for each leg of a request, given in
+    /// [`Request::phase`].
     fn configure(params: &mut Params, plan: &mut Plan) -> Self;
 
-    /// One number a candidate, in row order: any unit, higher is better, NaN for no opinion. The pipeline brings the least and
-    /// the greatest of a call to 0 and 1 before it weighs them. Must rely on nothing but its arguments.
+    /// Returns one number for each candidate, in row order: any unit, higher is better, NaN for no opinion.
+    ///
+    /// The pipeline normalises the scores of a call to 0..1 before it weighs them. The scores must depend on
+    /// nothing but the arguments.
     fn score(&self, call: &Call<'_>, host: &impl Host) -> Vec<f64>;
 }
 
-/// The parameters of a scorer, as the router is told of them.
+/// Returns the parameters of a scorer, as described to the router.
 #[must_use]
 pub fn scorer_parameters<S: Scorer>() -> Vec<Parameter> {
     Params::describe(|params| {
@@ -53,7 +58,7 @@ pub fn scorer_parameters<S: Scorer>() -> Vec<Parameter> {
     })
 }
 
-/// A scorer together with the numbers it asked for.
+/// Scorer together with its plan.
 #[derive(Debug, Clone)]
 pub struct ConfiguredScorer<S> {
     scorer: S,
@@ -64,7 +69,8 @@ impl<S: Scorer> ConfiguredScorer<S> {
     /// Configures a scorer from the JSON object of its parameters, as the router does once for each instance.
     ///
     /// # Errors
-    /// Every mistake in the parameters, one a line, and the parameters there are.
+    ///
+    /// All mistakes in the parameters, one a line, followed by the known parameters.
     pub fn new(params: &str) -> Result<Self, String> {
         let mut params = Params::parse(params)?;
         let mut plan = Plan::default();
@@ -73,20 +79,20 @@ impl<S: Scorer> ConfiguredScorer<S> {
         Ok(Self { scorer, plan })
     }
 
-    /// The scorer itself.
+    /// Returns the scorer.
     #[must_use]
     pub fn scorer(&self) -> &S {
         &self.scorer
     }
 
-    /// The numbers it wants laid out.
+    /// Returns the plan: the numbers that the scorer requests.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Scores the candidates of one request from `numbers`, laid out as the plan asks. Has no opinion on any where their count is
-    /// not the plan's.
+    /// Scores the candidates of one request from `numbers`, laid out as the plan requests. All scores are NaN
+    /// if their count does not match the plan.
     pub fn score(&self, request: Request, ids: &[WorkerId], numbers: &[f64], host: &impl Host) -> Vec<f64> {
         match Call::new(request, ids, numbers, &self.plan) {
             Some(call) => self.scorer.score(&call, host),

@@ -1,4 +1,4 @@
-//! Where a session is taken to have its cache while nothing is known of caches.
+//! Session home: the worker assumed to cache a session's prompts when no prefix match is known.
 
 use std::cell::OnceCell;
 
@@ -7,20 +7,20 @@ use crate::hash::mix;
 use crate::params::Params;
 use crate::price::Quote;
 
-/// What a session's home is taken to hold.
+/// Configured assumption about a session's home worker.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionHome {
-    /// Share of the prompt.
+    /// Share of the prompt that the home is assumed to hold.
     share: f64,
 }
 
-/// Matches of one call, known or taken for granted.
+/// Matches of one call, known or assumed.
 #[derive(Debug)]
-pub struct Matches<'a> {
+pub struct SessionMatches<'a> {
     call: &'a Call<'a>,
     quote: Quote<'a>,
     share: f64,
-    /// Found when first needed: with a live index it never is.
+    /// Computed on first use; never needed with a live index.
     home: OnceCell<Option<WorkerId>>,
 }
 
@@ -32,16 +32,16 @@ impl SessionHome {
             share: params
                 .unit("share")
                 .about(
-                    "Part of the prompt that a session's home is taken to hold where the match is unknown.",
+                    "Share of the prompt that a session's home worker is assumed to hold if the match is unknown.",
                 )
                 .number("session-share", 0.75, 0.0..=1.0),
         }
     }
 
-    /// The matches of a call.
+    /// Creates the matches of a call.
     #[must_use]
-    pub fn matches<'a>(&self, call: &'a Call<'a>, quote: Quote<'a>) -> Matches<'a> {
-        Matches {
+    pub fn matches<'a>(&self, call: &'a Call<'a>, quote: Quote<'a>) -> SessionMatches<'a> {
+        SessionMatches {
             call,
             quote,
             share: self.share,
@@ -50,8 +50,8 @@ impl SessionHome {
     }
 }
 
-impl Matches<'_> {
-    /// Tokens of the prompt that need not be computed there; where that is not known, what a session's home is taken to hold.
+impl SessionMatches<'_> {
+    /// Returns the cached tokens of the prompt; if they are unknown, the assumption about the session's home.
     #[must_use]
     #[inline]
     pub fn get(&self, row: &Row<'_>) -> f64 {
@@ -64,8 +64,8 @@ impl Matches<'_> {
         })
     }
 
-    /// The candidate that the session belongs to: the one that ranks highest for it (rendezvous hashing), so that a
-    /// worker that comes or goes moves no session but its own. A tie among all falls on the same one.
+    /// Finds the session's home: the candidate that ranks highest for it (rendezvous hashing). A worker that
+    /// joins or leaves moves only its own sessions.
     fn home(&self) -> Option<WorkerId> {
         *self.home.get_or_init(|| {
             let session = self.call.request().session?;

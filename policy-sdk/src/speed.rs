@@ -1,28 +1,28 @@
-//! How long the candidates take for prompt tokens: by the time of one as the router has measured it, or by configured weights.
+//! Speed of the candidates for prompt tokens: measured time per token, or configured weight.
 
 use crate::call::{Call, Row};
 use crate::plan::{Column, Plan};
 
-/// Where the router lays out the speeds.
+/// Columns of the speeds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Speed {
     weight: Column,
-    /// Only asked for where speeds are to be measured.
+    /// Requested only if measured speeds are enabled.
     token_ms: Option<Column>,
 }
 
-/// The speeds of one call.
+/// Speeds of one call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
+pub(crate) struct CallSpeed {
     weight: Column,
-    measured: Option<Measured>,
+    measured: Option<MeasuredSpeed>,
 }
 
-/// Speeds as they were measured.
+/// Measured speeds of one call.
 #[derive(Debug, Clone, Copy)]
-struct Measured {
+struct MeasuredSpeed {
     column: Column,
-    /// Milliseconds that a token takes on a worker of weight 1, by those whose speed is known.
+    /// Mean milliseconds per token, scaled to a worker of weight 1, over the candidates with a known speed.
     at_weight_one: f64,
 }
 
@@ -34,9 +34,10 @@ impl Speed {
         }
     }
 
-    /// Measured where all candidates that `computes` prompts have one; what another one takes is then told from its weight.
-    pub(crate) fn of<'c>(&self, call: &Call<'c>, computes: impl Fn(&Row<'c>) -> bool) -> Pace {
-        Pace {
+    /// Uses measured speeds if all candidates for which `computes` is true have one. Other unknown speeds are
+    /// derived from weights.
+    pub(crate) fn of<'c>(&self, call: &Call<'c>, computes: impl Fn(&Row<'c>) -> bool) -> CallSpeed {
+        CallSpeed {
             weight: self.weight,
             measured: self
                 .token_ms
@@ -44,9 +45,9 @@ impl Speed {
         }
     }
 
-    /// By weight.
-    pub(crate) fn configured(&self) -> Pace {
-        Pace {
+    /// Returns the speeds by configured weight.
+    pub(crate) fn configured(&self) -> CallSpeed {
+        CallSpeed {
             weight: self.weight,
             measured: None,
         }
@@ -57,7 +58,7 @@ impl Speed {
         column: Column,
         call: &Call<'c>,
         computes: impl Fn(&Row<'c>) -> bool,
-    ) -> Option<Measured> {
+    ) -> Option<MeasuredSpeed> {
         let (mut sum, mut known) = (0.0, 0.0);
         for row in call.rows() {
             let token_ms = row.get(column);
@@ -68,20 +69,20 @@ impl Speed {
                 return None;
             }
         }
-        (known > 0.0).then(|| Measured {
+        (known > 0.0).then(|| MeasuredSpeed {
             column,
             at_weight_one: sum / known,
         })
     }
 }
 
-impl Pace {
-    /// Whether work is counted in milliseconds; else in tokens on a worker of weight 1.
+impl CallSpeed {
+    /// Returns true if the unit of work is milliseconds; otherwise it is tokens on a worker of weight 1.
     pub(crate) fn is_measured(&self) -> bool {
         self.measured.is_some()
     }
 
-    /// What the work of so many tokens takes there.
+    /// Returns the time of computing so many tokens on the candidate.
     #[inline]
     pub(crate) fn work(&self, row: &Row<'_>, tokens: f64) -> f64 {
         let weight = row.get(self.weight);
@@ -96,7 +97,7 @@ impl Pace {
         }
     }
 
-    /// What it takes on a worker of weight 1.
+    /// Returns the time of so many tokens on a worker of weight 1.
     pub(crate) fn work_anywhere(&self, tokens: f64) -> f64 {
         match self.measured {
             Some(measured) => tokens * measured.at_weight_one,

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Builds the scheduler of every language into a folder (target/languages unless named), as LANGUAGE.wasm.
+# Builds the scheduler of every language into a folder (default: target/languages), as LANGUAGE.wasm.
 #     policy-sdk/templates/build-all.sh [FOLDER [LANGUAGE...]]
-# Each template is built as a copy outside of the repository, with the router's contract beside it: as its author will.
+# Each template is built as a copy outside of the repository, next to the router's contract, as its author
+# will build it.
 set -eu
 templates=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$templates/../.." && pwd)
@@ -9,7 +10,7 @@ out=${1:-$root/target/languages}
 [ $# -gt 0 ] && shift
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-# The compilers are kept from one run to the next.
+# The compilers are kept between runs.
 CONDUCTOR_TOOLS=${CONDUCTOR_TOOLS:-$root/target/language-tools}
 export CONDUCTOR_TOOLS
 work=$(mktemp -d)

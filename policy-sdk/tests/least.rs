@@ -1,9 +1,9 @@
-//! `Call::least`: never a candidate without a cost, ties as the salt says.
+//! Tests of `Call::least`: a candidate without a cost is never chosen, and ties follow the salt.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use conductor_policy_sdk::{Call, Least, Plan, Request};
+use conductor_policy_sdk::{Call, LeastCost, Plan, Request};
 
-fn least(costs: &[f64], salt: u64) -> Option<Least> {
+fn least(costs: &[f64], salt: u64) -> Option<LeastCost> {
     let mut plan = Plan::default();
     let cost = plan.column("cost");
     let ids: Vec<u32> = (0..costs.len() as u32).collect();
@@ -21,7 +21,7 @@ fn takes_the_least_and_never_an_unknown_cost() {
 }
 
 #[test]
-fn ties_fall_on_every_equal_alike_and_by_salt_alone() {
+fn ties_are_broken_evenly_and_by_the_salt_alone() {
     let costs = [1.0, 2.0, 1.0, 1.0];
     let mut counts = [0_u32; 4];
     for salt in 0..3_000 {
@@ -39,10 +39,10 @@ fn ties_fall_on_every_equal_alike_and_by_salt_alone() {
 }
 
 #[test]
-fn the_salt_is_asked_for_only_in_a_tie() {
+fn the_salt_is_computed_only_in_a_tie() {
     let mut plan = Plan::default();
     let cost = plan.column("cost");
     let call = Call::new(Request::default(), &[7, 8], &[1.0, 2.0], &plan).unwrap();
     let least = call.least(|| panic!("no tie"), |row| row.get(cost));
-    assert_eq!(least, Some(Least { row: 0, cost: 1.0 }));
+    assert_eq!(least, Some(LeastCost { row: 0, cost: 1.0 }));
 }

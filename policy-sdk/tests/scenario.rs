@@ -1,13 +1,13 @@
-//! A scenario offers what the router offers: every feature of the catalogue, the same limits, the same seeds.
+//! Tests of `Scenario`: it offers every feature of the router's catalogue, with the same limits and seeds.
 
 use conductor_policy_sdk::testing::Scenario;
 use conductor_policy_sdk::{
-    Call, Configured, ConfiguredScorer, Event, EventKind, Events, Host, Known, Level, Params, Plan, Policy,
-    Refusal, Request, Role, Scorer, Tick, Tier, Verdict,
+    Call, Configured, ConfiguredScorer, Event, EventKind, Events, Host, Level, OptionalNumber, Params, Plan,
+    Policy, Request, Role, Scorer, StateError, Tick, Tier, Verdict,
 };
 use routing::{CANDIDATE_CATALOGUE, REQUEST_CATALOGUE};
 
-/// Asks for everything and asserts what a call shows.
+/// Test policy that requests every number and checks the layout of the call.
 struct Everything;
 
 impl Policy for Everything {
@@ -51,7 +51,7 @@ fn knows_every_feature_of_the_routers_catalogue() {
 }
 
 #[test]
-fn what_follows_from_other_numbers_need_not_be_set() {
+fn derived_numbers_need_not_be_set() {
     let everything = Configured::<Everything>::new("{}").unwrap();
     let mut fleet = Scenario::new(["a", "b", "c"]);
     fleet
@@ -84,7 +84,7 @@ fn a_misspelt_feature_fails_the_test() {
 }
 
 #[test]
-fn numbers_that_do_not_fill_the_plan_are_no_call() {
+fn numbers_that_do_not_match_the_plan_make_no_call() {
     let everything = Configured::<Everything>::new("{}").unwrap();
     let fleet = Scenario::new(["a"]);
     let numbers = fleet.numbers(everything.plan());
@@ -94,7 +94,7 @@ fn numbers_that_do_not_fill_the_plan_are_no_call() {
 }
 
 #[test]
-fn answers_of_the_index_follow_the_columns() {
+fn index_queries_follow_the_columns() {
     let mut fleet = Scenario::new(["a", "b", "c"]);
     fleet.holds("b", 64.0).set("c", "prefix.any-tokens", 32.0);
     assert_eq!(fleet.matched(Tier::Device), [0, 64, 0]);
@@ -109,7 +109,7 @@ fn a_counter_and_bytes_are_not_mixed_up() {
     assert_eq!(fleet.add_state("n", -3), Ok(-1));
     assert_eq!(fleet.state("n"), Some((-1_i64).to_le_bytes().to_vec()));
     assert_eq!(fleet.set_state("n", b"text"), Ok(()));
-    assert_eq!(fleet.add_state("n", 1), Err(Refusal::NotACounter));
+    assert_eq!(fleet.add_state("n", 1), Err(StateError::NotACounter));
     fleet.delete_state("n");
     assert_eq!(fleet.add_state("n", 1), Ok(1));
 }
@@ -124,7 +124,7 @@ fn a_label_is_described_only_for_candidates() {
 }
 
 #[test]
-fn a_role_is_described_and_a_number() {
+fn a_role_is_both_described_and_a_number() {
     let mut plan = Plan::default();
     let role = plan.roles();
     let mut fleet = Scenario::new(["m", "p", "d"]);
@@ -144,7 +144,7 @@ fn unknown_is_the_default_and_zero_is_not() {
 }
 
 #[test]
-fn a_session_is_remembered_for_its_time_by_worker_and_only_where_there_is_one() {
+fn a_session_is_remembered_by_worker_until_it_expires() {
     let mut fleet = Scenario::new(["a", "b"]);
     fleet.remember_session(1, 1000);
     assert_eq!(
@@ -162,13 +162,17 @@ fn a_session_is_remembered_for_its_time_by_worker_and_only_where_there_is_one() 
         "its worker is no candidate"
     );
     assert_eq!(fleet.offer(&["a", "b"]).clock(999_999).recall_session(), Some(1));
-    assert_eq!(fleet.clock(1_000_000).recall_session(), None, "its time is over");
+    assert_eq!(
+        fleet.clock(1_000_000).recall_session(),
+        None,
+        "the entry has expired"
+    );
     fleet.remember_session(0, 1000);
     fleet.forget_session();
     assert_eq!(fleet.recall_session(), None);
 }
 
-/// Counts failures by worker, and ticks.
+/// Test policy that counts failures by worker, and ticks.
 struct Counts;
 
 impl Policy for Counts {
@@ -189,30 +193,30 @@ impl Events for Counts {
 
     fn handle(&self, batch: &[Event], host: &impl Host) {
         for event in batch {
-            let about = host.describe(event.worker).expect("it is of the batch");
+            let about = host.describe(event.worker).expect("a worker of the batch");
             host.add_state(&format!("{} {} {}", event.kind.name(), about.name, event.seq), 1)
-                .expect("there is room");
-            assert_eq!(host.recall_session(), None, "no request is at hand");
+                .expect("the state has room");
+            assert_eq!(host.recall_session(), None, "no request is current");
         }
     }
 }
 
 impl Tick for Counts {
     fn tick(&self, host: &impl Host) -> u32 {
-        assert_eq!(host.describe(0), None, "no batch is at hand");
-        host.add_state("ticks", 1).expect("there is room");
+        assert_eq!(host.describe(0), None, "no batch is current");
+        host.add_state("ticks", 1).expect("the state has room");
         500
     }
 }
 
 #[test]
-fn a_policy_is_told_the_events_it_wants_and_ticks() {
+fn a_policy_receives_its_events_and_ticks() {
     let counts = Configured::<Counts>::new("{}").unwrap();
     let mut fleet = Scenario::new(["a", "b"]);
     fleet.session(Some(7)).remember_session(0, 1000);
     fleet.decide(&counts);
-    // Not a candidate any more, and known all the same.
-    fleet.offer(&["b"]).tell(
+    // Events may name a worker that is no candidate any more.
+    fleet.offer(&["b"]).deliver(
         &counts,
         &[
             (EventKind::RequestFailed, "a", 12.0),
@@ -241,16 +245,16 @@ impl Scorer for Counts {
 }
 
 #[test]
-fn a_scorer_is_told_events_and_ticks_as_a_policy_is() {
+fn a_scorer_receives_events_and_ticks_as_a_policy_does() {
     let counts = ConfiguredScorer::<Counts>::new("{}").unwrap();
     let mut fleet = Scenario::new(["a"]);
-    fleet.tell(&counts, &[(EventKind::WorkerLeft, "a", f64::NAN)]);
+    fleet.deliver(&counts, &[(EventKind::WorkerLeft, "a", f64::NAN)]);
     assert_eq!(fleet.add_state("worker.left a 0", 0), Ok(1));
     assert_eq!(fleet.tick(&counts), 500);
 }
 
 #[test]
-fn the_kinds_of_events_are_the_routers() {
+fn the_kinds_of_events_match_the_routers() {
     let ours: Vec<&str> = EventKind::ALL.map(EventKind::name).to_vec();
     let theirs: Vec<&str> = routing::EventKind::ALL.map(routing::EventKind::as_str).to_vec();
     assert_eq!(ours, theirs);

@@ -1,4 +1,4 @@
-//! Compiles policies so that the same sources and compiler give the same bytes in any folder.
+//! Compilation of policies: the same sources and compiler give the same bytes in any folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,15 +8,15 @@ use anyhow::{Context as _, bail};
 use policy_component::componentise;
 
 use crate::sources::{entries, package};
-use crate::toolchain::{Found, Route, TARGET};
+use crate::toolchain::{FoundToolchain, StdRoute, TARGET};
 
-/// A stack of 64 KiB: with rustc's 1 MiB a fresh instance costs 21 us instead of 7.
+/// Stack of 64 KiB: rustc's default of 1 MiB raises the cost of a fresh instance from 7 to 21 us.
 pub(crate) const LINK_FLAGS: [&str; 1] = ["-Clink-arg=-zstack-size=65536"];
 
-/// The profile of the workspace's `Cargo.toml` that is meant for policies.
+/// Profile for policies in the workspace's `Cargo.toml`.
 const PROFILE: &str = "policy";
 
-/// Variables of the caller that would change what is built.
+/// Environment variables that would change the built bytes.
 const FOREIGN_VARIABLES: [&str; 6] = [
     "CARGO_ENCODED_RUSTFLAGS",
     "LD_LIBRARY_PATH",
@@ -27,14 +27,17 @@ const FOREIGN_VARIABLES: [&str; 6] = [
 ];
 const FOREIGN_PREFIXES: [&str; 3] = ["CARGO_BUILD_", "CARGO_PROFILE_", "CARGO_TARGET_"];
 
-/// Compiles the policies and makes components of them, by name. The first build on the Debian route compiles the
-/// standard library too, some minutes; artefacts are kept in `target/policies`.
+/// Compiles the policies and converts them to components, by name.
+///
+/// The first build on the Debian route also compiles the standard library, which takes minutes. Artefacts are
+/// kept in `target/policies`.
 ///
 /// # Errors
-/// Where the compiler fails or leaves no module that makes a component.
+///
+/// If the compiler fails or its module cannot be converted to a component.
 pub(crate) fn build(
     root: &Path,
-    found: &Found,
+    found: &FoundToolchain,
     policies: &[String],
 ) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let target_dir = root.join("target/policies");
@@ -60,7 +63,7 @@ pub(crate) fn build(
     if let Some(linker) = found.linker {
         command.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
     }
-    if found.toolchain.route == Route::Debian {
+    if found.toolchain.route == StdRoute::Debian {
         command
             .arg("-Zbuild-std=std,panic_abort")
             .env("RUSTC_BOOTSTRAP", "1");
@@ -77,8 +80,8 @@ pub(crate) fn build(
     policies.iter().zip(&packages).map(component).collect()
 }
 
-/// A cargo that sees nothing of the caller's settings.
-fn cargo(root: &Path, found: &Found) -> Command {
+/// Creates a cargo command without the caller's build settings.
+fn cargo(root: &Path, found: &FoundToolchain) -> Command {
     let mut command = Command::new(&found.cargo);
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
@@ -91,7 +94,8 @@ fn cargo(root: &Path, found: &Found) -> Command {
     command
 }
 
-/// Panic messages name source files: the folders of this machine are replaced by fixed ones.
+/// Returns the compiler's flags. Panic messages contain source paths, so this machine's folders are replaced
+/// by fixed ones.
 fn rust_flags(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut flags: Vec<String> = LINK_FLAGS.map(str::to_owned).into();
     let mut remap = |from: &Path, to: &str| {

@@ -1,7 +1,7 @@
-//! Builds the policies into components and checks `policies/prebuilt` against their sources.
+//! Builder of the policy components, and the check of `policies/prebuilt` against its sources.
 //!
-//! The check needs no toolchain: a manifest keeps, for each component, the hash of the sources that made it and
-//! of its own bytes. Knows nothing of what the policies do or how the router loads them.
+//! The check needs no toolchain: a manifest records, for each component, the hashes of its sources and of its
+//! bytes. The builder does not depend on the policies' logic or on the router.
 
 mod build;
 mod manifest;
@@ -9,7 +9,7 @@ mod prebuilt;
 mod sources;
 mod toolchain;
 
-pub use manifest::{Built, Manifest};
-pub use prebuilt::{Change, Verification, check, prebuild, verify};
+pub use manifest::{BuiltComponent, Manifest};
+pub use prebuilt::{ComponentChange, Verification, check, prebuild, verify};
 pub use sources::{policies, source_hash};
-pub use toolchain::{Route, Toolchain};
+pub use toolchain::{StdRoute, Toolchain};

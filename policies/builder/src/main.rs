@@ -1,4 +1,4 @@
-//! `cargo prebuild`: rebuilds `policies/prebuilt`, or checks it.
+//! `cargo prebuild`: rebuilds or checks `policies/prebuilt`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use policy_builder::{Verification, check, prebuild, verify};
 
-/// Builds the policies into components, writes them to policies/prebuilt, and says what changed.
+/// Builds the policies into components, writes them to policies/prebuilt, and lists the changes.
 #[derive(Debug, Parser)]
 #[command(name = "cargo prebuild", bin_name = "cargo prebuild")]
 struct Args {
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// False where something is to be mended.
+/// Runs the command. Returns false if the check found a problem.
 fn run(args: &Args) -> anyhow::Result<bool> {
     let root = workspace_root()?;
     if args.check || args.verify {
@@ -66,12 +66,12 @@ fn run(args: &Args) -> anyhow::Result<bool> {
 fn report(verification: Verification) -> bool {
     match verification {
         Verification::Same(toolchain) => {
-            println!("rebuilt byte for byte the same by {toolchain}");
+            println!("the rebuilt bytes are identical, with {toolchain}");
             true
         }
         Verification::Different(policies) => {
             eprintln!(
-                "error: rebuilding gave other bytes for {}; run `cargo prebuild`",
+                "error: the rebuilt bytes differ for {}; run `cargo prebuild`",
                 policies.join(", ")
             );
             false
@@ -83,10 +83,11 @@ fn report(verification: Verification) -> bool {
     }
 }
 
-/// The nearest folder upwards with the contract in it, so that the command works anywhere in the tree.
+/// Finds the nearest parent folder that contains the contract, so that the command works anywhere in the
+/// tree.
 fn workspace_root() -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir().context("failed to find the current folder")?;
     let root = here.ancestors().find(|dir| dir.join("wit/policy.wit").exists());
     root.map(PathBuf::from)
-        .context("there is no `wit/policy.wit` here or above")
+        .context("found no `wit/policy.wit` in this folder or its parents")
 }

@@ -1,4 +1,4 @@
-//! `policies/prebuilt/manifest.toml`: what is there, what made it, and with which compiler.
+//! `policies/prebuilt/manifest.toml`: the components, the hashes of their sources, and the compiler.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,30 +12,30 @@ use crate::toolchain::Toolchain;
 
 const HEADER: &str = "# Written by `cargo prebuild`; do not edit.\n\n";
 
-/// The whole manifest.
+/// Contents of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// What built all of them.
+    /// Compiler of all components.
     pub toolchain: Toolchain,
-    /// By the policy's name.
-    pub policies: BTreeMap<String, Built>,
+    /// Components by policy name.
+    pub policies: BTreeMap<String, BuiltComponent>,
 }
 
-/// One built component.
+/// Record of one built component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Built {
-    /// [`crate::source_hash`] of the sources that made it.
+pub struct BuiltComponent {
+    /// [`crate::source_hash`] of its sources.
     pub source: String,
-    /// Of the component's bytes, in hex.
+    /// SHA-256 of the component's bytes, in hex.
     pub sha256: String,
-    /// Length of the component.
+    /// Length of the component in bytes.
     pub bytes: u64,
 }
 
-impl Built {
-    /// Describes a component made from sources of that hash.
+impl BuiltComponent {
+    /// Describes a component built from sources with that hash.
     #[must_use]
     pub fn new(source: String, component: &[u8]) -> Self {
         Self {
@@ -47,10 +47,11 @@ impl Built {
 }
 
 impl Manifest {
-    /// Reads the manifest of a workspace; none where there is none.
+    /// Reads the manifest of a workspace; none if the file does not exist.
     ///
     /// # Errors
-    /// Where it cannot be read or is none.
+    ///
+    /// If the file cannot be read or parsed.
     pub fn read(root: &Path) -> anyhow::Result<Option<Self>> {
         let path = manifest_file(root);
         if !path.exists() {
@@ -62,10 +63,11 @@ impl Manifest {
         manifest.with_context(|| format!("failed to parse `{}`", path.display()))
     }
 
-    /// Writes it.
+    /// Writes the manifest.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    ///
+    /// If the file cannot be written.
     pub fn write(&self, root: &Path) -> anyhow::Result<()> {
         let path = manifest_file(root);
         let text = toml::to_string(self).context("failed to write the manifest as TOML")?;
@@ -74,7 +76,7 @@ impl Manifest {
     }
 }
 
-/// Where a policy's component lies.
+/// Returns the path of a policy's component.
 pub(crate) fn component_file(root: &Path, policy: &str) -> PathBuf {
     root.join("policies/prebuilt").join(policy).with_extension("wasm")
 }

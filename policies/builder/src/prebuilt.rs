@@ -1,4 +1,4 @@
-//! The three things to do with `policies/prebuilt`: check it, rebuild it, compare it with a rebuild.
+//! Operations on `policies/prebuilt`: check, rebuild, compare with a rebuild.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,61 +7,63 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use crate::build::build;
-use crate::manifest::{Built, Manifest, component_file};
+use crate::manifest::{BuiltComponent, Manifest, component_file};
 use crate::sources::{entries, policies, source_hash};
 use crate::toolchain::{self, Toolchain};
 
-/// What became of one component.
+/// Result of rebuilding one component.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The policy.
+pub struct ComponentChange {
+    /// Name of the policy.
     pub policy: String,
-    /// What is there now.
-    pub built: Built,
-    /// Whether its bytes are not what they were.
+    /// Record of the new component.
+    pub built: BuiltComponent,
+    /// True if the bytes differ from the previous component.
     pub changed: bool,
 }
 
-/// What comparing with a rebuild showed.
+/// Result of comparing the components with a rebuild.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verification {
-    /// Every component came out as it is committed.
+    /// All components are identical.
     Same(Toolchain),
-    /// These policies came out differently.
+    /// Components of these policies differ.
     Different(Vec<String>),
-    /// Not compared, for this reason: another compiler gives other bytes.
+    /// No comparison, for the given reason: another compiler produces other bytes.
     NotCompared(String),
 }
 
-/// What is wrong with `policies/prebuilt`, each with how to mend it; nothing where all is well. Needs no toolchain.
+/// Returns the problems of `policies/prebuilt`, each with its remedy; empty if there are none. Needs no
+/// toolchain.
 ///
 /// # Errors
-/// Where a file cannot be read.
+///
+/// If a file cannot be read.
 pub fn check(root: &Path) -> anyhow::Result<Vec<String>> {
-    const MEND: &str = "run `cargo prebuild`";
+    const REMEDY: &str = "run `cargo prebuild`";
     let Some(manifest) = Manifest::read(root)? else {
         return Ok(vec![format!(
-            "policies/prebuilt/manifest.toml is missing; {MEND}"
+            "policies/prebuilt/manifest.toml is missing; {REMEDY}"
         )]);
     };
     let mut problems = Vec::new();
     let policies: BTreeSet<String> = policies(root)?.into_iter().collect();
     for policy in &policies {
         let Some(recorded) = manifest.policies.get(policy) else {
-            problems.push(format!("policy `{policy}` was never built; {MEND}"));
+            problems.push(format!("policy `{policy}` is not built yet; {REMEDY}"));
             continue;
         };
         let source = source_hash(root, policy)?;
         if source != recorded.source {
             problems.push(format!(
-                "the sources of policy `{policy}` have changed since it was built; {MEND}"
+                "the sources of policy `{policy}` have changed since it was built; {REMEDY}"
             ));
         }
         match fs::read(component_file(root, policy)) {
-            Err(_) => problems.push(format!("policies/prebuilt/{policy}.wasm is missing; {MEND}")),
-            Ok(bytes) if Built::new(recorded.source.clone(), &bytes) != *recorded => {
+            Err(_) => problems.push(format!("policies/prebuilt/{policy}.wasm is missing; {REMEDY}")),
+            Ok(bytes) if BuiltComponent::new(recorded.source.clone(), &bytes) != *recorded => {
                 problems.push(format!(
-                    "policies/prebuilt/{policy}.wasm is not what the manifest says; {MEND}"
+                    "policies/prebuilt/{policy}.wasm does not match the manifest; {REMEDY}"
                 ));
             }
             Ok(_) => {}
@@ -69,7 +71,7 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     }
     for stray in manifest.policies.keys().filter(|name| !policies.contains(*name)) {
         problems.push(format!(
-            "the manifest names policy `{stray}`, which does not exist; {MEND}"
+            "the manifest names policy `{stray}`, but there is no such policy; {REMEDY}"
         ));
     }
     for path in entries(&root.join("policies/prebuilt"))? {
@@ -90,8 +92,9 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<String>> {
 /// Builds every policy and writes the components and the manifest.
 ///
 /// # Errors
-/// Where nothing can compile them, the compiler fails, or a file cannot be written.
-pub fn prebuild(root: &Path) -> anyhow::Result<(Toolchain, Vec<Change>)> {
+///
+/// If there is no toolchain, the compiler fails, or a file cannot be written.
+pub fn prebuild(root: &Path) -> anyhow::Result<(Toolchain, Vec<ComponentChange>)> {
     let found = toolchain::find(root)?;
     let policies = policies(root)?;
     let mut manifest = Manifest {
@@ -99,7 +102,7 @@ pub fn prebuild(root: &Path) -> anyhow::Result<(Toolchain, Vec<Change>)> {
         policies: Default::default(),
     };
     let mut changes = Vec::new();
-    // Hashed before they are compiled: who edits meanwhile is told by the next check.
+    // Hashed before the compilation, so that the next check detects edits made meanwhile.
     let sources = policies
         .iter()
         .map(|policy| source_hash(root, policy))
@@ -109,12 +112,12 @@ pub fn prebuild(root: &Path) -> anyhow::Result<(Toolchain, Vec<Change>)> {
         let component = components
             .remove(&policy)
             .with_context(|| format!("`{policy}` was not built"))?;
-        let built = Built::new(source, &component);
+        let built = BuiltComponent::new(source, &component);
         let path = component_file(root, &policy);
         let changed = fs::read(&path).ok().is_none_or(|before| before != component);
         fs::write(&path, &component).with_context(|| format!("failed to write `{}`", path.display()))?;
         manifest.policies.insert(policy.clone(), built.clone());
-        changes.push(Change {
+        changes.push(ComponentChange {
             policy,
             built,
             changed,
@@ -124,10 +127,11 @@ pub fn prebuild(root: &Path) -> anyhow::Result<(Toolchain, Vec<Change>)> {
     Ok((found.toolchain, changes))
 }
 
-/// Builds every policy and compares with what is committed, where the compiler is the one that made it.
+/// Builds every policy and compares it with the committed component, if the manifest names the same compiler.
 ///
 /// # Errors
-/// Where the manifest is missing, the compiler fails, or a file cannot be read.
+///
+/// If the manifest is missing, the compiler fails, or a file cannot be read.
 pub fn verify(root: &Path) -> anyhow::Result<Verification> {
     let manifest = Manifest::read(root)?.context("policies/prebuilt/manifest.toml is missing")?;
     let found = match toolchain::find(root) {
@@ -137,7 +141,7 @@ pub fn verify(root: &Path) -> anyhow::Result<Verification> {
     if found.toolchain != manifest.toolchain {
         let (here, there) = (&found.toolchain, &manifest.toolchain);
         return Ok(Verification::NotCompared(format!(
-            "they were built by\n  {there}\nand here is\n  {here}"
+            "the committed components were built by\n  {there}\nbut this machine has\n  {here}"
         )));
     }
     let components = build(root, &found, &policies(root)?)?;

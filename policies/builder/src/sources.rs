@@ -1,6 +1,7 @@
-//! One hash over everything of ours that decides a component's bytes, stable over machines and line endings.
+//! Source hash: one hash over all sources that determine a component's bytes, independent of machine and line
+//! endings.
 //!
-//! The compiler is not part of it: the manifest names that beside the hash.
+//! The compiler is not included; the manifest names it next to the hash.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,13 +14,14 @@ use toml::{Table, Value};
 use crate::build::LINK_FLAGS;
 use crate::manifest::hex;
 
-/// The crate of the guest's side; every policy is built on it.
+/// SDK crate that every policy depends on.
 const SDK: &str = "conductor-policy-sdk";
 
-/// Names of the policies of a workspace: the folders of `policies/` with a crate that is a `cdylib`.
+/// Returns the policies of a workspace: the folders of `policies/` whose crate is a `cdylib`.
 ///
 /// # Errors
-/// Where the folder or a crate's `Cargo.toml` cannot be read.
+///
+/// If the folder or a crate's `Cargo.toml` cannot be read.
 pub fn policies(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     for path in entries(&root.join("policies"))? {
@@ -32,10 +34,11 @@ pub fn policies(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The crate of a policy: named as its folder, unless a crate of the router has that name.
+/// Returns the crate name of a policy: its folder's name, unless a crate of the router has that name.
 ///
 /// # Errors
-/// Where its `Cargo.toml` cannot be read or names none.
+///
+/// If its `Cargo.toml` cannot be read or has no package name.
 pub(crate) fn package(root: &Path, policy: &str) -> anyhow::Result<String> {
     let cargo = root.join("policies").join(policy).join("Cargo.toml");
     let table = read_table(&cargo)?;
@@ -46,11 +49,14 @@ pub(crate) fn package(root: &Path, policy: &str) -> anyhow::Result<String> {
         .to_owned())
 }
 
-/// SHA-256, in hex, over a policy's sources, the SDK's, `wit/*.wit`, the parts of the workspace's `Cargo.toml` that
-/// reach a guest, the locked versions of what a guest is built from, and the linker's flags.
+/// Computes the source hash: SHA-256, in hex.
+///
+/// It covers the policy's sources, the SDK's, `wit/*.wit`, the guest's parts of the workspace's `Cargo.toml`,
+/// the locked versions of the guest's dependencies, and the linker's flags.
 ///
 /// # Errors
-/// Where a file cannot be read.
+///
+/// If a file cannot be read.
 pub fn source_hash(root: &Path, policy: &str) -> anyhow::Result<String> {
     let policy_dir = root.join("policies").join(policy);
     let sdk_dir = root.join("policy-sdk");
@@ -80,7 +86,7 @@ pub fn source_hash(root: &Path, policy: &str) -> anyhow::Result<String> {
     Ok(hex(&hash.finalize()))
 }
 
-/// One named part, lengths first, so that no two lists of parts read the same.
+/// Hashes one named part, preceded by its lengths, so that no two lists of parts are ambiguous.
 fn part(hash: &mut Sha256, name: &str, bytes: &[u8]) {
     for field in [name.as_bytes(), bytes] {
         hash.update((field.len() as u64).to_le_bytes());
@@ -97,7 +103,7 @@ fn unix_lines(bytes: &[u8]) -> Vec<u8> {
     kept.map(|(&byte, _)| byte).collect()
 }
 
-/// Files below a folder, in no particular order.
+/// Collects the files below a folder, unsorted.
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     for path in entries(dir)? {
         if path.is_dir() {
@@ -109,7 +115,7 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a folder holds, sorted, without hidden files.
+/// Returns the entries of a folder, sorted, without hidden files.
 pub(crate) fn entries(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let read = || -> std::io::Result<Vec<PathBuf>> {
         let mut paths = fs::read_dir(dir)?
@@ -140,7 +146,7 @@ fn is_component(cargo: &Table) -> bool {
     types.is_some_and(|types| types.iter().any(|kind| kind.as_str() == Some("cdylib")))
 }
 
-/// What the guest's own crates depend on, for any target, but not for their tests.
+/// Returns the direct dependencies of the guest's crates for any target, without dev-dependencies.
 fn direct_dependencies(crates: &[&Path]) -> anyhow::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for dir in crates {
@@ -159,7 +165,8 @@ fn direct_dependencies(crates: &[&Path]) -> anyhow::Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Of the workspace's `Cargo.toml`: the package's defaults, the profiles, and the guest's dependencies.
+/// Extracts from the workspace's `Cargo.toml` the package defaults, the profiles, and the guest's
+/// dependencies.
 fn guest_settings(root: &Path, direct: &BTreeSet<String>) -> anyhow::Result<String> {
     let cargo = read_table(&root.join("Cargo.toml"))?;
     let get = |path: [&str; 2]| cargo.get(path[0]).and_then(|table| table.get(path[1])).cloned();
@@ -181,7 +188,7 @@ fn guest_settings(root: &Path, direct: &BTreeSet<String>) -> anyhow::Result<Stri
     toml::to_string(&settings).context("failed to write the guest's settings as TOML")
 }
 
-/// Locked packages reached from the guest's dependencies, one a line, and the encoder that makes the component.
+/// Lists the locked packages reachable from the guest's dependencies, one a line, and the component encoder.
 fn locked(root: &Path, direct: &BTreeSet<String>) -> anyhow::Result<String> {
     let lock = read_table(&root.join("Cargo.lock"))?;
     let Some(packages) = lock.get("package").and_then(Value::as_array) else {

@@ -1,4 +1,4 @@
-//! Which compiler can build a component here.
+//! Discovery of a compiler that can build components on this machine.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,33 +8,33 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
-/// What policies are compiled for.
+/// Target of the policies.
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Where Debian keeps its compiler, beside rustup's that comes first in `PATH`.
+/// Folder of Debian's compiler, next to rustup's, which comes first in `PATH`.
 const DEBIAN_BIN: &str = "/usr/bin";
 /// Debian's linkers for WebAssembly, newest first.
 const DEBIAN_LINKERS: [&str; 4] = ["wasm-ld-22", "wasm-ld-21", "wasm-ld-20", "wasm-ld"];
 
-/// How the standard library for the target is had.
+/// Origin of the standard library for the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Route {
-    /// Built already: `rustup target add wasm32-unknown-unknown`.
+pub enum StdRoute {
+    /// Installed by `rustup target add wasm32-unknown-unknown`.
     Rustup,
-    /// Built here from Debian's `rust-web-src`.
+    /// Compiled on this machine from Debian's `rust-web-src`.
     Debian,
 }
 
-/// A compiler, as the manifest names it: two with equal names make the same bytes.
+/// Compiler, as recorded in the manifest: equal records build equal bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Toolchain {
-    /// How it has its standard library.
-    pub route: Route,
-    /// What `rustc --version` prints.
+    /// Origin of the standard library.
+    pub route: StdRoute,
+    /// Output of `rustc --version`.
     pub rustc: String,
-    /// What the linker's `--version` prints, where it does not come with the compiler.
+    /// Output of the linker's `--version`, if the linker is not part of the compiler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linker: Option<String>,
 }
@@ -42,8 +42,8 @@ pub struct Toolchain {
 impl fmt::Display for Toolchain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let route = match self.route {
-            Route::Rustup => "rustup",
-            Route::Debian => "debian",
+            StdRoute::Rustup => "rustup",
+            StdRoute::Debian => "debian",
         };
         write!(f, "{} ({route} route", self.rustc)?;
         if let Some(linker) = &self.linker {
@@ -53,18 +53,18 @@ impl fmt::Display for Toolchain {
     }
 }
 
-/// A compiler and how to call it.
+/// Compiler and the programs to call.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundToolchain {
     pub(crate) toolchain: Toolchain,
     pub(crate) cargo: OsString,
     pub(crate) rustc: OsString,
-    /// For the Debian route.
+    /// Linker of the Debian route.
     pub(crate) linker: Option<&'static str>,
 }
 
-/// Finds a way to build: rustup's target where there is one, else Debian's compiler.
-pub(crate) fn find(root: &Path) -> anyhow::Result<Found> {
+/// Finds a compiler: rustup's target if it is installed, else Debian's packages.
+pub(crate) fn find(root: &Path) -> anyhow::Result<FoundToolchain> {
     if let Some(found) = rustup(root)? {
         return Ok(found);
     }
@@ -79,7 +79,7 @@ pub(crate) fn find(root: &Path) -> anyhow::Result<Found> {
     }
 }
 
-fn rustup(root: &Path) -> anyhow::Result<Option<Found>> {
+fn rustup(root: &Path) -> anyhow::Result<Option<FoundToolchain>> {
     let from_cargo = |name: &str, default: &str| std::env::var_os(name).unwrap_or_else(|| default.into());
     let (cargo, rustc) = (from_cargo("CARGO", "cargo"), from_cargo("RUSTC", "rustc"));
     let mut ask = Command::new(&rustc);
@@ -95,9 +95,9 @@ fn rustup(root: &Path) -> anyhow::Result<Option<Found>> {
         return Ok(None);
     }
     let version = output(Command::new(&rustc).arg("--version").current_dir(root))?;
-    Ok(Some(Found {
+    Ok(Some(FoundToolchain {
         toolchain: Toolchain {
-            route: Route::Rustup,
+            route: StdRoute::Rustup,
             rustc: version,
             linker: None,
         },
@@ -107,7 +107,7 @@ fn rustup(root: &Path) -> anyhow::Result<Option<Found>> {
     }))
 }
 
-fn debian() -> anyhow::Result<Option<Found>> {
+fn debian() -> anyhow::Result<Option<FoundToolchain>> {
     let (cargo, rustc) = (
         Path::new(DEBIAN_BIN).join("cargo"),
         Path::new(DEBIAN_BIN).join("rustc"),
@@ -125,9 +125,9 @@ fn debian() -> anyhow::Result<Option<Found>> {
     {
         return Ok(None);
     }
-    Ok(Some(Found {
+    Ok(Some(FoundToolchain {
         toolchain: Toolchain {
-            route: Route::Debian,
+            route: StdRoute::Debian,
             rustc: output(Command::new(&rustc).arg("--version"))?,
             linker: Some(output(Command::new(linker).arg("--version"))?),
         },
@@ -137,10 +137,10 @@ fn debian() -> anyhow::Result<Option<Found>> {
     }))
 }
 
-/// What a command prints, trimmed.
+/// Returns the trimmed output of a command.
 fn output(command: &mut Command) -> anyhow::Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
-    // `cargo run` puts its own compiler's libraries first; another compiler must not find them.
+    // `cargo run` sets the library path to its own compiler's libraries; another compiler must not load them.
     let output = command.env_remove("LD_LIBRARY_PATH").output();
     let output = output.with_context(|| format!("failed to run `{program}`"))?;
     if !output.status.success() {

@@ -1,11 +1,11 @@
-//! What a source hash depends on, and what the check of `policies/prebuilt` finds, on a workspace made up here.
+//! Tests of the source hash and of the check of `policies/prebuilt`, on a synthetic workspace.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use policy_builder::{Built, Manifest, Route, Toolchain, check, policies, source_hash};
+use policy_builder::{BuiltComponent, Manifest, StdRoute, Toolchain, check, policies, source_hash};
 use tempfile::TempDir;
 
 const WASM: &[u8] = b"\0asm component";
@@ -55,23 +55,23 @@ fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// Records the policy as built from what is there.
+/// Records the policy as built from the current sources.
 fn record(root: &Path) {
     let source = source_hash(root, "turn").unwrap();
     let manifest = Manifest {
         toolchain: Toolchain {
-            route: Route::Rustup,
+            route: StdRoute::Rustup,
             rustc: "rustc 1".to_owned(),
             linker: None,
         },
-        policies: BTreeMap::from([("turn".to_owned(), Built::new(source, WASM))]),
+        policies: BTreeMap::from([("turn".to_owned(), BuiltComponent::new(source, WASM))]),
     };
     manifest.write(root).unwrap();
     assert_eq!(Manifest::read(root).unwrap(), Some(manifest));
     fs::write(root.join("policies/prebuilt/turn.wasm"), WASM).unwrap();
 }
 
-/// Whether replacing `from` by `to` in a file changes the hash.
+/// Asserts that replacing `from` by `to` in a file changes the hash.
 #[track_caller]
 fn hash_changes(path: &str, from: &str, to: &str) -> bool {
     let root = workspace();
@@ -84,7 +84,7 @@ fn hash_changes(path: &str, from: &str, to: &str) -> bool {
 }
 
 #[test]
-fn a_hash_depends_on_what_reaches_the_component() {
+fn a_hash_depends_on_the_components_inputs() {
     for (path, from, to) in [
         ("wit/policy.wit", "a:b", "a:c"),
         ("policy-sdk/src/lib.rs", "sdk", "SDK"),
@@ -131,14 +131,14 @@ fn a_file_that_moves_changes_the_hash() {
 }
 
 #[test]
-fn what_is_recorded_as_it_is_has_no_problems() {
+fn an_unchanged_record_has_no_problems() {
     let root = workspace();
     record(root.path());
     assert_eq!(policies(root.path()).unwrap(), ["turn"]);
     assert_eq!(check(root.path()).unwrap(), Vec::<String>::new());
 }
 
-/// One problem, which names `expected`, after `change`.
+/// Asserts that `change` causes one problem, which names `expected`.
 #[track_caller]
 fn problem(expected: &str, change: impl FnOnce(&Path)) {
     let root = workspace();
@@ -157,7 +157,7 @@ fn every_disagreement_is_a_problem_with_its_remedy() {
     problem("sources of policy `turn` have changed", |root| {
         write(root, "policies/turn/src/lib.rs", "//! changed\n");
     });
-    problem("turn.wasm is not what the manifest says", |root| {
+    problem("turn.wasm does not match the manifest", |root| {
         fs::write(root.join("policies/prebuilt/turn.wasm"), b"\0asm componenT").unwrap();
     });
     problem("turn.wasm is missing", |root| {
@@ -166,7 +166,7 @@ fn every_disagreement_is_a_problem_with_its_remedy() {
     problem("old.wasm belongs to no policy; delete it", |root| {
         fs::write(root.join("policies/prebuilt/old.wasm"), WASM).unwrap();
     });
-    problem("policy `new` was never built", |root| {
+    problem("policy `new` is not built yet", |root| {
         write(
             root,
             "policies/new/Cargo.toml",

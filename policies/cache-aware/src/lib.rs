@@ -1,11 +1,12 @@
 //! Policy: the worker with the least priced time to first token, in prompt tokens.
 //!
-//! `cost = (Q + (x + u) * (1 + price * k) + d * decoding) / speed`: what is queued there, what this request adds,
-//! and what that addition costs those who wait behind it. No thresholds, no modes; README.md derives each term.
+//! `cost = (Q + (x + u) * (1 + price * k) + d * decoding) / speed`: queued work, the request's own work, and
+//! the delay that this work adds for waiting requests. It has no thresholds and no modes. README.md derives
+//! each term.
 
 use conductor_policy_sdk::{Call, Host, Params, Plan, Policy, Price, SessionHome, Verdict, export_policy};
 
-/// The worker with the least priced time to first token.
+/// Policy: the least priced time to first token.
 #[derive(Debug)]
 pub struct CacheAware {
     price: Price,

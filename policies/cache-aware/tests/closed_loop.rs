@@ -1,8 +1,8 @@
-//! Multi-turn conversations with shared system prompts, in virtual time: cache-aware keeps nearly the hits of
-//! longest-match without its imbalance, and answers sooner than either it or round-robin.
+//! Closed-loop simulation of multi-turn conversations with shared system prompts, in virtual time.
 //!
-//! Each worker prefills first come, first served, and holds the conversations it has computed, least recently
-//! used out first. A client sends its next turn some seconds after the answer to the last.
+//! cache-aware keeps nearly the hits of longest-match without its imbalance, and answers sooner than
+//! longest-match and round-robin. Each worker prefills in FIFO order and caches the computed conversations
+//! with LRU eviction. A client sends its next turn some seconds after the previous answer.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -22,7 +22,7 @@ const PREFILL_US_PER_TOKEN: u64 = 250;
 const DECODE_US: u64 = 2_000_000;
 const END_US: u64 = 300_000_000;
 
-/// In turn.
+/// Round robin.
 struct RoundRobin;
 
 impl Policy for RoundRobin {
@@ -39,7 +39,7 @@ impl Policy for RoundRobin {
     }
 }
 
-/// The longest match, ties at random.
+/// Longest match, ties at random.
 struct LongestMatch(Column);
 
 impl Policy for LongestMatch {
@@ -77,7 +77,7 @@ enum Event {
 #[derive(Default)]
 struct Worker {
     free_at: u64,
-    /// Tokens held and when they were used, by conversation; system prompts as conversations of their own.
+    /// Cached tokens and time of last use, by conversation; system prompts are conversations of their own.
     held: BTreeMap<u64, (u64, u64)>,
     requests: u32,
     decoding: u32,
@@ -95,7 +95,7 @@ impl Worker {
         self.held.insert(key, (tokens, now));
         while self.held.values().map(|&(tokens, _)| tokens).sum::<u64>() > CACHE_TOKENS {
             let oldest = self.held.iter().min_by_key(|(_, (_, used))| *used);
-            let oldest = *oldest.expect("what is over the limit is not empty").0;
+            let oldest = *oldest.expect("a cache above its limit is not empty").0;
             self.held.remove(&oldest);
         }
     }
@@ -103,12 +103,12 @@ impl Worker {
 
 struct Outcome {
     hit_ratio: f64,
-    /// Requests of the busiest worker over the mean.
+    /// Ratio of the busiest worker's requests to the mean.
     imbalance: f64,
     mean_ttft_ms: f64,
 }
 
-/// A client's conversations follow one another: every `TURNS` turns a new one.
+/// Returns the keys of a turn; a client starts a new conversation every `TURNS` turns.
 fn keys(client: u64, turn: u64) -> (u64, u64) {
     let conversation = mix(client, turn / TURNS) | 1 << 63;
     (conversation, conversation % SYSTEM_PROMPTS)
@@ -144,7 +144,7 @@ fn run<P: Policy>(policy: &Configured<P>) -> Outcome {
                 let index = WORKERS
                     .iter()
                     .position(|known| *known == name)
-                    .expect("it is one of them");
+                    .expect("the worker is a candidate");
                 let worker = &mut workers[index];
                 let matched = worker.matched(conversation, system);
                 let uncached = prompt - matched;

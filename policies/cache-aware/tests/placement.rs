@@ -1,4 +1,4 @@
-//! Single placements: when the cache is worth following, and when it is not.
+//! Single placements: when a cache match decides, and when load does.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::VecDeque;
@@ -11,21 +11,21 @@ fn cache_aware() -> Configured<CacheAware> {
     Configured::new("{}").unwrap()
 }
 
-/// Requests before their first token, with `tokens` to compute in all.
+/// Adds requests before their first token, with `tokens` to compute in all.
 fn waiting(fleet: &mut Scenario, worker: &str, requests: f64, tokens: f64) {
     fleet
         .add(worker, "load.requests", requests)
         .add(worker, "load.prefill-tokens", tokens);
 }
 
-/// Requests past their first token.
+/// Adds requests past their first token.
 fn decoding(fleet: &mut Scenario, worker: &str, requests: f64) {
     fleet
         .add(worker, "load.requests", requests)
         .add(worker, "load.decoding", requests);
 }
 
-/// A request of `prompt` tokens to workers that hold nothing of it.
+/// Builds a fleet for a request of `prompt` tokens without any cached prefix.
 fn cold(names: &[&str], prompt: f64) -> Scenario {
     let mut fleet = Scenario::new(names.iter().copied());
     fleet.request("request.prompt-tokens", prompt);
@@ -98,7 +98,7 @@ fn an_unknown_match_is_no_match() {
 }
 
 #[test]
-fn a_session_of_unknown_tokens_stays_home_until_home_is_overloaded() {
+fn a_session_with_unknown_tokens_stays_home_until_home_is_overloaded() {
     let policy = cache_aware();
     for session in 0..100 {
         let mut fleet = Scenario::new(["a", "b", "c", "d"]);
@@ -128,8 +128,8 @@ fn a_worker_that_leaves_moves_no_session_but_its_own() {
     }
 }
 
-/// 200 requests over 8 workers that all hold the same 2,000 tokens; `in_flight` of them wait at a time.
-/// The busiest worker's share over the mean.
+/// Returns the busiest worker's share over the mean, for 200 requests over 8 workers that all hold the same
+/// 2,000 tokens; `in_flight` of them wait at a time.
 fn imbalance(in_flight: usize) -> f64 {
     let policy = cache_aware();
     let names: Vec<String> = (0..8).map(|index| format!("w{index}")).collect();
@@ -156,7 +156,7 @@ fn imbalance(in_flight: usize) -> f64 {
 }
 
 #[test]
-fn a_prefix_that_all_share_does_not_collapse_the_fleet() {
+fn a_prefix_shared_by_all_does_not_overload_one_worker() {
     for in_flight in [8, 32, 200] {
         let imbalance = imbalance(in_flight);
         assert!(imbalance <= 1.3, "{in_flight} in flight: {imbalance}");
@@ -175,13 +175,13 @@ fn mistakes_in_the_parameters_are_all_reported() {
 fn measured_speeds_replace_weights_once_every_candidate_has_one() {
     let policy = Configured::<CacheAware>::new(r#"{"measured-speed": true}"#).unwrap();
     let mut fleet = cold(&["a", "b"], 4_000.0);
-    // What the configuration believes, and what was measured, are opposites.
+    // The configured weights and the measured speeds are opposites.
     fleet.set("a", "worker.weight", 4.0);
     fleet.set("b", "cost.token-ms", 0.05);
     assert_eq!(fleet.route(&policy), Some("a"));
     fleet.set("a", "cost.token-ms", 0.2);
     assert_eq!(fleet.route(&policy), Some("b"));
-    // Four times slower, a worker that holds nine tenths is still the sooner one.
+    // A worker four times slower that holds nine tenths still answers first.
     fleet.holds("a", 3_600.0);
     assert_eq!(fleet.route(&policy), Some("a"));
 }

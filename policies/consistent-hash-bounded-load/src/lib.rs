@@ -1,11 +1,14 @@
-//! Policy: each session, and each beginning of a prompt where there is none, at home on one worker, unless that has no room.
+//! Policy: consistent hashing with bounded loads, by session, or by prompt prefix for requests without a
+//! session.
 
-use conductor_policy_sdk::{Call, Homes, Host, Params, Plan, Policy, PrefixKey, Verdict, export_policy};
+use conductor_policy_sdk::{
+    BoundedLoadHash, Call, Host, Params, Plan, Policy, PrefixKey, Verdict, export_policy,
+};
 
-/// Sessions at home.
+/// Policy: consistent hashing of sessions with bounded loads.
 #[derive(Debug)]
 pub struct ConsistentHashBoundedLoad {
-    homes: Homes,
+    hash: BoundedLoadHash,
     prefix: PrefixKey,
 }
 
@@ -15,13 +18,13 @@ impl Policy for ConsistentHashBoundedLoad {
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         Self {
-            homes: Homes::configure(params, plan),
+            hash: BoundedLoadHash::configure(params, plan),
             prefix: PrefixKey::configure(params, plan),
         }
     }
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
-        self.homes.send(call, host, || {
+        self.hash.route(call, host, || {
             call.request().session.or_else(|| self.prefix.of(call, host))
         })
     }
@@ -67,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_home_is_left_for_as_long_as_it_is_full() {
+    fn a_full_home_is_avoided_while_it_is_full() {
         let policy = configured();
         let mut fleet = Scenario::new(NAMES);
         let home = fleet.session(Some(3)).route(&policy).unwrap().to_owned();
@@ -77,14 +80,14 @@ mod tests {
         assert_eq!(
             fleet.route(&policy),
             Some(&*other),
-            "its second home is one as well"
+            "the second home is stable too"
         );
         fleet.set(&home, "load.requests", 0.0);
         assert_eq!(fleet.route(&policy), Some(&*home));
     }
 
     #[test]
-    fn a_request_with_neither_goes_to_the_least_loaded() {
+    fn a_request_without_session_and_prefix_goes_to_the_least_loaded() {
         let policy = configured();
         let mut fleet = Scenario::new(NAMES);
         for busy in ["a", "b", "d"] {

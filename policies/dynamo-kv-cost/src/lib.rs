@@ -1,24 +1,26 @@
-//! Policy: the prefill and the decode work that a worker would have with the request, summed: the KV router of NVIDIA Dynamo.
+//! Policy: the least sum of prefill and decode work including this request, as in the KV router of NVIDIA
+//! Dynamo.
 //!
-//! `cost = scale * (P + prompt - credit * matched) + A + d * requests`, in tokens or predicted times where Dynamo counts blocks;
-//! README.md says what differs.
+//! `cost = scale * (P + prompt - credit * matched) + A + d * requests`. The unit is tokens or predicted
+//! times; Dynamo counts blocks. README.md lists the differences.
 
 use conductor_policy_sdk::{
-    Call, Column, Forecast, Host, Outlook, Params, Phase, Plan, Policy, Row, Tiers, Verdict, export_policy,
+    Call, CallForecast, Column, Forecast, Host, Params, Phase, Plan, Policy, Row, TierMatches, Verdict,
+    export_policy,
 };
 
-/// The least prefill and decode work.
+/// Policy: the least prefill and decode work.
 #[derive(Debug)]
 pub struct DynamoKvCost {
     forecast: Forecast,
-    tiers: Tiers,
+    tiers: TierMatches,
     decoding_tokens: Column,
     requests: Column,
-    /// What a token to be computed weighs, of one that decoding reads.
+    /// Weight of a token to compute, relative to a token that decoding reads.
     prefill_scale: f64,
-    /// What a matched token is worth of a computed one.
+    /// Credit of a matched token, relative to a computed one.
     overlap_credit: f64,
-    /// What a request in flight weighs besides its tokens.
+    /// Weight of a request in flight, besides its tokens.
     request_tokens: f64,
 }
 
@@ -32,42 +34,43 @@ impl Policy for DynamoKvCost {
             decoding_tokens: plan.column("load.decoding-tokens"),
             requests: plan.column("load.requests"),
             prefill_scale: params
-                .about("What a token to be computed weighs, of one that decoding reads.")
+                .about("Weight of a token to compute, relative to a token that decoding reads.")
                 .number("prefill-load-scale", 1.0, 0.0..=1_000.0),
             overlap_credit: params
                 .unit("share")
-                .about("What a matched token is worth of a computed one; 0 goes by load alone.")
+                .about("Credit of a matched token, relative to a computed one; 0 ignores matches.")
                 .number("overlap-credit", 1.0, 0.0..=1.0),
             request_tokens: params
                 .unit("tokens")
-                .about("What a request in flight weighs besides its tokens.")
+                .about("Weight of a request in flight, besides its tokens.")
                 .number("request-tokens", 0.0, 0.0..=1_000_000.0),
-            tiers: Tiers::configure(params, plan),
+            tiers: TierMatches::configure(params, plan),
         }
     }
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
-        let outlook = self.forecast.of(call);
+        let forecast = self.forecast.of(call);
         let computes = call.request().phase != Phase::Decode;
         let cost = |row: &Row<'_>| {
             let prefill = if computes {
-                self.prefill(&outlook, row)
+                self.prefill(&forecast, row)
             } else {
                 0.0
             };
             let decode = row.get(self.decoding_tokens) + self.request_tokens * row.get(self.requests);
-            prefill + outlook.work(row, decode)
+            prefill + forecast.work(row, decode)
         };
         Verdict::route_to(call.least(|| host.random(), cost))
     }
 }
 
 impl DynamoKvCost {
-    /// What is to be computed there with the prompt. What a match is worth less than computing it counts as work.
-    fn prefill(&self, outlook: &Outlook, row: &Row<'_>) -> f64 {
+    /// Returns the prefill work on the worker including this prompt. The part of a match that is not credited
+    /// counts as work.
+    fn prefill(&self, forecast: &CallForecast, row: &Row<'_>) -> f64 {
         let credit = self.overlap_credit * self.tiers.matched(row).unwrap_or(0.0);
-        let not_credited = outlook.work(row, outlook.matched(row) - credit);
-        self.prefill_scale * (outlook.queue(row) + outlook.prefill(row) + not_credited)
+        let not_credited = forecast.work(row, forecast.matched(row) - credit);
+        self.prefill_scale * (forecast.queue(row) + forecast.prefill(row) + not_credited)
     }
 }
 
@@ -84,7 +87,7 @@ mod tests {
         Configured::new(params).unwrap()
     }
 
-    /// A prompt of 1,000 tokens of which `a` has 600.
+    /// Builds a fleet for a prompt of 1,000 tokens, of which `a` has 600 cached.
     fn fleet() -> Scenario {
         let mut fleet = Scenario::new(["a", "b"]);
         fleet
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_is_worth_as_many_tokens_of_load() {
+    fn a_match_offsets_the_same_number_of_tokens_of_load() {
         let mut fleet = fleet();
         fleet
             .set("a", "load.prefill-tokens", 300.0)
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decode_leg_goes_by_what_decoding_reads() {
+    fn a_decode_leg_is_placed_by_decode_work_alone() {
         let mut fleet = fleet();
         fleet.phase(Phase::Decode);
         fleet

@@ -1,11 +1,11 @@
-//! Policy: the worker with the fewest requests in flight, for its weight.
+//! Policy: the worker with the fewest requests in flight, by weight.
 
-use conductor_policy_sdk::{Call, Host, Load, Params, Plan, Policy, Verdict, export_policy};
+use conductor_policy_sdk::{Call, Host, Params, Plan, Policy, Verdict, WorkerLoad, export_policy};
 
-/// The fewest requests in flight.
+/// Policy: the fewest requests in flight.
 #[derive(Debug)]
 pub struct LeastRequest {
-    load: Load,
+    load: WorkerLoad,
 }
 
 impl Policy for LeastRequest {
@@ -14,7 +14,7 @@ impl Policy for LeastRequest {
 
     fn configure(_: &mut Params, plan: &mut Plan) -> Self {
         Self {
-            load: Load::requests(plan),
+            load: WorkerLoad::requests(plan),
         }
     }
 

@@ -1,11 +1,11 @@
-//! Policy: the worker with the fewest prompt tokens left to compute, for its weight.
+//! Policy: the worker with the fewest queued prompt tokens, by weight.
 
-use conductor_policy_sdk::{Call, Host, Load, Params, Plan, Policy, Verdict, export_policy};
+use conductor_policy_sdk::{Call, Host, Params, Plan, Policy, Verdict, WorkerLoad, export_policy};
 
-/// The fewest prompt tokens left to compute.
+/// Policy: the fewest queued prompt tokens.
 #[derive(Debug)]
 pub struct LeastTokens {
-    load: Load,
+    load: WorkerLoad,
 }
 
 impl Policy for LeastTokens {
@@ -14,7 +14,7 @@ impl Policy for LeastTokens {
 
     fn configure(_: &mut Params, plan: &mut Plan) -> Self {
         Self {
-            load: Load::tokens(plan),
+            load: WorkerLoad::tokens(plan),
         }
     }
 
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_fewest_queued_tokens_however_many_requests_they_are_of() {
+    fn takes_the_fewest_queued_tokens_regardless_of_the_number_of_requests() {
         let mut fleet = Scenario::new(["a", "b"]);
         fleet
             .set("a", "load.requests", 9.0)
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_holds_of_this_prompt_is_no_matter() {
+    fn a_cached_prefix_of_this_prompt_is_ignored() {
         let mut fleet = Scenario::new(["a", "b"]);
         fleet
             .request("request.prompt-tokens", 4_000.0)

@@ -1,16 +1,18 @@
-//! Policy: the least product of the prompt tokens to compute and the batch: LMetric, which has no weights to tune.
+//! Policy: the least product of new prompt tokens and batch size (LMetric), which has no weights to tune.
 //!
-//! `score = u * (requests + 1)`; of equals the one with the shorter queue. README.md says which reading of the paper this is.
+//! `score = u * (requests + 1)`; ties go to the shorter queue. README.md explains this reading of the paper.
 
-use conductor_policy_sdk::{Call, Column, Host, Params, Plan, Policy, Prefix, Row, Verdict, export_policy};
+use conductor_policy_sdk::{
+    Call, Column, Host, Params, Plan, Policy, PrefixMatches, Row, Verdict, export_policy,
+};
 
-/// The least product of new prompt tokens and batch size.
+/// Policy: the least product of new prompt tokens and batch size.
 #[derive(Debug)]
 pub struct Lmetric {
-    prefix: Prefix,
+    prefix: PrefixMatches,
     requests: Column,
     queued: Column,
-    /// 1 where the tokens that wait already count as new ones too, else 0.
+    /// 1 if queued tokens count as new ones too, else 0.
     queue_share: f64,
 }
 
@@ -20,10 +22,10 @@ impl Policy for Lmetric {
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let counts_queue = params
-            .about("Count the tokens that wait there already, besides those of this prompt.")
+            .about("Queued tokens of the worker count besides those of this prompt.")
             .flag("count-queued", false);
         Self {
-            prefix: Prefix::new(plan),
+            prefix: PrefixMatches::new(plan),
             requests: plan.column("load.requests"),
             queued: plan.column("load.prefill-tokens"),
             queue_share: f64::from(u8::from(counts_queue)),
@@ -37,7 +39,7 @@ impl Policy for Lmetric {
             tokens * (row.get(self.requests) + 1.0)
         };
         let least = call.smallest(score);
-        // A cost that is not known is never taken.
+        // A NaN cost is never chosen.
         let queue = |row: &Row<'_>| {
             if score(row) <= least {
                 row.get(self.queued)
@@ -66,7 +68,7 @@ mod tests {
         Configured::new(params).unwrap()
     }
 
-    /// A prompt of 1,000 tokens.
+    /// Builds a fleet for a prompt of 1,000 tokens.
     fn fleet() -> Scenario {
         let mut fleet = Scenario::new(["a", "b"]);
         fleet.request("request.prompt-tokens", 1_000.0);
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equals_the_shorter_queue_is_taken() {
+    fn ties_go_to_the_shorter_queue() {
         let mut fleet = fleet();
         fleet
             .set("a", "load.prefill-tokens", 9_000.0)
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_counts_where_asked_for() {
+    fn the_queue_counts_if_enabled() {
         let mut fleet = fleet();
         fleet
             .set("a", "load.prefill-tokens", 9_000.0)

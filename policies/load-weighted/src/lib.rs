@@ -1,17 +1,17 @@
 //! Policy: the least loaded worker, by weight.
 //!
-//! `cost = (requests + 1 + prompt-tokens / request-tokens) / weight`, least first, ties at random. The loads are
-//! this router's own and of this very moment, so that the plain minimum needs no damping by random sampling.
+//! `cost = (requests + 1 + prompt-tokens / request-tokens) / weight`, least first, ties at random. The loads
+//! are this router's own and current, so the minimum needs no random sampling against herding.
 
 use conductor_policy_sdk::{Call, Column, Host, Params, Plan, Policy, Verdict, export_policy};
 
-/// The least loaded worker, by weight.
+/// Policy: the least loaded worker, by weight.
 #[derive(Debug)]
 pub struct LoadWeighted {
     weight: Column,
     requests: Column,
     prompt_tokens: Column,
-    /// Requests that one prompt token in flight weighs as much as; 0 counts requests alone.
+    /// Requests that equal one queued prompt token; 0 counts requests alone.
     requests_per_token: f64,
 }
 
@@ -22,7 +22,7 @@ impl Policy for LoadWeighted {
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let request_tokens = params
             .unit("tokens")
-            .about("So many prompt tokens in flight weigh as much as one request; 0 counts requests alone.")
+            .about("Prompt tokens in flight that weigh as much as one request; 0 counts requests alone.")
             .number("request-tokens", 0.0, 0.0..=10_000_000.0);
         Self {
             weight: plan.column("worker.weight"),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn long_prompts_count_where_asked_for() {
+    fn long_prompts_count_if_enabled() {
         let mut fleet = Scenario::new(["long", "short"]);
         fleet
             .set("long", "load.requests", 1.0)

@@ -1,11 +1,11 @@
-//! Policy: the worker that holds the longest prefix of the prompt. A teaching example: where all prompts begin alike it sends them
-//! all to one worker; README.md says why.
+//! Policy: the worker with the longest prefix match. It is a teaching example: if all prompts begin alike, it
+//! sends all of them to one worker. README.md explains the reason.
 
 use conductor_policy_sdk::{
-    Call, Column, Host, Known, Params, Plan, Policy, RequestNumber, Row, Verdict, export_policy,
+    Call, Column, Host, OptionalNumber, Params, Plan, Policy, RequestNumber, Row, Verdict, export_policy,
 };
 
-/// The worker that holds the longest prefix of the prompt, of equals the one with the fewest requests.
+/// Policy: the longest prefix match; ties go to the worker with the fewest requests.
 #[derive(Debug)]
 pub struct LongestMatch {
     best: RequestNumber,
@@ -29,7 +29,7 @@ impl Policy for LongestMatch {
         let best = call.number(self.best).known_or(0.0);
         let load = |row: &Row<'_>| {
             let is_longest = row.get(self.matched).known_or(0.0) >= best;
-            // A cost that is not known is never taken.
+            // A NaN cost is never chosen.
             if is_longest {
                 row.get(self.requests)
             } else {
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_match_wins_however_loaded_it_is() {
+    fn the_longest_match_wins_regardless_of_load() {
         let mut fleet = Scenario::new(["a", "b", "c"]);
         fleet.holds("a", 512.0).holds("b", 1_024.0);
         fleet.set("b", "load.requests", 500.0);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equals_the_least_loaded_and_an_unknown_match_is_none() {
+    fn ties_go_to_the_least_loaded_and_an_unknown_match_counts_as_zero() {
         let mut fleet = Scenario::new(["a", "b", "c"]);
         fleet
             .holds("a", 512.0)

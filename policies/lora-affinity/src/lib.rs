@@ -1,29 +1,29 @@
-//! Scorer: keeps the requests of a LoRA adapter on the workers that have it.
+//! Scorer: keeps the requests of a LoRA adapter on the workers that have it loaded.
 //!
-//! Which adapters an engine has loaded is not among what the router knows. A worker that has a label of the adapter's name scores
-//! what the label says; where none has one, the adapter gets a few homes among the candidates, the same for every request, so
-//! that few engines have to load it.
+//! The router does not know the loaded adapters of an engine. If a worker has a label with the adapter's
+//! name, the label is its score. If no candidate has such a label, the adapter gets a few home workers by
+//! hashing, the same for every request. Few engines then have to load it.
 
 use conductor_policy_sdk::{Call, Column, Host, Params, Plan, Row, Scorer, export_scorer, mix};
 
-/// More adapters than that would ask for more columns than a policy may have.
+/// Maximum number of adapters: each needs a column, and columns are limited.
 const MOST_ADAPTERS: usize = 48;
 
-/// Keeps the requests of a LoRA adapter on the workers that have it.
+/// Scorer: keeps the requests of a LoRA adapter on the workers that have it.
 #[derive(Debug)]
 pub struct LoraAffinity {
     adapters: Vec<Adapter>,
     homes: usize,
-    /// Of the workers' names: the same in every router.
+    /// Column of the workers' name hashes, which are equal in every router.
     hash: Column,
 }
 
 #[derive(Debug)]
 struct Adapter {
     name: String,
-    /// The workers' label of its name.
+    /// Column of the label with the adapter's name.
     loaded: Column,
-    /// Of its name, for its homes.
+    /// Hash of the adapter's name, which determines its homes.
     salt: u64,
 }
 
@@ -33,11 +33,11 @@ impl Scorer for LoraAffinity {
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let names = params
-            .about("The adapters as requests name them (`model`), separated by commas; on other requests it has no opinion.")
+            .about("Adapter names as used in requests (`model`), separated by commas; other requests are not scored.")
             .text("adapters", "");
         let homes = params
             .unit("workers")
-            .about("How many workers an adapter has as its homes while no candidate has a label of its name.")
+            .about("Number of home workers of an adapter if no candidate has a label with its name.")
             .integer("homes", 2, 1..=64);
         let names = || names.split(',').map(str::trim).filter(|name| !name.is_empty());
         if names().count() > MOST_ADAPTERS {
@@ -76,7 +76,8 @@ impl Scorer for LoraAffinity {
 }
 
 impl LoraAffinity {
-    /// 1 for those that rank highest for the adapter, 0 for the others. Where a worker leaves, only its place is taken by another.
+    /// Returns 1 for the workers that rank highest for the adapter and 0 for the others. A worker that leaves
+    /// is replaced by one other.
     fn at_home(&self, call: &Call<'_>, salt: u64) -> Vec<f64> {
         let rank = |row: &Row<'_>| mix(salt, row.get(self.hash) as u64);
         let mut ranks: Vec<u64> = call.rows().map(|row| rank(&row)).collect();
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_says_where_the_adapter_is() {
+    fn a_label_marks_the_workers_of_an_adapter() {
         let mut fleet = Scenario::new(NAMES);
         fleet
             .set_model("sql")
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn without_labels_an_adapter_has_a_few_homes_and_keeps_them() {
+    fn without_labels_an_adapter_has_a_few_stable_homes() {
         let mut fleet = Scenario::new(NAMES);
         let homes = |fleet: &mut Scenario, model: &str| {
             fleet.set_model(model);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn homes_are_the_same_in_a_router_that_knows_the_workers_by_other_ids() {
+    fn homes_do_not_depend_on_worker_ids() {
         let homes = |names: [&'static str; 5]| {
             let mut fleet = Scenario::new(names);
             fleet.set_model("sql");
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fleet_smaller_than_the_homes_is_all_home() {
+    fn a_fleet_smaller_than_the_number_of_homes_consists_of_homes() {
         let mut fleet = Scenario::new(["a", "b"]);
         fleet.set_model("sql");
         assert_eq!(

@@ -1,22 +1,23 @@
-//! Policy: the least time to first token, with the prefix of the best holder fetched where the own one is much shorter: Algorithm 1
-//! of the Mooncake paper.
+//! Policy: the least time to first token, with the best holder's prefix fetched if the worker's own is much
+//! shorter. This is Algorithm 1 of the Mooncake paper.
 //!
-//! README.md says what is counted, and what differs from the paper.
+//! README.md defines the cost and lists the differences from the paper.
 
 use conductor_policy_sdk::{
-    Call, Column, Fetching, Forecast, Host, Outlook, Params, Phase, Plan, Policy, Row, Verdict, export_policy,
+    Call, CallForecast, Column, Forecast, Host, Params, Phase, Plan, Policy, PrefixFetch, Row, Verdict,
+    export_policy,
 };
 
-/// Share of a token's computation that its transfer takes, by the paper's figures: 327,680 bytes at 87 GB/s are 3.8 us, and computing
-/// a token takes about 0.1 ms.
+/// Transfer time of a token relative to its computation, by the paper's figures: 327,680 bytes at 87 GB/s
+/// take 3.8 us, and computing a token takes about 0.1 ms.
 const TRANSFER_SHARE: f64 = 0.04;
 
-/// The least time to first token, with fetched prefixes.
+/// Policy: the least time to first token, with fetched prefixes.
 #[derive(Debug)]
 pub struct MooncakeAlg1 {
     forecast: Forecast,
-    fetching: Fetching,
-    /// The best match may be so many times the own one before it is fetched.
+    prefix_fetch: PrefixFetch,
+    /// Ratio of the best match to the own one above which the prefix is fetched.
     theta: f64,
     weight: Column,
     tbt_ms: Column,
@@ -30,9 +31,9 @@ impl Policy for MooncakeAlg1 {
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         Self {
             forecast: Forecast::configure(params, plan),
-            fetching: Fetching::configure(params, TRANSFER_SHARE),
+            prefix_fetch: PrefixFetch::configure(params, TRANSFER_SHARE),
             theta: params
-                .about("The longest match may be so many times the worker's own before it is fetched; with 1 it is wherever it is longer.")
+                .about("Ratio of the longest match to the worker's own above which it is fetched; 1 fetches every longer match.")
                 .number("theta", 1.5, 1.0..=1_000_000.0),
             weight: plan.column("worker.weight"),
             tbt_ms: plan.column("cost.tbt-ms"),
@@ -44,25 +45,26 @@ impl Policy for MooncakeAlg1 {
         if call.request().phase == Phase::Decode {
             return self.decode(call, host);
         }
-        let outlook = self.forecast.of(call);
-        let cost = |row: &Row<'_>| outlook.queue(row) + self.prefill(&outlook, row);
+        let forecast = self.forecast.of(call);
+        let cost = |row: &Row<'_>| forecast.queue(row) + self.prefill(&forecast, row);
         Verdict::route_to(call.least(|| host.random(), cost))
     }
 }
 
 impl MooncakeAlg1 {
-    /// What the prompt takes there by itself, with what it fetches.
-    fn prefill(&self, outlook: &Outlook, row: &Row<'_>) -> f64 {
-        let own = outlook.matched(row);
-        // Nothing of its own is infinitely less than anything.
-        if own > 0.0 && outlook.best() <= self.theta * own {
-            outlook.prefill(row)
+    /// Returns the prefill time of the prompt on the worker, including a fetch.
+    fn prefill(&self, forecast: &CallForecast, row: &Row<'_>) -> f64 {
+        let own = forecast.matched(row);
+        // An empty own match is below any ratio.
+        if own > 0.0 && forecast.best() <= self.theta * own {
+            forecast.prefill(row)
         } else {
-            self.fetching.prefill(outlook, row)
+            self.prefix_fetch.prefill(forecast, row)
         }
     }
 
-    /// The least predicted time between tokens; where that is not known of all, the least to read for each.
+    /// Chooses the least predicted time between tokens. If it is unknown for some candidate, chooses the
+    /// fewest decoding tokens by weight.
     fn decode(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
         let is_predicted = call.rows().all(|row| row.get(self.tbt_ms) >= 0.0);
         let cost = |row: &Row<'_>| match is_predicted {
@@ -86,7 +88,7 @@ mod tests {
         Configured::new(params).unwrap()
     }
 
-    /// A prompt of 2,000 tokens of which `holder` has 1,500, behind a queue.
+    /// Builds a fleet for a prompt of 2,000 tokens, of which `holder`, behind a queue, has 1,500 cached.
     fn fleet(queued: f64) -> Scenario {
         let mut fleet = Scenario::new(["holder", "other"]);
         fleet
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn where_engines_do_not_fetch_all_of_it_is_computed() {
+    fn without_fetching_the_whole_prompt_is_computed() {
         let alone = configured(r#"{"transfer-share": 1}"#);
         assert_eq!(fleet(1_499.0).route(&alone), Some("holder"));
         assert_eq!(fleet(1_501.0).route(&alone), Some("other"));

@@ -1,14 +1,14 @@
-//! Policy: the pair of a prefill and a decode worker with the least priced time to first token, or one worker for
-//! both legs where that costs no more.
+//! Policy: the prefill and decode worker with the least joint priced time to first token, or one worker for
+//! both legs if that costs no more.
 //!
-//! `cost(p, d) = own(p) + transfer(p, d) + crowding(d)` against `cost(w) = own(w)`, in prompt tokens; README.md
-//! derives each term. Rejects nothing and holds nothing.
+//! `cost(p, d) = own(p) + transfer(p, d) + crowding(d)` is compared with `cost(w) = own(w)`, in prompt
+//! tokens. README.md derives each term. The policy never rejects or holds a request.
 
 use std::cell::LazyCell;
 
 use conductor_policy_sdk::{Call, Host, Pairing, Params, Plan, Policy, Verdict, export_policy};
 
-/// The least priced pair, or one worker for both legs.
+/// Policy: the least priced pair, or one worker for both legs.
 #[derive(Debug)]
 pub struct PdPairing(Pairing);
 

@@ -1,4 +1,4 @@
-//! Single placements: when a split is worth it, which pair it goes to, and when one worker does it all.
+//! Single placements: when a request is split, which pair it goes to, and when one worker serves all of it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,8 @@ fn pd_pairing() -> Configured<PdPairing> {
     Configured::new("{}").unwrap()
 }
 
-/// A request of `prompt` tokens to workers that hold nothing of it; their roles are their names' first letters.
+/// Builds a fleet for a request of `prompt` tokens without any cached prefix; roles follow from the first
+/// letters of names.
 fn cold(names: &[&str], prompt: f64) -> Scenario {
     let mut fleet = Scenario::new(names.iter().copied());
     fleet.request("request.prompt-tokens", prompt);
@@ -26,14 +27,14 @@ fn cold(names: &[&str], prompt: f64) -> Scenario {
     fleet
 }
 
-/// Requests before their first token, with `tokens` to compute in all.
+/// Adds requests before their first token, with `tokens` to compute in all.
 fn waiting(fleet: &mut Scenario, worker: &str, requests: f64, tokens: f64) {
     fleet
         .add(worker, "load.requests", requests)
         .add(worker, "load.prefill-tokens", tokens);
 }
 
-/// Requests past their first token.
+/// Adds requests past their first token.
 fn decoding(fleet: &mut Scenario, worker: &str, requests: f64) {
     fleet
         .add(worker, "load.requests", requests)
@@ -49,14 +50,14 @@ fn splits_a_long_uncached_prompt() {
 }
 
 #[test]
-fn leaves_a_short_uncached_remainder_to_the_decode_worker_that_holds_the_rest() {
+fn a_decode_worker_computes_a_short_uncached_remainder_itself() {
     let mut fleet = cold(&["p1", "p2", "d1", "d2"], 8_000.0);
     fleet.holds("d2", 7_000.0);
     assert_eq!(fleet.route(&pd_pairing()), Some("d2"));
 }
 
 #[test]
-fn a_short_prompt_of_which_little_is_cached_is_split() {
+fn a_short_prompt_with_little_cached_is_split() {
     let mut fleet = cold(&["p1", "d1"], 1_000.0);
     fleet.holds("d1", 200.0);
     assert_eq!(fleet.pair(&pd_pairing()), Some(("p1", "d1")));
@@ -78,7 +79,7 @@ fn a_busy_decode_worker_computes_no_prompt() {
 }
 
 #[test]
-fn a_decode_worker_that_may_is_alone_only_where_that_costs_less() {
+fn a_decode_worker_serves_alone_only_if_that_costs_less() {
     let mut fleet = cold(&["p1", "d1"], 8_000.0);
     fleet.holds("p1", 7_900.0).holds("d1", 6_000.0);
     assert_eq!(fleet.pair(&pd_pairing()), Some(("p1", "d1")));
@@ -87,7 +88,7 @@ fn a_decode_worker_that_may_is_alone_only_where_that_costs_less() {
 }
 
 #[test]
-fn no_decode_worker_is_alone_where_that_is_turned_off() {
+fn no_decode_worker_serves_alone_if_disabled() {
     let policy = Configured::<PdPairing>::new(r#"{"alone-below-tokens": 0}"#).unwrap();
     let mut fleet = cold(&["p1", "d1"], 8_000.0);
     fleet.holds("d1", 8_000.0);
@@ -95,7 +96,7 @@ fn no_decode_worker_is_alone_where_that_is_turned_off() {
 }
 
 #[test]
-fn no_decode_worker_is_alone_where_the_pool_does_not_allow_it() {
+fn no_decode_worker_serves_alone_if_the_pool_forbids_it() {
     let mut fleet = cold(&["p1", "d1"], 8_000.0);
     fleet.holds("d1", 8_000.0);
     assert_eq!(fleet.route(&pd_pairing()), Some("d1"));
@@ -104,7 +105,7 @@ fn no_decode_worker_is_alone_where_the_pool_does_not_allow_it() {
 }
 
 #[test]
-fn a_decode_worker_is_alone_where_there_is_no_prefill_worker() {
+fn a_decode_worker_serves_alone_if_there_is_no_prefill_worker() {
     let mut fleet = cold(&["p1", "d1"], 50_000.0);
     assert_eq!(fleet.offer(&["d1"]).route(&pd_pairing()), Some("d1"));
     assert_eq!(fleet.offer(&["p1"]).decide(&pd_pairing()), Verdict::Pass);
@@ -120,7 +121,7 @@ fn avoids_the_queued_prefill_worker_unless_its_cache_is_worth_the_wait() {
 }
 
 #[test]
-fn the_decode_worker_is_the_one_with_fewer_requests_or_less_to_fetch() {
+fn the_decode_worker_has_fewer_requests_or_less_to_fetch() {
     let mut fleet = cold(&["p1", "d1", "d2"], 8_000.0);
     decoding(&mut fleet, "d1", 5.0);
     assert_eq!(fleet.pair(&pd_pairing()), Some(("p1", "d2")));
@@ -140,7 +141,7 @@ fn prefers_a_near_pair_until_its_queue_is_worth_the_way() {
     for _ in 0..50 {
         assert_eq!(fleet.pair(&policy), Some(("p2", "d2")));
     }
-    // Near costs 400 tokens here and far 1,600.
+    // The near transfer costs 400 tokens here and the far one 1,600.
     waiting(&mut fleet, "p2", 0.0, 1_100.0);
     assert_eq!(fleet.pair(&policy), Some(("p2", "d2")));
     waiting(&mut fleet, "p2", 0.0, 200.0);
@@ -149,7 +150,7 @@ fn prefers_a_near_pair_until_its_queue_is_worth_the_way() {
 }
 
 #[test]
-fn of_the_pairs_always_the_least() {
+fn the_pair_with_the_least_cost_is_always_chosen() {
     let params =
         r#"{"near-label": "rack", "backlog-price": 0, "alone-below-tokens": 0, "decode-tokens": 10}"#;
     let policy = Configured::<PdPairing>::new(params).unwrap();
@@ -201,7 +202,7 @@ fn of_the_pairs_always_the_least() {
 }
 
 #[test]
-fn an_idle_mixed_worker_wins_where_both_pools_are_loaded() {
+fn an_idle_mixed_worker_wins_if_both_pools_are_loaded() {
     let mut fleet = cold(&["p1", "d1", "m1"], 8_000.0);
     waiting(&mut fleet, "m1", 1.0, 8_000.0);
     assert_eq!(fleet.pair(&pd_pairing()), Some(("p1", "d1")));
@@ -232,7 +233,7 @@ fn equal_pairs_are_used_evenly_and_a_session_keeps_its_own() {
 }
 
 #[test]
-fn without_tokens_and_feeds_the_body_stands_for_the_prompt() {
+fn without_tokens_and_feeds_the_body_length_estimates_the_prompt() {
     let mut fleet = Scenario::new(["p1", "d1", "m1"]);
     fleet.role("p1", Role::Prefill).role("d1", Role::Decode);
     fleet.request("request.body-bytes", 40_000.0);
@@ -266,10 +267,10 @@ fn mistakes_in_the_parameters_are_all_reported() {
 }
 
 #[test]
-fn measured_speeds_replace_weights_once_all_who_compute_prompts_have_one() {
+fn measured_speeds_replace_weights_once_all_prefill_workers_have_one() {
     let policy = Configured::<PdPairing>::new(r#"{"measured-speed": true}"#).unwrap();
     let mut fleet = cold(&["p1", "p2", "d1"], 8_000.0);
-    // What the configuration believes, and what was measured, are opposites.
+    // The configured weights and the measured speeds are opposites.
     fleet.set("p1", "worker.weight", 4.0);
     fleet.set("p2", "cost.token-ms", 0.05);
     assert_eq!(fleet.pair(&policy), Some(("p1", "d1")));
@@ -277,12 +278,12 @@ fn measured_speeds_replace_weights_once_all_who_compute_prompts_have_one() {
     assert_eq!(
         fleet.pair(&policy),
         Some(("p2", "d1")),
-        "nobody waits for the decode worker"
+        "the decode worker needs no measurement"
     );
 }
 
 #[test]
-fn a_transfer_is_counted_in_the_time_that_was_measured() {
+fn a_transfer_is_priced_in_measured_time() {
     let params =
         r#"{"measured-speed": true, "near-label": "rack", "far-factor": 10, "alone-below-tokens": 0}"#;
     let policy = Configured::<PdPairing>::new(params).unwrap();
@@ -290,7 +291,7 @@ fn a_transfer_is_counted_in_the_time_that_was_measured() {
     for (worker, rack) in [("p-near", 1.0), ("p-far", 2.0), ("d1", 1.0)] {
         fleet.set(worker, "label.rack", rack);
     }
-    // Whatever a token takes, a tenth less of it does not make up for the long way, and half of it does.
+    // At any token time, a speed-up of a tenth does not pay for the far transfer, and a factor of two does.
     for token_ms in [0.01, 1.0, 100.0] {
         fleet.set("p-near", "cost.token-ms", token_ms);
         fleet.set("p-far", "cost.token-ms", 0.9 * token_ms);

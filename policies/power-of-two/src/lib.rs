@@ -1,11 +1,11 @@
-//! Policy: of two workers drawn by lot the less loaded one.
+//! Policy: the less loaded of two random workers (power of two choices).
 
-use conductor_policy_sdk::{Call, Host, Least, Load, Params, Plan, Policy, Verdict, export_policy};
+use conductor_policy_sdk::{Call, Host, LeastCost, Params, Plan, Policy, Verdict, WorkerLoad, export_policy};
 
-/// The less loaded one of two.
+/// Policy: the less loaded of two random workers.
 #[derive(Debug)]
 pub struct PowerOfTwo {
-    load: Load,
+    load: WorkerLoad,
 }
 
 impl Policy for PowerOfTwo {
@@ -14,20 +14,22 @@ impl Policy for PowerOfTwo {
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         Self {
-            load: Load::configure(params, plan),
+            load: WorkerLoad::configure(params, plan),
         }
     }
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
         let workers = call.ids().len() as u64;
         let first = host.random() % workers.max(1);
-        // Any other one.
+        // Any other worker.
         let second = (first + 1 + host.random() % workers.saturating_sub(1).max(1)) % workers.max(1);
         let load = self.load.with(call);
         let drawn = call
             .rows()
             .filter(|row| [first, second].contains(&(row.index() as u64)));
-        Verdict::route_to(Least::of(drawn.map(|row| (row, load(&row))), || host.random()))
+        Verdict::route_to(LeastCost::of(drawn.map(|row| (row, load(&row))), || {
+            host.random()
+        }))
     }
 }
 
@@ -46,7 +48,7 @@ mod tests {
         Configured::new(params).unwrap()
     }
 
-    /// How many of 6,000 requests each got.
+    /// Returns the number of requests of each worker, out of 6,000.
     fn counts(fleet: &mut Scenario, params: &str) -> [u32; 4] {
         let policy = configured(params);
         let mut counts = [0; 4];
@@ -65,22 +67,22 @@ mod tests {
     }
 
     #[test]
-    fn every_pair_is_drawn_alike_and_its_less_loaded_one_taken() {
+    fn every_pair_is_equally_likely_and_its_less_loaded_worker_is_taken() {
         let mut fleet = Scenario::new(NAMES);
         for (requests, name) in NAMES.iter().enumerate() {
             fleet.set(name, "load.requests", requests as f64);
         }
-        // Of six pairs three have a, two more b, one more c.
+        // Of six pairs three contain a, two more contain b, and one more contains c.
         check(counts(&mut fleet, "{}"), [3_000, 2_000, 1_000, 0]);
     }
 
     #[test]
-    fn equals_are_used_evenly() {
+    fn ties_are_distributed_evenly() {
         check(counts(&mut Scenario::new(NAMES), "{}"), [1_500; 4]);
     }
 
     #[test]
-    fn loads_are_compared_by_tokens_where_asked_for() {
+    fn loads_are_compared_by_tokens_if_enabled() {
         let mut fleet = Scenario::new(NAMES);
         for (requests, name) in NAMES.iter().enumerate() {
             fleet.set(name, "load.requests", requests as f64).set(
@@ -96,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_worker_is_taken() {
+    fn a_single_worker_is_taken() {
         assert_eq!(Scenario::new(["a"]).route(&configured("{}")), Some("a"));
     }
 }

@@ -1,14 +1,15 @@
-//! Policy: exploit a match of more than half of the prompt, else explore by load and work: E2 of Preble.
+//! Policy: Preble's E2: exploits a match of more than half of the prompt, else explores by load and work.
 //!
-//! README.md says what differs from the paper: loads are what is in flight, and no cost of eviction is known.
+//! README.md lists the differences from the paper: loads are requests in flight, and eviction costs are
+//! unknown.
 
 use conductor_policy_sdk::{Call, Forecast, Host, Params, Plan, Policy, Row, Verdict, export_policy};
 
-/// Exploits a long match, else explores.
+/// Policy: exploits a long match, else explores.
 #[derive(Debug)]
 pub struct PrebleE2 {
     forecast: Forecast,
-    /// A holder with more than so many times the least load is not exploited.
+    /// Ratio to the least load above which a holder is not exploited.
     balance: f64,
 }
 
@@ -20,27 +21,27 @@ impl Policy for PrebleE2 {
         Self {
             forecast: Forecast::configure(params, plan),
             balance: params
-                .about("A holder with more than so many times the load of the least loaded worker is not exploited.")
+                .about("Ratio to the least loaded worker's load above which a holder is not exploited.")
                 .number("balance-threshold", 15.0, 1.0..=1_000_000.0),
         }
     }
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
-        let outlook = self.forecast.of(call);
-        let best = outlook.best();
-        if best > outlook.prompt() - best {
-            // A cost that is not known is never taken.
-            let load = |row: &Row<'_>| match outlook.matched(row) >= best {
-                true => outlook.queue(row),
+        let forecast = self.forecast.of(call);
+        let best = forecast.best();
+        if best > forecast.prompt() - best {
+            // A NaN cost is never chosen.
+            let load = |row: &Row<'_>| match forecast.matched(row) >= best {
+                true => forecast.queue(row),
                 false => f64::NAN,
             };
             let holder = call.least(|| host.random(), load);
-            let most = self.balance * call.smallest(|row| outlook.queue(row));
+            let most = self.balance * call.smallest(|row| forecast.queue(row));
             if holder.is_some_and(|holder| holder.cost <= most) {
                 return Verdict::route_to(holder);
             }
         }
-        let cost = |row: &Row<'_>| outlook.queue(row) + outlook.prefill(row);
+        let cost = |row: &Row<'_>| forecast.queue(row) + forecast.prefill(row);
         Verdict::route_to(call.least(|| host.random(), cost))
     }
 }
@@ -58,7 +59,8 @@ mod tests {
         Configured::new(params).unwrap()
     }
 
-    /// A prompt of 1,000 tokens of which `a` holds so many; 100 wait at each worker.
+    /// Builds a fleet for a prompt of 1,000 tokens, of which `a` holds `held`; each worker has 100 tokens
+    /// queued.
     fn fleet(held: f64) -> Scenario {
         let mut fleet = Scenario::new(["a", "b", "c"]);
         fleet.request("request.prompt-tokens", 1_000.0).holds("a", held);

@@ -1,11 +1,13 @@
-//! Policy: each beginning of a prompt at home on one worker, unless that has no room.
+//! Policy: consistent hashing of prompt prefixes with bounded loads.
 
-use conductor_policy_sdk::{Call, Homes, Host, Params, Plan, Policy, PrefixKey, Verdict, export_policy};
+use conductor_policy_sdk::{
+    BoundedLoadHash, Call, Host, Params, Plan, Policy, PrefixKey, Verdict, export_policy,
+};
 
-/// Beginnings of prompts at home.
+/// Policy: consistent hashing of prompt prefixes.
 #[derive(Debug)]
 pub struct PrefixHash {
-    homes: Homes,
+    hash: BoundedLoadHash,
     prefix: PrefixKey,
 }
 
@@ -15,13 +17,13 @@ impl Policy for PrefixHash {
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         Self {
-            homes: Homes::configure(params, plan),
+            hash: BoundedLoadHash::configure(params, plan),
             prefix: PrefixKey::configure(params, plan),
         }
     }
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
-        self.homes.send(call, host, || {
+        self.hash.route(call, host, || {
             self.prefix.of(call, host).or(call.request().session)
         })
     }
@@ -43,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_that_begin_alike_meet_whoever_sends_them() {
+    fn prompts_that_begin_alike_share_a_worker_regardless_of_session() {
         let policy = configured();
         let mut fleet = Scenario::new(NAMES);
         for document in 0..40 {
@@ -66,7 +68,7 @@ mod tests {
                 .route(&policy);
             counts[NAMES.iter().position(|name| home == Some(*name)).unwrap()] += 1;
         }
-        // The first hundred or so, while the system prompt is learnt, meet on one worker.
+        // The first hundred requests or so, before the system prompt is known as common, go to one worker.
         assert!(
             counts.iter().all(|count| (150..400).contains(count)),
             "{counts:?}"
@@ -74,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_tokens_are_unknown_sessions_stay_together_and_the_rest_go_to_the_least_loaded() {
+    fn with_unknown_tokens_sessions_stay_together_and_other_requests_go_to_the_least_loaded() {
         let policy = configured();
         let mut fleet = Scenario::new(NAMES);
         let home = fleet.session(Some(5)).route(&policy).unwrap().to_owned();

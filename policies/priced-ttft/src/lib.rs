@@ -1,20 +1,21 @@
-//! Policy: the least predicted time to first token, where what a request adds is charged for everybody who waits there.
+//! Policy: the least predicted time to first token, plus a price for the delay of waiting requests.
 //!
-//! `cost = T_queue + (x + T_prefill) * (1 + price * k)`; README.md says when this and when `cache-aware`, its form in tokens.
+//! `cost = T_queue + (x + T_prefill) * (1 + price * k)`. README.md compares it with `cache-aware`, its form
+//! in tokens.
 
 use conductor_policy_sdk::{
-    Call, Column, Fetching, Forecast, Host, Params, Plan, Policy, Row, Verdict, export_policy,
+    Call, Column, Forecast, Host, Params, Plan, Policy, PrefixFetch, Row, Verdict, export_policy,
 };
 
-/// The least predicted time to first token, priced by those who wait.
+/// Policy: the least predicted time to first token, with a price for the delay of waiting requests.
 #[derive(Debug)]
 pub struct PricedTtft {
     forecast: Forecast,
-    fetching: Fetching,
+    prefix_fetch: PrefixFetch,
     queued: Column,
-    /// What one waiting request is worth, as a share of this one's work.
+    /// Price of one waiting request's delay, as a share of this request's work.
     backlog_price: f64,
-    /// x: what a request costs besides its prompt, in tokens.
+    /// Fixed cost of a request (x), in tokens.
     request_tokens: f64,
 }
 
@@ -25,24 +26,24 @@ impl Policy for PricedTtft {
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         Self {
             forecast: Forecast::configure(params, plan),
-            fetching: Fetching::configure(params, 1.0),
+            prefix_fetch: PrefixFetch::configure(params, 1.0),
             queued: plan.column("load.queued"),
             backlog_price: params
                 .unit("share")
-                .about("Price of one waiting request; 0 is greedy.")
+                .about("Price of delaying one waiting request; 0 ignores waiting requests.")
                 .number("backlog-price", 1.0, 0.0..=100.0),
             request_tokens: params
                 .unit("tokens")
-                .about("What a request costs besides its prompt, where no times are predicted that have it in them.")
+                .about("Fixed cost of a request if no times are predicted; predictions include it.")
                 .number("request-tokens", 128.0, 0.0..=1_000_000.0),
         }
     }
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
-        let outlook = self.forecast.of(call);
+        let forecast = self.forecast.of(call);
         let cost = |row: &Row<'_>| {
-            let own = outlook.overhead(row, self.request_tokens) + self.fetching.prefill(&outlook, row);
-            outlook.queue(row) + own * (1.0 + self.backlog_price * row.get(self.queued))
+            let own = forecast.overhead(row, self.request_tokens) + self.prefix_fetch.prefill(&forecast, row);
+            forecast.queue(row) + own * (1.0 + self.backlog_price * row.get(self.queued))
         };
         let salt = || call.request().session.unwrap_or_else(|| host.random());
         Verdict::route_to(call.least(salt, cost))
@@ -62,7 +63,7 @@ mod tests {
         Configured::new(params).unwrap()
     }
 
-    /// Many short prompts wait at `short`, a long one at `long`: in milliseconds 310 and 600.
+    /// Builds a fleet with many short prompts queued at `short` and a long one at `long`: 310 and 600 ms.
     fn fleet(prefill_ms: f64) -> Scenario {
         let mut fleet = Scenario::new(["short", "long"]);
         for (name, requests, tokens) in [("short", 6.0, 3_100.0), ("long", 1.0, 6_000.0)] {
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn where_engines_fetch_the_holder_is_no_better_than_the_transfer() {
+    fn with_fetching_a_holder_saves_no_more_than_the_transfer() {
         let mut fleet = Scenario::new(["holder", "idle"]);
         fleet
             .request("request.prompt-tokens", 2_000.0)

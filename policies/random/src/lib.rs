@@ -1,11 +1,11 @@
-//! Policy: a worker drawn by lot, by weight or all alike.
+//! Policy: a random worker, by weight or uniformly.
 
 use conductor_policy_sdk::{Call, Column, Host, Params, Plan, Policy, Row, Verdict, export_policy};
 
-/// A worker drawn by lot.
+/// Policy: a random worker.
 #[derive(Debug)]
 pub struct Random {
-    /// Chances go by it; without it all have the same.
+    /// Column of weights; none for uniform chances.
     weight: Option<Column>,
 }
 
@@ -15,7 +15,7 @@ impl Policy for Random {
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let is_weighted = params
-            .about("Chances go by weight; else all workers have the same.")
+            .about("Probability by weight; else uniform.")
             .flag("weighted", true);
         Self {
             weight: is_weighted.then(|| plan.column("worker.weight")),
@@ -28,7 +28,7 @@ impl Policy for Random {
         let mut left = share(host.random()) * all;
         for row in call.rows() {
             left -= chance(&row);
-            // The last one also takes what rounding has left over.
+            // The last worker also absorbs rounding errors.
             if left < 0.0 || row.index() + 1 == call.ids().len() {
                 return Verdict::Route {
                     row: row.index(),
@@ -40,7 +40,7 @@ impl Policy for Random {
     }
 }
 
-/// A random number from 0 to below 1.
+/// Maps a random number to 0..1, excluding 1.
 fn share(random: u64) -> f64 {
     (random >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// How many of 3,000 requests went to `a`, `b` (of weight 2) and `c` (of weight 3).
+    /// Returns the number of requests to `a`, `b` (weight 2) and `c` (weight 3), out of 3,000.
     fn counts(params: &str) -> [u32; 3] {
         let policy = Configured::<Random>::new(params).unwrap();
         let mut fleet = Scenario::new(["a", "b", "c"]);
@@ -79,17 +79,17 @@ mod tests {
     }
 
     #[test]
-    fn chances_go_by_weight_whatever_the_load() {
+    fn chances_go_by_weight_regardless_of_load() {
         check("{}", [500, 1_000, 1_500]);
     }
 
     #[test]
-    fn all_have_the_same_chance_where_asked_for() {
+    fn chances_are_equal_if_configured() {
         check(r#"{"weighted": false}"#, [1_000; 3]);
     }
 
     #[test]
-    fn a_lone_worker_takes_all() {
+    fn a_single_worker_takes_all() {
         let policy = Configured::<Random>::new("{}").unwrap();
         let mut fleet = Scenario::new(["a"]);
         for weight in [1.0, 0.0, f64::NAN] {

@@ -1,12 +1,12 @@
-//! Policy: every eligible worker in turn.
+//! Policy: round robin over the eligible workers.
 //!
-//! The turn is a counter in the router's state, so that all instances of the policy share it. Each list of
-//! candidates has a counter of its own: with one for all, two pools asked by turns would each see every other
-//! turn, and with two workers each always the same one.
+//! The counter is in the router's state, shared by all instances of the policy. Each list of candidates has
+//! its own counter. With a common one, two pools that alternate would each use every other value; with two
+//! workers each, always the same worker.
 
 use conductor_policy_sdk::{Call, Host, Params, Plan, Policy, Verdict, export_policy};
 
-/// Every eligible worker in turn; weights are ignored.
+/// Policy: round robin; weights are ignored.
 #[derive(Debug)]
 pub struct RoundRobin;
 
@@ -20,7 +20,8 @@ impl Policy for RoundRobin {
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
         let ids = call.ids();
-        // Refused only where something else wrote to the key; the request's number is a turn as well.
+        // The addition fails only if other code wrote to the key; the request's number is a valid counter
+        // too.
         let turn = host.add_state(&call.state_key("turn"), 1);
         let turn = turn.map_or(call.request().seq, i64::cast_unsigned);
         match turn.checked_rem(ids.len() as u64) {
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn two_pools_asked_by_turns_each_use_all_their_workers() {
+    fn two_pools_called_alternately_each_use_all_their_workers() {
         let policy = round_robin();
         let mut fleet = Scenario::new(["a", "b", "c", "d"]);
         let mut counts = std::collections::BTreeMap::<String, u32>::new();
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_comes_and_goes_stays_even() {
+    fn a_list_of_candidates_that_returns_stays_even() {
         let policy = round_robin();
         let mut fleet = Scenario::new(["a", "b", "c"]);
         let mut counts = [0_u32; 3];
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn has_no_parameters_and_says_so() {
+    fn a_parameter_is_rejected_because_there_are_none() {
         let error = Configured::<RoundRobin>::new(r#"{"weight": 1}"#).unwrap_err();
         assert_eq!(error, "unknown parameter `weight`\nthe policy has no parameters");
     }

@@ -1,14 +1,15 @@
-//! Policy: a session stays with its worker; new ones go to the least loaded.
+//! Policy: session affinity; new sessions go to the least loaded worker.
 //!
-//! Where sessions go is remembered by the router (`sessions` of the contract), so that it holds over every instance, fault and
-//! swap of this policy. A worker that is no candidate is not recalled, which moves its sessions, each when it next comes.
+//! The router stores each session's worker (`sessions` of the contract), so it survives instances, faults and
+//! updates of this policy. A worker that is no candidate is not returned. Its sessions move one by one, each
+//! with its next request.
 
-use conductor_policy_sdk::{Call, Host, Load, Params, Phase, Plan, Policy, Verdict, export_policy};
+use conductor_policy_sdk::{Call, Host, Params, Phase, Plan, Policy, Verdict, WorkerLoad, export_policy};
 
-/// A session stays with its worker.
+/// Policy: session affinity.
 #[derive(Debug)]
 pub struct SessionAffinity {
-    load: Load,
+    load: WorkerLoad,
     ttl_ms: u32,
 }
 
@@ -19,16 +20,16 @@ impl Policy for SessionAffinity {
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let ttl_s = params
             .unit("seconds")
-            .about("How long after its last request a session stays with its worker.")
+            .about("Time after the last request for which a session stays with its worker.")
             .number("ttl-s", 600.0, 1.0..=86_400.0);
         Self {
-            load: Load::requests(plan),
+            load: WorkerLoad::requests(plan),
             ttl_ms: (ttl_s * 1000.0) as u32,
         }
     }
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
-        // The cache is where the prompt is computed: a decode leg has none to come back to.
+        // Affinity follows the cache of the prefill worker, so a decode leg has none.
         if call.request().phase == Phase::Decode {
             return Verdict::route_to(self.load.least(call, host));
         }
@@ -56,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_stays_with_its_worker_however_loaded_it_is() {
+    fn a_session_stays_with_its_worker_regardless_of_load() {
         let policy = configured("{}");
         let mut fleet = Scenario::new(["a", "b"]);
         fleet.session(Some(7)).set("a", "load.requests", 1.0);
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_moves_where_its_worker_is_no_candidate_and_stays_there() {
+    fn a_session_whose_worker_is_no_candidate_moves_and_stays() {
         let policy = configured("{}");
         let mut fleet = Scenario::new(["a", "b"]);
         fleet.session(Some(7)).set("a", "load.requests", 1.0);
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn its_time_begins_anew_with_each_request() {
+    fn each_request_restarts_the_sessions_time() {
         let policy = configured(r#"{"ttl-s": 10}"#);
         let mut fleet = Scenario::new(["a", "b"]);
         fleet.session(Some(7)).set("a", "load.requests", 1.0);

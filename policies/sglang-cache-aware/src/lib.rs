@@ -1,22 +1,23 @@
-//! Policy: the longest match while loads are balanced, else the least load: `cache_aware` of SGLang's router.
+//! Policy: the longest match while loads are balanced, else the least load, as `cache_aware` of SGLang's
+//! router.
 //!
-//! Three modes with hard switches between them; README.md says what differs from the original.
+//! It has three modes with hard switches between them. README.md lists the differences from the original.
 
 use conductor_policy_sdk::{
-    Call, Column, Host, Known, Params, Plan, Policy, Prefix, Row, Verdict, export_policy,
+    Call, Column, Host, OptionalNumber, Params, Plan, Policy, PrefixMatches, Row, Verdict, export_policy,
 };
 
-/// The longest match while loads are balanced.
+/// Policy: the longest match while loads are balanced.
 #[derive(Debug)]
 pub struct SglangCacheAware {
-    prefix: Prefix,
+    prefix: PrefixMatches,
     requests: Column,
     blocks: Column,
-    /// Loads are unbalanced where the most loaded worker has so many requests more than the least loaded one,
+    /// Difference in requests between the most and the least loaded worker above which loads are unbalanced,
     balance_abs: f64,
-    /// and so many times as many.
+    /// and the ratio of these requests that must be exceeded too.
     balance_rel: f64,
-    /// Share of the prompt from which on a match is followed.
+    /// Share of the prompt above which a match is followed.
     cache_threshold: f64,
 }
 
@@ -26,26 +27,26 @@ impl Policy for SglangCacheAware {
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         Self {
-            prefix: Prefix::new(plan),
+            prefix: PrefixMatches::new(plan),
             requests: plan.column("load.requests"),
             blocks: plan.column("cache.blocks"),
             balance_abs: params
                 .unit("requests")
-                .about("Loads are unbalanced where the most loaded worker has more than so many requests more than the least loaded one.")
+                .about("Difference in requests between the most and the least loaded worker above which loads are unbalanced.")
                 .number("balance-abs-threshold", 64.0, 0.0..=1_000_000.0),
             balance_rel: params
-                .about("And more than so many times as many.")
+                .about("Ratio of these requests that must be exceeded too.")
                 .number("balance-rel-threshold", 1.5, 1.0..=1_000_000.0),
             cache_threshold: params
                 .unit("share")
-                .about("A match is followed where it is more than this share of the prompt.")
+                .about("Share of the prompt above which a match is followed.")
                 .number("cache-threshold", 0.3, 0.0..=1.0),
         }
     }
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
         let least_loaded = |is_eligible: &dyn Fn(&Row<'_>) -> bool| {
-            // A cost that is not known is never taken.
+            // A NaN cost is never chosen.
             let load = |row: &Row<'_>| {
                 if is_eligible(row) {
                     self.load(row)
@@ -72,7 +73,7 @@ impl SglangCacheAware {
         row.get(self.requests)
     }
 
-    /// The size of the worker's cache; nothing where it does not tell.
+    /// Returns the size of the worker's cache; 0 if it is unknown.
     fn cached(&self, row: &Row<'_>) -> f64 {
         row.get(self.blocks).known_or(0.0)
     }
@@ -99,7 +100,7 @@ mod tests {
         Configured::new(params).unwrap()
     }
 
-    /// A prompt of 1,000 tokens of which `b` has 400; `c` has the smallest cache.
+    /// Builds a fleet for a prompt of 1,000 tokens, of which `b` has 400; `c` has the smallest cache.
     fn fleet() -> Scenario {
         let mut fleet = Scenario::new(["a", "b", "c"]);
         fleet.request("request.prompt-tokens", 1_000.0);
@@ -126,7 +127,7 @@ mod tests {
         fleet.set("b", "load.requests", 65.0);
         fleet.set("c", "load.requests", 1.0);
         assert_eq!(fleet.route(&configured("{}")), Some("a"));
-        // As large a difference is less than half as much again.
+        // The same difference is below the ratio of 1.5.
         fleet
             .add("a", "load.requests", 200.0)
             .add("b", "load.requests", 200.0)
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_matches_and_of_equal_caches_the_less_loaded_is_taken() {
+    fn ties_of_matches_and_of_caches_go_to_the_less_loaded() {
         let mut fleet = fleet();
         fleet.holds("a", 400.0).set("a", "load.requests", 1.0);
         assert_eq!(fleet.route(&configured("{}")), Some("b"));

@@ -1,17 +1,18 @@
-//! Scorer: tokens of the prompt that a worker holds, by how fast their tier is.
+//! Scorer: cached tokens of the prompt, weighted by tier.
 //!
-//! `score = device + host * (in host memory only) + disk * (on slower tiers only)`, in tokens that need no computing.
+//! `score = device + host * (in host memory only) + disk * (on slower tiers only)`, in tokens that need no
+//! computing.
 
 use conductor_policy_sdk::{Call, Column, Host, Params, Plan, Scorer, export_scorer};
 
-/// Tokens of the prompt that a worker holds, by how fast their tier is.
+/// Scorer: cached tokens of the prompt, weighted by tier.
 #[derive(Debug)]
 pub struct TierWeight {
-    /// Cumulative: each holds what the one before does.
+    /// Matches are cumulative: each includes the faster tiers.
     on_device: Column,
     on_host: Column,
     on_any: Column,
-    /// What a token in host memory, and one on a slower tier, is worth of one on the device.
+    /// Worth of a token in host memory and on a slower tier, relative to the device.
     host: f64,
     disk: f64,
 }
@@ -22,10 +23,10 @@ impl Scorer for TierWeight {
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let host = params
-            .about("What a token in host memory is worth of one in device memory.")
+            .about("Worth of a token in host memory, relative to device memory.")
             .number("host", 0.8, 0.0..=1.0);
         let disk = params
-            .about("What a token on disk or in a shared store is worth of one in device memory.")
+            .about("Worth of a token on disk or in a shared store, relative to device memory.")
             .number("disk", 0.5, 0.0..=1.0);
         if disk > host {
             params.refuse("`disk` is above `host`: a slower tier is worth no more than a faster one");
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn has_no_opinion_on_a_cache_that_is_not_known() {
+    fn has_no_opinion_on_an_unknown_cache() {
         let mut fleet = Scenario::new(["a", "b"]);
         fleet.holds("b", 64.0);
         let scores = fleet.scores(&configured("{}"));

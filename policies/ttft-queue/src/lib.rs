@@ -1,29 +1,34 @@
-//! Policy: the worker, or the pair, with the least priced time to first token; and a queue for each worker in the router, shortest first.
+//! Policy: the worker or pair with the least priced time to first token, and a queue for each worker in the
+//! router, shortest first.
 //!
-//! `own(w) = (Q + H + (x + u) * (1 + price * (k + held)) + (reuse + stall * decoding) * u + d * decoding) / speed`:
-//! cache-aware's price, with H, the work that is held for that worker and goes before this request, with all that are
-//! held for it, and with what computing a token costs beyond its own time: `reuse`, and `stall` for each request that is
-//! answered there and waits for it. README.md derives each term and the order of the queue.
+//! `own(w) = (Q + H + (x + u) * (1 + price * (k + held)) + (reuse + stall * decoding) * u + d * decoding) /
+//! speed`.
+//!
+//! It extends the price of `cache-aware`. H is the work held for the worker ahead of this request, and `held`
+//! is the number of all requests held for it. A computed token also costs `reuse`, and `stall` for each
+//! request that is being answered on the worker. README.md derives each term and the order of the queue.
 
 mod queue;
 
 use std::cell::LazyCell;
 
 use conductor_policy_sdk::{
-    Call, Host, Own, Pairing, Params, Phase, Placed, Plan, Policy, SessionHome, Verdict, export_policy,
+    Call, Host, OwnCost, Pairing, Params, Phase, PlacementChoice, Plan, Policy, SessionHome, Verdict,
+    export_policy,
 };
 
-use queue::{Held, Queue, Request};
+use queue::{HeldWork, PlacedRequest, Queue};
 
-/// Priced time to first token, with a queue for each worker.
+/// Policy: priced time to first token, with a queue for each worker.
 #[derive(Debug)]
 pub struct TtftQueue {
     pairing: Pairing,
     home: SessionHome,
     queue: Queue,
-    /// What a computed token costs besides its own time, as a share of that.
+    /// Cost of a computed token for later requests, as a share of its computing time.
     reuse_price: f64,
-    /// What computing a token costs each request that is answered beside it meanwhile, as a share of the time it takes.
+    /// Cost of a computed token for each request being answered on the worker, as a share of its computing
+    /// time.
     stall_price: f64,
 }
 
@@ -38,11 +43,11 @@ impl Policy for TtftQueue {
             queue: Queue::configure(params, plan),
             reuse_price: params
                 .unit("share")
-                .about("What computing a token costs others besides the time it takes, as a share of that.")
+                .about("Cost of a computed token for other requests, as a share of its computing time.")
                 .number("reuse-price", 1.0, 0.0..=100.0),
             stall_price: params
                 .unit("share")
-                .about("What computing a token costs each request that is answered there meanwhile, as a share of the time it takes.")
+                .about("Cost of a computed token for each request being answered on the worker, as a share of its computing time.")
                 .number("stall-price", 0.5, 0.0..=100.0),
         }
     }
@@ -52,12 +57,12 @@ impl Policy for TtftQueue {
         let quote = costs.quote();
         let matches = self.home.matches(call, *quote);
         let uncached = |row: &_| quote.uncached(matches.get(row));
-        let held = Held::before(&self.queue, call, host, uncached);
+        let held = HeldWork::before(&self.queue, call, host, uncached);
         let own = |row: &_| {
             let own = costs.own_with(row, matches.get(row), held.requests(row));
             let stalled = self.stall_price * quote.decoding(row);
             let besides = (self.reuse_price + stalled) * own.uncached + held.work(row);
-            Own {
+            OwnCost {
                 cost: own.cost + quote.work(row, besides),
                 ..own
             }
@@ -68,7 +73,7 @@ impl Policy for TtftQueue {
         let Some(row) = computing.and_then(|row| call.rows().nth(row)) else {
             return placed.verdict();
         };
-        let request = Request {
+        let request = PlacedRequest {
             call,
             quote,
             row,
@@ -84,8 +89,8 @@ impl Policy for TtftQueue {
     }
 }
 
-/// The row of the worker that is to compute the prompt.
-fn computing(call: &Call<'_>, placed: Placed) -> Option<usize> {
+/// Returns the row of the worker that is to compute the prompt.
+fn computing(call: &Call<'_>, placed: PlacementChoice) -> Option<usize> {
     match call.request().phase {
         Phase::Decode => None,
         Phase::Mixed | Phase::Prefill => placed.computes(),

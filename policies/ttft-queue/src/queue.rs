@@ -1,17 +1,19 @@
-//! The queue: who is held, for which worker, and who goes before whom.
+//! Router queue of the policy: when a request is held, for which worker, and in which order.
 
-use conductor_policy_sdk::{Call, Column, Host, Known, Params, Plan, Quote, RequestNumber, Row, Verdict};
+use conductor_policy_sdk::{
+    Call, Column, Host, OptionalNumber, Params, Plan, Quote, RequestNumber, Row, Verdict,
+};
 
-/// Orders of requests that run out of time are below those of all others, by as much as this,
+/// Offset that sorts requests close to their deadline before all others.
 const URGENT: f64 = -1e12;
-/// and those of requests whose time has run out above.
+/// Offset that sorts requests past their deadline after all others.
 const LATE: f64 = 1e12;
-/// A request is sent wherever it is best when it may be held for less than this, in milliseconds.
+/// A request that may be held for less than this is sent immediately, in milliseconds.
 const LAST_MS: f64 = 1_000.0;
-/// Longest time until a held request is asked about again, in milliseconds.
+/// Maximum time until a held request is re-evaluated, in milliseconds.
 const AGAIN_MS: f64 = 10_000.0;
 
-/// When requests are held, and in which order.
+/// Configured queue: when requests are held, and in which order.
 #[derive(Debug)]
 pub(crate) struct Queue {
     queued: RequestNumber,
@@ -21,43 +23,43 @@ pub(crate) struct Queue {
     token_ms: Column,
     prefill_ms: Column,
     tbt_ms: Column,
-    /// Prompt tokens that a worker of weight 1 is sent ahead.
+    /// Prompt tokens queued on a worker of weight 1 below which it receives the next request.
     ahead_tokens: f64,
-    /// Most requests that are held at a time.
+    /// Maximum number of held requests.
     most_held: f64,
-    /// The first token is to come within this, in milliseconds.
+    /// Deadline of the first token, in milliseconds.
     limit_ms: f64,
-    /// A request that has to begin within this goes before shorter ones, in milliseconds.
+    /// Slack below which a request is sorted before shorter ones, in milliseconds.
     guard_ms: f64,
-    /// What a prompt token takes while that is not known, in milliseconds.
+    /// Default time of a prompt token while it is unmeasured, in milliseconds.
     usual_token_ms: f64,
-    /// Whether a request that would come too late is refused.
+    /// True if a request that would miss its deadline is rejected.
     refuses: bool,
-    /// Longest predicted time between tokens, in milliseconds; infinite where there is no limit.
+    /// Limit of the predicted time between tokens, in milliseconds; infinite if there is none.
     tbt_limit_ms: f64,
 }
 
-/// What is held for each candidate: how many requests, and the work of those that go before this one, in tokens.
+/// Held requests of each candidate: their number, and the work in tokens that goes before this request.
 #[derive(Debug)]
-pub(crate) struct Held(Vec<u32>);
+pub(crate) struct HeldWork(Vec<u32>);
 
-/// A request, and the worker that is best for it.
+/// Request with the worker that is best for it.
 #[derive(Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct PlacedRequest<'a> {
     pub(crate) call: &'a Call<'a>,
     pub(crate) quote: &'a Quote<'a>,
-    /// Who computes the prompt.
+    /// Worker that computes the prompt.
     pub(crate) row: Row<'a>,
-    /// Tokens of the prompt that are not cached there.
+    /// Tokens of the prompt that are not cached on that worker.
     pub(crate) uncached: f64,
-    /// Work that is held for that worker and goes first, in tokens.
+    /// Work held for that worker ahead of this request, in tokens.
     pub(crate) held: f64,
-    /// The row of who answers.
+    /// Row of the worker that answers.
     pub(crate) answers: Option<usize>,
 }
 
-impl Held {
-    /// What is held for each candidate; those that are no longer there than this request go before it.
+impl HeldWork {
+    /// Queries the held requests of each candidate. Requests with no more work than this one go before it.
     pub(crate) fn before<'c>(
         queue: &Queue,
         call: &Call<'c>,
@@ -71,12 +73,12 @@ impl Held {
         Self(host.ahead(&most))
     }
 
-    /// How many are held for that worker.
+    /// Returns the number of requests held for that worker.
     pub(crate) fn requests(&self, row: &Row<'_>) -> f64 {
         self.get(2 * row.index())
     }
 
-    /// The work that goes before this request there.
+    /// Returns the work held for that worker ahead of this request.
     pub(crate) fn work(&self, row: &Row<'_>) -> f64 {
         self.get(2 * row.index() + 1)
     }
@@ -90,15 +92,15 @@ impl Queue {
     pub(crate) fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let limit_s = params
             .unit("seconds")
-            .about("The first token is to come within this time.")
+            .about("Deadline of the first token.")
             .number("first-token-within-s", 30.0, 0.001..=86_400.0);
         let guard_s = params
             .unit("seconds")
-            .about("A request that must begin within this time to come in time goes before shorter ones.")
+            .about("Slack before the latest start below which a request goes before shorter ones.")
             .number("guard-s", 2.0, 0.0..=86_400.0);
         let tbt_limit_ms = params
             .unit("milliseconds")
-            .about("Longest predicted time between tokens with which refuse-late lets a request in; 0: any.")
+            .about("Maximum predicted time between tokens that refuse-late admits; 0: no limit.")
             .number("token-within-ms", 0.0, 0.0..=1_000_000.0);
         Self {
             queued: plan.request("pool.queued"),
@@ -110,27 +112,27 @@ impl Queue {
             tbt_ms: plan.column("cost.tbt-ms"),
             ahead_tokens: params
                 .unit("tokens")
-                .about("A worker of weight 1 that has no more than so many prompt tokens to compute is sent the next request.")
+                .about("Queued prompt tokens up to which a worker of weight 1 receives the next request.")
                 .number("ahead-tokens", 4_096.0, 0.0..=100_000_000.0),
             most_held: params
                 .unit("requests")
-                .about("Most requests that are held at a time, below the pool's queue-limit; 0 holds none.")
+                .about("Maximum number of held requests, below the pool's queue-limit; 0 holds none.")
                 .number("most-held", 900.0, 0.0..=1_000_000.0),
             limit_ms: limit_s * 1e3,
             guard_ms: guard_s * 1e3,
             usual_token_ms: params
                 .unit("milliseconds")
-                .about("What a prompt token takes on a worker while the router has not measured it.")
+                .about("Default time of a prompt token while the router has not measured it.")
                 .number("token-ms", 0.1, 0.000_001..=1_000.0),
             refuses: params
-                .about("Refuse (429) a request whose first token would come too late, before anything is computed for it.")
+                .about("Rejection (429) of requests whose first token would be late, before any work is done for them.")
                 .flag("refuse-late", false),
             tbt_limit_ms: if tbt_limit_ms > 0.0 { tbt_limit_ms } else { f64::INFINITY },
         }
     }
 
-    /// Refuses a request that would come too late, or be answered too slowly, where that is wanted.
-    pub(crate) fn refuse(&self, request: &Request<'_>) -> Option<Verdict> {
+    /// Rejects a request that would miss its deadline or be answered too slowly, if enabled.
+    pub(crate) fn refuse(&self, request: &PlacedRequest<'_>) -> Option<Verdict> {
         if !self.refuses || self.was_tried(request) {
             return None;
         }
@@ -143,13 +145,13 @@ impl Queue {
         is_slow.then(|| refusal(LAST_MS, "the answer would be too slow"))
     }
 
-    /// Holds a request whose worker has enough to do.
-    pub(crate) fn hold(&self, request: &Request<'_>, host: &impl Host) -> Option<Verdict> {
-        let Request { call, quote, row, .. } = request;
+    /// Holds a request whose worker has enough queued work.
+    pub(crate) fn hold(&self, request: &PlacedRequest<'_>, host: &impl Host) -> Option<Verdict> {
+        let PlacedRequest { call, quote, row, .. } = request;
         let left_ms = call.number(self.left_ms);
         let is_full = call.number(self.queued).known_or(0.0) >= self.most_held;
         let is_free = quote.work(row, quote.queued(row)) <= quote.work_anywhere(self.ahead_tokens);
-        // An unknown time to be held in: the pool holds none.
+        // An unknown time means that the pool holds no requests.
         let may_wait = left_ms > LAST_MS;
         if is_free || !may_wait || is_full || self.was_tried(request) {
             return None;
@@ -164,12 +166,12 @@ impl Queue {
         })
     }
 
-    /// Whether a worker failed at it before.
-    fn was_tried(&self, request: &Request<'_>) -> bool {
+    /// Returns true if a worker has failed at this request before.
+    fn was_tried(&self, request: &PlacedRequest<'_>) -> bool {
         request.call.number(self.tried).known_or(0.0) > 0.0
     }
 
-    /// The shortest first; before it whoever would come too late behind it, and last who comes too late anyway.
+    /// Returns the sort key: shortest first, urgent requests before, late requests last.
     fn order(&self, slack_ms: f64, work: f64) -> f64 {
         if slack_ms < 0.0 {
             LATE + work
@@ -180,15 +182,15 @@ impl Queue {
         }
     }
 
-    /// How much longer the request may be held and still come in time, in milliseconds.
-    fn slack_ms(&self, request: &Request<'_>) -> f64 {
+    /// Returns the time for which the request can be held and still meet its deadline, in milliseconds.
+    fn slack_ms(&self, request: &PlacedRequest<'_>) -> f64 {
         let waited_ms = request.call.number(self.waited_ms).known_or(0.0);
         let queued_ms = request.quote.queued(&request.row) * self.token_ms(&request.row);
         self.limit_ms - waited_ms - queued_ms - self.prefill_ms(request)
     }
 
-    /// What the prompt takes once it begins.
-    fn prefill_ms(&self, request: &Request<'_>) -> f64 {
+    /// Returns the prefill time of the prompt, without waiting.
+    fn prefill_ms(&self, request: &PlacedRequest<'_>) -> f64 {
         let predicted = request.row.get(self.prefill_ms);
         if predicted >= 0.0 {
             predicted

@@ -1,4 +1,4 @@
-//! Where requests go, who is held, and who goes before whom.
+//! Placement, holding and queue order of single requests.
 
 use conductor_policy_sdk::testing::Scenario;
 use conductor_policy_sdk::{Configured, Role, Verdict};
@@ -8,7 +8,8 @@ fn policy(params: &str) -> Configured<TtftQueue> {
     Configured::new(params).expect("parameters of the policy")
 }
 
-/// Workers of a pool that holds requests for up to 30 s, and a prompt of so many tokens that nobody has.
+/// Builds a fleet whose pool holds requests for up to 30 s, for a prompt of so many tokens that no worker has
+/// cached.
 fn fleet<const N: usize>(names: [&str; N], prompt: f64) -> Scenario {
     let mut fleet = Scenario::new(names);
     fleet
@@ -20,14 +21,14 @@ fn fleet<const N: usize>(names: [&str; N], prompt: f64) -> Scenario {
     fleet
 }
 
-/// A worker with so many tokens to compute, of one request.
+/// Gives a worker one request with so many tokens to compute.
 fn busy(fleet: &mut Scenario, name: &str, tokens: f64) {
     fleet
         .set(name, "load.requests", 1.0)
         .set(name, "load.prefill-tokens", tokens);
 }
 
-/// NaN for one that is not held.
+/// Returns the verdict's sort key; NaN if the request is not held.
 fn order(verdict: &Verdict) -> f64 {
     match verdict {
         Verdict::Queue { order, .. } => *order,
@@ -36,7 +37,7 @@ fn order(verdict: &Verdict) -> f64 {
 }
 
 #[test]
-fn a_worker_with_little_to_do_is_sent_the_next_at_once() {
+fn a_worker_with_little_queued_work_receives_the_next_request_immediately() {
     let mut fleet = fleet(["a", "b"], 8_000.0);
     busy(&mut fleet, "a", 4_096.0);
     busy(&mut fleet, "b", 90_000.0);
@@ -56,7 +57,7 @@ fn a_request_waits_in_the_router_for_the_worker_that_is_best_for_it() {
 }
 
 #[test]
-fn work_that_waits_for_a_worker_sends_others_elsewhere_if_it_goes_first() {
+fn held_work_ahead_of_a_request_raises_the_workers_cost() {
     let mut fleet = fleet(["a", "b"], 20_000.0);
     fleet.holds("a", 18_000.0);
     busy(&mut fleet, "a", 5_000.0);
@@ -67,16 +68,20 @@ fn work_that_waits_for_a_worker_sends_others_elsewhere_if_it_goes_first() {
         fleet.hold("a", 2_001);
     }
     fleet.decide(&policy(r#"{"backlog-price": 0}"#));
-    assert_eq!(fleet.waits_for(), Some(("a", 2_000)), "longer ones go later");
+    assert_eq!(fleet.waits_for(), Some(("a", 2_000)), "longer requests go later");
     for _ in 0..20 {
         fleet.hold("a", 1_999);
     }
     fleet.decide(&policy(r#"{"backlog-price": 0}"#));
-    assert_eq!(fleet.waits_for(), Some(("b", 20_000)), "shorter ones go first");
+    assert_eq!(
+        fleet.waits_for(),
+        Some(("b", 20_000)),
+        "shorter requests go first"
+    );
 }
 
 #[test]
-fn whoever_is_held_for_a_worker_makes_it_dearer_for_long_ones() {
+fn held_requests_raise_a_workers_cost_for_longer_requests() {
     let mut fleet = fleet(["a", "b"], 20_000.0);
     fleet.holds("a", 10_000.0);
     busy(&mut fleet, "a", 5_000.0);
@@ -91,14 +96,14 @@ fn whoever_is_held_for_a_worker_makes_it_dearer_for_long_ones() {
 }
 
 #[test]
-fn a_long_prompt_goes_where_few_answers_have_to_wait_for_it() {
+fn a_long_prompt_goes_to_a_worker_with_few_decoding_requests() {
     let mut fleet = fleet(["a", "b"], 8_000.0);
     for (name, answers) in [("a", 20.0), ("b", 2.0)] {
         fleet
             .set(name, "load.requests", answers)
             .set(name, "load.decoding", answers);
     }
-    // What b has more to compute than a is less than what 18 more answers would wait.
+    // The 4,000 more tokens of b cost less than the stall of 18 more answers.
     fleet.set("b", "load.prefill-tokens", 4_000.0);
     let without = policy(r#"{"stall-price": 0, "decode-tokens": 0}"#);
     assert_eq!(fleet.route(&without), Some("a"));
@@ -106,7 +111,7 @@ fn a_long_prompt_goes_where_few_answers_have_to_wait_for_it() {
 }
 
 #[test]
-fn the_short_go_before_the_long_but_for_those_that_run_out_of_time() {
+fn shorter_requests_go_first_except_urgent_ones() {
     let policy = policy("{}");
     let held = |prompt: f64, waited_ms: f64| {
         let mut fleet = fleet(["a"], prompt);
@@ -116,7 +121,7 @@ fn the_short_go_before_the_long_but_for_those_that_run_out_of_time() {
     };
     let short = held(1_000.0, 0.0);
     let long = held(100_000.0, 0.0);
-    // At 0.1 ms a token it takes 10 s, after half a second: to come within 30 s it has to go within a second.
+    // At 0.1 ms a token the prefill takes 10 s after 0.5 s of queue: 1 s of slack is left of 30 s.
     let urgent = held(100_000.0, 18_500.0);
     let more_urgent = held(100_000.0, 19_000.0);
     let late = held(100_000.0, 20_500.0);
@@ -124,11 +129,11 @@ fn the_short_go_before_the_long_but_for_those_that_run_out_of_time() {
 }
 
 #[test]
-fn it_is_asked_again_when_its_time_runs_out() {
+fn a_held_request_is_re_evaluated_when_it_becomes_urgent() {
     let mut fleet = fleet(["a"], 100_000.0);
     busy(&mut fleet, "a", 5_000.0);
     fleet.set("a", "cost.token-ms", 0.2);
-    // Of 30 s, 20 s of its own work, 1 s of what is there, and the guard of 2 s leave 7 s.
+    // Of 30 s, 20 s of its own work, 1 s of queue and the guard of 2 s leave 7 s.
     let verdict = fleet.decide(&policy("{}"));
     assert!(
         matches!(
@@ -150,12 +155,12 @@ fn it_is_asked_again_when_its_time_runs_out() {
                 ..
             }
         ),
-        "before the router gives it up: {verdict:?}"
+        "before the hold time expires: {verdict:?}"
     );
 }
 
 #[test]
-fn nobody_is_held_who_could_be_lost_for_it() {
+fn a_request_that_could_be_lost_is_not_held() {
     let full = r#"{"most-held": 1}"#;
     let cases: [(&str, f64, &str); 4] = [
         ("request.hold-left-ms", f64::NAN, "{}"),
@@ -172,7 +177,7 @@ fn nobody_is_held_who_could_be_lost_for_it() {
 }
 
 #[test]
-fn who_comes_too_late_is_refused_where_that_is_wanted() {
+fn a_late_request_is_rejected_if_enabled() {
     let refusing = policy(r#"{"refuse-late": true, "token-within-ms": 100}"#);
     let refused =
         |fleet: &mut Scenario| matches!(fleet.decide(&refusing), Verdict::Reject { status: 429, .. });
@@ -183,10 +188,10 @@ fn who_comes_too_late_is_refused_where_that_is_wanted() {
     assert!(refused(&mut fleet));
     busy(&mut fleet, "a", 0.0);
     fleet.set("a", "cost.tbt-ms", 101.0);
-    assert!(refused(&mut fleet), "its answer would be too slow");
+    assert!(refused(&mut fleet), "the answer would be too slow");
     fleet.request("request.tried", 1.0);
-    assert!(!refused(&mut fleet), "something was computed for it");
-    assert_eq!(fleet.route(&policy("{}")), Some("a"), "not unless wanted");
+    assert!(!refused(&mut fleet), "a tried request has caused work already");
+    assert_eq!(fleet.route(&policy("{}")), Some("a"), "disabled by default");
 }
 
 #[test]
@@ -204,7 +209,7 @@ fn a_pair_waits_for_its_prefill_worker() {
 }
 
 #[test]
-fn without_an_index_a_session_stays_where_it_was() {
+fn without_an_index_a_session_stays_on_its_worker() {
     let policy = policy("{}");
     let mut fleet = Scenario::new(["a", "b", "c"]);
     fleet.request("request.prompt-tokens", 10_000.0).session(Some(7));

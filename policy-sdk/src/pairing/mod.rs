@@ -1,42 +1,44 @@
-//! Pairs: the prefill and the decode worker with the least cost together, or one worker for both legs where that costs no more.
+//! Pair placement: the prefill and decode worker with the least joint cost, or one worker for both legs if
+//! that costs no more.
 //!
-//! `cost(p, d) = own(p) + transfer(p, d) + crowding(d)` against `cost(w) = own(w)`; the README of the policy `pd-pairing` derives each
-//! term. What a worker costs by itself is the policy's to say.
+//! `cost(p, d) = own(p) + transfer(p, d) + crowding(d)` is compared with `cost(w) = own(w)`. The README of
+//! the policy `pd-pairing` derives each term. The policy supplies the cost of a single worker.
 
 mod terms;
 
-use crate::call::{Call, Known, Least, Phase, Row};
+use crate::call::{Call, LeastCost, OptionalNumber, Phase, Row};
 use crate::host::Role;
 use crate::params::Params;
 use crate::plan::{Column, Plan, RequestNumber};
 use crate::verdict::Verdict;
-use terms::Terms;
-pub use terms::{Costs, Own};
+use terms::CostTerms;
+pub use terms::{CallCosts, OwnCost};
 
-/// The terms of pairs, and when one worker does it all.
+/// Configured pair placement: the cost terms, and the condition for decoding workers that serve a whole
+/// request.
 #[derive(Debug, Clone)]
 pub struct Pairing {
-    terms: Terms,
-    near: Option<Near>,
-    alone: Alone,
+    terms: CostTerms,
+    near: Option<NearPairs>,
+    alone: AloneLimits,
 }
 
-/// Whom it is for. A cost is that of the whole with the worker of its row.
+/// Chosen worker or pair. Each cost is that of the whole placement with the worker of its row.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Placed {
-    /// One worker, for the whole or for the part that is being placed; none where no candidate had a cost.
-    One(Option<Least>),
-    /// Two, for one leg each.
+pub enum PlacementChoice {
+    /// One worker for the whole request or the leg to place; none if no candidate has a cost.
+    One(Option<LeastCost>),
+    /// Two workers, one for each leg.
     Pair {
-        /// Who computes the prompt.
-        prefill: Least,
-        /// Who answers.
-        decode: Least,
+        /// Worker that computes the prompt.
+        prefill: LeastCost,
+        /// Worker that decodes and answers.
+        decode: LeastCost,
     },
 }
 
-impl Placed {
-    /// The row of the worker that computes the prompt, if it is computed anew.
+impl PlacementChoice {
+    /// Returns the row of the worker that computes the prompt.
     #[must_use]
     pub fn computes(&self) -> Option<usize> {
         match self {
@@ -45,7 +47,7 @@ impl Placed {
         }
     }
 
-    /// The row of the worker that answers.
+    /// Returns the row of the worker that answers.
     #[must_use]
     pub fn answers(&self) -> Option<usize> {
         match self {
@@ -54,7 +56,7 @@ impl Placed {
         }
     }
 
-    /// Sends it there.
+    /// Converts the choice to a verdict.
     #[must_use]
     pub fn verdict(self) -> Verdict {
         match self {
@@ -68,116 +70,119 @@ impl Placed {
     }
 }
 
-/// Which pairs have a short way between them.
+/// Pairs with a short network path.
 #[derive(Debug, Clone)]
-struct Near {
-    /// Equal in a near pair.
+struct NearPairs {
+    /// Label whose value is equal on both workers of a near pair.
     label: Column,
-    /// How much dearer the same transfer is between others; at least 1.
+    /// Cost factor of a transfer between workers that are not near; at least 1.
     far_factor: f64,
 }
 
-/// When a decode worker may do the whole of a request (conditional disaggregation).
+/// Limits within which a decode worker may serve a whole request (conditional disaggregation).
 #[derive(Debug, Clone)]
-struct Alone {
-    /// Where the pool allows it:
+struct AloneLimits {
+    /// Permission of the pool.
     allowed: RequestNumber,
-    /// while fewer tokens than this are to be computed there,
+    /// Upper limit of the tokens to compute on the decode worker.
     below_tokens: f64,
-    /// and less than this share of the prompt,
+    /// Upper limit of the tokens to compute, as a share of the prompt.
     below_share: f64,
-    /// and no more requests than these are decoding there.
+    /// Maximum number of requests already decoding on the worker.
     busy_decoding: f64,
 }
 
-/// The candidates of one request whose whole is being placed, by role.
-struct Placing<'a, S> {
+/// Candidates of one whole request, by role.
+struct PairSearch<'a, S> {
     pairing: &'a Pairing,
-    costs: Costs<'a>,
+    costs: CallCosts<'a>,
     prefill: Vec<Candidate<'a>>,
     decode: Vec<Candidate<'a>>,
     mixed: Vec<Candidate<'a>>,
     alone_allowed: bool,
-    /// What ties are broken by.
+    /// Salt for breaking ties.
     salt: S,
 }
 
-/// A candidate and what it would do by itself.
+/// Candidate with its cost as a single worker.
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
     row: Row<'a>,
-    own: Own,
+    own: OwnCost,
 }
 
-/// The least that computing the prompt costs on any prefill worker.
-struct Cheapest {
+/// Least prefill cost over all prefill workers, and by near label.
+struct CheapestPrefill {
     anywhere: f64,
-    /// Of those with the same value of the near label, in ascending order of the value.
+    /// Least cost for each value of the near label, in ascending order of the value.
     near: Vec<(f64, f64)>,
 }
 
 impl Pairing {
-    /// Reads the parameters of pairs and those of [`Price`](crate::Price), and asks for the numbers.
+    /// Reads the parameters of pairs and of [`Price`](crate::Price), and requests the columns.
     #[must_use]
     pub fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let key = params
-            .about("Key of a label: workers with equal values are near, as in a rack or a NIC group.")
+            .about("Label key: workers with equal values are near, such as one rack or NIC group.")
             .text("near-label", "");
         let far_factor = params
-            .about("How much dearer the transfer is between workers that are not near.")
+            .about("Cost factor of a transfer between workers that are not near.")
             .number("far-factor", 4.0, 1.0..=1_000.0);
         Self {
-            terms: Terms::configure(params, plan),
-            near: (!key.is_empty()).then(|| Near {
+            terms: CostTerms::configure(params, plan),
+            near: (!key.is_empty()).then(|| NearPairs {
                 label: plan.label(&key),
                 far_factor,
             }),
-            alone: Alone {
+            alone: AloneLimits {
                 allowed: plan.request("request.decode-alone"),
-                below_tokens: params.unit("tokens").about("A decode worker may compute fewer than these itself; 0: none while there are prefill workers.").number("alone-below-tokens", 2_048.0, 0.0..=100_000_000.0),
-                below_share: params.unit("share").about("The same of the prompt; over 1: whatever is cached.").number("alone-below-share", 0.7, 0.0..=2.0),
-                busy_decoding: params.unit("requests").about("Most requests decoding on a decode worker that computes a prompt.").number("busy-decoding", 16.0, 0.0..=1_000_000.0),
+                below_tokens: params.unit("tokens").about("Upper limit of the prompt tokens that a decode worker computes itself; 0: none while there are prefill workers.").number("alone-below-tokens", 2_048.0, 0.0..=100_000_000.0),
+                below_share: params.unit("share").about("Upper limit of the same tokens as a share of the prompt; over 1: no limit.").number("alone-below-share", 0.7, 0.0..=2.0),
+                busy_decoding: params.unit("requests").about("Maximum number of decoding requests on a decode worker that computes a prompt.").number("busy-decoding", 16.0, 0.0..=1_000_000.0),
             },
         }
     }
 
-    /// What the candidates of a call cost.
+    /// Computes the candidates' costs of a call.
     #[must_use]
-    pub fn costs(&self, call: &Call<'_>) -> Costs<'_> {
+    pub fn costs(&self, call: &Call<'_>) -> CallCosts<'_> {
         self.terms.of(call)
     }
 
-    /// Whether there are but workers that do both legs.
+    /// Returns true if every candidate is a mixed worker.
     fn is_whole(&self, call: &Call<'_>) -> bool {
         call.rows().all(|row| self.terms.role(&row) == Role::Mixed)
     }
 
-    /// The least costly place for what is being placed. `own`: what a candidate would do by itself; ties are broken by `salt`.
+    /// Finds the placement with the least cost. `own` is a candidate's cost as a single worker; `salt` breaks
+    /// ties.
     pub fn place<'a>(
         &'a self,
         call: &Call<'a>,
-        costs: Costs<'a>,
-        own: impl Fn(&Row<'a>) -> Own,
+        costs: CallCosts<'a>,
+        own: impl Fn(&Row<'a>) -> OwnCost,
         salt: impl Fn() -> u64,
-    ) -> Placed {
+    ) -> PlacementChoice {
         match call.request().phase {
-            Phase::Prefill => Placed::One(call.least(salt, |row| own(row).cost)),
+            Phase::Prefill => PlacementChoice::One(call.least(salt, |row| own(row).cost)),
             Phase::Decode => {
                 let cost = |row: &Row<'a>| costs.transfer(own(row).uncached) + costs.crowding(row);
-                Placed::One(call.least(salt, cost))
+                PlacementChoice::One(call.least(salt, cost))
             }
-            Phase::Mixed if self.is_whole(call) => Placed::One(call.least(salt, |row| own(row).cost)),
-            Phase::Mixed => Placing::new(self, call, costs, own, salt).place(),
+            Phase::Mixed if self.is_whole(call) => {
+                PlacementChoice::One(call.least(salt, |row| own(row).cost))
+            }
+            Phase::Mixed => PairSearch::new(self, call, costs, own, salt).place(),
         }
     }
 }
 
-impl<'a, S: Fn() -> u64> Placing<'a, S> {
+impl<'a, S: Fn() -> u64> PairSearch<'a, S> {
     fn new(
         pairing: &'a Pairing,
         call: &Call<'a>,
-        costs: Costs<'a>,
-        own: impl Fn(&Row<'a>) -> Own,
+        costs: CallCosts<'a>,
+        own: impl Fn(&Row<'a>) -> OwnCost,
         salt: S,
     ) -> Self {
         let mut placing = Self {
@@ -201,8 +206,8 @@ impl<'a, S: Fn() -> u64> Placing<'a, S> {
         placing
     }
 
-    /// A pair only where it costs less than one worker: fewer machines can fail one.
-    fn place(&self) -> Placed {
+    /// Chooses a pair only if it costs less than one worker, because one machine fails less often than two.
+    fn place(&self) -> PlacementChoice {
         let alone = self
             .decode
             .iter()
@@ -211,15 +216,17 @@ impl<'a, S: Fn() -> u64> Placing<'a, S> {
         let whole = self.least(whole.map(|candidate| (candidate.row, candidate.own.cost)));
         match self.pair() {
             Some((prefill, decode)) if whole.is_none_or(|whole| decode.cost < whole.cost) => {
-                Placed::Pair { prefill, decode }
+                PlacementChoice::Pair { prefill, decode }
             }
-            _ => Placed::One(whole),
+            _ => PlacementChoice::One(whole),
         }
     }
 
-    /// The least costly pair, the cost of the whole with the decode worker. A transfer has one of two prices, so
-    /// that two prefill workers come into question for each decode worker: the cheapest near it, and the cheapest.
-    fn pair(&self) -> Option<(Least, Least)> {
+    /// Finds the pair with the least cost.
+    ///
+    /// A transfer has one of two prices. So only two prefill workers matter for each decode worker: the
+    /// cheapest near one and the cheapest overall.
+    fn pair(&self) -> Option<(LeastCost, LeastCost)> {
         let cheapest = self.cheapest()?;
         let decode = self.least(self.decode.iter().map(|to| {
             let anywhere = cheapest.anywhere + self.transfer(to, false);
@@ -234,10 +241,10 @@ impl<'a, S: Fn() -> u64> Placing<'a, S> {
         Some((prefill, decode))
     }
 
-    /// None where there is no prefill worker.
-    fn cheapest(&self) -> Option<Cheapest> {
+    /// Computes the least prefill costs; none if there is no prefill worker.
+    fn cheapest(&self) -> Option<CheapestPrefill> {
         let costs = self.prefill.iter().map(|from| from.own.cost);
-        let mut cheapest = Cheapest {
+        let mut cheapest = CheapestPrefill {
             anywhere: costs.reduce(f64::min)?,
             near: Vec::new(),
         };
@@ -249,10 +256,10 @@ impl<'a, S: Fn() -> u64> Placing<'a, S> {
         Some(cheapest)
     }
 
-    /// Conditional disaggregation: little to compute, most of it cached, and few there who would be disturbed. No
-    /// condition where nothing else can compute the prompt.
+    /// Returns true if a decode worker may serve the whole request: little to compute, most of it cached, and
+    /// few decoding requests to disturb. There is no condition if no other worker can compute the prompt.
     fn may_be_alone(&self, candidate: &Candidate<'_>) -> bool {
-        let Alone {
+        let AloneLimits {
             below_tokens,
             below_share,
             busy_decoding,
@@ -264,8 +271,8 @@ impl<'a, S: Fn() -> u64> Placing<'a, S> {
         self.prefill.is_empty() || self.alone_allowed && is_little && is_idle
     }
 
-    fn least<'r>(&self, costs: impl Iterator<Item = (Row<'r>, f64)>) -> Option<Least> {
-        Least::of(costs, &self.salt)
+    fn least<'r>(&self, costs: impl Iterator<Item = (Row<'r>, f64)>) -> Option<LeastCost> {
+        LeastCost::of(costs, &self.salt)
     }
 
     fn transfer(&self, to: &Candidate<'_>, is_near: bool) -> f64 {
@@ -276,14 +283,15 @@ impl<'a, S: Fn() -> u64> Placing<'a, S> {
         self.costs.transfer(to.own.uncached) * far_factor
     }
 
-    /// NaN, which equals nothing, where no label is named or the worker has none.
+    /// Returns the near label's value; NaN, which equals nothing, if no label is configured or the worker has
+    /// none.
     fn label(&self, candidate: &Candidate<'_>) -> f64 {
         let near = self.pairing.near.as_ref();
         near.map_or(f64::NAN, |near| candidate.row.get(near.label))
     }
 }
 
-impl Cheapest {
+impl CheapestPrefill {
     fn add(&mut self, label: f64, cost: f64) {
         match self.find(label) {
             Ok(index) => self.near[index].1 = self.near[index].1.min(cost),
@@ -291,7 +299,7 @@ impl Cheapest {
         }
     }
 
-    /// Of the prefill workers with that value; infinite where there is none.
+    /// Returns the least cost of the prefill workers with that label; infinite if there are none.
     fn near(&self, label: f64) -> f64 {
         match self.find(label) {
             Ok(index) if !label.is_nan() => self.near[index].1,

@@ -1,22 +1,22 @@
-//! What a [`Scenario`] answers a policy: the router's rules and limits, without a router.
+//! Host functions of a [`Scenario`]: the router's rules and limits, without a router.
 
 use super::{ROLE, Scenario};
 use crate::call::WorkerId;
 use crate::hash::mix;
-use crate::host::{About, Host, Level, Refusal, Role, Tier};
+use crate::host::{Host, Level, Role, StateError, Tier, WorkerInfo};
 
-/// Limits of the shared state, as `wit/policy.wit` gives them.
+/// Limits of the shared state, as defined in `wit/policy.wit`.
 const MAX_KEYS: usize = 4096;
 const MAX_KEY_BYTES: usize = 256;
 const MAX_VALUE_BYTES: usize = 16 * 1024;
 
-/// Longest time a session is remembered: a day.
+/// Maximum time for which a session is remembered: one day.
 const LONGEST_SESSION_MS: u32 = 24 * 60 * 60 * 1000;
 
 impl Host for Scenario {
-    fn describe(&self, id: WorkerId) -> Option<About> {
+    fn describe(&self, id: WorkerId) -> Option<WorkerInfo> {
         let worker = self.known().contains(&id).then(|| &self.workers[id as usize])?;
-        Some(About {
+        Some(WorkerInfo {
             name: worker.name.clone(),
             role: worker
                 .numbers
@@ -89,25 +89,25 @@ impl Host for Scenario {
         self.state.borrow().get(key).cloned()
     }
 
-    fn set_state(&self, key: &str, value: &[u8]) -> Result<(), Refusal> {
+    fn set_state(&self, key: &str, value: &[u8]) -> Result<(), StateError> {
         let mut state = self.state.borrow_mut();
         if key.len() > MAX_KEY_BYTES {
-            return Err(Refusal::KeyTooLong);
+            return Err(StateError::KeyTooLong);
         }
         if value.len() > MAX_VALUE_BYTES {
-            return Err(Refusal::ValueTooLong);
+            return Err(StateError::ValueTooLong);
         }
         if state.len() >= MAX_KEYS && !state.contains_key(key) {
-            return Err(Refusal::Full);
+            return Err(StateError::Full);
         }
         state.insert(key.to_owned(), value.to_owned());
         Ok(())
     }
 
-    fn add_state(&self, key: &str, by: i64) -> Result<i64, Refusal> {
+    fn add_state(&self, key: &str, by: i64) -> Result<i64, StateError> {
         let before = match self.state(key) {
             None => 0,
-            Some(bytes) => i64::from_le_bytes(bytes.try_into().map_err(|_| Refusal::NotACounter)?),
+            Some(bytes) => i64::from_le_bytes(bytes.try_into().map_err(|_| StateError::NotACounter)?),
         };
         let after = before.wrapping_add(by);
         self.set_state(key, &after.to_le_bytes())?;
@@ -142,7 +142,7 @@ impl Host for Scenario {
     }
 
     fn wait_for(&self, row: usize, work: u32) {
-        assert!(row < self.offered.len(), "it waits for a candidate");
+        assert!(row < self.offered.len(), "the row is a candidate's");
         self.waits_for.set(Some((row, work)));
     }
 

@@ -1,13 +1,13 @@
-//! The numbers there are, and what each of them is unless a test sets it.
+//! Known numbers of requests and candidates, and their defaults in tests.
 
 use std::collections::BTreeMap;
 
 use crate::hash::mix;
 
-/// The column of [`Plan::roles`].
+/// Column of [`Plan::roles`].
 pub(super) const ROLE: &str = "worker.role";
 
-/// The request's numbers and what they are unless set.
+/// Numbers of the request and their defaults.
 pub(super) const REQUEST: &[(&str, f64)] = &[
     ("request.prompt-tokens", f64::NAN),
     ("request.max-tokens", f64::NAN),
@@ -15,7 +15,7 @@ pub(super) const REQUEST: &[(&str, f64)] = &[
     ("request.priority", f64::NAN),
     ("request.stream", 0.0),
     ("request.waited-ms", 0.0),
-    // As `pd.alone` is unless a pool turns it off.
+    // Default of `pd.alone`.
     ("request.decode-alone", 1.0),
     ("request.tried", 0.0),
     ("request.hold-left-ms", f64::NAN),
@@ -33,7 +33,7 @@ pub(super) const REQUEST: &[(&str, f64)] = &[
     ("pool.workers", 0.0),
 ];
 
-/// A candidate's numbers and what they are unless set; `label.KEY` is NaN.
+/// Numbers of a candidate and their defaults; `label.KEY` is NaN.
 pub(super) const CANDIDATE: &[(&str, f64)] = &[
     ("worker.weight", 1.0),
     (ROLE, 0.0),
@@ -65,10 +65,10 @@ pub(super) const CANDIDATE: &[(&str, f64)] = &[
     ("engine.age-ms", f64::NAN),
 ];
 
-/// Tokens of a piece of a scenario's prompt: as many as the shortest key is of.
+/// Tokens for each number of a scenario's prompt: the length of the shortest key.
 pub(super) const PIECE_TOKENS: f64 = 64.0;
 
-/// The prefix keys of a prompt that consists of these pieces; NaN where it has none.
+/// Computes the prefix keys of a prompt with these pieces; NaN for an empty prompt.
 pub(super) fn prefix_keys(pieces: &[u64]) -> impl Iterator<Item = (&'static str, f64)> {
     let keys = REQUEST.iter().filter_map(|(feature, _)| {
         let tokens: usize = feature.strip_prefix("prefix.key-")?.parse().ok()?;
@@ -85,7 +85,7 @@ pub(super) fn prefix_keys(pieces: &[u64]) -> impl Iterator<Item = (&'static str,
     })
 }
 
-/// A number as it was set, as it follows from others, or as it is unless set; an optional name may be unknown.
+/// Looks up a number: set by the test, derived from others, or the default. An optional name may be unknown.
 pub(super) fn look_up(
     numbers: &BTreeMap<String, f64>,
     defaults: &[(&str, f64)],
@@ -101,7 +101,7 @@ pub(super) fn look_up(
     })
 }
 
-/// Panics for a name that is neither in the table nor a label's.
+/// Returns the default of a feature. Panics for a name that is neither in the table nor a label's.
 pub(super) fn default_of(defaults: &[(&str, f64)], feature: &str) -> f64 {
     if feature.starts_with("label.") {
         return f64::NAN;

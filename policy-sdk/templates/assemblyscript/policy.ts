@@ -1,24 +1,23 @@
-// least-queued: the candidate with the fewest requests for its weight.
+// least-queued: routes to the candidate with the fewest requests relative to its weight.
 //
-// The router calls `configure` once for each instance and `schedule` for every request. Any instance may answer any
-// request, so nothing that matters is kept here between calls.
+// The router calls `configure` once for each instance and `schedule` for every request. Any instance may
+// serve any request, so globals must not carry data from one call to the next.
 
 import { Candidates, Request, Verdict, nowUs, pass, queue, random, route } from "./conductor";
 
 export const NAME = "least-queued";
 export const VERSION = "0.1.0";
 
-// The numbers asked for, of the request and of each candidate. All names: wit/README.md of Conductor.
+// Requested numbers, of the request and of each candidate. All names: wit/README.md of Conductor.
 export const REQUEST_FEATURES: StaticArray<string> = [];
 export const CANDIDATE_FEATURES: StaticArray<string> = ["load.requests", "worker.weight"];
 const enum Column { Requests, Weight }
 
-// A candidate with so many requests gets no more; 0 is no limit.
+// A candidate with this many requests is full; 0 means no limit.
 let maxRequests: f64 = 0;
 
 // Reads the table `[policies.least-queued.params]` of conductor.toml, which arrives as JSON: `{}` or
-// `{"max-requests": NUMBER}` is all this policy knows. A refusal is shown to the operator, and the policy before this one
-// keeps deciding.
+// `{"max-requests": NUMBER}`. A returned text is shown to the operator, and the previous policy stays active.
 export function configure(params: string): string | null {
   maxRequests = 0;
   const text = params.trim();
@@ -48,13 +47,13 @@ export function schedule(request: Request, candidates: Candidates): Verdict {
     }
   }
   if (tied > 0) {
-    // The n-th of those tied, each as likely as the others.
+    // Picks one of the tied candidates, each with the same probability.
     let nth = tied > 1 ? ((random() >> 32) * tied) >> 32 : 0;
     let row = 0;
     while (cost(candidates, row) != least || nth-- > 0) row++;
     return route(row, -least);
   }
-  // All full: first come, first served. Nobody's load known: the router's own fallback decides.
+  // If all are full: first come, first served. If no load is known: the router's fallback decides.
   return anyFull ? queue(<f64>nowUs(), 50) : pass();
 }
 
@@ -62,8 +61,8 @@ function full(candidates: Candidates, row: i32): bool {
   return maxRequests > 0 && candidates.get(row, Column.Requests) >= maxRequests;
 }
 
-// Requests for the weight; NaN for a row that is out of the question, since NaN is neither less than nor equal to
-// anything. What the router does not know is NaN: an unknown weight counts as 1, and an unknown load stays NaN.
+// Returns requests relative to the weight; NaN for a full candidate, which compares as neither less nor
+// equal. Unknown numbers are NaN: an unknown weight counts as 1, and an unknown load makes the cost NaN.
 function cost(candidates: Candidates, row: i32): f64 {
   if (full(candidates, row)) return NaN;
   const weight = candidates.get(row, Column.Weight);

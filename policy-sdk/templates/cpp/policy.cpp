@@ -1,8 +1,10 @@
-// least-queued: the candidate with the fewest requests for its weight.
+// least-queued: routes to the candidate with the fewest requests relative to its weight.
 //
-// The router calls `configure` once for each instance and `schedule` for every request. Any instance may answer any
-// request, so nothing that matters is kept here between calls: that is what `conductor_policy_state_*` is for.
-// `scheduler.h` is made from wit/policy.wit by build.sh: C bindings, which C++ calls as they are.
+// The router calls `configure` once for each instance and `schedule` for every request. Any instance may
+// serve any request, so globals must not carry data from one call to the next; use
+// `conductor_policy_state_*`.
+//
+// build.sh generates `scheduler.h` from wit/policy.wit: C bindings, which C++ calls directly.
 
 #include "scheduler.h"
 
@@ -13,25 +15,26 @@
 #include <span>
 #include <string_view>
 
-// What libc++ does instead of throwing. Its own prints a message, which would import WASI.
+// Replaces libc++'s handler, which prints a message and would import WASI.
 void std::__libcpp_verbose_abort(const char *, ...) noexcept { __builtin_trap(); }
 
 namespace {
 
 using namespace std::string_view_literals;
 
-// A candidate with so many requests gets no more; 0 is no limit.
+// A candidate with this many requests is full; 0 means no limit.
 double max_requests = 0;
 
-// One candidate, as `numbers` has it: the columns asked for, in this order. All names: wit/README.md of Conductor.
+// Row of one candidate in `numbers`: the requested columns, in this order. All names: wit/README.md of
+// Conductor.
 struct Row {
     double requests;
     double weight;
 
     bool full() const { return max_requests > 0 && requests >= max_requests; }
 
-    // Requests for the weight; NaN for a row that is out of the question, since NaN is neither less than nor equal to
-    // anything. What the router does not know is NaN: an unknown weight counts as 1, and an unknown load stays NaN.
+    // Returns requests relative to the weight; NaN for a full candidate, which compares as neither less nor
+    // equal. Unknown numbers are NaN: an unknown weight counts as 1, and an unknown load makes the cost NaN.
     double cost() const {
         return full() ? std::numeric_limits<double>::quiet_NaN() : requests / (weight > 0 ? weight : 1);
     }
@@ -45,7 +48,7 @@ std::string_view trimmed(std::string_view text) {
     return text.substr(first, text.find_last_not_of(spaces) - first + 1);
 }
 
-// Digits, with a fraction perhaps. `std::strtod` knows more and adds 22 KiB.
+// Reads digits with an optional fraction. `std::strtod` reads more and adds 22 KiB.
 std::optional<double> read_number(std::string_view text) {
     const auto digit = [](char c) { return c >= '0' && c <= '9'; };
     if (text.empty() || !digit(text.front())) return {};
@@ -58,7 +61,7 @@ std::optional<double> read_number(std::string_view text) {
     return number;
 }
 
-// Reads `{}` or `{"max-requests": NUMBER}`, which is all the JSON this policy knows. Says what is wrong, if anything.
+// Reads `{}` or `{"max-requests": NUMBER}`, the only JSON this policy accepts. Returns the error, if any.
 std::optional<const char *> read_params(std::string_view text) {
     max_requests = 0;
     text = trimmed(text);
@@ -81,8 +84,8 @@ void exports_conductor_policy_policy_describe(exports_conductor_policy_policy_ma
     scheduler_string_dup(&manifest->version, "0.1.0");
 }
 
-// `params` is the table `[policies.least-queued.params]` of conductor.toml as JSON. What is put into `refusal` is shown
-// to the operator, and the policy before this one keeps deciding. What is given to this function is its own to free.
+// `params` is the table `[policies.least-queued.params]` of conductor.toml as JSON. The text in `refusal` is
+// shown to the operator, and the previous policy stays active. This function must free its arguments.
 bool exports_conductor_policy_policy_configure(scheduler_string_t *params,
                                                exports_conductor_policy_policy_plan_t *plan,
                                                scheduler_string_t *refusal) {
@@ -94,7 +97,7 @@ bool exports_conductor_policy_policy_configure(scheduler_string_t *params,
     }
     plan->request_features = {};
     plan->candidate_features.len = std::size(COLUMNS);
-    // What is answered is freed by the bindings, with `free`.
+    // The bindings free the result with `free`.
     void *names = std::calloc(std::size(COLUMNS), sizeof(scheduler_string_t));
     plan->candidate_features.ptr = static_cast<scheduler_string_t *>(names);
     for (std::size_t column = 0; column < std::size(COLUMNS); column++)
@@ -120,7 +123,7 @@ void exports_conductor_policy_schedule_schedule(exports_conductor_policy_schedul
         }
     }
     if (tied > 0) {
-        // The n-th of those tied, each as likely as the others.
+        // Picks one of the tied candidates, each with the same probability.
         auto nth = tied > 1 ? (conductor_policy_host_random() >> 32) * tied >> 32 : 0;
         std::uint32_t row = 0;
         while (rows[row].cost() != least || nth-- > 0) row++;
@@ -131,7 +134,7 @@ void exports_conductor_policy_schedule_schedule(exports_conductor_policy_schedul
         verdict->tag = CONDUCTOR_POLICY_TYPES_VERDICT_QUEUE;
         verdict->val.queue = {.order = static_cast<double>(conductor_policy_host_now_us()), .ask_again_ms = 50};
     } else {
-        // Nobody's load is known: the router's own fallback decides.
+        // No load is known: the router's fallback decides.
         verdict->tag = CONDUCTOR_POLICY_TYPES_VERDICT_PASS;
     }
     exports_conductor_policy_schedule_candidates_free(candidates);

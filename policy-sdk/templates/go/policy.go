@@ -1,7 +1,7 @@
-// least-queued: the candidate with the fewest requests for its weight.
+// least-queued: routes to the candidate with the fewest requests relative to its weight.
 //
-// The router calls configure once for each instance and schedule for every request. Any instance may answer any request,
-// so nothing that matters is kept here between calls.
+// The router calls configure once for each instance and schedule for every request. Any instance may serve
+// any request, so globals must not carry data from one call to the next.
 package main
 
 import (
@@ -16,7 +16,7 @@ const (
 	version = "0.1.0"
 )
 
-// The columns asked for, in this order. All names: wit/README.md of Conductor.
+// Requested columns, in this order. All names: wit/README.md of Conductor.
 var columns = []string{"load.requests", "worker.weight"}
 
 const (
@@ -24,19 +24,19 @@ const (
 	weight
 )
 
-// A candidate with so many requests gets no more; 0 is no limit.
+// A candidate with this many requests is full; 0 means no limit.
 var maxRequests float64
 
-// configure gets the table [policies.least-queued.params] of conductor.toml as JSON. An error is shown to the operator, and
-// the policy before this one keeps deciding.
+// configure receives the table [policies.least-queued.params] of conductor.toml as JSON. An error is shown to
+// the operator, and the previous policy stays active.
 func configure(params string) (Plan, error) {
 	var err error
 	maxRequests, err = readParams(params)
 	return Plan{CandidateFeatures: columns}, err
 }
 
-// readParams reads {} or {"max-requests": NUMBER}, which is all the JSON this policy knows: encoding/json would more than
-// double the size of the component.
+// readParams reads {} or {"max-requests": NUMBER}, the only JSON this policy accepts: encoding/json would
+// more than double the size of the component.
 func readParams(params string) (float64, error) {
 	inner, opened := strings.CutPrefix(strings.TrimSpace(params), "{")
 	inner, closed := strings.CutSuffix(inner, "}")
@@ -70,7 +70,7 @@ func schedule(_ Request, candidates Candidates) Verdict {
 	}
 	switch {
 	case tied > 0:
-		// The n-th of those tied, each as likely as the others.
+		// Picks one of the tied candidates, each with the same probability.
 		nth := uint64(0)
 		if tied > 1 {
 			nth = (Random() >> 32) * tied >> 32
@@ -88,13 +88,13 @@ func schedule(_ Request, candidates Candidates) Verdict {
 		// First come, first served.
 		return Queue(float64(NowUs()), 50)
 	default:
-		// Nobody's load is known: the router's own fallback decides.
+		// No load is known: the router's fallback decides.
 		return Pass()
 	}
 }
 
-// cost is the requests for the weight, or NaN for a row that is out of the question, since NaN is neither less than nor
-// equal to anything. What the router does not know is NaN: an unknown weight counts as 1, an unknown load stays NaN.
+// cost returns requests relative to the weight; NaN for a full candidate, which compares as neither less nor
+// equal. Unknown numbers are NaN: an unknown weight counts as 1, and an unknown load makes the cost NaN.
 func cost(row []float64) (cost float64, full bool) {
 	if maxRequests > 0 && row[requests] >= maxRequests {
 		return math.NaN(), true

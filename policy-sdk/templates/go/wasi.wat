@@ -1,10 +1,10 @@
-;; Go's runtime expects a system below it (WASI preview 1), and a policy has none. These functions stand in for it inside the
-;; component, so that the component itself imports nothing but the router's contract. Nothing here waits, and nothing differs
-;; from one run to the next. `wasm-tools component new --adapt` puts in what Go really imports.
+;; Stubs of WASI preview 1 for Go's runtime, because a policy has no WASI. With these functions inside, the
+;; component imports nothing but the router's contract. None of them blocks, and all are deterministic.
+;; `wasm-tools component new --adapt` links those that Go imports.
 (module
   (import "env" "memory" (memory 0))
 
-  ;; ---- the clock: moves by a microsecond each time it is read, since Go's own timers need one that moves
+  ;; ---- clock: advances by a microsecond on each read, because Go's timers require progress
   (global $now (mut i64) (i64.const 1000000))
   (func (export "clock_time_get") (param $clock i32) (param $precision i64) (param $at i32) (result i32)
     (global.set $now (i64.add (global.get $now) (i64.const 1000)))
@@ -14,7 +14,7 @@
     (i64.store (local.get $at) (i64.const 1000))
     (i32.const 0))
 
-  ;; ---- sleep: the first subscription is over at once; where it is to a clock, the clock jumps
+  ;; ---- sleep: the first subscription completes immediately; if it is a clock, the clock advances to it
   (func (export "poll_oneoff")
     (param $wanted i32) (param $happened i32) (param $count i32) (param $how_many i32) (result i32)
     (if (i32.eqz (i32.load8_u offset=8 (local.get $wanted)))
@@ -26,7 +26,7 @@
     (i32.const 0))
   (func (export "sched_yield") (result i32) (i32.const 0))
 
-  ;; ---- randomness for Go's own use (maps): the same in every instance. A policy takes `Random`.
+  ;; ---- random numbers for Go's maps: the same in every instance. A policy calls `Random`.
   (global $seed (mut i64) (i64.const 0x9e3779b97f4a7c15))
   (func (export "random_get") (param $at i32) (param $count i32) (result i32)
     (block $done
@@ -40,7 +40,7 @@
         (br $next)))
     (i32.const 0))
 
-  ;; ---- what is printed is lost, but counted as written
+  ;; ---- output: discarded, but counted as written
   (func (export "fd_write") (param $file i32) (param $parts i32) (param $count i32) (param $written i32) (result i32)
     (local $sum i32)
     (block $done
@@ -53,7 +53,7 @@
     (i32.store (local.get $written) (local.get $sum))
     (i32.const 0))
 
-  ;; ---- the end of the program, as after a panic, is the end of the call
+  ;; ---- exit, as after a panic: a trap ends the call
   (func (export "proc_exit") (param i32) unreachable)
   (func (export "proc_raise") (param i32) (result i32) unreachable)
 

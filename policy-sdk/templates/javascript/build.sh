@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds least-queued.wasm. Needs node 20 or newer with npm; the compiler comes from the npm registry.
+# Builds least-queued.wasm. Requires node 20 or newer with npm; the compiler comes from the npm registry.
 set -eu
 cd "$(dirname "$0")"
 # Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
@@ -19,7 +19,7 @@ if ! [ -x "$tools/node_modules/.bin/componentize-qjs" ]; then
     install componentize-qjs npm install --prefix "$tools" --no-save --no-audit --no-fund --loglevel=error "componentize-qjs@$version"
 fi
 
-# --sync: the router calls a policy as a plain function, not as an async one. --stub-wasi: policies get no WASI.
+# --sync: the router calls a policy as a synchronous function. --stub-wasi: policies have no WASI.
 "$tools/node_modules/.bin/componentize-qjs" --wit wit --world scheduler --js policy.mjs \
     --sync --stub-wasi --output "$out/least-queued.wasm"
 ls -l "$out/least-queued.wasm"

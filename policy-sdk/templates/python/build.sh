@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds least-queued.wasm. Needs python 3.10 or newer with venv; the compiler comes from PyPI.
+# Builds least-queued.wasm. Requires python 3.10 or newer with venv; the compiler comes from PyPI.
 set -eu
 cd "$(dirname "$0")"
 # Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
@@ -27,7 +27,7 @@ if ! [ -x "$tools/bin/componentize-py" ]; then
     install componentize-py venv "$tools" componentize-py "$version"
 fi
 
-# --stub-wasi: policies get no WASI.
+# --stub-wasi: policies have no WASI.
 "$tools/bin/componentize-py" --quiet --wit-path wit --world scheduler \
     componentize --stub-wasi policy --output "$out/least-queued.wasm"
 ls -l "$out/least-queued.wasm"

@@ -13,10 +13,10 @@ from wit_world.imports import host
 from wit_world.imports.types import Candidates, Choice, Hold, Request, Verdict
 from wit_world.imports.types import Verdict_Pass, Verdict_Queue, Verdict_Route
 
-# The columns asked for, in this order: `numbers` has them row after row. All names: wit/README.md of Conductor.
+# Requested columns, in this order: `numbers` has them row by row. All names: wit/README.md of Conductor.
 COLUMNS = ["load.requests", "worker.weight"]
 
-# A candidate with so many requests gets no more; 0 is no limit.
+# A candidate with this many requests is full; 0 means no limit.
 max_requests = 0.0
 
 
@@ -34,7 +34,7 @@ class Policy(exports.Policy):
         most = known.pop("max-requests", 0)
         for name in known:
             raise Err(f"`{name}` is not a parameter; the only one is `max-requests`")
-        # To Python, True is a number too.
+        # In Python, True is an int too.
         if isinstance(most, bool) or not isinstance(most, (int, float)) or not most >= 0:
             raise Err("`max-requests` must be a number, 0 or more")
         max_requests = float(most)
@@ -44,14 +44,14 @@ class Policy(exports.Policy):
 class Schedule(exports.Schedule):
     def schedule(self, request: Request, candidates: Candidates) -> Verdict:
         least, tied, full = float("inf"), [], False
-        # The same iterator twice: two numbers a row.
+        # The same iterator twice yields the two numbers of a row.
         numbers = iter(candidates.numbers)
         for row, (requests, weight) in enumerate(zip(numbers, numbers)):
             if 0 < max_requests <= requests:
                 full = True
                 continue
-            # What the router does not know is NaN. A weight that is unknown counts as 1; an unknown load makes the
-            # cost NaN, which is neither less than nor equal to anything, so that the row is passed over.
+            # Unknown numbers are NaN. An unknown weight counts as 1. An unknown load makes the cost NaN,
+            # which compares as neither less nor equal, so the row is skipped.
             cost = requests / weight if weight > 0 else requests
             if cost < least:
                 least, tied = cost, [row]
@@ -59,7 +59,7 @@ class Schedule(exports.Schedule):
                 tied.append(row)
         if tied:
             return Verdict_Route(Choice(pick(tied), None, -least))
-        # All full: first come, first served. Nobody's load known: the router's own fallback decides.
+        # If all are full: first come, first served. If no load is known: the router's fallback decides.
         return Verdict_Queue(Hold(float(host.now_us()), 50)) if full else Verdict_Pass()
 
 

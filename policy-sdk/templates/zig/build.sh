@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds least-queued.wasm. Needs python 3 with venv, and cargo for the binding generator; zig and wasm-tools come from
-# PyPI.
+# Builds least-queued.wasm. Requires python 3 with venv, and cargo for the binding generator. zig and
+# wasm-tools come from PyPI.
 set -eu
 cd "$(dirname "$0")"
 # Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
@@ -42,7 +42,7 @@ mkdir -p build
 cp policy.zig build/
 cd build
 $zig translate-c -target wasm32-wasi -lc -I. scheduler.h > scheduler.zig
-# A reactor: no main, only exports. The default stack makes a fresh instance dearer; 64 KiB are plenty.
+# A reactor: no main, only exports. The default stack makes a fresh instance expensive; 64 KiB are enough.
 $zig build-exe -target wasm32-wasi -O ReleaseFast -fno-entry -mexec-model=reactor -rdynamic -fstrip --stack 65536 -lc -I. \
     --name core policy.zig scheduler.c scheduler_component_type.o
 cd ..

@@ -1,16 +1,20 @@
-//! least-queued: the candidate with the fewest requests for its weight.
+//! least-queued: routes to the candidate with the fewest requests relative to its weight.
 //!
-//! The router calls `configure` once for each instance and `schedule` for every request. Any instance may answer any
-//! request, so nothing that matters is kept here between calls: that is what `conductor_policy_state_*` is for.
-//! `c` is wit/policy.wit, by way of C: build.sh makes scheduler.h of it, and of that scheduler.zig.
+//! The router calls `configure` once for each instance and `schedule` for every request. Any instance may
+//! serve any request, so globals must not carry data from one call to the next; use
+//! `conductor_policy_state_*`.
+//!
+//! `c` contains the C bindings of wit/policy.wit: build.sh generates scheduler.h, and scheduler.zig from
+//! that.
 
 const std = @import("std");
 const c = @import("scheduler.zig");
 
-/// A candidate with so many requests gets no more; 0 is no limit.
+/// A candidate with this many requests is full; 0 means no limit.
 var max_requests: f64 = 0;
 
-/// One candidate, as `numbers` has it: the columns asked for, in this order. All names: wit/README.md of Conductor.
+/// Row of one candidate in `numbers`: the requested columns, in this order. All names: wit/README.md of
+/// Conductor.
 const Row = extern struct {
     requests: f64,
     weight: f64,
@@ -19,8 +23,8 @@ const Row = extern struct {
         return max_requests > 0 and row.requests >= max_requests;
     }
 
-    /// Requests for the weight; NaN for a row that is out of the question, since NaN is neither less than nor equal
-    /// to anything. What the router does not know is NaN: an unknown weight counts as 1, an unknown load stays NaN.
+    /// Returns requests relative to the weight; NaN for a full candidate, which compares as neither less nor
+    /// equal. Unknown numbers are NaN: an unknown weight counts as 1, an unknown load makes the cost NaN.
     fn cost(row: Row) f64 {
         if (row.full()) return std.math.nan(f64);
         return row.requests / if (row.weight > 0) row.weight else 1;
@@ -33,9 +37,9 @@ export fn exports_conductor_policy_policy_describe(manifest: *c.exports_conducto
     c.scheduler_string_dup(&manifest.version, "0.1.0");
 }
 
-/// `params` is the table `[policies.least-queued.params]` of conductor.toml as JSON. What is put into `refusal` is shown
-/// to the operator, and the policy before this one keeps deciding. What is given to a function here is its to free, and
-/// what it answers is freed by the bindings, with `free`.
+/// `params` is the table `[policies.least-queued.params]` of conductor.toml as JSON. The text in `refusal` is
+/// shown to the operator, and the previous policy stays active. This function must free its arguments. The
+/// bindings free the result with `free`.
 export fn exports_conductor_policy_policy_configure(
     params: *c.scheduler_string_t,
     plan: *c.exports_conductor_policy_policy_plan_t,
@@ -57,7 +61,8 @@ export fn exports_conductor_policy_policy_configure(
     return true;
 }
 
-/// Reads `{}` or `{"max-requests": NUMBER}`, which is all the JSON this policy knows; `std.json` reads the rest.
+/// Reads `{}` or `{"max-requests": NUMBER}`, the only JSON this policy accepts. `std.json` reads the rest of
+/// JSON.
 fn readParams(text: []const u8) error{ NotATable, UnknownParameter, NotANumber }!f64 {
     const table = trimmed(text);
     if (table.len < 2 or table[0] != '{' or table[table.len - 1] != '}') return error.NotATable;
@@ -68,7 +73,7 @@ fn readParams(text: []const u8) error{ NotATable, UnknownParameter, NotANumber }
     return readNumber(trimmed(inner[colon + 1 ..]));
 }
 
-/// Digits, with a fraction perhaps. `std.fmt.parseFloat` knows more and adds 27 KiB.
+/// Reads digits with an optional fraction. `std.fmt.parseFloat` reads more and adds 27 KiB.
 fn readNumber(text: []const u8) error{NotANumber}!f64 {
     const point = std.mem.indexOfScalar(u8, text, '.') orelse text.len;
     if (point == 0) return error.NotANumber;
@@ -113,7 +118,7 @@ export fn exports_conductor_policy_schedule_schedule(
         }
     }
     if (tied > 0) {
-        // The n-th of those tied, each as likely as the others.
+        // Picks one of the tied candidates, each with the same probability.
         var nth = if (tied > 1) (c.conductor_policy_host_random() >> 32) * tied >> 32 else 0;
         const row = for (rows, 0..) |row, at| {
             if (row.cost() != least) continue;
@@ -127,7 +132,7 @@ export fn exports_conductor_policy_schedule_schedule(
         verdict.tag = c.CONDUCTOR_POLICY_TYPES_VERDICT_QUEUE;
         verdict.val.queue = .{ .order = @floatFromInt(c.conductor_policy_host_now_us()), .ask_again_ms = 50 };
     } else {
-        // Nobody's load is known: the router's own fallback decides.
+        // No load is known: the router's fallback decides.
         verdict.tag = c.CONDUCTOR_POLICY_TYPES_VERDICT_PASS;
     }
 }

@@ -71,8 +71,7 @@ fn a_module_with_files_of_its_own_is_a_folder_with_mod_rs() {
             return false;
         };
         let folder = format!("{stem}/");
-        let is_module =
-            path.contains("/src/") && !path.contains("/src/bin/") && !path.starts_with("policy-sdk/");
+        let is_module = path.contains("/src/") && !path.contains("/src/bin/");
         is_module
             && paths
                 .range(folder.as_str()..)

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use conductor_policy_sdk::{About, Configured, Host, Level, Refusal, Tier, WorkerId};
+use conductor_policy_sdk::{Configured, Host, Level, StateError, Tier, WorkerId, WorkerInfo};
 use routing::{Choice, DecisionInput, FaultKind, FeaturePlan, PolicyFault, SplitMix64, Verdict};
 
 struct Native<P> {
@@ -86,7 +86,7 @@ impl Host for Chance {
         self.now_us
     }
 
-    fn describe(&self, _: WorkerId) -> Option<About> {
+    fn describe(&self, _: WorkerId) -> Option<WorkerInfo> {
         None
     }
 
@@ -116,12 +116,12 @@ impl Host for Chance {
         None
     }
 
-    fn set_state(&self, _: &str, _: &[u8]) -> Result<(), Refusal> {
-        Err(Refusal::Full)
+    fn set_state(&self, _: &str, _: &[u8]) -> Result<(), StateError> {
+        Err(StateError::Full)
     }
 
-    fn add_state(&self, _: &str, _: i64) -> Result<i64, Refusal> {
-        Err(Refusal::Full)
+    fn add_state(&self, _: &str, _: i64) -> Result<i64, StateError> {
+        Err(StateError::Full)
     }
 
     fn delete_state(&self, _: &str) {}

@@ -1,7 +1,8 @@
-//! least-queued: the candidate with the fewest requests for its weight.
+//! least-queued: routes to the candidate with the fewest requests relative to its weight.
 //!
-//! The router calls `configure` once for each instance and `schedule` for every request. Any instance may answer any
-//! request, so nothing that matters is kept here between calls: that is what `conductor::policy::state` is for.
+//! The router calls `configure` once for each instance and `schedule` for every request. Any instance may
+//! serve any request, so globals must not carry data from one call to the next; use
+//! `conductor::policy::state`.
 
 use std::cell::Cell;
 
@@ -9,14 +10,14 @@ use conductor::policy::host;
 use conductor::policy::types::{Candidates, Choice, Hold, Request, Verdict};
 use exports::conductor::policy::{policy, schedule};
 
-// Every type and function of wit/policy.wit.
+// Bindings of every type and function of wit/policy.wit.
 wit_bindgen::generate!({ path: "wit", world: "scheduler" });
 
-/// The columns asked for, in this order: `numbers` has them row after row. All names: wit/README.md of Conductor.
+/// Requested columns, in this order: `numbers` has them row by row. All names: wit/README.md of Conductor.
 const COLUMNS: [&str; 2] = ["load.requests", "worker.weight"];
 
 thread_local! {
-    /// A candidate with so many requests gets no more; 0 is no limit.
+    /// A candidate with this many requests is full; 0 means no limit.
     static MAX_REQUESTS: Cell<f64> = const { Cell::new(0.0) };
 }
 
@@ -32,7 +33,7 @@ impl policy::Guest for Policy {
         }
     }
 
-    /// An error is shown to the operator, and the policy before this one keeps deciding.
+    /// Errors are shown to the operator, and the previous policy stays active.
     fn configure(params: String) -> Result<policy::Plan, String> {
         MAX_REQUESTS.set(max_requests(&params)?);
         Ok(policy::Plan {
@@ -43,7 +44,7 @@ impl policy::Guest for Policy {
 }
 
 /// Reads the table `[policies.least-queued.params]` of conductor.toml, which arrives as JSON: `{}` or
-/// `{"max-requests": NUMBER}` is all this policy knows. For more, take a crate for JSON.
+/// `{"max-requests": NUMBER}`. For more parameters use a JSON crate.
 fn max_requests(params: &str) -> Result<f64, String> {
     let inner = params.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let inner = inner.ok_or("the parameters must be a table")?.trim();
@@ -74,7 +75,7 @@ impl schedule::Guest for Policy {
             }
         }
         if tied > 0 {
-            // The n-th of those tied, each as likely as the others.
+            // Picks one of the tied candidates, each with the same probability.
             let nth = if tied > 1 { (host::random() >> 32) * tied >> 32 } else { 0 };
             let mut ties = (0..).zip(rows).filter(|(_, row)| cost(row, limit) == least);
             let row = ties.nth(nth as usize).map_or(0, |(row, _)| row);
@@ -83,7 +84,7 @@ impl schedule::Guest for Policy {
             // First come, first served.
             Verdict::Queue(Hold { order: host::now_us() as f64, ask_again_ms: 50 })
         } else {
-            // Nobody's load is known: the router's own fallback decides.
+            // No load is known: the router's fallback decides.
             Verdict::Pass
         }
     }
@@ -93,8 +94,8 @@ fn is_full(&[requests, _]: &[f64; 2], limit: f64) -> bool {
     limit > 0.0 && requests >= limit
 }
 
-/// Requests for the weight; NaN for a row that is out of the question, since NaN is neither less than nor equal to
-/// anything. What the router does not know is NaN: an unknown weight counts as 1, and an unknown load stays NaN.
+/// Returns requests relative to the weight; NaN for a full candidate, which compares as neither less nor
+/// equal. Unknown numbers are NaN: an unknown weight counts as 1, and an unknown load makes the cost NaN.
 fn cost(row: &[f64; 2], limit: f64) -> f64 {
     let &[requests, weight] = row;
     if is_full(row, limit) {

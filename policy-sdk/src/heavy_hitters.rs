@@ -1,27 +1,28 @@
-//! Which keys many requests have, counted in bounded room: Misra and Gries's summary (1982), of which Boyer and Moore's majority vote is
-//! the case of one counter.
+//! Heavy hitters: the most frequent keys of a stream, counted in bounded memory.
 //!
-//! A key's count falls short of the truth by at most one in [`ROOM`] of the keys that are not frequent, and is never too high; so a key
-//! that too few have is never taken for a frequent one.
+//! Misra-Gries summary (1982); Boyer and Moore's majority vote is its case of one counter.
+//!
+//! A count is never too high. It is too low by at most the number of infrequent keys divided by [`ROOM`]. An
+//! infrequent key is therefore never reported as frequent.
 
-/// Keys that are counted at a time.
+/// Maximum number of counted keys.
 const ROOM: usize = 128;
-/// After so many requests all counts are halved: what was frequent long ago is forgotten.
+/// Number of requests after which all counts are halved, so that old keys are forgotten.
 const WINDOW: u32 = 4_096;
-/// Bytes of a key and its count.
+/// Encoded bytes of a key and its count.
 const WIDTH: usize = 12;
-/// Bytes of the number of requests.
+/// Encoded bytes of the number of requests.
 const HEAD: usize = 4;
 
-/// Counts of keys.
+/// Counts of the most frequent keys.
 #[derive(Debug, Default)]
-pub(crate) struct Frequent {
+pub(crate) struct HeavyHitters {
     requests: u32,
     counts: Vec<(u64, u32)>,
 }
 
-impl Frequent {
-    /// As [`Frequent::bytes`] wrote it; whatever else reads as no counts.
+impl HeavyHitters {
+    /// Decodes the output of [`HeavyHitters::bytes`]; any other input yields no counts.
     pub(crate) fn read(bytes: &[u8]) -> Self {
         let Some((requests, counts)) = bytes.split_first_chunk::<HEAD>() else {
             return Self::default();
@@ -39,7 +40,7 @@ impl Frequent {
         }
     }
 
-    /// To be kept.
+    /// Encodes the counts for the shared state.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD + self.counts.len() * WIDTH);
         bytes.extend(self.requests.to_le_bytes());
@@ -50,7 +51,7 @@ impl Frequent {
         bytes
     }
 
-    /// Counts a request, and gives how many the counts are of.
+    /// Counts a request and returns the number of counted requests.
     pub(crate) fn request(&mut self) -> u32 {
         if self.requests >= WINDOW {
             self.requests /= 2;
@@ -63,7 +64,7 @@ impl Frequent {
         self.requests
     }
 
-    /// Counts a key of the request, and gives its count.
+    /// Counts a key of the request and returns its count.
     pub(crate) fn note(&mut self, key: u64) -> u32 {
         if let Some((_, count)) = self.counts.iter_mut().find(|(known, _)| *known == key) {
             *count = count.saturating_add(1);
@@ -87,24 +88,24 @@ mod tests {
 
     #[test]
     fn a_count_is_never_too_high_and_falls_short_by_little() {
-        let mut frequent = Frequent::default();
-        let (mut common, mut told) = (0, 0);
+        let mut frequent = HeavyHitters::default();
+        let (mut common, mut count) = (0, 0);
         for request in 0..4_000_u64 {
             frequent.request();
             if request % 20 == 0 {
                 common += 1;
-                told = frequent.note(u64::MAX);
+                count = frequent.note(u64::MAX);
             } else {
-                assert!(frequent.note(request) <= 1, "each is there once");
+                assert!(frequent.note(request) <= 1, "each key occurs once");
             }
         }
         assert_eq!(common, 200);
-        assert!((170..=200).contains(&told), "{told}");
+        assert!((170..=200).contains(&count), "{count}");
     }
 
     #[test]
-    fn what_was_frequent_is_forgotten_and_nothing_grows() {
-        let mut frequent = Frequent::default();
+    fn old_frequent_keys_are_forgotten_and_memory_is_bounded() {
+        let mut frequent = HeavyHitters::default();
         for request in 0..100_000_u64 {
             let requests = frequent.request();
             assert!(requests <= WINDOW);
@@ -118,19 +119,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_again_and_nonsense_as_nothing() {
-        let mut frequent = Frequent::default();
+    fn encoded_counts_are_decoded_and_invalid_bytes_yield_none() {
+        let mut frequent = HeavyHitters::default();
         for key in [3, 1, 3, 3] {
             frequent.request();
             frequent.note(key);
         }
         let kept = frequent.bytes();
-        let mut read = Frequent::read(&kept);
+        let mut read = HeavyHitters::read(&kept);
         assert_eq!(read.bytes(), kept);
         assert_eq!((read.request(), read.note(3), read.note(1)), (5, 4, 2));
         for nonsense in [&b""[..], b"abc", &[0; 9]] {
-            assert_eq!(Frequent::read(nonsense).note(1), 1);
+            assert_eq!(HeavyHitters::read(nonsense).note(1), 1);
         }
-        assert_eq!(Frequent::read(&vec![1; 100_000]).counts.len(), ROOM);
+        assert_eq!(HeavyHitters::read(&vec![1; 100_000]).counts.len(), ROOM);
     }
 }

@@ -1,4 +1,4 @@
-//! Where a key is at home: rendezvous hashing by weight, with bounded loads.
+//! Consistent hashing with bounded loads: weighted rendezvous hashing that skips full workers.
 //!
 //! ```text
 //! home(key) = the candidate within its bound with the least  -ln(u) / weight,   u = hash(key, name) in (0, 1)
@@ -6,43 +6,46 @@
 //! within    : requests + 1 <= bound
 //! ```
 //!
-//! Each key ranks the workers in an order of its own and goes to the first that has room, so that a worker that joins, leaves or is full
-//! moves no keys but its own, and those of a full worker go to all the others. By names: every router has the same order.
+//! Each key ranks the workers in its own order and goes to the first one below its bound. A worker that
+//! joins, leaves or is full moves only its own keys, and these spread over all other workers. The hash is
+//! over names, so every router computes the same order.
 //!
-//! Bounded loads: Mirrokni, Thorup and Zadimoghaddam (2016); rendezvous hashing: Thaler and Ravishankar (1998). On a ring, as in KubeAI's
-//! CHWBL, all that a full worker has no room for goes to the next one, and a list of points has to be kept.
+//! Bounded loads: Mirrokni, Thorup and Zadimoghaddam (2016). Rendezvous hashing: Thaler and Ravishankar
+//! (1998). A hash ring, as in KubeAI's CHWBL, moves the overflow of a full worker to one neighbour and needs
+//! a list of points.
 
-use crate::call::{Call, Known, Phase};
+use crate::call::{Call, OptionalNumber, Phase};
 use crate::hash::mix;
 use crate::host::Host;
-use crate::load::Load;
+use crate::load::WorkerLoad;
 use crate::params::Params;
 use crate::plan::{Column, Plan};
 use crate::verdict::Verdict;
 
-/// Where the router lays out the numbers, and how much more than its share a worker may have.
+/// Configured hash: the columns, and the bound as a factor of a worker's fair share.
 #[derive(Debug, Clone, Copy)]
-pub struct Homes {
+pub struct BoundedLoadHash {
     name: Column,
-    load: Load,
+    load: WorkerLoad,
     factor: f64,
 }
 
-impl Homes {
-    /// Reads the parameter `load-factor`, and asks for the numbers.
+impl BoundedLoadHash {
+    /// Reads the parameter `load-factor` and requests the columns.
     #[must_use]
     pub fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         Self {
             name: plan.column("worker.name-hash"),
-            load: Load::requests(plan),
+            load: WorkerLoad::requests(plan),
             factor: params
-                .about("A worker has no room for a request that makes it so many times its share of all requests in flight, rounded up.")
+                .about("Bound of a worker's requests in flight, as a factor of its fair share, rounded up.")
                 .number("load-factor", 1.25, 1.0..=100.0),
         }
     }
 
-    /// Sends a key home; requests without one go to the least loaded, and so do decode legs, for which nothing is kept.
-    pub fn send(&self, call: &Call<'_>, host: &impl Host, key: impl FnOnce() -> Option<u64>) -> Verdict {
+    /// Routes a key to its home worker. Requests without a key go to the least loaded worker. So do decode
+    /// legs, because they reuse no cache.
+    pub fn route(&self, call: &Call<'_>, host: &impl Host, key: impl FnOnce() -> Option<u64>) -> Verdict {
         let is_decode = call.request().phase == Phase::Decode;
         let key = if is_decode { None } else { key() };
         match key.and_then(|key| self.of(call, key)) {
@@ -51,8 +54,8 @@ impl Homes {
         }
     }
 
-    /// The row of a key's home. Of whole requests and a factor of 1 or more, some worker always has room; there is none only where
-    /// the router says nonsense.
+    /// Returns the row of a key's home worker. For integer loads and a factor of at least 1 some worker is
+    /// always below its bound. Returns none only if the router's numbers are inconsistent.
     fn of(&self, call: &Call<'_>, key: u64) -> Option<usize> {
         let (mut requests, mut weights) = (1.0, 0.0);
         for row in call.rows() {
@@ -74,7 +77,7 @@ impl Homes {
     }
 }
 
-/// A hash as a number between 0 and 1, neither of them.
+/// Maps a hash to a number strictly between 0 and 1.
 fn unit(hash: u64) -> f64 {
     const STEPS: f64 = (1_u64 << 52) as f64;
     ((hash >> 12) as f64 + 0.5) / STEPS
@@ -86,19 +89,19 @@ mod tests {
     use crate::policy::{Configured, Policy};
     use crate::testing::Scenario;
 
-    /// Sends each session home.
-    struct Sessions(Homes);
+    /// Test policy: routes each session to its home.
+    struct Sessions(BoundedLoadHash);
 
     impl Policy for Sessions {
         const NAME: &'static str = "sessions";
         const VERSION: &'static str = "1";
 
         fn configure(params: &mut Params, plan: &mut Plan) -> Self {
-            Self(Homes::configure(params, plan))
+            Self(BoundedLoadHash::configure(params, plan))
         }
 
         fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
-            self.0.send(call, host, || call.request().session)
+            self.0.route(call, host, || call.request().session)
         }
     }
 
@@ -108,7 +111,7 @@ mod tests {
         Configured::new(params).unwrap()
     }
 
-    /// Where sessions 0 to 999 go.
+    /// Returns the workers of sessions 0 to 999.
     fn homes(fleet: &mut Scenario, policy: &Configured<Sessions>) -> Vec<String> {
         let homes = (0..1_000).map(|session| {
             let home = fleet.session(Some(session)).route(policy);
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_leaves_moves_its_own_keys_only_and_to_all_others() {
+    fn a_leaving_worker_moves_only_its_own_keys_and_spreads_them_over_all_others() {
         let policy = configured("{}");
         let mut fleet = Scenario::new(NAMES);
         let before = homes(&mut fleet, &policy);
@@ -165,20 +168,21 @@ mod tests {
         for other in &others {
             fleet.set(other, "load.requests", 10.0);
         }
-        // Of 30 + n + 1 requests in flight, each of four may have 1.25 quarters: with 14, ceil(14.06) there is room for a 15th.
+        // With 14 requests at home, 45 are in flight with the new one: ceil(1.25 * 45 / 4) = 15 leaves room
+        // for one more.
         fleet.set(&home, "load.requests", 14.0);
         assert_eq!(fleet.route(&policy), Some(&*home));
         fleet.set(&home, "load.requests", 15.0);
         let next = fleet.route(&policy).unwrap().to_owned();
         assert_ne!(next, home);
         assert_eq!(fleet.route(&configured(r#"{"load-factor": 2}"#)), Some(&*home));
-        // A worker of twice the weight may have twice as much.
+        // A worker of twice the weight has twice the bound.
         fleet.set(&home, "worker.weight", 2.0);
         assert_eq!(fleet.route(&policy), Some(&*home));
     }
 
     #[test]
-    fn one_key_alone_is_spread_as_evenly_as_the_bound_says() {
+    fn a_single_key_is_spread_within_the_bound() {
         for (params, most) in [
             (r#"{"load-factor": 1}"#, 25.0),
             ("{}", 32.0),
@@ -201,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_key_and_for_decode_legs_the_least_loaded_is_taken() {
+    fn requests_without_a_key_and_decode_legs_go_to_the_least_loaded() {
         let policy = configured("{}");
         let mut fleet = Scenario::new(NAMES);
         for (requests, name) in NAMES.iter().enumerate() {

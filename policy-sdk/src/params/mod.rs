@@ -1,22 +1,24 @@
-//! A policy's parameters: typed, described, with defaults, every mistake reported at once.
+//! Parameters of a policy: typed, described, with defaults; all mistakes are reported at once.
 //!
-//! Text is put together by hand, not by `format!` with numbers: formatting one float costs a component 17 KB.
+//! Texts are concatenated instead of formatted, because formatting one float adds 17 KB to a component.
 
-mod given;
+mod json_object;
 
 use std::ops::RangeInclusive;
 
-use given::Value;
+use json_object::Value;
 
 use crate::number_text::decimal;
 
-/// The `params` table of a policy in `conductor.toml`. Each getter makes its parameter known; what was given and
-/// is not known in the end is a mistake. After a mistake a getter answers its default, and the policy is refused
-/// once it has read everything, with all mistakes and all known parameters.
+/// `params` table of a policy in `conductor.toml`.
 ///
-/// What is read is also what the router is told the parameters are, so that it can show them and point at mistakes in
-/// `conductor.toml`: [`Params::unit`] and [`Params::about`] before a getter say the rest of it. For that `configure` is
-/// run on no parameters at all: read each of them always, not only where another one asks for it.
+/// Each getter declares its parameter. A given name that no getter has declared is a mistake. After a mistake
+/// a getter returns its default. The policy is rejected after it has read everything, with all mistakes and
+/// all known parameters.
+///
+/// The getters also describe the parameters to the router, which shows them and locates mistakes in
+/// `conductor.toml`. [`Params::unit`] and [`Params::about`] before a getter complete the description. For it
+/// `configure` runs on an empty table: read every parameter unconditionally.
 ///
 /// ```
 /// # use conductor_policy_sdk::Params;
@@ -31,37 +33,37 @@ use crate::number_text::decimal;
 pub struct Params {
     given: Vec<(String, Value)>,
     known: Vec<Parameter>,
-    /// Of the parameter that is read next.
+    /// Unit of the parameter that is read next.
     unit: &'static str,
     about: &'static str,
     problems: String,
 }
 
-/// A parameter as the router is told of it.
+/// Description of a parameter for the router.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameter {
-    /// Its name.
+    /// Name of the parameter.
     pub name: String,
     /// `number`, `integer`, `boolean` or `text`.
     pub kind: &'static str,
-    /// What it is when it is not given, as JSON.
+    /// Default value, as JSON.
     pub default: String,
-    /// The unit of a number; empty where it has none.
+    /// Unit of a number; empty if it has none.
     pub unit: &'static str,
-    /// The least number; NaN where there is no bound.
+    /// Minimum of a number; NaN if there is none.
     pub least: f64,
-    /// The greatest number; NaN where there is no bound.
+    /// Maximum of a number; NaN if there is none.
     pub most: f64,
-    /// The texts it may be; empty where it may be any.
+    /// Allowed texts; empty if any text is valid.
     pub choices: Vec<String>,
-    /// What it does, in a sentence.
+    /// Description in one sentence.
     pub about: &'static str,
 }
 
 impl Params {
-    /// Reads a JSON object.
+    /// Parses a JSON object.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let given = given::read(text).ok_or("the parameters are not a JSON object")?;
+        let given = json_object::read(text).ok_or("the parameters are not a JSON object")?;
         Ok(Self {
             given,
             known: Vec::new(),
@@ -71,7 +73,7 @@ impl Params {
         })
     }
 
-    /// What `configure` reads.
+    /// Collects the parameters that `configure` reads.
     pub(crate) fn describe(configure: impl FnOnce(&mut Self)) -> Vec<Parameter> {
         let mut params = Self {
             given: Vec::new(),
@@ -84,19 +86,19 @@ impl Params {
         params.known
     }
 
-    /// The unit of the parameter that is read next, such as `tokens`.
+    /// Sets the unit of the parameter that is read next, such as `tokens`.
     pub fn unit(&mut self, unit: &'static str) -> &mut Self {
         self.unit = unit;
         self
     }
 
-    /// What the parameter that is read next does, in a sentence.
+    /// Sets the description of the parameter that is read next: one sentence that starts with a noun.
     pub fn about(&mut self, about: &'static str) -> &mut Self {
         self.about = about;
         self
     }
 
-    /// A number within `range`.
+    /// Reads a number within `range`.
     pub fn number(&mut self, name: &str, default: f64, range: RangeInclusive<f64>) -> f64 {
         self.know_number(name, "number", default, &range);
         match self.take(name) {
@@ -109,7 +111,7 @@ impl Params {
         }
     }
 
-    /// A whole number within `range`, of which at most 2^53 are told apart.
+    /// Reads an integer within `range`; integers above 2^53 lose precision.
     pub fn integer(&mut self, name: &str, default: i64, range: RangeInclusive<i64>) -> i64 {
         let range = *range.start() as f64..=*range.end() as f64;
         self.know_number(name, "integer", default as f64, &range);
@@ -125,7 +127,7 @@ impl Params {
         }
     }
 
-    /// True or false.
+    /// Reads a boolean.
     pub fn flag(&mut self, name: &str, default: bool) -> bool {
         self.know(
             name,
@@ -142,7 +144,7 @@ impl Params {
         }
     }
 
-    /// A text.
+    /// Reads a text.
     pub fn text(&mut self, name: &str, default: &str) -> String {
         self.know(name, "text", quoted(default));
         match self.take(name) {
@@ -155,7 +157,7 @@ impl Params {
         }
     }
 
-    /// One of several texts, and what stands for it.
+    /// Reads one of several texts and returns the value that belongs to it.
     pub fn choice<T: Copy>(&mut self, name: &str, default: (&str, T), others: &[(&str, T)]) -> T {
         let choices = || std::iter::once(&default).chain(others);
         let parameter = self.know(name, "text", quoted(default.0));
@@ -175,12 +177,13 @@ impl Params {
         default.1
     }
 
-    /// Refuses the parameters for a reason that only the policy can see, such as two that contradict each other.
+    /// Rejects the parameters for a reason that only the policy can check, such as a contradiction between
+    /// two of them.
     pub fn refuse(&mut self, why: &str) {
         self.problem(&[why]);
     }
 
-    /// Every mistake, one a line, and what is known.
+    /// Returns all mistakes, one a line, followed by the known parameters.
     pub(crate) fn finish(mut self) -> Result<(), String> {
         for (name, _) in std::mem::take(&mut self.given) {
             self.problem(&["unknown parameter `", &name, "`"]);
@@ -212,7 +215,7 @@ impl Params {
             self.problem(&[
                 "the default of `",
                 name,
-                "` is no finite number, which JSON has not",
+                "` is not finite, and JSON has no such number",
             ]);
         }
         let parameter = self.know(name, kind, decimal(default));
@@ -247,7 +250,7 @@ impl Params {
     }
 }
 
-/// A text as JSON.
+/// Encodes a text as JSON.
 fn quoted(text: &str) -> String {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut json = String::from("\"");
@@ -289,19 +292,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_has_its_default() {
+    fn missing_parameters_have_their_defaults() {
         assert_eq!(read("{}"), (0.5, false, "any".into(), Ok(())));
     }
 
     #[test]
-    fn what_is_given_is_read() {
+    fn given_parameters_are_read() {
         let given = r#"{"zone": "a\"b", "sticky": true, "price": 2}"#;
         assert_eq!(read(given), (2.0, true, "a\"b".into(), Ok(())));
         assert_eq!(read(r#"{"price": 2.5e-1}"#).0, 0.25);
     }
 
     #[test]
-    fn every_mistake_is_reported_with_what_is_known() {
+    fn every_mistake_is_reported_with_the_known_parameters() {
         let given = r#"{"price": 11, "pirce": [1, {"a": 2}], "sticky": 1, "zone": null}"#;
         let (price, _, _, result) = read(given);
         assert_eq!(price, 0.5);
@@ -350,11 +353,11 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_is_described_as_it_is_read() {
+    fn a_parameter_is_described_by_its_getter() {
         let described = Params::describe(|params| {
             params
                 .unit("ms")
-                .about("How long it waits.")
+                .about("Maximum wait.")
                 .number("wait", 0.5, 0.0..=f64::INFINITY);
             params.text("zone", "a\"\\\n");
             params.choice("ties", ("random", 0), &[("first", 1)]);
@@ -366,7 +369,7 @@ mod tests {
         assert_eq!(shown(wait), ("number", "0.5".into(), "ms"));
         assert_eq!(
             (wait.least, wait.most, wait.about),
-            (0.0, f64::INFINITY, "How long it waits.")
+            (0.0, f64::INFINITY, "Maximum wait.")
         );
         assert_eq!(shown(zone), ("text", r#""a\"\\\u000a""#.into(), ""));
         assert!(zone.least.is_nan() && zone.about.is_empty());
@@ -375,21 +378,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn a_text_that_is_no_object_is_rejected() {
         for text in ["", "[]", "3", "{", r#"{"a": }"#] {
             assert!(Params::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn a_default_that_json_has_not_is_refused() {
+    fn a_default_that_is_not_finite_is_rejected() {
         let mut params = Params::parse("{}").unwrap();
         params.number("most", f64::INFINITY, 0.0..=f64::INFINITY);
-        assert!(
-            params
-                .finish()
-                .unwrap_err()
-                .contains("`most` is no finite number")
-        );
+        assert!(params.finish().unwrap_err().contains("`most` is not finite"));
     }
 }

@@ -1,26 +1,28 @@
-//! Reads the parameters' JSON: one flat object. Knows nothing of which parameters there should be.
+//! JSON reader for one flat object of parameters.
 //!
-//! miniserde, because serde_json makes a component 65 KB larger and miniserde 10.
+//! Uses miniserde, which adds 10 KB to a component; serde_json adds 65 KB.
 
 use miniserde::de::{Deserialize, Map, Seq, Visitor};
 use miniserde::{Result, json, make_place};
 
-/// What one parameter was given.
+/// Value of one parameter.
 #[derive(Debug, PartialEq)]
 pub(super) enum Value {
     Flag(bool),
     Number(f64),
     Text(String),
-    /// Null, an array or an object: no parameter takes one.
+    /// Null, array or object: valid for no parameter.
     Other,
 }
 
-/// The members of a JSON object, in order; none where the text is no object.
+/// Reads the members of a JSON object, in order; none if the text is no object.
 pub(super) fn read(text: &str) -> Option<Vec<(String, Value)>> {
-    json::from_str::<Members>(text).ok().map(|members| members.0)
+    json::from_str::<ObjectMembers>(text)
+        .ok()
+        .map(|members| members.0)
 }
 
-struct Members(Vec<(String, Value)>);
+struct ObjectMembers(Vec<(String, Value)>);
 
 make_place!(Place);
 
@@ -70,15 +72,15 @@ impl Visitor for Place<Value> {
     }
 }
 
-impl Deserialize for Members {
+impl Deserialize for ObjectMembers {
     fn begin(out: &mut Option<Self>) -> &mut dyn Visitor {
         Place::new(out)
     }
 }
 
-impl Visitor for Place<Members> {
+impl Visitor for Place<ObjectMembers> {
     fn map(&mut self) -> Result<Box<dyn Map + '_>> {
-        Ok(Box::new(Reading {
+        Ok(Box::new(ObjectReader {
             out: &mut self.out,
             read: Vec::new(),
             name: String::new(),
@@ -87,15 +89,15 @@ impl Visitor for Place<Members> {
     }
 }
 
-/// An object half read: `value` belongs to `name` and is filled after `key` has returned.
-struct Reading<'a> {
-    out: &'a mut Option<Members>,
+/// Partially read object: `value` belongs to `name` and is filled after `key` has returned.
+struct ObjectReader<'a> {
+    out: &'a mut Option<ObjectMembers>,
     read: Vec<(String, Value)>,
     name: String,
     value: Option<Value>,
 }
 
-impl Reading<'_> {
+impl ObjectReader<'_> {
     fn keep(&mut self) {
         if let Some(value) = self.value.take() {
             self.read.push((std::mem::take(&mut self.name), value));
@@ -103,7 +105,7 @@ impl Reading<'_> {
     }
 }
 
-impl Map for Reading<'_> {
+impl Map for ObjectReader<'_> {
     fn key(&mut self, name: &str) -> Result<&mut dyn Visitor> {
         self.keep();
         name.clone_into(&mut self.name);
@@ -112,7 +114,7 @@ impl Map for Reading<'_> {
 
     fn finish(&mut self) -> Result<()> {
         self.keep();
-        *self.out = Some(Members(std::mem::take(&mut self.read)));
+        *self.out = Some(ObjectMembers(std::mem::take(&mut self.read)));
         Ok(())
     }
 }

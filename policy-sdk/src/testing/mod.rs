@@ -1,4 +1,4 @@
-//! Drives a policy natively: a made-up fleet that answers as the router would, for tests and benches.
+//! Native test driver for policies: a synthetic fleet that answers like the router, for tests and benches.
 //!
 //! ```
 //! # use conductor_policy_sdk::{Call, Column, Configured, Host, Params, Plan, Policy, Verdict, testing::Scenario};
@@ -36,11 +36,13 @@ use crate::scorer::{ConfiguredScorer, Scorer};
 use crate::verdict::Verdict;
 use numbers::{CANDIDATE, PIECE_TOKENS, REQUEST, ROLE, default_of, look_up, prefix_keys};
 
-/// A fleet and a request, changed between calls as a test needs. Counts requests by itself and keeps the
-/// policy's state over calls. A misspelt name panics, for a test that asks the wrong thing proves nothing.
+/// Synthetic fleet and request, changed between calls as a test needs.
+///
+/// It counts requests and keeps the policy's state over calls. A misspelt name panics, because the test would
+/// otherwise check nothing.
 #[derive(Debug)]
 pub struct Scenario {
-    workers: Vec<Worker>,
+    workers: Vec<TestWorker>,
     offered: Vec<WorkerId>,
     numbers: BTreeMap<String, f64>,
     headers: BTreeMap<String, String>,
@@ -48,30 +50,31 @@ pub struct Scenario {
     request: Request,
     now_us: u64,
     state: RefCell<BTreeMap<String, Vec<u8>>>,
-    /// Worker and end, in microseconds, of each session.
+    /// Worker and expiry time in microseconds, by session.
     sessions: RefCell<BTreeMap<u64, (WorkerId, u64)>>,
     /// Held requests: the worker that each waits for, and its work there.
     waiting: Vec<(WorkerId, u32)>,
-    /// Whom the request that was asked about last waits for, should it be held: row and work.
+    /// Row and work of the last [`Host::wait_for`](crate::Host::wait_for).
     waits_for: Cell<Option<(usize, u32)>>,
     logged: RefCell<Vec<(Level, String)>>,
     drawn: Cell<u64>,
-    /// Workers of the batch of events that is being told.
+    /// Workers of the batch of events that is being delivered.
     batch: Option<Vec<WorkerId>>,
 }
 
 #[derive(Debug)]
-struct Worker {
+struct TestWorker {
     name: String,
     labels: BTreeMap<String, String>,
     numbers: BTreeMap<String, f64>,
 }
 
 impl Scenario {
-    /// Idle mixed workers of weight 1 with unknown caches, all of them candidates; a request of which nothing is known.
+    /// Creates idle mixed workers of weight 1 with unknown caches, all of them candidates, and a request
+    /// without known numbers.
     #[must_use]
     pub fn new<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
-        let worker = |name: N| Worker {
+        let worker = |name: N| TestWorker {
             name: name.into(),
             labels: BTreeMap::new(),
             numbers: BTreeMap::new(),
@@ -95,14 +98,14 @@ impl Scenario {
         }
     }
 
-    /// Sets a candidate's number, such as `load.requests`.
+    /// Sets a number of a candidate, such as `load.requests`.
     pub fn set(&mut self, worker: &str, feature: &str, value: f64) -> &mut Self {
         default_of(CANDIDATE, feature);
         self.worker(worker).numbers.insert(feature.to_owned(), value);
         self
     }
 
-    /// Adds to a candidate's number; one that is unknown starts at 0.
+    /// Adds to a number of a candidate; an unknown number starts at 0.
     pub fn add(&mut self, worker: &str, feature: &str, by: f64) -> &mut Self {
         let default = default_of(CANDIDATE, feature);
         let numbers = &mut self.worker(worker).numbers;
@@ -111,7 +114,7 @@ impl Scenario {
         self
     }
 
-    /// Sets how much of the prompt a candidate holds, in tokens, all in device memory.
+    /// Sets the candidate's cached tokens of the prompt, all in device memory.
     pub fn holds(&mut self, worker: &str, tokens: f64) -> &mut Self {
         for feature in ["prefix.device-tokens", "prefix.host-tokens", "prefix.any-tokens"] {
             self.set(worker, feature, tokens);
@@ -119,13 +122,14 @@ impl Scenario {
         self
     }
 
-    /// Sets a label's text, for [`Host::describe`](crate::Host::describe). Its column is a number of its own: [`Scenario::set`].
+    /// Sets a label's text for [`Host::describe`](crate::Host::describe). [`Scenario::set`] sets the number
+    /// of its column.
     pub fn label(&mut self, worker: &str, key: &str, text: &str) -> &mut Self {
         self.worker(worker).labels.insert(key.to_owned(), text.to_owned());
         self
     }
 
-    /// Sets what a candidate does.
+    /// Sets the role of a candidate.
     pub fn role(&mut self, worker: &str, role: Role) -> &mut Self {
         let number = match role {
             Role::Mixed => 0.0,
@@ -135,7 +139,7 @@ impl Scenario {
         self.set(worker, ROLE, number)
     }
 
-    /// Makes these, in this order, the candidates of the calls to come.
+    /// Sets the candidates of the following calls, in this order.
     pub fn offer(&mut self, workers: &[&str]) -> &mut Self {
         self.offered = workers.iter().map(|name| self.id(name)).collect();
         self
@@ -148,8 +152,9 @@ impl Scenario {
         self
     }
 
-    /// Sets the prompt: its length and its keys, `prefix.key-64` and so on. Each number stands for 64 tokens; prompts are alike as far as their
-    /// numbers are.
+    /// Sets the prompt: its length and its keys (`prefix.key-64` and so on).
+    ///
+    /// Each number stands for 64 tokens. Two prompts share the prefix that their numbers share.
     pub fn prompt(&mut self, pieces: &[u64]) -> &mut Self {
         self.request("request.prompt-tokens", pieces.len() as f64 * PIECE_TOKENS);
         for (feature, key) in prefix_keys(pieces) {
@@ -164,19 +169,19 @@ impl Scenario {
         self
     }
 
-    /// Sets which part of the request is placed by the calls to come.
+    /// Sets the part of the request that the following calls place.
     pub fn phase(&mut self, phase: Phase) -> &mut Self {
         self.request.phase = phase;
         self
     }
 
-    /// Sets how often the request has been decided before.
+    /// Sets the number of earlier decisions for the request.
     pub fn attempt(&mut self, attempt: u32) -> &mut Self {
         self.request.attempt = attempt;
         self
     }
 
-    /// One more request is held, and waits for that worker, where it is so much work.
+    /// Adds a held request that waits for that worker, with so much work there.
     pub fn hold(&mut self, worker: &str, work: u32) -> &mut Self {
         let id = self.id(worker);
         self.waiting.push((id, work));
@@ -184,7 +189,7 @@ impl Scenario {
         self.request("pool.queued", queued)
     }
 
-    /// The worker that the request which was asked about last waits for if it is held, and its work there.
+    /// Returns the worker that the last request waits for if it is held, and its work there.
     #[must_use]
     pub fn waits_for(&self) -> Option<(&str, u32)> {
         let (row, work) = self.waits_for.get()?;
@@ -209,7 +214,7 @@ impl Scenario {
         self
     }
 
-    /// Asks the policy about the next request.
+    /// Calls the policy for the next request.
     pub fn decide<P: Policy>(&mut self, policy: &Configured<P>) -> Verdict {
         self.request.seq += 1;
         self.drawn.set(0);
@@ -218,7 +223,7 @@ impl Scenario {
         policy.schedule(self.request, &self.offered, &numbers, self)
     }
 
-    /// Asks the policy about the next request and names the worker it routes to, if it routes to one alone.
+    /// Calls the policy for the next request and returns the worker's name if it routes to a single worker.
     pub fn route<P: Policy>(&mut self, policy: &Configured<P>) -> Option<&str> {
         match self.decide(policy) {
             Verdict::Route { row, .. } => self.name(row),
@@ -226,7 +231,8 @@ impl Scenario {
         }
     }
 
-    /// Asks the policy about the next request and names the prefill and the decode worker, if it routes to a pair.
+    /// Calls the policy for the next request and returns the names of the prefill and decode worker if it
+    /// routes to a pair.
     pub fn pair<P: Policy>(&mut self, policy: &Configured<P>) -> Option<(&str, &str)> {
         match self.decide(policy) {
             Verdict::Pair { row, prefill, .. } => Some((self.name(prefill)?, self.name(row)?)),
@@ -234,11 +240,12 @@ impl Scenario {
         }
     }
 
-    /// Tells the policy or scorer events, as the router would: of a kind, of a worker, with a number. They happen now, to the request that was
-    /// asked about last; kinds that it does not want are not told.
-    pub fn tell<P: Events>(&mut self, policy: &impl AsRef<P>, events: &[(EventKind, &str, f64)]) {
+    /// Delivers events to the policy or scorer, as the router does: kind, worker, number.
+    ///
+    /// They have the current time and belong to the last request. Kinds outside its subscription are dropped.
+    pub fn deliver<P: Events>(&mut self, policy: &impl AsRef<P>, events: &[(EventKind, &str, f64)]) {
         let request = self.request;
-        let told = events.iter().filter(|(kind, ..)| P::KINDS.contains(kind));
+        let wanted = events.iter().filter(|(kind, ..)| P::KINDS.contains(kind));
         let event = |(kind, worker, number): &(EventKind, &str, f64)| {
             let is_request = kind.name().starts_with("request.");
             Event {
@@ -250,13 +257,13 @@ impl Scenario {
                 number: *number,
             }
         };
-        let batch: Vec<Event> = told.map(event).collect();
+        let batch: Vec<Event> = wanted.map(event).collect();
         self.batch = Some(batch.iter().map(|event| event.worker).collect());
         policy.as_ref().handle(&batch, self);
         self.batch = None;
     }
 
-    /// Has the policy or scorer work by the clock, and gives the milliseconds until it wants to do so again.
+    /// Runs the periodic task of the policy or scorer and returns the milliseconds until its next run.
     pub fn tick<P: Tick>(&mut self, policy: &impl AsRef<P>) -> u32 {
         self.batch = Some(Vec::new());
         let pause = policy.as_ref().tick(self);
@@ -264,18 +271,18 @@ impl Scenario {
         pause
     }
 
-    /// Asks a scorer about the next request: its scores by the candidates' names, in row order.
+    /// Calls a scorer for the next request and returns its scores by worker name, in row order.
     pub fn scores<S: Scorer>(&mut self, scorer: &ConfiguredScorer<S>) -> Vec<(&str, f64)> {
         self.request.seq += 1;
         self.drawn.set(0);
         let numbers = self.numbers(scorer.plan());
         let scores = scorer.score(self.request, &self.offered, &numbers, self);
-        assert_eq!(scores.len(), self.offered.len(), "one score a candidate");
+        assert_eq!(scores.len(), self.offered.len(), "one score for each candidate");
         let names = (0..).map_while(|row| self.name(row));
         names.zip(scores).collect()
     }
 
-    /// The block of numbers a plan asks for, for benches that call [`Configured::schedule`] themselves.
+    /// Builds the block of numbers of a plan, for benches that call [`Configured::schedule`] themselves.
     #[must_use]
     pub fn numbers(&self, plan: &Plan) -> Vec<f64> {
         let front = plan.request_features().iter();
@@ -288,7 +295,7 @@ impl Scenario {
         front.chain(rows).collect()
     }
 
-    /// What a number of the request is by what was set otherwise.
+    /// Derives a number of the request from others that are set.
     fn follows(&self, feature: &str) -> Option<f64> {
         match feature {
             "pool.workers" => Some(self.workers.len() as f64),
@@ -301,24 +308,25 @@ impl Scenario {
         }
     }
 
-    /// The candidates' ids, in row order.
+    /// Returns the candidates' ids, in row order.
     #[must_use]
     pub fn ids(&self) -> &[WorkerId] {
         &self.offered
     }
 
-    /// What the policy has logged so far.
+    /// Returns the lines that the policy has logged.
     #[must_use]
     pub fn logged(&self) -> Vec<(Level, String)> {
         self.logged.borrow().clone()
     }
 
-    /// Whom a policy may ask about: the candidates, or the workers of the events that it is told.
+    /// Returns the workers that a policy may describe: the candidates, or the workers of the current batch of
+    /// events.
     fn known(&self) -> &[WorkerId] {
         self.batch.as_ref().unwrap_or(&self.offered)
     }
 
-    /// The session of the request, where there is one.
+    /// Returns the session of the current request.
     fn at_hand(&self) -> Option<u64> {
         self.request.session.filter(|_| self.batch.is_none())
     }
@@ -333,7 +341,7 @@ impl Scenario {
         id.expect("the scenario has a worker of that name") as WorkerId
     }
 
-    fn worker(&mut self, name: &str) -> &mut Worker {
+    fn worker(&mut self, name: &str) -> &mut TestWorker {
         let id = self.id(name);
         &mut self.workers[id as usize]
     }
@@ -346,13 +354,13 @@ impl Scenario {
     }
 }
 
-impl Worker {
-    /// What a number of a candidate is by what was set otherwise.
+impl TestWorker {
+    /// Derives a number of a candidate from others that are set.
     fn follows(&self, feature: &str) -> Option<f64> {
         let set = |name: &str| self.numbers.get(name).copied().unwrap_or(0.0);
         match feature {
             "load.queued" => Some((set("load.requests") - set("load.decoding")).max(0.0)),
-            // As in the router equal names have equal hashes, others others.
+            // As in the router, equal names have equal hashes.
             "worker.name-hash" => {
                 let hash = self.name.bytes().fold(0, |hash, byte| mix(hash, byte.into()));
                 Some((hash >> 11) as f64)
