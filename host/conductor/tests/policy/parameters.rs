@@ -64,8 +64,7 @@ fn parameters_are_shown_even_where_one_must_still_be_given() {
 fn the_parameters_of_a_builtin_are_a_table() {
     let run = policy(["inspect", "cache-aware"]);
     assert_eq!(run.code, 0, "{run:?}");
-    let row =
-        "request-tokens  number   128      tokens  0 to 1000000  Fixed cost of a request, besides its prompt.";
+    let row = "request-tokens  number   128      tokens  0 to 1000000  Fixed cost of a request, besides its prompt.";
     assert!(run.stdout.lines().any(|line| line == row), "{}", run.stdout);
     assert!(
         policy(["inspect", "round-robin"])
