@@ -15,6 +15,7 @@ use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConf
 use crate::bounds::CompileBounds;
 use crate::child::{ChildCompiler, ChildError, CompileVerdict};
 use crate::code_cache::{CodeCache, CodeCacheStats};
+use crate::compiler_config::compiler_config;
 use crate::component;
 use crate::guest::GuestState;
 use crate::host_functions;
@@ -23,8 +24,6 @@ use crate::load_error::LoadError;
 use crate::machine_code::{self, Voucher};
 use crate::ticker::EpochTicker;
 
-/// Stack of a call, in bytes. It is part of the calling thread's stack (2 MiB), of which enough must remain.
-const WASM_STACK: usize = 512 << 10;
 /// Linear memory of a dropped instance that is zeroed and kept instead of returned to the system, in bytes. It is
 /// enough for a compiled policy, so a new instance causes no page faults.
 const KEEP_MEMORY: usize = 256 << 10;
@@ -237,22 +236,6 @@ fn start(limits: EngineLimits) -> wasmtime::Result<(Engine, Linker<GuestState>)>
 fn config(limits: EngineLimits) -> Config {
     let mut config = compiler_config();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pooling(limits)));
-    config
-}
-
-/// Returns the settings that machine code depends on. Instance allocation is not among them.
-pub(crate) fn compiler_config() -> Config {
-    let mut config = Config::new();
-    config
-        // Loops and function entries check a counter, without measurable cost for a policy of this size. Fuel costs
-        // the same, and counts instructions instead of time. See budget.rs for the handling of a tick.
-        .epoch_interruption(true)
-        .max_wasm_stack(WASM_STACK)
-        // Deterministic on every machine, for replay: one bit pattern for NaN (`total_cmp` sees its sign, which x86
-        // and ARM set differently), and one result for relaxed SIMD. Threads, the other source of nondeterminism, are
-        // not compiled in.
-        .cranelift_nan_canonicalization(true)
-        .relaxed_simd_deterministic(true);
     config
 }
 

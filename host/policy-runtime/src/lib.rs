@@ -13,6 +13,7 @@ mod bounds;
 mod budget;
 pub mod child;
 mod code_cache;
+mod compiler_config;
 mod component;
 mod contract;
 mod engine;
@@ -43,6 +44,7 @@ mod state;
 mod stats;
 mod subscription;
 mod synthetic;
+mod text;
 mod ticker;
 
 pub use bounds::{CompileBounds, Excess, Quantity};

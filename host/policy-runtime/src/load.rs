@@ -1,6 +1,5 @@
 //! Loading: compiles, checks, configures and tries a component.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,6 +24,7 @@ use crate::slots::InstancePool;
 use crate::state::PolicyState;
 use crate::stats::PolicyCounters;
 use crate::subscription::EventSubscription;
+use crate::text::{cut, hex};
 
 /// Most features of a plan, of the request and of a candidate together. The router computes their product with the
 /// candidates for every call.
@@ -244,17 +244,4 @@ fn configure(instance: &mut Instance, params: &str) -> Result<Plan, LoadError> {
         .map_err(|message| LoadError::Params {
             message: cut(message, MAX_MESSAGE),
         })
-}
-
-pub(crate) fn cut(mut text: String, most: usize) -> String {
-    text.truncate(text.floor_char_boundary(most));
-    text
-}
-
-pub(crate) fn hex(digest: &[u8]) -> String {
-    digest.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::model::EncodeError;
+use crate::error::EncodeError;
 
 /// Steps per byte of the slow path, through `tokenizers` itself.
 const LONG_WAY: u64 = 32;

@@ -6,8 +6,8 @@ use minijinja::value::Value;
 use serde::Deserialize;
 use tokenizers::{AddedToken, Tokenizer};
 
+use crate::error::LoadError;
 use crate::files::Files;
-use crate::model::LoadError;
 
 /// Relevant fields of `tokenizer_config.json`, which override `special_tokens_map.json`.
 #[derive(Debug, Default, Deserialize)]

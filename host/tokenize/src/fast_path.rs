@@ -17,7 +17,7 @@ use tokenizers::{AddedToken, Model as _, SplitDelimiterBehavior, Tokenizer};
 use unicode_normalization_alignments::{IsNormalized, is_nfc_quick};
 
 use crate::budget::Budget;
-use crate::model::EncodeError;
+use crate::error::EncodeError;
 use crate::split::WordSplitter;
 use crate::word_cache::{WordCache, WordTable};
 

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use minijinja::value::Value;
-use thiserror::Error;
 use tokenizers::Tokenizer;
 
 use crate::boundary::{BoundaryFinder, TextBoundary};
@@ -17,10 +16,11 @@ use crate::cache::{Node, PrefixCache};
 use crate::chat::{self, Chat, ChatError};
 use crate::config::Config;
 use crate::content_format::ContentFormat;
+use crate::error::{EncodeError, LoadError};
 use crate::fast_path::FastPath;
 use crate::files::Files;
 use crate::probe::TemplateFacts;
-use crate::template::{self, ChatTemplates, NOW, TemplateError};
+use crate::template::{self, ChatTemplates, NOW};
 
 /// Shorter pieces have no node of their own, in bytes: the node would be larger than its savings.
 const SHORTEST_PIECE: usize = 128;
@@ -48,43 +48,6 @@ pub struct Model {
     special_tokens: Vec<(Value, Value)>,
     templates: ChatTemplates,
     facts: TemplateFacts,
-}
-
-/// A model's files are not a usable tokenizer.
-#[derive(Debug, Error)]
-pub enum LoadError {
-    /// `tokenizer.json`.
-    #[error("load `tokenizer.json`")]
-    Tokenizer(#[source] tokenizers::Error),
-    /// Another JSON file.
-    #[error("read `{0}` as JSON")]
-    Json(&'static str, #[source] serde_json::Error),
-    /// Its tokens are random.
-    #[error("load `tokenizer.json`: it drops out merges at random")]
-    Dropout,
-    /// The tokens around a prompt depend on the prompt.
-    #[error("load `tokenizer.json`: its post-processor does more than put tokens around a prompt")]
-    PostProcessor,
-    /// A token added by the configuration has another id in the tokenizer.
-    #[error("add the token {0} of `tokenizer_config.json`: the tokenizer gives it another id")]
-    AddedToken(u32),
-    /// A chat template is invalid.
-    #[error(transparent)]
-    Template(#[from] TemplateError),
-}
-
-/// A prompt was not tokenized.
-#[derive(Debug, Error)]
-pub enum EncodeError {
-    /// The tokenizer failed.
-    #[error("tokenise a prompt")]
-    Failed(#[source] tokenizers::Error),
-    /// The step budget is used up.
-    #[error("tokenise a prompt: it costs more than it may")]
-    TooCostly,
-    /// The deadline has passed.
-    #[error("tokenise a prompt in time")]
-    TooLate,
 }
 
 /// A prompt as the tokenizer's input.

@@ -4,8 +4,7 @@ use std::time::SystemTime;
 
 use crate::chat::Chat;
 use crate::model::Model;
-use crate::template::{self, ChatTemplates};
-use crate::value;
+use crate::template::ChatTemplates;
 
 /// Properties of a model's chat templates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,20 +15,8 @@ pub struct TemplateFacts {
     pub knows_effort_none: bool,
 }
 
-/// A conversation with a system message between its turns.
-const INLINE_SYSTEM: &str = r#"{"messages":[{"role":"system","content":"t"},{"role":"user","content":"t"},
-    {"role":"system","content":"t"},{"role":"user","content":"t"}],"add_generation_prompt":false}"#;
 const GREETING: &str = r#"[{"role":"user","content":"Hi"}]"#;
 const EFFORTS: [&str; 5] = ["\"low\"", "\"medium\"", "\"high\"", "\"xhigh\"", "\"max\""];
-
-/// Returns `true` if a template's source refuses system messages between the turns. vLLM tests with Jinja alone:
-/// functions and tags of `transformers` count as a refusal.
-pub(crate) fn refuses_inline_system(source: &str) -> bool {
-    let Ok(context) = value::parse(INLINE_SYSTEM) else {
-        return true;
-    };
-    template::has_generation_tags(source) || template::render_bare(source, context).is_err()
-}
 
 impl TemplateFacts {
     pub(crate) fn of(model: &Model, templates: &ChatTemplates) -> Self {

@@ -10,16 +10,16 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Undefi
 use thiserror::Error as ThisError;
 
 use crate::content_format::{self, ContentFormat};
-use crate::probe;
 use crate::strftime::strftime;
 use crate::sums;
-use crate::value::{self, JsonStyle};
+use crate::value::{self, JsonStyle, LONGEST_TEXT};
+
+/// A conversation with a system message between its turns.
+const INLINE_SYSTEM: &str = r#"{"messages":[{"role":"system","content":"t"},{"role":"user","content":"t"},
+    {"role":"system","content":"t"},{"role":"user","content":"t"}],"add_generation_prompt":false}"#;
 
 /// Variable of every rendering: seconds since 1970, for `strftime_now`.
 pub(crate) const NOW: &str = "__now";
-
-/// Longest rendered text, and longest value in it, in bytes: about four million tokens.
-pub(crate) const LONGEST_TEXT: usize = 16 << 20;
 
 /// A template is unusable.
 #[derive(Debug, ThisError)]
@@ -74,7 +74,7 @@ impl ChatTemplates {
                 format: ContentFormat::String,
                 knows_developer: source.contains("\"developer\"") || source.contains("'developer'"),
                 reads_content: source.contains("content"),
-                refuses_inline_system: probe::refuses_inline_system(&source),
+                refuses_inline_system: refuses_inline_system(&source),
             };
             let source = without_generation_tags(&source);
             let refused = |source| TemplateError {
@@ -269,6 +269,15 @@ pub(crate) fn has_generation_tags(source: &str) -> bool {
 pub(crate) fn seconds(now: SystemTime) -> i64 {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Returns `true` if a template's source refuses system messages between the turns. vLLM tests with Jinja alone:
+/// functions and tags of `transformers` count as a refusal.
+fn refuses_inline_system(source: &str) -> bool {
+    let Ok(context) = value::parse(INLINE_SYSTEM) else {
+        return true;
+    };
+    has_generation_tags(source) || render_bare(source, context).is_err()
 }
 
 #[cfg(test)]

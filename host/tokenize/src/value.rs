@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use thiserror::Error;
 
-use crate::template::LONGEST_TEXT;
+/// Longest rendered text, and longest value in it, in bytes: about four million tokens.
+pub(crate) const LONGEST_TEXT: usize = 16 << 20;
 
 /// Parses JSON; of a repeated key the later value counts.
 pub(crate) fn parse(json: &str) -> Result<Value, serde_json::Error> {

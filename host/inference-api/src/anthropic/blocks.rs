@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::inner;
+use super::message::inner;
 
 /// A block of a message's content. Fields of other kinds of blocks are absent.
 #[derive(Deserialize)]

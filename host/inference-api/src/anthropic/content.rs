@@ -4,7 +4,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::blocks::{self, BlockKind, ContentBlock};
-use super::{MessageRole, SentMessage, image, inner};
+use super::image;
+use super::message::{MessageRole, SentMessage, inner};
 
 /// Writes the list of chat messages.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::inner;
+use super::message::inner;
 
 #[derive(Deserialize)]
 struct ImageSource<'a> {

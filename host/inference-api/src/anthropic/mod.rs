@@ -7,35 +7,18 @@
 mod blocks;
 mod content;
 mod image;
+mod message;
+mod rules;
 mod system;
 mod thinking;
 mod tools;
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
+use self::message::{MessageRole, SentMessage};
+pub use self::rules::{DisabledThinking, TemplateRules};
 use crate::fields::{Fields, Raw};
 use crate::prompt_parts::ChatParts;
-
-/// Properties of the engine's chat template that affect the conversion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TemplateRules {
-    /// The template accepts only leading system messages: later ones join the leading one.
-    pub merges_system: bool,
-    /// `reasoning_effort` of a request that disables thinking.
-    pub disabled_thinking: DisabledThinking,
-}
-
-/// Effort that means no thinking.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DisabledThinking {
-    /// `none`: the template supports it.
-    None,
-    /// `low`: the template refuses or ignores `none`.
-    Low,
-}
 
 /// Fields of a Messages request that make up its prompt, as in the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,22 +35,6 @@ pub struct MessagesPrompt<'a> {
     pub output_config: Option<Raw<'a>>,
     /// `chat_template_kwargs`.
     pub chat_template_kwargs: Option<Raw<'a>>,
-}
-
-/// A message.
-#[derive(Deserialize)]
-struct SentMessage<'a> {
-    role: MessageRole,
-    #[serde(borrow)]
-    content: &'a RawValue,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum MessageRole {
-    User,
-    Assistant,
-    System,
 }
 
 impl<'a> MessagesPrompt<'a> {
@@ -125,21 +92,6 @@ impl<'a> MessagesPrompt<'a> {
             ..ChatParts::default()
         })
     }
-}
-
-impl MessageRole {
-    fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Assistant => "assistant",
-            Self::System => "system",
-        }
-    }
-}
-
-/// Returns the inside of a JSON string with its escapes; `None` if the value is not a string.
-fn inner(raw: &RawValue) -> Option<&str> {
-    raw.get().strip_prefix('"')?.strip_suffix('"')
 }
 
 #[cfg(test)]

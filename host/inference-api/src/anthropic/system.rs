@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::blocks::{self, BlockKind};
-use super::inner;
+use super::message::inner;
 use crate::fields::Raw;
 
 /// Start of a line that changes with each request of one client. The engine leaves out blocks that begin with it.

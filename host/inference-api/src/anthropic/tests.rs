@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
 use super::*;
 use crate::fields::Fields;
 

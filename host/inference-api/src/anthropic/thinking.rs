@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{DisabledThinking, TemplateRules};
+use super::rules::{DisabledThinking, TemplateRules};
 use crate::fields::Raw;
 
 #[derive(Deserialize)]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::inner;
+use super::message::inner;
 
 #[derive(Deserialize)]
 struct ToolDefinition<'a> {

@@ -8,8 +8,8 @@ use thiserror::Error;
 use wasmtime::Engine;
 
 use super::REFUSED;
+use crate::compiler_config::compiler_config;
 use crate::component::MAX_BYTES;
-use crate::engine::compiler_config;
 
 /// Open files of a child: its pipes, and those of the allocator and the standard library.
 const FILES: u64 = 64;

@@ -37,8 +37,8 @@ use self::file::ExistingFile;
 use self::key::CacheKey;
 pub use self::rejection::CodeCacheStats;
 use self::rejection::{CacheCounters, CacheRejection};
-use crate::load::hex;
 use crate::machine_code::{self, Voucher};
+use crate::text::hex;
 
 /// Largest file that is read, in bytes; componentised Python has about 100 MB of code.
 const LONGEST: u64 = 512 << 20;

@@ -14,7 +14,7 @@ pub(crate) use check::check;
 pub use check::{ParamFault, ParamFaults, ParamPlace};
 
 use crate::bindings::parameters;
-use crate::load::cut;
+use crate::text::cut;
 
 /// Most parameters.
 const MOST: usize = 256;
