@@ -1,11 +1,12 @@
 //! Prints the structure of the crates of `host/`: lines and files, the sizes of their import cycles, and the files of the
-//! largest. `cargo run -p tidy --example structure [CRATE]` prints the imports inside one crate's cycles too.
+//! largest. `cargo run -p tidy --example structure [CRATE]` prints the imports between the modules of one crate and inside its
+//! cycles too.
 
 use std::collections::BTreeMap;
 
 use tidy::files;
 use tidy::idioms::per_thousand;
-use tidy::modules::ModuleGraph;
+use tidy::modules::{ModuleGraph, top};
 use tidy::prose::prose;
 use tidy::types::{TypeKind, TypeShape, by_crate};
 
@@ -41,6 +42,14 @@ fn main() {
         );
         println!("    prose: {words} words, {idioms:.1} idioms per 1,000");
         if only.is_some() {
+            let mut between: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+            for (from, to) in graph.between_folders() {
+                *between.entry((top(from), top(to))).or_default() += 1;
+            }
+            println!("\nimports between top-level modules:");
+            for ((from, to), count) in between {
+                println!("  {from} -> {to}: {count}");
+            }
             for cycle in &cycles {
                 println!("\ncycle of {} files:", cycle.len());
                 for file in cycle {
