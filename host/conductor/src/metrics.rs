@@ -115,7 +115,7 @@ impl ControlMetrics {
     }
 
     pub(crate) fn policy_swapped(&self, policy: &str) {
-        self.policy_version(policy, "in-force");
+        self.policy_version(policy, "active");
     }
 
     pub(crate) fn policy_refused(&self, policy: &str) {

@@ -14,7 +14,6 @@ use runtime_overrides::{EndedReport, OverlayReport};
 
 /// A mistake in the configuration, for tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct ProblemReport {
     /// Its stable kind, such as `unknown-key`.
     pub code: String,
@@ -32,7 +31,6 @@ pub struct ProblemReport {
 
 /// The page `/admin/config`.
 #[derive(Debug, Clone, Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub(crate) struct ConfigReport {
     /// Number of activations of configurations and policies since start.
     pub generation: u64,
@@ -104,7 +102,6 @@ impl RouteReport {
 
 /// The page `/admin/policies`.
 #[derive(Debug, Clone, Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub(crate) struct PoliciesReport {
     /// Every policy that is configured or lies in the policy folder.
     pub policies: Vec<PolicyReport>,
@@ -120,7 +117,6 @@ pub(crate) struct PoliciesReport {
 
 /// The policies of a route.
 #[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub(crate) struct RoutePoliciesReport {
     /// Its number, from 1.
     pub route: usize,

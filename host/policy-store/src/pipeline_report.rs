@@ -8,7 +8,6 @@ use crate::library::PolicyReport;
 
 /// Parts of a pipeline.
 #[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct PipelineReport {
     /// Filters, in order.
     pub filters: Vec<FilterReport>,
@@ -23,7 +22,6 @@ pub struct PipelineReport {
 
 /// Filter of a pipeline.
 #[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct FilterReport {
     /// Name, as in its metric.
     pub keeps: String,
@@ -33,7 +31,6 @@ pub struct FilterReport {
 
 /// Scorer of a pipeline.
 #[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct ScorerReport {
     /// Policy that scores, if any.
     #[serde(skip_serializing_if = "Option::is_none")]

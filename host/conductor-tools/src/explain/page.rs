@@ -19,7 +19,6 @@ const MATCHED: &str = "prefix.any-tokens";
 
 /// A request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct ExplainPage {
     pub(super) request: String,
     pub(super) seq: u64,
@@ -32,7 +31,6 @@ pub struct ExplainPage {
 
 /// One call of a policy, or of the fallback.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub(super) struct CallPage {
     pub(super) policy: String,
     /// The beginning of its SHA-256, or `native`.
@@ -71,7 +69,6 @@ pub(super) struct CallPage {
 
 /// One candidate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub(super) struct CandidatePage {
     pub(super) worker: String,
     pub(super) role: String,

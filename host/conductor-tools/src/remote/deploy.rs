@@ -187,7 +187,7 @@ fn by_hand(args: &DeployArgs, subject: &ComponentFile, error: &anyhow::Error) ->
 }
 
 fn folder_of(args: &DeployArgs, page: &Value) -> Result<PathBuf, DeployError> {
-    let told = || page["policy-dir"].as_str().map(PathBuf::from);
+    let told = || page["policy_dir"].as_str().map(PathBuf::from);
     let folder = args.policy_dir.clone().or_else(told);
     folder.ok_or(DeployError::NoFolder)
 }
@@ -197,7 +197,7 @@ fn check_place(name: &str, page: &Value, folder: Option<&Path>) -> Result<(), De
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut routes = list(&page["routes"]).into_iter();
     let decides = |route: Value| {
-        ["policy", "prefill-policy", "decode-policy"]
+        ["policy", "prefill_policy", "decode_policy"]
             .iter()
             .any(|key| route[*key] == name)
     };
@@ -256,7 +256,7 @@ fn wait_for(router: &RouterArgs, name: &str, sha256: &str, file: &Path) -> Resul
         if known["sha256"] == sha256 {
             return Ok(());
         }
-        let mut held = known["held-back"].as_array().into_iter().flatten();
+        let mut held = known["held_back"].as_array().into_iter().flatten();
         if held.any(|held| held == sha256) {
             return Err(DeployError::HeldBack(name.to_owned()).into());
         }
@@ -278,7 +278,7 @@ mod tests {
 
     fn page() -> Value {
         json!({
-            "policy-dir": "/p", "routes": [{ "policy": "a", "prefill-policy": "b", "decode-policy": null }],
+            "policy_dir": "/p", "routes": [{ "policy": "a", "prefill_policy": "b", "decode_policy": null }],
             "policies": [
                 { "name": "mine", "source": "/p/mine.wasm" }, { "name": "far", "source": "/elsewhere/far.wasm" },
                 { "name": "mixed", "source": "pipeline", "pipeline": { "scorers": [{ "policy": "part", "weight": 1 }] } },

@@ -63,7 +63,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<Exit> {
     print(&args.router, &page, &text.join("\n"))
 }
 
-/// Has a router put the version before in force.
+/// Rolls a policy of a router back to the version before.
 pub(crate) fn roll_back(args: &ChangePolicyArgs) -> Result<Exit> {
     change(args, "rollback")
 }
@@ -201,11 +201,11 @@ fn show(policy: &Value, now_ms: u64) -> String {
     for version in versions {
         let circuit = &version["circuit"];
         let state = match version["state"].as_str() {
-            Some("in-force") => "in force",
+            Some("active") => "active",
             Some("held-back") => "held back",
             _ => "before",
         };
-        let since = version["since-unix-ms"]
+        let since = version["since_unix_ms"]
             .as_u64()
             .map_or(0, |since| now_ms.saturating_sub(since) / 1000);
         let _ = writeln!(
@@ -218,7 +218,7 @@ fn show(policy: &Value, now_ms: u64) -> String {
             faults(&version["faults"]),
             text(&circuit["state"]),
             circuit["openings"],
-            version["load"]["decided-256-us"],
+            version["load"]["decided_256_us"],
         );
     }
     if policy["pipeline"].is_object() {
@@ -236,7 +236,7 @@ fn show(policy: &Value, now_ms: u64) -> String {
             text(&events["circuit"]),
         );
     }
-    if let Some(kept) = policy["rollback-kept"].as_bool() {
+    if let Some(kept) = policy["rollback_kept"].as_bool() {
         let until = match kept {
             true => "over a restart too",
             false => "until the router ends; set `policy-state` of [server] to keep it over a restart",
@@ -266,7 +266,7 @@ fn show_parts(policy: &Value) -> String {
         &policy["calls"],
         text(&pipeline["pick"]),
     );
-    let mut shown = format!("  in force   {version}; {calls} calls; pick {pick}{at}\n");
+    let mut shown = format!("  active     {version}; {calls} calls; pick {pick}{at}\n");
     for filter in list("filters") {
         let strict = if filter["strict"] == true { ", strict" } else { "" };
         let _ = writeln!(shown, "  filter     {}{strict}", text(&filter["keeps"]));
@@ -317,19 +317,19 @@ mod tests {
     fn a_policy_is_shown_with_its_versions_and_who_decides() {
         let version = |id: &str, state: &str, circuit: &str, faults: Value| {
             json!({
-                "id": id, "state": state, "manifest": "mine 1.0", "since-unix-ms": 1_000, "calls": 7, "faults": faults,
-                "circuit": { "state": circuit, "openings": 1 }, "load": { "decided-256-us": 12.5 },
+                "id": id, "state": state, "manifest": "mine 1.0", "since_unix_ms": 1_000, "calls": 7, "faults": faults,
+                "circuit": { "state": circuit, "openings": 1 }, "load": { "decided_256_us": 12.5 },
             })
         };
         let policy = json!({
             "name": "mine", "source": "policies.d/mine.wasm", "version": "bb", "decides": "aa", "problem": "failed to load it",
             "events": { "delivered": 9, "dropped": 1, "faults": { "trap": 1 }, "circuit": "closed" },
             "versions": [
-                version("bb", "in-force", "open", json!({ "trap": 5 })), version("aa", "before", "closed", json!({})),
+                version("bb", "active", "open", json!({ "trap": 5 })), version("aa", "before", "closed", json!({})),
             ],
         });
         let expected = "mine  (policies.d/mine.wasm)\n  \
-            in force   bb                   mine 1.0; since 3 min; 7 calls, 5 trap; circuit open (1 openings); 256 candidates in 12.5 us\n  \
+            active     bb                   mine 1.0; since 3 min; 7 calls, 5 trap; circuit open (1 openings); 256 candidates in 12.5 us\n  \
             before     aa                   mine 1.0; since 3 min; 7 calls, no fault; circuit closed (1 openings); 256 candidates in 12.5 us\n  \
             events: 9 delivered, 1 dropped, 1 trap; circuit closed\n  decides now: aa\n  problem: failed to load it\n";
         assert_eq!(show(&policy, 200_000), expected);
@@ -347,7 +347,7 @@ mod tests {
                 "pick": "softmax", "temperature": 0.1,
             },
         });
-        let expected = "mixed  (pipeline)\n  in force   cc; 7 calls; pick softmax at 0.1\n  \
+        let expected = "mixed  (pipeline)\n  active     cc; 7 calls; pick softmax at 0.1\n  \
             filter     label zone is eu, strict\n  scorer     tier-weight x 2.0, asks aa\n  column     load.requests x -1.0\n";
         assert_eq!(show(&policy, 0), expected);
     }

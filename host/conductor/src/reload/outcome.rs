@@ -26,7 +26,6 @@ pub(crate) enum ReloadOutcome {
 
 /// Applied changes.
 #[derive(Debug, Clone, Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub(crate) struct Changes {
     /// True if the text of the configuration changed.
     #[serde(skip)]

@@ -14,7 +14,6 @@ use runtime_overrides::{OverrideReport, RouteAction, RouteChange, RouteChangeErr
 
 /// An applied change.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub(crate) struct RouteAnswer {
     /// One sentence.
     pub(crate) message: String,

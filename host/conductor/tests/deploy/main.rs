@@ -259,7 +259,7 @@ async fn a_rollback_survives_a_restart() {
     let second = mine(&second)["sha256"].clone();
     let (status, answer) = change(&router, "rollback", &Value::Null).await;
     assert_eq!(
-        (status, &answer["rollback-kept"]),
+        (status, &answer["rollback_kept"]),
         (200, &json!(true)),
         "{answer}"
     );
@@ -268,7 +268,7 @@ async fn a_rollback_survives_a_restart() {
     let router = TestRouter::start(&toml).await.unwrap();
     let shown = mine(&page(&router).await);
     assert_eq!(
-        (&shown["sha256"], &shown["held-back"]),
+        (&shown["sha256"], &shown["held_back"]),
         (&first, &json!([second])),
         "{shown}"
     );

@@ -12,7 +12,6 @@ use crate::builtin;
 
 /// File of the policy folder that is not loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct IgnoredFile {
     /// Path of the file.
     pub file: String,

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 /// Events and ticks of a policy.
 #[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct ListeningReport {
     /// Kinds of events that it receives.
     pub kinds: Vec<&'static str>,

@@ -24,7 +24,6 @@ pub trait PipelineDecisions: fmt::Debug + Send + Sync {
 
 /// State of one policy.
 #[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct PolicyReport {
     /// Name in the configuration.
     pub name: String,
@@ -77,7 +76,6 @@ pub struct PolicyReport {
 #[serde(rename_all = "kebab-case")]
 pub enum VersionState {
     /// Active: it decides.
-    #[serde(rename = "in-force")]
     Active,
     /// Earlier: it decides while no later version can.
     Before,
@@ -87,7 +85,6 @@ pub enum VersionState {
 
 /// Report on one version.
 #[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct VersionReport {
     /// Beginning of the SHA-256 of its bytes, and of its settings unless they are the default.
     pub id: String,
@@ -113,7 +110,6 @@ pub struct VersionReport {
 
 /// State of a circuit breaker.
 #[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct CircuitReport {
     /// `closed`, `open` or `half-open`.
     pub state: &'static str,
@@ -123,7 +119,6 @@ pub struct CircuitReport {
 
 /// Wall-clock times of loading, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct LoadTimes {
     /// Compiling and linking.
     pub compiled_us: u64,

@@ -162,14 +162,14 @@ fn readiness(proxy: &Proxy, names_pools: bool) -> Response<Body> {
     let objection = proxy.readiness.objection().or(is_full.then_some(MEMORY_FULL));
     let objection = objection.map(str::to_owned).or(nobody);
     let counts = pools.iter().map(|pool| {
-        let mut counts = serde_json::json!({ "workers": pool.workers.len(), "in-service": in_service(pool) });
+        let mut counts = serde_json::json!({ "workers": pool.workers.len(), "in_service": in_service(pool) });
         let out = pool
             .workers
             .iter()
             .filter(|worker| !worker.health.is_in_service());
         let out: Vec<_> = out.take(MOST_NAMED).map(out_of_service).collect();
         if !out.is_empty() {
-            counts["out-of-service"] = out.into();
+            counts["out_of_service"] = out.into();
         }
         (pool.name.to_string(), counts)
     });
@@ -213,8 +213,8 @@ fn out_of_service(report: &WorkerReport) -> serde_json::Value {
         "worker": &*report.worker.spec().name,
         "health": report.health.as_str(),
         "reason": reason.text,
-        "for-s": reason.lasted.map(|time| time.as_secs_f64()),
-        "next-try-s": reason.next_try.map(|time| time.as_secs_f64()),
+        "for_s": reason.lasted.map(|time| time.as_secs_f64()),
+        "next_try_s": reason.next_try.map(|time| time.as_secs_f64()),
     })
 }
 

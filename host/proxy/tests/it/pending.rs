@@ -143,7 +143,7 @@ async fn the_router_is_not_ready_while_no_worker_was_ever_reached_and_says_which
         page["reason"],
         "no worker of any pool is in service; pending: a, b"
     );
-    let out = &page["pools"]["main"]["out-of-service"];
+    let out = &page["pools"]["main"]["out_of_service"];
     assert_eq!(
         (&out[0]["worker"], &out[0]["health"]),
         (&"a".into(), &"pending".into())
@@ -154,7 +154,7 @@ async fn the_router_is_not_ready_while_no_worker_was_ever_reached_and_says_which
         "{reason}"
     );
     assert!(
-        out[0]["next-try-s"].is_number() && out[0]["for-s"].is_number(),
+        out[0]["next_try_s"].is_number() && out[0]["for_s"].is_number(),
         "{page}"
     );
 }

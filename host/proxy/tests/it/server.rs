@@ -23,7 +23,7 @@ async fn health_is_always_good_and_readiness_tells_why_not() {
         let text = answer.text().await;
         assert!(text.contains(expected), "{text}");
         assert!(
-            text.contains(r#""pools":{"main":{"in-service":1,"workers":1}}"#),
+            text.contains(r#""pools":{"main":{"in_service":1,"workers":1}}"#),
             "{text}"
         );
     };

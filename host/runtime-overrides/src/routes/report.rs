@@ -7,7 +7,6 @@ use super::{RouteOverrides, RoutePolicies};
 
 /// Override of one route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct OverrideReport {
     /// The route's number in the file, from 1.
     pub route: usize,

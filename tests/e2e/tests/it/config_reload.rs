@@ -362,13 +362,13 @@ async fn keys_that_need_a_restart_are_named_while_they_differ_from_the_start() {
         .unwrap();
     router
         .admin_shows("/admin/config", "the key is named", |page| {
-            page["needs-restart"] == serde_json::json!(["index.max-blocks"])
+            page["needs_restart"] == serde_json::json!(["index.max-blocks"])
         })
         .await;
     router.save_config(&good).unwrap();
     router
         .admin_shows("/admin/config", "the key is back", |page| {
-            page["needs-restart"] == serde_json::json!([])
+            page["needs_restart"] == serde_json::json!([])
         })
         .await;
 }

@@ -283,8 +283,8 @@ async fn readiness_tells_whether_any_worker_is_in_service() {
     let (status, page) = ready().await;
     assert_eq!(status, StatusCode::OK, "{page}");
     let pool = &page["pools"]["chat"];
-    assert_eq!((&pool["workers"], &pool["in-service"]), (&2.into(), &1.into()));
-    let out = &pool["out-of-service"][0];
+    assert_eq!((&pool["workers"], &pool["in_service"]), (&2.into(), &1.into()));
+    let out = &pool["out_of_service"][0];
     assert_eq!(
         (&out["worker"], &out["health"]),
         (&"w0".into(), &"unhealthy".into())

@@ -200,7 +200,7 @@ async fn a_reload_keeps_what_was_asked_for_until_the_file_says_otherwise() {
         .unwrap();
     let page = router
         .admin_shows("/admin/config", "the edit is in force", |page| {
-            page["reloads-applied"] == 1
+            page["reloads_applied"] == 1
         })
         .await;
     assert_eq!(page["generation"], 4);
@@ -216,15 +216,15 @@ async fn a_reload_keeps_what_was_asked_for_until_the_file_says_otherwise() {
     router.save_config(&changed).unwrap();
     let page = router
         .admin_shows("/admin/config", "the file has its way", |page| {
-            page["reloads-applied"] == 2
+            page["reloads_applied"] == 2
         })
         .await;
     assert_eq!(page["overlays"], json!([]));
     assert_eq!(
-        page["overlays-ended"][0]["why"], "the file names it itself",
+        page["overlays_ended"][0]["why"], "the file names it itself",
         "{page}"
     );
-    assert_eq!(page["overlays-ended"].as_array().unwrap().len(), 2, "{page}");
+    assert_eq!(page["overlays_ended"].as_array().unwrap().len(), 2, "{page}");
     let page = status(&router.client).await;
     let listed: Vec<String> = workers(&page);
     assert_eq!(

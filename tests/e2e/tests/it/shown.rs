@@ -28,7 +28,7 @@ async fn numbers_of_a_worker_are_those_of_its_past() {
     }
     let page = router.admin(&format!("/admin/explain/{last}")).await.unwrap();
     let call = &page["calls"][0];
-    let request = &call["request-numbers"];
+    let request = &call["request_numbers"];
     assert_eq!(
         (
             &request["pool.workers"],

@@ -18,7 +18,6 @@ const SHOWN: usize = 8;
 
 /// What differs between two configurations. Where something stands in the file makes no difference.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub(crate) struct ConfigChanges {
     /// Keys of tables of which there is one, such as `server.listen`.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -129,7 +129,7 @@ async fn roles_change_with_the_file_while_requests_run() {
         if at > 0 {
             let mut before = router.client.open(CHAT, &ask(1000 + at, true)).await.unwrap();
             router.save_config(&toml(roles)).unwrap();
-            let applied = |page: &Value| page["reloads-applied"] == at;
+            let applied = |page: &Value| page["reloads_applied"] == at;
             router
                 .admin_shows("/admin/config", "the roles are in force", applied)
                 .await;

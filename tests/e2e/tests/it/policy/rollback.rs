@@ -26,7 +26,7 @@ async fn a_rollback_is_in_force_at_once_and_holds_until_other_bytes_come() {
     let (status, mine) = stage.ask("rollback").await;
     assert_eq!(status, StatusCode::OK, "{mine}");
     assert_eq!(mine["version"], first_id);
-    assert_eq!(mine["held-back"], json!([second_sha]));
+    assert_eq!(mine["held_back"], json!([second_sha]));
     stage.all_by("w0").await;
     let cause = "conductor_policy_rollbacks_total{policy=\"mine\",cause=\"operator\"}";
     assert_eq!(stage.metric(cause).await, 1.0);
@@ -38,7 +38,7 @@ async fn a_rollback_is_in_force_at_once_and_holds_until_other_bytes_come() {
     stage.all_by("w0").await;
 
     let mine = stage.swap(&sends_to(2, 3).unwrap()).await;
-    assert_eq!(mine["held-back"], json!([]));
+    assert_eq!(mine["held_back"], json!([]));
     stage.all_by("w2").await;
 }
 
@@ -51,7 +51,7 @@ async fn what_was_rolled_back_is_in_force_again_when_it_is_resumed() {
     let (status, mine) = stage.ask("resume").await;
     assert_eq!(status, StatusCode::OK, "{mine}");
     assert_eq!(mine["version"], second);
-    assert_eq!(mine["held-back"], json!([]));
+    assert_eq!(mine["held_back"], json!([]));
     stage.all_by("w1").await;
 }
 
@@ -66,7 +66,7 @@ async fn a_policy_that_is_resumed_without_its_file_says_so_and_goes_on() {
     assert_eq!(told["error"]["code"], "policy_unavailable", "{told}");
     let message = told["error"]["message"].as_str().unwrap();
     assert!(message.contains("mine.wasm"), "{message}");
-    assert_eq!(stage.mine().await["held-back"], json!([]), "held no more");
+    assert_eq!(stage.mine().await["held_back"], json!([]), "held no more");
     stage.all_by("w0").await;
 }
 
