@@ -128,7 +128,7 @@ fn read_hashes(item: &Item<'_>, taken: &mut HashMap<Sha256, Span>) -> Vec<Sha256
                 )
                 .label("again here")
                 .also(first, "first here")
-                .help("a key tells one client from all others: give each its own"),
+                .help("a key identifies one client: give each client its own"),
             ),
             None => {
                 taken.insert(hash, text.span);
@@ -184,7 +184,8 @@ fn read_priority(item: Option<&Item<'_>>) -> i32 {
             &item.span,
             "`priority` must be a whole number",
         );
-        item.report.push(problem.help("higher goes first; 0 unless told"));
+        item.report
+            .push(problem.help("higher goes first; the default is 0"));
     }
     priority as i32
 }

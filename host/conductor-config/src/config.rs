@@ -167,7 +167,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
                 Problem::new(
                     Code::NeedsKey,
                     &item.key_span,
-                    "`policy-dir-allow` means nothing without `policy-dir`",
+                    "`policy-dir-allow` has no effect without `policy-dir`",
                 )
                 .help("it lists which files of that folder are loaded; pin a single policy with `sha256` in its table"),
             );
@@ -242,12 +242,10 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
 fn read_policy_dir(item: &Item<'_>, files: &dyn PolicyFiles) -> Option<PathBuf> {
     let folder = read_folder(item)?;
     if files.is_missing(&folder) {
-        let message = format!("the folder `{}` of `policy-dir` is not there", folder.display());
+        let message = format!("the folder `{}` of `policy-dir` does not exist", folder.display());
         let problem = Problem::new(Code::MissingFolder, &item.span, message);
         item.report
-            .push(problem.help(
-                "it is looked for again as long as the router runs; no policy of it can be had before",
-            ));
+            .push(problem.help("the router keeps looking for it; its policies are unavailable until then"));
     } else if let Some(why) = files.unreadable(&folder) {
         let message = format!(
             "failed to read the folder `{}` of `policy-dir`: {why}",
@@ -255,7 +253,7 @@ fn read_policy_dir(item: &Item<'_>, files: &dyn PolicyFiles) -> Option<PathBuf> 
         );
         let problem = Problem::new(Code::UnreadableFolder, &item.span, message);
         item.report.push(
-            problem.help("name a folder, and let the user that runs the router list and read it; no policy of it can be had before"),
+            problem.help("name a folder, and let the user that runs the router list and read it; its policies are unavailable until then"),
         );
     }
     Some(folder)
@@ -273,7 +271,7 @@ fn read_cache(item: &Item<'_>, policy_dir: Option<&Option<PathBuf>>) -> Option<P
                 &item.span,
                 "`policy-cache` is the folder of `policy-dir`",
             )
-            .help("give compiled code a folder that nobody but the router writes to"),
+            .help("give compiled code a folder that only the router writes to"),
         );
         return None;
     }

@@ -158,7 +158,7 @@ fn read_one(entry: &Item<'_>, report: &Report) -> Option<ModelConfig> {
         Some(Some(Some(tokenize))) => {
             for file in [&tokenizer, &template, &format].into_iter().flatten() {
                 let message = format!(
-                    "`{}` means nothing beside another `tokenize` than \"local\"",
+                    "`{}` has no effect with another `tokenize` than \"local\"",
                     file.key
                 );
                 report.push(Problem::new(Code::ConflictingKeys, &file.key_span, message));

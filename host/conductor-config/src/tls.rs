@@ -72,7 +72,7 @@ pub(crate) fn read_pool(mut tls: Section<'_>) -> PoolTlsConfig {
                 Problem::new(
                     Code::NeedsKey,
                     &alone.key_span,
-                    format!("`{}` means nothing without `{other}`", alone.key),
+                    format!("`{}` has no effect without `{other}`", alone.key),
                 )
                 .help(format!("name the file of {example}")),
             );

@@ -23,8 +23,8 @@ pub(crate) struct Section<'t> {
     title: String,
     table: &'t DeTable<'t>,
     span: Span,
-    asked: Vec<&'static str>,
-    /// Former names of keys, which no suggestion offers.
+    read_keys: Vec<&'static str>,
+    /// Former names of keys; suggestions omit them.
     former: Vec<&'static str>,
 }
 
@@ -36,7 +36,7 @@ impl<'t> Section<'t> {
             title: "the file".to_owned(),
             table,
             span: 0..0,
-            asked: Vec::new(),
+            read_keys: Vec::new(),
             former: Vec::new(),
         }
     }
@@ -49,7 +49,7 @@ impl<'t> Section<'t> {
                 title,
                 table,
                 span: item.span.clone(),
-                asked: Vec::new(),
+                read_keys: Vec::new(),
                 former: Vec::new(),
             }),
             _ => {
@@ -95,7 +95,7 @@ impl<'t> Section<'t> {
 
     /// Returns the value of a key, if it is set.
     pub(crate) fn item(&mut self, key: &'static str) -> Option<Item<'t>> {
-        self.asked.push(key);
+        self.read_keys.push(key);
         let (name, value) = self.table.get_key_value(key)?;
         Some(self.entry(name, value))
     }
@@ -180,7 +180,7 @@ impl<'t> Section<'t> {
     pub(crate) fn finish(self) {
         for entry in self.entries() {
             let key = entry.key.as_str();
-            if self.asked.contains(&key) || self.former.contains(&key) {
+            if self.read_keys.contains(&key) || self.former.contains(&key) {
                 continue;
             }
             if self.report.is_full() {
@@ -191,7 +191,7 @@ impl<'t> Section<'t> {
                     "`{key}` is a key of the file itself: move it above the first [header]"
                 ))
             } else {
-                suggest::help(key, self.asked.iter().copied())
+                suggest::help(key, self.read_keys.iter().copied())
             };
             self.report.push(
                 Problem::new(

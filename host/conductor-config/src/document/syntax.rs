@@ -52,7 +52,7 @@ fn duplicate(span: &Span, tree: &DeTable<'_>, source: &Source) -> Problem {
         let problem = Problem::new(
             Code::DuplicateKey,
             span,
-            format!("`{}` is there twice", header(line)),
+            format!("`{}` is set twice", header(line)),
         )
         .label("again here")
         .help("put all keys of a table under one header");

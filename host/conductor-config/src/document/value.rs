@@ -27,7 +27,7 @@ pub(crate) struct Item<'t> {
     pub(crate) key_span: Span,
     pub(crate) value: &'t DeValue<'t>,
     pub(crate) span: Span,
-    /// It is a member of the key's list.
+    /// A member of the key's list.
     pub(crate) is_element: bool,
 }
 

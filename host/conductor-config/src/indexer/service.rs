@@ -131,7 +131,7 @@ fn read_service(mut service: Section<'_>, taken: &mut ClaimedServices) -> Option
                 Code::DuplicateService,
                 &span,
                 format!(
-                    "the instance `{}` is there twice with this tenant and rank",
+                    "the instance `{}` is set twice with this tenant and rank",
                     config.instance
                 ),
             )
@@ -188,7 +188,7 @@ fn read_hash(service: &mut Section<'_>) -> Option<ServiceHash> {
                 Problem::new(
                     Code::NeedsKey,
                     &seed.key_span,
-                    "`python-hash-seed` means nothing without `hash-algorithm`",
+                    "`python-hash-seed` has no effect without `hash-algorithm`",
                 )
                 .help("add hash-algorithm = \"sha256\", or leave both out"),
             );

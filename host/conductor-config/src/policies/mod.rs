@@ -141,7 +141,7 @@ fn read_pipeline(item: &Item<'_>, policy: &mut Section<'_>, config: &mut PolicyC
                 &other.key_span,
                 format!("a pipeline has no `{key}` of its own"),
             )
-            .also(&item.key_span, "it is put together of other policies")
+            .also(&item.key_span, "it consists of other policies")
             .help(format!(
                 "give a `{key}` to one of its scorers, in a table of that one"
             )),
@@ -227,7 +227,7 @@ fn report_no_source(entry: &Item<'_>, known: &Known<'_>, has_folder: bool) {
         Problem::new(
             Code::PolicyWithoutSource,
             &entry.key_span,
-            format!("nothing says where the policy `{name}` comes from"),
+            format!("the policy `{name}` has no source"),
         )
         .help(help),
     );

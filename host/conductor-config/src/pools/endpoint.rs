@@ -61,7 +61,7 @@ pub(crate) fn plain_url(url: &Text<'_>, report: &Report) -> Option<String> {
             Problem::new(
                 Code::NotSupported,
                 &url.span,
-                "bootstrap servers are not asked over https",
+                "bootstrap servers are not queried over https",
             )
             .help("write http://: engines serve them without TLS"),
         );

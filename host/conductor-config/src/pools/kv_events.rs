@@ -114,11 +114,11 @@ fn refuse_dependants(dependants: &[Option<Item<'_>>], report: &Report) {
             Problem::new(
                 Code::NeedsKey,
                 &item.key_span,
-                format!("`{}` means nothing without an address in `kv-events`", item.key),
+                format!("`{}` has no effect without an address in `kv-events`", item.key),
             )
             .help(
                 "add kv-events = \"tcp://HOST:PORT\", where the engine publishes its KV events; \
-                 where the worker is asked, it tells this too",
+                 if the worker is queried for its events, its answer includes this",
             ),
         );
     }

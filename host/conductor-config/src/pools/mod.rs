@@ -170,7 +170,7 @@ fn read_settings(
         let problem = Problem::new(
             Code::TextWithoutCache,
             &item.span,
-            "`tokenize = \"text\"` matches nothing without `assume-cache`: engines tell of tokens, not of text",
+            "`tokenize = \"text\"` matches nothing without `assume-cache`: engines report tokens, not text",
         );
         entry.report.push(problem.help(format!("add {title}")));
     }

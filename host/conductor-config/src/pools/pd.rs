@@ -170,7 +170,7 @@ pub(crate) fn read_bootstrap(
             Problem::new(
                 Code::NeedsKey,
                 &item.key_span,
-                format!("`bootstrap` means nothing {why}"),
+                format!("`bootstrap` has no effect {why}"),
             )
             .help(help),
         );
@@ -182,7 +182,7 @@ pub(crate) fn read_bootstrap(
             "leave it out; or add pd = { dialect = \"mooncake\" } to the pool, and role = \"prefill\" here",
         ),
         (Some(Some(dialect)), _) if !dialect.has_bootstrap() => useless(
-            &format!("to workers that speak `{}`", dialect.as_str()),
+            &format!("for workers that speak `{}`", dialect.as_str()),
             "leave it out: only mooncake's and SGLang's prefill workers have a bootstrap server",
         ),
         (_, Some(role)) if role != Role::Prefill => useless(

@@ -31,7 +31,7 @@ pub struct WorkerConfig {
     pub adapters: Vec<String>,
     /// Relative speed, above 0.
     pub weight: f64,
-    /// It gets no new requests.
+    /// The worker gets no new requests.
     pub drain: bool,
     /// Labels for policies.
     pub labels: BTreeMap<String, String>,

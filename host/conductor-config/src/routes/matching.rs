@@ -87,11 +87,11 @@ fn read_headers(section: &Section<'_>) -> Vec<(String, String)> {
                 Problem::new(
                     Code::ConflictingKeys,
                     &entry.key_span,
-                    format!("the header `{name}` is there twice"),
+                    format!("the header `{name}` is set twice"),
                 )
                 .label("again here")
                 .also(&first, "first here")
-                .help("the case of a header's name does not count: keep one of the two"),
+                .help("header names are case-insensitive: keep one of the two"),
             );
         }
         if let Some(value) = entry.text() {

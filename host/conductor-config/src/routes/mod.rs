@@ -99,7 +99,7 @@ pub(crate) fn read(item: Option<&Item<'_>>, names: &Names<'_>, report: &Report) 
                 format!("there are {} pools and no routes", names.pools.len()),
             )
             .help(format!(
-                "say what goes where, for example\n[[routes]]\nmatch = {{ model = \"llama-*\" }}\npool = \"{}\"",
+                "add routes, for example\n[[routes]]\nmatch = {{ model = \"llama-*\" }}\npool = \"{}\"",
                 first.config.name
             )),
         ),
@@ -172,7 +172,7 @@ fn report_no_phases(item: &Item<'_>, pool: &str) {
             Code::NeedsKey,
             &item.key_span,
             format!(
-                "`{}` means nothing: the pool `{pool}` does not split requests",
+                "`{}` has no effect: the pool `{pool}` does not split requests",
                 item.key
             ),
         )

@@ -51,8 +51,8 @@ pub(crate) fn check_reachable(
         return;
     };
     report.push(
-        Problem::new(Code::UnreachableRoute, span, "no request ever gets to this route")
-            .also(first, "this one takes them all")
+        Problem::new(Code::UnreachableRoute, span, "no request reaches this route")
+            .also(first, "this one matches all of them")
             .help("the first route that matches wins: put the narrower one first"),
     );
 }

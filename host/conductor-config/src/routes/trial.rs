@@ -129,7 +129,7 @@ pub(crate) fn read(
 }
 
 fn report_alone(item: &Item<'_>, why: &str, help: &str) {
-    let message = format!("`{}` means nothing: {why}", item.key);
+    let message = format!("`{}` has no effect: {why}", item.key);
     item.report
         .push(Problem::new(Code::NeedsKey, &item.key_span, message).help(help));
 }
@@ -209,10 +209,7 @@ fn read_share(entry: &Item<'_>) -> Option<u32> {
     let parts = entry.positive(100.0)? * 100.0;
     let whole = parts.round();
     if (parts - whole).abs() > 1e-6 || whole < 1.0 {
-        let message = format!(
-            "the share of `{}` is finer than a hundredth of a percent",
-            entry.key
-        );
+        let message = format!("the share of `{}` has more than two decimals", entry.key);
         entry
             .report
             .push(Problem::new(Code::InvalidValue, &entry.span, message).help("write at most two decimals"));
@@ -266,7 +263,7 @@ fn read_shadows(item: &Item<'_>, names: &Names<'_>, implied: &mut Vec<PolicyConf
             shadows.extend(find_policy(&text, names, implied, item.report));
             continue;
         }
-        let message = format!("the shadow `{}` is there twice", text.text);
+        let message = format!("the shadow `{}` is set twice", text.text);
         let problem = Problem::new(Code::InvalidValue, &text.span, message);
         item.report.push(problem.help("keep one of the two"));
     }

@@ -23,9 +23,8 @@ pub(crate) fn read(item: &Item<'_>) -> Vec<String> {
     }
     if texts.len() > MOST {
         let message = format!("`forward` has {} paths, and {MOST} at most", texts.len());
-        item.report.push(
-            Problem::new(Code::InvalidValue, &item.span, message).help("leave out those that nobody uses"),
-        );
+        item.report
+            .push(Problem::new(Code::InvalidValue, &item.span, message).help("leave out unused ones"));
     }
     paths
 }

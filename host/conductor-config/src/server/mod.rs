@@ -198,8 +198,8 @@ fn state_folder(item: &Item<'_>, files: &dyn PolicyFiles) -> Option<PathBuf> {
     let folder = read_folder(item)?;
     if files.is_no_folder(&folder) {
         item.report.push(
-            Problem::new(Code::InvalidValue, &item.span, "`policy-state` is no folder")
-                .help("name a folder that the router may write to; it is made where it is not there"),
+            Problem::new(Code::InvalidValue, &item.span, "`policy-state` is not a folder")
+                .help("name a folder that the router may write to; it is created if it does not exist"),
         );
         return None;
     }

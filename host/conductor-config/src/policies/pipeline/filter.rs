@@ -77,7 +77,11 @@ fn read_label(label: &Item<'_>, filter: &mut Section<'_>) -> Option<FilterTest> 
         vec![item.text()?]
     };
     if values.is_empty() {
-        let problem = Problem::new(Code::InvalidValue, &item.span, "`in` is empty: nobody passes");
+        let problem = Problem::new(
+            Code::InvalidValue,
+            &item.span,
+            "`in` is empty: no candidate passes",
+        );
         item.report.push(problem.help("name at least one value"));
         return None;
     }
@@ -141,7 +145,7 @@ pub(super) fn read_feature<'t>(item: &Item<'t>) -> Option<&'t str> {
     if name == "worker.role" {
         let help = "give the legs of a request pipelines of their own: `prefill-policy` and `decode-policy` of the route";
         return refuse(
-            "a pipeline chooses among workers of one role: it is asked once for each leg of a request"
+            "a pipeline chooses among workers of one role: it is called once for each leg of a request"
                 .to_owned(),
             Some(help.to_owned()),
         );

@@ -206,7 +206,7 @@ fn read_pick(section: &mut Section<'_>) -> Pick {
             let problem = Problem::new(
                 Code::NeedsKey,
                 &item.key_span,
-                "`temperature` means nothing: only `softmax` has one",
+                "`temperature` has no effect: only `softmax` has one",
             );
             item.report
                 .push(problem.help("add pick = \"softmax\", or leave it out"));
@@ -228,7 +228,7 @@ pub(crate) fn resolve(names: &Names<'_>, implied: &mut Vec<PolicyConfig>, report
                 let problem = Problem::new(
                     Code::NotSupported,
                     &at.span,
-                    format!("`{name}` is a pipeline, which is no scorer"),
+                    format!("`{name}` is a pipeline, which cannot be a scorer"),
                 );
                 report.push(problem.help("name its scorers here"));
                 continue;
