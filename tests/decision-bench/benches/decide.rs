@@ -29,7 +29,7 @@ fn wasm<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     });
 }
 
-/// The same where the request is recorded: what the policy asks is noted.
+/// Decisions with recording of the policy's host calls.
 #[divan::bench(types = [CacheAware, RoundRobin], args = CANDIDATES, sample_size = 100)]
 fn noting<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);

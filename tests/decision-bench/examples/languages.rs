@@ -11,10 +11,9 @@ use decision_bench::Crossing;
 use policy_runtime::{EngineLimits, LoadReport, PolicyEngine, PolicySettings, WasmPolicy};
 
 const CANDIDATES: [usize; 3] = [16, 256, 1024];
-/// How often a component is loaded; the least of each time counts.
+/// Number of loads per component; the minimum of each time counts.
 const LOADS: usize = 5;
-/// How often decisions are timed, and what one timing takes about. The least counts: what else runs on the machine makes a
-/// timing longer and never shorter.
+/// Number of timings, and approximate length of one. The minimum counts: other processes only make a timing longer.
 const TIMINGS: usize = 50;
 const TIMING: Duration = Duration::from_millis(10);
 /// The first calls make the instance and its memory.
@@ -60,7 +59,7 @@ fn row(path: &Path) -> Result<String, Box<dyn Error>> {
     Ok(line)
 }
 
-/// What an interpreter needs; it costs the others nothing.
+/// Settings for interpreters; they cost the others nothing.
 fn settings() -> PolicySettings {
     PolicySettings {
         cpu_budget: Duration::from_millis(20),

@@ -1,5 +1,5 @@
-//! One policy twice, as the component this repository ships and compiled natively, over the same fleet: what the
-//! benches time, and the test that both give the same answers.
+//! One policy twice, as the shipped component and compiled natively, over the same fleet: the subject of the benches,
+//! and of the test that both give the same answers.
 
 mod pipeline;
 
@@ -16,7 +16,7 @@ use routing::{
 
 pub use self::pipeline::PipelineCrossing;
 
-/// A component and what it is asked with.
+/// A component with its input.
 pub struct Crossing {
     policy: WasmPolicy,
     ids: Vec<WorkerId>,
@@ -42,7 +42,7 @@ impl Crossing {
         Self::over(load("boundary", component), numbers, candidates)
     }
 
-    /// Asks `policy` about `candidates` candidates with these numbers, laid out as its plan says.
+    /// Creates the input of `policy` for `candidates` candidates, in the layout of its plan.
     #[must_use]
     pub fn over(policy: WasmPolicy, numbers: Vec<f64>, candidates: usize) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Crossing {
         }
     }
 
-    /// Asks the component, as the router does.
+    /// Calls the component as the router does.
     ///
     /// # Errors
     /// The component's fault.
@@ -61,7 +61,7 @@ impl Crossing {
         self.asking(seq, |input| self.policy.decide(input))
     }
 
-    /// Asks it as the router does where the request is recorded.
+    /// Calls the component as the router does for a recorded request.
     ///
     /// # Errors
     /// The component's fault.
@@ -104,7 +104,7 @@ impl<P: NativePolicy> Contest<P> {
         }
     }
 
-    /// Asks the component.
+    /// Calls the component.
     ///
     /// # Errors
     /// The component's fault.
@@ -112,7 +112,7 @@ impl<P: NativePolicy> Contest<P> {
         self.crossing.ask(seq)
     }
 
-    /// Asks the component and notes what it asks.
+    /// Calls the component and records its host calls.
     ///
     /// # Errors
     /// The component's fault.
@@ -120,7 +120,7 @@ impl<P: NativePolicy> Contest<P> {
         self.crossing.ask_noting(seq)
     }
 
-    /// Asks the native policy.
+    /// Calls the native policy.
     #[must_use]
     pub fn ask_native(&self, seq: u64) -> conductor_policy_sdk::Verdict {
         let request = Request {
@@ -134,8 +134,8 @@ impl<P: NativePolicy> Contest<P> {
     }
 }
 
-/// A fleet with loads and cache matches spread evenly, no two workers alike: each third is prefill, decode or mixed, for
-/// the policies that ask.
+/// A fleet with evenly spread loads and cache matches, all workers different: a third each is prefill, decode or
+/// mixed, for policies that use roles.
 fn fleet(candidates: usize) -> Scenario {
     let name = |worker: usize| format!("worker-{worker}");
     let mut fleet = Scenario::new((0..candidates).map(name));

@@ -15,7 +15,7 @@ use crate::{fleet, prebuilt};
 
 const ADAPTER: &str = "sql-lora";
 
-/// A pipeline and what it is asked with.
+/// A pipeline with its input.
 #[derive(Debug)]
 pub struct PipelineCrossing {
     pipeline: Pipeline,
@@ -65,7 +65,7 @@ impl PipelineCrossing {
         }
     }
 
-    /// Asks it, as the router does.
+    /// Calls the pipeline as the router does.
     ///
     /// # Errors
     /// None: a pipeline never fails.
@@ -87,7 +87,7 @@ impl PipelineCrossing {
     }
 }
 
-/// The same plan as the SDK has it.
+/// Converts the plan to the SDK's type.
 fn plan(plan: &FeaturePlan) -> Plan {
     let mut same = Plan::default();
     for feature in plan.request() {

@@ -1,7 +1,8 @@
-//! Policies written by hand: well-behaved ones that can be told apart by where they send, and hostile ones, which pass the trial of a load
-//! and misbehave once they serve.
+//! Handwritten policies: well-behaved ones, distinguishable by the worker they choose, and hostile ones, which pass
+//! the trial of a load and misbehave in service.
 //!
-//! All of them tell the trial by its numbers of candidates, so that a test needs another number of workers: two or three.
+//! All of them recognise the trial by its numbers of candidates, so a test needs another number of workers: two or
+//! three.
 
 use anyhow::{Context, Result};
 use policy_component::componentise;
@@ -15,9 +16,9 @@ const PLAN: &str = include_str!("../../../host/policy-runtime/tests/wat/plan.wat
 /// A policy that misbehaves.
 #[derive(Debug, Clone, Copy)]
 pub struct Hostile {
-    /// What it does.
+    /// Behaviour.
     pub name: &'static str,
-    /// Whether the router finds its answers faulty, and so stops asking it.
+    /// The router detects its faults and opens its circuit.
     pub is_faulty: bool,
     live: &'static str,
 }
@@ -190,18 +191,18 @@ pub fn avoids_who_failed() -> Result<Vec<u8>> {
     )
 }
 
-/// A policy that sends to the first candidate and traps at every event that it is told.
+/// Returns a policy that chooses the first candidate and traps at every event.
 ///
 /// # Errors
-/// Where this module has a mistake.
+/// A mistake in this module.
 pub fn traps_at_events() -> Result<Vec<u8>> {
     listens_by("(func $heard (param i32) unreachable)")
 }
 
-/// The same, which never comes back from one.
+/// Returns a policy that never returns from an event.
 ///
 /// # Errors
-/// Where this module has a mistake.
+/// A mistake in this module.
 pub fn spins_at_events() -> Result<Vec<u8>> {
     listens_by("(func $heard (param i32) (loop $on (br $on)))")
 }

@@ -1,4 +1,4 @@
-//! What a long run draws at random, which its seed decides.
+//! Seeded random choices of a long run.
 
 use std::time::Duration;
 

@@ -98,10 +98,10 @@ impl TestRouter {
         Ok(())
     }
 
-    /// What an admin page says.
+    /// Returns the JSON of an admin page.
     ///
     /// # Errors
-    /// Where it says nothing.
+    /// The page does not answer.
     pub async fn admin(&self, path: &str) -> Result<Value> {
         self.admin.get(path).await?.json()
     }

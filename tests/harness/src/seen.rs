@@ -1,4 +1,4 @@
-//! What a client sees of an answer: its text put together, streamed or not, and how it ended.
+//! Client's view of an answer: its text, streamed or not, and its end.
 
 use anyhow::Result;
 use http::{HeaderMap, StatusCode};
@@ -13,22 +13,22 @@ pub struct Seen {
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
-    /// What the first choice says.
+    /// Text of the first choice.
     pub text: String,
-    /// How it ended.
+    /// End of the answer.
     pub end: End,
 }
 
-/// How an answer ended.
+/// End of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// As it should.
+    /// Complete.
     Complete,
-    /// It was an error from the start, with this code.
+    /// An error from the start, with this code.
     Refused(String),
-    /// A stream told an error, with this code, and nothing after it.
+    /// An error event in a stream, with this code, and nothing after it.
     ErrorEvent(String),
-    /// It broke off without a word.
+    /// Cut off without an error.
     Torn,
 }
 

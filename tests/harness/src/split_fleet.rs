@@ -76,7 +76,8 @@ impl SplitFleet {
         text
     }
 
-    /// The same pool where nothing names the dialect. Bootstrap servers are named only where engines do not report their port.
+    /// Returns the same pool without a dialect. Bootstrap servers are configured only if engines do not report their
+    /// port.
     #[must_use]
     pub fn detected_toml(&self, pool: &str, pd: &str) -> String {
         let text = self.pool_toml(pool, pd);
@@ -100,7 +101,7 @@ impl SplitFleet {
         }
     }
 
-    /// What is left of any request: engines that compute, wait or keep blocks. Empty when all is over.
+    /// Returns the engines that still compute, wait or keep blocks of a request. Empty once all requests have ended.
     #[must_use]
     pub fn left(&self) -> Vec<String> {
         let busy = self.engines().filter(|(_, _, engine)| !engine.stats().is_idle());

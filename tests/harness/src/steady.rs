@@ -1,4 +1,4 @@
-//! Load at a steady rate, whatever the answers take: how long each took, and how many failed.
+//! Load at a steady rate, independent of the answers' durations: measures latencies and failures.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,17 +15,17 @@ use crate::client::Client;
 /// Requests that are all the same.
 #[derive(Debug, Clone)]
 pub struct Steady {
-    /// Where they go.
+    /// Client with the target.
     pub client: Client,
-    /// What they ask.
+    /// Body of the requests.
     pub body: Value,
     /// With which headers.
     pub headers: Vec<(&'static str, &'static str)>,
-    /// How many a second.
+    /// Requests per second.
     pub rate: u32,
 }
 
-/// What came of them.
+/// Results of the requests.
 #[derive(Debug, Clone, Default)]
 pub struct Taken {
     /// Of each that was answered with 200, sorted.
@@ -80,7 +80,7 @@ impl Steady {
 }
 
 impl Taken {
-    /// The time that this share of the answers took at most; zero without an answer.
+    /// Returns the time that this share of the answers did not exceed; zero without answers.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
         let last = self.times.len().saturating_sub(1);

@@ -1,11 +1,11 @@
-//! What was counted before: a line `NAME COUNT` each, in `baseline.txt` beside the manifest.
+//! Baseline counts: one line `NAME COUNT` each, in `baseline.txt` beside the manifest.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// A count that differs by a larger share is told.
+/// Larger differences are reported.
 const TOLERANCE: f64 = 0.02;
 
 pub(crate) struct Baseline(Vec<(String, u64)>);

@@ -20,7 +20,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// How often at least, for the count to be even.
+    /// Minimum number of runs for a stable count.
     pub(crate) times: u32,
     /// Does it so often, after setting it up.
     pub(crate) run: fn(u32) -> Outcome,

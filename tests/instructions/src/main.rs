@@ -1,10 +1,4 @@
-//! How many instructions the pure parts of a request's path take: the same on every run, however busy the machine is.
-//!
-//!     cargo run --release -p instructions            # counts, and compares with baseline.txt
-//!     cargo run --release -p instructions -- write   # makes what was counted the baseline
-//!     cargo run --release -p instructions -- only peek-1k,hash-8k
-//!
-//! Needs valgrind. See README.md.
+//! Instruction counts of the pure parts of a request's path: the same on every run, independent of the machine's load.
 
 mod baseline;
 mod cases;
@@ -28,7 +22,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every count is within the tolerance of the baseline.
+/// Returns `true` if every count is within the tolerance of the baseline.
 fn run() -> Result<bool, Box<dyn Error>> {
     let arguments: Vec<_> = env::args().skip(1).collect();
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();

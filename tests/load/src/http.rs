@@ -1,6 +1,6 @@
-//! As much of HTTP/1.1 as the bench needs: heads, content-length and chunked bodies, read as the bytes come.
+//! HTTP/1.1 subset for the bench: heads, content-length and chunked bodies, parsed incrementally.
 //!
-//! Not a general parser: it serves peers that we start ourselves on loopback. Wire format: RFC 9112.
+//! Not a general parser: the peers are our own processes on loopback. Wire format: RFC 9112.
 
 use thiserror::Error;
 
@@ -21,7 +21,7 @@ pub(crate) enum MalformedMessage {
     Chunk,
 }
 
-/// How a message's body is delimited.
+/// Delimitation of a message's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// Neither header present: no body in a request, unusable in a reply on a kept connection.
@@ -37,9 +37,9 @@ pub(crate) enum Framing {
 pub(crate) struct Head<'a> {
     /// The request line or status line, without its line end.
     pub(crate) start: &'a [u8],
-    /// How the body is delimited.
+    /// Delimitation of the body.
     pub(crate) framing: Framing,
-    /// Whether the sender closes after this message (`connection: close`).
+    /// The sender closes after this message (`connection: close`).
     pub(crate) close: bool,
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Set once the user asked to stop.
+/// Set once the user interrupts.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
@@ -38,7 +38,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether the user asked to stop.
+    /// Returns `true` once the user has interrupted.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -35,7 +35,7 @@ enum Command {
     ProxyCpu(proxy_cpu::Options),
     /// Everything a router is measured by, of Conductor and its peers, in one run and one table.
     Figures(figures::Options),
-    /// Everything goes wrong at random, and what clients saw of it is told.
+    /// Random faults; reports the clients' view.
     Chaos(soak::Options),
     /// Everything comes and goes, and memory is watched.
     Churn(soak::Options),
@@ -43,14 +43,14 @@ enum Command {
     Hostile(soak::hostile::HostileOptions),
     /// Write the bench's tokenizer to a folder.
     Tokenizer {
-        /// Where to.
+        /// Output folder.
         into: PathBuf,
     },
 }
 
 #[derive(Debug, Args)]
 struct BackendsArgs {
-    /// How many ports.
+    /// Number of ports.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     count: u16,
     /// The first port; 0 takes any that are free.
@@ -72,19 +72,19 @@ struct BackendsArgs {
 
 #[derive(Debug, Args)]
 struct GenerateArgs {
-    /// Where to: `http://127.0.0.1:PORT`. Other machines are refused.
+    /// Target: `http://127.0.0.1:PORT`. Other machines are refused.
     #[arg(long)]
     target: Loopback,
-    /// How the prompt is given.
+    /// Form of the prompt.
     #[arg(long, value_enum, default_value_t = PromptForm::Chat)]
     prompt: PromptForm,
     /// The length of each request's body.
     #[arg(long, default_value_t = 1024)]
     body_bytes: usize,
-    /// Ask for streams of so many tokens.
+    /// Request streams of this many tokens.
     #[arg(long, value_name = "TOKENS")]
     stream_tokens: Option<u32>,
-    /// How many keep-alive connections.
+    /// Number of keep-alive connections.
     #[arg(long, default_value_t = 64)]
     connections: usize,
     /// Open loop: requests per second, with latencies from the time each was due. Without: closed loop.

@@ -2,11 +2,11 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises this process's limit as far as the system lets it, for the processes it starts too, and tells what it is now.
+/// Raises the limit of this process and its children as far as the system allows. Returns the new limit.
 pub(crate) fn raise() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Where that fails, what is in force stays.
+    // On failure the current limit stays.
     let _ = setrlimit(Resource::Nofile, limit);
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

@@ -12,7 +12,7 @@ use rustix::time::{
 /// The key that no watched socket may have: it belongs to the timer.
 const TIMER: u64 = u64::MAX;
 
-/// How many events one wait takes at most; the others come with the next.
+/// Most events per wait; further ones come with the next.
 const BATCH: usize = 256;
 
 /// A set of watched sockets.

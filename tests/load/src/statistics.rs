@@ -33,7 +33,7 @@ impl Histogram {
         self.total += 1;
     }
 
-    /// How many durations were counted.
+    /// Returns the number of counted durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.total

@@ -244,7 +244,7 @@ fn an_open_loop_keeps_its_rate() {
     });
 }
 
-/// Answers every request after `pause`, one connection at a time; `status` and all.
+/// Answers every request with `status` after `pause`, one connection at a time.
 fn slow_server(status: &'static str, pause: Duration) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();

@@ -11,7 +11,7 @@ use crate::readiness::Readiness;
 /// The longest request body kept, in bytes; the connection of a longer one is closed.
 const MAX_BODY: usize = 16 * 1024 * 1024;
 
-/// What a connection waits for.
+/// Event that a connection waits for.
 pub(super) enum Next {
     /// Its socket.
     Wait,
@@ -26,7 +26,7 @@ pub(super) struct Connection {
     key: u64,
     reader: MessageReader,
     request: Request,
-    /// What the socket did not take, from `sent` on.
+    /// Bytes to write, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
     tokens: Option<Tokens>,

@@ -1,7 +1,7 @@
-//! Mock OpenAI backends made for speed: fixed replies, many ports, one thread, raw epoll.
+//! Fast mock OpenAI backends: fixed replies, many ports, one thread, raw epoll.
 //!
-//! Not a model of an engine (that is the host's mock-engine): there is no cache and no prefill time here, only a
-//! counterpart that costs a small part of what a proxy costs. What it says of its caches, if asked to, is made up ([`kv`]).
+//! Not a model of an engine (that is the host's mock-engine). There is no cache and no prefill time here, only a
+//! counterpart that costs a small part of a proxy's cost. Its optional cache events are synthetic ([`kv`]).
 
 mod connection;
 pub mod kv;
@@ -22,10 +22,10 @@ use reply::Replies;
 /// The model that every backend serves.
 pub const MODEL: &str = "bench";
 
-/// How many connections one process holds; more are closed as they come.
+/// Most connections of one process; further ones are closed at once.
 const MAX_CONNECTIONS: usize = 16_384;
 
-/// What one read takes at most, in bytes.
+/// Most bytes per read.
 const READ_BUFFER: usize = 64 * 1024;
 
 /// Bound listeners with their connections.
@@ -41,7 +41,7 @@ pub struct Backends {
     scratch: Box<[u8]>,
 }
 
-/// A place for a connection. The generation tells a timer of an earlier connection from one of this.
+/// Slot of a connection. The generation distinguishes timers of earlier connections.
 #[derive(Default)]
 struct Slot {
     generation: u32,
@@ -93,16 +93,16 @@ impl Backends {
         })
     }
 
-    /// Where they listen.
+    /// Returns the listening addresses.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Serves until `stop` says so; it is asked at least ten times a second.
+    /// Serves until `stop` returns `true`; it is called at least ten times a second.
     ///
     /// # Errors
-    /// Where epoll itself fails: a broken connection is only closed.
+    /// epoll fails. A broken connection is only closed.
     pub fn serve(&mut self, mut stop: impl FnMut() -> bool) -> Result<()> {
         let mut ready = Vec::new();
         let mut look_up = Instant::now();

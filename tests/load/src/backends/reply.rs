@@ -1,4 +1,4 @@
-//! What a mock backend answers, as bytes made once at the start. Shapes: the OpenAI API and vLLM's `/tokenize`.
+//! Replies of a mock backend, as bytes prepared at the start. Shapes: the OpenAI API and vLLM's `/tokenize`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use super::MODEL;
 /// The length of a completion's body, in bytes.
 pub(super) const COMPLETION_BYTES: usize = 1024;
 
-/// How many tokens a stream has when the request does not say.
+/// Default number of tokens of a stream.
 const DEFAULT_TOKENS: u32 = 16;
 
-/// Fields are looked for in so many bytes at either end of a body first: the long part of a request is its prompt.
-/// Routers that write requests anew put them anywhere.
+/// Fields are first searched in this many bytes at either end of a body: the long part of a request is its prompt.
+/// Routers that rewrite requests put them anywhere.
 const FIELD_WINDOW: usize = 256;
 
-/// What a request asks for.
+/// Requested kind of answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Endpoint {
     Chat,
@@ -48,7 +48,7 @@ impl Endpoint {
 
 /// An answer.
 pub(super) enum Reply<'a> {
-    /// The same bytes each time.
+    /// Constant bytes.
     Fixed(&'a [u8]),
     /// Bytes made for this request.
     Built(Vec<u8>),
@@ -56,7 +56,7 @@ pub(super) enum Reply<'a> {
     Stream {
         /// The reply's head.
         head: &'a [u8],
-        /// How many tokens follow.
+        /// Number of remaining tokens.
         tokens: u32,
         /// The pause between two of them.
         spacing: Duration,
@@ -168,7 +168,7 @@ fn completion((object, before, after): (&str, &str, &str)) -> Vec<u8> {
     start.bytes().chain(text).chain(end.bytes()).collect()
 }
 
-/// What vLLM's `NixlConnector` answers to a prefill leg.
+/// Returns the answer of vLLM's `NixlConnector` to a prefill leg.
 fn prefilled() -> Vec<u8> {
     let params = r#"{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]],"remote_engine_id":"00000000-0000-0000-0000-000000000000","remote_request_id":"chatcmpl-load-00000000","remote_host":"127.0.0.1","remote_port":5600,"tp_size":1,"remote_num_tokens":256,"remote_prefill_cached_tokens":0}"#;
     format!(
@@ -201,7 +201,7 @@ fn field<'a>(body: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     field_near_ends(body, name).or_else(|| field_in(body, name))
 }
 
-/// The same, where it is near either end.
+/// Returns the field if it is near either end.
 fn field_near_ends<'a>(body: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let start = &body[..body.len().min(FIELD_WINDOW)];
     let end = &body[body.len().saturating_sub(FIELD_WINDOW)..];

@@ -17,7 +17,7 @@ use table::Figures;
 pub struct Options {
     #[command(flatten)]
     setting: Setting,
-    /// What of Conductor counts as ours.
+    /// Conductor's configuration in the comparison.
     #[arg(long, value_enum, default_value_t = System::CacheAwareLive)]
     ours: System,
     /// Numbers of workers that the cost per request of ours is measured at too.
@@ -31,11 +31,11 @@ pub struct Options {
     json: Option<PathBuf>,
 }
 
-/// Runs everything, prints the table of figures and a table for each load, and writes the JSON where asked to.
+/// Runs everything, prints the table of figures and a table for each load, and optionally writes the JSON.
 ///
 /// # Errors
-/// Where the bench itself cannot run, was interrupted, or a system that is installed failed; the tables of what was
-/// measured are printed in the last case too.
+/// The bench cannot run, was interrupted, or an installed system failed. In the last case too the tables of the
+/// measurements are printed.
 pub fn run(options: &Options, interrupt: &Interrupt) -> Result<()> {
     let folder = tempfile::tempdir().context("failed to create a temporary folder")?;
     let mut bench = Bench::start(options.setting.clone(), folder.path(), interrupt)?;
@@ -66,7 +66,7 @@ pub fn run(options: &Options, interrupt: &Interrupt) -> Result<()> {
         &[System::CacheAwareLiveWarn, System::VllmRrInfo],
         Scenario::Kib1,
     )?;
-    // Who held ten thousand streams is not idle when it ends: those lives are not counted.
+    // A system that held ten thousand streams is not idle at its end: those lives are not counted.
     let mut lives = std::mem::take(&mut bench.lives);
     // A proxy that holds ten thousand streams would disturb what is measured after it: last.
     also(&mut bench, &[System::Nginx, options.ours], Scenario::Held)?;

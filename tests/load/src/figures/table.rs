@@ -17,7 +17,7 @@ struct Measured {
     noisy: bool,
 }
 
-/// What we aim at.
+/// Target of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Aim {
     AtMost(f64),
@@ -36,7 +36,7 @@ struct Row {
     digits: usize,
 }
 
-/// What was measured, to be asked for figures.
+/// Measurements, as a source of figures.
 pub(super) struct Figures<'a> {
     tries: &'a [Try],
     lives: &'a [Life],
@@ -130,14 +130,14 @@ impl<'a> Figures<'a> {
         rows
     }
 
-    /// The same figure of all systems.
+    /// Returns the row of one figure for all systems.
     fn row(&self, figure: &str, scenario: Scenario, aim: Aim, of: impl Fn(&Try) -> f64) -> Row {
         self.compare(figure, aim, |system| {
             self.tried(system, self.workers, scenario, &of)
         })
     }
 
-    /// The same, less what it is without a proxy.
+    /// Returns the row of one figure minus its value without a proxy.
     fn added(&self, figure: &str, scenario: Scenario, aim: Aim, of: impl Fn(&Try) -> f64) -> Row {
         let direct = self.tried(System::Direct, self.workers, scenario, &of);
         self.compare(figure, aim, |system| {

@@ -8,7 +8,7 @@ use crate::http::{Framing, Head, MessageReader, MessageSink};
 use crate::loopback::Loopback;
 use crate::readiness::Readiness;
 
-/// How long a connection may take to be made: loopback either accepts or refuses at once.
+/// Connect timeout: loopback either accepts or refuses at once.
 const CONNECT: Duration = Duration::from_secs(2);
 
 pub(super) struct Client {
@@ -17,14 +17,14 @@ pub(super) struct Client {
     stream: Option<TcpStream>,
     reader: MessageReader,
     reply: ReplySoFar,
-    /// What the socket did not take, from `sent` on.
+    /// Bytes to write, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
     /// Since when the request under way is due.
     since: Option<Instant>,
 }
 
-/// What became of a request.
+/// Outcome of a request.
 pub(super) enum Outcome {
     /// Nothing yet.
     Pending,
@@ -44,9 +44,9 @@ pub(super) struct Answer {
     pub(super) latency: Duration,
     /// From when the request was due to the first byte of the reply's body.
     pub(super) first_byte: Duration,
-    /// Whether it was an event stream.
+    /// It was an event stream.
     pub(super) streamed: bool,
-    /// Whether the peer closes the connection.
+    /// The peer closes the connection.
     pub(super) close: bool,
 }
 
@@ -55,11 +55,11 @@ pub(super) struct Answer {
 pub(super) enum Failure {
     /// The connection broke or ended before the reply did.
     Broken,
-    /// What came is not HTTP as this generator reads it.
+    /// The reply is not HTTP in the form this generator supports.
     Malformed,
 }
 
-/// What is known of the reply under way.
+/// Parts of the current reply.
 #[derive(Default)]
 struct ReplySoFar {
     status: u16,
@@ -125,7 +125,7 @@ impl Client {
         self.since
     }
 
-    /// Whether some of an event stream has come, and not its end.
+    /// Returns `true` while an event stream has begun and not ended.
     pub(super) fn is_streaming(&self) -> bool {
         self.since.is_some() && self.reply.events && self.reply.first_byte.is_some()
     }
@@ -135,7 +135,7 @@ impl Client {
         *self = Self::new(self.key, self.target);
     }
 
-    /// Connects anew; what was under way is forgotten.
+    /// Reconnects; drops the current request.
     pub(super) fn connect(&mut self, readiness: &Readiness) -> io::Result<()> {
         self.disconnect();
         let stream = TcpStream::connect_timeout(&self.target.address(), CONNECT)?;
@@ -182,7 +182,7 @@ impl Client {
         }
     }
 
-    /// The `data:` lines that came since this was last asked, `[DONE]` among them.
+    /// Returns the number of `data:` lines since the last call, including `[DONE]`.
     pub(super) fn take_data_lines(&mut self) -> u64 {
         std::mem::take(&mut self.reply.data_lines)
     }

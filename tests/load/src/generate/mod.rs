@@ -19,30 +19,30 @@ use prompts::Prompts;
 pub use prompts::{PromptForm, StreamOf};
 pub use report::{Errors, Report};
 
-/// What one read takes at most, in bytes.
+/// Most bytes per read.
 const READ_BUFFER: usize = 64 * 1024;
 
-/// How often connections are looked at without being ready: for those that are overdue or broken.
+/// Interval of checks for overdue or broken connections.
 const SWEEP: Duration = Duration::from_millis(100);
 
-/// What to send, and for how long.
+/// Plan of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Where to.
+    /// Target.
     pub target: Loopback,
-    /// How the prompt is given.
+    /// Form of the prompt.
     pub prompt: PromptForm,
     /// The length of each request's body; short ones are made as long as a prompt needs.
     pub body_bytes: usize,
-    /// Ask for streams.
+    /// Request streams.
     pub stream: Option<StreamOf>,
-    /// How many connections.
+    /// Number of connections.
     pub connections: usize,
     /// Requests per second of an open loop; closed loop without.
     pub rate: Option<f64>,
     /// Load before anything is counted.
     pub warm_up: Duration,
-    /// How long requests are counted.
+    /// Length of the measured window.
     pub window: Duration,
     /// After so long a request counts as failed and its connection is replaced.
     pub patience: Duration,
@@ -57,11 +57,11 @@ pub enum Edge {
     Closes,
 }
 
-/// Runs a plan. `edge` is called at both ends of the measured window, under load; `stop` is asked at least ten times a
-/// second and ends the run early.
+/// Runs a plan. `edge` is called at both ends of the measured window, under load. `stop` is called at least ten times
+/// a second and ends the run early.
 ///
 /// # Errors
-/// Where `edge` fails, the run is stopped, or epoll itself fails. Failed requests are counted, not returned.
+/// `edge` or epoll fails, or the run is stopped. Failed requests are counted, not returned.
 pub fn run(plan: &Plan, mut edge: impl FnMut(Edge) -> Result<()>, stop: impl Fn() -> bool) -> Result<Report> {
     anyhow::ensure!(
         plan.connections > 0,
@@ -92,7 +92,7 @@ struct Run<'a> {
     clients: Vec<Client>,
     /// Connected clients without a request.
     idle: Vec<usize>,
-    /// How many requests of the open loop have been sent.
+    /// Number of sent requests of the open loop.
     issued: u64,
     started: Instant,
     swept: Instant,
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// When the next request of the open loop is due.
+    /// Returns the due time of the next request of the open loop.
     fn next_due(&self) -> Option<Instant> {
         self.plan
             .rate
@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
 
     fn advance(&mut self, key: usize) {
         let outcome = self.clients[key].ready(&mut self.scratch, &self.readiness);
-        // As they come, so that streams longer than the window count by what came within it.
+        // Counted on arrival, so that streams longer than the window count by their tokens within it.
         self.report.tokens += self.clients[key].take_data_lines();
         self.settle(key, outcome);
     }
@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
             }
             Outcome::Failed(failure) => {
                 self.report.errors.count(failure);
-                // The next sweep connects anew: a peer that fails every request must not make this loop spin.
+                // The next sweep reconnects: a peer that fails every request must not make this loop spin.
                 self.clients[key].disconnect();
             }
             // An idle connection may be closed at any time: no request was lost.

@@ -5,14 +5,14 @@ use std::time::Duration;
 use crate::backends::MODEL;
 use crate::vocabulary::{self, Message, WORD_BYTES, WORDS, Words, word};
 
-/// How many groups of prompts there are, and conversations.
+/// Number of prompt groups, and of conversations.
 pub(crate) const GROUPS: u64 = 16;
 const CONVERSATIONS: u64 = 64;
 /// The share of a prompt, from its start, that is the same in all requests of a group.
 const SHARED: (usize, usize) = (3, 4);
-/// Words that tell a request's text from all others: 2,000^4 of them.
+/// Words that make a request's text unique: 2,000^4 of them.
 const UNIQUE_WORDS: usize = 4;
-/// Token ids that tell a request's ids from all others: 90,000^3 of them.
+/// Token ids that make a request's ids unique: 90,000^3 of them.
 const UNIQUE_IDS: usize = 3;
 /// All token ids have five digits, so that one can be put in another's place.
 const FIRST_ID: u64 = 10_000;
@@ -24,7 +24,7 @@ const SYSTEM_BYTES: usize = 2_000;
 const TURN_BYTES: usize = 1_000;
 const NEW_TURN_BYTES: usize = 256;
 
-/// How the prompt is given.
+/// Form of the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum PromptForm {
     /// `/v1/chat/completions` with one message.
@@ -35,10 +35,10 @@ pub enum PromptForm {
     Ids,
 }
 
-/// A stream to ask for.
+/// Requested stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamOf {
-    /// So many tokens.
+    /// Number of tokens.
     pub tokens: u32,
     /// The pause between two, which only the bench's own backends heed; none leaves it to them.
     pub spacing: Option<Duration>,
@@ -160,7 +160,7 @@ struct Chat {
     shared_words: usize,
 }
 
-/// What a message takes besides its content, the comma behind it included.
+/// Returns the bytes of a message besides its content, including the comma after it.
 fn message_bytes(role: &str) -> usize {
     r#"{"role":"","content":""},"#.len() + role.len()
 }
@@ -186,7 +186,7 @@ fn chat(form: PromptForm, group: u64, body_bytes: usize, fields: usize) -> Chat 
             add("user", (group << 32) + turn, TURN_BYTES);
             left = add("assistant", (group << 32) + turn + (1 << 16), TURN_BYTES);
         }
-        // What is left over besides the new turn goes to the last answer.
+        // The rest besides the new turn goes to the last answer.
         let over = left.saturating_sub(message_bytes("user") + NEW_TURN_BYTES);
         if let Some(last) = messages.last_mut() {
             last.content = text((group << 32) + turn + (1 << 16), last.content.len() + over);

@@ -1,4 +1,4 @@
-//! What a run of the generator found.
+//! Report of a generator run.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ pub struct Report {
     pub requests: u64,
     /// Events of streams, one per token, that came within the window.
     pub tokens: u64,
-    /// How long the window was.
+    /// Length of the window.
     pub elapsed: Duration,
     /// From when a request was due to the end of its reply.
     pub latency: Histogram,
     /// From when a request was due to the first byte of its reply's body.
     pub first_byte: Histogram,
-    /// What failed within the window.
+    /// Failures within the window.
     pub errors: Errors,
     /// Requests that were due and not answered when the window closed. About the number of connections in a closed
     /// loop; in an open loop, many are a backlog that the latencies do not show yet.
@@ -78,7 +78,7 @@ impl Report {
         self.requests as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// As JSON; durations in microseconds unless named otherwise, `null` where nothing was counted.
+    /// Returns the report as JSON: durations in microseconds unless named otherwise, `null` without values.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({
@@ -102,7 +102,7 @@ impl Report {
         })
     }
 
-    /// As a few lines to read.
+    /// Returns the report as a few lines of text.
     #[must_use]
     pub fn to_text(&self) -> String {
         let micros =

@@ -24,7 +24,7 @@ const TOKEN_SPACING_US: u64 = 10_000;
 /// Connections are closed for good after so long.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// What all runs are told.
+/// Options of all runs.
 #[derive(Debug, Clone, Args)]
 pub struct Setting {
     /// Conductor's binary, built with `cargo build --release -p conductor`.
@@ -33,7 +33,7 @@ pub struct Setting {
     /// A folder with the programs of peers, looked into before PATH.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) peers: Option<PathBuf>,
-    /// How often each system is measured; tables show medians.
+    /// Number of measurements per system; tables show medians.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
     /// Seconds of load before each measured window.
@@ -48,7 +48,7 @@ pub struct Setting {
     /// Streams that `held` opens; fewer where the limit of open files is too low for a proxy of them.
     #[arg(long, default_value_t = 10_000)]
     pub(crate) held: usize,
-    /// How many backends.
+    /// Number of backends.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) backends: u16,
     /// The core of the generator and the backends.
@@ -72,9 +72,9 @@ pub(crate) struct Try {
     pub(crate) scenario: Scenario,
     /// CPU time per unit, in microseconds.
     pub(crate) cost: f64,
-    /// The same by the coarse clock that has ended threads.
+    /// CPU time by the coarse clock, which includes ended threads.
     pub(crate) cost_by_ticks: f64,
-    /// Whether the two disagree so much that the precise one lacks ended threads.
+    /// The two differ so much that the precise one lacks ended threads.
     pub(crate) doubtful: bool,
     /// Cores that the system used.
     pub(crate) cores: f64,

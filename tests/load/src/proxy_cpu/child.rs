@@ -11,8 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::affinity;
 
-/// How long a process may take to end after SIGTERM before it is killed.
-/// One of the peers always takes five seconds.
+/// Grace period after SIGTERM before a process is killed. One of the peers always takes five seconds.
 const GRACE: Duration = Duration::from_secs(8);
 
 /// A running process; dropping it ends it.
@@ -68,7 +67,7 @@ impl Running {
         Ok(lines)
     }
 
-    /// Asks the process to end, and tells how long that took.
+    /// Stops the process; returns the duration.
     pub(crate) fn end(mut self) -> Result<Duration> {
         let asked = Instant::now();
         self.terminate();

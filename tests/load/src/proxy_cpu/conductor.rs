@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use super::system::Site;
 use crate::generate::PromptForm;
 
-/// Where the tokens of prompts come from.
+/// Source of prompt tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tokens {
     /// Nowhere: the policy sees loads and no matches.
@@ -25,7 +25,7 @@ pub(super) enum Tokens {
     Worker,
 }
 
-/// How Conductor is set up.
+/// Setup of Conductor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Setup {
     pub(super) policy: &'static str,
@@ -37,7 +37,7 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// How the prompts of its load are given.
+    /// Returns the form of its load's prompts.
     pub(super) fn prompt(self) -> PromptForm {
         if self.tokens == Tokens::Given {
             PromptForm::Ids
@@ -46,7 +46,7 @@ impl Setup {
         }
     }
 
-    /// Whether the workers' KV events are followed: only tokens that the bench knows can be found.
+    /// Returns `true` if the workers' KV events are followed: only tokens known to the bench can match.
     pub(super) fn has_index(self) -> bool {
         matches!(self.tokens, Tokens::Given | Tokens::Own)
     }
@@ -88,7 +88,7 @@ fn config(setup: Setup, listen: SocketAddr, workers: &[(SocketAddr, &String)], t
     }
     let _ = write!(text, "\n[pools.bench]\ntokenize = \"{tokenize}\"\n");
     if setup.splits {
-        // Nobody may do it alone: every request is to be split.
+        // No worker may do it alone: every request must be split.
         text += "pd = { dialect = \"nixl\", alone = false }\n";
     }
     for ((address, kv_events), role) in workers.iter().zip(["prefill", "decode"].iter().cycle()) {

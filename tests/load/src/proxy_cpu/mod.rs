@@ -47,11 +47,11 @@ pub struct Options {
     json: Option<PathBuf>,
 }
 
-/// Runs the comparison, prints its tables, and writes the JSON where asked to.
+/// Runs the comparison, prints its tables, and optionally writes the JSON.
 ///
 /// # Errors
-/// Where the bench itself cannot run, was interrupted, or a system that is installed failed; the tables of what was
-/// measured are printed in the last case too.
+/// The bench cannot run, was interrupted, or an installed system failed. In the last case too the tables of the
+/// measurements are printed.
 pub fn run(options: &Options, interrupt: &Interrupt) -> Result<()> {
     let folder = tempfile::tempdir().context("failed to create a temporary folder")?;
     let mut bench = Bench::start(options.setting.clone(), folder.path(), interrupt)?;
@@ -74,7 +74,7 @@ pub(crate) fn write_json(file: Option<&PathBuf>, json: &serde_json::Value) -> Re
         .with_context(|| format!("failed to write `{}`", file.display()))
 }
 
-/// What was not measured, and why.
+/// Systems that were not measured, with the reasons.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     /// Systems that are not installed.

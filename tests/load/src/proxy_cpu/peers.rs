@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::free_port;
 
-/// Which of them.
+/// Peer system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
     /// `vllm-router`
@@ -20,12 +20,12 @@ pub(super) enum Peer {
     Smg,
 }
 
-/// How it is set up.
+/// Setup of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PeerSetup {
     pub(super) peer: Peer,
     pub(super) policy: &'static str,
-    /// Whether it logs at level info, which is the default of all of them.
+    /// Logs at level info, the default of all of them.
     pub(super) verbose: bool,
 }
 
@@ -39,7 +39,7 @@ impl PeerSetup {
         }
     }
 
-    /// What of PyPI has it.
+    /// Returns its package on PyPI.
     pub(super) fn package(self) -> &'static str {
         match self.peer {
             Peer::Vllm => "vllm-router==0.1.17",

@@ -1,4 +1,4 @@
-//! Single requests to a system that starts: whether it answers, and whether its index is filled.
+//! Probes of a starting system: checks that it answers and that its index is filled.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,10 +8,10 @@ use crate::generate::PromptForm;
 use crate::generate::prompts::Prompts;
 use crate::loopback::Loopback;
 
-/// As long may one answer take.
+/// Timeout of one answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whether a request is answered with 200; what came instead where it is not.
+/// Checks that a request is answered with 200; returns the actual result otherwise.
 pub(super) fn answers(target: Loopback, prompt: PromptForm) -> Result<(), String> {
     let answer = exchange(target, Prompts::new(prompt, 0, None).next())?;
     if answer.starts_with("HTTP/1.1 200 ") {
@@ -21,7 +21,7 @@ pub(super) fn answers(target: Loopback, prompt: PromptForm) -> Result<(), String
     }
 }
 
-/// Whether Conductor's index holds so many blocks.
+/// Checks that Conductor's index holds at least this many blocks.
 pub(super) fn holds(target: Loopback, blocks: u64) -> Result<(), String> {
     let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
     let page = exchange(target, request)?;
@@ -36,7 +36,7 @@ pub(super) fn holds(target: Loopback, blocks: u64) -> Result<(), String> {
     }
 }
 
-/// Whether Conductor finds the prompts of the load in its index.
+/// Checks that Conductor finds the load's prompts in its index.
 pub(super) fn matches(target: Loopback, prompt: PromptForm) -> Result<(), String> {
     let answer = exchange(target, Prompts::new(prompt, 1024, None).next())?;
     let matched = answer
@@ -67,7 +67,7 @@ fn exchange(target: Loopback, request: &[u8]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Whether the end of the head has come, and so much behind it as it says; an answer in chunks ends with an empty one.
+/// Returns `true` if the head and the announced body are complete; a chunked answer ends with an empty chunk.
 fn is_whole(answer: &[u8]) -> bool {
     let Some(end) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
         return false;

@@ -59,7 +59,7 @@ impl TreeClock {
         Ok(())
     }
 
-    /// What was spent since an earlier reading of the same tree.
+    /// Returns the difference to an earlier reading of the same tree.
     pub(crate) fn since(&self, earlier: &Self) -> Spent {
         let nanos = self.threads.iter().map(|(id, now)| {
             let then = earlier.threads.get(id).copied().unwrap_or(0);
@@ -73,8 +73,8 @@ impl TreeClock {
 }
 
 impl Spent {
-    /// Whether the precise figure lacks more than a tenth of what the ticks say: threads ended in between, or the
-    /// process had too little to do for ticks to mean anything.
+    /// Returns `true` if the precise figure lacks more than a tenth of the ticks: threads ended in between, or the
+    /// process worked too little for meaningful ticks.
     pub(crate) fn is_doubtful(self) -> bool {
         self.precise.as_secs_f64() < 0.9 * self.by_ticks.as_secs_f64() - 0.05
     }
@@ -104,7 +104,7 @@ pub(crate) fn field_kib(text: &str, name: &str) -> Option<u64> {
     line.trim().trim_end_matches("kB").trim_end().parse().ok()
 }
 
-/// What the bench reads of `/proc/PID/stat`.
+/// Parts of `/proc/PID/stat` that the bench reads.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,

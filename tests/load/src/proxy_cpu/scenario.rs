@@ -16,21 +16,21 @@ const HELD: StreamOf = StreamOf {
     tokens: 120,
     spacing: Some(Duration::from_secs(1)),
 };
-/// As long may it take to open them all.
+/// Time limit for opening all of them.
 const OPENING: Duration = Duration::from_secs(25);
 /// Requests a second of the open loop.
 const RATE: f64 = 500.0;
 
-/// What is sent.
+/// Kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scenario {
     /// Closed loop: requests of 1 KiB, replies of 1 KiB.
     #[value(name = "1k")]
     Kib1,
-    /// The same with requests of 32 KiB, a quarter of which is new.
+    /// Requests of 32 KiB, a quarter of which is new.
     #[value(name = "32k")]
     Kib32,
-    /// The same with conversations of 32 KiB, of which the last turn (256 bytes) is new.
+    /// Conversations of 32 KiB, of which the last turn (256 bytes) is new.
     #[value(name = "32k-turn")]
     Turn32,
     /// Streams of 200 tokens, one each 10 ms; the cost is per token.
@@ -39,7 +39,7 @@ pub enum Scenario {
     One,
     /// Open loop: 500 requests of 1 KiB a second.
     Paced,
-    /// As many open streams as `--held` says, one token a second each; for memory.
+    /// Open streams (their number is `--held`), one token per second each; for memory.
     Held,
 }
 
@@ -67,12 +67,12 @@ impl Scenario {
         }
     }
 
-    /// Whether the cost is that of a token.
+    /// Returns `true` if the cost is per token.
     fn streams(self) -> bool {
         matches!(self, Self::Sse | Self::Held)
     }
 
-    /// What the cost is divided by.
+    /// Returns the unit of the cost.
     pub(crate) fn unit(self) -> &'static str {
         if self.streams() { "token" } else { "request" }
     }

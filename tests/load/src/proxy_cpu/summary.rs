@@ -73,7 +73,7 @@ impl Summary {
         }
     }
 
-    /// What went wrong with systems that are installed.
+    /// Returns the failures of installed systems.
     pub(crate) fn failed(&self) -> &[String] {
         &self.notes.failed
     }

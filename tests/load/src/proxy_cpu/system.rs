@@ -17,10 +17,10 @@ use super::{haproxy, nginx};
 use crate::generate::PromptForm;
 use crate::loopback::Loopback;
 
-/// How long a system may take until it answers its first request, and Conductor until its index is filled.
+/// Time limit until a system answers its first request and Conductor's index is filled.
 const START: Duration = Duration::from_secs(30);
 
-/// What stands between the generator and the backends.
+/// System between the generator and the backends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum System {
     /// Nothing: the generator talks to the first backend, and the CPU is the backends' own.
@@ -51,7 +51,7 @@ pub enum System {
     CacheAwareIds,
     /// Conductor with cache-aware and a tokenizer of its own, the index filled and changing.
     CacheAwareLive,
-    /// The same, logging at level warn.
+    /// Cache-aware with live events, logging at level warn.
     CacheAwareLiveWarn,
     /// Conductor with its default policy and a tokenizer of its own, the index filled and changing.
     DefaultLive,
@@ -59,15 +59,15 @@ pub enum System {
     CacheAwareTokenize,
     /// Conductor with every request split between a prefill and a decode worker (nixl), by round-robin.
     PairRoundRobin,
-    /// The same, by pd-pairing.
+    /// Split requests, placed by pd-pairing.
     PairPairing,
 }
 
-/// Where a system is started.
+/// Environment of a system.
 pub(super) struct Site<'a> {
     /// Conductor's binary.
     pub(super) conductor: &'a Path,
-    /// Where programs are looked for before PATH.
+    /// Folder of programs, searched before PATH.
     pub(super) peers: Option<&'a Path>,
     /// An empty folder for its files.
     pub(super) folder: &'a Path,
@@ -75,17 +75,17 @@ pub(super) struct Site<'a> {
     pub(super) tokenizer: &'a Path,
     /// The core it is pinned to.
     pub(super) core: usize,
-    /// Where the backends listen.
+    /// Addresses of the backends.
     pub(super) backends: &'a [SocketAddr],
-    /// Where they publish their KV events.
+    /// Endpoints of their KV events.
     pub(super) kv_events: &'a [String],
-    /// How many blocks those tell of.
+    /// Number of blocks in those events.
     pub(super) blocks: u64,
 }
 
-/// A system that answers.
+/// A running system.
 pub(super) struct Ready {
-    /// Where load is sent.
+    /// Target of the load.
     pub(super) target: Loopback,
     /// Its process; none without a proxy.
     pub(super) process: Option<Running>,
@@ -93,7 +93,7 @@ pub(super) struct Ready {
     pub(super) took: Duration,
 }
 
-/// How a system is run.
+/// Way to run a system.
 enum Kind {
     Direct,
     Nginx,
@@ -207,7 +207,7 @@ impl System {
         Kind::Conductor(setup)
     }
 
-    /// How its prompts are given.
+    /// Returns the form of its prompts.
     pub(super) fn prompt(self) -> PromptForm {
         match self.kind() {
             Kind::Conductor(setup) => setup.prompt(),
@@ -239,7 +239,7 @@ impl System {
         }
     }
 
-    /// Starts it and waits until it answers a request, and knows what the backends hold if it is to.
+    /// Starts it, and waits until it answers a request and has the backends' contents if required.
     pub(super) fn start(self, site: &Site<'_>, stop: impl Fn() -> bool) -> Result<Ready> {
         let port = match (self, site.backends.first()) {
             (Self::Direct, Some(backend)) => backend.port(),

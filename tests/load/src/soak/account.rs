@@ -1,4 +1,4 @@
-//! What became of the requests: by what the client saw, and by what was wrong with the engines meanwhile.
+//! Account of requests: by the client's view, and by the faults of the engines at the time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -80,23 +80,23 @@ impl Account {
         )
     }
 
-    /// How many were answered whole.
+    /// Returns the number of complete answers.
     pub(super) fn completed(&self) -> u64 {
         self.books().complete
     }
 
-    /// How many were not, or could not be sent.
+    /// Returns the number of requests that failed or could not be sent.
     pub(super) fn failures(&self) -> u64 {
         let books = self.books();
         books.not_sent + books.failed.values().map(|failed| failed.count).sum::<u64>()
     }
 
-    /// How long answers took from when they were due; no number without any.
+    /// Returns the latency from the due time; NaN without answers.
     pub(super) fn millis(&self, quantile: f64) -> f64 {
         self.books().latency.micros(quantile).unwrap_or(f64::NAN) / 1e3
     }
 
-    /// Whether nothing hung, nothing failed without a reason, and anything was answered.
+    /// Returns `true` if nothing hung, nothing failed without a reason, and there was an answer.
     pub(super) fn is_good(&self) -> bool {
         let books = self.books();
         let explained = books.failed.values().all(|failed| failed.unexplained == 0);

@@ -1,5 +1,6 @@
-//! Everything goes wrong at random: engines are killed, hang, are slow, answer with errors and cut connections; the router's file is
-//! edited, well and badly, and its policy swapped. What clients saw of it is told, and what the router says of it.
+//! Chaos run with random faults. Engines are killed, hang, are slow, answer with errors and cut connections. The
+//! router's file is edited, validly and invalidly, and its policy replaced. The run reports the clients' and the
+//! router's view.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,7 +135,7 @@ async fn meddle(
             1..=4 => (&changes.edits, router.edit(&fleet, &fleet.other(&mut random, 1))),
             _ => (&changes.swaps, router.swap(random.below(100))),
         };
-        // A full disk: what is in force stays so.
+        // The disk may be full: the active configuration stays.
         if done.is_ok() {
             count.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,4 +1,5 @@
-//! Everything comes and goes: connections, workers, policies. The router's memory is read every minute, and told flat or not.
+//! Churn run: connections, workers and policies come and go. The router's memory is read every minute, and checked to
+//! be flat.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -16,33 +16,33 @@ use crate::http::{Head, MessageReader, MessageSink};
 use crate::loopback::Loopback;
 use crate::vocabulary::Words;
 
-/// Whoever waits longer waits for nothing: beyond what the router's timeouts add up to.
+/// Longer than the sum of the router's timeouts: such a request hangs.
 const HUNG_AFTER: Duration = Duration::from_secs(40);
 /// Requests under way at a time; more are not sent, and counted.
 const MOST: usize = 4_000;
 /// Prompts that there are; half of each is what the one before began with.
 const PROMPTS: usize = 200;
 
-/// What came of a request.
+/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     Complete,
-    /// An answer that is an error, or a stream that tells one.
+    /// An error, or a stream with an error event.
     Told(String),
-    /// It ended without a word: before or after it began.
+    /// Cut off without an error, before or after it began.
     Torn(&'static str),
     /// It did not end.
     Hung,
 }
 
-/// Who sends, and where to.
+/// Clients and their target.
 pub(super) struct Clients {
     pub(super) target: Loopback,
-    /// Whether connections are used again.
+    /// Connections are reused.
     pub(super) keep: bool,
     pub(super) rate: f64,
     pub(super) account: Arc<Account>,
-    /// What they show; none: nothing.
+    /// API key, if any.
     pub(super) key: Option<&'static str>,
     idle: Mutex<Vec<TcpStream>>,
     prompts: Vec<String>,
@@ -146,7 +146,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As much of an answer as came.
+/// The received part of an answer.
 #[derive(Debug, Default)]
 struct Answer {
     /// 0 where not even the head came.

@@ -19,10 +19,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 
-/// What both are told.
+/// Options of both runs.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// How long.
+    /// Duration.
     #[arg(long)]
     minutes: f64,
     /// Of everything that is drawn.

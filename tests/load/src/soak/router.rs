@@ -16,10 +16,10 @@ use crate::loopback::Loopback;
 use crate::proxy_cpu::processor::field_kib;
 use crate::proxy_cpu::{Running, free_port};
 
-/// As long may it take to start.
+/// Time limit of the start.
 const START: Duration = Duration::from_secs(30);
 
-/// The page that a router answers once it has started.
+/// Page that a router serves once it has started.
 pub(super) struct Ready {
     pub(super) target: Loopback,
     pub(super) page: &'static str,
@@ -61,7 +61,7 @@ pub(super) struct Router {
 }
 
 impl Router {
-    /// Starts it over the whole fleet and waits until it answers.
+    /// Starts the router over the whole fleet and waits until it answers.
     pub(super) async fn start(options: &Options, fleet: &Fleet) -> Result<Self> {
         let folder = tempfile::tempdir().context("failed to create a temporary folder")?;
         let components = components(&options.policies)?;
@@ -138,7 +138,7 @@ impl Router {
         Ok((field("Rss:")?, field("Pss:")?))
     }
 
-    /// How many file descriptors it has.
+    /// Returns its number of file descriptors.
     pub(super) fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.process.id())).map_or(0, Iterator::count)
     }

@@ -1,4 +1,4 @@
-//! What happens to one engine: healthy for a while, then in some trouble for a while, again and again; and a record of it.
+//! Troubles of one engine: it alternates between health and some fault; with a record of the faults.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,15 +17,15 @@ const REMEMBERED: usize = 10_000;
 pub(super) enum Trouble {
     /// The process is gone with its connections and its cache, and comes back.
     Killed,
-    /// It starts over at once.
+    /// Restarts at once.
     Restarted,
-    /// It accepts requests and says nothing.
+    /// Accepts requests and never answers.
     Hung,
     /// Every step takes many times as long.
     Slow,
-    /// It answers with errors.
+    /// Answers with errors.
     Errors,
-    /// It closes connections in the middle of answers.
+    /// Closes connections in the middle of answers.
     Cut,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Which engines were in which trouble, and when.
+/// Record of engines, faults and times.
 #[derive(Debug, Default)]
 pub(super) struct Record(Mutex<Vec<Spell>>);
 
@@ -83,7 +83,7 @@ impl Record {
         }
     }
 
-    /// What happened to any engine since then, its aftermath included; sorted, each once.
+    /// Returns the faults of any engine since then, including their aftermath; sorted, each once.
     pub(super) fn since(&self, since: Instant) -> Vec<Trouble> {
         let spells = self.lock();
         let touches = |spell: &&Spell| spell.to.is_none_or(|to| to + AFTERMATH >= since);
@@ -93,7 +93,7 @@ impl Record {
         troubles
     }
 
-    /// How often each trouble has begun.
+    /// Returns how often each fault has begun.
     pub(super) fn counts(&self) -> Vec<(Trouble, usize)> {
         let spells = self.lock();
         let count = |trouble| spells.iter().filter(|spell| spell.trouble == trouble).count();

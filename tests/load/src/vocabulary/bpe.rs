@@ -68,7 +68,8 @@ pub(super) fn encode_word(word: &str, tokens: &mut Vec<u32>) {
     tokens.extend(parts);
 }
 
-/// Where the merge that goes first can be done, and what comes of it. The ids of wholes are in the order of the merges.
+/// Returns the position and the result of the merge that goes first. The ids of results are in the order of the
+/// merges.
 fn lowest_merge(parts: &[u32]) -> Option<(usize, u32)> {
     let wholes = parts.windows(2).enumerate();
     wholes

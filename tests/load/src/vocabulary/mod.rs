@@ -1,8 +1,9 @@
-//! The bench's own language, and a tokenizer for it: 2,000 words of three letters, each of which is one token together with the space before it.
+//! The bench's own language and its tokenizer: 2,000 words of three letters, each of which is one token with the space
+//! before it.
 //!
-//! The tokenizer is a byte-level BPE as models have it (merges, a splitting pattern, ChatML), so that reading it costs a router what
-//! a real one does, at four bytes a token. What a text becomes is nevertheless plain to see, without a tokenizer library: the
-//! backends need that to announce the blocks that a router will ask about.
+//! The tokenizer is a byte-level BPE in the form of real models (merges, a splitting pattern, ChatML), so using it
+//! costs a router as much as a real one, at four bytes per token. The tokens of a text are nevertheless computable
+//! without a tokenizer library, as the backends need it to announce the blocks that a router will look up.
 
 mod bpe;
 mod files;
@@ -12,7 +13,7 @@ pub use files::write_tokenizer;
 /// Consonants and vowels of the words.
 const CONSONANTS: &[u8; 20] = b"bcdfghjklmnpqrstvwxz";
 const VOWELS: &[u8; 5] = b"aeiou";
-/// How many words there are.
+/// Number of words.
 pub(crate) const WORDS: u64 = 20 * 5 * 20;
 /// A word with a space before or behind it.
 pub(crate) const WORD_BYTES: usize = 4;

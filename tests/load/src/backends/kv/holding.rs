@@ -1,4 +1,4 @@
-//! What one backend's cache holds, and how it changes.
+//! Contents of one backend's cache, and their changes.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -8,12 +8,12 @@ use crate::generate::prompts::{groups, shared_tokens};
 
 /// Tokens a block.
 pub(super) const BLOCK: usize = 16;
-/// Blocks of a chain that belongs to nobody's prompt, and of one that comes and goes.
+/// Blocks of a chain that belongs to no prompt, and of one that comes and goes.
 const CHAIN: u64 = 128;
 const SHORT_CHAIN: u64 = 8;
 /// Short chains that are kept before the oldest goes.
 const KEPT: usize = 16;
-/// Events a batch while everything is told.
+/// Events per batch during the initial announcement.
 const EVENTS: usize = 16;
 /// The prompts whose shared part is announced; shorter ones of the same groups begin alike.
 const LENGTH: usize = 32 * 1024;
@@ -28,9 +28,9 @@ pub(super) struct Chain {
 
 pub(super) struct Holding {
     shared: Vec<Chain>,
-    /// How many chains there are besides.
+    /// Number of further chains.
     filling: u64,
-    /// Tells this backend's hashes and filling from the others'.
+    /// Makes this backend's hashes and filling unique.
     number: u64,
     passing: VecDeque<Vec<u64>>,
     passed: u64,
@@ -119,7 +119,7 @@ impl Chain {
         }
     }
 
-    /// What is behind the blocks that are known already; all of it is known then.
+    /// Returns the blocks after the known ones, which all become known.
     fn without(mut self, known: &mut HashSet<u64>) -> Self {
         let first = self.hashes.iter().position(|hash| !known.contains(hash));
         let first = first.unwrap_or(self.hashes.len());

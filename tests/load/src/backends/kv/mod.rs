@@ -1,8 +1,8 @@
-//! What the backends say of their caches: KV events over ZMQ, so that a router's index is filled and goes on changing.
+//! KV events of the backends over ZMQ, so that a router's index is filled and changes continuously.
 //!
-//! Each backend has a publisher. Whoever subscribes is told at once what it holds: what the prompts of a few groups share
-//! (`generate`), and blocks of nobody's prompts up to a size that a real cache has. After that it stores and removes a few blocks at
-//! a steady pace. One thread serves all of them.
+//! Each backend has a publisher. It announces its contents to every subscriber at once: the shared prompts of a few
+//! groups (`generate`), and unrelated blocks up to the size of a real cache. After that it stores and removes a few
+//! blocks at a steady pace. One thread serves all of them.
 
 mod holding;
 mod wire;
@@ -17,7 +17,7 @@ use holding::Holding;
 
 /// Blocks that all backends hold together, besides what prompts share: 4 million tokens.
 const FILL: u64 = 1 << 18;
-/// Batches a second of each backend, once it has told what it holds.
+/// Batches per second and backend, after the initial announcement.
 const PACE: u32 = 4;
 /// Messages that a slow subscriber may lag behind; the first ones come all at once.
 const LAG: i32 = 1_000_000;
@@ -68,13 +68,13 @@ impl Publishers {
         Ok(Self { endpoints })
     }
 
-    /// Where each publishes.
+    /// Returns the endpoints of the publishers.
     #[must_use]
     pub fn endpoints(&self) -> &[String] {
         &self.endpoints
     }
 
-    /// How many blocks `count` backends hold together at least, once they have told all of it.
+    /// Returns the minimum number of blocks that `count` backends hold together after the initial announcement.
     #[must_use]
     pub fn blocks(count: u16) -> u64 {
         let of = |number| Holding::new(number, count, FILL / u64::from(count)).blocks();
@@ -86,7 +86,7 @@ struct Publisher {
     socket: Socket,
     holding: Holding,
     sequence: u64,
-    /// Whether anybody has subscribed yet.
+    /// A subscriber has connected.
     heard: bool,
 }
 
@@ -110,7 +110,7 @@ fn serve(publishers: &mut [Publisher]) {
 }
 
 impl Publisher {
-    /// Tells new subscribers what there is.
+    /// Announces the contents to new subscribers.
     fn welcome(&mut self) {
         let mut new = false;
         while let Ok(message) = self.socket.recv_bytes(zmq::DONTWAIT) {

@@ -32,7 +32,7 @@ impl Attackers {
 impl Drop for Attackers {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
-            // It is dropped where nothing may block.
+            // A drop must not block here.
             runtime.shutdown_background();
         }
     }

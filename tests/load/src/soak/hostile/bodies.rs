@@ -18,7 +18,7 @@ const PIECE: usize = 256 << 10;
 const DRIBBLES: usize = 300;
 const SPACES: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What a request that is hidden in another one asks for, and how its answer is told.
+/// Request smuggled in another one, recognised by its answer.
 const HIDDEN: &str = "GET /version HTTP/1.1\r\nhost: r\r\n\r\n";
 const ANSWERED: &str = "{\"version\":";
 
@@ -68,7 +68,7 @@ async fn hold(field: Arc<Field>) {
             }
             Ok::<_, std::io::Error>(())
         };
-        // Where the router reads no further, nothing more is sent.
+        // Once the router stops reading, nothing more is sent.
         let _ = tokio::time::timeout(PATIENCE, sending).await;
         field.saw(ATTACK, status(&heard(&mut stream, PATIENCE).await));
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -139,7 +139,7 @@ async fn smuggle(field: Arc<Field>) {
     }
 }
 
-/// Requests whose worker claims 2^64-1 tokens: their client may ask on.
+/// Requests whose worker reports 2^64-1 tokens: the client's limits must not be exhausted.
 async fn claim(field: Arc<Field>) {
     const ATTACK: &str = "usage of 2^64-1";
     let body =

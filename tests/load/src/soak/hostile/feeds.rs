@@ -20,7 +20,7 @@ const BLOCK: usize = 16;
 const NAMES: u64 = 1_000;
 const STORES: usize = 600;
 
-/// What a publisher does to whoever connects.
+/// Attack of a publisher on its subscribers.
 #[derive(Debug, Clone, Copy)]
 enum Harm {
     Endless,
@@ -39,7 +39,7 @@ const HARMS: [&[(Harm, &str)]; 3] = [
     &[(Harm::Sparse, "feeds: stores that take long to compare")],
 ];
 
-/// Publishers that are bound and answer nobody yet.
+/// Bound publishers that do not answer yet.
 pub(super) struct Feeds(Vec<TcpListener>);
 
 impl Feeds {
@@ -72,7 +72,7 @@ impl Feeds {
                 for (harm, name) in harms.iter().copied().cycle() {
                     if let Ok((stream, _)) = listener.accept().await {
                         field.saw(name, "begun");
-                        // It ends when the router closes the connection.
+                        // Ends when the router closes the connection.
                         if publish(stream, harm).await.is_err() {
                             field.saw(name, "closed by the router");
                         }

@@ -1,4 +1,4 @@
-//! What the attacks aim at, and an account of what became of them.
+//! Targets of the attacks, and an account of the results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -70,7 +70,7 @@ pub(super) async fn connect(from: u8, to: Loopback) -> io::Result<TcpStream> {
     connect_with(TcpSocket::new_v4()?, from, to).await
 }
 
-/// The same of a peer that takes next to nothing before it reads.
+/// Connects as a peer with a minimal receive window.
 pub(super) async fn connect_unwilling(from: u8, to: Loopback) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(4 << 10)?;
@@ -95,7 +95,7 @@ pub(super) async fn exchange(from: u8, to: Loopback, bytes: &[u8], patience: Dur
     Ok(heard(&mut stream, patience).await)
 }
 
-/// What comes until the end, or for so long.
+/// Returns the bytes received until the end or the timeout.
 pub(super) async fn heard(stream: &mut TcpStream, patience: Duration) -> String {
     let mut seen = Vec::new();
     let reading = async {

@@ -47,7 +47,7 @@ async fn silent(field: Arc<Field>, what: &'static str, (from, to): (u8, Loopback
     }
 }
 
-/// Asks for large pages and reads none of them.
+/// Requests large pages and reads none of them.
 async fn unwilling(field: Arc<Field>) {
     const ATTACK: &str = "connections that never read";
     let requests = "GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(UNREAD);

@@ -54,13 +54,13 @@ enum Attack {
     Policies,
 }
 
-/// What the run is told.
+/// Options of the run.
 #[derive(Debug, Clone, Args)]
 pub struct HostileOptions {
-    /// How long under attack.
+    /// Duration of the attack.
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// How long without, before. A quarter of that where it is not said.
+    /// Duration of the quiet run before. Default: a quarter of the attack's.
     #[arg(long)]
     quiet_minutes: Option<f64>,
     /// Of everything that is drawn.
@@ -75,7 +75,7 @@ pub struct HostileOptions {
     /// The router's `memory-limit`, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 768, value_parser = clap::value_parser!(u64).range(128..))]
     memory_limit: u64,
-    /// How many times the quiet run's p99 that of the attacked one may be.
+    /// Maximum ratio of the attacked run's p99 to the quiet run's.
     #[arg(long, default_value_t = 2.0)]
     slower: f64,
     /// Attacks to leave out, to find which of them does what.

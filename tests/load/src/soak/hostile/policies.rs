@@ -30,7 +30,7 @@ pub(super) fn spawn(attacks: &mut JoinSet<()>, field: &Arc<Field>, folder: &Path
 /// One file after the other takes the place of the one before.
 async fn exchange(field: Arc<Field>, folder: PathBuf, files: Vec<(&'static str, Vec<u8>)>) {
     for (name, component) in files.iter().cycle() {
-        // A full disk: what is in force stays so.
+        // The disk may be full: the active policy stays.
         if place(&folder, POLICY, component).is_ok() {
             field.saw(ATTACK, *name);
         }

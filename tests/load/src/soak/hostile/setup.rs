@@ -19,9 +19,9 @@ use crate::soak::fleet::Fleet;
 use crate::soak::router::{Ready, start_process};
 use crate::vocabulary;
 
-/// As long may it take to start: a debug build compiles its policies for a while.
+/// Time limit of the start: a debug build compiles its policies slowly.
 const START: Duration = Duration::from_secs(120);
-/// What ordinary clients and attackers show.
+/// API key of ordinary clients and attackers.
 pub(super) const ORDINARY_KEY: &str = "ordinary-key";
 pub(super) const HOSTILE_KEY: &str = "hostile-key";
 /// Their SHA-256.
@@ -29,7 +29,7 @@ const ORDINARY_SHA: &str = "6facb710e7085c7a6d2d15d1b1b30ae7747d1329a2a29e9a6aeb
 const HOSTILE_SHA: &str = "3563c2b59f3c62e187bb7b6e0fac1a73e2c0900ffc7df2c4417e30b9d75e4949";
 /// The policy that attackers' requests are placed by, and the file that is exchanged.
 pub(super) const POLICY: &str = "planted";
-/// Metrics that tell how the router defended itself.
+/// Metrics of the router's defences.
 const TELLING: [&str; 9] = [
     "edge_turned_away",
     "memory_",
@@ -51,7 +51,7 @@ pub(super) struct Router {
 }
 
 impl Router {
-    /// Starts it over both fleets and waits until it answers.
+    /// Starts the router over both fleets and waits until it answers.
     pub(super) async fn start(
         options: &HostileOptions,
         fleet: &Fleet,
@@ -118,7 +118,7 @@ impl Router {
         Ok(peak << 10)
     }
 
-    /// Those that tell how it defended itself, and are not 0.
+    /// Returns the metrics of its defences that are not 0.
     pub(super) async fn metrics(&self) -> Result<String> {
         let page = client::get(self.admin, "/metrics").await?;
         let is_telling = |line: &&str| {

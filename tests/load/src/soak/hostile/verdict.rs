@@ -1,8 +1,8 @@
-//! Whether the aims were reached.
+//! Verdict: compares the measurements with the targets.
 
 use std::fmt;
 
-/// What was measured.
+/// Measurements.
 #[derive(Debug, Clone)]
 pub(super) struct Verdict {
     /// Bytes that were resident at most, and may be.
@@ -11,13 +11,13 @@ pub(super) struct Verdict {
     /// p99 of ordinary requests without attacks and under them.
     pub(super) quiet_ms: f64,
     pub(super) attacked_ms: f64,
-    /// How many times the former the latter may be.
+    /// Maximum ratio of the two.
     pub(super) slower: f64,
     /// Ordinary requests that failed or could not be sent.
     pub(super) failed: u64,
     /// Ordinary requests that were answered, in the run with fewer.
     pub(super) answered: u64,
-    /// How often `/health` was asked, and how often it was not answered in time.
+    /// Number of requests to `/health`, and of those not answered in time.
     pub(super) health: (u64, u64),
     /// Requests that were answered though they were hidden in others.
     pub(super) smuggled: u64,

@@ -1,4 +1,4 @@
-//! Whether `/health` is answered, asked over a new connection each time.
+//! Watchdog: requests `/health` over a new connection each time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::setup::Router;
 use crate::soak::client;
 
 const ASK_EVERY: Duration = Duration::from_millis(250);
-/// As long a load balancer would wait.
+/// Timeout of a typical load balancer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Watch {
@@ -41,7 +41,7 @@ impl Watch {
         }
     }
 
-    /// How often it was asked, and how often not answered.
+    /// Returns the number of requests and of missing answers.
     pub(super) async fn end(&mut self) -> (u64, u64) {
         self.is_over.store(true, Ordering::Relaxed);
         while self.asking.join_next().await.is_some() {}

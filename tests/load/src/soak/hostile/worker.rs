@@ -1,4 +1,4 @@
-//! Workers that lie: usages beyond all bounds, answers that are framed twice, a change of protocol that nobody asked for.
+//! Lying workers: impossible usages, answers with two framings, an unrequested protocol switch.
 
 use std::io;
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ async fn serve(listener: TcpListener, answered: Arc<AtomicUsize>) {
     }
 }
 
-/// What is asked for.
+/// Requested kind of answer.
 #[derive(Default)]
 struct Asked(String);
 

@@ -1,4 +1,4 @@
-//! As much of ZMTP 3.0 as a publisher needs that means harm: greeting, NULL, and frames of any shape (<https://rfc.zeromq.org/spec/23/>).
+//! ZMTP 3.0 of a hostile publisher: greeting, NULL, and frames of any shape (<https://rfc.zeromq.org/spec/23/>).
 
 use std::io;
 
