@@ -7,7 +7,6 @@
 //! - [`LegacyChain`]: the XXH64 chain of the first two generations of Mooncake's conductor.
 //!
 //! Pure: tokens in, hashes out. Token ids are `u32`; in formats with signed 32-bit ids they have the same bits.
-//! It must not know what a hash is looked up in.
 
 mod algorithm;
 mod cbor;

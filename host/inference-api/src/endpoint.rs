@@ -135,7 +135,7 @@ pub struct EndpointSpec {
     pub streams: bool,
     /// A prefill and a decode worker can share it, if the rest of the request allows that.
     pub splits: bool,
-    /// It is a WebSocket: a `GET` with a connection upgrade.
+    /// A WebSocket: a `GET` with a connection upgrade.
     pub upgrades: bool,
     /// Shape of its errors.
     pub errors: ErrorShape,

@@ -52,7 +52,7 @@ const NAMES: [(&str, LoadMetric); 9] = [
 pub fn engine_loads(page: &str) -> BTreeMap<u16, EngineLoad> {
     let mut ranks = BTreeMap::<u16, EngineLoad>::new();
     for line in page.lines() {
-        let Some((told, labels, value)) = sample(line) else {
+        let Some((metric, labels, value)) = sample(line) else {
             continue;
         };
         if is_partial(labels) {
@@ -61,17 +61,17 @@ pub fn engine_loads(page: &str) -> BTreeMap<u16, EngineLoad> {
         let rank = label(labels, "engine").or_else(|| label(labels, "dp_rank"));
         let rank = rank.and_then(|rank| rank.parse::<u16>().ok()).unwrap_or(0);
         if rank <= MOST_RANK {
-            note(ranks.entry(rank).or_default(), told, labels, value);
+            note(ranks.entry(rank).or_default(), metric, labels, value);
         }
     }
     ranks.retain(|_, load| *load != EngineLoad::default());
     ranks
 }
 
-fn note(load: &mut EngineLoad, told: LoadMetric, labels: &str, value: f64) {
+fn note(load: &mut EngineLoad, metric: LoadMetric, labels: &str, value: f64) {
     // Several series of one rank: one per model.
     let sum = |before: &mut Option<f64>| *before = Some(before.unwrap_or(0.0) + value);
-    match told {
+    match metric {
         LoadMetric::Running => sum(&mut load.running),
         LoadMetric::Waiting => sum(&mut load.waiting),
         LoadMetric::Usage => load.kv_usage = Some(load.kv_usage.unwrap_or(0.0).max(value.min(1.0))),
@@ -88,14 +88,14 @@ fn note(load: &mut EngineLoad, told: LoadMetric, labels: &str, value: f64) {
 /// Returns a line's metric, labels and value.
 fn sample(line: &str) -> Option<(LoadMetric, &str, f64)> {
     let (name, rest) = line.split_at(line.find(['{', ' '])?);
-    let told = NAMES.iter().find(|(known, _)| *known == name)?.1;
+    let metric = NAMES.iter().find(|(known, _)| *known == name)?.1;
     let (labels, value) = match rest.strip_prefix('{') {
         Some(labelled) => labelled.rsplit_once('}')?,
         None => ("", rest),
     };
     // A timestamp may follow.
     let value = value.split_ascii_whitespace().next()?.parse::<f64>().ok()?;
-    (value.is_finite() && value >= 0.0).then_some((told, labels, value))
+    (value.is_finite() && value >= 0.0).then_some((metric, labels, value))
 }
 
 /// Returns `true` if the series is a part or a copy of another: one priority's, or another tensor or pipeline rank's.
@@ -245,9 +245,9 @@ mod tests {
                 let garbled: String = chars.into_iter().collect();
                 for (rank, load) in engine_loads(&garbled) {
                     assert!(rank <= MOST_RANK);
-                    let told = [load.running, load.waiting, load.kv_usage, load.kv_tokens];
+                    let metric = [load.running, load.waiting, load.kv_usage, load.kv_tokens];
                     let is_sane = |number: f64| number.is_finite() && number >= 0.0;
-                    assert!(told.into_iter().flatten().all(is_sane), "{garbled}");
+                    assert!(metric.into_iter().flatten().all(is_sane), "{garbled}");
                     assert!(load.kv_usage.is_none_or(|usage| usage <= 1.0), "{garbled}");
                 }
                 drop(sglang_loads(garbled.as_bytes()));

@@ -105,11 +105,11 @@ pub const ENGINE_ADMINISTRATION: &[&str] = &[
 /// Reason why a path cannot be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserved {
-    /// It is in the table.
+    /// Part of the table.
     Served(Endpoint),
-    /// It is a page of the router.
+    /// A page of the router.
     Own,
-    /// It is a page of the engines' administration.
+    /// A page of the engines' administration.
     Administration,
 }
 

@@ -154,7 +154,7 @@ impl Tail {
         match self.usage.output.or(none) {
             // The Messages API begins its streams with a usage without output.
             Some(0) => self.events.ended,
-            Some(told) => told,
+            Some(stated) => stated,
             None => self.counted_tokens(),
         }
     }

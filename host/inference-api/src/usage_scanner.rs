@@ -31,7 +31,7 @@ impl UsageScanner {
     pub(crate) fn scan(&mut self, bytes: &[u8]) {
         for at in KEY_END.find_iter(bytes) {
             let before = &bytes[..at];
-            let told = if before.ends_with(b"\"prompt") || before.ends_with(b"\"input") {
+            let count = if before.ends_with(b"\"prompt") || before.ends_with(b"\"input") {
                 &mut self.prompt
             } else if before.ends_with(b"\"completion") || before.ends_with(b"\"output") {
                 &mut self.output
@@ -45,7 +45,7 @@ impl UsageScanner {
                 continue;
             };
             let after = &bytes[at + KEY_END.needle().len()..];
-            *told = number(&after[..after.len().min(LONGEST_NUMBER)]);
+            *count = number(&after[..after.len().min(LONGEST_NUMBER)]);
         }
     }
 

@@ -234,7 +234,7 @@ impl FeedDelivery {
         self.warned_refused = Some(now);
         warn!(
             feed = %self.name, endpoint = self.endpoint, reason = fault.label(), error = %fault,
-            "closed a connection to a publisher of KV events: what it told is void, and it is connected to again after a pause"
+            "closed a connection to a publisher of KV events: its state is reset, and the connection is retried after a pause"
         );
     }
 

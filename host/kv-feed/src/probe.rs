@@ -51,17 +51,17 @@ pub fn probe(
         LinkReader::start(FeedLimits::default(), Arc::clone(&bell)).map_err(FeedProbeError::Reader)?;
     let feed = reader.new_feed();
     let live = reader.subscribe(feed, &Endpoint::Connect(endpoint.to_owned()), "", curve)?;
-    let asked = match replay {
+    let replay_link = match replay {
         Some(replay) => Some(reader.request_replay(feed, replay, BEHIND_ALL, curve)?),
         None => None,
     };
     let mut probe = FeedProbe {
         is_connected: false,
-        replays: asked.as_ref().map(|_| false),
+        replays: replay_link.as_ref().map(|_| false),
     };
     while !probe.is_done() && Instant::now() < deadline {
         bell.wait(Some(deadline));
-        probe.receive(&live, asked.as_ref(), deadline);
+        probe.receive(&live, replay_link.as_ref(), deadline);
     }
     Ok(probe)
 }
@@ -72,10 +72,10 @@ impl FeedProbe {
     }
 
     /// Receives notes until both sockets have answered. Live events are dropped.
-    fn receive(&mut self, live: &FeedLink, asked: Option<&FeedLink>, deadline: Instant) {
+    fn receive(&mut self, live: &FeedLink, replay_link: Option<&FeedLink>, deadline: Instant) {
         while !self.is_done() && Instant::now() < deadline {
-            let (live, asked) = (live.next(), asked.and_then(FeedLink::next));
-            if live.is_none() && asked.is_none() {
+            let (live, replay_link) = (live.next(), replay_link.and_then(FeedLink::next));
+            if live.is_none() && replay_link.is_none() {
                 return;
             }
             match live {
@@ -84,7 +84,7 @@ impl FeedProbe {
                 Some(LinkNote::Message(_) | LinkNote::Closed(_)) | None => {}
             }
             // A batch and the end both show that requests are answered.
-            if let Some(LinkNote::Message(received)) = asked
+            if let Some(LinkNote::Message(received)) = replay_link
                 && replay_part(&received.frames).is_ok()
             {
                 self.replays = Some(true);

@@ -247,7 +247,7 @@ impl FeedSubscription {
         self.counters.silences.add(1);
         warn!(
             feed = self.feed.name(),
-            "a subscription brings no KV events though there are some: subscribing anew"
+            "a subscription receives no KV events although the publisher has some: subscribing again"
         );
         self.subscribe(now);
     }
@@ -301,11 +301,11 @@ impl FeedSubscription {
             feed = self.feed.name(),
             endpoint, from, "asking for a replay of KV events"
         );
-        let asked = self
+        let replay_link = self
             .links
             .reader
             .request_replay(self.number, endpoint, from, self.feed.curve());
-        self.links.replay = asked
+        self.links.replay = replay_link
             .inspect_err(|error| {
                 let error: &dyn std::error::Error = error;
                 warn!(

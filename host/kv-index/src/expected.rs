@@ -54,11 +54,11 @@ impl IndexCore {
         from: usize,
         to: usize,
     ) -> Option<usize> {
-        let told = self
+        let known = self
             .caches
             .ranks(sent.worker)
             .find(|(_, cache)| !cache.lanes.is_empty());
-        let block_size = told.map_or(sent.block_size, |(_, cache)| cache.base);
+        let block_size = known.map_or(sent.block_size, |(_, cache)| cache.base);
         let to = to.min(prompt.blocks(block_size));
         if block_size == 0 || from >= to {
             return None;

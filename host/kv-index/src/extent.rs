@@ -65,7 +65,7 @@ impl ExtentColumns {
 }
 
 impl ExtentOwner {
-    const NOBODY: Self = Self {
+    const NONE: Self = Self {
         run: RunId(0),
         ordinal: 0,
         named: 0,
@@ -199,7 +199,7 @@ impl Slab {
     fn new(is_first: bool) -> Self {
         Self {
             blocks: vec![ExtentColumns::EMPTY; SLAB].into(),
-            owners: vec![ExtentOwner::NOBODY; SLAB].into(),
+            owners: vec![ExtentOwner::NONE; SLAB].into(),
             free: Self::all_free(is_first),
         }
     }

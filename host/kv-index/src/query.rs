@@ -67,7 +67,7 @@ struct QueriedCache {
 /// All caches of a query that have one block size.
 #[derive(Debug, Default)]
 struct SizeGroup {
-    asked: Vec<QueriedCache>,
+    caches: Vec<QueriedCache>,
     tiered: Vec<TieredCache>,
 }
 
@@ -163,7 +163,7 @@ impl IndexCore {
                     (None, DpRank(0))
                 }
             };
-            parties.of(known.block_size).asked.push(QueriedCache {
+            parties.of(known.block_size).caches.push(QueriedCache {
                 row,
                 holder: Holder { worker, rank },
                 block_size: known.block_size,
@@ -209,7 +209,7 @@ impl IndexCore {
             party
                 .tiered
                 .push(TieredCache::new(device, lanes(&[Tier::Host]).next(), slow));
-            party.asked.push(QueriedCache {
+            party.caches.push(QueriedCache {
                 row,
                 holder,
                 block_size,
@@ -226,9 +226,9 @@ impl IndexCore {
         parties: SizeGroups,
         mut report: impl FnMut(usize, RankMatch),
     ) {
-        for (block_size, SizeGroup { asked, mut tiered }) in parties.0 {
+        for (block_size, SizeGroup { caches, mut tiered }) in parties.0 {
             let mut walk = PathWalk::new(self.numbers.end());
-            for cache in &asked {
+            for cache in &caches {
                 let lanes = cache.expected.iter().chain([&cache.device]);
                 lanes.flatten().for_each(|&lane| walk.ask(lane));
             }
@@ -236,7 +236,7 @@ impl IndexCore {
                 walk.run(&self.forest, path, &mut tiered)
             });
             let depth = |lane: Option<LaneId>| lane.map_or(0, |lane| walk.depth(lane));
-            for cache in asked {
+            for cache in caches {
                 let device = depth(cache.device);
                 let found = cache
                     .tiered

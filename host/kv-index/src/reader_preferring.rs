@@ -94,7 +94,7 @@ mod tests {
             assert_eq!(
                 lock.waiting.load(Ordering::Relaxed),
                 0,
-                "nobody is announced any more"
+                "no reader is announced any more"
             );
         });
     }

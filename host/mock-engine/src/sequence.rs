@@ -13,7 +13,7 @@ use crate::transfer::Transfer;
 pub(crate) enum Finish {
     /// The answer is complete.
     Stop,
-    /// It reached `max_tokens`.
+    /// The answer reached `max_tokens`.
     Length,
     /// The KV cache from another engine did not arrive.
     Error,

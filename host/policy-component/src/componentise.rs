@@ -22,10 +22,10 @@ pub enum ComponentError {
     /// Not WebAssembly.
     #[error(transparent)]
     Unreadable(#[from] NotWebAssembly),
-    /// It is a component already.
+    /// The input is a component already.
     #[error("make a component of a component: it is one already")]
     AlreadyOne,
-    /// It imports the system interface.
+    /// The module imports the system interface.
     #[error(
         "make a component of a core module that imports `{first}`{}: policies get no WASI; build for a target without \
          it (Rust: wasm32-unknown-unknown; C, C++ and Zig: wasm32-freestanding; others: with stubs, `--stub-wasi`)",
@@ -37,14 +37,14 @@ pub enum ComponentError {
         /// Number of further ones.
         more: usize,
     },
-    /// It has no type information.
+    /// The module has no type information.
     #[error(
-        "make a component of a core module that neither tells its component type nor exports \
+        "make a component of a core module that has neither a component type nor exports \
          `{OURS}schedule@0.1.0#schedule` (or `score`): generate bindings from `wit/policy.wit` (wit-bindgen), or export those names"
     )]
     NoComponentType,
     /// The contract's text cannot be parsed or embedded.
-    #[error("tell the core module that it is for `wit/policy.wit`")]
+    #[error("embed `wit/policy.wit` into the core module")]
     Embed(#[source] Box<dyn StdError + Send + Sync>),
     /// Its imports and exports do not match its component type.
     #[error("make a component of the core module: its imports and exports do not fit its component type")]

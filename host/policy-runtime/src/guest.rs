@@ -68,20 +68,20 @@ impl GuestState {
     }
 
     /// Begins an import's call with its arguments.
-    pub(crate) fn ask(&mut self, question: impl FnOnce() -> Question) -> CallHandling {
+    pub(crate) fn host_call(&mut self, question: impl FnOnce() -> Question) -> CallHandling {
         match &mut self.recorder {
             None => CallHandling::Live,
-            Some(recorder) => recorder.ask(question()),
+            Some(recorder) => recorder.host_call(question()),
         }
     }
 
     /// Returns the import's result: the recorded one in a replay, else that of `live`.
     pub(crate) fn answer<T: RecordedResult>(
         &mut self,
-        asked: CallHandling,
+        handling: CallHandling,
         live: impl FnOnce(&mut Self) -> T,
     ) -> T {
-        match asked {
+        match handling {
             CallHandling::Live => live(self),
             CallHandling::Noting(question) => {
                 let answer = live(self);

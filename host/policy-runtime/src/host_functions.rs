@@ -69,8 +69,8 @@ impl types::Host for GuestState {}
 
 impl workers::Host for GuestState {
     fn describe(&mut self, id: u32) -> Option<workers::About> {
-        let asked = self.ask(|| Question::Worker(WorkerId(id)));
-        let about = self.answer(asked, |guest| guest.about(WorkerId(id)))?;
+        let handling = self.host_call(|| Question::Worker(WorkerId(id)));
+        let about = self.answer(handling, |guest| guest.about(WorkerId(id)))?;
         Some(workers::About {
             name: about.name,
             role: match about.role {
@@ -91,8 +91,8 @@ impl index::Host for GuestState {
             // The WIT's slowest tier includes the shared one.
             index::Tier::Disk => Tier::Shared,
         };
-        let asked = self.ask(|| Question::Matched(tier));
-        self.answer(asked, |guest| {
+        let handling = self.host_call(|| Question::Matched(tier));
+        self.answer(handling, |guest| {
             guest
                 .queries()
                 .map_or_else(Vec::new, |queries| queries.matched(tier))
@@ -100,8 +100,8 @@ impl index::Host for GuestState {
     }
 
     fn holders(&mut self, tokens: u32) -> u32 {
-        let asked = self.ask(|| Question::Holders(tokens));
-        self.answer(asked, |guest| {
+        let handling = self.host_call(|| Question::Holders(tokens));
+        self.answer(handling, |guest| {
             guest.queries().map_or(0, |queries| queries.holders(tokens))
         })
     }
@@ -109,19 +109,19 @@ impl index::Host for GuestState {
 
 impl inspect::Host for GuestState {
     fn header(&mut self, name: String) -> Option<String> {
-        let asked = self.ask(|| Question::Header(name.clone()));
-        self.answer(asked, |guest| guest.open_header(&name))
+        let handling = self.host_call(|| Question::Header(name.clone()));
+        self.answer(handling, |guest| guest.open_header(&name))
     }
 
     fn model(&mut self) -> String {
-        let asked = self.ask(|| Question::Model);
-        let model = self.answer(asked, |guest| Some(guest.queries()?.model().to_owned()));
+        let handling = self.host_call(|| Question::Model);
+        let model = self.answer(handling, |guest| Some(guest.queries()?.model().to_owned()));
         model.unwrap_or_default()
     }
 
     fn path(&mut self) -> String {
-        let asked = self.ask(|| Question::Path);
-        let path = self.answer(asked, |guest| Some(guest.queries()?.path().to_owned()));
+        let handling = self.host_call(|| Question::Path);
+        let path = self.answer(handling, |guest| Some(guest.queries()?.path().to_owned()));
         path.unwrap_or_default()
     }
 }
@@ -144,40 +144,40 @@ impl host::Host for GuestState {
 
 impl state::Host for GuestState {
     fn get(&mut self, key: String) -> Option<Vec<u8>> {
-        let asked = self.ask(|| Question::StateGet(key.clone()));
-        self.answer(asked, |guest| guest.state.get(&key))
+        let handling = self.host_call(|| Question::StateGet(key.clone()));
+        self.answer(handling, |guest| guest.state.get(&key))
     }
 
     fn set(&mut self, key: String, value: Vec<u8>) -> Result<(), state::Refusal> {
-        let asked = self.ask(|| Question::StateSet(key.clone(), value.clone()));
-        Ok(self.answer(asked, |guest| guest.state.set(&key, value))?)
+        let handling = self.host_call(|| Question::StateSet(key.clone(), value.clone()));
+        Ok(self.answer(handling, |guest| guest.state.set(&key, value))?)
     }
 
     fn add(&mut self, key: String, by: i64) -> Result<i64, state::Refusal> {
-        let asked = self.ask(|| Question::StateAdd(key.clone(), by));
-        Ok(self.answer(asked, |guest| guest.state.add(&key, by))?)
+        let handling = self.host_call(|| Question::StateAdd(key.clone(), by));
+        Ok(self.answer(handling, |guest| guest.state.add(&key, by))?)
     }
 
     fn delete(&mut self, key: String) {
-        let asked = self.ask(|| Question::StateDelete(key.clone()));
-        self.answer(asked, |guest| guest.state.delete(&key));
+        let handling = self.host_call(|| Question::StateDelete(key.clone()));
+        self.answer(handling, |guest| guest.state.delete(&key));
     }
 }
 
 impl sessions::Host for GuestState {
     fn recall(&mut self) -> Option<u32> {
-        let asked = self.ask(|| Question::SessionRecall);
-        self.answer(asked, |guest| guest.recall_session())
+        let handling = self.host_call(|| Question::SessionRecall);
+        self.answer(handling, |guest| guest.recall_session())
     }
 
     fn remember(&mut self, row: u32, ttl_ms: u32) {
-        let asked = self.ask(|| Question::SessionRemember(row, ttl_ms));
-        self.answer(asked, |guest| guest.remember_session(row, ttl_ms))
+        let handling = self.host_call(|| Question::SessionRemember(row, ttl_ms));
+        self.answer(handling, |guest| guest.remember_session(row, ttl_ms))
     }
 
     fn forget(&mut self) {
-        let asked = self.ask(|| Question::SessionForget);
-        self.answer(asked, |guest| {
+        let handling = self.host_call(|| Question::SessionForget);
+        self.answer(handling, |guest| {
             if let Some(session) = guest.session() {
                 guest.state.sessions().forget(session);
             }
@@ -194,8 +194,8 @@ impl queue::Host for GuestState {
     }
 
     fn ahead(&mut self, most: Vec<u32>) -> Vec<u32> {
-        let asked = self.ask(|| Question::Ahead(most.clone()));
-        self.answer(asked, |guest| {
+        let handling = self.host_call(|| Question::Ahead(most.clone()));
+        self.answer(handling, |guest| {
             let ahead = guest.queries().map(|queries| queries.ahead(&most));
             ahead.unwrap_or_default()
         })

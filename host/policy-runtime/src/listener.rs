@@ -30,7 +30,7 @@ const PAUSE_MS: (u32, u32) = (100, 3_600_000);
 pub(crate) struct OptionalCalls {
     /// Subscription, if it exports `events`.
     pub(crate) subscription: Option<EventSubscription>,
-    /// It exports `tick`.
+    /// The policy exports `tick`.
     pub(crate) ticks: bool,
 }
 
@@ -123,14 +123,14 @@ impl EventListener for ListenerInstance {
         let Some(subscription) = &self.optional_calls.subscription else {
             return Ok(());
         };
-        let told: Vec<_> = batch
+        let delivered: Vec<_> = batch
             .iter()
-            .filter_map(|event| told(event, subscription))
+            .filter_map(|event| delivered(event, subscription))
             .collect();
         let workers = batch.iter().map(|event| &event.worker);
         let workers: Arc<dyn DecisionQueries> = Arc::new(BatchWorkers::of(workers));
         let about = DecisionData::without_request(workers, now_us);
-        self.call(|instance| instance.handle(&told, about, self.budget))
+        self.call(|instance| instance.handle(&delivered, about, self.budget))
     }
 
     fn tick(&self, now_us: u64) -> Result<Duration, PolicyFault> {
@@ -162,7 +162,7 @@ pub(crate) fn budget(settings: &PolicySettings) -> CallBudget {
     }
 }
 
-fn told(event: &Event, subscription: &EventSubscription) -> Option<events::Event> {
+fn delivered(event: &Event, subscription: &EventSubscription) -> Option<events::Event> {
     Some(events::Event {
         kind: subscription.position(event.kind)?,
         at_us: event.at_us,

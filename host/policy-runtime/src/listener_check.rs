@@ -44,7 +44,7 @@ pub(crate) fn probe(
         outcome.map_err(LoadError::ProbeEvents)?;
     }
     if optional_calls.ticks {
-        let outcome = instance.tick(nobody(), budget);
+        let outcome = instance.tick(no_request(), budget);
         outcome.map_err(LoadError::ProbeTick)?;
     }
     Ok(())
@@ -72,16 +72,16 @@ pub(crate) fn rehearse(
         let odd = batch(optional_calls, strange);
         chore(
             "256 events with unknown workers, kinds and numbers",
-            &|instance| instance.handle(&odd, nobody(), budget),
+            &|instance| instance.handle(&odd, no_request(), budget),
         );
         chore("no event at all", &|instance| {
-            instance.handle(&[], nobody(), budget)
+            instance.handle(&[], no_request(), budget)
         });
     }
     if optional_calls.ticks {
         chore("two ticks", &|instance| {
-            instance.tick(nobody(), budget)?;
-            instance.tick(nobody(), budget).map(drop)
+            instance.tick(no_request(), budget)?;
+            instance.tick(no_request(), budget).map(drop)
         });
     }
     chores
@@ -134,6 +134,6 @@ fn fleet() -> DecisionData {
     DecisionData::without_request(workers, NOW_US)
 }
 
-fn nobody() -> DecisionData {
+fn no_request() -> DecisionData {
     DecisionData::without_request(Arc::new(NoAnswers), NOW_US)
 }

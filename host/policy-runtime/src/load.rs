@@ -117,9 +117,9 @@ impl PolicyEngine {
         bytes: &[u8],
         settings: &PolicySettings,
     ) -> Result<ComponentBlueprint, LoadError> {
-        let (asked, most) = (settings.memory_bytes, self.limits.memory_bytes);
-        if asked > most {
-            return Err(LoadError::Memory { asked, most });
+        let (requested, most) = (settings.memory_bytes, self.limits.memory_bytes);
+        if requested > most {
+            return Err(LoadError::Memory { requested, most });
         }
         let component = self.compile(bytes)?;
         contract::compare(&self.engine, &component).map_err(LoadError::Contract)?;
@@ -144,7 +144,7 @@ pub(crate) struct PolicyIntroduction {
     pub(crate) parameters: Option<Vec<Parameter>>,
     pub(crate) plan: Plan,
     pub(crate) features: FeaturePlan,
-    /// It exports `score`.
+    /// The policy exports `score`.
     pub(crate) scores: bool,
     pub(crate) optional_calls: OptionalCalls,
 }
@@ -189,10 +189,10 @@ pub(crate) fn introduce(
         parameters::check(parameters, &settings.params_json).map_err(LoadError::ParamsRefused)?;
     }
     let plan = configure(&mut instance, &settings.params_json)?;
-    let asked = plan.request_features.len() + plan.candidate_features.len();
-    if asked > MAX_FEATURES {
+    let requested = plan.request_features.len() + plan.candidate_features.len();
+    if requested > MAX_FEATURES {
         let most = MAX_FEATURES;
-        return Err(LoadError::TooManyFeatures { asked, most });
+        return Err(LoadError::TooManyFeatures { requested, most });
     }
     let features = FeaturePlan::resolve(&plan.request_features, &plan.candidate_features)
         .map_err(LoadError::Features)?;

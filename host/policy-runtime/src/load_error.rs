@@ -19,10 +19,10 @@ use crate::subscription::SubscribeError;
 #[non_exhaustive]
 pub enum LoadError {
     /// The settings ask for more memory than the engine's slots have.
-    #[error("give a policy {asked} bytes of memory: the maximum is {most}")]
+    #[error("give a policy {requested} bytes of memory: the maximum is {most}")]
     Memory {
         /// From the settings.
-        asked: usize,
+        requested: usize,
         /// From the engine's limits.
         most: usize,
     },
@@ -34,7 +34,7 @@ pub enum LoadError {
         /// The limit.
         most: usize,
     },
-    /// It would cost too much to compile.
+    /// The component would cost too much to compile.
     #[error("compile the component: {0}")]
     TooMuch(Excess),
     /// The compiler process failed.
@@ -85,7 +85,7 @@ pub enum LoadError {
          rebuild it against this router's `wit/policy.wit`"
     )]
     Types(#[source] Box<dyn StdError + Send + Sync>),
-    /// It failed before the first call, or needs more initial memory than its limit.
+    /// The component failed before the first call, or needs more initial memory than its limit.
     #[error("instantiate the component with {memory_bytes} bytes of memory: {}", failure.detail)]
     Instantiate {
         /// From the settings.
@@ -93,10 +93,10 @@ pub enum LoadError {
         /// The failure.
         failure: Failure,
     },
-    /// It failed in `describe`.
+    /// The policy failed in `describe`.
     #[error("call `describe` of the policy: {0}")]
     Describe(Failure),
-    /// It failed in `parameters`.
+    /// The policy failed in `parameters`.
     #[error("call `parameters` of the policy: {0}")]
     AskParameters(Failure),
     /// Its description of its parameters is invalid.
@@ -105,48 +105,48 @@ pub enum LoadError {
     /// Its `params` do not match its description.
     #[error("configure the policy: {0}")]
     ParamsRefused(ParamFaults),
-    /// It failed in `configure`.
+    /// The policy failed in `configure`.
     #[error("configure the policy: {0}")]
     Configure(Failure),
-    /// It refuses its parameters.
+    /// The policy refuses its parameters.
     #[error("configure the policy: it refuses its `params`: {message}")]
     Params {
         /// The policy's own text, at most 1 KiB.
         message: String,
     },
-    /// It requests an unknown feature.
+    /// The policy requests an unknown feature.
     #[error("lay out the policy's features (a name that ends in `?` may be unknown)")]
     Features(#[source] UnknownFeature),
-    /// It failed in `subscribe`.
+    /// The policy failed in `subscribe`.
     #[error("call `subscribe` of the policy: {0}")]
     AskEvents(Failure),
-    /// It subscribes to an unknown event.
+    /// The policy subscribes to an unknown event.
     #[error("subscribe the policy to its events (a name that ends in `?` may be unknown)")]
     Events(#[source] SubscribeError),
-    /// It failed in `handle`.
+    /// The policy failed in `handle`.
     #[error("deliver synthetic events to the policy: {0}")]
     ProbeEvents(Failure),
-    /// It failed in `tick`.
+    /// The policy failed in `tick`.
     #[error("call `tick` of the policy: {0}")]
     ProbeTick(Failure),
-    /// It requests too many features.
-    #[error("compute {asked} features: the maximum is {most}")]
+    /// The policy requests too many features.
+    #[error("compute {requested} features: the maximum is {most}")]
     TooManyFeatures {
         /// Of the request and of a candidate together.
-        asked: usize,
+        requested: usize,
         /// The limit.
         most: usize,
     },
-    /// It scores workers singly, but requests pairs.
+    /// The policy scores workers singly, but requests pairs.
     #[error(
-        "ask a scorer about pairs: it asks for `worker.role` and has no `schedule`; a scorer is asked once for each leg of a \
+        "use a scorer for pairs: it requests `worker.role` and has no `schedule`; a scorer is called once for each leg of a \
          request, and `request.phase` says for which"
     )]
     ScorerOfPairs,
-    /// It started once, but not again, or with another plan.
+    /// The policy started once, but not again, or with another plan.
     #[error("start a second instance like the first: {}", .0.detail)]
     SecondInstance(Failure),
-    /// It failed its trial.
+    /// The policy failed its trial.
     #[error("try the policy on {candidates} synthetic candidates")]
     Probe {
         /// Number of candidates.

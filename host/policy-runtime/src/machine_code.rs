@@ -14,7 +14,7 @@ use wasmtime::component::Component;
 pub(crate) enum Voucher {
     /// Its MAC was verified with the cache's key, over the very bytes that are passed in.
     Mac,
-    /// It came from the pipe of a child that runs this router's own program.
+    /// Received from the pipe of a child that runs this router's own program.
     Child,
 }
 

@@ -86,7 +86,7 @@ impl WasmPolicy {
     #[must_use]
     pub fn stats(&self) -> PolicyStats {
         let log = &self.maker.blueprint.log;
-        self.counters.read(self.slots.asked(), log.dropped())
+        self.counters.read(self.slots.requests(), log.dropped())
     }
 
     /// Repeats an earlier decision with its recorded host calls, without changing any state. The same component with

@@ -11,25 +11,25 @@ pub enum Divergence {
     /// The recording was truncated.
     #[error("replay a decision whose transcript was truncated")]
     Truncated,
-    /// It made another host call, or the recorded result does not match the call.
-    #[error("replay host call {number}: it called {asked}, but {noted} is recorded")]
+    /// The policy made another host call, or the recorded result does not match the call.
+    #[error("replay host call {number}: it called {called}, but {noted} is recorded")]
     Other {
         /// Number of the call, from 1.
         number: usize,
         /// The call made now.
-        asked: Question,
+        called: Question,
         /// The recorded call.
         noted: Question,
     },
-    /// It made more host calls.
-    #[error("replay host call {number}: it called {asked}, but no further call is recorded")]
+    /// The policy made more host calls.
+    #[error("replay host call {number}: it called {called}, but no further call is recorded")]
     More {
         /// Number of the call, from 1.
         number: usize,
         /// The call made now.
-        asked: Question,
+        called: Question,
     },
-    /// It made fewer host calls.
+    /// The policy made fewer host calls.
     #[error("replay host call {number}: it did not call {noted}")]
     Fewer {
         /// Number of the call, from 1.
@@ -48,7 +48,7 @@ pub(crate) enum HostCallRecorder {
 /// Recorded calls that were not replayed yet.
 pub(crate) struct CallReplay {
     left: IntoIter<Noted>,
-    asked: usize,
+    called: usize,
     diverged: Option<Divergence>,
 }
 
@@ -79,15 +79,15 @@ impl HostCallRecorder {
         let notes = transcript.notes().to_vec();
         Self::Replaying(CallReplay {
             left: notes.into_iter(),
-            asked: 0,
+            called: 0,
             diverged: transcript.is_truncated().then_some(Divergence::Truncated),
         })
     }
 
-    pub(crate) fn ask(&mut self, question: Question) -> CallHandling {
+    pub(crate) fn host_call(&mut self, question: Question) -> CallHandling {
         match self {
             Self::Noting(_) => CallHandling::Noting(question),
-            Self::Replaying(replay) => CallHandling::Before(replay.ask(question)),
+            Self::Replaying(replay) => CallHandling::Before(replay.host_call(question)),
         }
     }
 
@@ -99,21 +99,25 @@ impl HostCallRecorder {
 }
 
 impl CallReplay {
-    fn ask(&mut self, asked: Question) -> Option<Answer> {
+    fn host_call(&mut self, called: Question) -> Option<Answer> {
         if self.diverged.is_some() {
             return None;
         }
-        self.asked += 1;
-        let number = self.asked;
+        self.called += 1;
+        let number = self.called;
         match self.left.next() {
-            Some(noted) if noted.question == asked => Some(noted.answer),
+            Some(noted) if noted.question == called => Some(noted.answer),
             Some(noted) => {
                 let noted = noted.question;
-                self.diverged = Some(Divergence::Other { number, asked, noted });
+                self.diverged = Some(Divergence::Other {
+                    number,
+                    called,
+                    noted,
+                });
                 None
             }
             None => {
-                self.diverged = Some(Divergence::More { number, asked });
+                self.diverged = Some(Divergence::More { number, called });
                 None
             }
         }
@@ -126,7 +130,7 @@ impl CallReplay {
         }
         match self.left.next() {
             Some(Noted { question: noted, .. }) => Err(Divergence::Fewer {
-                number: self.asked + 1,
+                number: self.called + 1,
                 noted,
             }),
             None => Ok(()),

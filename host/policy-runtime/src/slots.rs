@@ -48,7 +48,7 @@ impl InstancePool {
     }
 
     /// Returns the number of requests for a slot.
-    pub(crate) fn asked(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         let claims = self.slots.iter().map(|slot| slot.claims.load(Ordering::Relaxed));
         claims.sum::<u64>() + self.turned_away.load(Ordering::Relaxed)
     }
@@ -114,7 +114,7 @@ mod tests {
         drop(first);
         assert!(slots.claim().is_some());
         drop(second);
-        assert_eq!(slots.asked(), 4);
+        assert_eq!(slots.requests(), 4);
     }
 
     #[test]

@@ -84,11 +84,11 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_is_refused_and_the_known_ones_are_listed() {
-        let told = resolve(&["worker.joined", "moon.full"]).unwrap_err().to_string();
-        assert!(told.contains("`moon.full`"), "{told}");
+        let message = resolve(&["worker.joined", "moon.full"]).unwrap_err().to_string();
+        assert!(message.contains("`moon.full`"), "{message}");
         assert!(
-            EventKind::ALL.iter().all(|kind| told.contains(kind.as_str())),
-            "{told}"
+            EventKind::ALL.iter().all(|kind| message.contains(kind.as_str())),
+            "{message}"
         );
         let many = vec!["x?".to_owned(); 65];
         assert_eq!(EventSubscription::resolve(many), Err(SubscribeError::TooMany(65)));

@@ -140,10 +140,10 @@ mod tests {
 
     /// Returns a ticker and a channel of its ticks. The channel ends with the thread.
     fn ticker() -> (Arc<EpochTicker>, mpsc::Receiver<()>) {
-        let (tell, ticks) = mpsc::sync_channel(16);
+        let (sender, ticks) = mpsc::sync_channel(16);
         // The test may have stopped receiving.
         let ticker = EpochTicker::start(move || {
-            let _ = tell.try_send(());
+            let _ = sender.try_send(());
         });
         let ticker = ticker.unwrap();
         (Arc::new(ticker), ticks)

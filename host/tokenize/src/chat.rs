@@ -36,7 +36,7 @@ pub enum ChatError {
     /// A field is not valid JSON of its type.
     #[error("read a field of the chat")]
     Json(#[source] serde_json::Error),
-    /// It has contents that only the engine can tokenize, or that the engine would refuse.
+    /// The chat has contents that only the engine can tokenize, or that the engine would refuse.
     #[error("render a chat with {0}")]
     Unsupported(&'static str),
     /// The template refuses it.
@@ -192,7 +192,7 @@ fn one_message(message: &Message, format: ContentFormat) -> Result<Value, ChatEr
         .field("role")
         .and_then(|given| Some((given, given.as_str()?)));
     let given = given.filter(|(_, role)| !role.is_empty());
-    let (given, role) = given.ok_or(ChatError::Unsupported("a message of nobody"))?;
+    let (given, role) = given.ok_or(ChatError::Unsupported("a message without a role"))?;
     let content = content(message, role, format)?;
     let mut entries: NamedEntries = vec![("role", given.clone()), ("content", content)];
     match role {

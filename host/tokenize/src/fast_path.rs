@@ -58,7 +58,7 @@ struct EncodeState<'a, 'b> {
 /// Reason why a text cannot be tokenized here.
 #[derive(Debug)]
 enum FastPathStop {
-    /// It needs the slow path.
+    /// The text needs the slow path.
     Unknown,
     Failed(EncodeError),
 }

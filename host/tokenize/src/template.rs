@@ -54,11 +54,11 @@ pub(crate) struct ChatTemplates {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TemplateProperties {
     pub(crate) format: ContentFormat,
-    /// It uses the role `developer`.
+    /// The template uses the role `developer`.
     pub(crate) knows_developer: bool,
-    /// It reads `content`. Otherwise there is no final message to continue.
+    /// The template reads `content`. Otherwise there is no final message to continue.
     pub(crate) reads_content: bool,
-    /// It accepts only leading system messages.
+    /// The template accepts only leading system messages.
     pub(crate) refuses_inline_system: bool,
 }
 

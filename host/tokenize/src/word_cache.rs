@@ -124,36 +124,36 @@ impl WordTable {
         }
     }
 
-    /// Appends the tokens of a word that is not empty: the cached ones, or else those that `ask` appends.
+    /// Appends the tokens of a word that is not empty: the cached ones, or else those that `compute` appends.
     #[inline]
     pub(crate) fn append<E>(
         &mut self,
         word: &str,
         ids: &mut Vec<u32>,
-        ask: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
+        compute: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
         let Some(short) = ShortWord::of(word.as_bytes()) else {
-            return self.append_long(word.as_bytes(), ids, ask);
+            return self.append_long(word.as_bytes(), ids, compute);
         };
         let hash = self.hash(short.first, short.last ^ u64::from(short.length) << 56);
-        self.short.append(hash, &short, ids, ask)
+        self.short.append(hash, &short, ids, compute)
     }
 
     fn append_long<E>(
         &mut self,
         word: &[u8],
         ids: &mut Vec<u32>,
-        ask: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
+        compute: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
         let Some(long) = LongWord::of(word) else {
-            return ask(ids);
+            return compute(ids);
         };
         let (halves, _) = long.text.as_chunks::<16>();
         let hash = halves.iter().fold(long.length.into(), |hash, half| {
             let [first, last] = [0, 8].map(|from| eight(half, from));
             self.hash(first ^ hash, last)
         });
-        self.long.append(hash, &long, ids, ask)
+        self.long.append(hash, &long, ids, compute)
     }
 
     /// Multiplies and folds the two numbers, as wyhash does (Wang Yi).
@@ -179,7 +179,7 @@ impl<K: Copy + Default + PartialEq, const TOKENS: usize, const PAIRS: usize> Pla
         hash: u64,
         key: &K,
         ids: &mut Vec<u32>,
-        ask: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
+        compute: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
         let pair = &mut self.0[hash as usize % PAIRS];
         for place in pair.iter() {
@@ -192,7 +192,7 @@ impl<K: Copy + Default + PartialEq, const TOKENS: usize, const PAIRS: usize> Pla
             }
         }
         let from = ids.len();
-        ask(ids)?;
+        compute(ids)?;
         let tokens = &ids[from..];
         if tokens.len() <= TOKENS {
             let mut kept = WordPlace {
@@ -259,25 +259,25 @@ mod tests {
 
     use super::*;
 
-    fn ask(words: &WordCache, word: &str, answer: &[u32]) -> (Vec<u32>, bool) {
-        let (mut ids, mut asked) = (Vec::new(), false);
+    fn compute(words: &WordCache, word: &str, answer: &[u32]) -> (Vec<u32>, bool) {
+        let (mut ids, mut is_computed) = (Vec::new(), false);
         let Ok(()) = words.borrow().append(word, &mut ids, |ids| {
-            asked = true;
+            is_computed = true;
             ids.extend_from_slice(answer);
             Ok::<_, Infallible>(())
         });
-        (ids, asked)
+        (ids, is_computed)
     }
 
     #[test]
     fn a_word_is_asked_for_once() {
         let words = WordCache::new();
-        assert_eq!(ask(&words, " the", &[1, 2]), (vec![1, 2], true));
-        assert_eq!(ask(&words, " the", &[3]), (vec![1, 2], false));
-        assert_eq!(ask(&words, " th", &[3]), (vec![3], true));
+        assert_eq!(compute(&words, " the", &[1, 2]), (vec![1, 2], true));
+        assert_eq!(compute(&words, " the", &[3]), (vec![1, 2], false));
+        assert_eq!(compute(&words, " th", &[3]), (vec![3], true));
         // A word without tokens is cached too.
-        assert_eq!(ask(&words, "x", &[]), (vec![], true));
-        assert_eq!(ask(&words, "x", &[5]), (vec![], false));
+        assert_eq!(compute(&words, "x", &[]), (vec![], true));
+        assert_eq!(compute(&words, "x", &[5]), (vec![], false));
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
             };
             let words = WordCache::new();
             for at in 0..=length {
-                let (ids, _) = ask(&words, &changed(at), &[at as u32]);
+                let (ids, _) = compute(&words, &changed(at), &[at as u32]);
                 assert_eq!(ids, [at as u32], "{length}");
             }
         }
@@ -307,8 +307,8 @@ mod tests {
         let words = WordCache::new();
         let check = |letters: usize, tokens: usize, kept: bool| {
             let (word, tokens) = ("x".repeat(letters), vec![1; tokens]);
-            assert_eq!(ask(&words, &word, &tokens), (tokens.clone(), true));
-            assert_eq!(ask(&words, &word, &tokens), (tokens, !kept), "{letters}");
+            assert_eq!(compute(&words, &word, &tokens), (tokens.clone(), true));
+            assert_eq!(compute(&words, &word, &tokens), (tokens, !kept), "{letters}");
         };
         check(LONGEST_SHORT, MOST_SHORT_TOKENS, true);
         check(LONGEST_SHORT - 1, MOST_SHORT_TOKENS + 1, false);
@@ -323,9 +323,9 @@ mod tests {
         let words = WordCache::new();
         for round in 0..2 {
             for number in 0..100_000_u32 {
-                let (ids, asked) = ask(&words, &format!("w{number}"), &[number]);
+                let (ids, is_computed) = compute(&words, &format!("w{number}"), &[number]);
                 assert_eq!(ids, [number]);
-                assert!(asked || round == 1);
+                assert!(is_computed || round == 1);
             }
         }
     }
@@ -343,7 +343,7 @@ mod tests {
         }
         assert_eq!(count, 2);
         drop((one, other));
-        assert!(!ask(&words, "x", &[]).1, "it was given back");
+        assert!(!compute(&words, "x", &[]).1, "it was given back");
         assert!(words.idle().len() <= words.most_idle);
     }
 }

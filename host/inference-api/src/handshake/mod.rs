@@ -30,13 +30,13 @@ pub enum HandshakeError {
         #[source]
         source: serde_json::Error,
     },
-    /// It has a member that only a router writes: a leg that no router has placed.
+    /// The body has a member that only a router writes: a leg that no router has placed.
     #[error("accept a request with `{member}`, which only a router may set")]
     Forged {
         /// The member's name.
         member: &'static str,
     },
-    /// It repeats such members too often.
+    /// The body repeats such members too often.
     #[error("accept a request with more than {most} members that a handshake touches")]
     Crowded {
         /// The maximum.

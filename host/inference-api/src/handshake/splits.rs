@@ -6,7 +6,7 @@ use crate::endpoint::PromptField;
 use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
 
-/// Whether a request can be split. What cannot goes whole to one worker; that is slower at most, never wrong.
+/// Returns `true` if a request can be split. Other requests go whole to one worker, which is at most slower, never wrong.
 ///
 /// - Embeddings have nothing to decode; Responses keep state in an engine.
 /// - Several prompts have no handshake in vLLM's connectors: `NixlConnector` answers with one prompt's parameters,

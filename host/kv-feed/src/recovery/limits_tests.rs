@@ -11,8 +11,8 @@ fn caught_up(can_replay: bool) -> Story {
         story.end();
     }
     story.live('a', 0..=2);
-    let asked = if can_replay { "ask 0, stop, " } else { "" };
-    story.assert_actions(&format!("{asked}a0, a1, a2"));
+    let replay_link = if can_replay { "ask 0, stop, " } else { "" };
+    story.assert_actions(&format!("{replay_link}a0, a1, a2"));
     story
 }
 

@@ -36,7 +36,7 @@ struct PublisherModel {
     next: u64,
     on_the_wire: VecDeque<NumberedMessage>,
     /// A request that waits for the publisher, or its answer.
-    asked: Option<u64>,
+    requested: Option<u64>,
     answer: Option<ReplayAnswer>,
     received: Option<u64>,
     /// The subscription is connected; otherwise messages are lost.
@@ -58,7 +58,7 @@ impl PublisherModel {
             history: VecDeque::new(),
             next: 0,
             on_the_wire: VecDeque::new(),
-            asked: None,
+            requested: None,
             answer: None,
             received: None,
             up: false,
@@ -103,7 +103,7 @@ impl PublisherModel {
     }
 
     fn publisher_answers(&mut self) {
-        if let Some(from) = self.asked.take() {
+        if let Some(from) = self.requested.take() {
             let kept = self.history.iter().filter(|(sequence, _)| *sequence >= from);
             self.answer = Some(kept.cloned().map(Some).chain([None]).collect());
         }
@@ -147,7 +147,7 @@ impl PublisherModel {
             self.receive();
             self.act();
         }
-        (self.up, self.asked, self.answer) = (false, None, None);
+        (self.up, self.requested, self.answer) = (false, None, None);
         self.recovery.disconnected(&mut self.actions);
         self.act();
     }
@@ -165,7 +165,7 @@ impl PublisherModel {
         }
         for _ in 0..40 {
             self.act();
-            while !self.on_the_wire.is_empty() || self.asked.is_some() || self.answer.is_some() {
+            while !self.on_the_wire.is_empty() || self.requested.is_some() || self.answer.is_some() {
                 self.receive();
                 self.act();
                 self.publisher_answers();
@@ -189,8 +189,8 @@ impl PublisherModel {
                     self.applied.push((run.parse().unwrap(), number.parse().unwrap()));
                 }
                 RecoveryAction::Reset(_) => self.applied.clear(),
-                RecoveryAction::RequestReplay(from) => (self.asked, self.answer) = (Some(from), None),
-                RecoveryAction::CancelReplay => (self.asked, self.answer) = (None, None),
+                RecoveryAction::RequestReplay(from) => (self.requested, self.answer) = (Some(from), None),
+                RecoveryAction::CancelReplay => (self.requested, self.answer) = (None, None),
                 RecoveryAction::CountGap | RecoveryAction::ReportUnanswered | RecoveryAction::Resubscribe => {
                 }
             }

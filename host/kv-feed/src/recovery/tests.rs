@@ -448,9 +448,9 @@ fn what_does_not_fit_the_queue_is_asked_for_after_the_replay() {
     story.assert_actions("ask 0");
     let waiting = MAX_WAITING as u64;
     story.live('a', 0..waiting + 10).end();
-    let asked = story.actions.split_off(1 + MAX_WAITING);
+    let replay_link = story.actions.split_off(1 + MAX_WAITING);
     assert_eq!(
-        asked,
+        replay_link,
         [
             RecoveryAction::CountGap,
             RecoveryAction::RequestReplay(waiting - 1)

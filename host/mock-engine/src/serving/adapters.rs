@@ -97,7 +97,7 @@ impl LoadedAdapters {
         };
         loaded.next_id += 1;
         loaded.adapters.push(adapter);
-        Ok(told(format!(
+        Ok(text_reply(format!(
             "Success: LoRA adapter '{name}' added successfully."
         )))
     }
@@ -112,7 +112,7 @@ impl LoadedAdapters {
         if loaded.adapters.len() == before {
             return Err(Refusal::unknown_adapter(name));
         }
-        Ok(told(format!(
+        Ok(text_reply(format!(
             "Success: LoRA adapter '{name}' removed successfully."
         )))
     }
@@ -122,7 +122,7 @@ impl LoadedAdapters {
     }
 }
 
-fn told(text: String) -> Response<ReplyBody> {
+fn text_reply(text: String) -> Response<ReplyBody> {
     reply(
         StatusCode::OK,
         "text/plain; charset=utf-8",

@@ -205,14 +205,14 @@ impl InferenceRequest {
         if body.messages.is_empty() {
             return Err(Refusal::bad("messages", "messages must not be empty".to_owned()));
         }
-        let asked = body.max_completion_tokens.or(body.max_tokens);
+        let requested = body.max_completion_tokens.or(body.max_tokens);
         let prompt = conversation(body.messages);
         Self::new(
             context,
             Dialect::Chat,
             body.shared,
             vec![prompt],
-            max_tokens(asked)?,
+            max_tokens(requested)?,
         )
     }
 
@@ -220,8 +220,14 @@ impl InferenceRequest {
     pub(crate) fn completion(context: &Context, body: &[u8]) -> Result<Self, Refusal> {
         let body: CompletionBody = read(body)?;
         let prompts = body.prompt.into_token_lists();
-        let asked = max_tokens(body.max_tokens)?.unwrap_or(COMPLETION_TOKENS);
-        Self::new(context, Dialect::Completion, body.shared, prompts, Some(asked))
+        let requested = max_tokens(body.max_tokens)?.unwrap_or(COMPLETION_TOKENS);
+        Self::new(
+            context,
+            Dialect::Completion,
+            body.shared,
+            prompts,
+            Some(requested),
+        )
     }
 
     /// Parses a body of `/v1/responses`.
@@ -240,9 +246,9 @@ impl InferenceRequest {
             ResponsesInput::Text(said) => messages.push(text("user", said)),
             ResponsesInput::Messages(said) => messages.extend(said),
         }
-        let asked = max_tokens(body.max_output_tokens)?;
+        let requested = max_tokens(body.max_output_tokens)?;
         let prompts = vec![conversation(messages)];
-        let ask = Self::new(context, Dialect::Responses, body.shared, prompts, asked)?;
+        let ask = Self::new(context, Dialect::Responses, body.shared, prompts, requested)?;
         Ok(Self {
             is_background: body.background.unwrap_or(false),
             ..ask
@@ -258,15 +264,15 @@ impl InferenceRequest {
     ) -> Result<Self, Refusal> {
         let body = serde_json::from_value(rest);
         let body: PromptlessBody = body.map_err(|error| Refusal::invalid(&error))?;
-        let asked = max_tokens(body.max_tokens)?;
-        Self::new(context, dialect, body.shared, vec![prompt], asked)
+        let requested = max_tokens(body.max_tokens)?;
+        Self::new(context, dialect, body.shared, vec![prompt], requested)
     }
 
     /// Parses a body of `/v1/messages` with that prompt.
     pub(crate) fn of_message(context: &Context, body: &[u8], prompt: Vec<u32>) -> Result<Self, Refusal> {
         let body: MessageBody = read(body)?;
-        let asked = max_tokens(Some(body.max_tokens))?;
-        Self::new(context, Dialect::Message, body.shared, vec![prompt], asked)
+        let requested = max_tokens(Some(body.max_tokens))?;
+        Self::new(context, Dialect::Message, body.shared, vec![prompt], requested)
     }
 
     fn new(
@@ -341,9 +347,9 @@ pub(crate) fn conversation(messages: Vec<ChatMessage>) -> Vec<u32> {
     segment_tokens(&segments).map(|(id, _)| id).collect()
 }
 
-fn max_tokens(asked: Option<i64>) -> Result<Option<u32>, Refusal> {
-    match asked {
-        Some(asked) if asked < 1 => Err(Refusal::too_few_tokens(asked)),
-        asked => Ok(asked.map(|asked| u32::try_from(asked).unwrap_or(u32::MAX))),
+fn max_tokens(requested: Option<i64>) -> Result<Option<u32>, Refusal> {
+    match requested {
+        Some(requested) if requested < 1 => Err(Refusal::too_few_tokens(requested)),
+        requested => Ok(requested.map(|requested| u32::try_from(requested).unwrap_or(u32::MAX))),
     }
 }

@@ -193,8 +193,8 @@ fn answer_length(context: &Context, ask: &InferenceRequest, prompt: &[u32]) -> R
     if room == 0 {
         return Err(Refusal::prompt_too_long(limit, prompt.len()));
     }
-    if let Some(asked) = ask.max_tokens.filter(|&asked| asked > room) {
-        return Err(Refusal::answer_too_long(limit, prompt.len(), asked));
+    if let Some(requested) = ask.max_tokens.filter(|&requested| requested > room) {
+        return Err(Refusal::answer_too_long(limit, prompt.len(), requested));
     }
     let stops = !ask.ignore_eos || ask.has_stops;
     if stops && context.faults.stops_at_first_token() {

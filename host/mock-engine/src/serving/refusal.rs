@@ -119,18 +119,19 @@ impl Refusal {
     }
 
     /// A prompt without room for the requested answer.
-    pub(crate) fn answer_too_long(limit: u32, prompt: usize, asked: u32) -> Self {
+    pub(crate) fn answer_too_long(limit: u32, prompt: usize, requested: u32) -> Self {
         let message = format!(
-            "This model's maximum context length is {limit} tokens. However, you requested {asked} output \
-             tokens and your prompt contains {prompt} input tokens. (parameter=max_tokens, value={asked})"
+            "This model's maximum context length is {limit} tokens. However, you requested {requested} output \
+             tokens and your prompt contains {prompt} input tokens. (parameter=max_tokens, value={requested})"
         );
         Self::bad("max_tokens", message)
     }
 
     /// `max_tokens` below one.
-    pub(crate) fn too_few_tokens(asked: i64) -> Self {
-        let message =
-            format!("max_tokens must be at least 1, got {asked}. (parameter=max_tokens, value={asked})");
+    pub(crate) fn too_few_tokens(requested: i64) -> Self {
+        let message = format!(
+            "max_tokens must be at least 1, got {requested}. (parameter=max_tokens, value={requested})"
+        );
         Self::bad("max_tokens", message)
     }
 

@@ -180,7 +180,7 @@ fn the_dialect_can_be_given() {
     assert!(text.contains("dialect = \"store\""));
     let text = toml("--prefill p:1 9000 --decode d:1 --dialect nixl").unwrap();
     let rendered = diagnostics_of(&text).render(Paint::Plain);
-    assert!(rendered.contains("means nothing to workers that speak `nixl`"));
+    assert!(rendered.contains("has no effect for workers that speak `nixl`"));
 }
 
 #[test]

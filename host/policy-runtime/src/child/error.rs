@@ -21,7 +21,7 @@ pub enum ChildError {
         #[source]
         source: io::Error,
     },
-    /// It needed more memory.
+    /// The process needed more memory.
     #[error(
         "compile it within {most} bytes of memory: make it smaller, or raise `memory` of `[policy-compile]`"
     )]
@@ -29,25 +29,25 @@ pub enum ChildError {
         /// From [`ChildLimits::memory_bytes`].
         most: u64,
     },
-    /// It needed more CPU time.
+    /// The process needed more CPU time.
     #[error("compile it within {most:?} of CPU time: make it smaller, or raise `cpu` of `[policy-compile]`")]
     Cpu {
         /// From [`ChildLimits::cpu`].
         most: Duration,
     },
-    /// It took too long.
+    /// The process took too long.
     #[error("compile it within {most:?}: make it smaller, or raise `time` of `[policy-compile]`")]
     Time {
         /// From [`ChildLimits::time`].
         most: Duration,
     },
-    /// It returned more code than any policy has.
+    /// The process returned more code than any policy has.
     #[error("compile it to at most {most} bytes of machine code: make it smaller")]
     Code {
         /// The limit.
         most: u64,
     },
-    /// It ended for another reason.
+    /// The process ended for another reason.
     #[error("compile it: the compiler's process ended with {status}, saying {words:?}")]
     Died {
         /// Exit status.

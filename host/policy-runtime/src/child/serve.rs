@@ -19,7 +19,7 @@ const NICE: i32 = 10;
 /// Error that ends a child early.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// It could not set its limits, and compiles nothing then.
+    /// The process could not set its limits, and compiles nothing then.
     #[error("limit the compiler's process")]
     Limits(#[source] rustix::io::Errno),
     /// A pipe broke.

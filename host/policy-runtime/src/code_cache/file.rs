@@ -68,7 +68,7 @@ fn check(file: &OwnedFd, closed_to: Mode) -> Result<(), CacheRejection> {
 pub(super) enum ExistingFile {
     /// The new file replaces it.
     Replaced,
-    /// It stays, and the new file is dropped.
+    /// The existing file stays, and the new file is dropped.
     Stays,
 }
 

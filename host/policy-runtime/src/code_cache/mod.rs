@@ -58,7 +58,7 @@ pub struct CodeCache {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CodeCacheError {
-    /// It cannot be created or opened, or is a link.
+    /// The folder cannot be created or opened, or is a link.
     #[error("use `{}` for compiled policies", path.display())]
     Folder {
         /// The folder.

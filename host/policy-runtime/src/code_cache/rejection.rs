@@ -17,7 +17,7 @@ pub(crate) enum CacheRejection {
         /// Its mode.
         mode: u32,
     },
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     #[error("failed to read it: it is compiled again; let the router's user read it, or remove it")]
     Unreadable(#[source] io::Error),
     /// A symbolic link.
@@ -42,7 +42,7 @@ pub(crate) enum CacheRejection {
         /// Its mode.
         mode: u32,
     },
-    /// It has further hard links, through which it can be changed.
+    /// The file has further hard links, through which it can be changed.
     #[error("it has {links} names: this one is removed, and it is compiled again")]
     Links {
         /// Number of links.

@@ -59,7 +59,7 @@ fn every_fault_is_told_in_one_run() {
     let params =
         r#"{"wait": 1000.5, "tries": 1.5, "sticky": 1, "ties": "randm", "hosts": "a", "wiat": 2, "x": {}}"#;
     let faults = check(&all(), params).expect_err("nearly nothing fits");
-    let told: Vec<_> = faults
+    let found: Vec<_> = faults
         .faults
         .iter()
         .map(|fault| {
@@ -113,7 +113,7 @@ fn every_fault_is_told_in_one_run() {
             None,
         ),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
 }
 
 #[test]

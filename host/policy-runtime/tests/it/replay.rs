@@ -164,12 +164,12 @@ fn other_questions_are_another_decision() {
     );
     let more = Divergence::More {
         number: 4,
-        asked: add.clone(),
+        called: add.clone(),
     };
     assert_eq!(replayed(&policy, 4, &three), Err(more));
     let other = Divergence::Other {
         number: 1,
-        asked: Question::Model,
+        called: Question::Model,
         noted: add,
     };
     assert_eq!(
