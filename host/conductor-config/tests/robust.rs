@@ -95,7 +95,7 @@ fn every_prefix_of_a_file_gets_an_answer() {
 }
 
 #[test]
-fn a_file_wrong_throughout_is_told_in_bounded_space() {
+fn a_file_wrong_throughout_is_reported_in_bounded_space() {
     let check = |text: String| {
         let mistakes = Config::parse("any", &text, &KNOWN).expect_err("wrong throughout");
         assert!((101..=1_000).contains(&mistakes.items().len()));

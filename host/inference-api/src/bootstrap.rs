@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_answer_tells_nothing() {
+    fn what_is_no_such_answer_reports_nothing() {
         for body in [
             &b"[]"[..],
             b"",

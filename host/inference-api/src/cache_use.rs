@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_computed_is_what_was_asked_for_and_not_found_rank_by_rank() {
+    fn what_was_computed_is_what_was_requested_and_not_found_rank_by_rank() {
         let page = "# TYPE vllm:prefix_cache_queries_total counter\n\
             vllm:prefix_cache_queries_total{engine=\"0\",model_name=\"m\"} 3098.0\n\
             vllm:prefix_cache_queries_total{engine=\"1\",model_name=\"m\"} 1e3\n\
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_do_not_tell_tell_nothing() {
+    fn pages_that_are_unknown_report_nothing() {
         for page in [
             "",
             "<html>",

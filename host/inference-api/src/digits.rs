@@ -45,7 +45,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_and_what_follows_it_are_told_apart(number in 0_u32..100_000_000, after in "[^0-9][ -~é0-9]{0,8}") {
+        fn a_number_and_what_follows_it_are_distinguished(number in 0_u32..100_000_000, after in "[^0-9][ -~é0-9]{0,8}") {
             let text = format!("{number}{after}        ");
             let eight = DigitWord::of(text.as_bytes()).unwrap();
             prop_assert_eq!(eight.digits as usize, number.to_string().len());

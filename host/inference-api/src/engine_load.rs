@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn vllm_tells_rank_by_rank() {
+    fn vllm_reports_rank_by_rank() {
         let ranks = engine_loads(VLLM);
         assert_eq!(ranks[&0], load(2.0, 5.0, 0.086_956_521_739_130_49, 768.0));
         assert_eq!(ranks[&1].running, Some(1.0));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn sglang_tells_once_however_many_tensor_ranks_say_it() {
+    fn sglang_reports_once_however_many_tensor_ranks_say_it() {
         assert_eq!(engine_loads(SGLANG)[&0], load(3.0, 4.0, 0.55, 1000.0));
     }
 
@@ -223,7 +223,7 @@ mod tests {
 
     /// Corrupted pages give valid numbers, and no panic.
     #[test]
-    fn pages_that_are_cut_or_garbled_tell_sane_numbers_or_nothing() {
+    fn pages_that_are_cut_or_garbled_report_sane_numbers_or_nothing() {
         let mut seed = 0x2545_F491_4F6C_DD1D_u64;
         let mut random = move || {
             seed ^= seed << 13;

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn vllm_lists_its_ranks_and_every_interface_is_the_host_that_was_asked() {
+    fn vllm_lists_its_ranks_and_every_interface_is_the_host_that_was_queried() {
         let rank = |rank: u16, port: u16| {
             format!(
                 r#""{rank}":{{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:{port}","replay_endpoint":"tcp://*:{}","buffer_steps":10000,"topic":"kv"}}"#,
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_else_can_reach_is_no_source() {
+    fn what_no_one_else_can_reach_is_no_source() {
         vllm(r#"{"0":{"endpoint":"inproc://events"}}"#, &[]);
         vllm(r#"{"0":{"endpoint":"tcp://*:0"}}"#, &[]);
         vllm(r#"{"x":{"endpoint":"tcp://*:5557"}}"#, &[]);

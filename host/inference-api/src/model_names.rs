@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_is_not_served_is_told_from_other_errors() {
+    fn a_model_that_is_not_served_is_distinguished_from_other_errors() {
         let vllm = r#"{"error":{"message":"The model `sql` does not exist. Valid aliases: tiny.","type":"NotFoundError","param":"model","code":404}}"#;
         check(404, vllm, true);
         check(400, vllm, false);

@@ -132,7 +132,7 @@ fn a_prompt_is_known_by_its_shape() {
 }
 
 #[test]
-fn token_ids_are_read_when_asked_for_and_only_if_they_are_ids() {
+fn token_ids_are_read_when_requested_and_only_if_they_are_ids() {
     let ids = |p: &Peek<'_>| p.token_ids();
     let completions = Endpoint::Completions;
     check(
@@ -309,7 +309,7 @@ fn an_invocation_has_the_prompt_of_the_endpoint_it_is_meant_for() {
 }
 
 #[test]
-fn only_endpoints_that_stream_are_asked_to() {
+fn only_streaming_endpoints_stream() {
     let stream = |peek: &Peek<'_>| peek.stream;
     check(Endpoint::Speech, r#"{"stream":true}"#, stream, false);
     check(Endpoint::Completions, r#"{"stream":true}"#, stream, true);

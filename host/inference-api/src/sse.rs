@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_begins_with_an_error_is_told_from_one_that_begins() {
+    fn a_stream_that_begins_with_an_error_is_distinguished_from_one_that_begins() {
         let failed =
             br#"data: {"error": {"message": "m", "type": "InternalServerError", "param": null, "code": 503}}
 

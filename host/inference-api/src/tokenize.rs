@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_messages_request_is_asked_for_as_its_chat() {
+    fn a_messages_request_is_tokenized_as_its_chat() {
         check(
             Endpoint::Messages,
             r#"{"model":"m","max_tokens":9,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],

@@ -67,7 +67,7 @@ fn captured_requests_are_read() {
 }
 
 #[test]
-fn a_captured_chat_asks_tokenize_for_what_was_captured() {
+fn a_captured_chat_queries_tokenize_for_what_was_captured() {
     let Some(folder) = captures() else { return };
     let chat = read(&folder, "chat.request.json");
     let built = peek(Endpoint::ChatCompletions, &chat).unwrap().tokenize_body();
@@ -80,7 +80,7 @@ fn a_captured_chat_asks_tokenize_for_what_was_captured() {
 }
 
 #[test]
-fn captured_answers_tell_their_end_and_their_cached_tokens() {
+fn captured_answers_report_their_end_and_their_cached_tokens() {
     let Some(folder) = captures() else { return };
     for (name, finished, cached) in [
         ("chat.http", false, Some(0)),

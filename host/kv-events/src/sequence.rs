@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn fingerprints_tell_two_runs_apart_by_their_timestamp() {
+    fn fingerprints_distinguish_two_runs_by_their_timestamp() {
         assert_ne!(fingerprint(&[0x93, 1, 2]), fingerprint(&[0x93, 1, 3]));
         assert_ne!(fingerprint(&[]), fingerprint(&[0]));
         assert_eq!(fingerprint(&[7; 300]), fingerprint(&[7; 300]));

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_which_lanes_were_not_kept() {
+    fn reports_which_lanes_were_not_kept() {
         let (mut alive, mut other) = (LaneBits::default(), LaneBits::default());
         [0, 70, 140]
             .into_iter()

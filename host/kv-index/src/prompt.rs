@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_the_same_however_many_are_asked_for_at_a_time() {
+    fn hashes_are_the_same_however_many_are_requested_at_a_time() {
         let tokens: Vec<u32> = (0..100).collect();
         let all = Prompt::new(&tokens, Some("ad"), Some("salt"))
             .hashes(3, usize::MAX)

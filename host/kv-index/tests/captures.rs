@@ -53,12 +53,12 @@ impl Replay {
     fn predicted(&self, request: &Value, prompts: &[Vec<u32>]) -> u64 {
         let model = request["model"].as_str().unwrap();
         let query = |prompt: &[u32]| {
-            let asked = Asked {
+            let queried = Asked {
                 tokens: prompt.to_vec(),
                 lora: (model != "tiny").then(|| model.to_owned()),
                 salt: request["cache_salt"].as_str().map(str::to_owned),
             };
-            let device = rank_depths(&self.index, &asked, &[HOLDER.worker])
+            let device = rank_depths(&self.index, &queried, &[HOLDER.worker])
                 .unwrap()
                 .get(&HOLDER)
                 .map_or(0, |depths| depths[0]);

@@ -28,7 +28,7 @@ fn matches_whole_blocks_of_the_longest_common_prefix() {
 }
 
 #[test]
-fn answers_in_the_order_asked_even_of_unknown_and_repeated_workers() {
+fn answers_in_the_order_queried_even_of_unknown_and_repeated_workers() {
     let index = index();
     index.apply(holder(1, 0), &stored("a", 0));
     index.apply(holder(2, 0), &stored("ab", 0));
@@ -235,7 +235,7 @@ fn a_worker_is_as_good_as_the_rank_that_holds_most_and_says_which() {
 }
 
 #[test]
-fn more_than_a_thousand_holders_of_one_prefix_are_told_apart() {
+fn more_than_a_thousand_holders_of_one_prefix_are_distinguished() {
     let index = index();
     for worker in 0..1500 {
         index.apply(

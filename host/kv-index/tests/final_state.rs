@@ -71,16 +71,16 @@ impl Told {
 
     fn store(&mut self, event: &Value, names: impl Iterator<Item = u64>) {
         let parent = field(event, "parent_block_hash");
-        let (mut chain, mut asked) = if parent.is_null() {
+        let (mut chain, mut queried) = if parent.is_null() {
             let lora = event["lora_name"].as_str();
             let keys = event["extra_keys"][0].as_array().into_iter().flatten();
             let salt = keys.filter_map(Value::as_str).find(|key| Some(*key) != lora);
-            let asked = Asked {
+            let queried = Asked {
                 tokens: Vec::new(),
                 lora: lora.map(str::to_owned),
                 salt: salt.map(str::to_owned),
             };
-            (Vec::new(), asked)
+            (Vec::new(), queried)
         } else {
             self.chains[&name(parent)].clone()
         };
@@ -93,8 +93,8 @@ impl Told {
         self.block_size = usize::try_from(field(event, "block_size").as_u64().unwrap()).unwrap();
         for (name, tokens) in names.zip(tokens.chunks_exact(self.block_size)) {
             chain.push(name);
-            asked.tokens.extend(tokens);
-            self.chains.insert(name, (chain.clone(), asked.clone()));
+            queried.tokens.extend(tokens);
+            self.chains.insert(name, (chain.clone(), queried.clone()));
             self.held.insert(name);
         }
     }
@@ -102,14 +102,14 @@ impl Told {
     /// The index must say so of every prompt that was ever stored.
     fn check(&self, index: &SharedPrefixIndex, what: &str) {
         assert_eq!(index.held_blocks(WORKER), self.held.len() as u64, "{what}");
-        for (chain, asked) in self.chains.values() {
+        for (chain, queried) in self.chains.values() {
             let left = chain.iter().take_while(|name| self.held.contains(name)).count();
             let expected = [u32::try_from(left * self.block_size).unwrap(); 3];
-            let found = rank_depths(index, asked, &[WORKER]).unwrap();
+            let found = rank_depths(index, queried, &[WORKER]).unwrap();
             assert_eq!(
                 found.get(&HOLDER).copied().unwrap_or_default(),
                 expected,
-                "{what}: {asked:?}"
+                "{what}: {queried:?}"
             );
         }
     }
@@ -128,15 +128,15 @@ fn live(folder: &Path, capture: &str, source: &str) -> usize {
     let of_source = |line: &Value| line["src"].as_str().unwrap().ends_with(source);
     let lines = lines(&folder.join(format!("{capture}.events.jsonl")));
     let lines: Vec<Value> = lines.into_iter().filter(of_source).collect();
-    let mut told = Told::default();
+    let mut reported = Told::default();
     for event in lines
         .iter()
         .flat_map(|line| line["decoded"]["batch"][1].as_array().unwrap())
     {
-        told.apply(event);
+        reported.apply(event);
     }
-    told.check(&index_of(lines.iter().flat_map(events)), capture);
-    told.held.len()
+    reported.check(&index_of(lines.iter().flat_map(events)), capture);
+    reported.held.len()
 }
 
 /// The same from the capture's first whole replay.
@@ -145,15 +145,15 @@ fn replay(folder: &Path, capture: &str) -> usize {
     let whole = |exchange: &&Value| exchange["start_seq"] == 0 && exchange["n_replies"].as_u64() > Some(1);
     let exchange = exchanges.iter().find(whole).unwrap();
     let replies = exchange["replies"].as_array().unwrap();
-    let mut told = Told::default();
+    let mut reported = Told::default();
     let batches = replies
         .iter()
         .filter_map(|reply| reply["decoded"]["batch"][1].as_array());
     for event in batches.flatten() {
-        told.apply(event);
+        reported.apply(event);
     }
-    told.check(&index_of(replies.iter().flat_map(replayed)), capture);
-    told.held.len()
+    reported.check(&index_of(replies.iter().flat_map(replayed)), capture);
+    reported.held.len()
 }
 
 #[test]
@@ -212,13 +212,13 @@ fn every_layout_of_events_leads_to_the_same_blocks() {
             .unwrap();
         let before = index_of(published[..at].iter().cloned());
         assert_eq!(before.held_blocks(WORKER), 2, "{version}");
-        let asked = Asked {
+        let queried = Asked {
             tokens: (0..12).collect(),
             lora: None,
             salt: None,
         };
         assert_eq!(
-            rank_depths(&before, &asked, &[WORKER]).unwrap()[&HOLDER],
+            rank_depths(&before, &queried, &[WORKER]).unwrap()[&HOLDER],
             [4; 3],
             "{version}"
         );

@@ -20,12 +20,14 @@ fn keeps_adapters_and_salts_apart() {
     for (worker, &(lora, salt)) in (0..).zip(&cases) {
         index.apply(holder(worker, 0), &salted("abc", lora, salt));
     }
-    for (asked, &(lora, cache_salt)) in (0..).zip(&cases) {
+    for (queried, &(lora, cache_salt)) in (0..).zip(&cases) {
         let mut out = Vec::new();
         let workers: Vec<WorkerId> = (0..5).map(WorkerId).collect();
         index.matches(&mut Prompt::new(&tokens, lora, cache_salt), &workers, &mut out);
         let found: Vec<u32> = out.iter().map(|&found| blocks(found)[0]).collect();
-        let expected: Vec<u32> = (0..5).map(|worker| if worker == asked { 3 } else { 0 }).collect();
+        let expected: Vec<u32> = (0..5)
+            .map(|worker| if worker == queried { 3 } else { 0 })
+            .collect();
         assert_eq!(found, expected, "lora {lora:?} salt {cache_salt:?}");
     }
 }
@@ -51,7 +53,7 @@ fn blocks_with_an_image_do_not_match_the_same_tokens_without() {
 }
 
 #[test]
-fn blocks_of_layers_that_nobody_knows_here_are_not_indexed() {
+fn blocks_of_layers_that_no_one_knows_here_are_not_indexed() {
     let index = index();
     index.apply(holder(1, 0), &stored("a", 0));
     for group in [0, 1] {
@@ -90,7 +92,7 @@ fn a_block_shorter_than_its_groups_others_is_a_partial_one_whichever_comes_first
 }
 
 #[test]
-fn workers_of_different_block_sizes_are_asked_together() {
+fn workers_of_different_block_sizes_are_queried_together() {
     let index = index();
     index.apply(holder(1, 0), &stored("abc", 0));
     let wide = StoredBlocks {
@@ -114,7 +116,7 @@ fn workers_of_different_block_sizes_are_asked_together() {
 }
 
 #[test]
-fn beyond_the_bound_it_forgets_what_nobody_asks_for_and_never_lies() {
+fn beyond_the_bound_it_forgets_what_no_one_requests_and_never_lies() {
     let index = SharedPrefixIndex::new(IndexLimits { max_blocks: 40 });
     let alphabet = "abcdefghijklmnopqrstuvwxyz";
     index.apply(holder(1, 0), &stored(alphabet, 0));

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_context_is_what_the_cache_holds_unless_told() {
+    fn the_context_is_what_the_cache_holds_unless_configured() {
         let config = MockConfig {
             cache_blocks: 3,
             ..MockConfig::default()

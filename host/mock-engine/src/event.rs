@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_tells_apart_seed_parent_tokens_salt_and_adapter() {
+    fn a_hash_distinguishes_seed_parent_tokens_salt_and_adapter() {
         let plain = Namespace::default();
         let salted = Namespace {
             salt: Some("s".into()),

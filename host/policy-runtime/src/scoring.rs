@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_opinion_nobody_is_chosen() {
+    fn without_an_opinion_no_one_is_chosen() {
         assert!(rows(&[f64::NAN, f64::NAN]).iter().all(Option::is_none));
     }
 }

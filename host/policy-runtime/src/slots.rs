@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claimed_slot_is_nobody_elses_until_released() {
+    fn a_claimed_slot_is_exclusive_until_released() {
         let slots = InstancePool::new(2);
         let first = slots.claim().unwrap();
         let second = slots.claim().unwrap();

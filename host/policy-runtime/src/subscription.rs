@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_by_their_position_and_what_may_be_unknown_never_happens() {
+    fn kinds_are_reported_by_their_position_and_what_may_be_unknown_never_happens() {
         let wanted = resolve(&["moon.full?", "worker.left", "request.failed?"]).unwrap();
         assert_eq!(wanted.position(EventKind::Left), Some(1));
         assert_eq!(wanted.position(EventKind::Failed), Some(2));

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_asked_for_once() {
+    fn a_word_is_computed_once() {
         let words = WordCache::new();
         assert_eq!(compute(&words, " the", &[1, 2]), (vec![1, 2], true));
         assert_eq!(compute(&words, " the", &[3]), (vec![1, 2], false));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_all_lengths_are_told_apart() {
+    fn words_of_all_lengths_are_distinguished() {
         for length in 1..=LONGEST {
             // Each differs from the first in one byte.
             let changed = |at: usize| {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_asked_for_each_time() {
+    fn what_is_too_long_is_computed_each_time() {
         let words = WordCache::new();
         let check = |letters: usize, tokens: usize, kept: bool| {
             let (word, tokens) = ("x".repeat(letters), vec![1; tokens]);

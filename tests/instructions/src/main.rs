@@ -1,4 +1,10 @@
 //! Instruction counts of the pure parts of a request's path: the same on every run, independent of the machine's load.
+//!
+//!     cargo run --release -p instructions            # counts, and compares with baseline.txt
+//!     cargo run --release -p instructions -- write   # writes the counts as the new baseline
+//!     cargo run --release -p instructions -- only peek-1k,hash-8k
+//!
+//! Needs valgrind. See README.md.
 
 mod baseline;
 mod cases;

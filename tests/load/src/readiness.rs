@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wakes_at_the_time_asked_for_although_no_socket_is_ready() {
+    fn wakes_at_the_time_requested_although_no_socket_is_ready() {
         let mut readiness = Readiness::new().unwrap();
         let mut ready = vec![7];
         for _ in 0..3 {

@@ -120,7 +120,7 @@ fn merged(mut one: Value, other: Value) -> Value {
 }
 
 #[test]
-fn the_view_tells_each_context_with_its_instances_and_ranks() {
+fn the_view_reports_each_context_with_its_instances_and_ranks() {
     let running = Running::start();
     let first = running.register("a", json!({}));
     running.register("a", json!({"dp_rank": 1, "endpoint": "tcp://a:5558"}));

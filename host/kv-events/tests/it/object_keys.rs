@@ -186,7 +186,7 @@ fn refuses_hashes_and_ranks_that_cannot_be() {
 }
 
 #[test]
-fn tells_objects_beside_the_blocks_apart() {
+fn separates_objects_beside_the_blocks() {
     let keys = [
         format!("m@pcp0@dcp0@head_or_tp_rank:0@pp_rank:0@group:0@cache_role:state@cache_family:c1@{DIGEST}"),
         format!("{DIGEST}_0_draft_k"),

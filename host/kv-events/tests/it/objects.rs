@@ -274,7 +274,7 @@ fn skips_events_that_name_nothing_or_contradict_themselves() {
 }
 
 #[test]
-fn tells_an_engines_events_apart() {
+fn separates_an_engines_events() {
     let engine = map([("type", text("BlockRemoved")), ("block_hashes", ints(&[1]))]);
     check_rejected(engine, EventKind::Removed, RejectReason::EngineEvent);
     let unknown = EventKind::Unknown;

@@ -115,7 +115,7 @@ fn skips_stores_whose_tokens_do_not_fill_their_blocks() {
 }
 
 #[test]
-fn skips_stores_that_leave_out_blocks_where_no_other_tells_which() {
+fn skips_stores_that_leave_out_blocks_where_no_other_reports_which() {
     let reason = RejectReason::SkippedBlocks;
     check_store_rejected("block_hashes", ints(&[12]), reason);
     check_store_rejected("token_ids", ints(&[1, 2, 3, 4, 5, 6]), reason);
@@ -145,7 +145,7 @@ fn skips_bigram_pairs_in_maps_and_arrays() {
 }
 
 #[test]
-fn tells_a_stores_events_apart() {
+fn separates_a_stores_events() {
     let removed = map([
         ("event_type", text("removed")),
         ("type", text("BlockRemoved")),

@@ -17,7 +17,7 @@ fn caught_up(can_replay: bool) -> Story {
 }
 
 #[test]
-fn a_message_that_was_not_taken_voids_what_is_known_and_everything_is_asked_for_again() {
+fn a_message_that_was_not_taken_voids_what_is_known_and_everything_is_requested_again() {
     let mut story = caught_up(true);
     story.recovery.message_lost(&mut story.actions);
     story.down().assert_actions("reset limit-exceeded");
@@ -47,7 +47,7 @@ fn a_replay_that_was_refused_is_given_up_at_once() {
 }
 
 #[test]
-fn messages_that_made_room_are_asked_for_when_the_replay_has_ended() {
+fn messages_that_made_room_are_requested_when_the_replay_has_ended() {
     let mut story = Story::new(true);
     story.up().live('a', 2..=3).assert_actions("ask 0");
     story.recovery.make_room();

@@ -83,7 +83,7 @@ fn a_publisher_that_proves_nothing_in_time_is_followed_from_where_it_is() {
 }
 
 #[test]
-fn a_replay_that_was_running_when_the_connection_broke_is_asked_for_again() {
+fn a_replay_that_was_running_when_the_connection_broke_is_requested_again() {
     let mut story = Story::new(true);
     story.up().replayed('a', 0..=1).assert_actions("ask 0, a0, a1");
     story.down().up().assert_actions("stop, ask 1");
@@ -92,7 +92,7 @@ fn a_replay_that_was_running_when_the_connection_broke_is_asked_for_again() {
 }
 
 #[test]
-fn a_first_connection_that_comes_late_asks_for_everything() {
+fn a_first_connection_that_comes_late_requests_everything() {
     let mut story = Story::new(true);
     story
         .later(REPLAY_TIMEOUT)
@@ -152,7 +152,7 @@ fn an_idle_publisher_is_looked_at_ever_more_rarely() {
 }
 
 #[test]
-fn a_subscription_that_brings_nothing_of_what_is_published_is_made_anew() {
+fn a_subscription_that_brings_nothing_of_what_is_published_is_made_again() {
     let mut story = caught_up();
     story
         .later(FIRST_LOOK)
@@ -207,7 +207,7 @@ fn a_publisher_that_keeps_nothing_is_believed() {
 }
 
 #[test]
-fn a_gap_while_looking_is_asked_for() {
+fn a_gap_while_looking_is_requested() {
     let mut story = caught_up();
     story
         .later(FIRST_LOOK)

@@ -178,7 +178,7 @@ fn a_gap_that_a_replay_leaves_open_voids_what_is_known() {
 }
 
 #[test]
-fn messages_lost_within_a_replay_are_asked_for_again() {
+fn messages_lost_within_a_replay_are_requested_again() {
     let mut story = Story::new(true);
     story
         .replayed('a', [0, 1, 4])
@@ -191,7 +191,7 @@ fn messages_lost_within_a_replay_are_asked_for_again() {
 }
 
 #[test]
-fn a_silent_publisher_costs_what_is_known_and_is_asked_again_later() {
+fn a_silent_publisher_costs_what_is_known_and_is_queried_again_later() {
     let mut story = Story::fresh();
     story
         .live('a', 0..=0)
@@ -230,7 +230,7 @@ fn retrying() -> Story {
 }
 
 #[test]
-fn a_retry_that_brings_nothing_holds_nothing_up_and_is_not_told_of_again() {
+fn a_retry_that_brings_nothing_holds_nothing_up_and_is_not_reported_again() {
     let mut story = retrying();
     story.live('a', 4..=4).assert_actions("a4");
     assert!(!story.recovery.is_behind());
@@ -264,7 +264,7 @@ fn a_retry_that_is_answered_replaces_what_is_known() {
 }
 
 #[test]
-fn what_a_retry_voided_and_did_not_bring_is_asked_for_at_once() {
+fn what_a_retry_voided_and_did_not_bring_is_requested_at_once() {
     let mut story = retrying();
     story
         .live('a', 4..=5)
@@ -312,7 +312,7 @@ fn a_retry_of_a_publisher_that_has_nothing_voids_what_is_known() {
 }
 
 #[test]
-fn a_restart_during_a_retry_asks_afresh() {
+fn a_restart_during_a_retry_requests_everything_again() {
     let mut story = retrying();
     story
         .live('b', 2..=2)
@@ -443,7 +443,7 @@ fn a_restart_during_a_replay_discards_what_waited() {
 }
 
 #[test]
-fn what_does_not_fit_the_queue_is_asked_for_after_the_replay() {
+fn what_does_not_fit_the_queue_is_requested_after_the_replay() {
     let mut story = Story::new(true);
     story.assert_actions("ask 0");
     let waiting = MAX_WAITING as u64;

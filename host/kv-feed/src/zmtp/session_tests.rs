@@ -73,7 +73,7 @@ fn a_subscriber_greets_and_subscribes_once_the_peer_is_ready() {
 }
 
 #[test]
-fn a_requester_asks_for_a_replay_once_the_peer_is_ready() {
+fn a_requester_requests_a_replay_once_the_peer_is_ready() {
     let mut session = ZmtpSession::new(SocketRole::Requester { from: 7 }, LIMITS, None);
     feed(&mut session, &opening(b"ROUTER"));
     let out = session.take_output();

@@ -11,7 +11,7 @@ fn passes_on_live_events_with_their_rank() {
     let mut publisher = Publisher::without_replay();
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10).publish_as(Some(3), 11);
-    fixture.told(&mut publisher, "10, rank 3: 11");
+    fixture.received_events(&mut publisher, "10, rank 3: 11");
     fixture.shows(&mut publisher, |status| {
         status.state == FeedState::Live && status.last_seq == Some(1)
     });
@@ -24,7 +24,7 @@ fn passes_on_live_events_with_their_rank() {
 }
 
 #[test]
-fn the_sink_knows_whether_what_it_was_told_is_current() {
+fn the_sink_knows_if_its_state_is_current() {
     let mut publisher = Publisher::without_replay();
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10);
@@ -48,7 +48,7 @@ fn takes_the_rank_from_the_spec_where_the_batch_names_none() {
         .unwrap();
     publisher.await_subscriber();
     publisher.publish_as(None, 10).publish_as(Some(2), 11);
-    fixture.told(&mut publisher, "rank 5: 10, rank 2: 11");
+    fixture.received_events(&mut publisher, "rank 5: 10, rank 2: 11");
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn a_late_feed_learns_the_past_by_replay_in_both_forms() {
         let mut publisher = Publisher::new(form);
         publisher.publish(10).publish(11);
         let fixture = Fixture::following(&mut publisher);
-        fixture.told(&mut publisher, "10, 11");
+        fixture.received_events(&mut publisher, "10, 11");
         publisher.publish(12);
-        fixture.told(&mut publisher, "10, 11, 12");
+        fixture.received_events(&mut publisher, "10, 11, 12");
         fixture.shows(&mut publisher, |status| {
             status.state == FeedState::Live && status.complete
         });
@@ -72,9 +72,9 @@ fn a_gap_is_healed_by_replay() {
     let mut publisher = Publisher::new(Form::FourFrames);
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10);
-    fixture.told(&mut publisher, "10");
+    fixture.received_events(&mut publisher, "10");
     publisher.lose(11).lose(12).publish(13);
-    fixture.told(&mut publisher, "10, 11, 12, 13");
+    fixture.received_events(&mut publisher, "10, 11, 12, 13");
     fixture.shows(&mut publisher, |status| {
         status.gaps == 1 && status.state == FeedState::Live && status.complete
     });
@@ -85,9 +85,9 @@ fn a_gap_without_replay_resets_the_cache() {
     let mut publisher = Publisher::without_replay();
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10).publish_as(Some(1), 11);
-    fixture.told(&mut publisher, "10, rank 1: 11");
+    fixture.received_events(&mut publisher, "10, rank 1: 11");
     publisher.lose(12).publish(13);
-    fixture.told(
+    fixture.received_events(
         &mut publisher,
         "10, rank 1: 11, gap-without-replay, rank 1: gap-without-replay, 13",
     );
@@ -99,9 +99,9 @@ fn a_gap_that_the_publisher_has_forgotten_resets_the_cache() {
     let mut publisher = Publisher::new(Form::ThreeFrames);
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10);
-    fixture.told(&mut publisher, "10");
+    fixture.received_events(&mut publisher, "10");
     publisher.lose(11).lose(12).forget(2).publish(13);
-    fixture.told(&mut publisher, "10, gap-not-replayed, 12, 13");
+    fixture.received_events(&mut publisher, "10, gap-not-replayed, 12, 13");
     fixture.shows(&mut publisher, |status| {
         status.state == FeedState::Live && !status.complete
     });
@@ -112,11 +112,11 @@ fn a_restarted_publisher_resets_the_cache() {
     let mut publisher = Publisher::new(Form::FourFrames);
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10).publish(11);
-    fixture.told(&mut publisher, "10, 11");
+    fixture.received_events(&mut publisher, "10, 11");
     publisher.start_anew().publish(20).publish(21);
-    fixture.told(&mut publisher, "10, 11, restarted, 20, 21");
+    fixture.received_events(&mut publisher, "10, 11, restarted, 20, 21");
     publisher.start_anew().lose(30).publish(31);
-    fixture.told(&mut publisher, "10, 11, restarted, 20, 21, restarted, 30, 31");
+    fixture.received_events(&mut publisher, "10, 11, restarted, 20, 21, restarted, 30, 31");
     fixture.shows(&mut publisher, |status| status.restarts == 2 && status.complete);
 }
 
@@ -129,9 +129,9 @@ fn garbage_is_counted_and_only_what_may_hide_removals_resets() {
         .send_frames(&[b"garbage"])
         .send_frames(&[b"", b"short", b"x"])
         .publish(11);
-    fixture.told(&mut publisher, "10, 11");
+    fixture.received_events(&mut publisher, "10, 11");
     publisher.publish_payload(b"no batch").publish(12);
-    fixture.told(&mut publisher, "10, 11, undecodable, 12");
+    fixture.received_events(&mut publisher, "10, 11, undecodable, 12");
     fixture.shows(&mut publisher, |status| {
         status.rejected_messages == 3 && status.last_seq == Some(3)
     });
@@ -150,7 +150,7 @@ fn hears_only_its_topic() {
         .unwrap();
     publisher.await_subscriber();
     publisher.send_frames(&[b"load", &[0; 8], b"x"]).publish(10);
-    fixture.told(&mut publisher, "10");
+    fixture.received_events(&mut publisher, "10");
     assert_eq!(fixture.status().rejected_messages, 0);
 }
 
@@ -159,13 +159,13 @@ fn setting_the_same_feed_again_changes_nothing() {
     let mut publisher = Publisher::without_replay();
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10);
-    fixture.told(&mut publisher, "10");
+    fixture.received_events(&mut publisher, "10");
     fixture
         .feeds
         .set(vec![publisher.spec(), publisher.spec()])
         .unwrap();
     publisher.publish(11);
-    fixture.told(&mut publisher, "10, 11");
+    fixture.received_events(&mut publisher, "10, 11");
     assert_eq!(fixture.feeds.status().len(), 1);
     assert_eq!(fixture.status().batches, 2);
 }
@@ -175,15 +175,15 @@ fn a_changed_endpoint_resets_the_cache_and_follows_the_new_publisher() {
     let mut old = Publisher::without_replay();
     let fixture = Fixture::following(&mut old);
     old.publish(10);
-    fixture.told(&mut old, "10");
+    fixture.received_events(&mut old, "10");
     let mut new = Publisher::new(Form::ThreeFrames);
     new.publish(20);
     fixture.feeds.set(vec![new.spec()]).unwrap();
     new.await_subscriber();
-    fixture.told(&mut new, "10, feed-removed, 20");
+    fixture.received_events(&mut new, "10, feed-removed, 20");
     old.publish(11);
     new.publish(21);
-    fixture.told(&mut new, "10, feed-removed, 20, 21");
+    fixture.received_events(&mut new, "10, feed-removed, 20, 21");
 }
 
 #[test]
@@ -191,9 +191,9 @@ fn a_feed_taken_away_resets_the_cache_and_is_gone() {
     let mut publisher = Publisher::without_replay();
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10);
-    fixture.told(&mut publisher, "10");
+    fixture.received_events(&mut publisher, "10");
     fixture.feeds.set(Vec::new()).unwrap();
-    fixture.told(&mut publisher, "10, feed-removed");
+    fixture.received_events(&mut publisher, "10, feed-removed");
     assert_eq!(fixture.feeds.status(), []);
 }
 
@@ -212,7 +212,7 @@ fn a_feed_whose_publisher_is_not_there_waits_and_a_wrong_endpoint_is_broken() {
     fixture.feeds.set(vec![absent, wrong, publisher.spec()]).unwrap();
     publisher.await_subscriber();
     publisher.publish(10);
-    fixture.told(&mut publisher, "10");
+    fixture.received_events(&mut publisher, "10");
     let states: Vec<FeedState> = fixture.feeds.status().iter().map(|status| status.state).collect();
     assert_eq!(states[..2], [FeedState::Connecting, FeedState::Broken]);
 }

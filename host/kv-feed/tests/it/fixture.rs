@@ -121,7 +121,7 @@ impl Fixture {
     }
 
     #[track_caller]
-    pub(crate) fn told(&self, publisher: &mut Publisher, expected: &str) {
+    pub(crate) fn received_events(&self, publisher: &mut Publisher, expected: &str) {
         eventually(
             publisher,
             || self.notes.all() == expected,

@@ -13,16 +13,16 @@ fn a_publisher_that_restarts_to_the_very_next_number_is_known_by_its_new_connect
     let mut publisher = Publisher::new(Form::FourFrames);
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10).publish(11);
-    fixture.told(&mut publisher, "10, 11");
+    fixture.received_events(&mut publisher, "10, 11");
     publisher
         .start_anew()
         .lose(20)
         .lose(21)
         .reopen()
         .await_subscriber();
-    fixture.told(&mut publisher, "10, 11, restarted, 20, 21");
+    fixture.received_events(&mut publisher, "10, 11, restarted, 20, 21");
     publisher.publish(22);
-    fixture.told(&mut publisher, "10, 11, restarted, 20, 21, 22");
+    fixture.received_events(&mut publisher, "10, 11, restarted, 20, 21, 22");
     fixture.shows(&mut publisher, |status| {
         status.state == FeedState::Live && status.complete && status.restarts == 1
     });
@@ -33,9 +33,9 @@ fn what_was_published_while_a_connection_was_down_is_fetched_without_waiting_for
     let mut publisher = Publisher::new(Form::ThreeFrames);
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10);
-    fixture.told(&mut publisher, "10");
+    fixture.received_events(&mut publisher, "10");
     publisher.lose(11).reopen().await_subscriber();
-    fixture.told(&mut publisher, "10, 11");
+    fixture.received_events(&mut publisher, "10, 11");
     assert_eq!(fixture.status().resets, 0);
 }
 
@@ -44,9 +44,9 @@ fn without_replay_a_connection_that_comes_back_voids_what_is_known() {
     let mut publisher = Publisher::without_replay();
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10);
-    fixture.told(&mut publisher, "10");
+    fixture.received_events(&mut publisher, "10");
     publisher.reopen().await_subscriber();
-    fixture.told(&mut publisher, "10, connection-lost");
+    fixture.received_events(&mut publisher, "10, connection-lost");
 }
 
 #[test]
@@ -68,26 +68,26 @@ fn a_lost_last_message_is_found_though_no_other_follows() {
     publisher.publish(10);
     fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
     publisher.lose(11);
-    fixture.told(&mut publisher, "10, 11");
+    fixture.received_events(&mut publisher, "10, 11");
     fixture.shows(&mut publisher, |status| {
         status.state == FeedState::Live && status.answers
     });
 }
 
 #[test]
-fn a_subscription_that_brings_nothing_is_made_anew() {
+fn a_subscription_that_brings_nothing_is_made_again() {
     let mut publisher = Publisher::new(Form::FourFrames);
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10);
     fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
     publisher.lose(11);
-    fixture.told(&mut publisher, "10, 11");
+    fixture.received_events(&mut publisher, "10, 11");
     publisher.lose(12);
-    fixture.told(&mut publisher, "10, 11, 12");
+    fixture.received_events(&mut publisher, "10, 11, 12");
     fixture.shows(&mut publisher, |status| status.silences == 1);
     publisher.await_subscriber();
     publisher.publish(13);
-    fixture.told(&mut publisher, "10, 11, 12, 13");
+    fixture.received_events(&mut publisher, "10, 11, 12, 13");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_publisher_that_is_mute_is_silent_until_it_is_heard() {
     fixture.shows(&mut publisher, |status| {
         !status.silent && status.state == FeedState::Live
     });
-    fixture.told(&mut publisher, "10, 11");
+    fixture.received_events(&mut publisher, "10, 11");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_doubted_feed_is_not_live_until_something_is_heard() {
     fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
     fixture.feeds.mark_suspect(WorkerId(1));
     publisher.await_subscriber();
-    fixture.told(&mut publisher, "10, connection-lost");
+    fixture.received_events(&mut publisher, "10, connection-lost");
     fixture.shows(&mut publisher, |status| status.silent && status.silences == 1);
     assert!(!fixture.notes.is_live());
     publisher.publish(11);
@@ -148,7 +148,7 @@ fn a_publisher_that_connects_is_followed_by_binding() {
     fixture.feeds.set(vec![spec]).unwrap();
     publisher.await_subscriber();
     publisher.publish(11);
-    fixture.told(&mut publisher, "10, 11");
+    fixture.received_events(&mut publisher, "10, 11");
     fixture.shows(&mut publisher, |status| {
         status.state == FeedState::Live && status.complete
     });
@@ -173,5 +173,5 @@ fn an_address_that_is_taken_is_bound_as_soon_as_it_is_free() {
     drop(taken);
     publisher.await_subscriber();
     publisher.publish(10);
-    fixture.told(&mut publisher, "10");
+    fixture.received_events(&mut publisher, "10");
 }

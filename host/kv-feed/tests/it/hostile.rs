@@ -23,7 +23,7 @@ fn is_refused(bytes: &[u8], reason: &'static str) {
     let mut connection = publisher.accept();
     connection.send(&message(0, &payload(10, 0)));
     let mut idle = Publisher::without_replay();
-    fixture.told(&mut idle, "10");
+    fixture.received_events(&mut idle, "10");
     connection.send_until_closed(bytes);
     eventually(
         &mut idle,
@@ -31,7 +31,7 @@ fn is_refused(bytes: &[u8], reason: &'static str) {
         || format!("{:?}", fixture.status()),
     );
     // What it told is void at once, not when it is back.
-    fixture.told(&mut idle, "10, limit-exceeded");
+    fixture.received_events(&mut idle, "10, limit-exceeded");
     fixture.shows(&mut idle, |status| {
         status.state == FeedState::Connecting
             && status
@@ -43,7 +43,7 @@ fn is_refused(bytes: &[u8], reason: &'static str) {
     // After a pause it is followed again.
     let mut connection = publisher.accept();
     connection.send(&message(0, &payload(11, 0)));
-    fixture.told(&mut idle, "10, limit-exceeded, 11");
+    fixture.received_events(&mut idle, "10, limit-exceeded, 11");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn messages_wait_at_the_socket_while_those_before_them_are_not_decoded() {
     }
     drop(held);
     let all: Vec<String> = (0..64).map(|hash| hash.to_string()).collect();
-    fixture.told(&mut idle, &all.join(", "));
+    fixture.received_events(&mut idle, &all.join(", "));
     drop(sender.join().unwrap());
     eventually(
         &mut idle,
@@ -157,7 +157,7 @@ fn all_publishers_together_hold_no_more_than_the_total() {
 }
 
 #[test]
-fn a_feed_with_much_to_tell_does_not_keep_the_others_waiting() {
+fn a_feed_with_much_to_report_does_not_keep_the_others_waiting() {
     let (mut busy, mut other) = (Publisher::without_replay(), Publisher::without_replay());
     let fixture = Fixture::new();
     let held = fixture.notes.gate().lock().unwrap();
@@ -190,8 +190,10 @@ fn a_feed_with_much_to_tell_does_not_keep_the_others_waiting() {
         || fixture.notes.all().contains("899"),
         || fixture.notes.all(),
     );
-    let told = fixture.notes.all();
-    let place = told.split(", ").position(|told| told == "rank 5: 7");
+    let received_events = fixture.notes.all();
+    let place = received_events
+        .split(", ")
+        .position(|received_events| received_events == "rank 5: 7");
     assert!(place.is_some_and(|place| place < 600), "{place:?}");
 }
 
@@ -205,6 +207,6 @@ fn sockets_in_files_and_in_the_abstract_namespace_are_followed() {
         let mut publisher = Publisher::bound_to(&endpoint);
         let fixture = Fixture::following(&mut publisher);
         publisher.publish(10);
-        fixture.told(&mut publisher, "10");
+        fixture.received_events(&mut publisher, "10");
     }
 }

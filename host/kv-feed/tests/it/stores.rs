@@ -21,7 +21,7 @@ fn passes_on_objects() {
     let mut publisher = Publisher::without_replay();
     let fixture = following(&mut publisher);
     publisher.publish_object(10).publish_object(11);
-    fixture.told(&mut publisher, "stored 10, stored 11");
+    fixture.received_events(&mut publisher, "stored 10, stored 11");
     eventually(
         &mut publisher,
         || status(&fixture).state == FeedState::Live,
@@ -37,7 +37,7 @@ fn a_lost_message_voids_what_is_known() {
     let mut publisher = Publisher::without_replay();
     let fixture = following(&mut publisher);
     publisher.publish_object(10).lose_object().publish_object(12);
-    fixture.told(&mut publisher, "stored 10, gap-without-replay, stored 12");
+    fixture.received_events(&mut publisher, "stored 10, gap-without-replay, stored 12");
     assert_eq!(status(&fixture).resets, 1);
 }
 
@@ -46,10 +46,10 @@ fn a_lost_connection_voids_what_is_known_at_once() {
     let mut publisher = Publisher::without_replay();
     let fixture = following(&mut publisher);
     publisher.publish_object(10);
-    fixture.told(&mut publisher, "stored 10");
+    fixture.received_events(&mut publisher, "stored 10");
     drop(publisher);
     let mut other = Publisher::without_replay();
-    fixture.told(&mut other, "stored 10, connection-lost");
+    fixture.received_events(&mut other, "stored 10, connection-lost");
 }
 
 #[test]
@@ -57,14 +57,14 @@ fn a_store_is_closed_when_it_is_not_wanted_and_engines_come_and_go_beside_it() {
     let mut publisher = Publisher::without_replay();
     let fixture = following(&mut publisher);
     publisher.publish_object(10);
-    fixture.told(&mut publisher, "stored 10");
+    fixture.received_events(&mut publisher, "stored 10");
     fixture
         .feeds
         .set(vec![Publisher::without_replay().spec()])
         .unwrap();
     fixture.feeds.set(Vec::new()).unwrap();
     publisher.publish_object(11);
-    fixture.told(&mut publisher, "stored 10, stored 11");
+    fixture.received_events(&mut publisher, "stored 10, stored 11");
     fixture.feeds.set_stores(Vec::new()).unwrap();
-    fixture.told(&mut publisher, "stored 10, stored 11, feed-removed, closed");
+    fixture.received_events(&mut publisher, "stored 10, stored 11, feed-removed, closed");
 }

@@ -22,14 +22,15 @@ const BUSY: Duration = Duration::from_secs(3);
 impl Session<'_, Ours> {
     pub(crate) fn alongside(&mut self) {
         let chains = self.chains(64);
-        let mut asked: Vec<Prompt<'static>> = chains.iter().map(|chain| Ours::asked(prompt(chain))).collect();
-        for asked in &mut asked {
-            Ours::touch(asked);
+        let mut queried: Vec<Prompt<'static>> =
+            chains.iter().map(|chain| Ours::queried(prompt(chain))).collect();
+        for queried in &mut queried {
+            Ours::touch(queried);
         }
         let index = self.subject.0.clone();
         let mut idle = Samples::default();
         let until = Instant::now() + BUSY;
-        keep_asking(&index, &mut asked, &mut idle, self.machine, || {
+        keep_asking(&index, &mut queried, &mut idle, self.machine, || {
             Instant::now() < until
         });
         self.tell(
@@ -44,11 +45,11 @@ impl Session<'_, Ours> {
             idle.micros(0.99),
             "",
         );
-        self.under_ingest(&index, &mut asked, &idle);
-        self.leaving(&index, &mut asked, &idle);
+        self.under_ingest(&index, &mut queried, &idle);
+        self.leaving(&index, &mut queried, &idle);
     }
 
-    fn under_ingest(&mut self, index: &SharedPrefixIndex, asked: &mut [Prompt<'static>], idle: &Samples) {
+    fn under_ingest(&mut self, index: &SharedPrefixIndex, queried: &mut [Prompt<'static>], idle: &Samples) {
         let events = self.endless_events();
         let (stop, applied) = (AtomicBool::new(false), AtomicU64::new(0));
         let mut busy = Samples::default();
@@ -63,7 +64,7 @@ impl Session<'_, Ours> {
                     applied.fetch_add(*blocks, Ordering::Relaxed);
                 }
             });
-            keep_asking(index, asked, &mut busy, self.machine, || start.elapsed() < BUSY);
+            keep_asking(index, queried, &mut busy, self.machine, || start.elapsed() < BUSY);
             stop.store(true, Ordering::Relaxed);
         });
         let took = start.elapsed().as_nanos() as f64;
@@ -122,7 +123,7 @@ impl Session<'_, Ours> {
     }
 
     /// A worker with a million blocks is dropped, several times; others are asked for while its blocks are swept out.
-    fn leaving(&mut self, index: &SharedPrefixIndex, asked: &mut [Prompt<'static>], idle: &Samples) {
+    fn leaving(&mut self, index: &SharedPrefixIndex, queried: &mut [Prompt<'static>], idle: &Samples) {
         let copy = self.scale.copies + 8;
         let mut chains: Vec<Vec<Piece>> = Vec::new();
         let mut blocks = 0;
@@ -141,7 +142,7 @@ impl Session<'_, Ours> {
                 index.apply(holder(DROPPED), &event);
             }
             held = index.held_blocks(WorkerId(DROPPED));
-            let mut own = Ours::asked(prompt(&chains[0]));
+            let mut own = Ours::queried(prompt(&chains[0]));
             let mut out = Depths::default();
             dropping.time(self.machine, || {
                 index.remove_worker(WorkerId(DROPPED));
@@ -154,7 +155,7 @@ impl Session<'_, Ours> {
                     swept.time(self.machine, || while index.gc_step() {});
                     done.store(true, Ordering::Relaxed);
                 });
-                keep_asking(index, asked, &mut sweeping, self.machine, || {
+                keep_asking(index, queried, &mut sweeping, self.machine, || {
                     !done.load(Ordering::Relaxed)
                 });
             });
@@ -180,7 +181,7 @@ impl Session<'_, Ours> {
 
 fn keep_asking(
     index: &SharedPrefixIndex,
-    asked: &mut [Prompt<'static>],
+    queried: &mut [Prompt<'static>],
     samples: &mut Samples,
     machine: &Machine,
     go_on: impl Fn() -> bool,
@@ -188,9 +189,9 @@ fn keep_asking(
     let (workers, mut out) = (workers(), Vec::new());
     let mut at = samples.len();
     while go_on() {
-        let asked = &mut asked[at % asked.len()];
-        Ours::touch(asked);
-        samples.time(machine, || index.matches(asked, &workers, &mut out));
+        let queried = &mut queried[at % queried.len()];
+        Ours::touch(queried);
+        samples.time(machine, || index.matches(queried, &workers, &mut out));
         at += 1;
     }
 }

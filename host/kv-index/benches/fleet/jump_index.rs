@@ -74,20 +74,20 @@ impl JumpIndex {
         }
     }
 
-    fn holders(&self, asked: &Hashed, at: usize) -> u128 {
-        let key = key(at, asked.local[at]);
+    fn holders(&self, queried: &Hashed, at: usize) -> u128 {
+        let key = key(at, queried.local[at]);
         match self.first.get(&key) {
-            Some(entry) if entry.chain == asked.chain[at] => entry.holders,
+            Some(entry) if entry.chain == queried.chain[at] => entry.holders,
             _ => {
                 let others = self.others.get(&key).map_or(&[][..], Vec::as_slice);
-                let found = others.iter().find(|entry| entry.chain == asked.chain[at]);
+                let found = others.iter().find(|entry| entry.chain == queried.chain[at]);
                 found.map_or(0, |entry| entry.holders)
             }
         }
     }
 
     /// `alive` hold everything before `low`, none of those that are gone holds position `high`.
-    fn bisect(&self, asked: &Hashed, low: usize, high: usize, gone: u128, out: &mut [u32]) {
+    fn bisect(&self, queried: &Hashed, low: usize, high: usize, gone: u128, out: &mut [u32]) {
         if gone == 0 {
             return;
         }
@@ -96,9 +96,9 @@ impl JumpIndex {
             return;
         }
         let middle = low.midpoint(high);
-        let held = self.holders(asked, middle);
-        self.bisect(asked, low, middle, gone & !held, out);
-        self.bisect(asked, middle + 1, high, gone & held, out);
+        let held = self.holders(queried, middle);
+        self.bisect(queried, low, middle, gone & !held, out);
+        self.bisect(queried, middle + 1, high, gone & held, out);
     }
 }
 
@@ -143,25 +143,25 @@ impl Subject for JumpIndex {
         }
     }
 
-    fn asked(tokens: Vec<u32>) -> Self::Asked {
+    fn queried(tokens: Vec<u32>) -> Self::Asked {
         Hashed::new(tokens)
     }
 
-    fn touch(asked: &mut Self::Asked) -> u64 {
-        asked.touch()
+    fn touch(queried: &mut Self::Asked) -> u64 {
+        queried.touch()
     }
 
-    fn depths(&self, asked: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths) {
-        asked.hash();
+    fn depths(&self, queried: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths) {
+        queried.hash();
         out.blocks.clear();
         out.blocks.resize(workers.len(), 0);
-        let end = asked.local.len();
+        let end = queried.local.len();
         let mut alive = mask(workers);
         let mut low = 0;
         while low < end && alive != 0 {
             let high = end.min(low + JUMP) - 1;
-            let held = self.holders(asked, high);
-            self.bisect(asked, low, high, alive & !held, &mut out.blocks);
+            let held = self.holders(queried, high);
+            self.bisect(queried, low, high, alive & !held, &mut out.blocks);
             alive &= held;
             low = high + 1;
         }

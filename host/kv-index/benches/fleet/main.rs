@@ -36,8 +36,8 @@ const TRACE: &str = concat!(
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let told = |name: &str| args.iter().any(|arg| arg == name);
-    let scale = if told("--full") {
+    let reported = |name: &str| args.iter().any(|arg| arg == name);
+    let scale = if reported("--full") {
         Scale {
             copies: 8,
             prompts: 3000,
@@ -51,7 +51,7 @@ fn main() {
         }
     };
     let machine = Machine::measure();
-    let corpus = if told("--made-up") {
+    let corpus = if reported("--made-up") {
         Corpus::made_up(12_000)
     } else {
         Corpus::load(Path::new(TRACE))
@@ -64,7 +64,7 @@ fn main() {
         corpus.pieces as usize * scale.copies as usize * corpus::PIECE
     );
     let mut subjects = vec![(Ours::NAME, ours(&machine, &corpus, scale))];
-    if !told("ours") {
+    if !reported("ours") {
         subjects.push((PlainMap::NAME, baseline::<PlainMap>(&machine, &corpus, scale)));
         subjects.push((JumpIndex::NAME, baseline::<JumpIndex>(&machine, &corpus, scale)));
     }

@@ -144,21 +144,21 @@ impl Subject for PlainMap {
         }
     }
 
-    fn asked(tokens: Vec<u32>) -> Self::Asked {
+    fn queried(tokens: Vec<u32>) -> Self::Asked {
         Hashed::new(tokens)
     }
 
-    fn touch(asked: &mut Self::Asked) -> u64 {
-        asked.touch()
+    fn touch(queried: &mut Self::Asked) -> u64 {
+        queried.touch()
     }
 
-    fn depths(&self, asked: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths) {
-        asked.hash();
+    fn depths(&self, queried: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths) {
+        queried.hash();
         out.blocks.clear();
         out.blocks.resize(workers.len(), 0);
         let mut alive = mask(workers);
         let mut depth = 0;
-        for hash in &asked.chain {
+        for hash in &queried.chain {
             let held = self.holders.get(hash).copied().unwrap_or(0);
             settle(alive & !held, depth, &mut out.blocks);
             alive &= held;

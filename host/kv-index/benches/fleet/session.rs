@@ -146,21 +146,21 @@ impl<'a, S: Subject> Session<'a, S> {
     pub(crate) fn ask(&mut self, chains: &[Vec<Piece>]) -> Asking {
         let (workers, mut out) = (workers(), Depths::default());
         let mut asking = Asking::default();
-        let mut asked: Vec<S::Asked> = Vec::with_capacity(chains.len());
+        let mut queried: Vec<S::Asked> = Vec::with_capacity(chains.len());
         forget_caches();
         for chain in chains {
-            let mut new = S::asked(prompt(chain));
+            let mut new = S::queried(prompt(chain));
             asking
                 .from_tokens
                 .time(self.machine, || self.subject.depths(&mut new, &workers, &mut out));
-            asked.push(new);
+            queried.push(new);
         }
         forget_caches();
-        for (asked, chain) in asked.iter_mut().zip(chains) {
-            black_box(S::touch(asked));
+        for (queried, chain) in queried.iter_mut().zip(chains) {
+            black_box(S::touch(queried));
             asking
                 .hashed
-                .time(self.machine, || self.subject.depths(asked, &workers, &mut out));
+                .time(self.machine, || self.subject.depths(queried, &workers, &mut out));
             let truth: Vec<u32> = self
                 .fleet
                 .depths(chain)

@@ -18,13 +18,13 @@ pub(crate) trait Subject {
     fn apply(&mut self, worker: u32, event: &BlockEvent);
 
     /// Nothing is hashed yet.
-    fn asked(tokens: Vec<u32>) -> Self::Asked;
+    fn queried(tokens: Vec<u32>) -> Self::Asked;
 
     /// Hashes all of it, if it is not, and reads the hashes: as if they had just been computed.
-    fn touch(asked: &mut Self::Asked) -> u64;
+    fn touch(queried: &mut Self::Asked) -> u64;
 
     /// Blocks that each of the workers holds from the prompt's start.
-    fn depths(&self, asked: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths);
+    fn depths(&self, queried: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths);
 
     fn remove_worker(&mut self, worker: u32);
 }
@@ -60,19 +60,19 @@ impl Subject for Ours {
         self.0.apply(holder(worker), event);
     }
 
-    fn asked(tokens: Vec<u32>) -> Self::Asked {
+    fn queried(tokens: Vec<u32>) -> Self::Asked {
         Prompt::new(tokens, None, None)
     }
 
-    fn touch(asked: &mut Self::Asked) -> u64 {
-        asked
+    fn touch(queried: &mut Self::Asked) -> u64 {
+        queried
             .hashes(BLOCK as u32, usize::MAX)
             .iter()
             .fold(0, |sum, hash| sum ^ hash)
     }
 
-    fn depths(&self, asked: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths) {
-        self.0.matches(asked, workers, &mut out.matches);
+    fn depths(&self, queried: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths) {
+        self.0.matches(queried, workers, &mut out.matches);
         out.blocks.clear();
         let blocks = |found: &WorkerMatch| found.device_tokens / BLOCK as u32;
         out.blocks.extend(out.matches.iter().map(blocks));

@@ -274,7 +274,7 @@ pub(crate) fn tokens(letters: &[u8]) -> Vec<u32> {
 }
 
 /// The question a request with this prompt asks; none for an adapter that has no name.
-pub(crate) fn asked(prompt: &Prompt) -> Option<Asked> {
+pub(crate) fn queried(prompt: &Prompt) -> Option<Asked> {
     (prompt.lora < 2).then(|| Asked {
         tokens: tokens(&prompt.letters),
         lora: (prompt.lora == 1).then(|| ADAPTER.to_owned()),

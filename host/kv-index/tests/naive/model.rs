@@ -107,7 +107,7 @@ impl Model {
     }
 
     /// How much of the prompt every cache holds.
-    pub(crate) fn depths(&self, asked: &Asked) -> BTreeMap<Holder, Depths> {
+    pub(crate) fn depths(&self, queried: &Asked) -> BTreeMap<Holder, Depths> {
         let mut chains: HashMap<u32, Vec<Content>> = HashMap::new();
         let depths = self.caches.iter().map(|(&holder, cache)| {
             if cache.base == 0 {
@@ -115,19 +115,19 @@ impl Model {
             }
             let chain = chains
                 .entry(cache.base)
-                .or_insert_with(|| self.chain(asked, cache.base));
+                .or_insert_with(|| self.chain(queried, cache.base));
             (holder, cache.depths(chain))
         });
         depths.collect()
     }
 
     /// The contents of the prompt's blocks, as far as anyone ever stored them.
-    fn chain(&self, asked: &Asked, block_size: u32) -> Vec<Content> {
-        let lora = asked.lora.as_deref().map(|name| Lora::Name(name.into()));
-        let mut salt = Vec::from_iter(asked.salt.as_deref().map(|salt| ExtraKey::Text(salt.into())));
+    fn chain(&self, queried: &Asked, block_size: u32) -> Vec<Content> {
+        let lora = queried.lora.as_deref().map(|name| Lora::Name(name.into()));
+        let mut salt = Vec::from_iter(queried.salt.as_deref().map(|salt| ExtraKey::Text(salt.into())));
         let mut above = self.contents.find_root(lora.as_ref());
         let mut chain = Vec::new();
-        for tokens in asked.tokens.chunks_exact(block_size as usize) {
+        for tokens in queried.tokens.chunks_exact(block_size as usize) {
             let Some(content) = above.and_then(|above| self.contents.find(above, tokens, &salt)) else {
                 break;
             };

@@ -14,10 +14,14 @@ fn depths(found: &WorkerMatch) -> Depths {
 /// What the index says of every cache that events told of. The best rank's answer must be the worker's.
 pub(crate) fn rank_depths(
     index: &SharedPrefixIndex,
-    asked: &Asked,
+    queried: &Asked,
     workers: &[WorkerId],
 ) -> Result<BTreeMap<Holder, Depths>, String> {
-    let mut prompt = Prompt::new(&asked.tokens[..], asked.lora.as_deref(), asked.salt.as_deref());
+    let mut prompt = Prompt::new(
+        &queried.tokens[..],
+        queried.lora.as_deref(),
+        queried.salt.as_deref(),
+    );
     let (mut ranks, mut best) = (Vec::new(), Vec::new());
     index.rank_matches(&mut prompt, workers, &mut ranks);
     index.matches(&mut prompt, workers, &mut best);
@@ -51,17 +55,17 @@ pub(crate) fn rank_depths(
 pub(crate) fn compare(
     index: &SharedPrefixIndex,
     model: &Model,
-    asked: &Asked,
+    queried: &Asked,
     workers: &[WorkerId],
 ) -> Result<(), String> {
-    let expected = model.depths(asked);
-    let found = rank_depths(index, asked, workers)?;
+    let expected = model.depths(queried);
+    let found = rank_depths(index, queried, workers)?;
     let holders = expected.keys().chain(found.keys());
     for holder in holders.filter(|holder| workers.contains(&holder.worker)) {
         let of = |depths: &BTreeMap<Holder, Depths>| depths.get(holder).copied().unwrap_or_default();
         if of(&expected) != of(&found) {
             return Err(format!(
-                "{holder:?} holds {:?} of {asked:?}, the index says {:?}",
+                "{holder:?} holds {:?} of {queried:?}, the index says {:?}",
                 of(&expected),
                 of(&found)
             ));
@@ -82,15 +86,15 @@ pub(crate) fn same_counts(index: Applied, model: Applied) -> Result<(), String> 
 pub(crate) fn never_more(
     index: &SharedPrefixIndex,
     model: &Model,
-    asked: &Asked,
+    queried: &Asked,
     workers: &[WorkerId],
 ) -> Result<(), String> {
-    let most = model.depths(asked);
-    for (holder, found) in rank_depths(index, asked, workers)? {
+    let most = model.depths(queried);
+    for (holder, found) in rank_depths(index, queried, workers)? {
         let most = most.get(&holder).copied().unwrap_or_default();
         if (0..3).any(|tier| found[tier] > most[tier]) {
             return Err(format!(
-                "{holder:?} holds {most:?} of {asked:?}, the index says {found:?}"
+                "{holder:?} holds {most:?} of {queried:?}, the index says {found:?}"
             ));
         }
     }

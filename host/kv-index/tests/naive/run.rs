@@ -3,7 +3,7 @@
 use kv_index::SharedPrefixIndex;
 use routing::{BlockEvent, WorkerId};
 
-use super::engines::{Act, Engines, asked};
+use super::engines::{Act, Engines, queried};
 use super::model::Model;
 use super::oracle::{compare, never_more, same_counts};
 use super::script::Script;
@@ -72,10 +72,10 @@ pub(crate) fn run(
         if at + 3 < script.steps.len() && !at.is_multiple_of(pause) {
             continue;
         }
-        for asked in script.prompts.iter().filter_map(asked) {
+        for queried in script.prompts.iter().filter_map(queried) {
             let compared = match claim {
-                Claim::Equal => compare(index, &model, &asked, &workers),
-                Claim::NeverMore => never_more(index, &model, &asked, &workers),
+                Claim::Equal => compare(index, &model, &queried, &workers),
+                Claim::NeverMore => never_more(index, &model, &queried, &workers),
             };
             compared.map_err(|unlike| format!("after step {at}: {unlike}"))?;
             done.questions += 1;

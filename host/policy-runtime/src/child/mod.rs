@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_child_ended_is_told() {
+    fn how_a_child_ended_is_reported() {
         let died = failed("echo this is bad >&2; exit 3", LONG).to_string();
         assert!(died.contains("this is bad") && died.contains('3'), "{died}");
         assert!(matches!(failed("kill -9 $$", LONG), ChildError::Died { .. }));

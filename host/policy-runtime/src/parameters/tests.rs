@@ -55,7 +55,7 @@ fn what_fits_is_let_through() {
 }
 
 #[test]
-fn every_fault_is_told_in_one_run() {
+fn every_fault_is_reported_in_one_run() {
     let params =
         r#"{"wait": 1000.5, "tries": 1.5, "sticky": 1, "ties": "randm", "hosts": "a", "wiat": 2, "x": {}}"#;
     let faults = check(&all(), params).expect_err("nearly nothing fits");

@@ -138,7 +138,7 @@ fn check_of_eight(rows: &[Row], verdict: &Verdict) {
 }
 
 #[test]
-fn every_language_says_who_it_is_and_asks_for_two_columns() {
+fn every_language_says_who_it_is_and_requests_two_columns() {
     for language in languages() {
         let policy = &language.unlimited;
         println!("{}: {:?}", language.name, policy.report());

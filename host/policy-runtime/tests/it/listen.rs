@@ -46,7 +46,7 @@ fn count(state: &PolicyState, key: &str) -> i64 {
 }
 
 #[test]
-fn events_are_told_by_the_position_of_their_kind_and_what_is_learnt_is_in_the_state() {
+fn events_are_reported_by_the_position_of_their_kind_and_what_is_learnt_is_in_the_state() {
     let state = Arc::<PolicyState>::default();
     let policy = loaded_over(&engine(), LISTENS, &state);
     assert_eq!(state.keys(), 0, "a trial moves nothing");
@@ -111,7 +111,7 @@ fn a_policy_that_wants_nothing_has_no_listener() {
 }
 
 #[test]
-fn what_nobody_tells_is_refused_unless_it_may_be_unknown() {
+fn what_no_one_reports_is_refused_unless_it_may_be_unknown() {
     let other = LISTENS.replace("moon.full?", "moon.full!");
     let error = load(&engine(), &component(&other)).unwrap_err();
     assert!(matches!(error, LoadError::Events(_)), "{error}");
@@ -123,7 +123,7 @@ fn what_nobody_tells_is_refused_unless_it_may_be_unknown() {
 }
 
 #[test]
-fn a_handler_that_fails_its_trial_is_refused_and_check_tells_what_else_it_fails_at() {
+fn a_handler_that_fails_its_trial_is_refused_and_check_reports_what_else_it_fails_at() {
     let traps = LISTENS.replace("(global.set $top (i32.const 8192))", "unreachable");
     let error = load(&engine(), &component(&traps)).unwrap_err();
     assert!(matches!(error, LoadError::ProbeEvents(_)), "{error}");

@@ -35,7 +35,7 @@ fn keep(text: String) -> String {
 }
 
 #[test]
-fn what_is_no_component_is_told_what_it_is() {
+fn a_file_that_is_no_component_is_reported_with_its_kind() {
     check(b"", &["read 0 bytes", "is it the right file?"]);
     check(b"#!/bin/sh\necho hello", &["do not begin like WebAssembly"]);
     check(b" (component)", &["WebAssembly text", "wasm-tools parse"]);
@@ -159,7 +159,7 @@ fn wasi_is_refused_with_the_cure() {
 }
 
 #[test]
-fn an_import_that_nobody_offers_is_named() {
+fn an_import_that_no_one_offers_is_named() {
     check_changed(
         |wit| {
             wit.replace(

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// Plays hostile policies under load.
 #[derive(Debug, Parser)]
 struct Options {
-    /// How long each.
+    /// Duration of each run.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
     /// Requests a second whose policy is hostile.
@@ -25,7 +25,7 @@ struct Options {
     /// Requests a second of the others.
     #[arg(long, default_value_t = 100)]
     others: u32,
-    /// How much faster than a real engine the mock engines are.
+    /// Time scale of the mock engines.
     #[arg(long, default_value_t = 10.0)]
     time_scale: f64,
 }
@@ -126,7 +126,7 @@ impl Soak {
         })
     }
 
-    /// What became of the requests under the policy, and of the others.
+    /// Returns the results of the requests under the policy, and of the others.
     async fn run(&self) -> [Taken; 2] {
         let (hostile, others) = tokio::join!(self.hostile.run(self.length), self.others.run(self.length));
         [hostile, others]
@@ -139,7 +139,7 @@ impl Soak {
         named.next().cloned().context("the policy is there")
     }
 
-    /// Puts these bytes in force; a reload that was asked for is over when it is answered.
+    /// Activates these bytes; the answer to a reload request comes after the reload.
     async fn swap(&self, bytes: &[u8]) -> Result<()> {
         self.router.save_policy("mine", bytes)?;
         let reload = self.router.admin.post("/admin/reload", &Value::Null).await?;

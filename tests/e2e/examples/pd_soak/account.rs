@@ -19,11 +19,11 @@ use mock_engine::PdDialect;
 
 use crate::pool::{Pool, Trouble};
 
-/// Violations that are told in full.
-const TOLD: usize = 20;
+/// Most violations that are reported in full.
+const MAX_REPORTED: usize = 20;
 
 /// A request.
-pub(crate) struct Asked<'a> {
+pub(crate) struct SentRequest<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) stream: bool,
     /// To be answered.
@@ -33,7 +33,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) since: Instant,
 }
 
-/// What came of it.
+/// Outcome of a request.
 pub(crate) enum Outcome {
     Answer(Seen),
     /// The connection ended before an answer began, or what came was none.
@@ -60,12 +60,12 @@ struct Books {
     unrecoverable: BTreeMap<String, u64>,
     /// Others, by what the client saw.
     violations: BTreeMap<String, u64>,
-    told: Vec<String>,
+    reported: Vec<String>,
     slowest: Duration,
 }
 
 impl Account {
-    pub(crate) fn enter(&self, asked: &Asked<'_>, outcome: Outcome) {
+    pub(crate) fn enter(&self, sent: &SentRequest<'_>, outcome: Outcome) {
         let mut books = self.books();
         books.requests += 1;
         let seen = match outcome {
@@ -80,26 +80,26 @@ impl Account {
             Outcome::Answer(seen) => Some(seen),
             Outcome::NoAnswer => None,
         };
-        books.slowest = books.slowest.max(asked.since.elapsed());
-        if seen.as_ref().is_some_and(|seen| asked.is_right(seen)) {
+        books.slowest = books.slowest.max(sent.since.elapsed());
+        if seen.as_ref().is_some_and(|seen| sent.is_right(seen)) {
             books.complete += 1;
             return;
         }
-        let label = asked.label(seen.as_ref());
-        if asked.was_unrecoverable(seen.as_ref()) {
+        let label = sent.label(seen.as_ref());
+        if sent.was_unrecoverable(seen.as_ref()) {
             *books.unrecoverable.entry(label).or_default() += 1;
             return;
         }
-        if books.told.len() < TOLD {
-            let (elapsed, troubles) = (asked.since.elapsed(), asked.pool.troubles(asked.since));
-            books.told.push(format!(
+        if books.reported.len() < MAX_REPORTED {
+            let (elapsed, troubles) = (sent.since.elapsed(), sent.pool.troubles(sent.since));
+            books.reported.push(format!(
                 "{label} after {elapsed:?}; meanwhile:{troubles}; {seen:?}"
             ));
         }
         *books.violations.entry(label).or_default() += 1;
     }
 
-    /// Whether nothing hung and nothing is unexplained; and anything was answered at all.
+    /// Returns `true` if nothing hung, every error is explained, and there was an answer.
     pub(crate) fn is_clean(&self) -> bool {
         let books = self.books();
         books.hung == 0 && books.violations.is_empty() && books.complete > 0
@@ -120,7 +120,7 @@ impl Account {
     }
 }
 
-impl Asked<'_> {
+impl SentRequest<'_> {
     fn is_right(&self, seen: &Seen) -> bool {
         seen.status.is_success()
             && seen.end == End::Complete
@@ -152,7 +152,7 @@ impl Asked<'_> {
             Some(seen) => match &seen.end {
                 End::Complete => false,
                 // Nothing that is done to engines makes one slower than the router's timeouts.
-                End::Refused(code) => code != "worker_timeout" && self.nobody_could(),
+                End::Refused(code) => code != "worker_timeout" && self.is_unavoidable(),
                 End::ErrorEvent(code) => {
                     code == "worker_broke_off" && !seen.text.is_empty() && broke(&answered_by(seen))
                 }
@@ -161,7 +161,7 @@ impl Asked<'_> {
         }
     }
 
-    fn nobody_could(&self) -> bool {
+    fn is_unavoidable(&self) -> bool {
         let is_out = |trouble| matches!(trouble, Trouble::Restart | Trouble::Outage | Trouble::Busy);
         let is_no_help = |trouble| is_out(trouble) || matches!(trouble, Trouble::Bootstrap | Trouble::Cut);
         self.pool.each_was(false, self.since, is_out)
@@ -185,8 +185,8 @@ impl fmt::Display for Account {
                 writeln!(f, "    {count} {label}")?;
             }
         }
-        for told in &books.told {
-            writeln!(f, "  ! {told}")?;
+        for reported in &books.reported {
+            writeln!(f, "  ! {reported}")?;
         }
         write!(f, "slowest answer: {:.1?}", books.slowest)
     }

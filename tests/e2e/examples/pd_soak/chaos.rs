@@ -1,4 +1,4 @@
-//! What happens to one engine: healthy for a while, then in some trouble for a while, again and again.
+//! Faults of one engine: it alternates between health and some fault.
 
 use std::sync::Arc;
 

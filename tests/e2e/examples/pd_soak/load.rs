@@ -1,4 +1,4 @@
-//! Clients: what they ask, how long they wait, when they leave.
+//! Clients: their requests, timeouts and disconnections.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,21 +10,21 @@ use mock_engine::{MockConfig, MockEngine};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::account::{Account, Asked, Outcome};
+use crate::account::{Account, Outcome, SentRequest};
 use crate::pool::Pool;
 
-/// Beyond what the router's timeouts add up to, and an engine's own: whoever waits longer waits for nothing.
+/// Longer than the sum of the router's and an engine's timeouts: such a request hangs.
 pub(crate) const HUNG_AFTER: Duration = Duration::from_secs(30);
 const QUESTIONS: usize = 200;
 /// The longest answer, in tokens.
 const LONGEST: usize = 60;
 
-/// What may be asked, with what a single engine answers.
+/// Possible requests, with a single engine's answers.
 #[derive(Debug)]
 pub(crate) struct Question {
     path: &'static str,
     body: Value,
-    /// In full length; shorter answers are its beginnings.
+    /// Full answer; shorter answers are its prefixes.
     answer: String,
 }
 
@@ -82,7 +82,7 @@ impl Asker {
             let mut body = question.body.clone();
             body["max_tokens"] = tokens.into();
             body["stream"] = stream.into();
-            let asked = Asked {
+            let sent = SentRequest {
                 pool: &self.pool,
                 stream,
                 tokens,
@@ -97,7 +97,7 @@ impl Asker {
                 Err(_) if leaves_after.is_some() => Outcome::Left,
                 Err(_) => Outcome::Hung,
             };
-            self.account.enter(&asked, outcome);
+            self.account.enter(&sent, outcome);
             tokio::time::sleep(random.ms(0, 60)).await;
         }
     }

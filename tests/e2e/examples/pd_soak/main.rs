@@ -7,11 +7,11 @@
 //!
 //! - every request of a client that stayed ended within [`load::HUNG_AFTER`];
 //! - every complete answer is the one that a single engine gives;
-//! - every error is explained by faults that nobody could have made up for (see `account.rs`), and no stream ended
+//! - every error is explained by faults that no router could compensate (see `account.rs`), and no stream ended
 //!   without its end or an error event;
 //! - the router holds no lease, and no engine computes, waits or keeps blocks.
 //!
-//! The seed decides what is asked and which faults follow one another; when they meet is up to the clock.
+//! The seed decides the requests and the order of faults; when they meet is up to the clock.
 
 mod account;
 mod chaos;
@@ -33,14 +33,14 @@ use crate::account::Account;
 use crate::load::Asker;
 use crate::pool::Pool;
 
-/// What an engine may keep for its own timeouts, and then some.
+/// An engine's own timeouts, with a margin.
 const SETTLE_WITHIN: Duration = Duration::from_secs(40);
 const REPORT_EVERY: Duration = Duration::from_secs(30);
 
 /// Plays a disaggregated fleet under load with random faults, and accounts for every request.
 #[derive(Debug, Parser)]
 struct Options {
-    /// How long.
+    /// Duration.
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
     /// Of questions and faults.

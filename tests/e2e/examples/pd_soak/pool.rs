@@ -14,7 +14,7 @@ const ENGINE_TIMEOUT: Duration = Duration::from_secs(12);
 const PREFILL: usize = 2;
 const DECODE: usize = 2;
 
-/// What is wrong with an engine.
+/// Fault of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trouble {
     /// Its process started over.
@@ -23,13 +23,13 @@ pub(crate) enum Trouble {
     Outage,
     /// 503 with `Retry-After`.
     Busy,
-    /// Answers break off after some tokens.
+    /// Answers are cut off after some tokens.
     Cut,
     /// Everything takes several times as long.
     Slow,
     /// Of a prefill engine: the bootstrap server is down.
     Bootstrap,
-    /// Of a prefill engine: its answers lack parameters, and the model would stop at the first token.
+    /// Of a prefill engine: its answers lack parameters, and the model stops at the first token.
     Lapse,
 }
 
@@ -102,14 +102,14 @@ impl Pool {
         }
     }
 
-    /// Whether every prefill engine, or every decode engine, was in such trouble at some time since.
+    /// Returns `true` if every prefill engine, or every decode engine, had such a fault at some time since.
     pub(crate) fn each_was(&self, prefill: bool, since: Instant, like: impl Fn(Trouble) -> bool) -> bool {
         (0..self.engines())
             .filter(|&engine| Self::is_prefill(engine) == prefill)
             .all(|engine| self.was(engine, since, &like))
     }
 
-    /// Whether the engine was in such trouble at some time since.
+    /// Returns `true` if the engine had such a fault at some time since.
     fn was(&self, engine: usize, since: Instant, like: impl Fn(Trouble) -> bool) -> bool {
         let spans = self.spans(engine);
         // An engine's troubles follow one another.
@@ -120,14 +120,14 @@ impl Pool {
         recent.any(|span| like(span.trouble))
     }
 
-    /// Whether the decode worker of this name was; where the name is not known, whether any was.
+    /// Returns `true` if this decode worker, or any if the name is unknown, had such a fault.
     pub(crate) fn decode_was(&self, worker: &str, since: Instant, like: impl Fn(Trouble) -> bool) -> bool {
         (PREFILL..self.engines())
             .filter(|engine| worker.is_empty() || worker == format!("{}-d{}", self.name, engine - PREFILL))
             .any(|engine| self.was(engine, since, &like))
     }
 
-    /// What was wrong with whom since, for people.
+    /// Formats the faults since then.
     pub(crate) fn troubles(&self, since: Instant) -> String {
         let mut text = String::new();
         for (engine, (_, name, _)) in self.fleet.engines().enumerate() {
@@ -150,7 +150,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What is left of any request.
+    /// Returns what remains of any request.
     pub(crate) fn left(&self) -> Vec<String> {
         let left = self.fleet.left().into_iter();
         left.map(|engine| format!("{} {engine}", self.name)).collect()
@@ -163,7 +163,7 @@ impl Pool {
     }
 }
 
-/// What was done to it, and by it.
+/// Formats the faults and the counters.
 impl fmt::Display for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.name)?;

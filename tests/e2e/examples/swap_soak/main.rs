@@ -1,8 +1,9 @@
-//! A policy swapped many times in a row under load: every version is new bytes, which are compiled, tried and put in force.
+//! Swap run: a policy is replaced many times under load. Every version has new bytes, which are compiled, tried and
+//! activated.
 //!
 //!     cargo run --release -p e2e --example swap_soak -- --swaps 10000
 //!
-//! Prints the process's memory on the way. The exit status is 1 unless every request was answered with 200.
+//! Prints the process's memory regularly. The exit status is 1 unless every request was answered with 200.
 
 use std::fs;
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ const WARM: usize = 100;
 /// Swaps a policy again and again.
 #[derive(Debug, Parser)]
 struct Options {
-    /// How often.
+    /// Number of swaps.
     #[arg(long, default_value_t = 1_000)]
     swaps: usize,
     /// Requests a second.
@@ -120,7 +121,7 @@ fn load(
     }
 }
 
-/// New bytes, in force when this returns.
+/// Activates new bytes; they are active when this returns.
 async fn swap(router: &TestRouter, number: usize) -> Result<()> {
     router.save_policy("mine", &sends_to(number % 3, number)?)?;
     loop {

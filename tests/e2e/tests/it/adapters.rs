@@ -71,7 +71,7 @@ async fn ask(router: &TestRouter, model: &str, prompt: &str) -> Placed {
     }
 }
 
-/// Waits until the index knows all that the engines have told of their caches.
+/// Waits until the index has all events of the engines.
 async fn caught_up(router: &TestRouter, fleet: &Fleet) {
     let applied = |feed: &Value| feed["last_seq"].as_u64().map_or(0, |last| last + 1);
     router
@@ -100,7 +100,7 @@ async fn an_adapter_of_one_worker_is_served_there_and_its_blocks_are_its_own() {
         let first = ask(&router, "mock", &prompt).await;
         assert_eq!((first.matched, first.cached), (Some(0), Some(0)), "{first:?}");
         caught_up(&router, &fleet).await;
-        // The same tokens: held for the base model, and not for the adapter.
+        // The same tokens: cached for the base model, but not for the adapter.
         let adapted = ask(&router, "sql", &prompt).await;
         assert_eq!((adapted.status, &*adapted.worker), (StatusCode::OK, "w1"));
         assert_eq!(
@@ -148,7 +148,7 @@ async fn adapters_come_and_go_while_the_router_runs() {
         &json!({ "lora_name": "late", "lora_path": "/adapters/late" }),
     )
     .await;
-    // Lists are asked for at most once a second because of requests.
+    // Requests trigger a model list query at most once per second.
     harness::eventually("it is served", || async {
         ask(&router, "late", "hello").await.status == StatusCode::OK
     })
@@ -164,7 +164,7 @@ async fn adapters_come_and_go_while_the_router_runs() {
     let expected = [("late", Some("mock")), ("mock", None), ("sql", Some("mock"))];
     assert_eq!(names, BTreeSet::from(expected));
 
-    // It moves to the other worker: the first one's 404 is news.
+    // The request moves to the other worker after the first one's 404.
     call(
         &fleet.engines[1],
         "/v1/load_lora_adapter",
@@ -187,7 +187,7 @@ async fn adapters_come_and_go_while_the_router_runs() {
         &json!({ "lora_name": "late" }),
     )
     .await;
-    harness::eventually("nobody is asked for it", || async {
+    harness::eventually("no worker gets it", || async {
         let gone = ask(&router, "late", "hello").await;
         gone.status == StatusCode::NOT_FOUND && gone.worker.is_empty()
     })

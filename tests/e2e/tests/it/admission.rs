@@ -85,8 +85,8 @@ async fn metric(router: &TestRouter, name: &str) -> f64 {
     router.metric(name).await.unwrap().unwrap_or(0.0)
 }
 
-/// What the engine was asked, in order: the last words of the conversations.
-fn asked(fleet: &Fleet) -> Vec<String> {
+/// Returns the engine's requests in order: the last words of the conversations.
+fn received(fleet: &Fleet) -> Vec<String> {
     let requests = fleet.engines[0].requests(CHAT);
     let words = requests.iter().map(|request| {
         let body: Value = serde_json::from_slice(&request.body).unwrap();
@@ -118,7 +118,7 @@ async fn what_is_over_the_budget_waits_and_goes_in_by_its_class() {
     for text in ["a", "b"] {
         sent.push(send(&router, text, &[]).await);
     }
-    eventually("both are at the worker", || async { asked(&fleet).len() == 2 }).await;
+    eventually("both are at the worker", || async { received(&fleet).len() == 2 }).await;
     for (text, class) in [("low", "-3"), ("plain", "0"), ("high", "9"), ("higher", "10")] {
         sent.push(send(&router, text, &[("x-priority", class)]).await);
     }
@@ -126,7 +126,7 @@ async fn what_is_over_the_budget_waits_and_goes_in_by_its_class() {
     assert_eq!(shown["budget"]["requests"], json!({ "used": 2, "limit": 2 }));
     let waiting = json!({ "sheddable": 1, "standard": 1, "preferred": 2 });
     assert_eq!(shown["budget"]["waiting"], waiting);
-    assert_eq!(asked(&fleet).len(), 2, "the budget is never exceeded");
+    assert_eq!(received(&fleet).len(), 2, "the budget is never exceeded");
     // One at a time from here on, so that the order at the engine is that of the router.
     router
         .save_config(&config(&fleet, "", "requests = 1", ""))
@@ -140,7 +140,7 @@ async fn what_is_over_the_budget_waits_and_goes_in_by_its_class() {
     for answer in join_all(sent.into_iter().map(Sent::answer)).await {
         assert_eq!(answer.status, StatusCode::OK);
     }
-    assert_eq!(asked(&fleet)[2..], ["higher", "high", "plain", "low"]);
+    assert_eq!(received(&fleet)[2..], ["higher", "high", "plain", "low"]);
     eventually("everything is given back", || async { known(&router).await == 0 }).await;
     assert_eq!(
         metric(
@@ -168,7 +168,7 @@ async fn tenants_share_by_what_they_were_served_not_by_how_much_they_ask() {
     for answer in join_all(sent.into_iter().map(Sent::answer)).await {
         assert_eq!(answer.status, StatusCode::OK);
     }
-    let order = asked(&fleet);
+    let order = received(&fleet);
     let modest = |until: usize| order[..until].iter().filter(|text| text.starts_with('m')).count();
     assert!(
         order[1].starts_with('m'),
@@ -257,7 +257,7 @@ async fn the_wait_ends_with_the_clients_time_or_the_queues() {
     )
     .await;
     check_refused(&refused, 503, "queue_timeout");
-    assert_eq!(asked(&fleet), ["inside"]);
+    assert_eq!(received(&fleet), ["inside"]);
     drop(inside);
     eventually("who left gave its place back", || async {
         known(&router).await == 0
@@ -290,12 +290,12 @@ async fn a_client_that_leaves_the_queue_frees_its_place_and_a_larger_budget_lets
     router
         .save_config(&config(&fleet, "queue-limit = 2", "requests = 3", ""))
         .unwrap();
-    eventually("all are at the worker", || async { asked(&fleet).len() == 3 }).await;
+    eventually("all are at the worker", || async { received(&fleet).len() == 3 }).await;
     fleet.engines[0].faults().clear();
     for sent in [inside, stays, other] {
         assert_eq!(sent.answer().await.status, StatusCode::OK);
     }
-    assert!(!asked(&fleet).contains(&"gone".to_owned()));
+    assert!(!received(&fleet).contains(&"gone".to_owned()));
 }
 
 #[tokio::test]
@@ -384,7 +384,7 @@ async fn a_stream_that_has_nothing_to_say_is_kept_alive_in_the_queue_and_at_the_
             assert_eq!(stream.chunk().await.unwrap().unwrap(), ": keep-alive\n\n");
         }
     }
-    assert_eq!(asked(&fleet), ["first"], "the other one waits for the budget");
+    assert_eq!(received(&fleet), ["first"], "the other one waits for the budget");
     fleet.engines[0].faults().clear();
     for stream in [first, second] {
         let text = stream.whole().await.unwrap().text();
@@ -402,7 +402,8 @@ async fn a_stream_that_has_nothing_to_say_is_kept_alive_in_the_queue_and_at_the_
 }
 
 #[tokio::test]
-async fn what_fails_behind_a_stream_that_is_kept_alive_is_tried_elsewhere_and_told_in_the_stream_at_last() {
+async fn what_fails_behind_a_stream_that_is_kept_alive_is_tried_elsewhere_and_reported_in_the_stream_at_last()
+{
     let fleet = Fleet::start(2, fast).await.unwrap();
     let pool = "sse-keep-alive = \"20ms\"\nqueue-timeout = \"200ms\"";
     let router = start(&fleet, pool, "requests = 1", "").await;
@@ -419,7 +420,7 @@ async fn what_fails_behind_a_stream_that_is_kept_alive_is_tried_elsewhere_and_to
         text.contains("\"code\":\"queue_timeout\"") && !text.contains("[DONE]"),
         "{text}"
     );
-    // Whoever has the first one dies; the other answers.
+    // The engine with the first request is killed; the other one answers.
     let has_it = |engine: &mock_engine::MockEngine| !engine.requests(CHAT).is_empty();
     eventually("one of them has it", || async {
         fleet.engines.iter().any(has_it)

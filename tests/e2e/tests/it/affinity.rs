@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{fast, fast_fleet, long_prompt, router_with};
 
-/// Where a prompt went, the tokens the index had matched there, and the tokens the engine found in its cache.
+/// Placement of a prompt, the tokens matched in the index, and the tokens cached in the engine.
 #[derive(Debug)]
 struct Placed {
     worker: String,
@@ -26,8 +26,8 @@ async fn ask(router: &TestRouter, prompt: &str) -> Placed {
     }
 }
 
-/// Asks for a prompt that one worker has served: the index matches all its whole blocks, and so does the engine, which
-/// only ever computes the last token itself.
+/// Sends a prompt that one worker has served. The index matches all its whole blocks, and so does the engine, which
+/// only computes the last token.
 async fn finds_all(router: &TestRouter, prompt: &str) -> Placed {
     let block = u64::from(MockConfig::default().block_size);
     let tokens = tokenize(prompt).len() as u64;
@@ -56,7 +56,7 @@ async fn informed_router_over(fleet: &Fleet) -> TestRouter {
     router
 }
 
-/// Waits until the index knows all that the engines have told of their caches.
+/// Waits until the index has all events of the engines.
 pub(crate) async fn caught_up(router: &TestRouter, fleet: &Fleet) {
     let applied = |feed: &Value| feed["last_seq"].as_u64().map_or(0, |last| last + 1);
     router
@@ -177,7 +177,7 @@ async fn what_an_engine_held_before_a_reset_is_forgotten() {
     caught_up(&router, &fleet).await;
     finds_all(&router, &prompt).await;
     reset_prefix_cache(&fleet.engines[0]).await;
-    // As in vLLM the reset is announced with the next step, so another prompt comes first.
+    // As in vLLM the next step announces the reset, so another prompt comes first.
     ask(&router, &long_prompt(1)).await;
     caught_up(&router, &fleet).await;
     let after = ask(&router, &prompt).await;

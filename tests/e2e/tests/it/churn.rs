@@ -1,4 +1,4 @@
-//! Policies swapped and configurations edited under a constant load of streams: nobody notices.
+//! Policy swaps and configuration edits under a constant load of streams: no client is affected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ struct Load {
     served: AtomicUsize,
 }
 
-/// Sends streams one after another until told to stop; every one must end well.
+/// Sends streams one after another until stopped; every one must end well.
 async fn stream_on(client: Client, number: usize, load: Arc<Load>) -> Result<(), String> {
     let mut turn = 0;
     while !load.stop.load(Ordering::Relaxed) {

@@ -87,7 +87,7 @@ async fn clients_of_the_file_come_in_with_their_keys_and_limits() {
     .await;
     assert_eq!(models.json().unwrap()["data"], Value::Array(vec![]));
 
-    // What was used stays used over a reload that raises nothing.
+    // A reload that raises no limit keeps the used budget.
     router.save_config(&format!("{toml}\n")).unwrap();
     router
         .admin_shows("/admin/config", "generation 2", |page| page["generation"] == 2)
@@ -147,10 +147,10 @@ async fn a_key_file_that_changes_alone_is_noticed() {
     .await;
     assert_eq!(reload("admin-one").await.status, StatusCode::UNAUTHORIZED);
 
-    // A key that cannot be had changes nothing, and is told.
+    // An unavailable key changes nothing, and is reported.
     replace(&folder, "search.key", "");
     let problem = router
-        .admin_shows("/admin/config", "the problem is told", |page| {
+        .admin_shows("/admin/config", "the problem is reported", |page| {
             page["problems"][0].is_object()
         })
         .await;
@@ -196,7 +196,7 @@ async fn clients_never_get_an_admin_page() {
             assert_eq!(answer.json().unwrap()["error"]["code"], "unknown_path");
         }
     }
-    // What changes the fleet is there for whoever has the admin key, and the state of the fleet too.
+    // Pages that change the fleet require the admin key, and so does the fleet's state.
     for key in [None, Some("test")] {
         let add = ask(
             &router.client,
@@ -216,7 +216,7 @@ async fn clients_never_get_an_admin_page() {
         get_with(&router.client, "/status", Some("admin")).await,
         StatusCode::OK
     );
-    // What tells names of clients and pools is there for nobody else, unless that is wanted.
+    // Pages with names of clients and pools require it too, unless configured otherwise.
     let ready = router.client.get("/readyz").await.unwrap();
     assert_eq!(
         (ready.status, &*ready.text()),

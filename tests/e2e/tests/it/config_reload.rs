@@ -88,7 +88,7 @@ async fn a_broken_file_changes_nothing_and_says_where_it_is_broken() {
 }
 
 #[tokio::test]
-async fn a_reload_can_be_asked_for() {
+async fn a_reload_can_be_requested() {
     let fleet = fast_fleet(1).await;
     let router = router_over(&fleet, "round-robin").await;
     let answer = router
@@ -206,7 +206,7 @@ async fn an_edit_that_is_refused_leaves_the_health_rules_as_they_were() {
     );
     fleet.engines[1].faults().clear();
 
-    // The same rule, applied, takes it out: the test would see it.
+    // Once applied, the same rule ejects it: the test would detect that.
     router.save_config(&with(1)).unwrap();
     router
         .admin_shows("/admin/config", "the rule is active", |page| {
@@ -251,7 +251,7 @@ async fn a_reload_answers_with_what_changed_or_what_is_wrong() {
     );
     assert_eq!(page["generation"], 1);
 
-    // Whoever is first to look, the watch of the folder or the request, the file is applied once.
+    // Whichever is first, the watch of the folder or the request, the file is applied once.
     router.save_config(&format!("{good}{}", one(1))).unwrap();
     let (status, page) = reload(&router).await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What workers are seen to need is learnt while they serve, and policies may go by it.
+//! Measured costs of workers, learnt in service and available to policies.
 
 use futures_util::future::join_all;
 use harness::{Fleet, TestRouter};

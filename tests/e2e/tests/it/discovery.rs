@@ -1,4 +1,4 @@
-//! Feeds that nobody wrote down: the router asks its workers where they publish.
+//! Discovered feeds: the router queries its workers for their publishers.
 
 use harness::{TestRouter, route_all};
 use mock_engine::{MockConfig, MockEngine};
@@ -46,7 +46,7 @@ async fn feeds_that_are_not_written_down_are_found_by_asking() {
     let prompt = long_prompt(1);
     assert_eq!(matched(&router, &prompt).await, 0);
     router
-        .admin_shows("/admin/feeds", "the prompt's blocks were told", |page| {
+        .admin_shows("/admin/feeds", "the prompt's blocks were reported", |page| {
             let feeds = page["feeds"].as_array().unwrap();
             feeds.iter().any(|feed| feed["last_seq"].is_u64())
         })

@@ -1,4 +1,5 @@
-//! Endpoints beside chats, through the router to an engine: what the engine answers comes back, and its worker is the model's.
+//! Endpoints other than chats, through the router to an engine: the engine's answer is returned, and the model selects
+//! the worker.
 
 use bytes::Bytes;
 use harness::{Answer, Fleet, TestRouter};

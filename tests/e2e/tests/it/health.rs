@@ -66,7 +66,7 @@ async fn a_server_without_a_health_page_is_taken_to_be_well() {
     let fleet = fast_fleet(1).await;
     fleet.engines[0].faults().fail_health(Some(StatusCode::NOT_FOUND));
     let router = start(&fleet, "[pools.chat.health]\ninterval = \"10ms\"").await;
-    eventually("it was asked some times", || async {
+    eventually("it was queried several times", || async {
         metric(
             &router,
             r#"conductor_worker_probes_total{worker="w0",result="no-page"}"#,
@@ -115,7 +115,7 @@ async fn a_burst_of_server_errors_takes_a_worker_out_and_not_all_of_them() {
     }
     for _ in 0..12 {
         let answer = ask(&router).await;
-        // Nobody answers better, so the client gets what a worker said.
+        // No worker answers better, so the client gets a worker's answer.
         assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
     }
     let both = [health(&router, 0).await, health(&router, 1).await];
@@ -231,7 +231,7 @@ async fn a_worker_that_came_back_gets_a_rising_share() {
         assert_eq!(answer.status, StatusCode::OK);
         offered += u32::from(answer.header("x-conductor-worker") == "w1");
     }
-    // It is among the candidates of a tenth of them at first.
+    // At first it is a candidate for a tenth of them.
     assert!((1..=40).contains(&offered), "{offered} of 200");
 }
 
@@ -265,7 +265,7 @@ async fn the_whole_time_of_a_request_ends_it_before_and_during_its_answer() {
 }
 
 #[tokio::test]
-async fn readiness_tells_whether_any_worker_is_in_service() {
+async fn readiness_reports_whether_any_worker_is_in_service() {
     let fleet = fast_fleet(2).await;
     let router = start(
         &fleet,
@@ -301,7 +301,11 @@ async fn readiness_tells_whether_any_worker_is_in_service() {
     let (status, page) = ready().await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(page["reason"], "no worker of any pool is in service");
-    assert_eq!(ask(&router).await.status, StatusCode::OK, "all are asked then");
+    assert_eq!(
+        ask(&router).await.status,
+        StatusCode::OK,
+        "then all are candidates"
+    );
     for engine in &fleet.engines {
         engine.faults().clear();
     }
@@ -312,10 +316,10 @@ async fn readiness_tells_whether_any_worker_is_in_service() {
 }
 
 #[tokio::test]
-async fn engines_tell_their_own_load() {
+async fn engines_report_their_own_load() {
     let fleet = fast_fleet(1).await;
     let router = start(&fleet, "[pools.chat.scrape]\ninterval = \"10ms\"").await;
-    eventually("it told", || async {
+    eventually("it has reported", || async {
         metric(
             &router,
             r#"conductor_worker_scrapes_total{worker="w0",result="told"}"#,
@@ -360,8 +364,8 @@ async fn a_worker_that_drains_finishes_what_it_has_and_gets_nothing_new() {
         let text = stream.whole().await.unwrap().text();
         assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
     }
-    let nobody = draining.replace("name = \"w0\"\n", "name = \"w0\"\ndrain = true\n");
-    router.save_config(&nobody).unwrap();
+    let all_draining = draining.replace("name = \"w0\"\n", "name = \"w0\"\ndrain = true\n");
+    router.save_config(&all_draining).unwrap();
     is(&router, 0, "draining").await;
     assert_eq!(ask(&router).await.status, StatusCode::SERVICE_UNAVAILABLE);
     router.save_config(&toml).unwrap();

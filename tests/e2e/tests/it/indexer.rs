@@ -18,7 +18,7 @@ async fn post(router: &TestRouter, path: &str, body: &Value) -> Value {
     indexer(router).post(path, body).await.unwrap().json().unwrap()
 }
 
-/// Asks an engine itself for a prompt; answers its tokens, which the engine then holds.
+/// Sends a prompt to an engine directly. Returns its tokens, which the engine then caches.
 async fn prompt_of(engine: &MockEngine, number: usize) -> Vec<u32> {
     let prompt = long_prompt(number);
     let body = json!({ "model": "mock", "prompt": prompt, "max_tokens": 1 });

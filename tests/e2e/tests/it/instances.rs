@@ -23,7 +23,7 @@ fn worker(name: &str, role: &str, engine: &MockEngine) -> String {
     format!("[[pools.chat.workers]]\nname = \"{name}\"\nrole = \"{role}\"\nurl = \"{url}\"\n")
 }
 
-/// A router over a prefill worker `w0` and decode workers `w1` and so on, that asks for a key.
+/// Starts a router with an admin key, over a prefill worker `w0` and decode workers `w1` and so on.
 async fn split(engines: &[MockEngine]) -> (TestRouter, String) {
     let roles = std::iter::once("prefill").chain(std::iter::repeat("decode"));
     let workers = engines.iter().zip(roles).enumerate();
@@ -52,7 +52,7 @@ async fn change(client: &Client, what: &str, body: Value) -> Value {
     answer.json().unwrap()
 }
 
-/// Who answers `count` requests, sorted and each once.
+/// Returns the workers that answer `count` requests, sorted and each once.
 async fn answering(router: &TestRouter, count: usize) -> Vec<String> {
     harness::workers_checked(&router.admin).await;
     let mut seen = Vec::new();
@@ -71,7 +71,7 @@ async fn status(client: &Client) -> Value {
     client.get("/status").await.unwrap().json().unwrap()
 }
 
-/// `name role source` of each worker, as the page tells.
+/// Returns `name role source` of each worker on the page.
 fn workers(page: &Value) -> Vec<String> {
     let workers = page["pools"][0]["workers"].as_array().unwrap().iter();
     let text = |worker: &Value, key: &str| worker[key].as_str().unwrap().to_owned();
@@ -178,7 +178,7 @@ async fn a_stream_ends_in_full_at_a_worker_that_is_removed_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_reload_keeps_what_was_asked_for_until_the_file_says_otherwise() {
+async fn a_reload_keeps_what_was_requested_until_the_file_says_otherwise() {
     let mut fleet = fast_fleet(4).await;
     let added = fleet.engines.pop().unwrap();
     let (router, toml) = split(&fleet.engines).await;
@@ -261,7 +261,7 @@ async fn a_broken_file_stands_in_the_way_of_no_change() {
 }
 
 #[tokio::test]
-async fn nobody_without_the_key_changes_anything() {
+async fn requests_without_the_key_change_nothing() {
     let fleet = fast_fleet(2).await;
     let (router, _) = split(&fleet.engines).await;
     let body = json!({ "instance": instance(&fleet.engines[1]) }).to_string();
@@ -377,7 +377,7 @@ async fn what_cannot_be_done_is_explained() {
 }
 
 #[tokio::test]
-async fn the_status_tells_of_health_load_and_policies() {
+async fn the_status_reports_health_load_and_policies() {
     let mut fleet = fast_fleet(2).await;
     let router = router_over(&fleet, "round-robin").await;
     fleet.engines.pop().unwrap().stop().await;

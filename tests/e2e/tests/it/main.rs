@@ -53,7 +53,7 @@ async fn router_over(fleet: &Fleet, policy: &str) -> TestRouter {
     router_with("", fleet, policy).await
 }
 
-/// The same, with more in its configuration: keys of the server, then tables.
+/// Starts a router with more configuration: keys of the server, then tables.
 async fn router_with(more: &str, fleet: &Fleet, policy: &str) -> TestRouter {
     let toml = format!("{more}\n{}{}", fleet.workers_toml(), route_all(policy));
     TestRouter::start(&toml).await.unwrap()

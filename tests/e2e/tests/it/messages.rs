@@ -10,7 +10,7 @@ use crate::{fast_fleet, long_prompt, router_over, router_with};
 
 /// SHA-256 of `test`.
 const HASH_OF_TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-/// As Anthropic's clients send it.
+/// Header of Anthropic's clients.
 const KEY: [(&str, &str); 1] = [("x-api-key", "test")];
 
 fn message(text: &str, stream: bool) -> Value {
@@ -196,7 +196,7 @@ async fn a_stream_that_breaks_off_ends_with_an_error_event() {
     );
 }
 
-/// What a client uses is all of its prompt, also what the engine took from its cache.
+/// A client's usage includes all of its prompt, also cached tokens.
 #[tokio::test]
 async fn a_clients_tokens_are_those_of_its_messages() {
     let fleet = fast_fleet(1).await;

@@ -1,4 +1,4 @@
-//! Responses that engines keep: whatever is asked of one goes to the worker that made it.
+//! Stored responses: requests about one go to the worker that generated it.
 
 use bytes::Bytes;
 use harness::{Fleet, TestRouter, eventually, route_all, worker_toml};
@@ -49,7 +49,7 @@ async fn a_response_is_found_where_it_was_made() {
             assert_eq!(answer.header("x-conductor-worker"), worker);
             assert!(answer.text().contains(&id));
         }
-        // It was never in the background, and the engine says so itself.
+        // It was never in the background, and the engine reports that itself.
         let cancel = format!("/v1/responses/{id}/cancel");
         let cancelled = router.client.post(&cancel, &json!({})).await.unwrap();
         assert_eq!(cancelled.status, StatusCode::BAD_REQUEST);
@@ -96,7 +96,7 @@ async fn the_stream_of_a_response_in_the_background_is_found_again() {
 
 #[tokio::test]
 async fn a_response_in_the_background_is_cancelled_where_it_is_made() {
-    // Engines at the pace of real ones: the answers below take minutes.
+    // Engines at a real pace: the answers below take minutes.
     let fleet = Fleet::start(3, |number, config| config.seed = number as u64);
     let fleet = fleet.await.unwrap();
     let router = router_over(&fleet, "round-robin").await;
@@ -143,7 +143,7 @@ async fn a_request_that_goes_on_from_a_response_goes_to_its_worker() {
 }
 
 #[tokio::test]
-async fn an_unknown_response_and_one_whose_worker_left_are_told_apart() {
+async fn an_unknown_response_and_one_whose_worker_left_are_distinguished() {
     let fleet = fast_fleet(2).await;
     let router = router_over(&fleet, "round-robin").await;
     let unknown = router.client.get("/v1/responses/resp_none").await.unwrap();
@@ -186,11 +186,11 @@ async fn a_worker_that_cannot_be_reached_keeps_its_responses_to_itself() {
     let mut body = ask(false);
     body["previous_response_id"] = id.clone().into();
     let path = format!("/v1/responses/{id}");
-    // First it cannot be reached, then it is known to be out; another worker is never asked.
+    // First it is unreachable, then known to be out of service; no other worker gets the request.
     eventually("the worker is out", async || {
-        let asked = router.client.get(&path).await.unwrap();
+        let answered = router.client.get(&path).await.unwrap();
         let went_on = router.client.post("/v1/responses", &body).await.unwrap();
-        for answer in [&asked, &went_on] {
+        for answer in [&answered, &went_on] {
             assert_eq!(
                 answer.status,
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -198,7 +198,7 @@ async fn a_worker_that_cannot_be_reached_keeps_its_responses_to_itself() {
                 answer.text()
             );
         }
-        code(&asked.json().unwrap()) == "response_worker_out"
+        code(&answered.json().unwrap()) == "response_worker_out"
             && code(&went_on.json().unwrap()) == "response_worker_out"
     })
     .await;

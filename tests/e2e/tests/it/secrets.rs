@@ -1,4 +1,5 @@
-//! No key is in any log, page, answer or record, whatever is asked with it and however it is misplaced.
+//! Secrets: no key appears in any log, page, answer or record, whatever is requested with it and wherever it is
+//! misplaced.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,7 +12,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::{chat, fast_fleet};
 
-/// As they are looked for afterwards.
+/// Keys to search for afterwards.
 const CLIENT: &str = "sk-of-the-client-93c1";
 const ENGINE: &str = "sk-of-the-engine-55ad";
 const ADMIN: &str = "sk-of-the-admin-07fe";
@@ -42,11 +43,11 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-/// What was told, by whom.
+/// Texts by their source.
 #[derive(Default)]
-struct Told(Vec<(String, String)>);
+struct CollectedTexts(Vec<(String, String)>);
 
-impl Told {
+impl CollectedTexts {
     async fn ask(
         &mut self,
         client: &Client,
@@ -59,8 +60,8 @@ impl Told {
             .stream(method, path, headers, Bytes::from(body.to_owned()))
             .await;
         let answer = sent.unwrap().whole().await.unwrap();
-        let told = format!("{} {:?} {}", answer.status, answer.headers, answer.text());
-        self.0.push((path.to_owned(), told));
+        let collected = format!("{} {:?} {}", answer.status, answer.headers, answer.text());
+        self.0.push((path.to_owned(), collected));
     }
 }
 
@@ -93,17 +94,20 @@ async fn with_keys(folder: &Path, workers: &str) -> TestRouter {
 const CHATS: &str = "/v1/chat/completions";
 
 /// Shows a key to everybody, in every place where one may stand.
-async fn show_everywhere(router: &TestRouter, told: &mut Told, key: &str) {
+async fn show_everywhere(router: &TestRouter, collected: &mut CollectedTexts, key: &str) {
     let bearer = format!("Bearer {key}");
     for header in [("authorization", bearer.as_str()), ("x-api-key", key)] {
         for stream in [false, true] {
             let headers = [header, ("x-conductor-explain", "1"), ("x-request-id", "asked")];
             let body = chat("hi", stream).to_string();
-            told.ask(&router.client, Method::POST, CHATS, &headers, &body)
+            collected
+                .ask(&router.client, Method::POST, CHATS, &headers, &body)
                 .await;
         }
         for page in ["/v1/models", "/status", "/metrics", "/admin/config"] {
-            told.ask(&router.client, Method::GET, page, &[header], "").await;
+            collected
+                .ask(&router.client, Method::GET, page, &[header], "")
+                .await;
         }
         let add = r#"{"type": "mixed", "instance": "127.0.0.1:1"}"#;
         let indexer = router.indexer.as_ref().unwrap();
@@ -113,13 +117,13 @@ async fn show_everywhere(router: &TestRouter, told: &mut Told, key: &str) {
             (&router.admin, "/admin/reload", ""),
             (indexer, "/query", "{}"),
         ] {
-            told.ask(client, Method::POST, path, &[header], body).await;
+            collected.ask(client, Method::POST, path, &[header], body).await;
         }
     }
 }
 
 /// Reads every page there is.
-async fn read_everything(router: &TestRouter, told: &mut Told) {
+async fn read_everything(router: &TestRouter, collected: &mut CollectedTexts) {
     for page in [
         "/admin/config",
         "/admin/policies",
@@ -129,12 +133,12 @@ async fn read_everything(router: &TestRouter, told: &mut Told) {
         "/status",
         "/metrics",
     ] {
-        told.ask(&router.admin, Method::GET, page, &[], "").await;
+        collected.ask(&router.admin, Method::GET, page, &[], "").await;
     }
 }
 
 #[tokio::test]
-async fn no_key_is_told_to_anybody() {
+async fn no_key_is_shown() {
     let log = Log::default();
     let trace = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
@@ -144,19 +148,19 @@ async fn no_key_is_told_to_anybody() {
     let fleet = fast_fleet(1).await;
     let folder = tempfile::tempdir().unwrap();
     let router = with_keys(folder.path(), &fleet.workers_toml()).await;
-    let mut told = Told::default();
+    let mut collected = CollectedTexts::default();
     for key in SECRETS {
-        show_everywhere(&router, &mut told, key).await;
+        show_everywhere(&router, &mut collected, key).await;
     }
     // A key that cannot be had, and comes back.
     let key = folder.path().join("client");
     std::fs::write(&key, "").unwrap();
     router
-        .admin_shows("/admin/config", "the problem is told", |page| {
+        .admin_shows("/admin/config", "the problem is reported", |page| {
             page["problems"][0].is_object()
         })
         .await;
-    read_everything(&router, &mut told).await;
+    read_everything(&router, &mut collected).await;
     std::fs::write(&key, CLIENT).unwrap();
     router
         .admin_shows("/admin/config", "it is mended", |page| {
@@ -172,14 +176,15 @@ async fn no_key_is_told_to_anybody() {
 
     let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
     assert!(log.contains("DEBUG"), "everything was logged");
-    told.0.push(("the log".into(), log));
-    told.0
+    collected.0.push(("the log".into(), log));
+    collected
+        .0
         .push(("the record".into(), std::fs::read_to_string(&record).unwrap()));
-    for (whose, text) in &told.0 {
+    for (whose, text) in &collected.0 {
         for secret in SECRETS {
-            assert!(!text.contains(secret), "{whose} tells {secret}");
+            assert!(!text.contains(secret), "{whose} contains {secret}");
         }
     }
-    let mut answers = told.0.iter();
+    let mut answers = collected.0.iter();
     assert!(answers.any(|(whose, text)| whose == CHATS && text.starts_with("200")));
 }

@@ -1,4 +1,4 @@
-//! What is shown of decisions: the numbers they were made from, and what a shadow would have done.
+//! Views of decisions: their numbers, and the decision of a shadow.
 
 use harness::{TestRouter, route_all};
 use http::StatusCode;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{chat, fast_fleet};
 
-/// First tokens before their quantile is told.
+/// First tokens needed before their quantile is shown.
 const ENOUGH: usize = 16;
 
 #[tokio::test]
@@ -70,8 +70,8 @@ async fn what_a_shadow_would_have_done_is_a_line_of_its_log() {
             .await
             .unwrap();
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-        let told = |name| answer.header(name).to_owned();
-        workers.push((told("x-request-id"), told("x-conductor-worker")));
+        let header = |name| answer.header(name).to_owned();
+        workers.push((header("x-request-id"), header("x-conductor-worker")));
     }
     let lines = || -> Vec<Value> {
         let text = std::fs::read_to_string(router.path("shadows.jsonl")).unwrap_or_default();

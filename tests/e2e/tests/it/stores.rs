@@ -1,4 +1,4 @@
-//! A store that workers share: what its publisher tells is in the index, and one that publishes nothing is recognised.
+//! Shared stores: events of a publisher reach the index, and a store without a publisher is detected.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -64,10 +64,10 @@ async fn what_a_store_holds_is_in_the_index_until_its_publisher_is_gone() {
         let frames = [Vec::new(), sequence.to_be_bytes().to_vec(), stored(sequence)];
         publisher.send_multipart(frames, 0).unwrap();
     }
-    let told = router.admin_shows("/admin/feeds", "the store's events were heard", |page| {
+    let heard = router.admin_shows("/admin/feeds", "the store's events were heard", |page| {
         page["stores"][0]["stored"] == 2 && page["stores"][0]["state"] == "live"
     });
-    assert!(told.await["stores"][0]["publishes"].is_null());
+    assert!(heard.await["stores"][0]["publishes"].is_null());
     let metrics = || async { router.admin.get("/metrics").await.unwrap().text() };
     assert!(metrics().await.contains("conductor_index_store_blocks 2\n"));
     drop(publisher);
@@ -83,7 +83,7 @@ async fn what_a_store_holds_is_in_the_index_until_its_publisher_is_gone() {
     );
 }
 
-/// Answers requests as a master without a publisher does, until the test ends.
+/// Answers requests like a master without a publisher, until the test ends.
 fn master() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -110,8 +110,8 @@ async fn a_store_that_publishes_nothing_is_recognised() {
         &format!("kv-events = \"tcp://127.0.0.1:1\"\nstatus = \"{status}\""),
     )
     .await;
-    let asked = router.admin_shows("/admin/feeds", "the store was asked", |page| {
+    let queried = router.admin_shows("/admin/feeds", "the store was queried", |page| {
         page["stores"][0]["publishes"] == false
     });
-    assert_eq!(asked.await["stores"][0]["state"], "connecting");
+    assert_eq!(queried.await["stores"][0]["state"], "connecting");
 }

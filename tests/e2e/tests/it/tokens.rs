@@ -133,7 +133,7 @@ async fn a_chat_is_tokenised_here_and_found_in_the_engines_cache() {
 }
 
 #[tokio::test]
-async fn a_broken_tokenizer_is_told_and_the_old_one_stays() {
+async fn a_broken_tokenizer_is_reported_and_the_old_one_stays() {
     let folder = tempfile::tempdir().unwrap();
     write_tokenizer(folder.path(), &["hello"]);
     let fleet = fast_fleet(1).await;
@@ -206,7 +206,7 @@ async fn adapters_listed_with_a_model_have_its_tokens() {
     for model in ["sql-adapter", "another"] {
         let mut body = conversation(&["hello"]);
         body["model"] = json!(model);
-        // Whether the engine has that adapter is no matter here.
+        // It does not matter here if the engine has that adapter.
         router.client.post("/v1/chat/completions", &body).await.unwrap();
     }
     for outcome in ["local", "off"] {

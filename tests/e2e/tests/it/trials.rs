@@ -1,4 +1,4 @@
-//! A policy on its way into service: dropped into the folder, asked as a shadow, given half of the sessions, and stopped.
+//! Introduction of a policy: added to the folder, run as a shadow, assigned half of the sessions, and stopped.
 
 use bytes::Bytes;
 use harness::{Fleet, TestRouter};
@@ -70,7 +70,7 @@ async fn a_policy_is_tried_as_a_shadow_then_on_half_of_the_sessions_and_stopped_
         request(&router, session).await;
     }
     let page = router
-        .admin_shows("/admin/trials", "the shadow was asked", |page| {
+        .admin_shows("/admin/trials", "the shadow has decided", |page| {
             let decisions = &page["shadows"][0]["decisions"];
             decisions["agreed"].as_u64().unwrap_or(0) + decisions["differed"].as_u64().unwrap_or(0) == 8
         })

@@ -33,7 +33,7 @@ fn common(a: &str, b: &str) -> usize {
 }
 
 #[test]
-fn requests_have_the_size_asked_for_and_no_two_are_alike() {
+fn requests_have_the_size_requested_and_no_two_are_alike() {
     for form in EVERY {
         let sizes = if form == PromptForm::Turns {
             &[32_768][..]
@@ -110,7 +110,7 @@ fn short_prompts_begin_like_long_ones_of_the_group() {
 }
 
 #[test]
-fn a_stream_is_asked_for_by_its_number_of_tokens_and_their_pace() {
+fn a_stream_is_requested_by_its_number_of_tokens_and_their_pace() {
     let stream = |spacing| {
         let stream = StreamOf { tokens: 200, spacing };
         let mut prompts = Prompts::new(PromptForm::Chat, 1024, Some(stream));

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_told_its_backends_last() {
+    fn a_peer_gets_its_backends_last() {
         let end = "--worker-startup-check-interval 1 --worker-urls http://127.0.0.1:1 http://127.0.0.1:2";
         let begin = "--host 127.0.0.1 --port 80 --policy round_robin --prometheus-port 81 --log-level";
         check(Peer::Vllm, false, &format!("{begin} warning {end}"));

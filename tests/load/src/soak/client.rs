@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_told_from_what_is_none() {
+    fn an_answer_is_distinguished_from_what_is_none() {
         check(0, false, "", Outcome::Torn("no answer"));
         check(200, true, "{}", Outcome::Complete);
         check(200, false, "{", Outcome::Torn("answer torn"));

@@ -91,7 +91,7 @@ async fn a_decode_says_what_one_engine_would_and_frees_the_prefill() {
 }
 
 #[tokio::test]
-async fn blocks_that_nobody_fetches_are_kept_for_the_lease() {
+async fn blocks_that_no_one_fetches_are_kept_for_the_lease() {
     let pair = nixl().await;
     let begun = Instant::now();
     prefilled(&pair, &body(&prompt(1))).await;
@@ -216,7 +216,7 @@ async fn a_decode_of_several_choices_or_prompts_answers_as_without_a_split() {
 }
 
 #[tokio::test]
-async fn a_batch_is_told_of_one_prompt_only() {
+async fn a_batch_hands_over_one_prompt_only() {
     let pair = nixl().await;
     let batch = with(body(&prompt(1)), json!({"prompt": [prompt(1), prompt(2)]}));
     let params = prefilled(&pair, &batch).await;

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Answers every request with `{}` and keeps its head and body.
+/// Server that answers every request with `{}` and keeps its head and body.
 pub(super) struct Capture {
     pub(super) url: String,
     heard: Arc<Mutex<Vec<String>>>,
@@ -41,7 +41,7 @@ impl Capture {
         )
     }
 
-    /// What it was sent to be answered, heads in lower case.
+    /// Returns the received requests, heads in lower case.
     pub(super) fn heard(&self) -> Vec<String> {
         let heard = self.heard.lock().unwrap();
         heard

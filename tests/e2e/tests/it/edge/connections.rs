@@ -33,7 +33,7 @@ async fn check_served(router: &TestRouter) {
 }
 
 #[tokio::test]
-async fn half_open_clients_keep_nobody_from_being_served_and_are_given_up() {
+async fn half_open_clients_keep_no_one_from_being_served_and_are_given_up() {
     let (_fleet, router) = router("head-timeout = \"300ms\"\nmax-connections = 64\n").await;
     let mut slow = Vec::new();
     for _ in 0..200 {
@@ -75,10 +75,10 @@ async fn a_body_that_dribbles_is_refused_and_one_that_flows_is_not() {
         .say(format!("{HALF_A_HEAD}content-length: {length}\r\n\r\n{first}"))
         .await
         .unwrap();
-    let told = turned(&router, "body-timeout").await;
+    let before = turned(&router, "body-timeout").await;
     client.say(rest).await.unwrap();
     assert_eq!(client.answer().await.unwrap().status, 200);
-    assert_eq!(turned(&router, "body-timeout").await, told);
+    assert_eq!(turned(&router, "body-timeout").await, before);
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn an_idle_connection_is_closed_in_time() {
 }
 
 #[tokio::test]
-async fn thousands_of_idle_connections_are_in_nobodys_way() {
+async fn thousands_of_idle_connections_are_in_no_ones_way() {
     const IDLE: usize = 2_100;
     if conductor::open_files::raise().is_some_and(|limit| limit < 3 * IDLE as u64) {
         eprintln!("skipped: too few files may be open here");
@@ -129,7 +129,7 @@ async fn thousands_of_idle_connections_are_in_nobodys_way() {
     }
 }
 
-/// An address that nobody listens on just now.
+/// Returns an address without a listener.
 fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.3:0").unwrap();
     listener.local_addr().unwrap().to_string()
@@ -160,7 +160,7 @@ async fn a_listener_moves_with_the_configuration_and_who_is_connected_stays() {
     assert!(Raw::connect(router.client.base()).await.is_err());
     before.say(chat()).await.unwrap();
     assert_eq!(before.answer().await.unwrap().status, 200);
-    // Where another listens, nothing changes but the word on it.
+    // If another process listens there, only the reported state changes.
     let taken = TcpListener::bind("127.0.0.3:0").unwrap();
     save(moved(&taken.local_addr().unwrap().to_string(), &admin));
     let problem = eventually_ok("the move is refused", || async {

@@ -56,7 +56,7 @@ async fn what_is_too_much_is_refused_in_the_shape_clients_know_and_counted() {
         "url-too-long",
     )
     .await;
-    // What is skipped counts as well.
+    // Skipped fields count as well.
     let deep = format!("{{\"unread\":{}1{}}}", "[".repeat(9), "]".repeat(9));
     let with_body = |path: &str| {
         let length = deep.len();
@@ -69,7 +69,7 @@ async fn what_is_too_much_is_refused_in_the_shape_clients_know_and_counted() {
         "json-too-deep",
     )
     .await;
-    // Beyond the connection's buffer nobody reads on to see whose it is.
+    // Beyond the connection's buffer nothing is read to identify the client.
     let mut client = Raw::connect(router.client.base()).await.unwrap();
     let flood = "x".repeat(300 << 10);
     // The router may close before all is sent.
@@ -263,9 +263,9 @@ async fn a_router_that_is_its_own_worker_says_so_instead_of_asking_itself_for_ev
         (508, "loop_detected"),
         "{answer:?}"
     );
-    let asked = metric(&router, "conductor_worker_attempts_total{worker=\"self\"").await;
+    let attempts = metric(&router, "conductor_worker_attempts_total{worker=\"self\"").await;
     // The router reads its worker's list of models too, which comes back to it as well.
-    assert!(asked >= 1.0 && turned(&router, "loop").await >= asked);
+    assert!(attempts >= 1.0 && turned(&router, "loop").await >= attempts);
 }
 
 #[tokio::test]
@@ -309,24 +309,24 @@ async fn pages_of_other_origins_may_ask_where_they_are_listed() {
     .await;
     let none = &["access-control-allow-origin"];
     check(preflight("https://evil.example"), 204, &["vary: origin"], none).await;
-    let asks = |origin: &str| chat().replace("host: r", &format!("host: r\r\norigin: {origin}"));
+    let preflight = |origin: &str| chat().replace("host: r", &format!("host: r\r\norigin: {origin}"));
     check(
-        asks("https://chat.example"),
+        preflight("https://chat.example"),
         200,
         &[allowed, "access-control-expose-headers: x-request-id"],
         &[],
     )
     .await;
-    check(asks("https://evil.example"), 200, &[], none).await;
+    check(preflight("https://evil.example"), 200, &[], none).await;
 }
 
 #[tokio::test]
-async fn without_a_word_of_the_configuration_no_origin_is_told_anything() {
+async fn without_a_word_of_the_configuration_no_origin_is_sent_anything() {
     let fleet = fast_fleet(1).await;
     let router = router_over(&fleet, "round-robin").await;
     let mut client = Raw::connect(router.client.base()).await.unwrap();
-    let asks = "GET /health HTTP/1.1\r\nhost: r\r\norigin: https://chat.example\r\n\r\n";
-    client.say(asks).await.unwrap();
+    let preflight = "GET /health HTTP/1.1\r\nhost: r\r\norigin: https://chat.example\r\n\r\n";
+    client.say(preflight).await.unwrap();
     let answer = client.answer().await.unwrap();
     assert!(!answer.head.contains("access-control"), "{answer:?}");
 }

@@ -1,4 +1,4 @@
-//! A client that says whatever it is told to, byte by byte.
+//! Raw client: sends arbitrary bytes.
 
 use anyhow::{Context, Result, bail};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -64,7 +64,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
         Ok(RawAnswer { status, head, body })
     }
 
-    /// Whether the router closes the connection, having said nothing more.
+    /// Returns `true` if the router closes the connection without further output.
     pub(super) async fn is_closed(&mut self) -> bool {
         // A reset says so as well.
         self.heard.is_empty() && self.stream.read_buf(&mut self.heard).await.unwrap_or(0) == 0

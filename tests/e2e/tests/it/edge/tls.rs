@@ -1,4 +1,4 @@
-//! TLS from clients: certificates that are shown, asked for, exchanged while requests run, and broken.
+//! TLS from clients: certificates presented, requested, replaced under load, and broken.
 
 use std::sync::Arc;
 
@@ -133,7 +133,7 @@ async fn a_certificate_is_exchanged_while_requests_run_and_a_broken_one_is_not_t
     let reloads = "conductor_config_reloads_total{outcome=\"refused\"";
     let refused = metric(&router, reloads).await;
     std::fs::write(router.path("server.crt"), "no certificate").unwrap();
-    let problem = eventually_ok("the broken one is told", || async {
+    let problem = eventually_ok("the broken one is reported", || async {
         let page = router.admin("/admin/config").await.unwrap();
         let problem = page["problems"][0]["message"].as_str().map(str::to_owned);
         problem.ok_or(page)
@@ -171,7 +171,7 @@ async fn who_speaks_no_tls_or_says_nothing_is_given_up_and_counted() {
     turn_on(&router, &toml, &authority).await;
     let mut plain = Raw::connect(router.client.base()).await.unwrap();
     plain.say(chat()).await.unwrap();
-    // What comes back is an alert, and no HTTP.
+    // The answer is an alert, not HTTP.
     assert!(plain.answer().await.is_err());
     eventually("a failure is counted", || async {
         turned(&router, "tls-failed").await >= 1.0
@@ -239,7 +239,7 @@ async fn the_admin_listener_and_the_indexer_exchange_certificates_and_keys_while
     for (base, path) in [(admin, "/admin/config"), (indexer, "/services")] {
         let status = eventually_ok("TLS is spoken", || page(base, &first, path, "")).await;
         assert_eq!(status, 200, "{path}");
-        // What comes back is an alert, and no HTTP.
+        // The answer is an alert, not HTTP.
         let mut client = Raw::connect(base).await.unwrap();
         client
             .say("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -264,7 +264,7 @@ async fn the_admin_listener_and_the_indexer_exchange_certificates_and_keys_while
         assert!(page(base, &first, "/health", "").await.is_err());
     }
     let key = |key: &str| format!("x-api-key: {key}\r\n");
-    eventually("the key is asked for", || async {
+    eventually("the key is required", || async {
         page(indexer, &second, "/services", "").await.ok() == Some(401)
     })
     .await;
@@ -273,7 +273,7 @@ async fn the_admin_listener_and_the_indexer_exchange_certificates_and_keys_while
         200
     );
     std::fs::write(router.path("indexer.key"), "other\n").unwrap();
-    eventually("the new key is asked for", || async {
+    eventually("the new key is required", || async {
         page(indexer, &second, "/services", &key("other")).await.ok() == Some(200)
     })
     .await;

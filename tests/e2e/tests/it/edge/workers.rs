@@ -16,7 +16,7 @@ use super::tls::{Authority, Identity};
 use crate::realtime::Socket;
 use crate::{chat, fast_fleet};
 
-/// TLS in front of an engine, which asks for certificates of the authority's clients; its port.
+/// Starts TLS in front of an engine, with client certificates of the authority; returns its port.
 async fn terminate(engine: &str, authority: &Authority, shown: &Identity) -> (u16, JoinSet<()>) {
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap();
@@ -85,7 +85,7 @@ async fn a_websocket_reaches_a_worker_behind_tls() {
 }
 
 #[tokio::test]
-async fn a_worker_behind_tls_is_asked_once_it_is_believed_and_believes() {
+async fn a_worker_behind_tls_is_used_once_both_sides_trust_each_other() {
     let fleet: Fleet = fast_fleet(1).await;
     let (workers, others) = (Authority::new(), Authority::new());
     let shown = workers.vouch("worker.test");
@@ -154,8 +154,8 @@ async fn a_worker_behind_tls_is_asked_once_it_is_believed_and_believes() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_connection_in_vain_is_told_and_the_worker_is_not_blamed() {
-    // It accepts and never answers.
+async fn a_request_without_a_connection_gets_an_error_and_the_worker_is_not_blamed() {
+    // Accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let toml = format!(

@@ -38,7 +38,7 @@ fn requests(number: usize) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What an answer says, event by event where it is streamed: not when, and under which name.
+/// Returns the contents of an answer, event by event if streamed, without times and ids.
 async fn said(client: &Client, path: &str, body: &Value) -> (bool, Vec<Value>) {
     let sent = client.stream(http::Method::POST, path, &[], Bytes::from(body.to_string()));
     let answer = sent.await.unwrap().whole().await.unwrap();
@@ -53,7 +53,7 @@ async fn said(client: &Client, path: &str, body: &Value) -> (bool, Vec<Value>) {
     assert!(events.len() > 1 || body["stream"] != true, "{text}");
     let gist = |event: &&str| match serde_json::from_str::<Value>(event) {
         Ok(mut event) => {
-            // Who stored what was not cached is the decode engine's affair.
+            // The decode engine decides who stored uncached tokens.
             if let Some(details) = event["usage"]["prompt_tokens_details"].as_object_mut() {
                 details.remove("created_cache_tokens");
             }

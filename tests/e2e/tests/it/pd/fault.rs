@@ -1,4 +1,4 @@
-//! What goes wrong in a row of the matrix: how it is brought about, and how it is over.
+//! Faults of the matrix: their injection and their end.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ pub(super) enum Fault {
     PrefillRefuses,
     /// The answer breaks off in the middle.
     PrefillTorn,
-    /// It has a new engine id, of which the router does not know yet.
+    /// It has a new engine id, unknown to the router.
     PrefillRestarted,
     /// Killed while it computes, and back later under a new engine id.
     PrefillDies,
-    /// The same, but back at once.
+    /// Restarted, and back at once.
     PrefillBounces,
     /// nixl's parameters are not in the answer.
     ParamsLost,
@@ -44,7 +44,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Where it happens; where nothing much does, the engine that a request comes to last.
+    /// Returns the faulty engine; without a real fault, the engine that a request reaches last.
     pub(super) fn place(self, fleet: &SplitFleet) -> &MockEngine {
         match self {
             Self::PrefillBusy
@@ -58,7 +58,7 @@ impl Fault {
         }
     }
 
-    /// Whether no answer begins as long as it lasts.
+    /// Returns `true` if no answer begins while it lasts.
     pub(super) fn keeps_waiting(self) -> bool {
         matches!(
             self,
@@ -113,7 +113,7 @@ impl Fault {
         }
     }
 
-    /// It is over.
+    /// Ends the fault.
     pub(super) async fn end(self, fleet: &SplitFleet) {
         for engine in [&fleet.prefill[0], &fleet.decode[0]] {
             engine.faults().clear();
@@ -137,8 +137,8 @@ impl Fault {
     }
 }
 
-/// Until an engine has taken a request, or a fault of its has met one, after this was called: whoever sends the request may be
-/// faster than whoever waits.
+/// Waits until an engine has received a request, or applied a fault to one, after this call: the request may be faster
+/// than the waiter.
 pub(super) fn reached(engine: &MockEngine) -> impl Future<Output = ()> {
     let count = || {
         let stats = engine.stats();

@@ -16,8 +16,8 @@ use super::{ANSWER_TOKENS, CHAT, DIALECTS, ask, reference, seen};
 const LEG_TIMEOUT: Duration = Duration::from_millis(2500);
 /// And where none does, however busy the machine is.
 const NO_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long engines keep blocks that nobody fetches, where a row allows it: longer than the router waits for a leg, as in
-/// real ones, so that it is the router that gives up.
+/// Time that engines keep blocks that are not fetched: longer than the router waits for a leg, as in real engines, so
+/// that the router gives up first.
 const KEPT_FOR: Duration = Duration::from_millis(3500);
 /// And where it does not: the test fails before they are free by themselves.
 const KEPT_FOR_GOOD: Duration = Duration::from_secs(600);
@@ -32,7 +32,7 @@ struct Row {
     pool: String,
     fleet: SplitFleet,
     client: Client,
-    /// Answers whole requests.
+    /// Engine for whole requests.
     reference: Client,
 }
 
@@ -161,7 +161,7 @@ impl Row {
         let (answer, ()) = tokio::join!(self.try_send(body), strike);
         let stream = body["stream"] == true;
         if self.cell.see == See::CutOff && !stream {
-            // What was there of it may go down with the connection.
+            // The connection may take the partial answer with it.
             assert!(answer.is_none_or(|answer| answer.end == End::Torn), "{what}");
             return;
         }

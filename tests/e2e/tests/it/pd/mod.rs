@@ -22,7 +22,7 @@ const DIALECTS: [PdDialect; 4] = [
     PdDialect::Sglang,
 ];
 
-/// Tokens of every answer asked for here.
+/// Tokens of every requested answer here.
 const ANSWER_TOKENS: u32 = 24;
 
 /// A chat request whose prompt shares no block with that of any other `number`.
@@ -36,7 +36,7 @@ fn ask(number: usize, stream: bool) -> Value {
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// What an engine that does whole requests answers.
+/// Starts an engine for whole requests.
 async fn reference() -> (MockEngine, Client) {
     let mut config = MockConfig::default();
     fast(0, &mut config);

@@ -1,4 +1,4 @@
-//! Who gets which leg: ranks, a policy for pairs, and roles that change while requests run.
+//! Placement of legs: ranks, a policy for pairs, and roles that change under load.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 
 use super::fault::Fault::{self, *};
 
-/// What a client sees of a request to a pool of one prefill and one decode worker.
+/// Client's view of a request to a pool of one prefill and one decode worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum See {
     /// The whole answer, of a pair of workers.
@@ -11,9 +11,9 @@ pub(super) enum See {
     Alone,
     /// The whole answer, of either: whether the worker is back in time for the same request is up to the moment.
     Served,
-    /// What a worker said: its status.
+    /// A worker's error: its status.
     Worker(u16),
-    /// What the router said: its status and code.
+    /// The router's error: its status and code.
     Router(u16, &'static str),
     /// An answer that begins and breaks off: a stream with an error event, any other torn.
     CutOff,
@@ -23,9 +23,9 @@ pub(super) enum See {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cell {
     pub(super) see: See,
-    /// Whether an engine may keep blocks until its own timeout: those of a prompt that nobody comes to fetch (nixl,
-    /// mooncake), of an answer whose prompt does not come (mooncake), or of a prompt whose fetching ended halfway (sglang).
-    /// None of them can be told to free them.
+    /// An engine may keep blocks until its own timeout: those of a prompt that is not fetched (nixl, mooncake), of an
+    /// answer whose prompt does not arrive (mooncake), or of a prompt whose fetch ended halfway (sglang). The router
+    /// has no way to free them.
     pub(super) keeps: bool,
 }
 
@@ -37,7 +37,7 @@ const fn keeps(see: See) -> Option<Cell> {
     Some(Cell { see, keeps: true })
 }
 
-/// It cannot happen, or is up to the moment.
+/// Impossible, or dependent on timing.
 const NEVER: Option<Cell> = None;
 
 const PAIR: See = See::Pair;

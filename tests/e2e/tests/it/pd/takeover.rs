@@ -1,4 +1,5 @@
-//! With two of each kind, a worker that fails before anything has reached the client costs no request: another pair answers.
+//! Takeover with two workers of each kind: a worker that fails before any output costs no request, because another
+//! pair answers.
 
 use std::time::Duration;
 
@@ -51,11 +52,11 @@ async fn another_pair_takes_over() {
             match fault {
                 PrefillBusy | DecodeBusy => {
                     let met = fault.place(&fleet).stats().faulted > faulted;
-                    assert!(met, "{dialect:?} {fault:?}: nobody came to the busy worker");
+                    assert!(met, "{dialect:?} {fault:?}: no request reached the busy worker");
                 }
                 _ => {}
             }
-            // SGLang's prefill worker has no use for a decode worker that it was not told of.
+            // SGLang's prefill worker cannot use a decode worker that is unknown to it.
             if fault == DecodeBusy && dialect != PdDialect::Sglang {
                 assert_eq!(
                     prefill_legs(&fleet) - legs,

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::{Stage, Traffic, mine};
 use crate::{chat, fast_fleet};
 
-/// A worker that answers every request with an error of its own.
+/// Worker that answers every request with an error.
 struct Troubled {
     url: String,
     _serving: JoinSet<()>,
@@ -25,7 +25,7 @@ impl Troubled {
         let mut serving = JoinSet::new();
         serving.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // One that breaks off asks again.
+                // A client that disconnects retries.
                 let _ = refuse(stream).await;
             }
         });
@@ -38,9 +38,9 @@ impl Troubled {
 
 /// Reads one request to its end and answers it.
 async fn refuse(mut stream: TcpStream) -> std::io::Result<()> {
-    let mut asked = Vec::new();
-    while !is_whole(&asked) {
-        if stream.read_buf(&mut asked).await? == 0 {
+    let mut traffic_state = Vec::new();
+    while !is_whole(&traffic_state) {
+        if stream.read_buf(&mut traffic_state).await? == 0 {
             return Ok(());
         }
     }
@@ -48,8 +48,8 @@ async fn refuse(mut stream: TcpStream) -> std::io::Result<()> {
     stream.write_all(answer.as_bytes()).await
 }
 
-fn is_whole(asked: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(asked);
+fn is_whole(traffic_state: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(traffic_state);
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
         return false;
     };
@@ -59,7 +59,7 @@ fn is_whole(asked: &[u8]) -> bool {
     length.is_none_or(|length| body.len() >= length.parse().unwrap_or(0))
 }
 
-/// Puts `mine`, made of these bytes, in force on a router over these workers.
+/// Activates `mine` with these bytes on a router over these workers.
 async fn deciding(bytes: &[u8], workers: &str) -> TestRouter {
     let router = TestRouter::start(&format!("{workers}{}", route_all("round-robin"))).await;
     let router = router.unwrap();
@@ -80,7 +80,7 @@ async fn reconfigure(router: &TestRouter, workers: &str) {
 }
 
 #[tokio::test]
-async fn a_policy_learns_from_events_whom_to_avoid() {
+async fn a_policy_learns_from_events_which_worker_to_avoid() {
     let (fleet, troubled) = (fast_fleet(1).await, Troubled::start().await);
     let mut workers = String::new();
     write!(
@@ -104,7 +104,7 @@ async fn a_policy_learns_from_events_whom_to_avoid() {
     let first = ask().await;
     assert_eq!(first.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(first.header("x-conductor-worker"), "bad");
-    harness::eventually("it is told of the failure", || async {
+    harness::eventually("it receives the failure", || async {
         ask().await.header("x-conductor-worker") == "w0"
     })
     .await;
@@ -114,15 +114,15 @@ async fn a_policy_learns_from_events_whom_to_avoid() {
 }
 
 #[tokio::test]
-async fn workers_that_come_and_go_while_it_serves_are_told() {
+async fn workers_that_come_and_go_while_it_serves_are_reported() {
     let fleet = fast_fleet(3).await;
     let two = harness::workers_toml(&fleet.engines[..2]);
     let router = deciding(&avoids_who_failed().unwrap(), &two).await;
-    let told = |count: u64| {
+    let received = |count: u64| {
         let look = move |page: &Value| mine(page)["events"]["delivered"] == count;
-        router.admin_shows("/admin/policies", "it is told of its workers", look)
+        router.admin_shows("/admin/policies", "it receives its workers", look)
     };
-    let mine = mine(&told(2).await);
+    let mine = mine(&received(2).await);
     let kinds = [
         "request.dispatched",
         "request.failed",
@@ -131,9 +131,9 @@ async fn workers_that_come_and_go_while_it_serves_are_told() {
     ];
     assert_eq!(mine["events"]["kinds"], serde_json::json!(kinds), "{mine}");
     reconfigure(&router, &fleet.workers_toml()).await;
-    told(3).await;
+    received(3).await;
     reconfigure(&router, &two).await;
-    let page = told(4).await;
+    let page = received(4).await;
     assert_eq!(super::mine(&page)["events"]["dropped"], 0, "{page}");
 }
 
@@ -143,7 +143,7 @@ async fn a_handler_that_traps_or_spins_fails_no_request_and_rests() {
         let stage = Stage::start("", &bytes.unwrap()).await;
         let traffic = Traffic::start(&stage.router.client);
         let mine = stage
-            .shows("it is told no more", |mine| mine["events"]["circuit"] == "open")
+            .shows("it receives no more", |mine| mine["events"]["circuit"] == "open")
             .await;
         assert!(mine["events"]["faults"][kind].as_u64() >= Some(5), "{mine}");
         assert_eq!(mine["events"]["delivered"], 0, "{mine}");

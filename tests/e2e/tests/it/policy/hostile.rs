@@ -112,7 +112,7 @@ async fn without_a_good_version_the_native_fallback_decides() {
     let stage = Stage::start(NO_PROBES, &wrong.component().unwrap()).await;
     let traffic = Traffic::start(&stage.router.client);
     let mine = stage
-        .shows("nobody decides", |mine| mine["decides"] == "fallback")
+        .shows("the fallback decides", |mine| mine["decides"] == "fallback")
         .await;
     let faults = &mine["versions"][0]["faults"];
     assert!(
@@ -121,6 +121,6 @@ async fn without_a_good_version_the_native_fallback_decides() {
     );
     let calls = mine["calls"].clone();
     traffic.goes_on(50).await;
-    assert_eq!(stage.mine().await["calls"], calls, "it is not even asked");
+    assert_eq!(stage.mine().await["calls"], calls, "it is not even called");
     assert_eq!(traffic.end().await, 0, "failed requests");
 }

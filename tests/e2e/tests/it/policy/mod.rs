@@ -1,4 +1,4 @@
-//! Versions of policies: bad ones are not asked, good ones decide again, operators go back and forth.
+//! Policy versions: bad ones are circuit-broken, good ones decide again, operators roll back and forth.
 
 mod events;
 mod hostile;
@@ -24,7 +24,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// With `mine` in force from these bytes; `table` is what `[policies.mine]` says.
+    /// Starts with these bytes as `mine`; `table` is the text of `[policies.mine]`.
     async fn start(table: &str, first: &[u8]) -> Self {
         let fleet = fast_fleet(3).await;
         let router = router_over(&fleet, "round-robin").await;
@@ -37,7 +37,7 @@ impl Stage {
         stage
     }
 
-    /// Puts a configuration in force whose `[policies.mine]` says this.
+    /// Activates a configuration with this text of `[policies.mine]`.
     async fn configure(&self, table: &str) {
         self.router.save_config(&self.config(table)).unwrap();
         let reload = self
@@ -61,7 +61,7 @@ impl Stage {
         )
     }
 
-    /// What `/admin/policies` says of `mine`.
+    /// Returns the entry of `mine` in `/admin/policies`.
     async fn mine(&self) -> Value {
         mine(&self.router.admin("/admin/policies").await.unwrap())
     }
@@ -74,7 +74,7 @@ impl Stage {
         mine(&page.await)
     }
 
-    /// Overwrites the policy, and waits until the new bytes are in force.
+    /// Overwrites the policy, and waits until the new bytes are active.
     async fn swap(&self, bytes: &[u8]) -> Value {
         let before = self.mine().await["swaps"].clone();
         self.router.save_policy("mine", bytes).unwrap();
@@ -82,7 +82,7 @@ impl Stage {
             .await
     }
 
-    /// Who answers a request.
+    /// Returns the worker that answers a request.
     async fn worker(&self) -> String {
         let answer = self
             .router
@@ -105,7 +105,7 @@ impl Stage {
         }
     }
 
-    /// Asks for a page of the policy's: `rollback` or `resume`.
+    /// Calls an action of the policy: `rollback` or `resume`.
     async fn ask(&self, action: &str) -> (StatusCode, Value) {
         let path = format!("/admin/policies/mine/{action}");
         let answer = self.router.admin.post(&path, &Value::Null).await.unwrap();
@@ -124,14 +124,14 @@ fn mine(page: &Value) -> Value {
     named.next().cloned().unwrap_or_default()
 }
 
-/// Clients that ask one request after the other.
+/// Clients that send one request after the other.
 struct Traffic {
-    asked: Arc<Asked>,
+    traffic_state: Arc<TrafficState>,
     clients: JoinSet<()>,
 }
 
 #[derive(Default)]
-struct Asked {
+struct TrafficState {
     is_over: AtomicBool,
     answered: AtomicUsize,
     failed: AtomicUsize,
@@ -139,35 +139,42 @@ struct Asked {
 
 impl Traffic {
     fn start(client: &Client) -> Self {
-        let asked = Arc::<Asked>::default();
+        let traffic_state = Arc::<TrafficState>::default();
         let mut clients = JoinSet::new();
         for _ in 0..4 {
-            let (client, asked) = (client.clone(), Arc::clone(&asked));
+            let (client, traffic_state) = (client.clone(), Arc::clone(&traffic_state));
             clients.spawn(async move {
-                while !asked.is_over.load(Ordering::Relaxed) {
+                while !traffic_state.is_over.load(Ordering::Relaxed) {
                     let answer = client.post("/v1/chat/completions", &chat("hi", false)).await;
                     let good = answer.is_ok_and(|answer| answer.status == StatusCode::OK);
-                    let count = if good { &asked.answered } else { &asked.failed };
+                    let count = if good {
+                        &traffic_state.answered
+                    } else {
+                        &traffic_state.failed
+                    };
                     count.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        Self { asked, clients }
+        Self {
+            traffic_state,
+            clients,
+        }
     }
 
-    /// Waits for so many more answers.
+    /// Waits for this many more answers.
     async fn goes_on(&self, answers: usize) {
-        let before = self.asked.answered.load(Ordering::Relaxed);
+        let before = self.traffic_state.answered.load(Ordering::Relaxed);
         harness::eventually("requests are answered", || async {
-            self.asked.answered.load(Ordering::Relaxed) >= before + answers
+            self.traffic_state.answered.load(Ordering::Relaxed) >= before + answers
         })
         .await;
     }
 
     /// Ends it; requests that were not answered with 200.
     async fn end(self) -> usize {
-        self.asked.is_over.store(true, Ordering::Relaxed);
+        self.traffic_state.is_over.store(true, Ordering::Relaxed);
         self.clients.join_all().await;
-        self.asked.failed.load(Ordering::Relaxed)
+        self.traffic_state.failed.load(Ordering::Relaxed)
     }
 }

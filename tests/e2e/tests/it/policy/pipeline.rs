@@ -35,7 +35,7 @@ impl Mixed {
         assert_eq!(problems, json!([]), "{pipeline}");
     }
 
-    /// What is wrong with such a pipeline.
+    /// Returns the errors of such a pipeline.
     async fn try_configure(&self, pipeline: &str, routes: &str) -> Value {
         let workers = workers(&self.fleet);
         let text = format!("[policies.mixed]\npipeline = {pipeline}\n\n{workers}{routes}");
@@ -63,7 +63,7 @@ impl Mixed {
         self.shows(name, "it is there", Value::is_object).await
     }
 
-    /// Overwrites a policy, and waits until the new bytes are in force.
+    /// Overwrites a policy, and waits until the new bytes are active.
     async fn swap(&self, name: &str, bytes: &[u8]) {
         let before = self.policy(name).await["swaps"].clone();
         self.router.save_policy(name, bytes).unwrap();
@@ -215,7 +215,7 @@ async fn a_scorer_is_swapped_and_rolled_back_under_a_pipeline_and_a_broken_one_c
 }
 
 #[tokio::test]
-async fn a_filter_keeps_who_passes_and_where_nobody_does_is_ignored_or_rejects() {
+async fn a_filter_keeps_who_passes_and_where_no_one_does_is_ignored_or_rejects() {
     let scorers = "scorers = [{ policy = \"mine\" }]";
     let only = |zone: &str, strict: bool| {
         format!("{{ filters = [{{ label = \"zone\", is = \"{zone}\", strict = {strict} }}], {scorers} }}")
@@ -362,7 +362,7 @@ async fn the_worked_example_of_the_page_does_what_it_says() {
     );
     assert!(of_base.contains(&"eu-2".to_owned()), "{of_base:?}");
 
-    // Without the workers of the zone nobody is left who may.
+    // Without the zone's workers there is no allowed candidate.
     let text = std::fs::read_to_string(router.path("conductor.toml")).unwrap();
     std::fs::write(
         router.path("conductor.toml"),

@@ -16,7 +16,7 @@ async fn reload(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn a_rollback_is_in_force_at_once_and_holds_until_other_bytes_come() {
+async fn a_rollback_is_active_at_once_and_holds_until_other_bytes_come() {
     let (first, second) = (sends_to(0, 1).unwrap(), sends_to(1, 2).unwrap());
     let stage = Stage::start("", &first).await;
     let first_id = stage.mine().await["version"].clone();
@@ -43,7 +43,7 @@ async fn a_rollback_is_in_force_at_once_and_holds_until_other_bytes_come() {
 }
 
 #[tokio::test]
-async fn what_was_rolled_back_is_in_force_again_when_it_is_resumed() {
+async fn what_was_rolled_back_is_active_again_when_it_is_resumed() {
     let stage = Stage::start("", &sends_to(0, 1).unwrap()).await;
     let second = stage.swap(&sends_to(1, 2).unwrap()).await["version"].clone();
     stage.ask("rollback").await;
@@ -61,10 +61,10 @@ async fn a_policy_that_is_resumed_without_its_file_says_so_and_goes_on() {
     stage.swap(&sends_to(1, 2).unwrap()).await;
     stage.ask("rollback").await;
     std::fs::remove_file(stage.router.path("policies/mine.wasm")).unwrap();
-    let (status, told) = stage.ask("resume").await;
-    assert_eq!(status, StatusCode::CONFLICT, "{told}");
-    assert_eq!(told["error"]["code"], "policy_unavailable", "{told}");
-    let message = told["error"]["message"].as_str().unwrap();
+    let (status, refused) = stage.ask("resume").await;
+    assert_eq!(status, StatusCode::CONFLICT, "{refused}");
+    assert_eq!(refused["error"]["code"], "policy_unavailable", "{refused}");
+    let message = refused["error"]["message"].as_str().unwrap();
     assert!(message.contains("mine.wasm"), "{message}");
     assert_eq!(stage.mine().await["held_back"], json!([]), "held no more");
     stage.all_by("w0").await;
@@ -73,9 +73,9 @@ async fn a_policy_that_is_resumed_without_its_file_says_so_and_goes_on() {
 #[tokio::test]
 async fn what_cannot_be_rolled_back_is_refused_with_why() {
     let stage = Stage::start("", &sends_to(0, 1).unwrap()).await;
-    let (status, told) = stage.ask("rollback").await;
+    let (status, refused) = stage.ask("rollback").await;
     assert_eq!(status, StatusCode::CONFLICT);
-    assert_eq!(told["error"]["code"], "no_version_before", "{told}");
+    assert_eq!(refused["error"]["code"], "no_version_before", "{refused}");
     stage.all_by("w0").await;
     for action in ["rollback", "resume"] {
         let path = format!("/admin/policies/nobody/{action}");
@@ -88,7 +88,7 @@ async fn what_cannot_be_rolled_back_is_refused_with_why() {
 }
 
 #[tokio::test]
-async fn a_rollback_asks_for_the_admin_key_as_every_change_does() {
+async fn a_rollback_requests_the_admin_key_as_every_change_does() {
     let stage = Stage::start("", &sends_to(0, 1).unwrap()).await;
     stage.swap(&sends_to(1, 2).unwrap()).await;
     let path = "/admin/policies/mine/rollback";

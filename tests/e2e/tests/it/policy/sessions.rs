@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{chat, fast_fleet};
 
-/// So many that they cannot all be placed alike by chance.
+/// Enough sessions to exclude equal placement by chance.
 const SESSIONS: usize = 24;
 
 /// Keeps what policies remember in a folder, and decides by `session-affinity`.

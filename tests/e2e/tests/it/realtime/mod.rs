@@ -273,7 +273,7 @@ async fn a_client_needs_its_key_and_the_right_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_request_that_asks_for_no_websocket_is_told_to() {
+async fn a_request_that_requests_no_websocket_is_refused() {
     let fleet = fast_fleet(1).await;
     let router = router_over(&fleet, "round-robin").await;
     let send = async |client: &Client, method, headers: &[(&str, &str)], body: &'static str| {
@@ -385,7 +385,7 @@ async fn a_router_that_drains_lets_sockets_finish_and_then_cuts_them() {
     let base = router.client.base().to_owned();
     let mut stopping = JoinSet::new();
     stopping.spawn(router.stop());
-    eventually("nobody is accepted any more", || async {
+    eventually("no connection is accepted any more", || async {
         TcpStream::connect(base.trim_start_matches("http://"))
             .await
             .is_err()

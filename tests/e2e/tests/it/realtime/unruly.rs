@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::{Socket, refused};
 use crate::{chat, fast_fleet};
 
-/// A worker that answers probes, and each handshake with these bytes before it closes.
+/// Worker that answers probes, and sends these bytes for each handshake before it closes.
 pub(crate) async fn raw_worker(answer: &'static str) -> (u16, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -71,7 +71,7 @@ async fn a_worker_that_dies_before_it_switches_is_replaced_by_another() {
 }
 
 #[tokio::test]
-async fn a_switch_that_was_not_asked_for_is_never_relayed() {
+async fn a_switch_that_was_not_requested_is_never_relayed() {
     let switch = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\nsmuggled";
     let (port, _serving) = raw_worker(switch).await;
     let toml = format!("{}{}", raw_toml(port, "[\"mock\"]"), route_all("round-robin"));
@@ -84,7 +84,7 @@ async fn a_switch_that_was_not_asked_for_is_never_relayed() {
     assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{}", answer.text());
     assert_eq!(answer.json().unwrap()["error"]["code"], "worker_bad_answer");
     let bad = (StatusCode::BAD_GATEWAY, "worker_bad_answer".to_owned());
-    eventually("the worker, which rests a while, is asked again", || async {
+    eventually("the ejected worker gets requests again", || async {
         let opened = Socket::open(&router, "?model=mock", &[]).await;
         let refused = refused(opened);
         assert!(
