@@ -76,6 +76,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "decision-log",
             "local-files",
             "observability",
+            "placement",
             "policy-component",
             "policy-runtime",
             "policy-store",

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use decision_log::{DecidedLine, NoteLine, PhaseName, PolicyLine};
+use placement::{CallFault, check_answer};
 use policy_runtime::WasmPolicy;
 use routing::{
     CandidateFeature, Decision, DecisionQueries, FeaturePlan, Offer, Policy, Role, Tier, Worker, WorkerId,
-    check,
 };
 use serde::Serialize;
 
@@ -94,13 +94,15 @@ impl<'a> Rival<'a> {
                 candidates: roles.len(),
             },
         };
-        match answer.map(|verdict| check(verdict, offer)) {
-            Ok(Ok(Decision::Route(route))) => other.chose(recorded, &queries, (route.row(), route.prefill())),
-            Ok(Ok(Decision::Queue(_))) => other.held += 1,
-            Ok(Ok(Decision::Reject(_))) => other.rejected += 1,
-            Ok(Ok(Decision::Pass)) => other.passed += 1,
-            Ok(Err(_)) => other.invalid += 1,
-            Err(fault) => *other.faults.entry(fault.kind.as_str().to_owned()).or_default() += 1,
+        match check_answer(answer, offer) {
+            Ok(Decision::Route(route)) => other.chose(recorded, &queries, (route.row(), route.prefill())),
+            Ok(Decision::Queue(_)) => other.held += 1,
+            Ok(Decision::Reject(_)) => other.rejected += 1,
+            Ok(Decision::Pass) => other.passed += 1,
+            Err(CallFault::Verdict(_)) => other.invalid += 1,
+            Err(CallFault::Policy(fault)) => {
+                *other.faults.entry(fault.kind.as_str().to_owned()).or_default() += 1
+            }
         }
         Ok(())
     }
